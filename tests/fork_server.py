@@ -1,9 +1,9 @@
-"""Imports tensorflow once, and forks a process for each program that is to run: importing takes seconds each time.
+"""Imports modules once, and forks a process for each program that is to run: importing takes seconds each time.
 
-Usage: fork_server.py DESCRIPTOR, of a sequenced-packet socket. A request is JSON: ``{"run": [PATH, ARGUMENT...],
-"environment": {}, "network": null}`` with descriptors for standard input, output and error, answered by the process's
-id; the path may be ``-c``, with the program as its argument, and the network the name of one that ``ip netns`` made.
-``{"poll": ID}`` is answered by the status of a process that has ended, and null before. At the end of the socket the
+Usage: fork_server.py DESCRIPTOR MODULE...; the descriptor is that of a sequenced-packet socket. A request is JSON:
+``{"run": [PATH, ARGUMENT...], "environment": {}, "network": null}`` with descriptors for standard input, output
+and error, answered by the process's id; the path may be ``-c``, with the program as its argument, and the network the
+name of one that ``ip netns`` made. ``{"poll": ID}`` is answered by the status of a process that has ended, and null before. At the end of the socket the
 server ends.
 """
 
@@ -15,15 +15,11 @@ import json
 import os
 import socket
 import sys
+from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-import tensorflow as tf
-
-import supervisor_core
-
-assert tf.compat.v1 and supervisor_core.Supervisor  # loaded, though neither does anything here
 CLONE_NEWNET = 0x40000000
 
 
@@ -79,6 +75,9 @@ def execute(run: list[str]) -> None:
 
 
 if __name__ == "__main__":
+    for name in sys.argv[2:]:
+        module, _, attribute = name.partition(":")
+        getattr(import_module(module), attribute or "__name__")  # some attributes import more
     to_run = serve(socket.socket(fileno=int(sys.argv[1])))
     if to_run:
         execute(to_run)

@@ -1,4 +1,4 @@
-"""Programs in processes of their own that need not import tensorflow: they are forked off one that has."""
+"""Programs in processes of their own that need not import a framework: they are forked off one that has."""
 
 from __future__ import annotations
 
@@ -61,10 +61,15 @@ class Forked:
         self.stdout.close()
 
 
-class ForkServer:
-    """The process that the others are forked off: it has imported tensorflow. It starts with the first of them."""
+TENSORFLOW = ("tensorflow:compat", "supervisor_core:Supervisor")
 
-    def __init__(self) -> None:
+
+class ForkServer:
+    """The process that the others are forked off: it has imported modules, by default tensorflow. It starts with the
+    first of them."""
+
+    def __init__(self, modules: tuple[str, ...] = TENSORFLOW) -> None:
+        self._modules = modules
         self._channel: socket.socket | None = None
 
     def start(
@@ -111,7 +116,7 @@ class ForkServer:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs, tempfile.TemporaryFile() as log:
             self._process = subprocess.Popen(
-                [sys.executable, str(PROGRAM), str(theirs.fileno())],
+                [sys.executable, str(PROGRAM), str(theirs.fileno()), *self._modules],
                 env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": "-1"},
                 stdin=subprocess.DEVNULL,
                 stderr=log,

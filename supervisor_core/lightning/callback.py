@@ -7,7 +7,7 @@ import os
 import signal
 import threading
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import Any
 
 from lightning.fabric.utilities.data import _auto_add_worker_init_fn
@@ -175,6 +175,7 @@ class SupervisorCallback(Callback):
         self._state, self._metrics = TrainerState(trainer), EpochMetrics(trainer)
         run = self._new_run(trainer)
         run.when_recorded = lambda: _ends(run, trainer)
+        run.moment = nullcontext  # Lightning's loops can be captured between two batches only
         run.__enter__()
         self._run, self._exactness, self._is_stopped = run, run.exactness, run.stop_probe()
         trainer.loggers = [*trainer.loggers, RunLogger(lambda: self._run, trainer.default_root_dir)]

@@ -1,4 +1,4 @@
-"""`SignalWatch`: SIGTERM and SIGINT stop a training, then end the process as the signal would have.
+"""`SignalWatch`: SIGTERM, SIGINT, SIGHUP and SIGQUIT stop a training, then end the process as the signal would have.
 
 Python calls signal handlers in the main thread, between two bytecodes: not during a long call of native code, where a
 training mostly is. So the handler only records, and a thread acts: it reads the signal's number from a pipe, to which
@@ -7,10 +7,12 @@ the interpreter's own C handler writes it at once (`signal.set_wakeup_fd`).
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import signal
 import sys
+import termios
 import threading
 import weakref
 from collections.abc import Callable, Mapping
@@ -25,6 +27,9 @@ logger = logging.getLogger("supervisor_core")
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 """The watched signals that end a process."""
+
+HANG_UPS = (signal.SIGHUP, signal.SIGQUIT)
+"""Watched, too, where nothing handles or ignores them: signals of a terminal that is closed, and of Ctrl-\\."""
 
 ONE_PRESS_SECS = 0.5
 """Signals within this many seconds after the first count as the same one. ``timeout`` and other wrappers send a signal
@@ -46,17 +51,19 @@ OnSignal = Callable[[int], object]
 
 
 class SignalWatch:
-    """Within its ``with`` block records the first SIGTERM or SIGINT and acts on it in a thread.
+    """Within its ``with`` block records the first signal and acts on it in a thread.
 
     * The first SIGINT raises no `KeyboardInterrupt`; one after an earlier signal does, at once.
-    * A second SIGTERM ends the process at once, by that signal.
+    * A second signal of another kind ends the process at once, by that signal.
     * "Second" means later than `ONE_PRESS_SECS` after the first.
     * A Python handler that was installed before is called each time, after the record; its exceptions are raised, and
       it decides how the process ends. The same holds for one that the program installs within the block.
     * A SIGINT that interrupted the main thread, and after which the program continues its work (see ``work_done``), is
       over: the next signal is a first one.
     * After the block the earlier handlers are restored, unless others have been installed in between.
-    * A signal that was ignored before, or whose handler is not Python's, is not watched.
+    * A signal that was ignored before, as SIGHUP under ``nohup``, or whose handler is not Python's, is not watched;
+      SIGHUP and SIGQUIT are watched only where they had no handler at all.
+    * The handler that ``asyncio.run`` installs for SIGINT counts as Python's own.
     * A forked child has the earlier handlers from its start.
     * In a thread other than the main one, where Python allows no handlers, it does nothing: see `installed`.
 
@@ -85,9 +92,9 @@ class SignalWatch:
             on_signal: called once, for the first signal, in its own daemon thread. It may block. Its exceptions are
                 logged.
             on_again: called once, for the second signal, in the watch's own thread, while ``on_signal`` may still
-                run. Default: a SIGTERM ends the process at once.
+                run. Default: it ends the process at once, unless it is SIGINT.
             others: more signals to watch, and what to call each time, in its own daemon thread.
-            ends: whether to watch SIGTERM and SIGINT; if False, only the others.
+            ends: whether to watch the signals that end a process; if False, only the others.
             work_done: returns a number that increases while the program works; called in signal handlers, so it must
                 not use locks. Default: not known.
             clock: replaced in tests.
@@ -95,7 +102,7 @@ class SignalWatch:
         self._on_signal = on_signal
         self._on_again = on_again or self._end_again
         self._others = dict(others or {})
-        self._signals = (*SIGNALS, *self._others) if ends else tuple(self._others)
+        self._signals = tuple(dict.fromkeys((*SIGNALS, *HANG_UPS, *self._others) if ends else self._others))
         self._work_done = work_done
         self._clock = clock
         self._episode = _Episode()
@@ -154,7 +161,7 @@ class SignalWatch:
         watch = _watch_of(earlier)
         if watch is not None and not watch.installed:  # which calls the handler before it
             return watch._had_default(signum)
-        return earlier in (signal.SIG_DFL, signal.default_int_handler)
+        return earlier in (signal.SIG_DFL, signal.default_int_handler) or _is_asyncios(earlier)
 
     def _is_replaced(self, signum: int) -> bool:
         """Whether a signal's handler is neither this watch's nor that of a watch within it."""
@@ -167,7 +174,7 @@ class SignalWatch:
 
     def __enter__(self) -> SignalWatch:
         if threading.current_thread() is not threading.main_thread():
-            logger.debug("SIGTERM and SIGINT are not watched: this is not the main thread")
+            logger.debug("No signals are watched: this is not the main thread")
             return self
         self._read_fd, self._write_fd = os.pipe()
         os.set_blocking(self._write_fd, False)
@@ -179,7 +186,8 @@ class SignalWatch:
         _open_watches.add(self)
         for signum in self._signals:
             earlier = signal.getsignal(signum)
-            if earlier is not None and (earlier != signal.SIG_IGN or signum in self._others):
+            is_ours = _has_no_handler(signum) if signum in HANG_UPS else earlier != signal.SIG_IGN
+            if earlier is not None and (is_ours or signum in self._others):
                 self._earlier[signum] = earlier
                 signal.signal(signum, self._handle)
         return self
@@ -217,6 +225,10 @@ class SignalWatch:
                 self._caught_up.wait(CATCH_UP_SECS)
         return self.received
 
+    def wait_received(self, secs: float) -> bool:
+        """Wait up to ``secs`` seconds for the first signal; return whether it has come."""
+        return self._episode.first.wait(secs)
+
     def wait_interrupted(self, secs: float) -> bool:
         """Wait up to ``secs`` seconds until a SIGINT interrupts the main thread; return whether it did."""
         return self._episode.interrupted.wait(secs)
@@ -225,7 +237,8 @@ class SignalWatch:
         """End the process as the first signal would have; return if there was none, or it would not have ended it.
 
         Call it in the main thread after everything is saved. After a SIGTERM without another handler the process ends
-        by it (status -15, or 143 in a shell), with standard output and error flushed.
+        by it (status -15, or 143 in a shell), with standard output and error flushed. A process that signals cannot
+        end, as the first one of a container, exits with that status.
 
         Raises:
             KeyboardInterrupt: after a SIGINT without another handler, unless it was raised already.
@@ -235,6 +248,8 @@ class SignalWatch:
             return
         if signum == signal.SIGINT and self.interrupted:
             return
+        if _is_asyncios(self._earlier[signum]):
+            raise KeyboardInterrupt  # its handler would only cancel a task, which may await nothing any more
         self._as_before(signum, None)
 
     def end_process(self, signum: int | None = None) -> None:
@@ -255,12 +270,14 @@ class SignalWatch:
         set_handler = ctypes.pythonapi.PyOS_setsig
         set_handler.argtypes, set_handler.restype = [ctypes.c_int, ctypes.c_void_p], ctypes.c_void_p
         set_handler(signum, None)
-        os.kill(os.getpid(), signum)
+        _die(signum)
 
     def _handle(self, signum: int, frame: FrameType | None) -> None:
         if not self._installed:  # kept alive by a handler that was installed later and calls this one
             self._as_before(signum, frame)
             return
+        if signum == signal.SIGHUP:
+            drop_lost_terminal()
         if signum in self._others:
             self._write(signum)
             if callable(self._earlier[signum]):
@@ -272,7 +289,8 @@ class SignalWatch:
         again, episode.handled = episode.handled and self._is_later(now), True
         self._write(signum)
         if signum == signal.SIGINT and (again or episode.interrupting or episode.again.is_set()):
-            episode.work_done = self._work_done()
+            # asyncio's handler cancels the task, which may end a step before it comes to its next await.
+            episode.work_done = self._work_done() + _is_asyncios(self._earlier[signum])
             episode.interrupted.set(now)
             self._as_before(signum, frame)
         elif not self._had_default(signum):
@@ -292,7 +310,7 @@ class SignalWatch:
         if earlier == signal.SIG_DFL:
             _flush()
             signal.signal(signum, signal.SIG_DFL)
-            os.kill(os.getpid(), signum)
+            _die(signum)
         else:
             earlier(signum, frame)
 
@@ -338,7 +356,7 @@ class SignalWatch:
         return []
 
     def _end_again(self, signum: int) -> None:
-        if signum == signal.SIGTERM:
+        if signum != signal.SIGINT:
             self.end_process(signum)
 
     def _uninstall(self) -> None:
@@ -369,6 +387,59 @@ def _watch_of(handler: Any) -> SignalWatch | None:
     """Return the watch that a handler belongs to, if any."""
     owner = getattr(handler, "__self__", None)
     return owner if isinstance(owner, SignalWatch) else None
+
+
+def _is_asyncios(handler: Any) -> bool:
+    """Whether a handler is the one that ``asyncio.run`` installs for SIGINT; it cancels the main task."""
+    runner = getattr(getattr(handler, "func", None), "__self__", None)
+    return type(runner).__module__ == "asyncio.runners"
+
+
+def _has_no_handler(signum: int) -> bool:
+    """Whether nothing handles a signal: no Python function, and no other code, as `faulthandler.register`."""
+    if signal.getsignal(signum) != signal.SIG_DFL:
+        return False
+    try:
+        with open("/proc/self/status", encoding="ascii") as file:
+            caught = next(int(line.split()[1], 16) for line in file if line.startswith("SigCgt:"))
+    except (OSError, StopIteration):  # no such file system: Python's own word counts
+        return True
+    return not caught >> (signum - 1) & 1
+
+
+_lost_terminals: set[int] = set()
+"""The standard file descriptors whose terminal is gone."""
+
+
+def drop_lost_terminal() -> bool:
+    """Have standard input, output and error read and write nothing where their terminal is gone.
+
+    Each write to it would raise an error in the middle of a step, and the program is about to be saved and to end.
+
+    Returns:
+        Whether a terminal is gone.
+    """
+    for fd in range(3):
+        if _is_lost_terminal(fd):
+            _lost_terminals.add(fd)
+            with suppress(OSError), open(os.devnull, "r+b", buffering=0) as nothing:
+                os.dup2(nothing.fileno(), fd)
+    return bool(_lost_terminals)
+
+
+def _is_lost_terminal(fd: int) -> bool:
+    try:
+        termios.tcgetattr(fd)
+    except termios.error as error:
+        return bool(error.args[0] == errno.EIO)
+    return False
+
+
+def _die(signum: int) -> None:
+    """End the process by a signal whose action is the default one."""
+    os.kill(os.getpid(), signum)
+    # The kernel lets no signal without a handler end the first process of a container.
+    os._exit(128 + signum)
 
 
 def _in_thread(act: OnSignal, signum: int) -> list[threading.Thread]:

@@ -16,13 +16,13 @@ import tensorflow as tf
 
 from supervisor_core.checkpoint.recovery import Skipped
 from supervisor_core.clock import SYSTEM_CLOCK, Clock
+from supervisor_core.engine.final_save import LOOK_AGAIN_SECS, given_up, save_until_saved
 from supervisor_core.errors import SaveFailedError
 from supervisor_core.events.telemetry import Trigger
 from supervisor_core.options import Options
 from supervisor_core.runtime.blocking_call import BlockingCall
 from supervisor_core.runtime.coordinator import text_of
 from supervisor_core.runtime.deadline import NEVER, Deadline
-from supervisor_core.runtime.retry import Backoff
 from supervisor_core.runtime.step_lock import StepLock
 from supervisor_core.supervision.session_recorder import SessionRecorder
 from supervisor_core.tf1 import private_symbols as private
@@ -32,9 +32,6 @@ from supervisor_core.tf1.session import SupervisedSession
 from supervisor_core.tf1.tf_errors import is_outside_fault
 
 _LOG = logging.getLogger("supervisor_core")
-
-LOOK_AGAIN_SECS = 0.2
-"""How often whoever waits for the last save looks whether a signal has brought the deadline forward, in seconds."""
 
 _HANGS = "it is still being saved, and no time is left"
 _NEVER_RISES = (
@@ -96,7 +93,6 @@ class CheckpointManager:
         )
         self._lock = place.lock
         self._last_lock = threading.Lock()  # of the save at the end
-        self._pause = threading.Event()  # never set: to wait on
         self._last_failure: str | None = None  # of the save at the end
         self._sess: Any = None
         self._recorder: SessionRecorder | None = None
@@ -246,6 +242,10 @@ class CheckpointManager:
         self._last_failure = None
         return result, result.path
 
+    def save_now(self) -> object:
+        """See `Checkpoints.save_now`: a snapshot is taken between two steps."""
+        return self.save("signal")
+
     def save_last(
         self,
         trigger: Trigger,
@@ -253,22 +253,13 @@ class CheckpointManager:
         deadline: Callable[[], Deadline],
         retry_until: Deadline,
     ) -> tuple[str | None, int | None]:
-        """Save what is not on the disk yet; return path and step of the newest checkpoint.
+        """See `Checkpoints.save_last`.
 
         The save is made in a thread of its own, except where there are no more threads: at the interpreter's end. One
         that hangs is abandoned at the deadline.
-
-        Args:
-            trigger: why.
-            has_failed: whether the session has turned out to be broken meanwhile, so that nothing is to be saved.
-            deadline: returns until when it has to be saved; a signal may bring it forward.
-            retry_until: until when to try again where the outside world refuses it.
-
-        Raises:
-            SaveFailedError: if it could not be saved, or not in time.
         """
         if not self._last_lock.acquire(timeout=deadline().timeout):
-            raise SaveFailedError(self._last_words(_HANGS))
+            raise self._given_up(_HANGS)
         try:
             save = partial(self._save_until_saved, trigger, has_failed, deadline, retry_until)
             call = BlockingCall(save, name="supervisor-final-save")
@@ -278,7 +269,7 @@ class CheckpointManager:
             while not call.wait(deadline().remaining(LOOK_AGAIN_SECS)):
                 if deadline().is_over:
                     call.abandon()
-                    raise SaveFailedError(self._last_words(_HANGS))
+                    raise self._given_up("; ".join(filter(None, (_HANGS, self._last_failure))))
             return call.result()
         finally:
             self._last_lock.release()
@@ -290,33 +281,30 @@ class CheckpointManager:
         deadline: Callable[[], Deadline],
         retry_until: Deadline,
     ) -> tuple[str | None, int | None]:
-        backoff = Backoff(initial_secs=self._options.retry_initial_secs, max_secs=self._options.retry_max_secs)
-        failures = 0
-        while True:
+        def save() -> None:
             if private.CLOSED.get(self._sess, False):
                 _LOG.warning("The session was closed before the supervisor was stopped: no final checkpoint is saved.")
-                return self._newest or (None, None)
+                return
             try:
                 if not has_failed():
                     self.save(trigger, deadline=deadline())
-                self._correct_progress()
-                return self._newest or (None, None)
             except Exception as error:
-                failures += 1
-                delay = backoff.next_delay(failures)
                 self._last_failure = f"{type(error).__name__}: {text_of(error)}"
-                if not is_outside_fault(error):
-                    raise SaveFailedError(self._last_words()) from error
-                again = Deadline.after(delay, self._clock)
-                said = False
-                while not again.is_over:
-                    if min(deadline().remaining(), retry_until.remaining()) < again.remaining():
-                        raise SaveFailedError(self._last_words("there is no time to try again")) from error
-                    if not said:
-                        _LOG.warning("The final checkpoint could not be saved, trying again in %.1f s: %s",
-                                     delay, self._last_failure)  # fmt: skip
-                    said = True
-                    self._pause.wait(again.remaining(LOOK_AGAIN_SECS))
+                raise
+            self._correct_progress()
+
+        try:
+            save_until_saved(
+                save,
+                deadline=deadline,
+                retry_until=retry_until,
+                options=self._options,
+                clock=self._clock,
+                passes=is_outside_fault,
+            )
+        except SaveFailedError as error:
+            raise self._given_up(str(error)) from error.__cause__
+        return self._newest or (None, None)
 
     def _correct_progress(self) -> None:
         """Where training has ended, the newest checkpoint's step is the last one."""
@@ -325,18 +313,9 @@ class CheckpointManager:
             if self._recorder is not None and step is not None and self._recorder.progress.changes == self._counted[0]:
                 self._recorder.progress.step_read(step)
 
-    def _last_words(self, reason: str | None = None) -> str:
-        """Return what to say when the final checkpoint is given up: why, and which one is the newest.
-
-        Args:
-            reason: why, besides the failure of the last attempt, if there was one.
-        """
-        reason = "; ".join(filter(None, (reason, self._last_failure)))
-        newest = f"the newest checkpoint is {self._newest[0]}" if self._newest else "there is no checkpoint"
-        return (
-            f"The final checkpoint could not be saved ({reason}); {newest}. What was trained since is lost when this "
-            "process ends."
-        )
+    def _given_up(self, reason: str) -> SaveFailedError:
+        step = None if self._recorder is None else self._recorder.progress.snapshot().global_step
+        return given_up(reason, self._newest, step)
 
     def _record(self, run: SessionRecorder, writer: Any, result: SaveResult, deadline: Deadline) -> None:
         run.saved(result.record(run.session_id), deadline)

@@ -1,6 +1,7 @@
 """`Lifecycle`: one supervised session of the graph-mode facades, and `managed_session`, its ``with`` block.
 
-The facade is TensorFlow's API; this is what happens behind it until the session ends. How it ends is in `stopping`.
+The facade is TensorFlow's API; this is what happens behind it until the session ends. How it ends is in
+`supervisor_core.engine.ending`.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from typing import Any, Literal, Protocol
 
 from supervisor_core.checkpoint.guard import Publisher
 from supervisor_core.clock import SYSTEM_CLOCK, Clock
+from supervisor_core.engine.session_state import SessionState, StopReason
 from supervisor_core.errors import LogdirInUseError
 from supervisor_core.options import Options
 from supervisor_core.run.status import RunStatus
@@ -23,9 +25,8 @@ from supervisor_core.supervision.session_recorder import SessionRecorder
 from supervisor_core.tf1.checkpoint_manager import CheckpointManager
 from supervisor_core.tf1.cluster.connect import close_with_timeout
 from supervisor_core.tf1.cluster.wait import SessionContext
+from supervisor_core.tf1.graph_ending import GraphEnding, end_abandoned
 from supervisor_core.tf1.restore import Restored, RestoreInfo
-from supervisor_core.tf1.session_state import SessionState, StopReason
-from supervisor_core.tf1.stopping import Stopping, end_abandoned
 from supervisor_core.tf1.tf_errors import explain_finalized
 
 _LOG = logging.getLogger("supervisor_core")
@@ -77,7 +78,7 @@ class Lifecycle:
         deadline = StopDeadline(granted_secs(options.signal_grace_secs), clock)
         self.state = SessionState(coord=coord, logdir=logdir, writer=writer, checkpoints=checkpoints, deadline=deadline)
         """The session under way, or the last one."""
-        self.stopping = Stopping(self.state, options, clock)
+        self.ending = GraphEnding(self.state, options, clock)
         """How it ends."""
         self._checkpoints = checkpoints
         self._interval_secs = checkpoint_interval_secs
@@ -94,6 +95,13 @@ class Lifecycle:
         """Raise `LogdirInUseError` for a guest that would write checkpoints."""
         if self._refusal is not None and self._checkpoints is not None:
             raise self._refusal
+
+    @property
+    def checkpoints(self) -> CheckpointManager | None:
+        """What takes the session's checkpoints; None where none are taken."""
+        found = self.state.checkpoints
+        assert found is None or isinstance(found, CheckpointManager)
+        return found
 
     @property
     def recorder(self) -> SessionRecorder:
@@ -122,7 +130,7 @@ class Lifecycle:
         """Begin a session; one that is still open ends as requested.
 
         Args:
-            at_exit: stops the session when the interpreter ends; see `Stopping.begun`.
+            at_exit: stops the session when the interpreter ends; see `Ending.begun`.
             claim: how a chief takes the logdir; see `Claim`.
 
         Raises:
@@ -130,11 +138,11 @@ class Lifecycle:
         """
         state = self.state
         if state.recorder is not None:
-            self.stopping.record(None)
+            self.ending.record(None)
             state.recorder.close(0.0)
             self.services.clear()
         end_abandoned(state.logdir)
-        self.stopping.begin()
+        self.ending.begin()
         state.recorder = self._refusal = None
         state.is_ready = state.is_guest = False
         state.checkpoints = self._checkpoints
@@ -151,7 +159,7 @@ class Lifecycle:
             run = self._new_recorder(is_chief=False, writer=None, gives_way=False)
             run.begin()
         state.recorder = run
-        self.stopping.begun(at_exit)
+        self.ending.begun(at_exit)
         if state.reason.signum is not None:  # it came meanwhile
             state.coord.request_stop()
         return run
@@ -174,8 +182,8 @@ class Lifecycle:
         state.tf_session = sess
         state.is_ready = True
         state.coord.reset_heeded()
-        if state.checkpoints is not None:
-            state.checkpoints.attach(sess, self.recorder, state.writer, restored, restore_info.skipped)
+        if self.checkpoints is not None:
+            self.checkpoints.attach(sess, self.recorder, state.writer, restored, restore_info.skipped)
         self._note_restored(restored)
         self.recorder.ready(
             restored_checkpoint=None if restored is None else restored.path,
@@ -240,7 +248,7 @@ class Lifecycle:
             gives_way=gives_way,
             on_taken_over=self._become_guest if gives_way else lambda error: self.state.coord.request_stop(error),
             on_stalled=lambda error: self.state.coord.request_stop(error),
-            save_stalled=self.stopping.save_stalled,
+            save_stalled=self.ending.save_stalled,
             clock=self._clock,
         )
 
@@ -289,7 +297,7 @@ def managed_session(
 
     A subclass may override what is called here, with the arguments that the original passes: no others are passed.
     """
-    with lifecycle.stopping.signals.watched():
+    with lifecycle.ending.signals.watched():
         try:
             try:
                 sess = supervisor.prepare_or_wait_for_session(
@@ -303,7 +311,7 @@ def managed_session(
             supervisor.coord.register_release(sess.close, after_secs=RELEASE_AFTER_SECS)
             yield from _guarded(supervisor, lifecycle, sess, close_summary_writer)
         finally:
-            lifecycle.stopping.stop_serving()
+            lifecycle.ending.stop_serving()
 
 
 def _guarded(supervisor: Managed, lifecycle: Lifecycle, sess: Any, close_summary_writer: bool) -> Iterator[Any]:
@@ -312,7 +320,7 @@ def _guarded(supervisor: Managed, lifecycle: Lifecycle, sess: Any, close_summary
         try:
             yield sess
         except BaseException as error:
-            if lifecycle.stopping.hands_off:
+            if lifecycle.ending.is_inactive:
                 raise
             reason.stop_was_requested |= supervisor.coord.should_stop()
             reason.body_error = error
@@ -323,9 +331,9 @@ def _guarded(supervisor: Managed, lifecycle: Lifecycle, sess: Any, close_summary
         finally:
             _stop(supervisor, reason, close_summary_writer)
     finally:
-        if not lifecycle.stopping.hands_off:  # whose TensorFlow has no threads that could close anything
-            close_with_timeout(sess, lifecycle.stopping.closing_secs)
-    if reason.body_error is not None and not lifecycle.stopping.is_clean(reason.body_error):
+        if not lifecycle.ending.is_inactive:  # whose TensorFlow has no threads that could close anything
+            close_with_timeout(sess, lifecycle.ending.closing_secs)
+    if reason.body_error is not None and not lifecycle.ending.is_clean(reason.body_error):
         raise reason.body_error  # which the coordinator ignores if a stop had been requested before
 
 
@@ -385,7 +393,7 @@ class RunMethods:
             SaveFailedError: if there is no session.
             OSError, tf.errors.OpError: what kept it from being saved.
         """
-        checkpoints = self._lifecycle.state.checkpoints
+        checkpoints = self._lifecycle.checkpoints
         if checkpoints is None:
             return None
         with self._lifecycle.recorder.progress.held():

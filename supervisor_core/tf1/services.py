@@ -81,7 +81,7 @@ class StandardServices:
         self._summary_op = supervisor.summary_op
         self._global_step = supervisor.global_step
         secs = supervisor.save_summaries_secs
-        checkpoints = lifecycle.state.checkpoints
+        checkpoints = lifecycle.checkpoints
         self._intervals: dict[str, float] = {}
         if secs and self._writer:
             if self._summary_op is not None:
@@ -111,7 +111,7 @@ class StandardServices:
         reserved = self._lifecycle.services.reserve_name(name)
         failed = self._lifecycle.service_failed
         if name == CHECKPOINT:
-            checkpoints = self._lifecycle.state.checkpoints
+            checkpoints = self._lifecycle.checkpoints
             assert checkpoints is not None
             checkpoints.serve()
 

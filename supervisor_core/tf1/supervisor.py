@@ -194,15 +194,15 @@ class Supervisor(RunMethods, tf.compat.v1.train.Supervisor):
                     self.start_standard_services(sess)
                 _LOG.info("Starting queue runners.")
                 self.start_queue_runners(sess)
-            self._lifecycle.stopping.signals.raise_lost_interrupt()
+            self._lifecycle.ending.signals.raise_lost_interrupt()
         except RunFinishedError as error:
             _LOG.warning("%s", error)
             self._lifecycle.finished()
             return FinishedSession(self._graph, str(error))
         except BaseException as error:
             self._lifecycle.state.reason.body_error = error
-            self._lifecycle.stopping.record(error)
-            self._lifecycle.stopping.signals.stopped()
+            self._lifecycle.ending.record(error)
+            self._lifecycle.ending.signals.stopped()
             raise
         self._prepared(sess)
         return sess
@@ -246,17 +246,17 @@ class Supervisor(RunMethods, tf.compat.v1.train.Supervisor):
             RuntimeError: if threads did not end within ``stop_grace_secs``.
             SaveFailedError: if the final checkpoint could not be saved.
         """
-        stopping = self._lifecycle.stopping
+        ending = self._lifecycle.ending
         ignore_live_threads |= self._lifecycle.state.reason.ignores_live_threads
         try:
-            stopping.stop(
+            ending.stop(
                 self._stop_grace_secs,
-                save=stopping.save,
+                save=ending.save,
                 join=lambda secs: self._coord.join(threads, secs, ignore_live_threads),
                 close=self._close_writer if close_summary_writer or self._engine.is_writer_own else lambda: None,
             )
         finally:
-            stopping.signals.stopped()
+            ending.signals.stopped()
 
     def summary_computed(self, sess: Any, summary: Any, global_step: int | None = None) -> None:
         """Append a summary, a ``Summary`` or one serialized, to the run's events file.
@@ -352,7 +352,7 @@ class Supervisor(RunMethods, tf.compat.v1.train.Supervisor):
         if self._engine.writer:
             self._engine.writer.reopen()
         self._lifecycle.begin(self._stop_at_exit, self._engine.claim(serves=serves))
-        self._lifecycle.stopping.signals.watch_until_stopped()
+        self._lifecycle.ending.signals.watch_until_stopped()
 
     def _prepared(self, sess: Any) -> None:
         """Say that training begins; where a subclass prepares the session its own way, `managed_session` says so."""
@@ -371,7 +371,7 @@ class Supervisor(RunMethods, tf.compat.v1.train.Supervisor):
         self._lifecycle.ready(sess, RestoreInfo.of(self._session_manager, sess, self._global_step), services)
 
     def _close_writer(self) -> None:
-        self._lifecycle.stopping.close_writer()
+        self._lifecycle.ending.close_writer()
         self._graph_added_to_summary = False
 
     def _stop_at_exit(self, error: BaseException | None) -> None:

@@ -18,8 +18,8 @@ import math
 import os
 import sys
 import threading
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from enum import IntEnum
 from typing import Any, NamedTuple
 
@@ -32,15 +32,13 @@ from supervisor_core.errors import CheckpointError, RanksError, SupervisorError
 from supervisor_core.events.telemetry import Trigger
 from supervisor_core.options import Options
 from supervisor_core.runtime.coordinator import text_of
-from supervisor_core.runtime.deadline import Deadline
 from supervisor_core.storage.local import LOCAL
-from supervisor_core.supervision.session_recorder import SessionRecorder, StopInfo
+from supervisor_core.supervision.session_recorder import SessionRecorder
 from supervisor_core.torch import shards
 from supervisor_core.torch.ranks import Ranks, stale_store
 from supervisor_core.torch.ranks_state import RanksState
-from supervisor_core.training.run import Run
+from supervisor_core.training.run import STOP_GRACE_SECS, Run
 from supervisor_core.training.saver import Due, SavePolicy, Saver
-from supervisor_core.training.stopping import failure_of
 
 _LOG = logging.getLogger("supervisor_core")
 
@@ -134,7 +132,6 @@ class DistributedRun(Run):
             saver=create,
         )
         self._is_agreed = False
-        self._agreed_signum: int | None = None
         self._is_left = self._has_failed = False
         self._disagreement: RanksError | None = None
         self._others_error: RanksError | None = None
@@ -190,6 +187,7 @@ class DistributedRun(Run):
 
     def stop_probe(self) -> Callable[[], object]:
         """See `Run.stop_probe`."""
+        super().stop_probe()  # the loop asks
         return self.should_stop
 
     def ask_for_save(self, trigger: Trigger = "manual") -> None:
@@ -207,7 +205,7 @@ class DistributedRun(Run):
     def _signum(self) -> int | None:
         """The signal that asked for the end, on whatever rank; None after an error in the loop: where a rank dies, the
         others' collectives fail, and the launcher sends them SIGTERM in the same moment."""
-        return None if self._has_failed else super()._signum or self._agreed_signum
+        return None if self._has_failed else super()._signum
 
     def _save_due(self) -> None:
         """Agree with the other ranks; called after the step that rank 0 has named."""
@@ -224,11 +222,14 @@ class DistributedRun(Run):
         self._due.step = chief.next_step
         if any(row.stops for row in rows):
             self._is_agreed = True
-            self._agreed_signum = max(row.signum for row in rows) or None
+            self._agree_on_signal(max(row.signum for row in rows))
             self._coord.request_stop()
         elif chief.can_save and (chief.is_due or any(row.asks for row in rows)):
             self._save_together("timer" if chief.is_due else "manual")
         self._recorder_now.progress.begins(self._monotonic())
+
+    def _hold(self) -> None:
+        """See `Run._hold`: the ranks do not meet here, as rank 0 may evaluate alone."""
 
     def _save_together(self, trigger: Trigger) -> None:
         """Save what is due, or was asked for; called by all ranks at the same step."""
@@ -253,7 +254,7 @@ class DistributedRun(Run):
             self._rank_saver.release()
 
     def _row(self, step: int, stops: bool) -> Row:
-        row = Row(At.STEP, step, stops, super()._signum or 0, self._saves_due.asked_by is not None)
+        row = Row(At.STEP, step, stops, self._session.reason.signum or 0, self._saves_due.asked_by is not None)
         saver = self._saver
         if not self.ranks.is_chief or saver is None:
             return row
@@ -297,23 +298,24 @@ class DistributedRun(Run):
             raise
         return rows
 
-    def _at_exit(self) -> None:
+    def _stop_at_exit(self, error: BaseException | None) -> None:
         self._is_left = True
-        super()._at_exit()
+        super()._stop_at_exit(error)
 
     def _end(self, error: BaseException | None) -> None:
-        signals = self._signals
-        if self._hands_off or signals is None or self._recorder is None:
+        ending, reason = self._ending, self._session.reason
+        if self._ended or ending.is_inactive or self._recorder is None:
             super()._end(error)
             return
         self._end_thread = threading.get_ident()
-        signals.settle()
-        failure = failure_of(error, self._coord, self._signum)
+        reason.body_error = error
+        ending.signals.catch_up(STOP_GRACE_SECS)
+        own_signum, failure = ending.signals.received, ending.failure()
         self._has_failed = failure is not None and error is not None
         raised: RanksError | None = None
         if error is None or (failure is None and isinstance(error, (GeneratorExit, SystemExit))):
             try:
-                self._agree_on_end(failure, self._is_saved_after(error, failure))
+                self._agree_on_end(failure)
                 raised = self._others_error
             except RanksError as disagreement:
                 raised = disagreement
@@ -328,9 +330,9 @@ class DistributedRun(Run):
         raised = raised or self._others_error
         if raised is not None and error is None:
             raise raised
-        self._end_as_the_others(signals.signum)
+        self._end_as_the_others(own_signum)
 
-    def _agree_on_end(self, failure: BaseException | None, is_saved: bool) -> None:
+    def _agree_on_end(self, failure: BaseException | None) -> None:
         """Meet the others after the last step, and collect their states for the final checkpoint.
 
         Raises:
@@ -338,10 +340,13 @@ class DistributedRun(Run):
         """
         if self._disagreement is not None:
             raise self._disagreement
-        own = Row(At.END, self._step, signum=super()._signum or 0, can_save=is_saved, fails=failure is not None)
+        is_saved = self._task is None and self._ending.is_save_wanted()
+        own = Row(
+            At.END, self._step, signum=self._session.reason.signum or 0, can_save=is_saved, fails=failure is not None
+        )
         rows = self._compare(own)
         self._share_errors(rows, failure)
-        self._agreed_signum = self._agreed_signum or max(row.signum for row in rows) or None
+        self._agree_on_signal(max(row.signum for row in rows))
         if rows[0].can_save:
             self._collect()
         self._met_at_end = True
@@ -356,12 +361,20 @@ class DistributedRun(Run):
         if own is None:
             self._others_error = RanksError(f"Rank {rank} has ended with an error: {text}")
 
-    def _record(self, info: StopInfo, deadline: Deadline) -> None:
+    def _agree_on_signal(self, signum: int) -> None:
+        """A signal that came to any rank ends all of them."""
+        reason = self._session.reason
+        if signum and reason.signum is None:
+            reason.signum = signum
+            self._session.deadline.signalled(None)
+
+    @contextmanager
+    def recording(self) -> Iterator[None]:
         """Rank 0 records last: its record says how the others have ended. A signal's thread records at once."""
-        meets = self._ended and self._met_at_end and threading.get_ident() == self._end_thread
+        meets = self._met_at_end and not self._ended and threading.get_ident() == self._end_thread
         if meets and self.ranks.is_chief:
             self._meet_leaving()
-        super()._record(info, deadline)
+        yield
         if meets and not self.ranks.is_chief:
             self._meet_leaving()
 
@@ -380,7 +393,7 @@ class DistributedRun(Run):
 
     def _end_as_the_others(self, own: int | None) -> None:
         """End by the signal that ended another rank: the program does not go on as if the training were complete."""
-        signum = self._agreed_signum
+        signum = self._signum
         if signum is None or own is not None or threading.current_thread() is not threading.main_thread():
             return
         for stream in (sys.stdout, sys.stderr):

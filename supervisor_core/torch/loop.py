@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Generator, Iterable, Iterator, Mapping
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import torch
 from torch.utils.data import IterableDataset
 
+from supervisor_core.engine.loop_exit import LoopExit, loop_exit
 from supervisor_core.errors import LogdirInUseError, RanksError
 from supervisor_core.options import Options
 from supervisor_core.torch.position import BATCHES, LoaderPosition, batch_size_of
@@ -76,17 +77,16 @@ def supervised(
         RanksError: if the optimizer is a ``ZeroRedundancyOptimizer``.
 
     Example:
-        for batch in supervised(loader, "/runs/mnist", epochs=3, model=model, optimizer=optimizer):
-            optimizer.zero_grad()
-            loss = loss_of(model, batch)
-            loss.backward()
-            optimizer.step()
-
-        A ``for`` loop cannot see an exception in its own body. With the ``with`` statement the session ends with it:
-
-        with supervised(loader, "/runs/mnist", model=model, optimizer=optimizer) as loop:
+        with supervised(loader, "/runs/mnist", epochs=3, model=model, optimizer=optimizer) as loop:
             for batch in loop:
-                ...
+                optimizer.zero_grad()
+                loss = loss_of(model, batch)
+                loss.backward()
+                optimizer.step()
+
+        ``for batch in supervised(...):`` alone works, too. An exception in its body is then recorded without its text
+        until the process has ended, and with Python 3.10 and 3.11 ``sys.exit(0)`` in it counts as an error.
+
     """
     if isinstance(epochs, bool) or not isinstance(epochs, int) or epochs < 1:
         raise ValueError(f"epochs is {epochs!r}; expected a number from 1.")
@@ -161,6 +161,7 @@ class SupervisedLoop(InLoop):
         self._stepped = self._was_left = self._is_entered = False
         self._since_step = self._longest_gap = 0
         self._writer: Any = None
+        run.moment = self._moment
 
     @property
     def limits(self) -> tuple[str, ...]:
@@ -215,6 +216,7 @@ class SupervisedLoop(InLoop):
         if self._tracks_steps:
             hook = self._optimizer.register_step_post_hook(self._note_step)
         error: BaseException | None = None
+        left: LoopExit | None = None
         try:
             self._begin()
             run, position = self.run, self._position
@@ -238,16 +240,19 @@ class SupervisedLoop(InLoop):
                     if is_stopped() and self._is_at_boundary:
                         return  # before the next batch draws random numbers
                 position.next_epoch()
+        except GeneratorExit:  # the loop was left in its body
+            left = LoopExit(self._error is not None, self._error) if self._is_entered else loop_exit()
+            raise
         except BaseException as raised:
             error = raised
-            if isinstance(raised, GeneratorExit):  # the loop was left: by break, or by an exception in its body
-                self._leave()
             raise
         finally:
             if hook is not None:
                 hook.remove()
-            error = self._error or error
-            self.run.__exit__(None if error is None else type(error), error, None)
+            if left is None:
+                self.run.__exit__(None if error is None else type(error), error, None)
+            else:
+                self._leave(left)
 
     def _begin(self) -> None:
         present = present_ranks()
@@ -266,13 +271,27 @@ class SupervisedLoop(InLoop):
                 "not initialised: call torch.distributed.init_process_group() before supervised()."
             ) from error
 
-    def _leave(self) -> None:
+    @contextmanager
+    def _moment(self) -> Iterator[int | None]:
+        """A phase begins in the loop's body: after the step of its batch, as an evaluation."""
+        if self._since_step or not (self._stepped or not self._tracks_steps):
+            yield None
+            return
+        self._position.batch += 1
+        self._was_left = True
+        try:
+            yield self.run.global_step + 1
+        finally:
+            self._position.batch -= 1
+            self._was_left = False
+
+    def _leave(self, left: LoopExit) -> None:
         """The loop was left in its body: count its step if it was made, and remember if not."""
-        self.run.leave()
-        if self._error is None and self._stepped:
+        if not left.is_by_error and self._stepped:
             self._position.batch += 1
             self._count()
         self._was_left = True  # what the rest of the body would have done is not known
+        self.run.left_by(left)
 
     def _count(self) -> None:
         """The body of the loop has ended: count its step, if the optimizer made one."""

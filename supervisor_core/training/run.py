@@ -2,43 +2,46 @@
 
 from __future__ import annotations
 
-import atexit
 import logging
 import math
-import os
 import signal
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager
 from types import TracebackType
 from typing import Any
 
 from supervisor_core.checkpoint.sealed_store import Sealed, SealedStore
 from supervisor_core.clock import SYSTEM_CLOCK, Clock
-from supervisor_core.errors import EventsWriteError, LogdirInUseError, SaveFailedError, WaitTimeoutError
+from supervisor_core.engine import open_sessions
+from supervisor_core.engine.loop_exit import LoopExit
+from supervisor_core.engine.session_state import SessionState
+from supervisor_core.errors import SaveFailedError, SupervisorError
 from supervisor_core.events.file_writer import FileWriter
 from supervisor_core.events.telemetry import Trigger
 from supervisor_core.options import Options
 from supervisor_core.run.status import RunStatus
-from supervisor_core.runtime.coordinator import Coordinator, text_of
-from supervisor_core.runtime.deadline import Deadline
+from supervisor_core.runtime.coordinator import Coordinator
+from supervisor_core.runtime.deadline import Deadline, StopDeadline, granted_secs
 from supervisor_core.runtime.service import ServiceRegistry
 from supervisor_core.storage.local import join
 from supervisor_core.supervision.environment import versions
-from supervisor_core.supervision.session_recorder import SessionRecorder, StopInfo
-from supervisor_core.training import left_open
+from supervisor_core.supervision.session_recorder import SessionRecorder
+from supervisor_core.training.ending import RunCheckpoints, RunEnding
 from supervisor_core.training.saver import Due, SavePolicy, Saver
 from supervisor_core.training.state import Exactness, TrainingState
-from supervisor_core.training.stopping import STOP_GRACE_SECS, StopSignals, failure_of, save_last, stop_info
 
 _LOG = logging.getLogger("supervisor_core")
 
 CHECKPOINTS = "checkpoints"
 """The checkpoints' directory in the logdir."""
 
-_START, _STOP = b"\x08\x01", b"\x08\x02"  # SessionLog.status
+STOP_GRACE_SECS = 120.0
+"""How long a final save that fails is tried again without a signal, and threads are waited for, in seconds."""
+
+_START = b"\x08\x01"  # SessionLog.status = START
 
 
 class Run:
@@ -81,17 +84,20 @@ class Run:
         self._writer: FileWriter | None = None
         self._recorder: SessionRecorder | None = None
         self._saver: Saver | None = None
-        self._signals: StopSignals | None = None
+        deadline = StopDeadline(granted_secs(options.signal_grace_secs), clock)
+        self._session = SessionState(coord=self._coord, logdir=logdir, writer=None, deadline=deadline)
+        self._ending = RunEnding(self, self._session, options, clock)
+        self._checkpoints: RunCheckpoints | None = None
         self._step, self._due = 0, Due()
         self._restored: Sealed | None = None
         self._exactness: Exactness | None = None
         self._loss_finite: bool | None = None
-        self._pid = os.getpid()
-        self._ended = False
+        self._ended = self._is_interrupt_due = False
         self.is_in_step = False
         """Whether a step is under way: `save` then asks for a checkpoint of its end."""
-        self._record_lock = threading.Lock()
-        self._final: tuple[str, int] | None = None
+        self.moment: Callable[[], AbstractContextManager[int | None]] = self._moment
+        """Returns a block within which the state of this moment can be captured. It yields the state's step; None where
+        that is not possible now."""
         self.when_recorded: Callable[[], object] = bool
         """Called when the last checkpoint and the stop record are written, before the process ends by a signal."""
         self._step_ended: Callable[[float], None] = lambda ended: None
@@ -114,8 +120,8 @@ class Run:
         """
         if self._recorder is not None:
             raise RuntimeError("This run was entered before; call supervise() again for another session.")
-        left_open.end_left()
-        self._pid = os.getpid()
+        open_sessions.stop_left()
+        self._ending.begin()
         chief = self._task is None
         self._recorder = recorder = SessionRecorder(
             logdir=self.logdir,
@@ -129,28 +135,23 @@ class Run:
             on_taken_over=self._coord.request_stop,
             after_attempt=SealedStore(self._directory).newest_attempt() if chief else 0,
             on_stalled=self._coord.request_stop,
-            clock=self._clock,
-        )
-        self._signals = signals = StopSignals(
-            self._coord,
-            self.options,
-            record=self._record_at_signal,
-            save_now=lambda: self.ask_for_save("signal"),
-            work_done=lambda: self._step + recorder.progress.changes,  # no lock: a signal's handler asks
+            save_stalled=self._ending.save_stalled,
             clock=self._clock,
         )
         recorder.begin()
+        self._session.recorder = recorder
+        self._ending.begun(self._stop_at_exit, ends_with_call=True)
         try:
-            signals.begin()
+            self._ending.signals.watch_until_stopped()
             if chief:
-                self._writer = FileWriter(self.logdir)
+                self._session.writer = self._writer = FileWriter(self.logdir)
                 recorder.write_to(self._writer)
             self._begin(recorder)
         except BaseException as error:
             self._end(error)
             raise
-        atexit.register(self._at_exit)
-        left_open.begun(self)
+        self._coord.reset_heeded()  # from here on it is the loop that asks
+        self._session.is_ready = True
         return self
 
     def __exit__(
@@ -164,7 +165,8 @@ class Run:
             Exception: an error that a service had stopped the training with.
         """
         self._end(error)
-        if self._signals is not None and self._signals.take_interrupt():
+        if self._is_interrupt_due:
+            self._is_interrupt_due = False
             raise KeyboardInterrupt
 
     def _begin(self, recorder: SessionRecorder) -> None:
@@ -202,6 +204,8 @@ class Run:
             self._services.reserve_name(saver.name)
             self._services.add(saver)
             saver.start(self._step, sealed)
+            self._checkpoints = RunCheckpoints(self, saver, self._session, self.options, self._clock)
+            self._session.checkpoints = self._checkpoints
         recorder.enter("training")
         self._step_ended = recorder.progress.step_ended
         recorder.progress.begins(self._monotonic())
@@ -326,15 +330,44 @@ class Run:
     def phase(self, name: str) -> Iterator[None]:
         """Be in a phase (one of `supervisor_core.options.PHASES`) while the block runs, with its own stall budget.
 
+        A phase that does not train begins with a copy of the state in memory, unless this step is saved: a signal
+        within the phase saves it.
+
         Example:
             with run.phase("evaluating"):
                 accuracy = evaluate(model)
         """
+        if name != "training":
+            self._hold()
         try:
             with self._recorder_now.phase(name):
                 yield
         finally:
+            if self._saver is not None:
+                self._saver.release_held()
             self._recorder_now.progress.begins(self._monotonic())
+
+    def _hold(self) -> None:
+        """A phase begins that does not train: save what is due, or keep what a signal in it saves."""
+        saver = self._saver
+        if saver is None or self._task is not None or self._loss_finite is False or self._ended:
+            return
+        if not self.is_in_step:
+            self.save_if_due()
+        if self.options.save_on_stop and self._ending.signals.is_watching:
+            with self.moment() as step, self._recorder_now.progress.held():
+                if step is not None:
+                    saver.hold(step)
+
+    @contextmanager
+    def _moment(self) -> Iterator[int | None]:
+        """Between two steps; or in the body of a loop over `steps`, where the state may be of the next step already."""
+        before = self.state.is_mid_step
+        self.state.is_mid_step |= self.is_in_step
+        try:
+            yield self._step
+        finally:
+            self.state.is_mid_step = before
 
     def save(self) -> str | None:
         """Save a checkpoint now; return its directory when it is durable. None for a worker.
@@ -389,7 +422,7 @@ class Run:
     @property
     def _signum(self) -> int | None:
         """The signal that asked for the end; None without one."""
-        return None if self._signals is None else self._signals.signum
+        return self._session.reason.signum
 
     def _watch_loss(self, value: float) -> None:
         is_finite = math.isfinite(value)
@@ -412,89 +445,81 @@ class Run:
                 saver.save_due(self._step, self._due.asked_by or "timer")
         self._recorder_now.progress.begins(self._monotonic())
 
-    @property
-    def _hands_off(self) -> bool:
-        return self._ended or os.getpid() != self._pid
+    # The end.
 
-    def _at_exit(self) -> None:
-        if not self._hands_off:
-            _LOG.warning("The program ends without having left its supervised block: the session is stopped now.")
-            with suppress(Exception):
-                self._end(None if hasattr(sys, "ps1") else getattr(sys, "last_value", None))
+    def left_by(self, left: LoopExit) -> None:
+        """A loop over a generator was left in its body: end the session; or leave it open until the process shows which
+        exception has left the loop, or whether one has. Nothing is saved then.
+
+        Args:
+            left: what is known of it.
+        """
+        if left.is_by_error is False:
+            self.leave()
+            self._end(None)
+        elif left.error is not None:
+            self._end(left.error)
+        else:
+            self._ending.saves = False
+            self._coord.request_stop()
+            open_sessions.left(self._ending, left)
+
+    def _stop_at_exit(self, error: BaseException | None) -> None:
+        """Stop a session that the program has left open."""
+        left = open_sessions.exit_of(self._ending)
+        if error is None and left is not None and left.is_by_error:
+            error = SupervisorError(f"An exception left the loop at {left.where}.")
+        self._end(error)
 
     def _end(self, error: BaseException | None) -> None:
-        """End the session; once, and not in a forked child."""
-        recorder, signals = self._recorder, self._signals
-        if self._hands_off or recorder is None or signals is None:
+        """End the session; once, and not in a forked child.
+
+        Args:
+            error: what the program raised in it.
+        """
+        recorder, ending, reason = self._recorder, self._ending, self._session.reason
+        if recorder is None or self._ended or ending.is_inactive:
             return
-        signals.settle()
         self._leave_step()
         if error is not None and not isinstance(error, GeneratorExit):
             self.state.is_mid_step = True  # where in the step it came is not known
-        was_requested = self._coord.should_stop()
-        self._coord.request_stop()
-        failure = failure_of(error, self._coord, self._signum)
+        reason.body_error = error
+        if error is None:
+            reason.handled_before = id(sys.exc_info()[1])  # none of the loop's
         raised: BaseException | None = None
+        if self._checkpoints is not None:
+            self._checkpoints.loop_thread = threading.get_ident()
         try:
-            recorder.enter("stopping")
-            if self._saver is not None and self._is_saved_after(error, failure):
-                try:
-                    with recorder.phase("checkpointing"):
-                        save_last(self._saver, self._step, signals, self.options, self._clock)
-                except Exception as save_error:
-                    raised = save_error
-                    _LOG.error("The final checkpoint could not be saved: %s; the newest is %s.",
-                               text_of(save_error), self.newest_checkpoint)  # fmt: skip
-            if self._saver is not None:
-                self._saver.stop(signals.for_save if signals.signum else Deadline.after(STOP_GRACE_SECS, self._clock))
-                self._final = self._saver.newest
+            try:
+                ending.stop(STOP_GRACE_SECS, save=ending.save, join=self._stop_saver, close=ending.close_writer)
+            except Exception as stopped_by:
+                raised = stopped_by
             self._ended = True
-            info = stop_info(error, failure or raised, self._signum, was_requested, self._final)
-            self._record(info, signals.deadline if signals.signum is not None else Deadline.after(10.0, self._clock))
             self.when_recorded()
-            self._recorded(failure or raised)
-            linger = None if signals.signum is None else max(0.0, signals.for_save.remaining(30.0) / 2)
-            recorder.close(linger if signals.signum != signal.SIGINT else 0.0)
+            self._recorded(ending.failure() or raised)
+            ending.stop_serving()
         finally:
-            if not self._ended:  # interrupted by a second Ctrl-C
-                with suppress(Exception):
-                    self._record_at_signal(Deadline.after(1.0, self._clock))
-                    recorder.close(0.0)
-            self._ended = True
-            atexit.unregister(self._at_exit)
-            signals.end()
-        if error is not None or signals.is_interrupt_due:
-            return
-        if failure is not None:
-            raise failure
-        if raised is not None:
-            raise SaveFailedError(f"The final checkpoint could not be saved: {text_of(raised)}") from raised
+            if not self._ended:  # interrupted
+                self._ended = True
+                recorder.close(0.0)
+            try:
+                ending.signals.stopped()
+            except KeyboardInterrupt:
+                self._is_interrupt_due = True
+        if error is None and raised is not None and not self._is_interrupt_due:
+            raise raised
 
-    def _is_saved_after(self, error: BaseException | None, failure: BaseException | None) -> bool:
-        if self._task is not None or self._loss_finite is False:
-            return False
-        if isinstance(failure, LogdirInUseError) or isinstance(error, KeyboardInterrupt):
-            return False  # another's by now; or raised in the middle of a step
-        return self.options.save_on_stop if failure is None else self.options.save_on_error
-
-    def _record_at_signal(self, deadline: Deadline) -> None:
-        """Write the stop record from a signal's thread: the training's own does not come to its next step."""
+    def _stop_saver(self, secs: float) -> None:
+        """End the saving thread; raise what a service has stopped the training with."""
         if self._saver is not None:
-            self._final = self._saver.newest
-        self._record(stop_info(None, None, self._signum, True, self._final), deadline)
+            self._saver.stop(Deadline.after(secs, self._clock))
+        if self._session.reason.body_error is None:
+            self._coord.raise_requested_exception()
 
     def _recorded(self, error: BaseException | None) -> None:
         """The last checkpoint and the stop record are written, with this error; the metrics have not ended."""
 
-    def _record(self, info: StopInfo, deadline: Deadline) -> None:
-        recorder, writer = self._recorder, self._writer
-        if recorder is None or not self._record_lock.acquire(timeout=deadline.timeout):
-            return
-        try:
-            recorder.end(info, deadline)
-            if writer is not None and not writer.closed:
-                with suppress(EventsWriteError, WaitTimeoutError):  # the writer's thread has logged why
-                    writer.add_session_log(_STOP, self._step)
-                    writer.close(deadline.timeout)
-        finally:
-            self._record_lock.release()
+    @contextmanager
+    def recording(self) -> Iterator[None]:
+        """Be around the last record."""
+        yield

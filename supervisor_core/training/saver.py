@@ -36,6 +36,7 @@ SERVICE = "checkpoint"
 """The service's name in heartbeats and metrics."""
 
 _CHECKPOINT = b"\x08\x03"  # SessionLog.status = CHECKPOINT
+_WRITING, _RECORDING = "is still being written", "is written, and its record in the events file is not"
 
 
 class LogWriter(Protocol):
@@ -155,6 +156,9 @@ class Saver:
         self._clock = clock
         self._jobs: SimpleQueue[Job | None] = SimpleQueue()
         self._current: Job | None = None
+        self._held: Job | None = None
+        self._put_lock = threading.Lock()
+        self._stage = _WRITING
         self._saved_step: int | None = None
         self._newest: tuple[str, int] | None = None
         self._skipped: Sequence[Skipped] = ()
@@ -180,6 +184,22 @@ class Saver:
     def is_idle(self) -> bool:
         """Whether no save is under way."""
         return self._current is None
+
+    @property
+    def saves(self) -> int:
+        """The number of saves that have ended, whole or not."""
+        return self._ticks
+
+    @property
+    def has_held(self) -> bool:
+        """Whether there is a copy that `save_held` would save."""
+        return self._held is not None
+
+    @property
+    def hanging_text(self) -> str:
+        """What the save under way is at: part of a sentence."""
+        job = self._current
+        return "another save is under way" if job is None else f"the checkpoint of step {job.step} {self._stage}"
 
     def start(self, step: int, restored: Sealed | None) -> None:
         """Begin: the next checkpoint falls due from now on."""
@@ -221,6 +241,32 @@ class Saver:
             self._hand_over(step, trigger)
         return True
 
+    def hold(self, step: int) -> None:
+        """Keep a copy of this moment, in memory: what `save_held` saves, until `release_held`."""
+        under_way = self._current
+        if step != self._saved_step and (under_way is None or under_way.step != step):
+            job = new_job(step, "signal")
+            self._held = job._replace(captured=self._state.capture(step))
+
+    def release_held(self) -> None:
+        """Let the copy go."""
+        self._held = None
+
+    def save_held(self, trigger: Trigger, deadline: Deadline = NEVER) -> bool:
+        """Save the copy that `hold` has made, from any thread; return whether there was one.
+
+        Raises:
+            SaveFailedError: if it takes longer than the deadline.
+            Exception: what kept it from being saved.
+        """
+        held = self._held
+        if held is None:
+            return False
+        held = held._replace(trigger=trigger, done=threading.Event(), errors=[], paths=[])
+        self._put(held, deadline)
+        self._wait_for(held, deadline)
+        return True
+
     def settle(self, deadline: Deadline = NEVER) -> bool:
         """Wait until no save is under way; return False at the deadline."""
         under_way = self._current
@@ -241,14 +287,11 @@ class Saver:
             Exception: what kept it from being saved.
         """
         if not self.settle(deadline):
-            raise SaveFailedError(f"Another save was still under way at the deadline; the newest is {self._newest}.")
+            raise SaveFailedError(self.hanging_text)
         if step == self._saved_step and self._newest is not None:
             return self._newest[0]
-        job = self._hand_over(step, trigger)
-        if not job.done.wait(deadline.timeout):
-            raise SaveFailedError(f"The checkpoint of step {step} was not written by the deadline.")
-        if job.errors:
-            raise job.errors[0]
+        job = self._hand_over(step, trigger, deadline)
+        self._wait_for(job, deadline)
         return job.paths[0]
 
     def stop(self, deadline: Deadline = NEVER) -> None:
@@ -286,7 +329,24 @@ class Saver:
         at = math.inf if secs is None else self._clock.monotonic() + secs
         self._due.plan(at, math.inf if self._policy.save_steps is None else step + self._policy.save_steps)
 
-    def _hand_over(self, step: int, trigger: Trigger) -> Job:
+    def _put(self, job: Job, deadline: Deadline = NEVER) -> None:
+        """Have the saving thread write a job, after the one under way: a signal's thread may have put one there."""
+        while True:
+            if not self.settle(deadline):
+                raise SaveFailedError(self.hanging_text)
+            with self._put_lock:
+                if self._current is None:
+                    self._current = job
+                    self._jobs.put(job)
+                    return
+
+    def _wait_for(self, job: Job, deadline: Deadline) -> None:
+        if not job.done.wait(deadline.timeout):
+            raise SaveFailedError(self.hanging_text)
+        if job.errors:
+            raise job.errors[0]
+
+    def _hand_over(self, step: int, trigger: Trigger, deadline: Deadline = NEVER) -> Job:
         started = self._clock.monotonic()
         self._plan(step)
         job = new_job(step, trigger)
@@ -299,14 +359,14 @@ class Saver:
             return job
         blocked_secs = captured.blocked_secs + self._clock.monotonic() - started
         job = job._replace(captured=captured, blocked_secs=blocked_secs)
-        self._current = job
-        self._jobs.put(job)
+        self._put(job, deadline)
         return job
 
     def _work(self) -> None:
         while (job := self._jobs.get()) is not None:
             started = self._clock.monotonic()
             sealed: Sealed | None = None
+            self._stage = _WRITING
             try:
                 if self._skipped:
                     self._store.set_aside(self._skipped)
@@ -315,6 +375,7 @@ class Saver:
                 job.paths.append(sealed.path)
             except Exception as error:
                 job.errors.append(error)
+            self._stage = _RECORDING
             try:
                 self._finished(job, sealed, job.blocked_secs + self._clock.monotonic() - started)
             finally:

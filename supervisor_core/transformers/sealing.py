@@ -15,6 +15,7 @@ from typing import Any
 from supervisor_core.checkpoint.manifest import NAME, Manifest
 from supervisor_core.checkpoint.recovery import Skipped
 from supervisor_core.checkpoint.sealed_store import Sealed, SealedStore
+from supervisor_core.engine.final_save import loss_text
 from supervisor_core.errors import SaveFailedError
 from supervisor_core.events.telemetry import Trigger
 from supervisor_core.runtime.deadline import NEVER, Deadline
@@ -114,6 +115,9 @@ class SealingSaver(Saver):
         under_way = self._current
         return step == self._saved_step or (under_way is not None and under_way.step == step)
 
+    def hold(self, step: int) -> None:
+        """See `Saver.hold`: the state is the Trainer's to save."""
+
     def save_due(self, step: int, trigger: Trigger) -> bool:
         """See `Saver.save_due`; the Trainer saves it, when the callback has returned."""
         if self._current is not None:
@@ -144,8 +148,7 @@ class SealingSaver(Saver):
             data_position=None,
         )
         job = new_job(step, trigger)._replace(captured=captured, blocked_secs=blocked_secs)
-        self._current = job
-        self._jobs.put(job)
+        self._put(job)
 
     def save(self, step: int, trigger: Trigger, deadline: Deadline = NEVER) -> str | None:
         """Wait until the step's checkpoint is sealed, and return its directory; None where the Trainer saved none.
@@ -154,10 +157,10 @@ class SealingSaver(Saver):
             SaveFailedError: if it takes longer than the deadline.
         """
         if not self.settle(deadline):
-            raise SaveFailedError(f"The checkpoint of step {step} was not sealed by the deadline.")
+            raise SaveFailedError(self.hanging_text)
         if step == self._saved_step and self._newest is not None:
             return self._newest[0]
-        _LOG.warning("The last step, %d, is not saved; the newest checkpoint is %s.", step, self._newest)
+        _LOG.warning("The Trainer has not saved its last step. %s", loss_text(self._newest, step))
         return None
 
     def _write(self, job: Job) -> Sealed:

@@ -135,7 +135,7 @@ class Model(lightning.LightningModule):
             for worker in multiprocessing.active_children():  # of the loader
                 os.kill(worker.pid or 0, signal.Signals[plan["act"]])
             os.kill(os.getpid(), signal.Signals[plan["act"]])
-            while run._signum is None:  # the signal is here: the next agreement has it
+            while not run._coord.should_stop():  # the signal is here: the next agreement has it
                 PAUSE.wait(0.01)
 
     def validation_step(self, batch: Any, number: int) -> None:

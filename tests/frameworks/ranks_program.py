@@ -60,7 +60,7 @@ def act(plan: dict[str, Any], loop: Any, rank: int) -> None:
         return
     pid = os.getppid() if plan["act"] == "launcher" else os.getpid()
     os.kill(pid, signal.SIGKILL if plan["act"] == "kill" else signal.SIGTERM)
-    while loop.run._signum is None:  # the signal is here: the next agreement has it
+    while not loop.run._coord.should_stop():  # the signal is here: the next agreement has it
         PAUSE.wait(0.01)
 
 

@@ -10,6 +10,8 @@ from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
 
+from supervisor_core.engine import open_sessions
+
 
 def calls_of(step: Callable[[], object]) -> int:
     """Return how many of the package's own functions one step calls, at the least: in some steps more is due."""
@@ -51,9 +53,11 @@ def trial(directory: Path, body: Callable[[Callable[[str], None]], None]) -> tup
             status = 0
         except SystemExit as end:
             status = end.code if isinstance(end.code, int) else 0
-        except BaseException:
+        except BaseException as error:
+            sys.last_value = error
             traceback.print_exc()
         finally:
+            open_sessions.stop_all()  # as an interpreter does at its end
             os._exit(status)
     _, ended = os.waitpid(pid, 0)
     return os.waitstatus_to_exitcode(ended), path.read_text().splitlines()

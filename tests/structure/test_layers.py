@@ -20,6 +20,7 @@ LAYERS = [
     {"cli", "tf1", "tb_plugin", "transformers", "lightning", "jax", "keras"},
     {"torch"},
     {"training"},
+    {"engine"},
     {"supervision", "exporter", "restarter"},
     {"runtime", "metrics", "watch"},
     {"run"},

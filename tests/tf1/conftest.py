@@ -20,9 +20,9 @@ import pytest
 import tensorflow as tf
 from forked import Forked, ForkServer
 
+from supervisor_core.engine.open_sessions import _OPEN
 from supervisor_core.tf1.run_cache import RunCache, RunPlan
 from supervisor_core.tf1.session import SupervisedSession
-from supervisor_core.tf1.stopping import _OPEN
 
 TELEMETRY = "supervisor/"
 

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from supervisor_core import LogdirInUseError, Options, supervise
-from supervisor_core.training.stopping import IN_A_THREAD
+from supervisor_core.engine.stop_signals import IN_A_THREAD
 from supervisor_core.watch.logdir_watch import LogdirWatch
 
 PAUSE = threading.Event()  # never set

@@ -353,7 +353,6 @@ def test_an_interrupt_comes_not_into_the_last_save(tmp_path: Path, monkeypatch: 
     """A training that has come to its end is not interrupted, however long its last checkpoint takes. The traceback is
     of the program's block, with one frame of the session's end."""
     import supervisor_core.training.saver as savers
-    from supervisor_core.training.stopping import StopSignals
 
     interrupted = []
     real, arrived = savers.write_tree, threading.Event()
@@ -364,9 +363,7 @@ def test_an_interrupt_comes_not_into_the_last_save(tmp_path: Path, monkeypatch: 
 
     monkeypatch.setattr(savers, "write_tree", write)
     with pytest.raises(KeyboardInterrupt) as left, supervise(tmp_path, options=Options(signal_grace_secs=2.5)) as run:
-        signals = run._signals
-        assert isinstance(signals, StopSignals)
-        monkeypatch.setattr(signals._watch, "interrupt", lambda: interrupted.append(True))
+        monkeypatch.setattr(run._ending.signals._watch, "interrupt", lambda: interrupted.append(True))
         for _ in run.steps(1000):
             signal.raise_signal(signal.SIGINT)
             while not run.should_stop():

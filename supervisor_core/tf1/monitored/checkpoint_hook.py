@@ -357,7 +357,7 @@ class SnapshotHookSaver:
         Raises:
             SaveFailedError: if it could not be saved.
         """
-        self._lifecycle.stopping.save(self._checkpoints)
+        self._lifecycle.ending.save(self._checkpoints)
 
 
 @dataclass

@@ -130,8 +130,8 @@ class MonitoredRuntime:
         )
         try:
             if self._directory or (self._is_worker and self._name_source):
-                self._open.enter_context(self.lifecycle.stopping.signals.watched())
-            self._open.callback(self.lifecycle.stopping.stop_serving)
+                self._open.enter_context(self.lifecycle.ending.signals.watched())
+            self._open.callback(self.lifecycle.ending.stop_serving)
             self.lifecycle.begin(at_exit)
         except BaseException:  # refused: write nothing into the run of the live chief
             self._writers.close()
@@ -227,7 +227,7 @@ class MonitoredRuntime:
         """Save the last state after an exception ended the loop, if the options say so. Never raises."""
         for checkpoints in self._checkpoints.values():
             try:
-                self.lifecycle.stopping.save(checkpoints)
+                self.lifecycle.ending.save(checkpoints)
             except Exception:  # the error that ended the training is raised, not this one
                 _LOG.exception("The checkpoint after the error could not be saved")
 
@@ -266,14 +266,14 @@ class MonitoredRuntime:
         self.coord.join(stop_grace_period_secs=grace_secs, ignore_live_threads=True)
 
     def stop(self, save: Callable[[], object], join: Callable[[float], object]) -> None:
-        """End the session in the order of `Stopping`; after a signal, end the process as the signal would have.
+        """End the session in the order of `Ending`; after a signal, end the process as the signal would have.
 
         Args:
             save: saves the last state.
             join: waits for the threads, up to the seconds given, and closes the session.
         """
         with self._open:  # its exit stops serving metrics, and ends the process after a signal
-            self.lifecycle.stopping.stop(self._stop_grace_secs, save=save, join=join, close=self._close_writers)
+            self.lifecycle.ending.stop(self._stop_grace_secs, save=save, join=join, close=self._close_writers)
 
     def end(self, error: BaseException) -> None:
         """Record that the session ended before it was ready.
@@ -283,14 +283,14 @@ class MonitoredRuntime:
         """
         with self._open:
             try:
-                self.lifecycle.stopping.record(error)
+                self.lifecycle.ending.record(error)
             finally:
                 self._close_writers()
 
     def _close_writers(self) -> None:
         for hook in self._own:
             hook.join(None)
-        self.lifecycle.stopping.close_writer()
+        self.lifecycle.ending.close_writer()
         self._writers.close()
 
     def _record_graph(self, graph: Any) -> None:

@@ -84,7 +84,7 @@ class Monitored(RunMethods):
             for hook in self._hooks:
                 hook.begin()
             self._open_first()
-            self._lifecycle.stopping.signals.raise_lost_interrupt()
+            self._lifecycle.ending.signals.raise_lost_interrupt()
         except BaseException as error:
             self._give_up(error)
             raise
@@ -167,7 +167,7 @@ class Monitored(RunMethods):
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> bool:
         clean = kind is None or kind in _CLEAN_ENDS
-        if self._lifecycle.stopping.hands_off:
+        if self._lifecycle.ending.is_inactive:
             return clean
         if kind is tf.errors.OutOfRangeError:
             self._lifecycle.state.reason.exhausted = True
@@ -273,13 +273,13 @@ class Monitored(RunMethods):
                 _LOG.error("A process of the cluster was unavailable when the session was closed: %s", error)
         finally:
             if session is not None:
-                close_with_timeout(session, self._lifecycle.stopping.closing_secs)
+                close_with_timeout(session, self._lifecycle.ending.closing_secs)
 
     def _close(self, error: BaseException | None) -> None:
         if self._closed:
             raise RuntimeError("Session is already closed.")
         self._closed = True
-        if self._lifecycle.stopping.hands_off:
+        if self._lifecycle.ending.is_inactive:
             return
         self._lifecycle.state.reason.body_error = error
         try:

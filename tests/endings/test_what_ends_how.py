@@ -1,12 +1,12 @@
-"""The table of `docs/stopping.md`, row by row, with real processes: what is saved, what is recorded, how they end.
+"""The table of `docs/stopping.md` for the graph-mode facades, row by row, with real processes.
 
-The rows are read from the page; a row without a test fails, and so does a test without a row.
+The rows are read from the page; a row without a test fails, and so does a test without a row. `test_loops_end_how.py`
+has the other facades.
 """
 
 from __future__ import annotations
 
 import os
-import re
 import signal
 import time
 from collections.abc import Callable
@@ -15,12 +15,12 @@ from typing import Any
 
 import pytest
 import tensorflow as tf
+from endings_page import table
 
 from supervisor_core.checkpoint.logdir_lock import LEASE_NAME, LogdirLock
 
 pytestmark = pytest.mark.timeout(300)
 Start = Callable[..., Any]
-PAGE = Path(__file__).parents[3] / "docs/stopping.md"
 LONG = {"signal_grace_secs": 3600.0, "snapshot_wait_secs": 3600.0}
 """Nothing ends in these tests because time is up, unless a test says so."""
 SHORT_SECS, HANG_SECS = 8.0, 25.0
@@ -29,18 +29,6 @@ SLOWER = 12
 """How much longer than the page says an end may take on a loaded machine."""
 IMMEDIATE_SECS = 10.0
 """What the page's "at once" is, and its "1 s", which is longer in the tests' program: see there."""
-NOBODYS = ("the child's own", "trains on")
-
-
-def table() -> dict[str, list[str]]:
-    """The page's table: cause -> saved, recorded, exit status, at most."""
-    cells = (line.split("|")[1:-1] for line in PAGE.read_text().splitlines() if line.startswith("| `"))
-    found = {}
-    for cause, *others in cells:
-        name = re.match(r" `([^`]+)`", cause)
-        assert name is not None
-        found[name.group(1)] = [cell.strip().strip("`") for cell in others]
-    return found
 
 
 def plain(name: str) -> Callable[[Start], Any]:
@@ -245,7 +233,7 @@ def test_full_disk_says_what_was_given_up(start: Start, read_telemetry: Any) -> 
     [stop] = [record for record in read_telemetry(process.logdir) if record.kind == "stop"]
     for text in (process.err, stop.error):
         assert "File too large" in text
-        assert f"the newest checkpoint is {process.logdir}/model.ckpt-0" in text
+        assert f"The newest checkpoint is {process.logdir}/model.ckpt-0 (step 0)." in text
 
 
 def test_an_error_of_the_programs_own_comes_out(start: Start, read_telemetry: Any) -> None:

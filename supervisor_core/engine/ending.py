@@ -2,27 +2,22 @@
 
     training    until the loop leaves its block, the program calls ``stop()`` or ``close()``, a signal comes, another
                 chief takes the logdir over, or the interpreter ends
-    stopping    a stop is requested: `Stopping.stop`, or in a signal's thread (`StopSignals`)
-    saving      what is not on disk, if a session that ends like this is to be saved: `Stopping.save`
+    stopping    a stop is requested: `Ending.stop`, or in a signal's thread (`StopSignals`)
+    saving      what is not on disk, if a session that ends like this is to be saved: `Ending.save`
     joining     services, queue runners and loops have the remaining time to end
-    recording   the stop record; the lock is released: `Stopping.record`
-    closing     STOP, and the writer is closed: `Stopping.close_writer`
-    ended       metrics linger, then the process ends as a signal would have ended it: `StopSignals.watched`
+    recording   the stop record; the lock is released: `Ending.record`
+    closing     STOP, and the writer is closed: `Ending.close_writer`
+    ended       metrics linger, then the process ends as a signal would have ended it: `StopSignals`
 
 There is one `StopDeadline`: made at the signal, or at a stop without one, and handed down to everything that waits. The
 loop's own thread goes through the states. From a signal on, another thread watches the deadline, writes the last
 records itself where the loop's does not get there, and ends the process; and should that hang too, a C thread, which
 needs no interpreter, does. ``docs/stopping.md`` has the table: what ends how.
-
-A program that calls ``prepare_or_wait_for_session()`` and never ``stop()`` ends all the same. Then an ``atexit`` hook
-stops its sessions: threads that are no daemons have ended by then (one of them may be what trains); daemon threads,
-TensorFlow and logging still work; no thread can be started on some versions of Python (3.12.1), and no pool of
-``concurrent.futures`` takes work on any.
 """
 
 from __future__ import annotations
 
-import atexit
+import errno
 import logging
 import os
 import signal
@@ -31,29 +26,40 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-import tensorflow as tf
-
 from supervisor_core.clock import Clock
+from supervisor_core.engine import open_sessions
+from supervisor_core.engine.final_save import loss_text
+from supervisor_core.engine.session_state import Checkpoints, SessionState, StopReason
+from supervisor_core.engine.stop_signals import AGAIN_SECS, StopSignals
 from supervisor_core.errors import EventsWriteError, LogdirInUseError, SaveFailedError, StalledError, WaitTimeoutError
 from supervisor_core.events.telemetry import Trigger
 from supervisor_core.options import Options
+from supervisor_core.process.stacks import MAIN_THREAD, location, python_stacks, user_line, whereabouts
+from supervisor_core.runtime.coordinator import text_of
 from supervisor_core.runtime.deadline import Deadline
+from supervisor_core.runtime.signals import drop_lost_terminal
 from supervisor_core.supervision.session_recorder import StopInfo
-from supervisor_core.tf1 import private_symbols as private
-from supervisor_core.tf1.checkpoint_manager import CheckpointManager
-from supervisor_core.tf1.session_state import SessionState, StopReason
-from supervisor_core.tf1.stop_signals import AGAIN_SECS, StopSignals
-from supervisor_core.tf1.tf_errors import error_text
 
 _LOG = logging.getLogger("supervisor_core")
-_STOP = tf.compat.v1.SessionLog(status=tf.compat.v1.SessionLog.STOP)
 
-AtExit = Callable[[BaseException | None], object]
-"""Stops a session; is given the exception that ends the interpreter, if there is one."""
+HANG_UP_SECS = 1.0
+"""How long SIGHUP is waited for after an error that a lost terminal has caused, in seconds: a shell passes it on."""
+
+STOP_LOG = b"\x08\x02"
+"""``SessionLog(status=STOP)``, as the writer of this project takes it."""
+
+_WAITS = {
+    "checkpointing": "The final checkpoint was not saved",
+    "joining": "The threads of the session did not end",
+    "recording": "The stop record was not written",
+    "closing": "The events file was not written to the end",
+    "serving": "The metrics server did not end",
+}
 
 
-class Stopping:
-    """The ending of one session after the other; see the module's docstring.
+class Ending:
+    """The ending of one session after the other; see the module's docstring. A facade with errors of its own kind, or
+    another way to save, has a subclass.
 
     Args:
         state: the session.
@@ -61,14 +67,41 @@ class Stopping:
         clock: replaced in tests.
     """
 
+    stop_log: Any = STOP_LOG
+    """The session log that ends the events file."""
+
     def __init__(self, state: SessionState, options: Options, clock: Clock) -> None:
         self.signals = StopSignals(self, state, options, clock)
-        """What SIGTERM and SIGINT do to the session."""
+        """What a signal does to the session."""
         self._state = state
         self._options = options
         self._pid: int | None = None
         self._gone = False
         self._record_lock, self._close_lock = threading.RLock(), threading.RLock()
+
+    # What a facade has of its own.
+
+    def is_exhausted(self, error: BaseException) -> bool:
+        """Return whether an error of the training loop says that its input has ended."""
+        return isinstance(error, StopIteration)
+
+    def is_cancelled(self, error: BaseException) -> bool:
+        """Return whether an error says that a call was cancelled, as by a stop request."""
+        return False
+
+    def describe(self, error: BaseException) -> str:
+        """Return an error's type and text, for a record. Never raises."""
+        return f"{type(error).__name__}: {text_of(error)}"
+
+    def last_step(self) -> int | None:
+        """Return the step of `stop_log`; None for none, as in the original."""
+        return None
+
+    def work_done(self) -> int:
+        """Return a number that grows while the program trains. Without a lock: a signal's handler asks."""
+        return 0 if (recorder := self._state.recorder) is None else recorder.progress.changes
+
+    # The session's begin.
 
     def begin(self) -> None:
         """Forget the ending of the session before. A signal that came while this one was prepared still counts."""
@@ -76,17 +109,14 @@ class Stopping:
         signum = self.signals.begin(in_child=self._pid not in (None, pid))
         self._pid = pid
         self._state.reason = StopReason(signum=signum, handled_before=id(sys.exc_info()[1]))
+        self._state.ending = None
         if signum is None:
             self._state.deadline.forget()
         self._state.has_left_loop.clear()
 
-    def begun(self, at_exit: AtExit) -> None:
-        """Have the session stopped when the interpreter ends, should nothing else stop it.
-
-        Args:
-            at_exit: stops it.
-        """
-        _OPEN[self] = at_exit
+    def begun(self, at_exit: open_sessions.AtExit, *, ends_with_call: bool = False) -> None:
+        """Have the session stopped when the interpreter ends, should nothing else stop it; see `open_sessions.add`."""
+        open_sessions.add(self, at_exit, ends_with_call=ends_with_call)
 
     # The end, in order. In the thread of the loop, or of whoever stops the session.
 
@@ -109,19 +139,23 @@ class Stopping:
         Raises:
             BaseException: what one of these raises, the first one that does.
         """
-        if self.hands_off:
+        if self.is_inactive:
             return
         coord, reason, deadline = self._state.coord, self._state.reason, self._state.deadline
         reason.stop_was_requested |= coord.should_stop()
         self._note_error_under_way()
-        self.signals.settle(grace_secs)
+        if _is_of_lost_terminal(reason.body_error):
+            self.signals.wait(HANG_UP_SECS)
+        self.signals.catch_up(grace_secs)
         self._state.has_left_loop.set()
         coord.request_stop()
         raised: BaseException | None = None
         try:
             try:
+                self._state.ending = "checkpointing"
                 save()
             finally:
+                self._state.ending = "joining"
                 join(deadline.join_secs(grace_secs))
         except BaseException as error:
             raised = error
@@ -130,9 +164,11 @@ class Stopping:
             try:
                 self.record(raised)
             finally:
+                self._state.ending = "closing"
                 close()
+                self._state.ending = "serving"
 
-    def save(self, checkpoints: CheckpointManager | None = None) -> None:
+    def save(self, checkpoints: Checkpoints | None = None) -> None:
         """Save what is not on disk yet, if a session that ends like this is to be saved.
 
         After a signal a save that cannot be done in time is given up; the log and the stop record say why.
@@ -144,11 +180,15 @@ class Stopping:
             SaveFailedError: if it could not be saved, and there was no signal.
         """
         run = self._state.recorder
-        if run is None or run.ended or self.hands_off:
+        if run is None or run.ended or self.is_inactive:
             return
         run.enter("stopping")
         checkpoints = self.serving(checkpoints)
-        if checkpoints is None or not self._is_save_wanted():
+        if checkpoints is None:
+            return
+        if not self.is_save_wanted():
+            if self.failure() is not None:
+                _LOG.warning("After an error no checkpoint is saved. %s", self.loss_text)
             return
         with run.phase("checkpointing"):
             try:
@@ -165,10 +205,11 @@ class Stopping:
             error: what stopping raised, if anything.
         """
         run, deadline = self._state.recorder, self._state.deadline.for_records
-        if run is None or self.hands_off or not self._record_lock.acquire(timeout=deadline.timeout):
+        if run is None or self.is_inactive or not self._record_lock.acquire(timeout=deadline.timeout):
             return
         try:
-            _OPEN.pop(self, None)
+            self._state.ending = "recording"
+            open_sessions.remove(self)
             run.end(self._stop_info(error), deadline)
         finally:
             self._record_lock.release()
@@ -176,12 +217,12 @@ class Stopping:
     def close_writer(self) -> None:
         """Append STOP and close the writer, which the signal's thread may be doing at the same moment."""
         writer, deadline = self._state.writer, self._state.deadline.for_records
-        if writer is None or self.hands_off or getattr(writer, "closed", False):
+        if writer is None or self.is_inactive or getattr(writer, "closed", False):
             return
         if not self._close_lock.acquire(timeout=deadline.timeout):
             return
         try:
-            _close(writer, None if self._state.is_guest else _STOP, deadline)
+            _close(writer, None if self._state.is_guest else self.stop_log, self.last_step(), deadline)
         finally:
             self._close_lock.release()
 
@@ -192,7 +233,7 @@ class Stopping:
 
     def stop_serving(self) -> None:
         """Stop serving metrics; lingers until the end has been seen, as far as the moment allows."""
-        if (run := self._state.recorder) is None or self.hands_off:
+        if (run := self._state.recorder) is None or self.is_inactive:
             return
         linger_secs = self._options.metrics_linger_secs if self._state.reason.signum != signal.SIGINT else 0.0
         run.close(linger_secs if self._state.reason.signum is None else self._state.deadline.linger_secs(linger_secs))
@@ -202,7 +243,7 @@ class Stopping:
     def save_beside(self) -> None:
         """Save a checkpoint while the loop goes on, so that nothing is lost if the loop never ends. Never raises."""
         checkpoints = self.serving()
-        if checkpoints is None or not self._is_save_wanted():
+        if checkpoints is None or not self.is_save_wanted():
             return
         try:
             self._save(checkpoints)
@@ -217,7 +258,7 @@ class Stopping:
             SaveFailedError: if it could not be saved, or not in time.
         """
         checkpoints = self.serving()
-        if checkpoints is None or not self._is_save_wanted():
+        if checkpoints is None or not self.is_save_wanted():
             return None, None
         if not checkpoints.is_between_steps:
             _LOG.warning("The loop hangs in the middle of a step: no final checkpoint is saved.")
@@ -232,28 +273,28 @@ class Stopping:
 
     # The final save. The loop's thread and a signal's may both come to it: the second one finds nothing to save.
 
-    def serving(self, given: CheckpointManager | None = None) -> CheckpointManager | None:
+    def serving(self, given: Checkpoints | None = None) -> Checkpoints | None:
         """Return what saves the session under way, ``given`` or its own; None where nothing is to be saved."""
         run, checkpoints = self._state.recorder, given or self._state.checkpoints
         return None if run is None or run.ended or checkpoints is None or not checkpoints.serving else checkpoints
 
-    def _is_save_wanted(self) -> bool:
+    def is_save_wanted(self) -> bool:
         """Whether a session that ends like this is to be saved."""
         if self.signals.interrupted and isinstance(self._state.reason.body_error, KeyboardInterrupt):
             return False  # saved when the signal came; whoever sends a second one wants to be gone
-        failure = self._failure()
+        failure = self.failure()
         if isinstance(failure, LogdirInUseError):
             return False  # another chief's logdir by now
         if isinstance(failure, StalledError):
             failure = None  # the model is as good as ever
         return self._options.save_on_stop if failure is None else self._options.save_on_error
 
-    def _save(self, checkpoints: CheckpointManager) -> None:
+    def _save(self, checkpoints: Checkpoints) -> None:
         """Save, and record the checkpoint; `SaveFailedError` if it could not be saved, or not in time."""
         reason, deadline = self._state.reason, self._state.deadline
         trigger: Trigger = "final" if reason.signum is None else "signal"
         saved = checkpoints.save_last(
-            trigger, lambda: not self._is_save_wanted(), lambda: deadline.for_save, deadline.for_end
+            trigger, lambda: not self.is_save_wanted(), lambda: deadline.for_save, deadline.for_end
         )
         reason.final_checkpoint, reason.final_checkpoint_step = saved
         reason.save_error = None
@@ -263,6 +304,27 @@ class Stopping:
         self._state.reason.save_error = error
         _LOG.error("%s", error, exc_info=None if isinstance(error, SaveFailedError) else error)
 
+    # What is said of it.
+
+    @property
+    def loss_text(self) -> str:
+        """Which checkpoint is the newest, and what is lost if the process ends now: sentences."""
+        recorder, checkpoints = self._state.recorder, self._state.checkpoints
+        step = None if recorder is None else recorder.progress.snapshot().global_step
+        return loss_text(None if checkpoints is None else checkpoints.newest, step)
+
+    @property
+    def unfinished_text(self) -> str:
+        """What has not ended at the deadline: the begin of a sentence."""
+        recorder, place = self._state.recorder, user_line(python_stacks().get(MAIN_THREAD, ()))
+        if self._state.has_left_loop.is_set():
+            what = _WAITS[self._state.ending or "joining"]
+        elif recorder is None or recorder.progress.phase == "training":
+            what = "No step ended"
+        else:
+            what = f"The phase {recorder.progress.phase!r} did not end"
+        return what if place is None else f"{what} ({whereabouts(MAIN_THREAD, location(place), None)})"
+
     # Why it ends.
 
     def _note_error_under_way(self) -> None:
@@ -271,12 +333,12 @@ class Stopping:
         error, reason = sys.exc_info()[1], self._state.reason
         if error is None or reason.body_error is not None or id(error) == reason.handled_before:
             return
-        if isinstance(error, (tf.errors.OutOfRangeError, StopIteration)):
+        if self.is_exhausted(error):
             reason.exhausted = True
         else:
             reason.body_error = error
 
-    def _failure(self) -> BaseException | None:
+    def failure(self) -> BaseException | None:
         """Return the error that makes the end a failure, as far as there is one yet."""
         try:
             self._state.coord.raise_requested_exception()
@@ -295,7 +357,9 @@ class Stopping:
             return error.code in (None, 0) or self._state.reason.signum is not None
         if self._state.coord.is_clean_stop(error) or isinstance(error, (KeyboardInterrupt, GeneratorExit)):
             return True
-        return self._state.reason.stop_was_requested and type(error) is tf.errors.CancelledError
+        if self._state.reason.signum is not None and (_is_asyncios(error) or _is_of_lost_terminal(error)):
+            return True
+        return self._state.reason.stop_was_requested and self.is_cancelled(error)
 
     def _stop_info(self, error: BaseException | None) -> StopInfo:
         """Return how the session ended.
@@ -305,8 +369,9 @@ class Stopping:
         """
         reason = self._state.reason
         body_error, signum = reason.body_error, reason.signum
-        if error is None or self.is_clean(error):
-            error = None if body_error is None or self.is_clean(body_error) else body_error
+        failure = None if body_error is None or self.is_clean(body_error) else body_error
+        if error is None or self.is_clean(error) or (isinstance(error, SaveFailedError) and failure is not None):
+            error = failure
         if signum is None and isinstance(body_error, KeyboardInterrupt):
             signum = signal.SIGINT
         facts: dict[str, Any] = {
@@ -316,9 +381,9 @@ class Stopping:
         if signum is not None:
             facts["signal"] = signal.Signals(signum).name
         if error is not None and not (reason.gave_up and signum is not None):  # then it is the signal's doing
-            return StopInfo(reason="error", error=error_text(error), **facts)
+            return StopInfo(reason="error", error=self.describe(error), **facts)
         if signum is not None:
-            given_up = None if reason.save_error is None else error_text(reason.save_error)
+            given_up = None if reason.save_error is None else self.describe(reason.save_error)
             return StopInfo(reason="signal", error=given_up, **facts)
         if reason.had_finished:
             return StopInfo(reason="completed", **facts)
@@ -329,7 +394,7 @@ class Stopping:
     # Whether there is anything to end, and the process's other sessions.
 
     @property
-    def hands_off(self) -> bool:
+    def is_inactive(self) -> bool:
         """Whether this session is to be left alone: in a forked child of its process, and when the interpreter ends and
         has stopped it."""
         return self._gone or self._pid not in (None, os.getpid())
@@ -338,7 +403,7 @@ class Stopping:
         """Return whether there are others that a signal to the process stops, and that have not ended yet."""
         return any(each.signals.is_watching for each in self._others())
 
-    def others_heeded(self) -> bool:
+    def others_check_stop(self) -> bool:
         """Return whether the main thread asks another one whether to stop."""
         return any(each._state.coord.is_heeded for each in self._others())
 
@@ -347,11 +412,11 @@ class Stopping:
         for each in self._others():
             each._ended_by(signum, at)
 
-    def _others(self) -> list[Stopping]:
-        return [each for each in list(_OPEN) if each is not self and not each.hands_off]
+    def _others(self) -> list[Ending]:
+        return [each for each in open_sessions.endings() if each is not self and not each.is_inactive]
 
     def _ended_by(self, signum: int, at: float | None) -> None:
-        if self._options.handle_signals and not self.hands_off:
+        if self._options.handle_signals and not self.is_inactive:
             if self._state.reason.signum is None:
                 self._state.deadline.signalled(at)
                 self._state.reason.signum = signum
@@ -359,60 +424,38 @@ class Stopping:
             self.save_beside()
             self.write_last_records()
 
-    def is_abandoned_in(self, logdir: str | None) -> bool:
-        """Whether the program has closed the TensorFlow session, of a run in this directory, and stopped nothing."""
-        return self._state.logdir == logdir and private.CLOSED.get(self._state.tf_session, False)
-
-    def leave_alone(self) -> None:
+    def deactivate(self) -> None:
         """Do nothing from now on, whatever is called: what the interpreter still finalizes can start no threads."""
         self._gone = True
-        self.signals.leave_alone()
+        self.signals.deactivate()
 
 
-_OPEN: dict[Stopping, AtExit] = {}
-"""The process's sessions that have begun and not ended. Held though the program lets go of them: that is the case to
-be prepared for."""
-
-
-def end_abandoned(logdir: str | None) -> None:
-    """End the sessions in a directory whose TensorFlow session a program has closed without stopping anything."""
-    for each in list(_OPEN):
-        if each.is_abandoned_in(logdir):
-            each.record(None)
-
-
-def stop_open_sessions() -> None:
-    """Stop all that are open; called when the interpreter ends."""
-    # Where a session is interactive, the last error is not what ends it.
-    error = None if hasattr(sys, "ps1") else getattr(sys, "last_value", None)
-    for each, stop in list(_OPEN.items()):
-        if not each.hands_off:
-            _LOG.warning("The program ends without having stopped its session: it is stopped now.")
-            try:
-                stop(error)
-            except Exception:  # the others, and the interpreter's own clean-up, are still to come
-                _LOG.exception("The session could not be stopped")
-            finally:
-                each.leave_alone()
-
-
-atexit.register(stop_open_sessions)
-
-
-def _close(writer: Any, last: Any, deadline: Deadline) -> None:
+def _close(writer: Any, last: Any, step: int | None, deadline: Deadline) -> None:
     """Append a last session log, unless it is None, and close the writer; what fails is logged.
 
     Args:
         writer: the summary writer; only our own knows a time limit.
         last: the session log.
+        step: its step.
         deadline: until when to wait for the disk.
     """
     try:
         if last is not None:
-            writer.add_session_log(last)
+            writer.add_session_log(last, step)
         if hasattr(writer, "sync"):
             writer.close(deadline.timeout)
         else:
             writer.close()
     except (EventsWriteError, WaitTimeoutError) as error:  # what ended the session is what its end is to raise
         _LOG.error("%s", error)
+
+
+def _is_asyncios(error: BaseException) -> bool:
+    """Whether an error is the cancellation of an asyncio task, with which a Ctrl-C ends it."""
+    asyncio = sys.modules.get("asyncio")
+    return asyncio is not None and isinstance(error, asyncio.CancelledError)
+
+
+def _is_of_lost_terminal(error: BaseException | None) -> bool:
+    """Whether an error comes from a terminal that is gone: the program has printed something."""
+    return isinstance(error, OSError) and error.errno == errno.EIO and drop_lost_terminal()

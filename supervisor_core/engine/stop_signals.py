@@ -1,13 +1,13 @@
-"""`StopSignals`: what SIGTERM and SIGINT do to a session, in the signal's own thread; `stopping` is the loop's part.
+"""`StopSignals`: what a signal does to a session, in the signal's own thread; `ending` is the loop's part.
 
     recorded      the signal's time begins the deadline; a C timer ends the process should Python hang (`ExitTimer`)
     announced     ``should_stop()`` is true, except after a Ctrl-C that the program may catch to train on
-    saved         a checkpoint, beside the loop: the loop may never get to its own save
+    saved         a checkpoint, beside the loop, as far as that is possible: the loop may never get to its own save
     interrupted   Ctrl-C: a loop that has not ended by half of the time gets its `KeyboardInterrupt`
     awaited       the loop's thread stops the session, and then ends the process as the signal would have
     ended         where it does not by the deadline, the last records are written here, and the process is ended
 
-A second signal ends the process within a second.
+SIGTERM, SIGHUP and SIGQUIT do the same. A second signal ends the process within a second.
 """
 
 from __future__ import annotations
@@ -17,26 +17,25 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from typing import Protocol
-
-import tensorflow as tf
+from typing import TYPE_CHECKING
 
 from supervisor_core.clock import Clock
+from supervisor_core.engine.session_state import SessionState
 from supervisor_core.options import Options
 from supervisor_core.runtime.blocking_call import BlockingCall
 from supervisor_core.runtime.deadline import JOIN_SECS, ExitTimer, granted_secs
 from supervisor_core.runtime.signals import SignalWatch
-from supervisor_core.tf1.checkpoint_manager import CheckpointManager
-from supervisor_core.tf1.session_state import SessionState
-from supervisor_core.tf1.tf_errors import error_text
+
+if TYPE_CHECKING:
+    from supervisor_core.engine.ending import Ending
 
 _LOG = logging.getLogger("supervisor_core")
 _PAUSE = threading.Event()  # never set
 _SAID = threading.Lock()  # taken once, by the thread that logs it
-_THREAD = (
-    "SIGTERM and SIGINT are not handled: this session begins in the thread %r, and Python has signals handled by the "
-    "main thread alone. SIGTERM ends this process without a final checkpoint; open the session in the main thread, or "
-    "have a handler of the program's call request_stop()."
+IN_A_THREAD = (
+    "No signals are handled: this session begins in the thread %r, and Python calls signal handlers in the main thread "
+    "only. SIGTERM ends this process without a final checkpoint. Open the session in the main thread, or call "
+    "request_stop() from a signal handler of the program."
 )
 
 INTERRUPT_SHARE = 0.5
@@ -49,44 +48,18 @@ UNWIND_SECS = 1.0
 """How long after a second Ctrl-C the main thread has to come out of native code, in seconds."""
 
 
-class SessionEnd(Protocol):
-    """What a signal's thread uses of `Stopping`."""
-
-    @property
-    def hands_off(self) -> bool:
-        """Whether this session is to be left alone."""
-
-    def serving(self) -> CheckpointManager | None:
-        """Return what saves the session under way; None where nothing is to be saved."""
-
-    def save_beside(self) -> None:
-        """Save a checkpoint while the loop goes on. Never raises."""
-
-    def write_last_records(self) -> None:
-        """Write what the loop's thread writes at its end."""
-
-    def others_watching(self) -> bool:
-        """Return whether the process has other sessions that the signal stops, and that have not ended yet."""
-
-    def others_heeded(self) -> bool:
-        """Return whether the main thread asks another one whether to stop."""
-
-    def end_others(self, signum: int, at: float | None) -> None:
-        """Save and record the others."""
-
-
 class StopSignals:
     """The signals of one session after the other.
 
     Args:
-        stopping: ends the session.
+        ending: ends the session.
         state: the session.
         options: which signals are handled, and the grace time.
         clock: replaced in tests.
     """
 
-    def __init__(self, stopping: SessionEnd, state: SessionState, options: Options, clock: Clock) -> None:
-        self._stopping = stopping
+    def __init__(self, ending: Ending, state: SessionState, options: Options, clock: Clock) -> None:
+        self._ending = ending
         self._state = state
         self._options = options
         self._clock = clock
@@ -110,7 +83,7 @@ class StopSignals:
 
     @contextmanager
     def watched(self) -> Iterator[None]:
-        """Turn SIGTERM and SIGINT into a stop for the length of a block, then end as the signal would have."""
+        """Turn a signal into a stop for the length of a block, then end as the signal would have."""
         watch = self._new_watch()
         try:
             if watch is None:
@@ -124,8 +97,8 @@ class StopSignals:
                     finally:
                         self._watch = None
                         self._finished.set()
-            except tf.errors.CancelledError:
-                if self._state.reason.gave_up:  # there was no training yet that could have failed
+            except Exception as error:
+                if self._state.reason.gave_up and self._ending.is_cancelled(error):  # no training could have failed yet
                     self._finish(watch)
                 raise
             self._finish(watch)
@@ -138,9 +111,13 @@ class StopSignals:
             self._own_watch = self._watch = watch.__enter__()
 
     def stopped(self) -> None:
-        """End the watch of `watch_until_stopped`, and the process if a signal asked for that."""
+        """End the watch of `watch_until_stopped`, and the process if a signal asked for that.
+
+        Raises:
+            KeyboardInterrupt: after a Ctrl-C, unless it was raised before.
+        """
         watch, self._own_watch = self._own_watch, None
-        if watch is None or self._stopping.hands_off:
+        if watch is None or self._ending.is_inactive:
             return
         self._watch = None
         self._finished.set()
@@ -151,7 +128,7 @@ class StopSignals:
         finally:
             self._exit_timer.disarm()
 
-    def leave_alone(self) -> None:
+    def deactivate(self) -> None:
         """End the watch, whoever had begun it."""
         watch, self._watch = self._watch, None
         if watch is not None:
@@ -161,6 +138,11 @@ class StopSignals:
     def is_watching(self) -> bool:
         """Whether a signal stops this session, and it has not ended."""
         return self._watch is not None and self._watch.installed and self._options.handle_signals
+
+    @property
+    def received(self) -> int | None:
+        """The signal that this process has got; None without one."""
+        return None if self._watch is None else self._watch.received
 
     @property
     def interrupted(self) -> bool:
@@ -173,7 +155,12 @@ class StopSignals:
         if self.interrupted:
             raise KeyboardInterrupt
 
-    def settle(self, grace_secs: float) -> None:
+    def wait(self, secs: float) -> None:
+        """Wait for a signal, up to this many seconds, if one is watched for."""
+        if self._watch is not None and self._watch.installed:
+            self._watch.wait_received(secs)
+
+    def catch_up(self, grace_secs: float) -> None:
         """Bring what is known of a signal up to date, now that the session stops, and see that there is a deadline.
 
         Args:
@@ -202,10 +189,10 @@ class StopSignals:
 
     def _finish(self, watch: SignalWatch) -> None:
         """End the process as a signal would have; of several sessions that it stops, the last one to end does that."""
-        if self._stopping.others_watching():
+        if self._ending.others_watching():
             return
         if (signum := watch.received) is not None and watch.ends_process(signum) and not watch.interrupted:
-            self._stopping.end_others(signum, watch.received_at)
+            self._ending.end_others(signum, watch.received_at)
         watch.finish()
 
     def _new_watch(self) -> SignalWatch | None:
@@ -214,64 +201,70 @@ class StopSignals:
         if not options.handle_signals and options.save_signal is None:
             return None
         if threading.current_thread() is not threading.main_thread() and _SAID.acquire(blocking=False):
-            _LOG.warning(_THREAD, threading.current_thread().name)
+            _LOG.warning(IN_A_THREAD, threading.current_thread().name)
         return SignalWatch(
             self._signalled,
             on_again=self._signalled_again,
             others={} if options.save_signal is None else {int(signal.Signals[options.save_signal]): self._save_now},
             ends=options.handle_signals,
-            work_done=lambda: 0 if (run := self._state.recorder) is None else run.progress.changes,
+            work_done=self._ending.work_done,
             clock=self._clock,
         )
 
     # A signal, in a thread of its own.
 
     def _signalled(self, signum: int) -> None:
-        """End the session, and the process, by the deadline, whatever the loop's own thread does."""
-        stopping, deadline, has_left_loop = self._stopping, self._state.deadline, self._state.has_left_loop
-        watch, coord, name = self._watch, self._state.coord, signal.Signals(signum).name
+        watch, name = self._watch, signal.Signals(signum).name
         if watch is None:  # the block has just been left
             return
-        grace_secs = granted_secs(self._options.signal_grace_secs)
         self._note(watch, signum)
-        heeded = self._is_heeded
-        ends = watch.ends_process(signum)
-        if ends:
-            _LOG.warning("%s: shutting down within %.0f s (a second one: at once).", name, grace_secs)
-        else:
-            _LOG.warning("%s: should_stop() is true now; another handler of the signal ends the process, or not.", name)
-        if ends:
-            self._exit_timer.arm(deadline.for_end)
+        if watch.ends_process(signum):
+            _LOG.warning("%s: shutting down within %.0f s (a second one: at once).", name, self._grace_secs)
+            self._exit_timer.arm(self._state.deadline.for_end)
             if self._watch is None:  # the block was left just before: its end has disarmed nothing
                 self._exit_timer.disarm()
-        goes_on = ends and signum == signal.SIGINT and not heeded and self._state.is_ready
-        if not goes_on:  # else the program may catch the interrupt and train on, with all of its services
-            coord.request_stop()
-        if not has_left_loop.is_set():
-            stopping.save_beside()
-        if not ends:
-            return  # a handler of the program's decides when, and how, the process ends
-        if not heeded and self._is_heeded:  # the signal came before the loop asked for the first time
-            heeded, goes_on = True, False
-            coord.request_stop()
-        if signum == signal.SIGINT:
-            has_left_loop.wait(deadline.for_work.remaining(grace_secs * INTERRUPT_SHARE) if heeded else 0.0)
-            if not has_left_loop.is_set():
-                watch.interrupt()
-                if goes_on and not watch.wait_interrupted(deadline.for_work.remaining(RETURN_SECS)):
-                    coord.request_stop()  # which releases a run that waits for the input's threads
-                if not self._await(watch.wait_interrupted):
-                    watch.wait_interrupted(deadline.for_end.remaining() / 2)  # the save took all the time
-                if watch.interrupted:
-                    self._exit_timer.disarm()  # the program's own clean-up takes the time that it takes
-                    return
-        elif not heeded and not has_left_loop.is_set():
-            _LOG.warning("The training loop does not ask should_stop(): the process ends now.")
-            self._end_process(watch, signum)
+            self._end_session(watch, signum)
+        else:
+            _LOG.warning("%s: should_stop() is true now. Another handler decides whether the process ends.", name)
+            self._state.coord.request_stop()
+            self._save_beside()
+
+    def _end_session(self, watch: SignalWatch, signum: int) -> None:
+        """End the session, and the process, by the deadline, whatever the loop's own thread does."""
+        state, checks_stop = self._state, self._loop_checks_stop
+        # A program may catch the interrupt of a loop that never asks, and train on with all of its services.
+        can_go_on = signum == signal.SIGINT and not checks_stop and state.is_ready
+        if not can_go_on:
+            state.coord.request_stop()
+        self._save_beside()
+        if not checks_stop and self._loop_checks_stop:  # the signal came before the loop asked for the first time
+            checks_stop, can_go_on = True, False
+            state.coord.request_stop()
+        if signum == signal.SIGINT and self._interrupt(watch, checks_stop=checks_stop, can_go_on=can_go_on):
             return
-        if not self._await(self._wait_finished) and not watch.received_again:
-            _LOG.error("The session did not end within %.0f s of %s; the process ends now.", grace_secs, name)
+        if signum != signal.SIGINT and not checks_stop and not state.has_left_loop.is_set():
+            _LOG.warning("The training loop does not ask should_stop(): the process ends now. %s",
+                         self._ending.loss_text)  # fmt: skip
             self._end_process(watch, signum)
+        elif not self._await(self._wait_finished) and not watch.received_again:
+            _LOG.error("%s within %.0f s of %s; the process ends now. %s", self._ending.unfinished_text,
+                       self._grace_secs, signal.Signals(signum).name, self._ending.loss_text)  # fmt: skip
+            self._end_process(watch, signum)
+
+    def _interrupt(self, watch: SignalWatch, *, checks_stop: bool, can_go_on: bool) -> bool:
+        """Raise `KeyboardInterrupt` in a loop that has not ended by itself; return whether it was raised."""
+        state, deadline = self._state, self._state.deadline
+        state.has_left_loop.wait(deadline.for_work.remaining(self._grace_secs * INTERRUPT_SHARE) if checks_stop else 0)
+        if state.has_left_loop.is_set():
+            return False
+        watch.interrupt()
+        if can_go_on and not watch.wait_interrupted(deadline.for_work.remaining(RETURN_SECS)):
+            state.coord.request_stop()  # which releases a run that waits for the input's threads
+        if not self._await(watch.wait_interrupted):
+            watch.wait_interrupted(deadline.for_end.remaining() / 2)  # the save took all the time
+        if watch.interrupted:
+            self._exit_timer.disarm()  # the program's own clean-up takes the time that it takes
+        return watch.interrupted
 
     def _signalled_again(self, signum: int) -> None:
         """End the process now. A second Ctrl-C is `KeyboardInterrupt`, where the main thread can be interrupted."""
@@ -283,25 +276,33 @@ class StopSignals:
             self._exit_timer.disarm()
             return
         deadline.stopped(AGAIN_SECS)
-        _LOG.error("%s again: the process ends at once.", signal.Signals(signum).name)
+        _LOG.error("%s again: the process ends at once. %s", signal.Signals(signum).name, self._ending.loss_text)
         self._end_process(watch, signum)
 
     def _save_now(self, signum: int) -> None:
         """Save at `Options.save_signal`; training goes on."""
-        name, checkpoints = signal.Signals(signum).name, self._stopping.serving()
+        name, checkpoints = signal.Signals(signum).name, self._ending.serving()
         if checkpoints is None:
             _LOG.warning("%s: there is nothing to save here.", name)
             return
         _LOG.info("%s: a checkpoint is saved; training continues.", name)
         try:
-            checkpoints.save("signal")
+            checkpoints.save_now()
         except Exception as error:  # training goes on, and the next save may succeed
-            _LOG.warning("%s: the checkpoint could not be saved: %s", name, error_text(error))
+            _LOG.warning("%s: the checkpoint could not be saved: %s", name, self._ending.describe(error))
+
+    def _save_beside(self) -> None:
+        if not self._state.has_left_loop.is_set():
+            self._ending.save_beside()
 
     @property
-    def _is_heeded(self) -> bool:
+    def _grace_secs(self) -> float:
+        return granted_secs(self._options.signal_grace_secs)
+
+    @property
+    def _loop_checks_stop(self) -> bool:
         """Whether the main thread has asked whether to stop, so that its loop ends by itself."""
-        return self._state.coord.is_heeded or self._stopping.others_heeded()
+        return self._state.coord.is_heeded or self._ending.others_check_stop()
 
     def _note(self, watch: SignalWatch, signum: int) -> None:
         self._state.deadline.signalled(watch.received_at)
@@ -316,16 +317,16 @@ class StopSignals:
         return self._wait_finished()
 
     def _wait_finished(self, secs: float = 0.0) -> bool:
-        if self._finished.wait(secs) and self._stopping.others_watching():
+        if self._finished.wait(secs) and self._ending.others_watching():
             _PAUSE.wait(secs)
-        return self._finished.is_set() and not self._stopping.others_watching()
+        return self._finished.is_set() and not self._ending.others_watching()
 
     def _end_process(self, watch: SignalWatch, signum: int) -> None:
         """Write the last records, as far as there is time, and end the process by the signal."""
 
         def end() -> None:
-            self._stopping.write_last_records()
-            self._stopping.end_others(signum, watch.received_at)
+            self._ending.write_last_records()
+            self._ending.end_others(signum, watch.received_at)
 
         with suppress(RuntimeError):  # no more threads: then there are no last records
             writing = BlockingCall(end, name="supervisor-last-records")

@@ -21,7 +21,7 @@ import tensorflow as tf
 
 import supervisor_core
 from supervisor_core import Options, Supervisor
-from supervisor_core.tf1 import stop_signals
+from supervisor_core.engine import stop_signals
 
 WAIT = threading.Event()
 HELD_SECS = 3600
@@ -325,6 +325,14 @@ def catches_interrupt_and_trains_on(t: Training) -> None:
         train_until_interrupted(t, sess)
         say("goes on")
         t.train_on(sess)
+
+
+def asks_and_ends_itself(t: Training) -> None:
+    """Ask whether to stop, and send the signal."""
+    with t.supervisor().managed_session() as sess:
+        t.train(sess)
+        os.kill(os.getpid(), signal.SIGTERM)
+        t.train_on(sess, t.sv.should_stop)
 
 
 def left_open(t: Training) -> None:

@@ -1,0 +1,154 @@
+"""`RunEnding`: how the session of a training of any framework ends; `RunCheckpoints`: what it saves then.
+
+A state can be captured in the training's thread only, between two steps. So a signal has the loop come to its next
+step, where it is saved. In a phase that does not train, as an evaluation, what was captured when it began is saved.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Protocol
+
+from supervisor_core.clock import Clock
+from supervisor_core.engine.ending import Ending
+from supervisor_core.engine.final_save import LOOK_AGAIN_SECS, given_up, save_until_saved
+from supervisor_core.engine.session_state import SessionState
+from supervisor_core.errors import SaveFailedError
+from supervisor_core.events.telemetry import Trigger
+from supervisor_core.options import Options
+from supervisor_core.runtime.deadline import Deadline
+from supervisor_core.training.saver import Saver
+
+
+class Training(Protocol):
+    """What the end of a session needs of its `Run`."""
+
+    @property
+    def global_step(self) -> int:
+        """The number of steps done."""
+
+    @property
+    def loss_is_finite(self) -> bool | None:
+        """Whether the watched loss was finite when it was last logged."""
+
+    def ask_for_save(self, trigger: Trigger = "manual") -> None:
+        """Ask for a checkpoint at the end of the step under way; from any thread."""
+
+    def recording(self) -> AbstractContextManager[None]:
+        """Be around the last record."""
+
+
+class RunEnding(Ending):
+    """See the module's docstring, and `Ending`.
+
+    Args:
+        run: the session.
+        state: what is known of it.
+        options: see `Options`.
+        clock: replaced in tests.
+    """
+
+    def __init__(self, run: Training, state: SessionState, options: Options, clock: Clock) -> None:
+        super().__init__(state, options, clock)
+        self._run = run
+        self.saves = True
+        """False once nothing may be saved any more: the state may be that after a failure."""
+
+    def last_step(self) -> int:
+        """See `Ending.last_step`."""
+        return self._run.global_step
+
+    def work_done(self) -> int:
+        """See `Ending.work_done`."""
+        return self._run.global_step + super().work_done()
+
+    def record(self, error: BaseException | None) -> None:
+        """See `Ending.record`."""
+        with self._run.recording():
+            super().record(error)
+
+    def is_save_wanted(self) -> bool:
+        """See `Ending.is_save_wanted`."""
+        if not self.saves or self._run.loss_is_finite is False:
+            return False
+        if isinstance(self._state.reason.body_error, KeyboardInterrupt):
+            return False  # raised in the middle of a step
+        return super().is_save_wanted()
+
+
+class RunCheckpoints:
+    """See `supervisor_core.engine.session_state.Checkpoints`.
+
+    Args:
+        run: the session.
+        saver: what saves.
+        state: what is known of the session.
+        options: see `Options`.
+        clock: replaced in tests.
+    """
+
+    def __init__(self, run: Training, saver: Saver, state: SessionState, options: Options, clock: Clock) -> None:
+        self._run = run
+        self._saver = saver
+        self._state = state
+        self._options = options
+        self._clock = clock
+        self.loop_thread = 0
+        """The thread that has left the loop; 0 before."""
+
+    @property
+    def serving(self) -> bool:
+        """See `Checkpoints.serving`."""
+        return True
+
+    @property
+    def newest(self) -> tuple[str, int | None] | None:
+        """See `Checkpoints.newest`."""
+        return self._saver.newest
+
+    @property
+    def is_between_steps(self) -> bool:
+        """See `Checkpoints.is_between_steps`."""
+        return self._saver.has_held
+
+    def save_now(self) -> None:
+        """See `Checkpoints.save_now`."""
+        self._run.ask_for_save("signal")
+
+    def save_last(
+        self,
+        trigger: Trigger,
+        has_failed: Callable[[], bool],
+        deadline: Callable[[], Deadline],
+        retry_until: Deadline,
+    ) -> tuple[str | None, int | None]:
+        """See `Checkpoints.save_last`."""
+        saver, step = self._saver, self._run.global_step
+        in_loop_thread = threading.get_ident() == self.loop_thread
+
+        def save() -> None:
+            if in_loop_thread:
+                saver.save(step, trigger, deadline())
+            elif not saver.save_held(trigger, deadline()):
+                self._save_at_next_step(deadline())
+
+        try:
+            save_until_saved(save, deadline=deadline, retry_until=retry_until, options=self._options, clock=self._clock)
+        except SaveFailedError as error:
+            raise given_up(str(error), saver.newest, step) from error.__cause__
+        return saver.newest or (None, None)
+
+    def _save_at_next_step(self, deadline: Deadline) -> None:
+        """Have a loop that never asks whether to stop save at its next step; wait for that."""
+        saver, state = self._saver, self._state
+        asked_at = saver.saves
+        if state.coord.is_heeded or state.has_left_loop.is_set():
+            return  # it ends by itself, and saves then
+        self._run.ask_for_save("signal")
+        while saver.saves == asked_at or not saver.is_idle:
+            if state.has_left_loop.wait(deadline.remaining(LOOK_AGAIN_SECS)) or state.coord.is_heeded:
+                return
+            if deadline.is_over:
+                raise SaveFailedError("no step ended in time" if saver.is_idle else saver.hanging_text)
