@@ -3,8 +3,8 @@
 Usage: fork_server.py DESCRIPTOR MODULE...; the descriptor is that of a sequenced-packet socket. A request is JSON:
 ``{"run": [PATH, ARGUMENT...], "environment": {}, "network": null}`` with descriptors for standard input, output
 and error, answered by the process's id; the path may be ``-c``, with the program as its argument, and the network the
-name of one that ``ip netns`` made. ``{"poll": ID}`` is answered by the status of a process that has ended, and null before. At the end of the socket the
-server ends.
+name of one that ``ip netns`` made. ``{"poll": ID}`` is answered by the status of a process that has ended, and null
+before. At the end of the socket the server ends.
 """
 
 from __future__ import annotations

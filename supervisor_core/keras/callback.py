@@ -7,7 +7,7 @@ import math
 import os
 import sys
 import weakref
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -116,6 +116,7 @@ class SupervisorCallback(keras.callbacks.Callback):  # type: ignore[misc]
         self._last_begins = math.inf if steps is None else steps - self.model.steps_per_execution
         self._last_call = None
         run = self._new_run(call.facts, call.limits)
+        run.moment = self._at_evaluation
         run.__enter__()
         self._run, self._exactness = run, run.exactness
         position.is_read = True
@@ -189,16 +190,11 @@ class SupervisorCallback(keras.callbacks.Callback):  # type: ignore[misc]
         """End if a stop was requested: the evaluation is made again by the next session."""
         if self._run is None or not self._run.should_stop():
             return
-        swaps = [item for item in self._swaps if getattr(item, "_ema_weights_in_model", False)]
-        for item in swaps:
-            item.on_test_end()
-        self._position.is_evaluating = True
-        try:
-            self._stop()
-        finally:
-            self._end_phase()
-            for item in swaps:
-                item.on_test_begin()
+        with self._at_evaluation():
+            try:
+                self._stop()
+            finally:
+                self._end_phase()
 
     def on_test_end(self, logs: Mapping[str, Any] | None = None) -> None:
         """End an evaluation."""
@@ -284,6 +280,20 @@ class SupervisorCallback(keras.callbacks.Callback):  # type: ignore[misc]
         if self._random is not None:
             random_state.restore(random_sources(), self._random)
             self._random = None
+
+    @contextlib.contextmanager
+    def _at_evaluation(self) -> Iterator[int]:
+        """Be where the next session begins the evaluation under way again; yield the step."""
+        swaps = [item for item in self._swaps if getattr(item, "_ema_weights_in_model", False)]
+        for item in swaps:
+            item.on_test_end()
+        self._position.is_evaluating = True
+        try:
+            yield 0 if self._run is None else self._run.global_step
+        finally:
+            self._position.is_evaluating = False
+            for item in swaps:
+                item.on_test_begin()
 
     def _stop(self) -> None:
         """End the session here: a signal then ends the process, after any other request ``fit`` ends."""

@@ -98,6 +98,8 @@ class Run:
         self.moment: Callable[[], AbstractContextManager[int | None]] = self._moment
         """Returns a block within which the state of this moment can be captured. It yields the state's step; None where
         that is not possible now."""
+        self.unfinished: str | None = None
+        """What it means if the interpreter ends and the session has not: the record's error. None: no failure."""
         self.when_recorded: Callable[[], object] = bool
         """Called when the last checkpoint and the stop record are written, before the process ends by a signal."""
         self._step_ended: Callable[[float], None] = lambda ended: None
@@ -467,8 +469,11 @@ class Run:
     def _stop_at_exit(self, error: BaseException | None) -> None:
         """Stop a session that the program has left open."""
         left = open_sessions.exit_of(self._ending)
-        if error is None and left is not None and left.is_by_error:
-            error = SupervisorError(f"An exception left the loop at {left.where}.")
+        if error is None and self._ending.signals.received is None:  # after a signal it may be an exit in its handler
+            if left is not None and left.is_by_error:
+                error = SupervisorError(f"An exception left the loop at {left.where}.")
+            elif self.unfinished is not None:
+                error = SupervisorError(self.unfinished)
         self._end(error)
 
     def _end(self, error: BaseException | None) -> None:

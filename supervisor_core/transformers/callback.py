@@ -28,6 +28,8 @@ from supervisor_core.transformers.sealing import PREFIX, SealingSaver
 
 _LOG = logging.getLogger("supervisor_core")
 
+LEFT = "An exception left train(), or sys.exit()."
+
 
 class SupervisorCallback(TrainerCallback):
     """Makes each call of ``Trainer.train`` one supervised session: sealed checkpoints, one events file, a clean stop.
@@ -139,7 +141,7 @@ class SupervisorCallback(TrainerCallback):
         model = kwargs.get("model")
         ranks.refuse_split(args, model, kwargs.get("optimizer"))
         self._args = args
-        self._end(SupervisorError("train() was left before its end."))
+        self._end(SupervisorError(LEFT))
         loader = kwargs.get("train_dataloader")
         outlive_signals(loader, self._options.signal_grace_secs)
         limits = data.limits(args, state, loader, model)
@@ -180,6 +182,7 @@ class SupervisorCallback(TrainerCallback):
             self.run = run = ranks.TrainerRun(logdir, args.output_dir, model, training, **named)
             run.__enter__()
             limits = run.merged(limits)
+        self.run.unfinished = LEFT
         draws.found |= data.DRAWS in limits
         others = tuple(text for text in limits if text != data.DRAWS)
         self._is_stopped = self.run.stop_probe()

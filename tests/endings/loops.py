@@ -52,6 +52,12 @@ def exception(run: Any) -> None:
     raise ArithmeticError("the loss exploded")
 
 
+def poisoned(run: Any) -> None:
+    """The state is not finite, and the program's own check raises."""
+    run.wait_until_saved() if hasattr(run, "wait_until_saved") else run.run.wait_until_saved()
+    raise FloatingPointError("the loss is nan")
+
+
 class UnprintableError(Exception):
     """One whose text cannot be had."""
 
@@ -175,15 +181,20 @@ class Loop:
 
     Args:
         event: what happens.
+        save_steps: steps between checkpoints; None saves none but the last.
     """
 
-    def __init__(self, event: Event) -> None:
+    def __init__(self, event: Event, save_steps: int | None = None) -> None:
         self.event = event
-        self.done = 0
+        self.save_steps = save_steps
+        self.poison: Callable[[], object] = bool
+        """Makes the state not finite, where the program has a hand on it."""
 
     def body(self, run: Any, step: int) -> None:
         """The end of a step's body."""
         if step == AT:
+            if self.event is poisoned:
+                self.poison()
             self.event(run)
 
     def trained(self, step: int) -> None:
@@ -212,7 +223,10 @@ class Counter:
 def plain(logdir: str, options: Options, loop: Loop) -> None:
     """`supervise` with `Run.steps`."""
     counter = Counter()
-    with supervise(logdir, state={"counter": counter}, save_secs=None, options=options) as run:
+    loop.poison = lambda: counter.value.fill(float("nan"))
+    with supervise(
+        logdir, state={"counter": counter}, save_secs=None, save_steps=loop.save_steps, options=options
+    ) as run:
         for step in run.steps(STEPS):
             counter.value += 1
             loop.body(run, step)
@@ -222,7 +236,9 @@ def plain(logdir: str, options: Options, loop: Loop) -> None:
 def never_asks(logdir: str, options: Options, loop: Loop) -> None:
     """`supervise` with a loop of the program's own, which never asks whether to stop."""
     counter = Counter()
-    with supervise(logdir, state={"counter": counter}, save_secs=None, options=options) as run:
+    with supervise(
+        logdir, state={"counter": counter}, save_secs=None, save_steps=loop.save_steps, options=options
+    ) as run:
         for step in range(10**9):
             counter.value += 1
             if step == AT:
@@ -237,7 +253,9 @@ def never_asks(logdir: str, options: Options, loop: Loop) -> None:
 def prints(logdir: str, options: Options, loop: Loop) -> None:
     """`supervise` with a loop that prints, as with a progress bar, until it is stopped."""
     counter = Counter()
-    with supervise(logdir, state={"counter": counter}, save_secs=None, options=options) as run:
+    with supervise(
+        logdir, state={"counter": counter}, save_secs=None, save_steps=loop.save_steps, options=options
+    ) as run:
         for step in run.steps(10**9):
             counter.value += 1
             print("trained", step + 1, flush=True)
@@ -247,7 +265,9 @@ def prints(logdir: str, options: Options, loop: Loop) -> None:
 def left_open(logdir: str, options: Options, loop: Loop) -> None:
     """`supervise`, entered by hand and never left."""
     counter = Counter()
-    run = supervise(logdir, state={"counter": counter}, save_secs=None, options=options).__enter__()
+    run = supervise(
+        logdir, state={"counter": counter}, save_secs=None, save_steps=loop.save_steps, options=options
+    ).__enter__()
     for step in run.steps(STEPS):
         counter.value += 1
         loop.body(run, step)
@@ -266,7 +286,9 @@ def in_asyncio(logdir: str, options: Options, loop: Loop) -> None:
     counter = Counter()
 
     async def train() -> None:
-        with supervise(logdir, state={"counter": counter}, save_secs=None, options=options) as run:
+        with supervise(
+            logdir, state={"counter": counter}, save_secs=None, save_steps=loop.save_steps, options=options
+        ) as run:
             for step in run.steps(STEPS):
                 await asyncio.sleep(0)
                 counter.value += 1
@@ -286,7 +308,17 @@ def torch_loop(logdir: str, options: Options, loop: Loop, *, within: bool) -> No
     model = torch.nn.Linear(256, 512, bias=False)
     torch.nn.init.zeros_(model.weight)
     optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
-    batches = supervised([0] * STEPS, logdir, model=model, optimizer=optimizer, save_secs=None, options=options)
+    batches = supervised(
+        [0] * STEPS,
+        logdir,
+        model=model,
+        optimizer=optimizer,
+        save_secs=None,
+        save_steps=loop.save_steps,
+        options=options,
+    )
+
+    loop.poison = lambda: torch.nn.init.constant_(model.weight, float("nan"))
 
     def train(batch: Any) -> None:
         step = batches.global_step
@@ -321,7 +353,9 @@ def jax(logdir: str, options: Options, loop: Loop) -> None:
 
     from supervisor_core.jax import supervised
 
-    with supervised(logdir, state={"value": jnp.zeros(1 << 17)}, save_secs=None, options=options) as run:
+    with supervised(
+        logdir, state={"value": jnp.zeros(1 << 17)}, save_secs=None, save_steps=loop.save_steps, options=options
+    ) as run:
         for step in run.steps(STEPS):
             run.state = {"value": run.state["value"] + 1}
             loop.body(run, step)
@@ -335,7 +369,7 @@ def keras(logdir: str, options: Options, loop: Loop) -> None:
 
     from supervisor_core.keras import SupervisorCallback
 
-    supervisor = SupervisorCallback(logdir, save_secs=None, options=options)
+    supervisor = SupervisorCallback(logdir, save_secs=None, save_steps=loop.save_steps, options=options)
 
     class Happens(keras.callbacks.Callback):  # type: ignore[misc]
         def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
@@ -358,7 +392,7 @@ def lightning(logdir: str, options: Options, loop: Loop) -> None:
 
     from supervisor_core.lightning import SupervisorCallback
 
-    supervisor = SupervisorCallback(logdir, save_secs=None, options=options)
+    supervisor = SupervisorCallback(logdir, save_secs=None, save_steps=loop.save_steps, options=options)
 
     class Module(LightningModule):
         def __init__(self) -> None:
@@ -389,7 +423,7 @@ def transformers(logdir: str, options: Options, loop: Loop) -> None:
 
     from supervisor_core.transformers import SupervisorCallback
 
-    supervisor = SupervisorCallback(save_secs=None, options=options)
+    supervisor = SupervisorCallback(save_secs=None, save_steps=loop.save_steps, options=options)
 
     class Model(torch.nn.Module):
         def __init__(self) -> None:
@@ -417,7 +451,8 @@ def transformers(logdir: str, options: Options, loop: Loop) -> None:
 
 def main() -> None:
     """Train, and say how the program went on."""
-    facade, event, logdir, options = sys.argv[1:5]
+    facade, event, logdir = sys.argv[1:4]
+    options = json.loads(sys.argv[4])
     stop_signals.AGAIN_SECS = 10.0  # a slow disk may take longer than a second for the last record
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
@@ -428,7 +463,8 @@ def main() -> None:
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(7))
     atexit.register(say, "atexit ran")
     try:
-        globals()[facade](logdir, Options(**json.loads(options)), Loop(globals()[event]))
+        loop = Loop(globals()[event], options.pop("save_steps", None))
+        globals()[facade](logdir, Options(**options), loop)
     except KeyboardInterrupt:
         say("except KeyboardInterrupt ran")
         raise
