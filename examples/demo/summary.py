@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import shutil
 import sys
 from collections.abc import Sequence
@@ -11,7 +12,6 @@ from rich.console import Console
 from rich.table import Table
 
 from examples.demo.story import SESSIONS, Check, Story, again
-from supervisor_core.log import command_line
 
 
 def show_checks(console: Console, checks: Sequence[Check]) -> None:
@@ -45,7 +45,7 @@ def show_figures(console: Console, story: Story, logdir: Path, run: Path) -> Non
             f"Checkpoints and events: {run}",
             "\nWhat to type next:",
             *(
-                "  " + command_line(command(name), *map(str, rest))
+                "  " + shlex.join(map(str, (command(name), *rest)))
                 for name, *rest in (
                     ("tensorboard", "--logdir", logdir),
                     ("tb-supervisor", "inspect", logdir, "--run", run.name),
