@@ -443,8 +443,8 @@ class Run:
                         save_last(self._saver, self._step, signals, self.options, self._clock)
                 except Exception as save_error:
                     raised = save_error
-                    _LOG.error("The final checkpoint could not be saved: %s; the newest is %s.",
-                               text_of(save_error), self.newest_checkpoint)  # fmt: skip
+                    _LOG.error("The final checkpoint could not be saved (%s). %s",
+                               text_of(save_error).removesuffix("."), self._saver.newest_text)  # fmt: skip
             if self._saver is not None:
                 self._saver.stop(signals.for_save if signals.signum else Deadline.after(STOP_GRACE_SECS, self._clock))
                 self._final = self._saver.newest

@@ -177,6 +177,14 @@ class Saver:
         return self._newest
 
     @property
+    def newest_text(self) -> str:
+        """Which checkpoint is the newest: a sentence."""
+        if self._newest is None:
+            return "There is no checkpoint."
+        path, step = self._newest
+        return f"The newest checkpoint is {path} (step {step})."
+
+    @property
     def is_idle(self) -> bool:
         """Whether no save is under way."""
         return self._current is None
@@ -241,7 +249,7 @@ class Saver:
             Exception: what kept it from being saved.
         """
         if not self.settle(deadline):
-            raise SaveFailedError(f"Another save was still under way at the deadline; the newest is {self._newest}.")
+            raise SaveFailedError("Another save was still under way at the deadline.")
         if step == self._saved_step and self._newest is not None:
             return self._newest[0]
         job = self._hand_over(step, trigger)

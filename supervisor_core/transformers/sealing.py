@@ -157,7 +157,7 @@ class SealingSaver(Saver):
             raise SaveFailedError(f"The checkpoint of step {step} was not sealed by the deadline.")
         if step == self._saved_step and self._newest is not None:
             return self._newest[0]
-        _LOG.warning("The last step, %d, is not saved; the newest checkpoint is %s.", step, self._newest)
+        _LOG.warning("The last step, %d, is not saved. %s", step, self.newest_text)
         return None
 
     def _write(self, job: Job) -> Sealed:
