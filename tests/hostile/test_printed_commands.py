@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
@@ -18,6 +20,8 @@ from supervisor_core.log import printable
 from supervisor_core.metrics.render import label_text
 from supervisor_core.process.runtime_directory import VARIABLE, private_directory
 from supervisor_core.restarter.launch import command_text
+
+TB_SUPERVISOR = [sys.executable, "-c", "from supervisor_core.cli import main; main(prog_name='tb-supervisor')"]
 
 
 @pytest.fixture(scope="module")
@@ -49,6 +53,23 @@ def test_a_command_shows_names_as_text(runs: dict[str, Path], tmp_path: Path, ar
     assert [line for line in lines if printable(line) != line] == []
     commands = [command for line in lines for command in commands_in(line)]
     assert len(paste(commands, tmp_path)) == len(commands)
+
+
+@pytest.mark.parametrize("name", ["two\n$(touch pwned)\n", "\x1b[201~`touch pwned` <!channel>\u202e"])
+def test_a_restarter_shows_names_as_text(tmp_path: Path, name: str) -> None:
+    """Of its logdir and of its program, whether that cannot be started or fails."""
+    program = tmp_path / name
+    program.write_text("#!/bin/sh\nexit 2\n")
+    lines = []
+    for mode in (0o644, 0o755):
+        program.chmod(mode)
+        call = [*TB_SUPERVISOR, "run", "--logdir", str(tmp_path / "logs" / name), "--", str(program), name]
+        done = subprocess.run(call, capture_output=True, text=True, check=False, timeout=100)
+        assert done.returncode == 93, done.stderr
+        lines += done.stderr.splitlines()
+    assert lines and [line for line in lines if printable(line) != line] == []
+    commands = [command for line in lines for command in commands_in(line)]
+    assert len(paste(commands, tmp_path / "pasted")) == len(commands)
 
 
 @pytest.mark.parametrize("name", NAMES)
