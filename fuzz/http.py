@@ -24,7 +24,7 @@ USERS = """basic_auth_users:
 """The password is ``x``; the cheapest hash that there is."""
 RIGHT = b"cHJvbWV0aGV1czp4"
 """User and password, as a client sends them."""
-STATUSES = frozenset((100, 200, 400, 401, 404, 405, 408, 414, 431, 501, 503, 505))
+STATUSES = frozenset((100, 200, 400, 401, 404, 405, 408, 414, 421, 431, 501, 503, 505))
 _STATUS_LINE = re.compile(rb"HTTP/1\.[01] (\d{3}) [ -~\x80-\xff]*\r\n")
 _FIELD = re.compile(rb"([!-9;-~]+): ([ -~\x80-\xff]*)\r\n")
 _PAGES = (b"<h1>Supervisor exporter", b"supervisor_exporter_", b"healthy\n")
@@ -114,7 +114,7 @@ def _web(is_closed: bool) -> Web:
         file.write(USERS)
     exporter = Exporter([LogdirWatch(folder)])
     exporter.refresh()
-    web = Web(exporter, ":0", access=WebAccess(path if is_closed else None))
+    web = Web(exporter, ":0", access=WebAccess(path if is_closed else None), hosts=("h",))
     cast(Any, web)._listener.asked = lambda connection, *, answered: connection.end_answer()
     return web
 

@@ -1,7 +1,8 @@
 """What the log and the terminal show of texts that others wrote: names, paths, errors.
 
 A terminal obeys control characters, and a line break in a name forges a line of the log. So all that goes to the logger
-``supervisor_core`` passes `make_plain`, and what the commands print passes `printable`.
+``supervisor_core`` passes `make_plain`, and what the commands print passes `printable`. A command that people are to
+give is written by `command_line`: they paste it into a shell.
 """
 
 from __future__ import annotations
@@ -45,6 +46,38 @@ def printable_lines(text: str) -> str:
     first, *others = text.split("\n")
     shown = [printable(line) for line in others]
     return "\n".join([printable(first), *(line if line[:1] in ("", " ") else f"    {line}" for line in shown)])
+
+
+def command_line(*words: str) -> str:
+    """Return a command as one line that a shell takes as these words, whatever they are.
+
+    A word with a backslash, or with what `printable` shows as escapes, is written as ``$'...'`` with the bytes of these
+    characters as escapes. bash, zsh and ksh take it as it was; any other shell as another word, never as a command.
+    A name may begin with a dash: write ``--run=NAME``, and ``--`` before arguments.
+
+    Example:
+        >>> command_line("rm", "--", "my run", "a\\x1b")
+        "rm -- 'my run' $'a\\\\x1b'"
+    """
+    return " ".join(map(_quoted, words))
+
+
+def _quoted(word: str) -> str:
+    if "\\" not in word and printable(word) == word:
+        import shlex
+
+        return shlex.quote(word)
+    return f"$'{''.join(map(_escaped, word))}'"
+
+
+def _escaped(character: str) -> str:
+    if character not in "'\\" and printable(character) == character:
+        return character
+    try:
+        data = character.encode("utf-8", "surrogateescape")  # of a name that is no text: the byte itself
+    except UnicodeEncodeError:
+        data = character.encode("utf-8", "surrogatepass")
+    return "".join(f"\\x{byte:02x}" for byte in data)
 
 
 def make_plain() -> None:

@@ -12,6 +12,8 @@ from typing import Any
 
 from tensorboard.plugins import base_plugin
 
+from supervisor_core.log import command_line
+
 _LOG = logging.getLogger("supervisor_core")
 
 DISTRIBUTION = "tensorboard-plugin-supervisor"
@@ -37,16 +39,18 @@ def find_loader() -> type[base_plugin.TBLoader]:
         return loader
     where = str(getattr(package, "__path__", "") or getattr(package, "__file__", "") or repr(package))
     others = sorted(set(metadata.packages_distributions().get(PACKAGE, ())) - {DISTRIBUTION})
-    remedy = f"pip uninstall {' '.join(others)}" if others else "remove it, or take its directory off Python's path"
+    remedy = "remove it, or take its directory off Python's path"
+    if others:
+        remedy = f"`{command_line('pip', 'uninstall', *others)}`"
     _LOG.error(
         "TensorBoard has no Supervisor tab: the package %s that Python finds first, %s, is not the one of %s. It comes "
-        "from %s. To get the tab: %s; then pip install --force-reinstall --no-deps %s",
+        "from %s. To get the tab: %s, then `%s`",
         PACKAGE,
         where,
         DISTRIBUTION,
         " and ".join(others) or "no installed distribution",
         remedy,
-        DISTRIBUTION,
+        command_line("pip", "install", "--force-reinstall", "--no-deps", DISTRIBUTION),
     )
     return NoTab
 

@@ -266,7 +266,7 @@ def encode_columns(columns: Mapping[str, NDArray[Any]], header: Mapping[str, Any
         (0, [1.0, 2.0])
     """
     lengths = {len(column) for column in columns.values()}
-    assert len(lengths) <= 1, f"columns of different lengths: {lengths}"
+    assert len(lengths) <= 1, f"columns of different lengths: {', '.join(map(str, lengths))}"
     described = {"v": 1, "length": max(lengths, default=0), "columns": list(columns), **(header or {})}
     text = json.dumps(described, allow_nan=False).encode()
     text += b" " * (-(4 + len(text)) % 8)

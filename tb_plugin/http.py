@@ -1,6 +1,7 @@
 """Requests and answers: arguments checked, refusals in words, JSON, gzip.
 
-An answer goes through TensorBoard's own `http_util.Respond`, which adds its security headers.
+An answer goes through TensorBoard's own `http_util.Respond`, which adds its security headers. It has few for what is no
+page of HTML; those that all our servers send are added.
 """
 
 from __future__ import annotations
@@ -109,6 +110,8 @@ def _answered(request: Request, answer: Callable[[Request], Answer]) -> Answer:
 
 
 def _response(request: Request, answer: Answer) -> Response:
+    from supervisor_core.metrics.listener import SECURITY_HEADERS  # TensorBoard's start waits for this module
+
     body, packed = answer.body, answer.packed
     accepted = request.accept_encodings.quality("gzip") > 0
     if not packed and accepted and answer.content_type != BINARY and len(body) >= _WORTH_PACKING:
@@ -128,6 +131,8 @@ def _response(request: Request, answer: Answer) -> Response:
         del response.headers["Content-Encoding"]
     response.headers["Cache-Control"] = answer.cache
     response.headers["Vary"] = "Accept-Encoding"
+    for name, value in SECURITY_HEADERS.items():
+        response.headers.setdefault(name, value)
     del response.headers["Expires"]
     return response
 

@@ -44,7 +44,7 @@ def runtime_directory(tmp_path_factory: pytest.TempPathFactory) -> None:
     os.environ["SUPERVISOR_RUNTIME_DIR"] = str(tmp_path_factory.mktemp("runtime"))
 
 
-for shared in ("ports.py", "forked.py", "hangs.py"):
+for shared in ("ports.py", "forked.py", "hangs.py", "pasting.py"):
     _load(shared)  # for modules that import it while they are collected
 
 # The files that take longest go first, one that mostly waits beside one that computes: at the end one of them would

@@ -9,7 +9,7 @@ import { h } from "./view/element";
 export function render(): void {
   document.documentElement.lang = "en";
   document.title = "Supervisor";
-  document.head.append(h("style", {}, base + overview + run));
+  document.head.append(h("style", {}, document.createTextNode(base + overview + run)));
   const root = h("div", { id: "supervisor" });
   document.body.append(root);
   new App().start(root);

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import threading
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 DEFAULT_ADDRESS = "127.0.0.1:10988"
 _LOG = logging.getLogger("supervisor_core")
 
+_HOST_NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,252}[A-Za-z0-9])?")
 _CHECK_SECS = 5.0
 """How long a logdir may take to say whether it is one, before the exporter starts without that."""
 
@@ -65,6 +67,14 @@ _CHECK_SECS = 5.0
     help="Where the metrics are served.",
 )
 @click.option(
+    "--web.allowed-host",
+    "hosts",
+    multiple=True,
+    metavar="NAME",
+    help="Refuse requests by another host name, except localhost and IP addresses. Repeatable. Default: any name is "
+    "accepted, or none where it listens on this machine only.",
+)
+@click.option(
     "--refresh-interval",
     "interval_secs",
     default="15s",
@@ -89,6 +99,7 @@ def exporter(
     address: str,
     config_file: str | None,
     telemetry_path: str,
+    hosts: tuple[str, ...],
     interval_secs: float,
     forget_after_secs: float,
     include: str | None,
@@ -115,7 +126,7 @@ def exporter(
     stop = threading.Event()
     with SignalWatch(lambda signum: stop.set()):
         serving = Exporter(watches, interval_secs=interval_secs, forget_after_secs=forget_after_secs)
-        web = _web(serving, address, telemetry_path, config_file)
+        web = _web(serving, address, telemetry_path, config_file, hosts)
         with web:
             _LOG.info("Serving %s", web.url)
             serving.start()
@@ -142,14 +153,16 @@ def _checked_logdir(logdir: str) -> str:
     return os.path.abspath(local)
 
 
-def _web(serving: Exporter, address: str, telemetry_path: str, config_file: str | None) -> Web:
+def _web(serving: Exporter, address: str, telemetry_path: str, config_file: str | None, hosts: tuple[str, ...]) -> Web:
     from supervisor_core.exporter.access import WebAccess
     from supervisor_core.exporter.web import Web
 
     if not telemetry_path.startswith("/") or telemetry_path.startswith("/-/") or not telemetry_path.isprintable():
         raise WrongInput(f"The telemetry path is {telemetry_path!r}; expected one like /metrics, and not below /-/.")
+    if strange := [name for name in hosts if not _HOST_NAME.fullmatch(name)]:
+        raise WrongInput(f"--web.allowed-host is {strange[0]!r}; expected a name like metrics.example.org, no port.")
     try:
-        return Web(serving, address, telemetry_path=telemetry_path, access=WebAccess(config_file))
+        return Web(serving, address, telemetry_path=telemetry_path, access=WebAccess(config_file), hosts=hosts)
     except OptionsError as error:
         raise WrongInput(str(error)) from error
     except (OSError, UnicodeError) as error:

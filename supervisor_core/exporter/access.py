@@ -23,6 +23,7 @@ from dataclasses import dataclass
 
 from supervisor_core.errors import OptionsError
 from supervisor_core.exporter.web_config import read_web_config, tls_context
+from supervisor_core.log import command_line
 
 _LOG = logging.getLogger("supervisor_core")
 
@@ -146,7 +147,7 @@ class BasicAuth:
             if not _HASH.fullmatch(known):
                 raise OptionsError(
                     f"the password of user {user!r} is not a bcrypt hash ($2b$12$ and 53 more characters); "
-                    f"`htpasswd -nBC 12 {user}` writes one"
+                    f"`{command_line('htpasswd', '-nBC', '12', '--', user)}` writes one"
                 )
         self._users = {user.encode(): known.encode() for user, known in users.items()}
         cost = max((known[4:6] for known in users.values()), default="10")

@@ -39,7 +39,7 @@ from supervisor_core.metrics.table import (
     EXPORTER_SCRAPE_DURATION,
     SCRAPE_SUCCESS,
 )
-from supervisor_core.storage.local import local_path
+from supervisor_core.storage.local import join, local_path
 from supervisor_core.watch.snapshot import Snapshot, WatchedRun
 
 _LOG = logging.getLogger("supervisor_core")
@@ -263,7 +263,9 @@ class Exporter:
                 written[index, name] = last
             else:
                 try:
-                    written[index, name] = watched, self._write_run(index, watched, label, now)
+                    logdir = _shown_logdir(scans[index].snapshot.logdir)
+                    directory = logdir if name == "." else join(logdir, name)
+                    written[index, name] = watched, self._write_run(index, watched, label, directory, now)
                 except Exception as error:  # a fault of ours; it must not cost the other runs
                     _LOG.debug("Run %r cannot be shown", label, exc_info=True)
                     problems[index].append(f"Run {label!r} cannot be shown: {error!r}")
@@ -309,7 +311,7 @@ class Exporter:
             )
         return self._vanished.runs
 
-    def _write_run(self, index: int, watched: WatchedRun, label: str, now: float) -> RunText:
+    def _write_run(self, index: int, watched: WatchedRun, label: str, directory: str, now: float) -> RunText:
         reading = Reading(
             logdir=self._current.logdirs[index].label,
             success=watched.read_ok,
@@ -318,6 +320,7 @@ class Exporter:
             dropped=watched.dropped,
         )
         status = run_status(watched.run, now, label=label, forget_after_secs=self._forget_after_secs)
+        status = replace(status, info={"logdir": directory, **status.info})
         if watched.unreachable and watched.run.state in UNFINISHED:
             status = replace(status, state="unreachable")
         return write_run(status, reading)

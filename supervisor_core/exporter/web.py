@@ -6,15 +6,18 @@
     /alerts            what each alert means, and what to do: where an alert's runbook_url leads by default
     /                  a page that links to these
 
-Every one of them asks for a password where the web configuration names users.
+Every one of them asks for a password where the web configuration names users. None is answered to a page of another
+site that calls this server by a name of its own.
 """
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import html
 import re
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from functools import cache
 from importlib.resources import files
@@ -24,7 +27,8 @@ from types import TracebackType
 from supervisor_core.address import parse_address
 from supervisor_core.exporter.access import RETRY_SECS, TooManyWaitError, WebAccess
 from supervisor_core.exporter.exporter import Exporter
-from supervisor_core.metrics.listener import Listener, Request, Response
+from supervisor_core.log import printable
+from supervisor_core.metrics.listener import SECURITY_HEADERS, Listener, Request, Response
 from supervisor_core.metrics.render import choose_format, gzip_accepted
 
 _NO_PASSWORD = "a user and a password are needed"
@@ -55,6 +59,8 @@ class Web:
         telemetry_path: where the metrics are; begins with a slash.
         access: who may ask, and over what.
         client_timeout_secs: how long a client may take to send a request before it is hung up on.
+        hosts: the host names by which it may be asked, besides IP addresses and localhost. Default: none where it
+            listens on a loopback address, any name elsewhere.
 
     Raises:
         OptionsError: if the address cannot be read.
@@ -69,6 +75,7 @@ class Web:
         telemetry_path: str = "/metrics",
         access: WebAccess | None = None,
         client_timeout_secs: float = 10.0,
+        hosts: Collection[str] = (),
     ) -> None:
         self._exporter = exporter
         self._access = access or WebAccess(None)
@@ -76,7 +83,13 @@ class Web:
         host, port = parse_address(address)
         context: Callable[[], ssl.SSLContext] | None = self._access.context if self._access.tls else None
         self._listener = Listener(
-            host, port, self._respond, ssl_context=context, client_timeout_secs=client_timeout_secs
+            host,
+            port,
+            self._respond,
+            ssl_context=context,
+            client_timeout_secs=client_timeout_secs,
+            hosts=hosts,
+            host_remedy="start the exporter with --web.allowed-host=NAME",
         )
 
     @property
@@ -115,7 +128,7 @@ class Web:
             response = _text(503, "too many passwords are being checked; try again later", Retry_After=str(RETRY_SECS))
         else:
             response = self._page(request) if admitted else _text(401, _NO_PASSWORD, WWW_Authenticate=_CHALLENGE)
-        return replace(response, headers={**self._access.headers(), **response.headers})
+        return replace(response, headers={**response.headers, **self._access.headers()})
 
     def _page(self, request: Request) -> Response:
         if request.path == self._path:
@@ -130,7 +143,12 @@ class Web:
                 return _text(503, f"not ready: not there, or cannot be listed: {logdirs}")
             return _text(503, "not ready: the runs are being looked at for the first time")
         if request.path == "/alerts":
-            return Response(status=200, body=runbook_page().encode(), content_type="text/html; charset=utf-8")
+            return Response(
+                status=200,
+                body=runbook_page().encode(),
+                content_type="text/html; charset=utf-8",
+                headers={_POLICY: f"{SECURITY_HEADERS[_POLICY]}; style-src '{_digest(_STYLE)}'"},
+            )
         if request.path == "/":
             page = _LANDING_PAGE.format(path=html.escape(self._path))
             return Response(status=200, body=page.encode(), content_type="text/html; charset=utf-8")
@@ -149,13 +167,11 @@ class Web:
 
 def _text(status: int, line: str, **headers: str) -> Response:
     named = {name.replace("_", "-"): value for name, value in headers.items()}
-    return Response(status=status, body=f"{line}\n".encode("utf-8", "backslashreplace"), headers=named)
+    return Response(status=status, body=f"{printable(line)}\n".encode(), headers=named)
 
 
-_HEAD = """<!DOCTYPE html>
-<html lang="en">
-<head><meta charset="utf-8"><meta name="viewport" content="width=device-width"><title>Alerts</title>
-<style>
+_POLICY = "Content-Security-Policy"
+_STYLE = """
 :root { color-scheme: light dark }
 body { max-width: 50em; margin: auto; padding: 1em; font: 1em/1.5 system-ui, sans-serif }
 table { display: block; overflow-x: auto; border-collapse: collapse }
@@ -163,7 +179,11 @@ td, th { padding: .3em .6em; border: 1px solid; text-align: left; vertical-align
 pre { overflow-x: auto; padding: .6em; border: 1px solid }
 h2 { margin-top: 2.5em }
 :target { border-left: .4em solid; padding-left: .4em }
-</style></head>
+"""
+_HEAD = f"""<!DOCTYPE html>
+<html lang="en">
+<head><meta charset="utf-8"><meta name="viewport" content="width=device-width"><title>Alerts</title>
+<style>{_STYLE}</style></head>
 <body>
 """
 _COMMENT = re.compile(r"<!--.*?-->\n?", re.DOTALL)
@@ -196,6 +216,11 @@ def runbook_page() -> str:
                 elif token.type == "link_close" and leads_away:
                     token.type, token.tag, token.content = "text", "", f" (docs/{name})"
     return f"{_HEAD}{parser.renderer.render(tokens, parser.options, {})}</body>\n</html>\n"
+
+
+def _digest(text: str) -> str:
+    """Return a text's digest, as a policy names an element that is allowed."""
+    return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"
 
 
 def _anchor(title: str) -> str:

@@ -51,11 +51,9 @@ class ModelVariables:
                     f"the checkpoint has {len(saved)} variables of the part {part!r}, the model has {len(variables)}."
                 )
             for variable, (path, value) in zip(variables, saved, strict=True):
-                if tuple(variable.shape) != tuple(value.shape):
-                    raise CheckpointError(
-                        f"{path} has the shape {tuple(value.shape)}; in the model {variable.path} has "
-                        f"{tuple(variable.shape)}."
-                    )
+                found, wanted = list(map(int, value.shape)), list(map(int, variable.shape))
+                if found != wanted:
+                    raise CheckpointError(f"{path} has the shape {found}; in the model {variable.path} has {wanted}.")
         self._loaded = state
         self._assign(state)
 

@@ -11,20 +11,23 @@ from __future__ import annotations
 
 import contextlib
 import io
+import ipaddress
 import logging
 import os
+import re
 import select
 import socket
 import ssl
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler
 from socketserver import TCPServer, ThreadingMixIn
 from typing import Any
 
 from supervisor_core.address import format_address
+from supervisor_core.log import printable
 
 _LOG = logging.getLogger("supervisor_core")
 
@@ -40,7 +43,18 @@ MAX_HEAD_BYTES = 32 << 10
 ANSWER_SECS = 60.0
 """How long a client may take to receive an answer."""
 
+SECURITY_HEADERS: Mapping[str, str] = {
+    "Content-Security-Policy": "default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+}
+"""What a browser may do with an answer, unless the answer has such a header of its own: show it, and nothing else."""
+
+_HOST = re.compile(r"(?:\[(?P<ipv6>[^\[\]]*)\]|(?P<name>[^\[\]:]*))(?::[0-9]*)?")
 _CLOSE_SECS = 1.0
+_SHOWN = 100
+"""Characters of a host name that an answer repeats."""
 _GONE = select.POLLHUP | select.POLLERR | getattr(select, "POLLRDHUP", 0)
 
 
@@ -81,6 +95,9 @@ class Listener(ThreadingMixIn, TCPServer):
         ssl_context: Speak TLS with it; a function is called for each connection; where it raises, that
             connection is closed.
         client_timeout_secs: How long a client may take to send a request.
+        hosts: Further host names by which it may be asked, besides IP addresses and localhost. Default: none where it
+            listens on a loopback address, any name elsewhere.
+        host_remedy: What to do to have another name accepted: half a sentence.
 
     Raises:
         OSError: if the address cannot be listened on.
@@ -102,6 +119,8 @@ class Listener(ThreadingMixIn, TCPServer):
         *,
         ssl_context: ssl.SSLContext | Callable[[], ssl.SSLContext] | None,
         client_timeout_secs: float,
+        hosts: Collection[str] = (),
+        host_remedy: str = "listen on an address of the network",
     ) -> None:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         self.address_family, _, _, _, where = found[0]
@@ -114,6 +133,10 @@ class Listener(ThreadingMixIn, TCPServer):
         super().__init__(where, _Handler)  # type: ignore[arg-type]  # an IPv6 address has four parts
         self.address = format_address(*self.socket.getsockname()[:2])
         """``host:port`` as bound, with the port that was picked."""
+        is_private = ipaddress.ip_address(self.socket.getsockname()[0]).is_loopback
+        self._hosts = frozenset(map(str.lower, hosts)) if hosts or is_private else None
+        self._host_remedy = host_remedy
+        self._has_logged_host = False
 
     def start(self) -> None:
         """Begin to answer, in a daemon thread."""
@@ -138,6 +161,24 @@ class Listener(ThreadingMixIn, TCPServer):
         for held in (self.socket, *self._connections):
             with contextlib.suppress(OSError):
                 os.close(held.detach())
+
+    def refusal(self, hosts: Sequence[str]) -> str | None:
+        """Return why a request with these ``Host`` headers is refused; None where it is not.
+
+        A page in a browser may ask any address by a name of its own, and read the answer (DNS rebinding); not by an
+        address.
+        """
+        if self._hosts is None:
+            return None
+        strange = [host for host in hosts if not _is_known(host, self._hosts)]
+        if not strange:
+            return None
+        name = printable(strange[0])[:_SHOWN]
+        text = f"The host name {name} is not allowed. Use an IP address or localhost, or {self._host_remedy}."
+        if not self._has_logged_host:
+            self._has_logged_host = True
+            _LOG.warning("Metrics: requests are refused: %s", text)
+        return text
 
     def get_request(self) -> tuple[Any, Any]:
         """Accept a client, without a word exchanged (called by the base class)."""
@@ -192,6 +233,21 @@ def _shut(connection: socket.socket, how: int) -> None:
     with contextlib.suppress(OSError):  # the peer may have gone first
         # Not the method of SSLSocket, which would pull its state from under the thread that reads it.
         socket.socket.shutdown(connection, how)
+
+
+def _is_known(host: str, allowed: Collection[str]) -> bool:
+    """Whether a ``Host`` header has no name, an address, localhost, or one of these names."""
+    match = _HOST.fullmatch(host.strip())
+    if match is None:
+        return False
+    name = (match["ipv6"] or match["name"] or "").lower().removesuffix(".")
+    if name in ("", "localhost") or name.endswith(".localhost") or name in allowed:
+        return True
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    return True
 
 
 class _HeadTooLongError(Exception):
@@ -269,6 +325,15 @@ class _Handler(BaseHTTPRequestHandler):
             self.close_connection = True
         self.answered = True
 
+    _own_headers: Mapping[str, str] = {}
+
+    def end_headers(self) -> None:
+        """Add the headers of the answer, and those of every answer (called by the base class for its errors)."""
+        for name, value in {**SECURITY_HEADERS, **self._own_headers}.items():
+            self.send_header(name, value)
+        self._own_headers = {}
+        super().end_headers()
+
     def do_GET(self) -> None:
         self._answer(self._response(), body=True)
 
@@ -283,6 +348,9 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _response(self) -> Response:
         self.server.asked(self.connection, answered=True)
+        refusal = self.server.refusal(self.headers.get_all("Host", []))
+        if refusal is not None:
+            return Response(status=421, body=f"{refusal}\n".encode())
         return self.server.respond(
             Request(
                 path=self.path.partition("?")[0],
@@ -313,8 +381,7 @@ class _Handler(BaseHTTPRequestHandler):
             self.send_header("Content-Encoding", response.encoding)
         if response.status == 405:
             self.send_header("Allow", "GET, HEAD")
-        for name, value in response.headers.items():
-            self.send_header(name, value)
+        self._own_headers = response.headers
         self.end_headers()
         if body:
             self.wfile.write(response.body)

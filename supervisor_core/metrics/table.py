@@ -331,7 +331,11 @@ RUN_METRICS: tuple[RunMetric, ...] = (
         lambda s: s.events_failing,
     ),
     facts_metric("supervisor_build_info", "Versions the session runs with, one label each.", lambda s: s.versions),
-    facts_metric("supervisor_run_info", "Facts of the run and of the session, one label each.", _run_facts),
+    facts_metric(
+        "supervisor_run_info",
+        "Facts of the run and of the session, one label each; logdir is the run's directory.",
+        _run_facts,
+    ),
 )
 """The metrics of each run, in the order in which they are served."""
 

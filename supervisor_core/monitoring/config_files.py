@@ -21,13 +21,12 @@ from typing import Any
 
 import yaml
 
+from supervisor_core.monitoring.annotations import annotation
 from supervisor_core.monitoring.thresholds import DEFAULT_RUNBOOK_BASE, Thresholds, duration
 
 _PLACE = re.compile(r"\$\{(\w+)\}")
 _KEY = re.compile(r"\b(by|on) \(run\b")
 """Where a rule names the labels that identify a run."""
-_SELECTED = "{run=%q}` $labels.run"
-"""Where an alert's text asks for a series of the run."""
 
 
 def rule_groups(
@@ -50,11 +49,10 @@ def rule_groups(
         yaml.safe_load(text), {**_values(limits or Thresholds()), "runbook_base": runbook_base}
     )
     key = rf"\1 ({', '.join(by)}"
-    selected = f"{{{','.join(f'{label}=%q' for label in by)}}}` {' '.join(f'$labels.{label}' for label in by)}"
     for rule in content["groups"][0]["rules"]:
         rule["expr"] = _KEY.sub(key, rule["expr"])
-        for name in rule.get("annotations", ()):
-            rule["annotations"][name] = rule["annotations"][name].replace(_SELECTED, selected)
+        if "annotations" in rule:
+            rule["annotations"] = {name: annotation(text, by) for name, text in rule["annotations"].items()}
     return content
 
 
@@ -85,7 +83,7 @@ def _filled(part: Any, values: Mapping[str, str]) -> Any:
         return {key: _filled(value, values) for key, value in part.items()}
     if isinstance(part, list):
         return [_filled(value, values) for value in part]
-    return _PLACE.sub(lambda place: values[place[1]], part)
+    return _PLACE.sub(lambda place: values.get(place[1], place[0]), part)
 
 
 class _Dumper(yaml.SafeDumper):

@@ -12,6 +12,8 @@ import stat
 import tempfile
 from pathlib import Path
 
+from supervisor_core.log import command_line
+
 VARIABLE = "SUPERVISOR_RUNTIME_DIR"
 """Environment variable that names the directory; it is created if it is missing."""
 
@@ -47,5 +49,6 @@ def _checked(path: str) -> Path:
         raise PermissionError(f"{path} belongs to user {found.st_uid}, not to {os.geteuid()}: set {VARIABLE}.")
     if found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
         mode = stat.S_IMODE(found.st_mode)
-        raise PermissionError(f"{path} can be written by others (mode {mode:o}): chmod 700 it, or set {VARIABLE}.")
+        remedy = command_line("chmod", "700", "--", path)
+        raise PermissionError(f"{path} can be written by others (mode {mode:o}): `{remedy}`, or set {VARIABLE}.")
     return Path(path)

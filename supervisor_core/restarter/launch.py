@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from supervisor_core.log import command_line
 from supervisor_core.restarter.child import ChildEnd
 from supervisor_core.restarter.failure import signal_name
 from supervisor_core.restarter.hang import Hang
@@ -93,6 +94,6 @@ def describe(facts: LaunchFacts) -> str:
 
 
 def command_text(command: Sequence[str]) -> str:
-    """Return a command for people, cut to 200 characters."""
-    text = " ".join(command)
+    """Return a command as a shell takes it, cut to 200 characters."""
+    text = command_line(*command)
     return text if len(text) <= 200 else text[:197] + "..."

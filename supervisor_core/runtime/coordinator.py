@@ -106,7 +106,10 @@ class Coordinator:
         try:
             return isinstance(error, self._clean_types)
         except Exception:  # unusable types must not prevent a stop
-            logger.exception("clean_stop_exception_types cannot be used: %r", self._clean_types)
+            logger.exception(
+                "clean_stop_exception_types cannot be used: %r",
+                self._clean_types,  # type: ignore[repr-in-text]  # as the program gave it
+            )
             return False
 
     def clear_stop(self) -> None:

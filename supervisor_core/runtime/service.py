@@ -92,7 +92,7 @@ class LooperThread(threading.Thread):
             ValueError: ``coord`` is no coordinator, or there are arguments without a target.
         """
         if not all(callable(getattr(coord, method, None)) for method in _COORDINATOR_METHODS):
-            raise ValueError(f"'coord' argument must be a Coordinator: {coord}")
+            raise ValueError(f"'coord' argument must be a Coordinator: {coord}")  # type: ignore[repr-in-text]  # as it came
         if not target and (args or kwargs):
             raise ValueError("'args' and 'kwargs' argument require that you also pass 'target'")
         super().__init__(target=target, daemon=True)

@@ -303,7 +303,7 @@ class RunPlan:
             if functions is not None and is_safe(self._graph, fed, self.tensors, self.targets):
                 self.prepared = NativeCallable(functions, self._session, fed, self.tensors, self.targets)
         except Exception:  # a run that went well does not fail for want of a faster one
-            _LOG.debug("No callable could be made for %s", self.elements, exc_info=True)
+            _LOG.debug("No callable could be made for %s", ", ".join(map(str, self.elements)), exc_info=True)
 
     def is_allowed(self) -> bool:
         """Return whether everything may be fetched and fed: a graph may forbid it later."""

@@ -76,7 +76,7 @@ def unwrapped(module: Any) -> Any:
 def structure_of(model: Any) -> str:
     """Return a digest of the names, types and shapes in a model's state."""
     parts = [
-        f"{name} {getattr(value, 'dtype', '')} {tuple(getattr(value, 'shape', ()))}"
+        f"{name} {getattr(value, 'dtype', '')} {tuple(getattr(value, 'shape', ()))}"  # type: ignore[repr-in-text]
         for name, value in model.state_dict().items()
     ]
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]

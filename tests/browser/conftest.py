@@ -33,6 +33,7 @@ CHROMIUM_ARGUMENTS = (
     "--disable-sync",
     "--no-first-run",
     "--disable-quic",
+    "--host-resolver-rules=MAP evil.example 127.0.0.1",  # a name that somebody has lead here
 )
 STARTED = re.compile(r"TensorBoard \S+ at (http://\S+?)/? \(")
 PATIENCE_MS = 60_000

@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+from supervisor_core.log import printable
+
 HOSTILE = (
     '<img src=x onerror="alert(1)">',
     "quotes ' \" ` & entities &amp; and %2F",
@@ -18,6 +20,7 @@ HOSTILE = (
     "x" * 250,
     "__proto__",
     "<script>window.pwned = 1<",
+    "two\nlines \x1b[2J \u200b",
 )
 BIG = 1_000
 
@@ -163,14 +166,21 @@ def test_one_state_only(tab: Callable[..., Any], board: Any) -> None:
 
 @pytest.mark.parametrize("name", HOSTILE, ids=range(len(HOSTILE)))
 def test_names_are_text_whatever_they_hold(tab: Callable[..., Any], board: Any, name: str) -> None:
-    """Markup, quotes, unicode and 250 characters, in runs and tags, are shown and asked for as they are."""
+    """Markup, quotes, unicode and 250 characters, in runs and tags, are asked for as they are, and shown so; what a
+    browser obeys or does not show is shown as escapes."""
     shown = tab().open(board, run=f"hostile/{name}")
     shown.find(".sentences").wait_for()
-    assert shown.find(".run-title").text_content() == f"hostile/{name}"
+    text = printable(name)
+    assert shown.find(".run-title").text_content() == f"hostile/{text}"
     shown.find(".tags summary").click()
-    assert set(shown.find(".tag-name").all_text_contents()) == {name, "loss", 'tag"><svg onload=alert(1)>', "y" * 300}
-    shown.find(".tag-list").get_by_title(name, exact=True).locator("input").check()
-    shown.find(".chart h3").filter(has_text=re.compile(re.escape(name))).first.wait_for()
+    assert set(shown.find(".tag-name").all_text_contents()) == {text, "loss", 'tag"><svg onload=alert(1)>', "y" * 300}
+    shown.find(".tag-list").get_by_title(text, exact=True).locator("input").check()
+    shown.find(".chart h3").filter(has_text=re.compile(re.escape(text))).first.wait_for()
+    page = shown.inside().evaluate(
+        """[document.body.textContent, ...document.querySelectorAll('main *')]
+            .map(each => each.attributes ? `${each.title} ${each.ariaLabel}` : each.replaceAll('\\n', '')).join(' ')"""
+    )
+    assert printable(page) == page
     assert shown.inside().evaluate("window.pwned ?? document.querySelectorAll('main img, main script').length") == 0
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import logging
 import os
 import re
@@ -90,6 +91,22 @@ def test_it_serves_until_it_is_signalled(start: Callable[..., Running], logdir: 
     assert "WARNING" not in running.log
 
 
+def test_it_answers_to_the_names_that_it_was_given(start: Callable[..., Running], logdir: Path) -> None:
+    """On this machine's own address to no other; the log says what to do, once."""
+    running = start("--logdir", logdir, "--web.allowed-host", "metrics.example.org")
+    url = running.wait_for(r"Serving (http://127\.0\.0\.1:\d+/metrics)$")
+    address = url.removeprefix("http://").partition("/")[0]
+    for host, status in (("metrics.example.org:443", 200), ("evil.example", 421), ("evil.example", 421)):
+        connection = http.client.HTTPConnection(address)
+        connection.request("GET", "/metrics", headers={"Host": host})
+        assert connection.getresponse().status == status
+        connection.close()
+    said = "The host name evil.example is not allowed. Use an IP address or localhost, or start the exporter with"
+    running.wait_for(re.escape(said))
+    assert running.end(signal.SIGTERM) == 0
+    assert running.log.count(said) == 1
+
+
 def test_a_logdir_that_comes_later(start: Callable[..., Running], logdir: Path, tmp_path: Path) -> None:
     """A logdir that does not exist is said and waited for; as soon as it is there its runs are served."""
     running = start("--logdir", tmp_path / "later", "--refresh-interval", "0.1")
@@ -161,6 +178,10 @@ def test_no_logdir(run: Run) -> None:
         (["--web.listen-address", ":99999"], "the port from 0"),
         (["--web.telemetry-path", "metrics"], "The telemetry path is 'metrics'; expected one like /metrics"),
         (["--web.telemetry-path", "/-/ready"], "not below /-/"),
+        (
+            ["--web.allowed-host", "a:80"],
+            "--web.allowed-host is 'a:80'; expected a name like",
+        ),
         (["--web.config.file", "{file}"], "The web configuration {file} cannot be used: the file is 'x'"),
         (["--web.config.file", "/no/such"], "The web configuration /no/such cannot be read: No such file"),
     ],

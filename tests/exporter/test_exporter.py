@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import logging
 import os
+import re
 import shutil
 import subprocess
 import threading
@@ -25,6 +26,20 @@ from supervisor_core.watch.snapshot import Snapshot
 def of(logdir: Path, name: str) -> str:
     """A series that the exporter serves of a logdir."""
     return f'supervisor_exporter_{name}{{logdir="{logdir}"}}'
+
+
+def test_each_run_s_directory_is_served(tmp_path: Path, writing, clock, exporter_of, samples_of) -> None:
+    """The label `logdir` of a run's facts is its directory, whatever it is called and whoever wrote it."""
+    writing.RunFile(tmp_path / "a" / "it's").ready(run="digits").beat(clock.now - 5)
+    writing.RunFile(tmp_path / "b").scalar("loss", 1, clock.now - 5)
+    writing.RunFile(tmp_path).scalar("loss", 1, clock.now - 5)
+    page = exporter_of(tmp_path).scrape(TEXT).decode()
+    facts = re.findall(r'^supervisor_run_info\{.*?logdir="(.*?)".*?,run="(.*?)"', page, re.MULTILINE)
+    assert facts == [
+        (str(tmp_path), tmp_path.name),
+        (f"{tmp_path}/a/it's", "digits"),
+        (f"{tmp_path}/b", "b"),
+    ]
 
 
 def test_a_run_that_trains(tmp_path: Path, writing, clock, exporter_of, samples_of) -> None:

@@ -64,6 +64,15 @@ def test_sources_stay_small_and_set_no_markup() -> None:
         assert not re.search(parsed, text), source.name
 
 
+def test_text_is_made_in_one_place() -> None:
+    """What people read passes `printable`: only element.ts puts text into elements."""
+    for source in (FRONTEND / "src").rglob("*.ts"):
+        if source.name in ("element.ts", "index.ts"):
+            continue
+        made = r"textContent =|createTextNode|innerText|setAttribute\(\"(?:title|aria-label)|\.(?:title|ariaLabel) = "
+        assert not re.search(made, source.read_text()), source.name
+
+
 def test_lock_file_pins_checksums_and_names_no_registry() -> None:
     """Exact versions with their checksums, from whatever registry npm is configured with."""
     text = (FRONTEND / "package-lock.json").read_text()

@@ -184,7 +184,11 @@ def test_the_process_that_is_lost_is_named(promtool: Callable[..., None], direct
 
 
 def test_the_line_at_which_a_training_hangs_is_named(promtool: Callable[..., None], directory: Path) -> None:
-    """By the trainer and by an exporter, in one sentence; where it is not known, the text does without."""
+    """By the trainer and by an exporter, in one sentence; where it is not known, the text does without.
+
+    The command that shows the run has the directory that the exporter knows, else the trainer's; else there is none.
+    """
+    inspect = " Command: tb-supervisor inspect --run=. --"
     labels = 'thread="MainThread",location="train.py:88 in step",phase="training"'
     series = {
         **trainer(**HUNG).series(),
@@ -196,6 +200,10 @@ def test_the_line_at_which_a_training_hangs_is_named(promtool: Callable[..., Non
         f'supervisor_stall_info{{run="w",job="trainer",instance="w",{labels},activity="waits"}}': always(1),
         **trainer(run="b", instance="b", **HUNG).series(),
         f'supervisor_stall_info{{run="b",job="trainer",instance="b",{labels},activity="busy"}}': always(1),
+        'supervisor_run_info{run="r",job="trainer",instance="t",logdir="/mnt/its own/r"}': always(1),
+        'supervisor_run_info{run="r",job="exporter",instance="e",logdir="/logs/r"}': always(1),
+        'supervisor_exporter_build_info{job="exporter",instance="e"}': always(1),
+        'supervisor_run_info{run="w",job="trainer",instance="w",logdir="/mnt/its own/w"}': always(1),
     }
     test = {
         "interval": "15s",
@@ -211,16 +219,15 @@ def test_the_line_at_which_a_training_hangs_is_named(promtool: Callable[..., Non
                             "summary": f"The training {run} is stalled.",
                             "description": f"The training process of the run {run} is alive and has made no progress "
                             f"for 20m 1s, longer than the budget of its phase: it hangs, or is far too slow.{place} "
-                            f"First: read the stacks (tb-supervisor inspect LOGDIR --run {run}), then kill the "
-                            "training and start it again.",
+                            f"First: read the stacks, then kill the training and start it again.{command}",
                             "runbook_url": f"{DEFAULT_RUNBOOK_BASE}#{STALLED.lower()}",
                         },
                     }
-                    for run, place in (
-                        ("r", " MainThread is at train.py:88 in step."),
-                        ("q", ""),
-                        ("w", " MainThread waits at train.py:88 in step."),
-                        ("b", " MainThread is busy at train.py:88 in step."),
+                    for run, place, command in (
+                        ("r", " MainThread is at train.py:88 in step.", f"{inspect} /logs/r"),
+                        ("q", "", ""),
+                        ("w", " MainThread waits at train.py:88 in step.", f"{inspect} '/mnt/its own/w'"),
+                        ("b", " MainThread is busy at train.py:88 in step.", ""),
                     )
                 ],
             }

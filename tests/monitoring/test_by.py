@@ -46,5 +46,5 @@ def test_an_alert_s_text_is_about_its_own_run() -> None:
     """A query in an alert's text selects by all the labels that distinguish runs."""
     rules = rule_groups(by=("run", "namespace"))["groups"][0]["rules"]
     (failed,) = [rule for rule in rules if rule.get("alert") == BROKEN]
-    wanted = "printf `run:supervisor_run_error:known{run=%q,namespace=%q}` $labels.run $labels.namespace | query"
+    wanted = "printf `run:supervisor_run_error:known{run=%[1]q,namespace=%[2]q}` $labels.run $labels.namespace | query"
     assert wanted in failed["annotations"]["summary"] and wanted in failed["annotations"]["description"]

@@ -98,6 +98,10 @@ def test_exactly_the_right_alert_arrives(
     trainer.command("stop")
     trainer.expect("stopped")
     assert_planned_stop_is_silent(prometheus, webhook)
+    stalls = [alert for alert in webhook.received if alert["labels"]["alertname"] == FIRING[1]]
+    assert {alert["annotations"]["description"].rpartition(" Command: ")[2] for alert in stalls} == {
+        f"tb-supervisor inspect --run=. -- {tmp_path}/logs/digits"
+    }
 
 
 @pytest.mark.timeout(600)

@@ -66,6 +66,13 @@ def test_the_picture_of_the_packages_is_up_to_date() -> None:
     assert named and all((ROOT / path).exists() for path in named)
 
 
+def test_what_people_read_is_in_plain_words() -> None:
+    """Screens, logs, alerts, errors and pages have no words that `scripts/words` counts, beyond what is usual."""
+    read = ("supervisor_core", "tb_plugin", "frontend/src", "docs", "README.md", "CHANGELOG.md", "SECURITY.md")
+    counted = subprocess.run([sys.executable, "scripts/words", *read], cwd=ROOT, capture_output=True, text=True)
+    assert counted.returncode == 0, counted.stdout + counted.stderr
+
+
 def test_the_site_has_every_page_once() -> None:
     """The navigation of the site names each page of docs/, in one of its groups."""
     settings = yaml.safe_load((ROOT / "mkdocs.yml").read_text("utf-8"))

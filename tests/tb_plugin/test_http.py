@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
+from supervisor_core.metrics.listener import SECURITY_HEADERS
 from tb_plugin.backend import ROUTES
 from tests.tb_plugin.conftest import Bench, FakeWatch, a_rich_run, a_run
 
@@ -25,9 +26,11 @@ def test_only_get_is_answered(bench: Callable[..., Bench], method: str, route: s
 
 @pytest.mark.parametrize("route", EVERYWHERE)
 def test_every_answer_is_guarded(bench: Callable[..., Bench], route: str) -> None:
-    """Good or bad, no answer lets a browser guess its type, and data is never kept."""
+    """Good or bad, no answer lets a browser guess its type, frame it or run anything in it, and data is never kept."""
     answer = bench(a_run()).get(route, run="a")
-    assert answer.headers["X-Content-Type-Options"] == "nosniff"
+    assert [answer.headers.getlist(name) for name in SECURITY_HEADERS] == [
+        [value] for value in SECURITY_HEADERS.values()
+    ]
     assert answer.headers["Cache-Control"] in ("no-store", "no-cache")
     assert "Expires" not in answer.headers
 

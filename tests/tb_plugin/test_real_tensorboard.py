@@ -25,6 +25,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from supervisor_core.metrics.listener import SECURITY_HEADERS
 from tests.tb_plugin.conftest import HOSTILE_NAMES
 
 pytestmark = pytest.mark.timeout(300)  # TensorBoard imports TensorFlow where there is one
@@ -246,7 +247,7 @@ def test_refusals_go_through_tensorboard(board: Board) -> None:
         status, headers, body = board.fetch(route, **arguments)
         assert status == expected
         assert "error" in json.loads(body)
-        assert headers["X-Content-Type-Options"] == "nosniff"
+        assert {name: headers[name] for name in SECURITY_HEADERS} == SECURITY_HEADERS
         assert headers["Cache-Control"] == "no-store"
     request = urllib.request.Request(board.url + "data/plugin/supervisor/runs", data=b"{}", method="POST")
     with pytest.raises(urllib.error.HTTPError) as refused:

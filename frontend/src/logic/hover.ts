@@ -29,7 +29,7 @@ export function sessionHover(session: Session): Hover {
   const secs = session.started != null && session.ended != null ? session.ended - session.started : null;
   const rows: [string, string][] = [
     ["Started", formatMoment(session.started)],
-    [session.outcome === "running" ? "Heard of" : "Ended", formatMoment(session.ended)],
+    [session.outcome === "running" ? "Last seen" : "Ended", formatMoment(session.ended)],
     ["Lasted", formatDuration(secs)],
     ["Steps", `${formatCount(session.first_step)} to ${formatCount(session.last_step)}`],
   ];

@@ -1,4 +1,5 @@
 /** A canvas as sharp as the screen, and the few shapes that are drawn on it. */
+import { printable } from "../logic/printable";
 
 export class Canvas {
   readonly element: HTMLCanvasElement;
@@ -49,8 +50,9 @@ export function hatch(c: CanvasRenderingContext2D, x: number, y: number, w: numb
   c.restore();
 }
 
-/** Text that ends in an ellipsis where it does not fit; what was drawn. */
-export function fitText(c: CanvasRenderingContext2D, text: string, width: number): string {
+/** Text of others, which ends in an ellipsis where it does not fit: what is to be drawn. */
+export function fitText(c: CanvasRenderingContext2D, whole: string, width: number): string {
+  const text = printable(whole);
   if (c.measureText(text).width <= width) return text;
   let lo = 0;
   let hi = text.length;

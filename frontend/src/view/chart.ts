@@ -13,7 +13,7 @@ import type { Columns, ScalarHeader } from "../types/api";
 import { Canvas } from "./canvas";
 import type { Box } from "./chart_lines";
 import { drawLines } from "./chart_lines";
-import { h, setText } from "./element";
+import { h, setAttribute, setText } from "./element";
 import { paintBoundaries } from "./paint";
 import { ticksFor } from "./ruler";
 import type { Theme } from "./theme";
@@ -80,7 +80,7 @@ export class Chart {
   /** What there is to say instead of points, for the eye and for a reader of the page. */
   private say(words: string): void {
     setText(this.note, words);
-    this.area.setAttribute("aria-label", `${this.tag}: ${words}`);
+    setAttribute(this.area, "aria-label", `${this.tag}: ${words}`);
   }
 
   private place(): void {
@@ -96,7 +96,7 @@ export class Chart {
     const { points, thinned } = scalars.header;
     const again = this.lines.some((line) => line.abandoned) ? ", dashed: recomputed" : "";
     setText(this.note, `${plural(points, "point")}${thinned ? ", extremes per pixel" : ""}${again}`);
-    this.area.setAttribute("aria-label", this.describe());
+    setAttribute(this.area, "aria-label", this.describe());
   }
 
   private describe(): string {

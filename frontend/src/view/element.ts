@@ -1,7 +1,14 @@
-/** Elements made of plain text and attributes: no markup is ever parsed, so no name can become any. */
+/**
+ * Elements made of plain text and attributes: no markup is ever parsed, so no name can become any; and what a browser
+ * obeys in a text, or does not show, is shown as escapes.
+ */
+import { printable, printableLines } from "../logic/printable";
 
 type Child = Node | string | null | undefined | false;
 type Props = Record<string, string | number | boolean | null | undefined | ((event: never) => void)>;
+
+/** Attributes that people read. */
+const READ = new Set(["title", "aria-label"]);
 
 /** Elements with listeners: these are replaced whole, because listeners cannot be handed on. */
 const listening = new WeakSet<Node>();
@@ -9,7 +16,8 @@ const listening = new WeakSet<Node>();
 export function h<K extends keyof HTMLElementTagNameMap>(tag: K, props?: Props, ...children: Child[]): HTMLElementTagNameMap[K] {
   const element = document.createElement(tag);
   if (props) setProps(element, props);
-  for (const child of children) if (child) element.append(child);
+  const shown = tag === "pre" ? printableLines : printable;
+  for (const child of children) if (child) element.append(typeof child === "string" ? shown(child) : child);
   return element;
 }
 
@@ -26,13 +34,14 @@ function setProps(element: HTMLElement, props: Props): void {
       listening.add(element);
     }
     else if (value === true) element.setAttribute(key, "");
-    else if (value != null && value !== false) element.setAttribute(key, String(value));
+    else if (value != null && value !== false) setAttribute(element, key, String(value));
   }
 }
 
 /** Change a text only where it differs: what is selected stays selected, and screen readers stay quiet. */
 export function setText(node: Node, text: string): void {
-  if (node.textContent !== text) node.textContent = text;
+  const shown = printable(text);
+  if (node.textContent !== shown) node.textContent = shown;
 }
 
 /**
@@ -41,7 +50,7 @@ export function setText(node: Node, text: string): void {
  */
 export function refresh(parent: Element, ...children: Child[]): void {
   const fresh = children.filter((child): child is Node | string => Boolean(child));
-  const nodes = fresh.map((child) => (typeof child === "string" ? document.createTextNode(child) : child));
+  const nodes = fresh.map((child) => (typeof child === "string" ? document.createTextNode(printable(child)) : child));
   refreshChildren(parent, nodes);
 }
 
@@ -82,12 +91,14 @@ function refreshText(node: Text, text: string): void {
 
 /** Replace all children. */
 export function fill(parent: Element, ...children: Child[]): void {
-  parent.replaceChildren(...children.filter((child): child is Node | string => Boolean(child)));
+  const shown = children.filter((child): child is Node | string => Boolean(child));
+  parent.replaceChildren(...shown.map((child) => (typeof child === "string" ? printable(child) : child)));
 }
 
 export function setAttribute(element: Element, name: string, value: string | null): void {
-  if (value === null) element.removeAttribute(name);
-  else if (element.getAttribute(name) !== value) element.setAttribute(name, value);
+  const shown = value !== null && READ.has(name) ? printable(value) : value;
+  if (shown === null) element.removeAttribute(name);
+  else if (element.getAttribute(name) !== shown) element.setAttribute(name, shown);
 }
 
 /** The size of the page's letters, which a reader may have made larger: what holds text grows with it. */

@@ -1,10 +1,11 @@
 /** No run yet: how to get one. */
 import { h } from "./element";
 
-const CODE = `import tensorflow.compat.v1 as tf
+/** The directory as a string of JSON, which is one of Python, too. */
+const code = (logdir: string): string => `import tensorflow.compat.v1 as tf
 from supervisor_core import Supervisor
 
-supervisor = Supervisor(logdir="LOGDIR/my-run")
+supervisor = Supervisor(logdir=${JSON.stringify(`${logdir}/my-run`)})
 with supervisor.managed_session() as session:
     while not supervisor.should_stop():
         session.run(train_op)`;
@@ -16,6 +17,6 @@ export function emptyPage(logdir: string): HTMLElement {
     h("h2", {}, "No runs yet"),
     h("p", {}, "There are no events files in ", h("code", {}, logdir || "the logdir"), " so far. This page fills by itself once there are."),
     h("p", {}, "Runs of any writer show up here: tf.train, Keras, PyTorch, Lightning, JAX. A supervised run records everything:"),
-    h("pre", { tabindex: 0 }, CODE.replace("LOGDIR", logdir || "logdir")),
+    h("pre", { tabindex: 0 }, code(logdir || "logdir")),
   );
 }

@@ -8,6 +8,7 @@ import type { Plot } from "../logic/plot";
 import type { Row } from "../logic/rows_of_plot";
 import type { View } from "../logic/view";
 import { lowerBound } from "../logic/search";
+import { printable } from "../logic/printable";
 import { placeLabel, stallLabels } from "../logic/stalls";
 import { toPixel } from "../logic/view";
 import { OUTCOMES, wordOf } from "../logic/words";
@@ -101,7 +102,7 @@ export function paintLabels(frame: Frame, row: Row): void {
     const next = places[later];
     const here = lowerBound(sorted, at + 1) - lowerBound(sorted, at - 1);
     const room = (next ?? left + width) - at - 8;
-    const text = here > 1 ? `↻ ${formatCount(here)} restarts` : boundaryLabel(boundary);
+    const text = here > 1 ? `↻ ${formatCount(here)} restarts` : printable(boundaryLabel(boundary));
     const size = c.measureText(text).width;
     // The last ones of a crowd at the right edge are written to the left of their line.
     if (size > room && next === undefined && at - 8 - size > free) {
@@ -303,7 +304,7 @@ export function paintStalls(frame: Frame, row: Row): void {
     c.strokeRect(x + 0.75, row.y + 0.75, Math.max(0, w - 1.5), row.h - 1.5);
     // Inside its box, or else beside it: to the right, or to the left where the right is taken.
     const next = Math.min(boxes[i + 1]?.lo ?? right, right);
-    const place = placeLabel((text) => c.measureText(text).width, stallLabels(stall), { lo: x, hi: x + w }, free, next);
+    const place = placeLabel((text) => c.measureText(text).width, stallLabels(stall).map(printable), { lo: x, hi: x + w }, free, next);
     free = x + w;
     if (!place) return;
     c.fillStyle = theme.text;

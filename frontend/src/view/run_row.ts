@@ -70,7 +70,7 @@ export class RunRow {
     setText(this.word, word.label);
     setAttribute(this.pill, "title", stateNote(line, word.meaning));
     setText(this.name, line.problem ? `⚠ ${title}` : title);
-    setAttribute(this.name, "title", line.problem ? `${title}\n${line.problem}` : title);
+    setAttribute(this.name, "title", line.problem ? `${title}: ${line.problem}` : title);
     setText(this.step, formatCount(line.step));
     setText(this.rate, formatRate(line.steps_per_sec));
     setAttribute(this.spark, "d", sparkline(line.rates, SPARK.width, SPARK.height));

@@ -169,7 +169,7 @@ def _protos(options: Any, run_metadata: Any) -> tuple[Any, Any]:
 def _raise_if_fed_twice(one: Mapping[Any, Any], other: Mapping[Any, Any], message: str) -> None:
     both = [key for key in one if key in other]
     if both:
-        raise RuntimeError(f"{message} Conflict(s): {both}")
+        raise RuntimeError(f"{message} Conflict(s): {', '.join(map(str, both))}")
 
 
 class HookLosses:

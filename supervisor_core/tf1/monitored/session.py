@@ -483,7 +483,7 @@ def check_step_function(step_fn: Callable[..., Any]) -> None:
     if arguments not in _ACCEPTED:
         raise ValueError(
             "`step_fn` may either have one `step_context` argument, or `self` and `step_context` arguments if it's an "
-            f"instance method. Got {arguments} instead."
+            f"instance method. Got {', '.join(arguments) or 'none'} instead."
         )
 
 

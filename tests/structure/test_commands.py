@@ -1,0 +1,56 @@
+"""Whoever reads a message may paste the command in it: no command is made of names by hand."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+SOURCES = [path for part in ("supervisor_core", "tb_plugin", "examples/demo") for path in (ROOT / part).rglob("*.py")]
+COMMANDS = r"inspect|verify|stacks|run|exporter|rules|manifests|dashboard"
+PROGRAMS = rf"tb-supervisor (?:{COMMANDS})|tensorboard|pip|htpasswd|kill|rm|mv|cp|chmod|chown|ls|ps|cat|ss"
+BY_HAND = re.compile(rf"(?<![\w/.-])(?:{PROGRAMS})(?: [-\w=:./'\"\[\],+]+)* [^\s\0]*\0")
+"""A program, words, and something that is filled in."""
+
+ALLOWED = ("ss -ltnp 'sport = :\0", "pip install 'tensorboard-plugin-supervisor[\0")
+"""A port's number; the name of an extra of ours."""
+
+
+def texts(tree: ast.AST) -> Iterator[tuple[int, str]]:
+    """Line and text of every string, with a zero for each part that is filled in."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.JoinedStr):
+            parts = (str(part.value) if isinstance(part, ast.Constant) else "\0" for part in node.values)
+            yield node.lineno, "".join(parts)
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            yield node.lineno, re.sub(r"%[sr]|\{\w*\}", "\0", node.value)
+
+
+def by_hand(source: str) -> list[tuple[int, str]]:
+    """The commands in which something is filled in, but not by `command_line`."""
+    found = ((line, each[0]) for line, text in texts(ast.parse(source)) for each in BY_HAND.finditer(text))
+    return [(line, text) for line, text in found if text not in ALLOWED]
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_no_command_is_made_by_hand(path: Path) -> None:
+    """`command_line` quotes what it is given."""
+    assert by_hand(path.read_text("utf-8")) == []
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "f'`htpasswd -nBC 12 {user}` writes one'",
+        "f\"pip uninstall {' '.join(others)}\"",
+        "log('inspect it: tb-supervisor inspect %s --run x', logdir)",
+        "'chmod 700 {}'.format(path)",
+    ],
+)
+def test_such_a_command_is_found(source: str) -> None:
+    """The search finds what it is for."""
+    assert len(by_hand(source)) == 1
