@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import resource
 import signal
 import sys
 from collections.abc import Mapping
@@ -138,9 +139,10 @@ def run(
     help; 94 if too many restarts were needed; 95 if the logdir is in use; 2 if an argument is wrong.
     """
     from supervisor_core.restarter.journal import LaunchJournal
+    from supervisor_core.restarter.launch import RestarterOptions
     from supervisor_core.restarter.logdir_view import LogdirView
     from supervisor_core.restarter.policy import NEVER_STATUS, Limits
-    from supervisor_core.restarter.restarter import Restarter, RestarterOptions
+    from supervisor_core.restarter.restarter import Restarter
 
     configure_log()
     options = RestarterOptions(
@@ -224,6 +226,7 @@ def _end_process(end: RestarterEnd) -> None:
     """End this process as its end says: with a status, or by a signal, so that whoever waits for it sees that one."""
     if end.signal is not None:
         with suppress(OSError, ValueError):
+            resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))  # of SIGQUIT
             signal.signal(end.signal, signal.SIG_DFL)
             sys.stdout.flush()
             os.kill(os.getpid(), end.signal)

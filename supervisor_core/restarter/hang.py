@@ -63,6 +63,7 @@ class HangWatch:
     Args:
         leader: process id of the program.
         stall_timeout_secs: how long the events files may stay as they are; None: not judged by them.
+        root: the process whose descendants are the launch, also when the program has ended. Default: the program.
         pages: returns the pages there are; replaced in tests.
         is_of: says whether a process belongs to the launch; replaced in tests.
         stopped: says whether a process is stopped; replaced in tests.
@@ -74,12 +75,14 @@ class HangWatch:
         leader: int,
         stall_timeout_secs: float | None = None,
         *,
+        root: int | None = None,
         pages: Callable[[], list[PageReading]] | None = None,
         is_of: Callable[[int, int], bool] | None = None,
         stopped: Callable[[int], bool] = is_stopped,
         running: Callable[[PageReading], bool] = lambda page: page.is_running,
     ) -> None:
         self._leader = leader
+        self._root = leader if root is None else root
         self._stall_timeout_secs = stall_timeout_secs
         self._pages = pages_here if pages is None else pages
         self._is_of = is_descendant if is_of is None else is_of
@@ -124,7 +127,7 @@ class HangWatch:
         found = []
         for page in self._pages():
             if page.session not in self._ours:
-                self._ours[page.session] = self._is_of(page.pid, self._leader)
+                self._ours[page.session] = self._is_of(page.pid, self._root)
             if self._ours[page.session]:
                 self.readings[page.session] = page
                 found.append(page)

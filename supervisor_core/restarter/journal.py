@@ -23,7 +23,8 @@ from supervisor_core.errors import SupervisorError
 from supervisor_core.events.telemetry import LaunchRecord, summary_bytes
 from supervisor_core.events.writer import EventsWriter
 from supervisor_core.restarter.failure import signal_name
-from supervisor_core.restarter.launch import LaunchFacts, command_text
+from supervisor_core.restarter.launch import LaunchFacts
+from supervisor_core.restarter.processes import command_text
 
 WRITE_SECS, CLOSE_SECS = 10.0, 5.0
 """Limits of the time for one record, in the journal's thread, and for all of them when the restarter ends."""

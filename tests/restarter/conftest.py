@@ -3,19 +3,48 @@
 from __future__ import annotations
 
 import os
+import re
 import select
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
+from supervisor_core.run.model import Run
+from supervisor_core.watch.logdir_watch import LogdirWatch
+
 COMMAND = [sys.executable, "-c", "from supervisor_core.cli import main; main()", "run"]
 WAIT_SECS = 60.0
 """Longer than anything takes on a busy machine."""
+
+TRAINING = """
+import os, sys, threading
+import supervisor_core
+class Model:
+    steps = 0
+    def state_dict(self):
+        return {"steps": self.steps}
+    def load_state_dict(self, state):
+        self.steps = int(state["steps"])
+model, pause = Model(), threading.Event()
+with supervisor_core.supervise(sys.argv[1], state={"model": model}, save_secs=None) as run:
+    first = model.steps
+    for step in run.steps(int(sys.argv[2])):
+        model.steps += 1
+        with open(sys.argv[1] + "/steps", "w") as file:
+            file.write(str(model.steps))
+        if model.steps == first + 3:
+            print("trains", os.getpid(), flush=True)
+        if len(sys.argv) > 3 and model.steps == 10:
+            raise RuntimeError("as asked")
+        pause.wait(0.01)
+"""
+FOREVER = 1_000_000
 
 
 class Running:
@@ -72,6 +101,14 @@ class Running:
         """What is on standard error so far."""
         return self._log.read_text()
 
+    def leader(self) -> int:
+        """The program's process id, as the log says; waits for it."""
+        until = time.monotonic() + WAIT_SECS
+        while (found := re.search(r"started: process (\d+)", self.log)) is None:
+            assert self.process.poll() is None and time.monotonic() < until, self.log
+            time.sleep(0.01)
+        return int(found[1])
+
     def close(self) -> None:
         """End everything that is left."""
         if self.process.poll() is None:
@@ -82,6 +119,25 @@ class Running:
                 signal.pidfd_send_signal(handle, signal.SIGKILL)
             os.close(handle)
         self._output.close()
+
+
+def training(directory: Path, steps: int = FOREVER, *how: str) -> list[str]:
+    """The command of a supervised training of some steps, without a wrapper."""
+    path = directory / "train.py"
+    path.write_text(TRAINING)
+    return [sys.executable, str(path), str(directory / "logs"), str(steps), *how]
+
+
+def run_of(directory: Path) -> Run:
+    """What the logdir says."""
+    return LogdirWatch(str(directory / "logs")).refresh().runs["."].run
+
+
+def assert_last_step_is_saved(directory: Path) -> None:
+    """The newest checkpoint is of the last step that was trained."""
+    logs = directory / "logs"
+    newest = max(int(path.name.partition("-")[2]) for path in (logs / "checkpoints").glob("ckpt-*"))
+    assert newest == int((logs / "steps").read_text())
 
 
 @pytest.fixture
@@ -108,3 +164,18 @@ def restarter(tmp_path: Path) -> Iterator[Callable[..., Running]]:
     yield start
     for running in started:
         running.close()
+
+
+@pytest.fixture
+def running(tmp_path: Path) -> Iterator[Callable[..., Running]]:
+    """Returns a function that starts ``tb-supervisor run`` with a command, and options before it."""
+    started: list[Running] = []
+
+    def start(*command: str, options: Sequence[str] = ()) -> Running:
+        log = tmp_path / f"log{len(started)}"
+        started.append(Running(["--logdir", str(tmp_path / "logs"), *options, "--", *command], log))
+        return started[-1]
+
+    yield start
+    for each in started:
+        each.close()

@@ -1,0 +1,106 @@
+"""`BackgroundJob`: whether processes that a program with status 0 has left running are the job, or what is left of it.
+
+After a training they are helpers, which end with it. Where no training has been seen (``start.sh`` has started one in
+the background, which still imports its libraries), or one runs in them, they are the job, and it goes on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass, field
+from typing import Literal
+
+from supervisor_core.process.progress_page import PageReading
+from supervisor_core.restarter.logdir_view import LogdirThread, LogdirView
+from supervisor_core.restarter.processes import descendants
+
+LOOK_TICKS = 10
+"""For how many seconds the logdir may say whether there was a training."""
+MOST_NAMED = 5
+"""How many processes a line names."""
+
+
+@dataclass(kw_only=True)
+class LeftBehind:
+    """The end of a program that has left processes running."""
+
+    status: int
+    """Its own wait status."""
+    statuses: dict[int, int] = field(default_factory=dict)
+    """The wait statuses of those of them that have ended, by themselves or by a stop signal."""
+
+    def job_status(self, sessions: Collection[PageReading]) -> int:
+        """Return the wait status of the job that they are, as far as it has ended: that of a session's process, or
+        else of the first that failed.
+
+        Args:
+            sessions: those of the launch.
+        """
+        pids = {page.pid for page in sessions}
+        found = [status for pid, status in self.statuses.items() if pid in pids] or self.statuses.values()
+        return next((status for status in found if status), 0)
+
+
+class BackgroundJob:
+    """See the module's docstring.
+
+    Args:
+        started_at: when the launch was started, wall time.
+        view: the logdir.
+        thread: reads it.
+    """
+
+    def __init__(self, started_at: float, view: LogdirView, thread: LogdirThread) -> None:
+        self._started_at = started_at
+        self._view = view
+        self._thread = thread
+        self._ticks = 0
+        self._is_watched = False
+        self._looked_at = -1
+        """How many processes had ended when the logdir was last asked."""
+        self._had_session = False
+        self._has_trained: bool | None = None
+
+    def judge(
+        self, left: LeftBehind, sessions: Collection[PageReading]
+    ) -> Literal["goes on", "is done", "failed"] | None:
+        """Return what has become known since the last call, a second ago; None for nothing new.
+
+        Args:
+            left: the processes.
+            sessions: those that the launch had so far, by their pages.
+        """
+        if any(page.is_running for page in sessions):
+            is_new, self._is_watched = not self._is_watched, True
+            return "goes on" if is_new else None
+        if not sessions and self._looked_at < len(left.statuses):  # a short one may have had no page that was seen
+            self._looked_at = len(left.statuses)
+            self._thread.do(self._look, 0.0)
+        if self._is_watched:
+            return "failed" if left.job_status(sessions) and (sessions or self._had_session) else None
+        self._ticks += 1
+        if self._ticks == 1:  # what ends by itself right after the program is not worth a word
+            return None
+        if sessions or self._has_trained:
+            return "is done"
+        if self._has_trained is False or self._ticks > LOOK_TICKS:
+            self._is_watched = True
+            return "goes on"
+        return None
+
+    def _look(self) -> None:
+        look = self._view.look()
+        self._had_session = (look.newest_session_at or 0.0) >= self._started_at - 1.0
+        self._has_trained = self._had_session and look.session_outcome is not None
+
+
+def names_of_left(keeper: int) -> str:
+    """Return the processes that a program has left running, for people: ``2 processes: 13 python a.py, 14 tee log``.
+
+    Args:
+        keeper: the launch's keeper, whose children they are.
+    """
+    found = [each for each in descendants(keeper) if each.parent == keeper]
+    named = ", ".join(f"{each.pid} {each.command}" for each in found[:MOST_NAMED])
+    more = f", and {len(found) - MOST_NAMED} more" if len(found) > MOST_NAMED else ""
+    return f"{len(found)} process{'' if len(found) == 1 else 'es'}: {named}{more}"
