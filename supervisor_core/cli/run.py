@@ -16,7 +16,7 @@ import click
 from supervisor_core.cli import Duration, WrongInput, directories
 from supervisor_core.cli.exporter import configure_log
 from supervisor_core.errors import SupervisorError
-from supervisor_core.log import printable
+from supervisor_core.log import error_text, printable
 
 if TYPE_CHECKING:
     from rich.status import Status
@@ -170,7 +170,7 @@ def run(
     except SupervisorError as error:
         raise WrongInput(str(error)) from error
     except OSError as error:
-        raise click.ClickException(f"Cannot start the program: {error}.") from error
+        raise click.ClickException(f"Cannot start the program: {error_text(error)}.") from error
     _end_process(end)
 
 

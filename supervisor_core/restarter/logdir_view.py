@@ -25,6 +25,7 @@ from supervisor_core.checkpoint.recovery import find_runs
 from supervisor_core.checkpoint.sealed_store import SealedStore, find_sealed, prefix_of
 from supervisor_core.checkpoint.store import CheckpointStore
 from supervisor_core.errors import CheckpointError
+from supervisor_core.log import error_text
 from supervisor_core.restarter.policy import RestartState, state_from_json, state_json
 from supervisor_core.storage.local import filesystem_for, local_path
 from supervisor_core.watch.logdir_watch import LogdirWatch
@@ -56,7 +57,7 @@ class LogdirThread:
             try:
                 results.append(call())
             except (OSError, CheckpointError) as error:
-                _LOG.warning("%s", error)
+                _LOG.warning("%s", error_text(error))
             except Exception:  # of a client of an object store: the training goes on
                 _LOG.exception("The logdir could not be read or written")
             finally:

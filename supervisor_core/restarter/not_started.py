@@ -46,10 +46,8 @@ def _of_file(path: str, number: int) -> str:
             head = file.read(MOST_BYTES)
     except FileNotFoundError:
         return f"there is no file {shown}"
-    except OSError as error:
-        return (
-            f"{shown} cannot be read: {error.strerror}" if number == error.errno else f"{shown}: {os.strerror(number)}"
-        )
+    except OSError:
+        return f"{shown}: {os.strerror(number)}"
     if stat.S_ISDIR(mode):
         return f"{shown} is a directory, not a program"
     interpreter = head.partition(b"\n")[0][2:].strip(b" \t").decode(errors="replace") if head[:2] == b"#!" else None

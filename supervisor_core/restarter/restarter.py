@@ -20,6 +20,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
+from supervisor_core.log import error_text
 from supervisor_core.process.identity import boot_id
 from supervisor_core.process.outside import TRACER_VARIABLE
 from supervisor_core.restarter.child import Child, ChildEnd
@@ -163,7 +164,7 @@ class Restarter:
             raise
         except OSError as error:  # no more processes, no memory: counted, and tried again
             facts.ended_at = time.time()
-            facts.end = ChildEnd(exit_code=1, stderr=f"The keeper could not be started: {error}".encode())
+            facts.end = ChildEnd(exit_code=1, stderr=f"The keeper could not be started: {error_text(error)}".encode())
             self._has_stepped = False
             return facts
         running.run(child, lambda: self._begun(facts))
