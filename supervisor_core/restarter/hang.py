@@ -14,11 +14,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 
 from supervisor_core.process.identity import is_stopped
 from supervisor_core.process.progress_page import PageReading, read_page
-from supervisor_core.process.runtime_directory import private_directory
+from supervisor_core.process.runtime_directory import private_directories
 from supervisor_core.process.stacks import Activity, whereabouts
 
 MOST_TICK_SECS = 2.0
@@ -105,6 +107,12 @@ class HangWatch:
         """Number of steps that the sessions of this launch have done, as far as pages say so."""
         return sum(page.steps for page in self.readings.values())
 
+    @property
+    def lost_page(self) -> PageReading | None:
+        """The page of a session that still runs, and whose directory is gone; None without one."""
+        lost = (page for page in self.readings.values() if not page.ended and not page.path.parent.exists())
+        return next((page for page in lost if self._running(page)), None)
+
     def tick(self, passed_secs: float, records: int | None) -> Hang | None:
         """Look again; return the worst hang.
 
@@ -190,12 +198,16 @@ class HangWatch:
         )
 
 
-def pages_here() -> list[PageReading]:
-    """Return the pages of this user that were written on this machine since it started."""
-    try:
-        paths = [entry.path for entry in os.scandir(private_directory()) if entry.name.endswith(".page")]
-    except OSError:
-        return []
+def pages_here(*more: Path) -> list[PageReading]:
+    """Return the pages of this user that were written on this machine since it started.
+
+    Args:
+        more: directories to look into besides `private_directories`.
+    """
+    paths = []
+    for directory in dict.fromkeys((*more, *private_directories())):
+        with suppress(OSError):
+            paths += [entry.path for entry in os.scandir(directory) if entry.name.endswith(".page")]
     return [page for path in paths if (page := read_page(path)) is not None and page.is_here]
 
 

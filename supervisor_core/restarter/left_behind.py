@@ -10,6 +10,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Literal
 
+from supervisor_core.process.identity import is_running
 from supervisor_core.process.progress_page import PageReading
 from supervisor_core.restarter.logdir_view import LogdirThread, LogdirView
 from supervisor_core.restarter.processes import descendants
@@ -29,15 +30,14 @@ class LeftBehind:
     statuses: dict[int, int] = field(default_factory=dict)
     """The wait statuses of those of them that have ended, by themselves or by a stop signal."""
 
-    def job_status(self, sessions: Collection[PageReading]) -> int:
-        """Return the wait status of the job that they are, as far as it has ended: that of a session's process, or
-        else of the first that failed.
+    def job_status(self, trainings: Collection[int]) -> int:
+        """Return the wait status of the job that they are, as far as it has ended: that of a training, or else of the
+        first that failed.
 
         Args:
-            sessions: those of the launch.
+            trainings: process ids of the sessions that the launch had.
         """
-        pids = {page.pid for page in sessions}
-        found = [status for pid, status in self.statuses.items() if pid in pids] or self.statuses.values()
+        found = [status for pid, status in self.statuses.items() if pid in trainings] or self.statuses.values()
         return next((status for status in found if status), 0)
 
 
@@ -58,8 +58,8 @@ class BackgroundJob:
         self._is_watched = False
         self._looked_at = -1
         """How many processes had ended when the logdir was last asked."""
-        self._had_session = False
-        self._has_trained: bool | None = None
+        self._recorded: set[int] | None = None
+        """The process of its newest session, if that is of this launch; None before the logdir has answered."""
 
     def judge(
         self, left: LeftBehind, sessions: Collection[PageReading]
@@ -70,28 +70,28 @@ class BackgroundJob:
             left: the processes.
             sessions: those that the launch had so far, by their pages.
         """
-        if any(page.is_running for page in sessions):
-            is_new, self._is_watched = not self._is_watched, True
-            return "goes on" if is_new else None
         if not sessions and self._looked_at < len(left.statuses):  # a short one may have had no page that was seen
             self._looked_at = len(left.statuses)
             self._thread.do(self._look, 0.0)
-        if self._is_watched:
-            return "failed" if left.job_status(sessions) and (sessions or self._had_session) else None
+        recorded = self._recorded or set()
+        trainings = {page.pid for page in sessions} | recorded
+        is_training = any(page.is_running for page in sessions) or any(map(is_running, recorded))
+        if trainings and not is_training and left.job_status(trainings):
+            return "failed"
         self._ticks += 1
-        if self._ticks == 1:  # what ends by itself right after the program is not worth a word
+        if self._is_watched or self._ticks == 1:  # what ends by itself right after the program is not worth a word
             return None
-        if sessions or self._has_trained:
+        if trainings and not is_training:
             return "is done"
-        if self._has_trained is False or self._ticks > LOOK_TICKS:
+        if is_training or self._recorded is not None or self._ticks > LOOK_TICKS:
             self._is_watched = True
             return "goes on"
         return None
 
     def _look(self) -> None:
         look = self._view.look()
-        self._had_session = (look.newest_session_at or 0.0) >= self._started_at - 1.0
-        self._has_trained = self._had_session and look.session_outcome is not None
+        is_ours = (look.newest_session_at or 0.0) >= self._started_at - 1.0
+        self._recorded = {look.session_pid} if is_ours and look.session_pid is not None else set()
 
 
 def names_of_left(keeper: int) -> str:

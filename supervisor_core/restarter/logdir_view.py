@@ -105,6 +105,8 @@ class LogdirLook:
     """Where the newest run is: the logdir, or below it."""
     newest_session_at: float | None = None
     session_steps: int = 0
+    session_pid: int | None = None
+    """The process of the newest session with telemetry."""
 
 
 class LogdirView:
@@ -185,6 +187,7 @@ class LogdirView:
             directory=self.logdir if newest is None or here else f"{self.logdir.rstrip('/')}/{newest.name}",
             newest_session_at=None if last is None else last.started_at,
             session_steps=0 if last is None else last.steps or 0,
+            session_pid=None if last is None else last.pid,
         )
 
     def _saved_step(self, snapshot: Snapshot) -> tuple[int | None, bool, bool]:

@@ -19,13 +19,17 @@ import socket
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
 
 from supervisor_core.log import error_text
 from supervisor_core.process.identity import boot_id
 from supervisor_core.process.outside import TRACER_VARIABLE
+from supervisor_core.process.runtime_directory import VARIABLE as RUNTIME_DIRECTORY_VARIABLE
+from supervisor_core.process.runtime_directory import private_directory
 from supervisor_core.restarter.child import Child, ChildEnd
 from supervisor_core.restarter.failure import cause_of, failure_of
-from supervisor_core.restarter.hang import Hang
+from supervisor_core.restarter.hang import Hang, pages_here
 from supervisor_core.restarter.hang_stacks import hang_stacks
 from supervisor_core.restarter.launch import Display, Journal, LaunchFacts, RestarterOptions, describe
 from supervisor_core.restarter.logdir_view import LogdirLook, LogdirThread, LogdirView, OpenLaunch
@@ -93,11 +97,14 @@ class Restarter:
         self._state = RestartState()
         self._look: LogdirLook | None = None
         self._signals = ReceivedSignals()
+        self._pages_in: Path | None = None
+        """Where the program's progress pages are."""
 
     def run(self) -> RestarterEnd:
         """Start the program, again and again, until the policy ends it or a signal does."""
         become_subreaper()
         self._signals.install()
+        self._pages_in = self._directory_for_pages()
         if self._logdir.do(self._view.take, LOOK_SECS) is False:
             text = (
                 f"{self._view.logdir} is in use by another tb-supervisor run. Stop that one, or give another --logdir"
@@ -120,6 +127,20 @@ class Restarter:
         return RestarterEnd(status=decision.status)
 
     # Before the first launch.
+
+    def _directory_for_pages(self) -> Path | None:
+        """Return the directory for progress pages; say aloud where there is none, or not the one that was asked for."""
+        try:
+            return private_directory(
+                lambda error: self._display.line(
+                    f"warning: {RUNTIME_DIRECTORY_VARIABLE} is not used for progress pages: {error_text(error)}"
+                )
+            )
+        except OSError as error:
+            self._display.line(
+                f"warning: no directory for progress pages: a hang of the program is not seen: {error_text(error)}"
+            )
+            return None
 
     def _begin(self) -> Decision | None:
         """Read what earlier restarters have left; return the decision about a launch that was lost with one."""
@@ -156,6 +177,7 @@ class Restarter:
             logdir=self._logdir,
             display=self._display,
             signals=self._signals,
+            pages=partial(pages_here, *([] if self._pages_in is None else [self._pages_in])),
             stacks_of=self._stacks_of,
         )
         try:
@@ -285,6 +307,7 @@ class Restarter:
         secs = max(self._options.stop_timeout_secs - MARGIN_SECS, self._options.stop_timeout_secs / 2)
         return {
             **self._environment,
+            **({} if self._pages_in is None else {RUNTIME_DIRECTORY_VARIABLE: str(self._pages_in)}),
             STOP_DEADLINE_VARIABLE: f"{secs:g}",
             TRACER_VARIABLE: str(os.getpid()),
         }

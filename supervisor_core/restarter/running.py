@@ -12,6 +12,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 
+from supervisor_core.process.progress_page import PageReading
+from supervisor_core.process.runtime_directory import VARIABLE
 from supervisor_core.restarter.child import Child, ChildEnd, reap_others
 from supervisor_core.restarter.failure import is_sigterm, signal_name
 from supervisor_core.restarter.hang import Hang, HangWatch
@@ -47,6 +49,7 @@ class RunningLaunch:
         logdir: the thread that reads and writes it.
         display: shows what happens.
         signals: those of this process.
+        pages: returns the progress pages that there are, of all programs.
         stacks_of: returns a path with the stacks of a program that hangs; None without any.
     """
 
@@ -59,6 +62,7 @@ class RunningLaunch:
         logdir: LogdirThread,
         display: Display,
         signals: ReceivedSignals,
+        pages: Callable[[], list[PageReading]],
         stacks_of: Callable[[Hang], str | None],
     ) -> None:
         self._options = options
@@ -67,6 +71,7 @@ class RunningLaunch:
         self._logdir = logdir
         self._display = display
         self._signals = signals
+        self._pages = pages
         self._stacks_of = stacks_of
         self._alarm = _Alarm()
         self._stops = 0
@@ -75,6 +80,7 @@ class RunningLaunch:
         self._given_secs = 0.0
         self._job = BackgroundJob(facts.started_at, view, logdir)
         self._is_rest_ending = False
+        self._is_loss_said = False
         self.has_stepped = False
         """Whether a session of it has done a step, by the sessions' pages."""
 
@@ -99,7 +105,9 @@ class RunningLaunch:
             end = child.look()
             if child.leader is not None and watch is None:
                 facts.pid = child.leader
-                watch = HangWatch(child.leader, self._options.stall_timeout_secs, root=child.keeper_pid)
+                watch = HangWatch(
+                    child.leader, self._options.stall_timeout_secs, root=child.keeper_pid, pages=self._pages
+                )
                 begun()
             self._pass_signals_on(child)
             if watch is None or end is not None:
@@ -109,6 +117,7 @@ class RunningLaunch:
                 ticked_at += passed_secs
                 reap_others(child)
                 self._check_hang(child, watch.tick(passed_secs, follow.records()))
+                self._check_pages(watch)
             if child.left is not None:
                 self._look_at_left(child, child.left, watch, is_tick=is_tick)
         if watch is not None:
@@ -118,7 +127,7 @@ class RunningLaunch:
             facts.session = max(pages, key=lambda page: page.started_at).session if pages else None
             self.has_stepped = watch.steps > 0
             if child.left is not None and end.exit_code == 0:
-                job = ChildEnd.of_status(child.left.job_status(pages))
+                job = ChildEnd.of_status(child.left.job_status({page.pid for page in pages}))
                 end = replace(end, exit_code=job.exit_code, signal=job.signal, core=job.core)
         facts.ended_at, facts.end = time.time(), end
         facts.hang, facts.kept_stacks = self._alarm.acted, self._alarm.stacks
@@ -159,6 +168,15 @@ class RunningLaunch:
             self._display.line(f"launch {attempt} hangs: {hang.text}; {limit} ({advice}){shown}")
             alarm.acted = hang
             self._stop(child, signal.SIGTERM, self._options.stop_timeout_secs)
+
+    def _check_pages(self, watch: HangWatch) -> None:
+        """Say once that the pages are gone: a system's own directory in memory may go with the user's last login."""
+        if (page := watch.lost_page) is not None and not self._is_loss_said:
+            self._is_loss_said = True
+            self._display.line(
+                f"{page.path.parent} was removed, with the progress page of process {page.pid}: a hang is not seen any "
+                f"more. Set {VARIABLE} to a directory that stays"
+            )
 
     def _take_stacks(self, hang: Hang) -> None:
         """Take the stacks of a program that hangs, and copy them into the logdir, if that answers."""

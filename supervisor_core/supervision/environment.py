@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from supervisor_core.address import parse_address
+from supervisor_core.log import error_text
 from supervisor_core.options import Options
 from supervisor_core.process.page_writer import ProgressPage
 from supervisor_core.process.progress_page import remove_stale
@@ -124,11 +125,14 @@ class MetricsEndpoint:
 
 
 def page_directory() -> Path | None:
-    """Return the directory for this session's progress page; None, and a warning, where there is none."""
+    """Return the directory for this session's progress page; None where there is none. Warns then, and where it is not
+    the one that was asked for."""
     try:
-        return private_directory()
+        return private_directory(
+            lambda error: _LOG.warning("Another directory is used for the progress page: %s", error)
+        )
     except OSError as error:
-        _LOG.warning(_NO_PAGE, error)
+        _LOG.warning(_NO_PAGE, error_text(error))
         return None
 
 
@@ -148,8 +152,9 @@ def new_page(directory: Path, identity: SessionIdentity, logdir: str | None) -> 
             logdir=logdir,
         )
     except OSError as error:
-        _LOG.warning(_NO_PAGE, error)
+        _LOG.warning(_NO_PAGE, error_text(error))
         return ProgressPage()
 
 
-_NO_PAGE = "This session has no progress page; training goes on without one: %s"
+_ELSEWHERE = "%s is not used for the progress page: %s"
+_NO_PAGE = "This session has no progress page; training goes on, but no other process sees when it hangs: %s"

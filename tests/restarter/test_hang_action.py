@@ -56,6 +56,7 @@ class Scene:
             logdir=LogdirThread(),
             display=shown,
             signals=self.signals,
+            pages=list,
             stacks_of=self.look,
         )
         self.alarm = self.launch._alarm

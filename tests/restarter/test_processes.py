@@ -17,6 +17,7 @@ import pytest
 
 from supervisor_core.run.restarter_launches import launch_text
 from supervisor_core.watch.logdir_watch import LogdirWatch
+from tests.restarter.conftest import training
 
 FAMILY = """
 import os, time
@@ -192,6 +193,25 @@ def test_a_program_whose_interpreter_is_blocked_is_brought_back(
         f"s{first}",
     )
     assert (done.pid, done.cause, done.step) == (second, "completed", None)
+
+
+def test_a_directory_for_pages_that_goes_away_is_missed(
+    running: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As the system's own, with the user's last login: that no hang is seen any more is said, once."""
+    monkeypatch.setenv("SUPERVISOR_RUNTIME_DIR", str(tmp_path / "memory"))
+    restarter = running(*training(tmp_path))
+    pid = restarter.line()[1]
+    while not any(path.suffix == ".page" for path in (tmp_path / "memory").iterdir()):
+        assert not restarter.has_line(0.05)
+    assert not restarter.has_line(2.0)  # the restarter looks once a second
+    shutil.rmtree(tmp_path / "memory")
+    said = f"{tmp_path / 'memory'} was removed, with the progress page of process {pid}: a hang is not seen any more"
+    while said not in restarter.log:
+        assert not restarter.has_line(0.05)
+    restarter.process.send_signal(signal.SIGTERM)
+    assert restarter.status() == -signal.SIGTERM
+    assert restarter.log.count("was removed") == 1
 
 
 def test_a_logdir_in_use_and_a_program_that_is_missing(tmp_path: Path, run_command: list[str]) -> None:
