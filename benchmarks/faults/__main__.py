@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import importlib.util
 import json
 import os
 import random
@@ -41,6 +42,7 @@ FAMILIES = (
     "disks",
     "hangs",
     "restarts",
+    "wrappers",
     "peers",
 )
 
@@ -116,7 +118,15 @@ def rows_of(family: str, peers_python: str) -> list[Row]:
     """Return a family's rows, still empty."""
     module = importlib.import_module(f"benchmarks.faults.{family}")
     skipped = module.missing(peers_python) if family == "peers" else getattr(module, "SKIPPED", None)
-    return [Row(family, fault, skipped=None if fault.column == OURS else skipped) for fault in module.FAULTS]
+    return [
+        Row(family, fault, skipped=_missing(fault) if fault.column == OURS else skipped or _missing(fault))
+        for fault in module.FAULTS
+    ]
+
+
+def _missing(fault: Fault) -> str | None:
+    """Say what a fault's trials need and is not installed; None for nothing."""
+    return f"{fault.needs} is not installed" if fault.needs and importlib.util.find_spec(fault.needs) is None else None
 
 
 def batches_of(row: Row, trials: int) -> list[Batch]:

@@ -78,6 +78,8 @@ class Keeper:
         self._left: set[int] | None = None
         """What the leader has left behind; None before that is known."""
         self._stop: Stop | None = None
+        self._pass_on_at = 0.0
+        """When the stop signal is to be passed on again."""
         self._is_orphan = False
         self._kill_at = math.inf
         self._poll = select.poll()
@@ -103,7 +105,9 @@ class Keeper:
                 signal_descendants(signal.SIGKILL)
                 wait_secs = pause_secs = min(1.0, 2 * pause_secs)  # they may have forked meanwhile: done again
             elif self._stop is not None:
-                wait_secs = max(0.0, min(1.0, self._stop.pass_on() - time.monotonic()))
+                if (now := time.monotonic()) >= self._pass_on_at:
+                    self._pass_on_at = min(self._stop.pass_on(), now + 1.0)
+                wait_secs = max(0.0, self._pass_on_at - now)
             elif self._has_ended and self._left is None:
                 self._left = {each.pid for each in descendants() if each.parent == os.getpid()}
                 self._send(f"left {self._status}")
@@ -142,6 +146,7 @@ class Keeper:
                 return False
             if pid == 0:
                 return True
+            self._pass_on_at = 0.0
             if pid == self._leader:
                 self._leader, self._status, self._has_ended = None, status, True
             elif self._left is not None and pid in self._left and self._kill_at == math.inf:
@@ -178,6 +183,7 @@ class Keeper:
             elif words[0] == b"stop":
                 self._stop = Stop(int(words[1]), float(words[2]), came_from_others=words[3] == b"1")
                 self._stop.pass_on()
+                self._pass_on_at = 0.0
                 signal_descendants(signal.SIGCONT)  # what is stopped sees no signal
             elif words[0] == b"end":
                 signal_descendants(signal.SIGTERM)
