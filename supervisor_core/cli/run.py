@@ -132,8 +132,8 @@ def run(
 ) -> None:
     """Run COMMAND, and run it again whenever it dies or hangs, as long as that gets the run in the logdir further.
 
-    Works with any program that writes events or TensorFlow checkpoints. SIGTERM, SIGINT, SIGHUP and SIGQUIT stop it,
-    and are passed on to the program first.
+    Works with any program that writes events or TensorFlow checkpoints. SIGTERM, SIGINT, SIGHUP and SIGQUIT stop it:
+    the program gets SIGINT or SIGTERM, and has the time of --stop-timeout to end.
 
     Exit status: 0 when the program is done; after a stop signal that of the program; 93 if another restart would not
     help; 94 if too many restarts were needed; 95 if the logdir is in use; 2 if an argument is wrong.

@@ -64,7 +64,7 @@ class BackgroundJob:
     def judge(
         self, left: LeftBehind, sessions: Collection[PageReading]
     ) -> Literal["goes on", "is done", "failed"] | None:
-        """Return what has become known since the last call, a second ago; None for nothing new.
+        """Return a new verdict, asked for once a second; None where there is none.
 
         Args:
             left: the processes.

@@ -235,7 +235,7 @@ class RunningLaunch:
     # What a program leaves behind.
 
     def _look_at_left(self, child: Child, left: LeftBehind, watch: HangWatch, *, is_tick: bool) -> None:
-        """Decide what becomes of the processes that the program has left running; while it stops, they stop, too."""
+        """Decide whether to wait for the processes that the program has left running, or to end them."""
         if self._kill_at is not None or self._is_rest_ending:
             return
         program = f"Process {self._facts.pid}"
