@@ -14,6 +14,7 @@ import json
 import os
 import random
 import shutil
+import signal
 import sys
 import tempfile
 import time
@@ -87,6 +88,8 @@ def main() -> None:
         parser.error("--write takes whole rows: leave out --short, --quick and --batch")
     seed = arguments.seed if arguments.seed is not None else time.time_ns() % 2**32
     os.environ.update(TENSORFLOW_ENVIRONMENT)
+    if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # as in a shell's background: all trainings would ignore it
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     if not may_mount():
         print("no mounts of one's own here: full disks are made by a limit on file sizes", file=sys.stderr)
     machine, started = describe(), time.monotonic()

@@ -12,7 +12,7 @@ from typing import Literal
 
 from supervisor_core.process.identity import is_running
 from supervisor_core.process.progress_page import PageReading
-from supervisor_core.restarter.logdir_view import LogdirThread, LogdirView
+from supervisor_core.restarter.logdir_view import LogdirLook, LogdirThread, LogdirView
 from supervisor_core.restarter.processes import descendants
 
 LOOK_TICKS = 10
@@ -46,12 +46,14 @@ class BackgroundJob:
 
     Args:
         started_at: when the launch was started, wall time.
+        before: how far the run was then; None where unknown.
         view: the logdir.
         thread: reads it.
     """
 
-    def __init__(self, started_at: float, view: LogdirView, thread: LogdirThread) -> None:
+    def __init__(self, started_at: float, before: LogdirLook | None, view: LogdirView, thread: LogdirThread) -> None:
         self._started_at = started_at
+        self._before = before
         self._view = view
         self._thread = thread
         self._ticks = 0
@@ -90,7 +92,7 @@ class BackgroundJob:
 
     def _look(self) -> None:
         look = self._view.look()
-        is_ours = (look.newest_session_at or 0.0) >= self._started_at - 1.0
+        is_ours = look.has_session_since(self._started_at, self._before)
         self._recorded = {look.session_pid} if is_ours and look.session_pid is not None else set()
 
 

@@ -108,6 +108,16 @@ class LogdirLook:
     session_pid: int | None = None
     """The process of the newest session with telemetry."""
 
+    def has_session_since(self, started_at: float, before: LogdirLook | None) -> bool:
+        """Say whether the newest session is of a launch.
+
+        Args:
+            started_at: when the launch was started, wall time.
+            before: the look before that: a session that was there already may have begun just before it.
+        """
+        is_new = before is None or self.session != before.session
+        return is_new and (self.newest_session_at or 0.0) >= started_at - 1.0
+
 
 class LogdirView:
     """One logdir. Each method may take as long as its storage does.

@@ -173,6 +173,7 @@ class Restarter:
         running = RunningLaunch(
             self._options,
             facts,
+            before=self._look,
             view=self._view,
             logdir=self._logdir,
             display=self._display,
@@ -225,7 +226,7 @@ class Restarter:
         assert end is not None
         look = self._logdir.do(self._view.look, LOOK_SECS)
         self._look = look if look is not None else before
-        is_ours = look is not None and (look.newest_session_at or 0.0) >= facts.started_at - 1.0
+        is_ours = look is not None and look.has_session_since(facts.started_at, before)
         if look is not None and is_ours:
             facts.session = facts.session or look.session
             # A session that ended by itself has removed its page, which was last read up to a second before.

@@ -21,7 +21,7 @@ from supervisor_core.restarter.hang_stacks import KeptStacks
 from supervisor_core.restarter.keeper import LINGER_SECS
 from supervisor_core.restarter.launch import Display, LaunchFacts, RestarterOptions
 from supervisor_core.restarter.left_behind import BackgroundJob, LeftBehind, names_of_left
-from supervisor_core.restarter.logdir_view import LogdirThread, LogdirView
+from supervisor_core.restarter.logdir_view import LogdirLook, LogdirThread, LogdirView
 from supervisor_core.restarter.received import PASSED_ON, ReceivedSignals
 
 TICK_SECS = 1.0
@@ -45,6 +45,7 @@ class RunningLaunch:
     Args:
         options: what the command line says.
         facts: the launch; `run` fills in what it finds.
+        before: how far the run is before it; None where unknown.
         view: the logdir.
         logdir: the thread that reads and writes it.
         display: shows what happens.
@@ -58,6 +59,7 @@ class RunningLaunch:
         options: RestarterOptions,
         facts: LaunchFacts,
         *,
+        before: LogdirLook | None,
         view: LogdirView,
         logdir: LogdirThread,
         display: Display,
@@ -78,8 +80,9 @@ class RunningLaunch:
         self._stopped_at = 0.0
         self._kill_at: float | None = None
         self._given_secs = 0.0
-        self._job = BackgroundJob(facts.started_at, view, logdir)
-        self._is_rest_ending = False
+        self._job = BackgroundJob(facts.started_at, before, view, logdir)
+        self._is_settled = False
+        """Whether all that is left is being ended, and nothing else is to be done about it."""
         self._is_loss_said = False
         self.has_stepped = False
         """Whether a session of it has done a step, by the sessions' pages."""
@@ -142,7 +145,8 @@ class RunningLaunch:
     def _check_hang(self, child: Child, hang: Hang | None) -> None:
         """Take the stacks of a program that hangs, twice; if it still hangs then, end it."""
         alarm, attempt = self._alarm, self._facts.attempt
-        if self._kill_at is not None or self._signals.stop_signal is not None or alarm.acted is not None:
+        is_ending = self._kill_at is not None or self._is_settled
+        if is_ending or self._signals.stop_signal is not None or alarm.acted is not None:
             return
         if hang is None:
             if alarm.seen_at is not None:
@@ -203,9 +207,7 @@ class RunningLaunch:
             else:
                 self._stop_signalled(child, signum)
         if self._kill_at is not None and time.monotonic() >= self._kill_at:
-            self._kill_at = None
-            self._display.line(f"Program did not exit in {self._given_secs:g} s; sending SIGKILL.")
-            child.kill()
+            self._kill(child, f"Program did not exit in {self._given_secs:g} s; sending SIGKILL.")
 
     def _stop_signalled(self, child: Child, signum: int) -> None:
         """Pass a stop signal on to the program; a second one leaves it less time, a third none."""
@@ -217,8 +219,11 @@ class RunningLaunch:
             self._display.line(f"{name}: stopping the program; it has {secs:g} s to exit")
         elif is_same:
             return
+        elif self._stops > 1:
+            self._kill(child, f"{name}, for the third time; sending SIGKILL.")
+            return
         else:
-            secs = HURRY_SECS if self._stops == 1 else 0.0
+            secs = HURRY_SECS
             self._display.line(f"{name} again: the program has {secs:g} s to exit")
         self._stops += 1
         if is_same:  # the program has it already
@@ -232,11 +237,18 @@ class RunningLaunch:
         self._kill_at, self._given_secs = self._stopped_at + secs, secs
         child.stop(signum, secs, came_from_others=came_from_others)
 
+    def _kill(self, child: Child, why: str | None = None) -> None:
+        """Kill all of a launch: nothing else is done about it from now on."""
+        self._kill_at, self._is_settled = None, True
+        if why is not None:
+            self._display.line(why)
+        child.kill()
+
     # What a program leaves behind.
 
     def _look_at_left(self, child: Child, left: LeftBehind, watch: HangWatch, *, is_tick: bool) -> None:
         """Decide whether to wait for the processes that the program has left running, or to end them."""
-        if self._kill_at is not None or self._is_rest_ending:
+        if self._kill_at is not None or self._is_settled:
             return
         program = f"Process {self._facts.pid}"
         if is_sigterm(ChildEnd.of_status(left.status)):  # of a shell perhaps, and not of the training within it
@@ -245,20 +257,17 @@ class RunningLaunch:
             self._display.line(f"{program} was ended by SIGTERM from outside and left {names}; {secs:g} s to exit")
             self._stop(child, signal.SIGTERM, secs, came_from_others=True)
         elif left.status:
-            self._is_rest_ending = True
-            child.kill()
+            self._kill(child)
         elif is_tick and (verdict := self._job.judge(left, watch.readings.values())) is not None:
             if verdict == "failed":
-                self._display.line(f"launch {self._facts.attempt}: the training in the background failed")
-                self._is_rest_ending = True
-                child.kill()
+                self._kill(child, f"launch {self._facts.attempt}: the training in the background failed")
                 return
             said = f"{program} ended with status 0 and left {names_of_left(child.keeper_pid)}"
             if verdict == "goes on":
                 self._display.line(f"{said}; launch {self._facts.attempt} goes on until all have ended")
             else:
                 self._display.line(f"{said}; sending SIGTERM, and SIGKILL after {LINGER_SECS:g} s")
-                self._is_rest_ending = True
+                self._is_settled = True
                 child.end_rest()
 
 

@@ -52,6 +52,7 @@ class Scene:
         self.launch = RunningLaunch(
             RestarterOptions(logdir=str(directory), command=("x",), **options),
             self.facts,
+            before=None,
             view=LogdirView(str(directory)),
             logdir=LogdirThread(),
             display=shown,
