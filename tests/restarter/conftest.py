@@ -28,20 +28,29 @@ import supervisor_core
 class Model:
     steps = 0
     def state_dict(self):
+        if run.should_stop():
+            print("saves", flush=True)
         return {"steps": self.steps}
     def load_state_dict(self, state):
         self.steps = int(state["steps"])
+logdir, steps, how = sys.argv[1:]
 model, pause = Model(), threading.Event()
-with supervisor_core.supervise(sys.argv[1], state={"model": model}, save_secs=None) as run:
+budgets = {"training": 1.0} if how == "hangs" else {}
+options = supervisor_core.Options(stall_timeout_secs=budgets, dump_blocked_stacks=False)
+run = supervisor_core.supervise(logdir, state={"model": model}, save_secs=None, options=options)
+with run:
     first = model.steps
-    for step in run.steps(int(sys.argv[2])):
+    for step in run.steps(int(steps)):
         model.steps += 1
-        with open(sys.argv[1] + "/steps", "w") as file:
+        with open(logdir + "/steps", "w") as file:
             file.write(str(model.steps))
         if model.steps == first + 3:
             print("trains", os.getpid(), flush=True)
-        if len(sys.argv) > 3 and model.steps == 10:
+        if model.steps == 10 and how == "fails":
             raise RuntimeError("as asked")
+        if model.steps == 10 and how == "hangs" and not os.path.exists(logdir + "/hung"):
+            open(logdir + "/hung", "w").close()
+            pause.wait()
         pause.wait(0.01)
 """
 FOREVER = 1_000_000
@@ -121,11 +130,11 @@ class Running:
         self._output.close()
 
 
-def training(directory: Path, steps: int = FOREVER, *how: str) -> list[str]:
-    """The command of a supervised training of some steps, without a wrapper."""
+def training(directory: Path, steps: int = FOREVER, how: str = "trains") -> list[str]:
+    """The command of a supervised training of some steps. At its tenth it ``fails``, or ``hangs`` the first time."""
     path = directory / "train.py"
     path.write_text(TRAINING)
-    return [sys.executable, str(path), str(directory / "logs"), str(steps), *how]
+    return [sys.executable, str(path), str(directory / "logs"), str(steps), how]
 
 
 def run_of(directory: Path) -> Run:

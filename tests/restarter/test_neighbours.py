@@ -5,34 +5,20 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+
+from tests.restarter.conftest import training
 
 MOUNTS = ["unshare", "--mount"]
 may = os.geteuid() == 0 and shutil.which("unshare") and not subprocess.run([*MOUNTS, "true"], check=False).returncode
 pytestmark = pytest.mark.skipif(not may, reason="only root can mount a /dev/shm of its own and act as another user")
 
-HANGING = """
-import logging, os, sys, threading
-import supervisor_core
-logging.basicConfig(level=logging.WARNING)
-options = supervisor_core.Options(stall_timeout_secs={"training": 1.0}, dump_blocked_stacks=False)
-with supervisor_core.supervise(sys.argv[1], options=options, save_secs=None) as run:
-    for step in run.steps(20):
-        if step == 5 and not os.path.exists(sys.argv[1] + "/hung"):
-            open(sys.argv[1] + "/hung", "w").close()
-            threading.Event().wait()
-"""
-
 
 def run(tmp_path: Path, run_command: list[str], prepare: str, *options: str, **variables: str) -> str:
     """What `tb-supervisor run` says of a training, in a namespace of mounts where something was done before."""
-    program = tmp_path / "train.py"
-    program.write_text(HANGING)
-    logs = str(tmp_path / "logs")
-    command = [*run_command, "--logdir", logs, *options, "--", sys.executable, str(program), logs]
+    command = [*run_command, "--logdir", str(tmp_path / "logs"), *options, "--", *training(tmp_path, 20, "hangs")]
     environment = {
         name: value for name, value in os.environ.items() if name not in ("SUPERVISOR_RUNTIME_DIR", "XDG_RUNTIME_DIR")
     }

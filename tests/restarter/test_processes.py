@@ -156,6 +156,34 @@ def test_a_program_that_fails_alike_is_given_up_and_everything_is_recorded(
     assert reset.status() == 93 and "launch 5 has ended" in reset.log and "1 identical failures" in reset.log
 
 
+LOGGING = """
+import sys
+from supervisor_core.events import EventsWriter
+writer = EventsWriter(sys.argv[1])
+writer.scalar("loss", 1.0, 1)
+writer.close()
+"""
+
+
+@pytest.mark.parametrize(
+    ("program", "cause", "advice"),
+    [
+        ("import os; os.kill(os.getpid(), 15)", "preempted", "Find what sends SIGTERM to the program"),
+        ("import sys; sys.exit(75)", "requested", "Find why the program ends with status 75"),
+    ],
+)
+def test_a_program_that_is_stopped_before_it_gets_anywhere_is_given_up(
+    restarter: Callable[..., Any], tmp_path: Path, program: str, cause: str, advice: str
+) -> None:
+    """By the limit of all launches without progress, after waits; the last line says what to look for."""
+    logs = str(tmp_path / "logs")
+    running = restarter(LOGGING + program, "--max-backoff", "1ms", arguments=(logs,), is_isolated=False)
+    assert running.status() == 93, running.log
+    launches = LogdirWatch(str(tmp_path / "logs")).refresh().runs["."].run.launches
+    assert [(launch.cause, launch.counted) for launch in launches[1:]] == [(cause, True), (cause, True), (cause, False)]
+    assert f"3 launches without progress. It is not started again: status 93. {advice}" in running.log
+
+
 HANGING = """
 import ctypes, os, pathlib, time
 from supervisor_core.process.page_writer import ProgressPage
