@@ -141,7 +141,8 @@ def new_page(directory: Path, identity: SessionIdentity, logdir: str | None) -> 
 
     Where it cannot be created, as where the memory is full: one without a file, and a warning.
     """
-    remove_stale(directory, time.time())
+    for each in {directory, *private_directories()}:  # earlier sessions may have had another one
+        remove_stale(each, time.time())
     try:
         return ProgressPage.create(
             directory,

@@ -62,12 +62,13 @@ class Running:
     Args:
         arguments: those of ``tb-supervisor run``.
         log: where its standard error goes.
+        before: a command that ends by running it.
     """
 
-    def __init__(self, arguments: list[str], log: Path) -> None:
+    def __init__(self, arguments: list[str], log: Path, before: Sequence[str] = ()) -> None:
         self._log = log
         with log.open("wb") as stderr:
-            self.process = subprocess.Popen([*COMMAND, *arguments], stdout=subprocess.PIPE, stderr=stderr)
+            self.process = subprocess.Popen([*before, *COMMAND, *arguments], stdout=subprocess.PIPE, stderr=stderr)
         assert self.process.stdout is not None
         self._output = self.process.stdout
         self._data = b""
@@ -180,9 +181,9 @@ def running(tmp_path: Path) -> Iterator[Callable[..., Running]]:
     """Returns a function that starts ``tb-supervisor run`` with a command, and options before it."""
     started: list[Running] = []
 
-    def start(*command: str, options: Sequence[str] = ()) -> Running:
+    def start(*command: str, options: Sequence[str] = (), before: Sequence[str] = ()) -> Running:
         log = tmp_path / f"log{len(started)}"
-        started.append(Running(["--logdir", str(tmp_path / "logs"), *options, "--", *command], log))
+        started.append(Running(["--logdir", str(tmp_path / "logs"), *options, "--", *command], log, before))
         return started[-1]
 
     yield start

@@ -118,6 +118,17 @@ def test_no_process_gets_the_signal_twice(
     assert kind in PASSING_ON or got == [[str(int(signum)), keeper]]
 
 
+def test_it_may_itself_run_in_the_background_of_a_shell(running: Callable[..., Any], tmp_path: Path) -> None:
+    """Which makes it ignore SIGINT and SIGQUIT: a script's own background is told from its foreground by that."""
+    ignoring = ["bash", "-c", "trap '' INT QUIT; exec \"$@\"", "bash"]
+    command = wrapped("a script with a trap", tmp_path, training(tmp_path))
+    restarter = running(*command, options=["--stop-timeout", "8s"], before=ignoring)
+    restarter.line()
+    restarter.process.send_signal(signal.SIGTERM)
+    assert restarter.status() == -signal.SIGTERM, restarter.log
+    assert_last_step_is_saved(tmp_path)
+
+
 @pytest.mark.parametrize("signum", [signal.SIGHUP, signal.SIGQUIT])
 def test_a_lost_terminal_is_a_stop_for_the_program(
     running: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, signum: signal.Signals
