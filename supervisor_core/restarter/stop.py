@@ -10,7 +10,8 @@ it has saved. So the signal goes
                         have passed it on: its orphans get time to end by themselves, see `Stop._orphan_due_at`
     down a pipeline     from its head: ``tee`` must not end before the training that writes to it
 
-A process that ignores SIGINT, as a shell makes those in its background do, gets SIGTERM.
+What was started after the signal cleans up, as the commands of a trap: it has half of the time. A process that
+ignores SIGINT, as a shell makes those in its background do, gets SIGTERM.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ class Stop:
         self._came_from_others = came_from_others
         found = descendants()
         by_pid = {each.pid: each for each in found}
-        self._parents = {each.key: by_pid[each.parent].key for each in found if each.parent in by_pid}
+        self._parents = {each.key: by_pid[each.parent].key if each.parent in by_pid else None for each in found}
         self._in_front = {each.key for each in found if _is_in_front(each, by_pid.get(each.parent))}
         self._sent: dict[_Key, _Sent] = {}
         self._orphan_since: dict[_Key, float] = {}
@@ -65,9 +66,11 @@ class Stop:
     def _due_at(self, process: Process, found: Mapping[int, Process], now: float) -> float:
         """Return when it is a process's turn; infinity as long as its parent is to end it."""
         parent = found.get(process.parent)
-        if parent is None:
-            return self._orphan_due_at(process, now)
-        return 0.0 if parent.key in self._sent and _is_in_front(process, parent) else math.inf
+        if parent is not None and not (parent.key in self._sent and _is_in_front(process, parent)):
+            return math.inf
+        if process.key not in self._parents:
+            return self._half_at
+        return 0.0 if parent is not None else self._orphan_due_at(process, now)
 
     def _orphan_due_at(self, process: Process, now: float) -> float:
         """Return when it is the turn of a process whose parent has ended, or of the leader.
@@ -76,7 +79,7 @@ class Stop:
         it its last save, and none at all as well. Scripts with a trap mostly pass it on and may end at once, so what
         they leave behind gets it when half of the time is over; of other programs, after `ONE_SIGNAL_SECS`.
         """
-        parent = self._parents.get(process.key)
+        parent = self._parents[process.key]
         sent = None if parent is None or process.key in self._in_front else self._sent.get(parent)
         may_have_it = self._came_from_others or (sent is not None and sent.was_caught)
         if not may_have_it or not process.catches(self._signal_for(process)):  # it would have ended
@@ -88,16 +91,18 @@ class Stop:
         """Return those that do not read from a pipe to which another one that is to end writes. After the end of those
         a reader has time to read the rest, and to end by itself."""
         stopping = [each for each in found.values() if each.key in self._sent]
-        writers = {each.pid: (each.pipe(1), each.pipe(2)) for each in (*stopping, *due)}
-        heads, readers = [], 0
+        outputs = [(each, (each.pipe(1), each.pipe(2))) for each in (*stopping, *due)]
+        heads, readers, is_awaiting = [], 0, False
         for each in due:
             pipe = each.pipe(0)
-            if pipe is not None and any(pipe in pipes for pid, pipes in writers.items() if pid != each.pid):
+            writers = [other for other, pipes in outputs if pipe is not None and pipe in pipes and other is not each]
+            if writers:
                 readers += 1
+                is_awaiting |= any(writer.key in self._sent for writer in writers)
                 self._reads_until[each.key] = now + ONE_SIGNAL_SECS
             elif self._reads_until.get(each.key, 0.0) <= now:
                 heads.append(each)
-        return list(due) if readers == len(due) and not stopping else heads  # a ring of pipes has no head
+        return list(due) if readers == len(due) and not is_awaiting else heads  # a ring of pipes has no head
 
     def _send(self, process: Process) -> None:
         signum = self._signal_for(process)

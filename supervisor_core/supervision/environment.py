@@ -18,7 +18,7 @@ from supervisor_core.log import error_text
 from supervisor_core.options import Options
 from supervisor_core.process.page_writer import ProgressPage
 from supervisor_core.process.progress_page import remove_stale
-from supervisor_core.process.runtime_directory import private_directory
+from supervisor_core.process.runtime_directory import VARIABLE, private_directories, private_directory
 from supervisor_core.run.status import RunStatus
 from supervisor_core.runtime.monitor import SessionIdentity
 
@@ -128,9 +128,7 @@ def page_directory() -> Path | None:
     """Return the directory for this session's progress page; None where there is none. Warns then, and where it is not
     the one that was asked for."""
     try:
-        return private_directory(
-            lambda error: _LOG.warning("Another directory is used for the progress page: %s", error)
-        )
+        return private_directory(lambda error: _LOG.warning(_ELSEWHERE, VARIABLE, error_text(error)))
     except OSError as error:
         _LOG.warning(_NO_PAGE, error_text(error))
         return None

@@ -143,6 +143,54 @@ def test_a_lost_terminal_is_a_stop_for_the_program(
     assert (tmp_path / "got").read_text().split(":")[0] == str(int(signal.SIGTERM))
 
 
+CLEANING_UP = """
+import os, signal
+signals = {signal.SIGTERM, signal.SIGINT}
+signal.pthread_sigmask(signal.SIG_BLOCK, signals)
+with open(os.environ["GOT"], "w") as file:
+    file.write(str(signal.sigtimedwait(signals, 1.0)))
+"""
+
+
+@pytest.mark.parametrize("event", ["TERM", "EXIT"])
+def test_what_a_trap_runs_is_left_alone(
+    running: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, event: str
+) -> None:
+    """It was started by the signal, and is given time."""
+    monkeypatch.setenv("GOT", str(tmp_path / "got"))
+    (tmp_path / "clean.py").write_text(CLEANING_UP)
+    command = shlex.join([sys.executable, str(tmp_path / "clean.py")])
+    script = tmp_path / "train.sh"
+    script.write_text(f"#!/bin/bash\ntrap {shlex.quote(command)} {event}\n{shlex.join(training(tmp_path))}\n")
+    script.chmod(0o755)
+    restarter = running(str(script), options=["--stop-timeout", "60s"])
+    restarter.line()
+    restarter.process.send_signal(signal.SIGTERM)
+    restarter.status()
+    assert (tmp_path / "got").read_text() == "None", restarter.log
+    assert_last_step_is_saved(tmp_path)
+
+
+RING = """
+import os, signal, subprocess, sys
+one, two = os.pipe(), os.pipe()
+program = "import signal; print(end='', flush=True); signal.pause()"
+for stdin, stdout in ((one[0], two[1]), (two[0], one[1])):
+    subprocess.Popen([sys.executable, "-c", program], stdin=stdin, stdout=stdout)
+print("ready", flush=True)
+signal.pause()
+"""
+
+
+def test_processes_that_write_to_each_other_are_stopped(running: Callable[..., Any]) -> None:
+    """None of them is first."""
+    restarter = running(sys.executable, "-c", RING, options=["--stop-timeout", "60s"])
+    restarter.line()
+    restarter.process.send_signal(signal.SIGTERM)
+    assert restarter.status() == -signal.SIGTERM
+    assert "SIGKILL" not in restarter.log
+
+
 ON_A_TERMINAL = """
 import fcntl, os, sys, termios
 os.setsid()
