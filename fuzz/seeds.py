@@ -239,7 +239,6 @@ def of_restarts() -> Seeds:
     state = RestartState(
         attempt=4, best_saved_step=200, best_reached_step=None, without_progress=2, backoffs=3,
         failures=(failure, replace(failure, where=None, step=None)), counted_at=(1.7e9 - 5, 1.7e9 - 4),
-        uncounted_at=(1.7e9 - 3600,),
     )  # fmt: skip
     yield "new", encode_state(RestartState(), None)
     yield "failures", encode_state(state, OpenLaunch(started_at=1.7e9, host="h", boot="b", pid=7))

@@ -80,6 +80,18 @@ def _escaped(character: str) -> str:
     return "".join(f"\\x{byte:02x}" for byte in data)
 
 
+def error_text(error: BaseException) -> str:
+    """Return an error for people: of one of the system the file, if it names one, and the reason.
+
+    Example:
+        >>> error_text(OSError(28, "No space left on device", "/runs/a"))
+        '/runs/a: No space left on device'
+    """
+    if isinstance(error, OSError) and error.strerror:
+        return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
+    return str(error) or type(error).__name__
+
+
 def make_plain() -> None:
     """Let the logger ``supervisor_core`` show what is in its messages as text; once is enough."""
     logger = logging.getLogger(LOGGER)

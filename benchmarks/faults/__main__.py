@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import importlib.util
 import json
 import os
 import random
 import shutil
+import signal
 import sys
 import tempfile
 import time
@@ -41,6 +43,7 @@ FAMILIES = (
     "disks",
     "hangs",
     "restarts",
+    "wrappers",
     "peers",
 )
 
@@ -85,6 +88,8 @@ def main() -> None:
         parser.error("--write takes whole rows: leave out --short, --quick and --batch")
     seed = arguments.seed if arguments.seed is not None else time.time_ns() % 2**32
     os.environ.update(TENSORFLOW_ENVIRONMENT)
+    if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # as in a shell's background: all trainings would ignore it
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     if not may_mount():
         print("no mounts of one's own here: full disks are made by a limit on file sizes", file=sys.stderr)
     machine, started = describe(), time.monotonic()
@@ -116,7 +121,15 @@ def rows_of(family: str, peers_python: str) -> list[Row]:
     """Return a family's rows, still empty."""
     module = importlib.import_module(f"benchmarks.faults.{family}")
     skipped = module.missing(peers_python) if family == "peers" else getattr(module, "SKIPPED", None)
-    return [Row(family, fault, skipped=None if fault.column == OURS else skipped) for fault in module.FAULTS]
+    return [
+        Row(family, fault, skipped=_missing(fault) if fault.column == OURS else skipped or _missing(fault))
+        for fault in module.FAULTS
+    ]
+
+
+def _missing(fault: Fault) -> str | None:
+    """Say what a fault's trials need and is not installed; None for nothing."""
+    return f"{fault.needs} is not installed" if fault.needs and importlib.util.find_spec(fault.needs) is None else None
 
 
 def batches_of(row: Row, trials: int) -> list[Batch]:

@@ -31,14 +31,22 @@ class Supervised:
         directory: for the run and the list of processes.
         program: the program's arguments, after the interpreter.
         options: the command's own.
+        interpreter: what comes before them.
         peer: another command, which takes the program's arguments.
     """
 
-    def __init__(self, directory: Path, program: list[str], *options: str, peer: list[str] | None = None) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        program: list[str],
+        *options: str,
+        interpreter: tuple[str, ...] = (sys.executable,),
+        peer: list[str] | None = None,
+    ) -> None:
         directory.mkdir(parents=True, exist_ok=True)
         self._list = directory / "processes"
         self.log = directory / "log"
-        ours = [*COMMAND, "--logdir", str(directory / "run"), *options, "--", sys.executable]
+        ours = [*COMMAND, "--logdir", str(directory / "run"), *options, "--", *interpreter]
         command = [*(ours if peer is None else peer), *program]
         with open(self.log, "ab") as log:
             self._process = subprocess.Popen(
@@ -198,7 +206,7 @@ def _hang(trial: Trial, trials: int, kind: str) -> Iterator[Outcome]:
                 if time.monotonic() > deadline:
                     raise TrialError(f"no second launch{restarter.story()}")
                 time.sleep(0.1)
-            ended = [line for line in text.splitlines() if "hangs, and is ended" in line]
+            ended = [line for line in text.splitlines() if " hangs: " in line]
             findings.fault(not ended, f"the log does not say that it hung{restarter.story()}")
             paths = [Path(line.rpartition("stacks: ")[2].strip()) for line in ended if "stacks: " in line]
             stacks = "".join(path.read_text(errors="replace") for path in paths if path.is_file())

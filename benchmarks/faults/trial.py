@@ -115,6 +115,8 @@ class Fault:
     """Trials in the project's tests."""
     batch: int = 1
     """How many trials share a directory: one run that is harmed again and again."""
+    needs: str | None = None
+    """A module without which the trials are left out; None for none."""
     column: str | None = None
     """In a table that sets a fault's trials on several systems side by side: the system. Else None."""
     run: Callable[[Trial, int], Iterator[Outcome]]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import resource
 import signal
 import sys
 from collections.abc import Mapping
@@ -15,7 +16,7 @@ import click
 from supervisor_core.cli import Duration, WrongInput, directories
 from supervisor_core.cli.exporter import configure_log
 from supervisor_core.errors import SupervisorError
-from supervisor_core.log import printable
+from supervisor_core.log import error_text, printable
 
 if TYPE_CHECKING:
     from rich.status import Status
@@ -131,16 +132,17 @@ def run(
 ) -> None:
     """Run COMMAND, and run it again whenever it dies or hangs, as long as that gets the run in the logdir further.
 
-    Works with any program that writes events or TensorFlow checkpoints. SIGTERM, SIGINT, SIGHUP and SIGQUIT stop it,
-    and are passed on to the program first.
+    Works with any program that writes events or TensorFlow checkpoints. SIGTERM, SIGINT, SIGHUP and SIGQUIT stop it:
+    the program gets SIGINT or SIGTERM, and has the time of --stop-timeout to end.
 
     Exit status: 0 when the program is done; after a stop signal that of the program; 93 if another restart would not
     help; 94 if too many restarts were needed; 95 if the logdir is in use; 2 if an argument is wrong.
     """
     from supervisor_core.restarter.journal import LaunchJournal
+    from supervisor_core.restarter.launch import RestarterOptions
     from supervisor_core.restarter.logdir_view import LogdirView
     from supervisor_core.restarter.policy import NEVER_STATUS, Limits
-    from supervisor_core.restarter.restarter import Restarter, RestarterOptions
+    from supervisor_core.restarter.restarter import Restarter
 
     configure_log()
     options = RestarterOptions(
@@ -168,7 +170,7 @@ def run(
     except SupervisorError as error:
         raise WrongInput(str(error)) from error
     except OSError as error:
-        raise click.ClickException(f"Cannot start the program: {error}.") from error
+        raise click.ClickException(f"Cannot start the program: {error_text(error)}.") from error
     _end_process(end)
 
 
@@ -224,6 +226,7 @@ def _end_process(end: RestarterEnd) -> None:
     """End this process as its end says: with a status, or by a signal, so that whoever waits for it sees that one."""
     if end.signal is not None:
         with suppress(OSError, ValueError):
+            resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))  # of SIGQUIT
             signal.signal(end.signal, signal.SIG_DFL)
             sys.stdout.flush()
             os.kill(os.getpid(), end.signal)

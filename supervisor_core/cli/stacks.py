@@ -22,7 +22,7 @@ from supervisor_core.monitoring.thresholds import duration
 from supervisor_core.process.identity import boot_id, is_running
 from supervisor_core.process.outside import OutsideStacks, outside_stacks
 from supervisor_core.process.proc_status import ThreadState, thread_states
-from supervisor_core.process.progress_page import PageReading, read_page
+from supervisor_core.process.progress_page import PageReading, page_of_session, read_page
 from supervisor_core.process.stacks import MAIN_THREAD, Stacks, in_order, user_line
 from supervisor_core.process.stacks_file import read_stacks, stacks_path
 from supervisor_core.restarter.hang import pages_here
@@ -127,7 +127,8 @@ def _processes(target: str) -> list[tuple[int, PageReading | None]]:
         raise WrongInput(f"The session in {target} runs on {lease.host}, this is {socket.gethostname()}: look there.")
     if not is_running(lease.pid):
         raise WrongInput(f"The process {lease.pid}, which trained in {target}, does not run any more.")
-    return [(lease.pid, None)]
+    # Of another user, or in a directory that only the session was told of.
+    return [(lease.pid, None if lease.page is None else page_of_session(lease.page, lease.session))]
 
 
 def _is_below(path: str, directory: str) -> bool:

@@ -24,6 +24,7 @@ from supervisor_core.cli.text import Output, literal
 from supervisor_core.errors import CheckpointError, DamagedCheckpointError, EventsError, NoUsableCheckpointError
 from supervisor_core.events.chunk import FileFacts
 from supervisor_core.events.index import LogdirIndex
+from supervisor_core.log import error_text
 from supervisor_core.storage.local import LOCAL, Filesystem, filesystem_for, local_path
 
 SCHEMA_VERSION = 1
@@ -106,7 +107,7 @@ def verify(context: click.Context, logdir: str, as_json: bool) -> None:
     """
     filesystem, top = _directory(logdir)
     unsearched: list[str] = []
-    runs = list(find_runs(filesystem, top, on_error=lambda error: unsearched.append(_reason(error))))
+    runs = list(find_runs(filesystem, top, on_error=lambda error: unsearched.append(error_text(error))))
     with _progress() as watch:
         verdicts = [_verify_run(filesystem, top, run, watch) for run in runs]
         if local_path(top) is not None:
@@ -135,7 +136,7 @@ def _directory(logdir: str) -> tuple[Filesystem, str]:
         try:
             filesystem.list_names(top)
         except (OSError, ImportError, ValueError) as error:
-            raise WrongInput(f"{logdir} cannot be listed: {_reason(error)}") from error
+            raise WrongInput(f"{logdir} cannot be listed: {error_text(error)}") from error
         return filesystem, top
     if os.path.isdir(local):
         return filesystem_for(local)
@@ -155,12 +156,6 @@ def _together(
         path = top if name == "." else f"{top.rstrip('/')}/{name}"
         runs[name] = replace(runs.get(name) or RunVerdict(run=name, path=path), events=files)
     return [runs[name] for name in sorted(runs)]
-
-
-def _reason(error: Exception) -> str:
-    if isinstance(error, OSError) and error.strerror:
-        return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
-    return str(error) or type(error).__name__
 
 
 def _verify_run(filesystem: Filesystem, top: str, run: RunDirectory, watch: Watch) -> RunVerdict:
@@ -199,7 +194,7 @@ def _verify_run(filesystem: Filesystem, top: str, run: RunDirectory, watch: Watc
     except CheckpointError as error:
         problem = str(error)
     except OSError as error:
-        problem = _reason(error)
+        problem = error_text(error)
     return RunVerdict(
         run=os.path.relpath(run.path, top) if "://" not in top else run.path[len(top) :].strip("/") or ".",
         path=run.path,

@@ -1,7 +1,8 @@
 """`private_directory`: a directory in memory for what must be readable while a process, or its disk, hangs.
 
 It holds ``<session id>.page`` and ``<session id>.stacks``. Only its user may write there, so that a reader may believe
-what it finds, and a writer is led nowhere else by a link.
+what it finds, and a writer is led nowhere else by a link. Other users may write where it is created; none of them can
+keep a session from having one, by taking its name first.
 """
 
 from __future__ import annotations
@@ -10,45 +11,133 @@ import contextlib
 import os
 import stat
 import tempfile
+from collections.abc import Callable, Iterator
+from functools import partial
+from itertools import islice
 from pathlib import Path
 
-from supervisor_core.log import command_line
+from supervisor_core.log import command_line, error_text
 
 VARIABLE = "SUPERVISOR_RUNTIME_DIR"
 """Environment variable that names the directory; it is created if it is missing."""
+XDG_VARIABLE = "XDG_RUNTIME_DIR"
+"""Environment variable of the system's own directory in memory for this user."""
+MOST_NAMES = 1000
+"""How many random names are looked at, which others may have filled a directory with."""
 
 _MEMORY = "/dev/shm"
+_SHARED: tuple[Callable[[], str], ...] = (lambda: _MEMORY, tempfile.gettempdir)
+"""Return the directories to which all users may write, best first."""
 
 
-def private_directory() -> Path:
+def private_directory(on_refused: Callable[[OSError], object] = lambda error: None) -> Path:
     """Return the directory of this user, created if it is missing, mode 0700.
 
-    The one that ``SUPERVISOR_RUNTIME_DIR`` names; else ``/dev/shm/tb-supervisor-<uid>``, which is memory; else the same
-    name in the directory for temporary files.
+    The first of these that can be had: the one that ``SUPERVISOR_RUNTIME_DIR`` names; ``tb-supervisor`` in
+    ``XDG_RUNTIME_DIR``, if that is this user's alone; ``tb-supervisor-<uid>`` in ``/dev/shm``, which is memory, and in
+    the directory for temporary files. Where another user has that name, it gets a random ending.
+
+    Args:
+        on_refused: called with the reason if the directory that the variable names is not used.
 
     Raises:
         OSError: if there is none that can be created, or that only this user can write to; says why.
     """
-    named = os.environ.get(VARIABLE)
+    named, refused = os.environ.get(VARIABLE), []
     if named:
-        return _checked(os.path.abspath(named))
-    name = f"tb-supervisor-{os.geteuid()}"
+        try:
+            return _checked(os.path.abspath(named))
+        except OSError as error:
+            refused.append(error)
+    for candidate in _candidates():
+        try:
+            found = candidate()
+        except OSError as error:
+            refused.append(error)
+        else:
+            if named:
+                on_refused(refused[0])
+            return found
+    raise OSError("; ".join(dict.fromkeys(map(error_text, refused))))
+
+
+def private_directories() -> list[Path]:
+    """Return those that there are, for who reads: another process of this user may have chosen with other variables."""
+    paths = [os.path.abspath(named)] if (named := os.environ.get(VARIABLE)) else []
+    paths += [xdg] if (xdg := _xdg_directory()) else []
+    for get in _SHARED:
+        with contextlib.suppress(OSError):
+            shared = get()
+            paths += [_name_in(shared), *_random_in(shared)]
+    found = []
+    for path in dict.fromkeys(paths):
+        with contextlib.suppress(OSError):
+            _check(path)
+            found.append(Path(path))
+    return found
+
+
+def _candidates() -> Iterator[Callable[[], Path]]:
+    if xdg := _xdg_directory():
+        yield partial(_checked, xdg)
+    for get in _SHARED:
+        yield partial(_in_shared, get)
+
+
+def _xdg_directory() -> str | None:
+    """Return the one in the system's own; None where that is missing, somebody else's, or not private."""
+    base = os.environ.get(XDG_VARIABLE, "")
+    with contextlib.suppress(OSError):
+        if os.path.isabs(base) and not os.lstat(base).st_mode & (stat.S_IRWXG | stat.S_IRWXO):
+            _check(base)
+            return os.path.join(base, "tb-supervisor")
+    return None
+
+
+def _name_in(shared: str) -> str:
+    return os.path.join(shared, f"tb-supervisor-{os.geteuid()}")
+
+
+def _in_shared(get: Callable[[], str]) -> Path:
+    """Return the directory in one to which all users may write."""
+    shared = get()
     try:
-        return _checked(os.path.join(_MEMORY, name))
+        return _checked(_name_in(shared))
     except OSError:
-        return _checked(os.path.join(tempfile.gettempdir(), name))
+        if not os.path.lexists(_name_in(shared)):
+            raise
+    for path in _random_in(shared):
+        with contextlib.suppress(OSError):
+            _check(path)
+            return Path(path)
+    return Path(tempfile.mkdtemp(prefix=f"tb-supervisor-{os.geteuid()}-", dir=shared))
+
+
+def _random_in(shared: str) -> Iterator[str]:
+    """Yield the names with a random ending, whoever has made them, where somebody has taken the usual name."""
+    with contextlib.suppress(OSError):
+        _check(_name_in(shared))
+        return
+    if os.path.lexists(_name_in(shared)):
+        start = os.path.basename(_name_in(shared)) + "-"
+        with contextlib.suppress(OSError), os.scandir(shared) as entries:
+            yield from islice((entry.path for entry in entries if entry.name.startswith(start)), MOST_NAMES)
 
 
 def _checked(path: str) -> Path:
     with contextlib.suppress(FileExistsError):
         os.mkdir(path, 0o700)
+    _check(path)
+    return Path(path)
+
+
+def _check(path: str) -> None:
     found = os.lstat(path)
     if not stat.S_ISDIR(found.st_mode):
-        raise NotADirectoryError(f"{path} is a link or a file, not a directory: remove it, or set {VARIABLE}.")
+        raise NotADirectoryError(f"{path} is a link or a file, not a directory: remove it, or set {VARIABLE}")
     if found.st_uid != os.geteuid():
-        raise PermissionError(f"{path} belongs to user {found.st_uid}, not to {os.geteuid()}: set {VARIABLE}.")
+        raise PermissionError(f"{path} belongs to user {found.st_uid}, not to {os.geteuid()}: set {VARIABLE}")
     if found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
         mode = stat.S_IMODE(found.st_mode)
         remedy = command_line("chmod", "700", "--", path)
-        raise PermissionError(f"{path} can be written by others (mode {mode:o}): `{remedy}`, or set {VARIABLE}.")
-    return Path(path)
+        raise PermissionError(f"{path} can be written by others (mode {mode:o}): `{remedy}`, or set {VARIABLE}")

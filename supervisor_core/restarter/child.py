@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import errno
 import os
 import signal
 import socket
@@ -12,11 +13,15 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from supervisor_core.process.outside import left_behind
-from supervisor_core.restarter import keeper
+from supervisor_core.restarter.left_behind import LeftBehind
+from supervisor_core.restarter.not_started import why_not_started
+from supervisor_core.restarter.processes import signal_descendants
 
+_KEEPER = "import sys; sys.path.append(sys.argv.pop(1)); from supervisor_core.restarter.keeper import main; main()"
+_PACKAGES = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 MAX_REPORT = 1 << 20
 """The longest line that is taken from a keeper."""
 
@@ -38,6 +43,12 @@ class ChildEnd:
     keeper_died: bool = False
     """Whether the keeper was killed; the kernel has then killed the program."""
 
+    @classmethod
+    def of_status(cls, status: int) -> ChildEnd:
+        """Return the end that a wait status says."""
+        code = os.waitstatus_to_exitcode(status)
+        return cls(exit_code=code) if code >= 0 else cls(signal=-code, core=os.WCOREDUMP(status))
+
 
 class Child:
     """A launch. Everything it started is gone once `end` is known.
@@ -53,14 +64,17 @@ class Child:
     def __init__(self, command: Sequence[str], environment: Mapping[str, str]) -> None:
         self.leader: int | None = None
         """Its process id; None before it has started."""
-        self.started_at = time.monotonic()
+        self.left: LeftBehind | None = None
+        """What was left running at its end; None before, without any, and after `stop`."""
+        self._program, self._environment = command, environment
         self._kills_before = oom_kills()
         self._data = b""
         self._control, theirs = socket.socketpair()
+        # Neither site-packages nor the environment's modules: it starts in half the time.
+        keeper = [sys.executable, "-I", "-S", "-c", _KEEPER, _PACKAGES]
         try:
             self._keeper = subprocess.Popen(
-                # Neither site-packages nor the environment's modules: it starts in a third of the time.
-                [sys.executable, "-I", "-S", keeper.__file__, str(theirs.fileno()), str(os.getpid()), *command],
+                [*keeper, str(theirs.fileno()), str(os.getpid()), *command],
                 env=dict(environment),
                 pass_fds=[theirs.fileno()],
                 start_new_session=True,
@@ -102,15 +116,34 @@ class Child:
             elif kind == b"failed":
                 self._close()
                 number = int(words[0])
-                return ChildEnd(exit_code=126 if number == 13 else 127, not_started=os.strerror(number))
+                why = why_not_started(self._program, number, self._environment)
+                return ChildEnd(exit_code=126 if number == errno.EACCES else 127, not_started=why)
             elif kind == b"ended":
                 self._close()
-                return self._end(int(words[0]), words[1] == b"1", words[2] if len(words) > 2 else b"")
+                return replace(ChildEnd.of_status(int(words[0])), stderr=_decoded(words[1]), oom_kills=self._oom_kills)
+            elif kind == b"left":
+                self.left = LeftBehind(status=int(words[0]))
+            elif kind == b"gone" and self.left is not None:
+                self.left.statuses[int(words[0])] = int(words[1])
         return None
 
     def send_signal(self, signum: int) -> None:
         """Send a signal to the program alone, not to what it started."""
         self._command(f"signal {int(signum)}")
+
+    def stop(self, signum: int, secs: float, *, came_from_others: bool = False) -> None:
+        """Send a stop signal to the program, and to what it leaves behind; see `supervisor_core.restarter.stop`.
+
+        Args:
+            signum: SIGTERM or SIGINT.
+            secs: after what time the caller is going to `kill`.
+            came_from_others: whether the program had it from somebody else, and has ended.
+        """
+        self._command(f"stop {int(signum)} {secs} {int(came_from_others)}")
+
+    def end_rest(self) -> None:
+        """End what a program that is done has left behind: by SIGTERM, and after `LINGER_SECS` by SIGKILL."""
+        self._command("end")
 
     def resize(self) -> None:
         """Have the program's terminal take the size of ours."""
@@ -124,28 +157,26 @@ class Child:
         with suppress(OSError):  # the keeper is gone: `look` says so
             self._control.sendall(line.encode() + b"\n")
 
-    def _end(self, status: int, core: bool, stderr: bytes) -> ChildEnd:
-        with suppress(binascii.Error):
-            stderr = base64.b64decode(stderr)
-        killed = os.WTERMSIG(status) if os.WIFSIGNALED(status) else None
-        return ChildEnd(
-            exit_code=None if killed is not None else os.WEXITSTATUS(status),
-            signal=killed,
-            core=core,
-            stderr=stderr,
-            oom_kills=max(0, oom_kills() - self._kills_before),
-        )
+    @property
+    def _oom_kills(self) -> int:
+        return max(0, oom_kills() - self._kills_before)
 
     def _without_keeper(self) -> ChildEnd:
         """Kill what a killed keeper has left: this process is the parent of its orphans."""
         self._keeper.kill()
         self._close()
         kill_all_descendants()
-        return ChildEnd(signal=signal.SIGKILL, keeper_died=True, oom_kills=max(0, oom_kills() - self._kills_before))
+        return ChildEnd(signal=signal.SIGKILL, keeper_died=True, oom_kills=self._oom_kills)
 
     def _close(self) -> None:
         self._control.close()
         self._keeper.wait()
+
+
+def _decoded(tail: bytes) -> bytes:
+    with suppress(binascii.Error):
+        return base64.b64decode(tail)
+    return b""
 
 
 def reap_others(child: Child) -> None:
@@ -166,7 +197,7 @@ def kill_all_descendants() -> None:
     """Kill every process below this one, and reap those that became its children; return when none is left, but for a
     py-spy that cannot be killed."""
     pause_secs = 0.001
-    while keeper.signal_descendants(signal.SIGKILL, besides=left_behind()):
+    while signal_descendants(signal.SIGKILL, besides=left_behind()):
         reap_orphans()
         time.sleep(pause_secs)
         pause_secs = min(1.0, 2 * pause_secs)

@@ -143,7 +143,7 @@ def cause_of(
         return "requested"
     if end.exit_code in never:
         return "refused"
-    if end.signal == signal.SIGTERM or end.exit_code == 128 + signal.SIGTERM:
+    if is_sigterm(end):
         return "preempted"
     if end.exit_code == 0:
         return "preempted" if stopped_by_signal else "completed"
@@ -152,6 +152,11 @@ def cause_of(
     if failure is not None and failure.type == _IN_USE:
         return "in_use"
     return "error" if end.signal is None else "signal"
+
+
+def is_sigterm(end: ChildEnd) -> bool:
+    """Say whether a process was ended by SIGTERM, or says so as a shell does."""
+    return end.signal == signal.SIGTERM or end.exit_code == 128 + signal.SIGTERM
 
 
 def last_words(stderr: bytes, limit: int = 2000) -> str:

@@ -14,11 +14,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 
 from supervisor_core.process.identity import is_stopped
 from supervisor_core.process.progress_page import PageReading, read_page
-from supervisor_core.process.runtime_directory import private_directory
+from supervisor_core.process.runtime_directory import private_directories
 from supervisor_core.process.stacks import Activity, whereabouts
 
 MOST_TICK_SECS = 2.0
@@ -63,6 +65,7 @@ class HangWatch:
     Args:
         leader: process id of the program.
         stall_timeout_secs: how long the events files may stay as they are; None: not judged by them.
+        root: the process whose descendants are the launch, also when the program has ended. Default: the program.
         pages: returns the pages there are; replaced in tests.
         is_of: says whether a process belongs to the launch; replaced in tests.
         stopped: says whether a process is stopped; replaced in tests.
@@ -74,12 +77,14 @@ class HangWatch:
         leader: int,
         stall_timeout_secs: float | None = None,
         *,
+        root: int | None = None,
         pages: Callable[[], list[PageReading]] | None = None,
         is_of: Callable[[int, int], bool] | None = None,
         stopped: Callable[[int], bool] = is_stopped,
         running: Callable[[PageReading], bool] = lambda page: page.is_running,
     ) -> None:
         self._leader = leader
+        self._root = leader if root is None else root
         self._stall_timeout_secs = stall_timeout_secs
         self._pages = pages_here if pages is None else pages
         self._is_of = is_descendant if is_of is None else is_of
@@ -101,6 +106,12 @@ class HangWatch:
     def steps(self) -> int:
         """Number of steps that the sessions of this launch have done, as far as pages say so."""
         return sum(page.steps for page in self.readings.values())
+
+    @property
+    def lost_page(self) -> PageReading | None:
+        """The page of a session that still runs, and whose directory is gone; None without one."""
+        lost = (page for page in self.readings.values() if not page.ended and not page.path.parent.exists())
+        return next((page for page in lost if self._running(page)), None)
 
     def tick(self, passed_secs: float, records: int | None) -> Hang | None:
         """Look again; return the worst hang.
@@ -124,7 +135,7 @@ class HangWatch:
         found = []
         for page in self._pages():
             if page.session not in self._ours:
-                self._ours[page.session] = self._is_of(page.pid, self._leader)
+                self._ours[page.session] = self._is_of(page.pid, self._root)
             if self._ours[page.session]:
                 self.readings[page.session] = page
                 found.append(page)
@@ -187,12 +198,16 @@ class HangWatch:
         )
 
 
-def pages_here() -> list[PageReading]:
-    """Return the pages of this user that were written on this machine since it started."""
-    try:
-        paths = [entry.path for entry in os.scandir(private_directory()) if entry.name.endswith(".page")]
-    except OSError:
-        return []
+def pages_here(*more: Path) -> list[PageReading]:
+    """Return the pages of this user that were written on this machine since it started.
+
+    Args:
+        more: directories to look into besides `private_directories`.
+    """
+    paths = []
+    for directory in dict.fromkeys((*more, *private_directories())):
+        with suppress(OSError):
+            paths += [entry.path for entry in os.scandir(directory) if entry.name.endswith(".page")]
     return [page for path in paths if (page := read_page(path)) is not None and page.is_here]
 
 

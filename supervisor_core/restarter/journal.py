@@ -22,8 +22,10 @@ from supervisor_core.clock import SystemClock
 from supervisor_core.errors import SupervisorError
 from supervisor_core.events.telemetry import LaunchRecord, summary_bytes
 from supervisor_core.events.writer import EventsWriter
+from supervisor_core.log import error_text
 from supervisor_core.restarter.failure import signal_name
-from supervisor_core.restarter.launch import LaunchFacts, command_text
+from supervisor_core.restarter.launch import LaunchFacts
+from supervisor_core.restarter.processes import command_text
 
 WRITE_SECS, CLOSE_SECS = 10.0, 5.0
 """Limits of the time for one record, in the journal's thread, and for all of them when the restarter ends."""
@@ -67,7 +69,7 @@ class LaunchJournal:
                 self._write(record, at, directory)
             except (SupervisorError, OSError, ValueError) as error:
                 self._writer = None
-                _LOG.warning("Launch %d cannot be recorded in %s: %s", record.attempt, directory, error)
+                _LOG.warning("Launch %d is not recorded: %s", record.attempt, error_text(error))
         if self._writer is not None:
             self._close(self._writer)
 
@@ -88,7 +90,7 @@ class LaunchJournal:
         try:
             writer.close(WRITE_SECS)
         except SupervisorError as error:
-            _LOG.warning("A record of a launch may be lost: %s", error)
+            _LOG.warning("A record of a launch may be lost: %s", error_text(error))
 
     def _record(self, launch: LaunchFacts, state: Literal["begin", "end"]) -> LaunchRecord:
         begun = LaunchRecord(

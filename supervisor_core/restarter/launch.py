@@ -1,17 +1,36 @@
-"""`LaunchFacts`: what is known of one launch of the program; `Display` shows it, and `Journal` records it."""
+"""`RestarterOptions`: what the command line says. `LaunchFacts`: what is known of one launch; `Display` shows it, and
+`Journal` records it."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Protocol
+from dataclasses import dataclass, field
+from typing import Literal, Protocol
 
-from supervisor_core.log import command_line
 from supervisor_core.restarter.child import ChildEnd
 from supervisor_core.restarter.failure import signal_name
 from supervisor_core.restarter.hang import Hang
 from supervisor_core.restarter.hang_stacks import KeptStacks
-from supervisor_core.restarter.policy import Cause, Decision
+from supervisor_core.restarter.policy import Cause, Decision, Limits
+
+
+@dataclass(frozen=True, kw_only=True)
+class RestarterOptions:
+    """What the command line says."""
+
+    logdir: str
+    command: tuple[str, ...]
+    limits: Limits = field(default_factory=Limits)
+    stop_timeout_secs: float = 28.0
+    """How long the program may take to end after a stop signal."""
+    stall_timeout_secs: float | None = None
+    """How long the events files of a program without a progress page may stay as they are; None: without limit."""
+    on_hang: Literal["restart", "observe"] = "restart"
+    hang_timeout_secs: float | None = None
+    """A program that hangs is ended only after this long without progress, even where its budget is shorter: a budget
+    that was learned knows nothing of what the program has not done yet. None: after the time that its page says, as its
+    own watchdog would act; five minutes where there is none."""
+    reset: bool = False
+    """Whether the counts of earlier restarters begin at zero."""
 
 
 class Display(Protocol):
@@ -91,9 +110,3 @@ def describe(facts: LaunchFacts) -> str:
     if cause == "error" and facts.error:
         return f"{facts.error} ({status})"
     return f"{status}{core}"
-
-
-def command_text(command: Sequence[str]) -> str:
-    """Return a command as a shell takes it, cut to 200 characters."""
-    text = command_line(*command)
-    return text if len(text) <= 200 else text[:197] + "..."

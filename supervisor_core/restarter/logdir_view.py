@@ -25,6 +25,7 @@ from supervisor_core.checkpoint.recovery import find_runs
 from supervisor_core.checkpoint.sealed_store import SealedStore, find_sealed, prefix_of
 from supervisor_core.checkpoint.store import CheckpointStore
 from supervisor_core.errors import CheckpointError
+from supervisor_core.log import error_text
 from supervisor_core.restarter.policy import RestartState, state_from_json, state_json
 from supervisor_core.storage.local import filesystem_for, local_path
 from supervisor_core.watch.logdir_watch import LogdirWatch
@@ -56,7 +57,7 @@ class LogdirThread:
             try:
                 results.append(call())
             except (OSError, CheckpointError) as error:
-                _LOG.warning("%s", error)
+                _LOG.warning("%s", error_text(error))
             except Exception:  # of a client of an object store: the training goes on
                 _LOG.exception("The logdir could not be read or written")
             finally:
@@ -104,6 +105,18 @@ class LogdirLook:
     """Where the newest run is: the logdir, or below it."""
     newest_session_at: float | None = None
     session_steps: int = 0
+    session_pid: int | None = None
+    """The process of the newest session with telemetry."""
+
+    def has_session_since(self, started_at: float, before: LogdirLook | None) -> bool:
+        """Say whether the newest session is of a launch.
+
+        Args:
+            started_at: when the launch was started, wall time.
+            before: the look before that: a session that was there already may have begun just before it.
+        """
+        is_new = before is None or self.session != before.session
+        return is_new and (self.newest_session_at or 0.0) >= started_at - 1.0
 
 
 class LogdirView:
@@ -184,6 +197,7 @@ class LogdirView:
             directory=self.logdir if newest is None or here else f"{self.logdir.rstrip('/')}/{newest.name}",
             newest_session_at=None if last is None else last.started_at,
             session_steps=0 if last is None else last.steps or 0,
+            session_pid=None if last is None else last.pid,
         )
 
     def _saved_step(self, snapshot: Snapshot) -> tuple[int | None, bool, bool]:

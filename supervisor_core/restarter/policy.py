@@ -6,7 +6,7 @@ The rules, in this order:
     never restart   status 93, and those given; before the first step: status 2, ImportError, SyntaxError, no program
     progress        a verified checkpoint above the best ever resets all counts; a run that never saved is judged by
                     the steps it reached; where neither is known only the rate counts, and nothing is reset
-    not counted     preemption, SIGTERM from outside, status 75: restart at once; without progress at most so often
+    not counted     SIGTERM from outside and status 75, with progress; a machine that was lost: restart at once
     counted         3 launches without progress, 3 identical failures, or 10 restarts an hour end it; else backoff
 
 No count is ever raised by a launch that made progress, so a run that progresses is never given up.
@@ -14,6 +14,7 @@ No count is ever raised by a launch that made progress, so a run that progresses
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -37,6 +38,8 @@ of it for want of memory. ``hang``: it made no progress, and was killed. ``preem
 ``requested``: status 75. ``refused``: status 93. ``in_use``: another process trains in the logdir. ``not_started``: the
 program could not be run. ``stopped``: the restarter was asked to stop. ``lost``: the restarter died with it."""
 
+OTHERS_DECIDED: tuple[Cause, ...] = ("preempted", "requested")
+"""Causes that are no failure of the program."""
 NEVER_STATUS, AGAIN_STATUS = 93, 75
 """Status of a program that must not, or wants to be started again."""
 NO_PROGRESS_STATUS, SPENT_STATUS, IN_USE_STATUS = 93, 94, 95
@@ -57,8 +60,6 @@ class Limits:
     """Identical failures in a row."""
     per_hour: int = 10
     """Counted restarts within an hour."""
-    uncounted_per_hour: int = 60
-    """Restarts within an hour that are not counted, without progress."""
     backoff_secs: float = 1.0
     """The first wait, at most; doubled by each counted restart."""
     backoff_max_secs: float = 300.0
@@ -110,6 +111,13 @@ class EndedLaunch:
     """The highest step of the run."""
     has_stepped: bool = False
     """Whether this launch did a step."""
+    was_stopped: bool = False
+    """Whether its session's own record says that a signal stopped it."""
+
+    @property
+    def is_machine_lost(self) -> bool:
+        """Whether nothing is known of its end, since its machine was lost with it."""
+        return self.cause == "preempted" and self.exit_code is None and self.signal is None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -129,7 +137,6 @@ class RestartState:
     """The newest identical failures since the last progress."""
     counted_at: tuple[float, ...] = ()
     """Wall times of counted restarts since the last progress, within the last hour."""
-    uncounted_at: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -153,14 +160,15 @@ class Decision:
 
 def reset(state: RestartState) -> RestartState:
     """Return a state with all counts at zero. The number of launches, and how far the run ever was, stay."""
-    return replace(state, without_progress=0, backoffs=0, failures=(), counted_at=(), uncounted_at=())
+    return replace(state, without_progress=0, backoffs=0, failures=(), counted_at=())
 
 
-def next_step(decision: Decision, state_path: str) -> str:
+def next_step(decision: Decision, cause: Cause, state_path: str) -> str:
     """Return what to do after an end that is none of the program's own, for people; empty where there is nothing to do.
 
     Args:
         decision: the end.
+        cause: of the last launch.
         state_path: where the counts are.
     """
     own = decision.status not in (NO_PROGRESS_STATUS, SPENT_STATUS, IN_USE_STATUS)
@@ -170,9 +178,13 @@ def next_step(decision: Decision, state_path: str) -> str:
         return "Stop the process that has the logdir, then give the same command with --reset"
     if not decision.by_counts:
         return "Repair the cause, then give the same command"
+    repair = {
+        "preempted": "Find what sends SIGTERM to the program (a scheduler, a limit of time or memory)",
+        "requested": f"Find why the program ends with status {AGAIN_STATUS} (start me again) and gets no further",
+    }.get(cause, "Repair the cause")
     return (
-        "Repair the cause, then give the same command with --reset; without it the counts go on "
-        f"({state_path}), and one more failure ends it"
+        f"{repair}, then give the same command with --reset; without it the counts go on ({state_path}), and one more "
+        "launch without progress ends it"
     )
 
 
@@ -203,12 +215,7 @@ def decide(state: RestartState, launch: EndedLaunch, limits: Limits, *, chance: 
     final = _final(launch, limits)
     if final is not None:
         return state, replace(final, progress=progress)
-    recent = [at for at in state.uncounted_at if launch.at - HOUR_SECS < at <= launch.at]
-    if launch.cause in ("preempted", "requested"):
-        if len(recent) >= limits.uncounted_per_hour:
-            text = f"{len(recent) + 1} restarts within an hour that are not counted"
-            return state, _end(SPENT_STATUS, progress, text, by_counts=True)
-        state = replace(state, uncounted_at=(*recent, launch.at))
+    if launch.cause in OTHERS_DECIDED and (progress or launch.is_machine_lost):
         return state, Decision(action="restart", reason="not counted", progress=progress)
     return _counted(state, launch, limits, progress, chance)
 
@@ -226,7 +233,9 @@ def _final(launch: EndedLaunch, limits: Limits) -> Decision | None:
     """Return the end of it, where the launch itself decides that."""
     status, failure = launch.exit_code, launch.failure
     if launch.cause == "stopped":
-        return Decision(action="end", reason="asked to stop", status=status or 0, signal=launch.signal)
+        # A wrapper around a training that the signal stopped may end with status 0, as ``| tee`` does.
+        killed = signal.SIGTERM if status == 0 and launch.was_stopped else launch.signal
+        return Decision(action="end", reason="asked to stop", status=status or 0, signal=killed)
     if launch.cause == "completed":
         return Decision(action="end", reason="completed")
     if launch.cause == "refused" or (status is not None and status in limits.never):
@@ -247,10 +256,11 @@ def _counted(
 ) -> tuple[RestartState, Decision]:
     if progress is False:
         state = replace(state, without_progress=state.without_progress + 1)
-    state = replace(state, failures=_alike(state.failures, launch.failure))
+    if launch.cause not in OTHERS_DECIDED:
+        state = replace(state, failures=_alike(state.failures, launch.failure))
     recent = tuple(at for at in state.counted_at if launch.at - HOUR_SECS < at <= launch.at)
     state = replace(state, counted_at=recent)
-    if len(state.failures) >= limits.identical:
+    if launch.cause not in OTHERS_DECIDED and len(state.failures) >= limits.identical:
         last = state.failures[-1]
         where = f" at {last.where}" if last.where else ""
         step = "" if last.step is None else f", step {last.step:,}"
@@ -302,7 +312,6 @@ def state_json(state: RestartState) -> dict[str, object]:
         "backoffs": state.backoffs,
         "failures": [{"type": item.type, "where": item.where, "step": item.step} for item in state.failures],
         "counted_at": list(state.counted_at),
-        "uncounted_at": list(state.uncounted_at),
     }
 
 
@@ -318,7 +327,6 @@ def state_from_json(values: object) -> RestartState:
         backoffs=_count(values, "backoffs"),
         failures=tuple(_failure(item) for item in _list(values, "failures")),
         counted_at=tuple(_time(item) for item in _list(values, "counted_at")),
-        uncounted_at=tuple(_time(item) for item in _list(values, "uncounted_at")),
     )
 
 

@@ -215,9 +215,11 @@ class LocalFilesystem:
                 os.fsync(file.fileno())
             check()
             os.replace(temporary, path)
-        except BaseException:
+        except BaseException as error:
             with contextlib.suppress(OSError):  # the first error is raised
                 os.unlink(temporary)
+            if isinstance(error, OSError) and error.filename is None:  # a full disk: write and sync name no file
+                error.filename = path
             raise
         _sync_one(os.path.dirname(path) or ".")
 

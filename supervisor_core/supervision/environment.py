@@ -14,10 +14,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from supervisor_core.address import parse_address
+from supervisor_core.log import error_text
 from supervisor_core.options import Options
 from supervisor_core.process.page_writer import ProgressPage
 from supervisor_core.process.progress_page import remove_stale
-from supervisor_core.process.runtime_directory import private_directory
+from supervisor_core.process.runtime_directory import VARIABLE, private_directories, private_directory
 from supervisor_core.run.status import RunStatus
 from supervisor_core.runtime.monitor import SessionIdentity
 
@@ -124,11 +125,12 @@ class MetricsEndpoint:
 
 
 def page_directory() -> Path | None:
-    """Return the directory for this session's progress page; None, and a warning, where there is none."""
+    """Return the directory for this session's progress page; None where there is none. Warns then, and where it is not
+    the one that was asked for."""
     try:
-        return private_directory()
+        return private_directory(lambda error: _LOG.warning(_ELSEWHERE, VARIABLE, error_text(error)))
     except OSError as error:
-        _LOG.warning(_NO_PAGE, error)
+        _LOG.warning(_NO_PAGE, error_text(error))
         return None
 
 
@@ -137,7 +139,8 @@ def new_page(directory: Path, identity: SessionIdentity, logdir: str | None) -> 
 
     Where it cannot be created, as where the memory is full: one without a file, and a warning.
     """
-    remove_stale(directory, time.time())
+    for each in {directory, *private_directories()}:  # earlier sessions may have had another one
+        remove_stale(each, time.time())
     try:
         return ProgressPage.create(
             directory,
@@ -148,8 +151,9 @@ def new_page(directory: Path, identity: SessionIdentity, logdir: str | None) -> 
             logdir=logdir,
         )
     except OSError as error:
-        _LOG.warning(_NO_PAGE, error)
+        _LOG.warning(_NO_PAGE, error_text(error))
         return ProgressPage()
 
 
-_NO_PAGE = "This session has no progress page; training goes on without one: %s"
+_ELSEWHERE = "%s is not used for the progress page: %s"
+_NO_PAGE = "This session has no progress page; training goes on, but no other process sees when it hangs: %s"

@@ -159,6 +159,22 @@ def test_a_lease_without_a_page_is_enough(
     lock.release("completed")
 
 
+def test_the_page_that_a_lease_names_is_found_wherever_it_is(
+    run: Callable[..., Any], tmp_path: Path, outside: list[OutsideStacks]
+) -> None:
+    """Of a session that was given another directory, or of another user."""
+    outside += [OutsideStacks(stacks={"MainThread": OWN})]
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir(mode=0o700)
+    page = ProgressPage.create(elsewhere, session_id="s2")
+    page.step_is(7, 1)
+    lock = LogdirLock(tmp_path / "other")
+    lock.acquire("s2", page=str(page.path))
+    assert "\nstep 7, phase unknown: " in run("stacks", tmp_path / "other").stdout
+    lock.release("completed")
+    page.close()
+
+
 SCRIPT = (
     HOLD_LOCK_OF_INTERPRETER
     + """

@@ -19,7 +19,7 @@ from supervisor_core.exporter.access import BasicAuth
 from supervisor_core.log import printable
 from supervisor_core.metrics.render import label_text
 from supervisor_core.process.runtime_directory import VARIABLE, private_directory
-from supervisor_core.restarter.launch import command_text
+from supervisor_core.restarter.processes import command_text
 
 TB_SUPERVISOR = [sys.executable, "-c", "from supervisor_core.cli import main; main(prog_name='tb-supervisor')"]
 

@@ -3,19 +3,57 @@
 from __future__ import annotations
 
 import os
+import re
 import select
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
+from supervisor_core.run.model import Run
+from supervisor_core.watch.logdir_watch import LogdirWatch
+
 COMMAND = [sys.executable, "-c", "from supervisor_core.cli import main; main()", "run"]
 WAIT_SECS = 60.0
 """Longer than anything takes on a busy machine."""
+
+TRAINING = """
+import os, sys, threading
+import supervisor_core
+class Model:
+    steps = 0
+    def state_dict(self):
+        if run.should_stop():
+            print("saves", flush=True)
+        return {"steps": self.steps}
+    def load_state_dict(self, state):
+        self.steps = int(state["steps"])
+logdir, steps, how = sys.argv[1:]
+model, pause = Model(), threading.Event()
+budgets = {"training": 1.0} if how == "hangs" else {}
+options = supervisor_core.Options(stall_timeout_secs=budgets, dump_blocked_stacks=False)
+run = supervisor_core.supervise(logdir, state={"model": model}, save_secs=None, options=options)
+with run:
+    first = model.steps
+    for step in run.steps(int(steps)):
+        model.steps += 1
+        with open(logdir + "/steps", "w") as file:
+            file.write(str(model.steps))
+        if model.steps == first + 3:
+            print("trains", os.getpid(), flush=True)
+        if model.steps == 10 and how == "fails":
+            raise RuntimeError("as asked")
+        if model.steps == 10 and how == "hangs" and not os.path.exists(logdir + "/hung"):
+            open(logdir + "/hung", "w").close()
+            pause.wait()
+        pause.wait(0.01)
+"""
+FOREVER = 1_000_000
 
 
 class Running:
@@ -24,12 +62,13 @@ class Running:
     Args:
         arguments: those of ``tb-supervisor run``.
         log: where its standard error goes.
+        before: a command that ends by running it.
     """
 
-    def __init__(self, arguments: list[str], log: Path) -> None:
+    def __init__(self, arguments: list[str], log: Path, before: Sequence[str] = ()) -> None:
         self._log = log
         with log.open("wb") as stderr:
-            self.process = subprocess.Popen([*COMMAND, *arguments], stdout=subprocess.PIPE, stderr=stderr)
+            self.process = subprocess.Popen([*before, *COMMAND, *arguments], stdout=subprocess.PIPE, stderr=stderr)
         assert self.process.stdout is not None
         self._output = self.process.stdout
         self._data = b""
@@ -72,6 +111,14 @@ class Running:
         """What is on standard error so far."""
         return self._log.read_text()
 
+    def leader(self) -> int:
+        """The program's process id, as the log says; waits for it."""
+        until = time.monotonic() + WAIT_SECS
+        while (found := re.search(r"started: process (\d+)", self.log)) is None:
+            assert self.process.poll() is None and time.monotonic() < until, self.log
+            time.sleep(0.01)
+        return int(found[1])
+
     def close(self) -> None:
         """End everything that is left."""
         if self.process.poll() is None:
@@ -82,6 +129,25 @@ class Running:
                 signal.pidfd_send_signal(handle, signal.SIGKILL)
             os.close(handle)
         self._output.close()
+
+
+def training(directory: Path, steps: int = FOREVER, how: str = "trains") -> list[str]:
+    """The command of a supervised training of some steps. At its tenth it ``fails``, or ``hangs`` the first time."""
+    path = directory / "train.py"
+    path.write_text(TRAINING)
+    return [sys.executable, str(path), str(directory / "logs"), str(steps), how]
+
+
+def run_of(directory: Path) -> Run:
+    """What the logdir says."""
+    return LogdirWatch(str(directory / "logs")).refresh().runs["."].run
+
+
+def assert_last_step_is_saved(directory: Path) -> None:
+    """The newest checkpoint is of the last step that was trained."""
+    logs = directory / "logs"
+    newest = max(int(path.name.partition("-")[2]) for path in (logs / "checkpoints").glob("ckpt-*"))
+    assert newest == int((logs / "steps").read_text())
 
 
 @pytest.fixture
@@ -108,3 +174,18 @@ def restarter(tmp_path: Path) -> Iterator[Callable[..., Running]]:
     yield start
     for running in started:
         running.close()
+
+
+@pytest.fixture
+def running(tmp_path: Path) -> Iterator[Callable[..., Running]]:
+    """Returns a function that starts ``tb-supervisor run`` with a command, and options before it."""
+    started: list[Running] = []
+
+    def start(*command: str, options: Sequence[str] = (), before: Sequence[str] = ()) -> Running:
+        log = tmp_path / f"log{len(started)}"
+        started.append(Running(["--logdir", str(tmp_path / "logs"), *options, "--", *command], log, before))
+        return started[-1]
+
+    yield start
+    for each in started:
+        each.close()

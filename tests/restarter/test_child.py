@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from supervisor_core.restarter import child, keeper
+from supervisor_core.restarter import child, processes
 from supervisor_core.restarter.child import oom_kills
 from supervisor_core.runtime.deadline import STOP_DEADLINE_VARIABLE, granted_secs
 
@@ -49,10 +49,11 @@ def test_an_unknown_count_is_none(tmp_path: Path, text: str) -> None:
 
 def test_what_cannot_be_killed_is_not_waited_for_if_it_was_only_looking(monkeypatch: pytest.MonkeyPatch) -> None:
     """A py-spy that waits for a mount; the program itself is waited for."""
-    lives = [[(7, 1), (8, 1)], [(7, 1), (8, 1)], [(7, 1)]]
+    looker, program = (processes.Process(pid, parent=1, group=1, start=1) for pid in (7, 8))
+    lives = [[looker, program], [looker, program], [looker]]
     killed: list[int] = []
-    monkeypatch.setattr(keeper, "descendants", lambda: lives.pop(0))
-    monkeypatch.setattr(keeper, "_send_signal", lambda pid, start, signum: killed.append(pid))
+    monkeypatch.setattr(processes, "descendants", lambda: lives.pop(0))
+    monkeypatch.setattr(processes, "send_signal", lambda target, signum: killed.append(target.pid))
     monkeypatch.setattr(child, "reap_orphans", lambda: None)
     monkeypatch.setattr(child, "left_behind", lambda: frozenset({7}))
     child.kill_all_descendants()

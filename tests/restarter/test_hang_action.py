@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 
 from supervisor_core.restarter.hang import Hang
-from supervisor_core.restarter.launch import LaunchFacts
-from supervisor_core.restarter.logdir_view import LogdirView
-from supervisor_core.restarter.restarter import Restarter, RestarterOptions, _Alarm
+from supervisor_core.restarter.launch import LaunchFacts, RestarterOptions
+from supervisor_core.restarter.logdir_view import LogdirThread, LogdirView
+from supervisor_core.restarter.received import ReceivedSignals
+from supervisor_core.restarter.running import RunningLaunch
 
 HANG = Hang(phase="training", secs=7.0, budget_secs=0.0, act_after_secs=None, pid=4711)
 
@@ -29,12 +30,12 @@ class Screen:
 
 
 class Program:
-    """Keeps the signals that are sent."""
+    """Keeps the stop signals that are sent."""
 
     def __init__(self) -> None:
         self.signals: list[int] = []
 
-    def send_signal(self, signum: int) -> None:
+    def stop(self, signum: int, secs: float, *, came_from_others: bool) -> None:
         """Keep it."""
         self.signals.append(signum)
 
@@ -43,19 +44,23 @@ class Scene:
     """A restarter, a program that hangs for as long as the test says, and the looks at its stacks."""
 
     def __init__(self, directory: Path, **options: Any) -> None:
-        self.screen, self.program, self.alarm = Screen(), Program(), _Alarm()
+        self.screen, self.program, self.signals = Screen(), Program(), ReceivedSignals()
         self.looks: list[Hang] = []
         self.hang = HANG
         self.facts = LaunchFacts(attempt=3, started_at=0.0, directory=str(directory))
-        unused: Any = None
         shown: Any = self.screen
-        self.restarter = Restarter(
+        self.launch = RunningLaunch(
             RestarterOptions(logdir=str(directory), command=("x",), **options),
-            LogdirView(str(directory)),
+            self.facts,
+            before=None,
+            view=LogdirView(str(directory)),
+            logdir=LogdirThread(),
             display=shown,
-            journal=unused,
+            signals=self.signals,
+            pages=list,
             stacks_of=self.look,
         )
+        self.alarm = self.launch._alarm
 
     def look(self, hang: Hang) -> str:
         """Take the stacks."""
@@ -66,7 +71,7 @@ class Scene:
         """One look at a program without progress for some seconds; None: it makes progress."""
         program: Any = self.program
         hang = None if secs is None else replace(self.hang, secs=secs)
-        self.restarter._check_hang(program, self.facts, self.alarm, hang)
+        self.launch._check_hang(program, hang)
 
 
 def test_a_hang_is_shown_at_its_budget_and_ended_when_it_has_lasted(tmp_path: Path) -> None:
@@ -80,7 +85,10 @@ def test_a_hang_is_shown_at_its_budget_and_ended_when_it_has_lasted(tmp_path: Pa
     scene.hangs(121.0)
     assert scene.program.signals == [signal.SIGTERM]
     assert len(scene.looks) == 2 and scene.alarm.stacks is not None and scene.alarm.stacks.path == "/stacks/2"
-    assert "launch 3 hangs, and is ended" in scene.screen.lines[1] and len(scene.screen.lines) == 2
+    assert (
+        "launch 3 hangs: no progress in phase training for 300 s" in scene.screen.lines[1]
+        and len(scene.screen.lines) == 2
+    )
 
 
 @pytest.mark.parametrize(
@@ -99,7 +107,7 @@ def test_a_hang_is_ended_when_its_own_watchdog_would_act(
     assert scene.program.signals == []
     scene.hangs(ended_after_secs)
     assert scene.program.signals == [signal.SIGTERM]
-    assert f"ended after {ended_after_secs:g} s" in scene.screen.lines[1]
+    assert f"; stopping it after {ended_after_secs:g} s (" in scene.screen.lines[1]
 
 
 def test_progress_ends_the_alarm(tmp_path: Path) -> None:
@@ -108,7 +116,7 @@ def test_progress_ends_the_alarm(tmp_path: Path) -> None:
     scene.hangs(7.0)
     scene.hangs(None)
     scene.hangs(None)
-    assert scene.screen.lines[1:] == ["it makes progress again"]
+    assert scene.screen.lines[1:] == ["launch 3 makes progress again"]
     scene.hangs(11.0)
     assert scene.program.signals == [] and len(scene.looks) == 2
 
@@ -119,14 +127,14 @@ def test_observing_ends_nothing(tmp_path: Path) -> None:
     for secs in (7.0, 8.0, 9.0):
         scene.hangs(secs)
     assert scene.program.signals == []
-    assert "hangs, and is left alone" in scene.screen.lines[1] and len(scene.screen.lines) == 2
+    assert "; not stopped (--on-hang observe)" in scene.screen.lines[1] and len(scene.screen.lines) == 2
 
 
 @pytest.mark.parametrize("secs", [7.0, 1000.0])
 def test_a_program_that_was_asked_to_stop_has_a_deadline_already(tmp_path: Path, secs: float) -> None:
     """Its last save may take longer than a step."""
     scene = Scene(tmp_path, hang_timeout_secs=1.0)
-    scene.restarter._stop_signal = signal.SIGTERM
+    scene.signals.stop_signal = signal.SIGTERM
     scene.hangs(secs)
     scene.hangs(secs)
     assert (scene.program.signals, scene.looks, scene.screen.lines) == ([], [], [])

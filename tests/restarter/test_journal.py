@@ -91,7 +91,7 @@ def test_what_cannot_be_written_is_logged_and_keeps_nothing_waiting(
     journal.ended(end(facts(1, blocked)))
     journal.begun(facts(2, tmp_path))
     journal.close()
-    assert "Launch 1 cannot be recorded" in caplog.text
+    assert "Launch 1 is not recorded" in caplog.text
     assert [launch.attempt for launch in LogdirWatch(str(tmp_path)).refresh().runs["."].run.launches] == [2]
 
 

@@ -141,19 +141,48 @@ def test_a_run_that_never_saved_is_judged_by_its_steps() -> None:
 
 
 @pytest.mark.parametrize("cause", ["preempted", "requested"])
-def test_preemption_is_neither_counted_nor_delayed(cause: Any) -> None:
-    """Between two failures as well: it resets nothing either."""
-    launch = ended(cause=cause, exit_code=75)
-    decisions = run([ended(), launch, launch, launch, launch, ended(), ended()])
-    assert [item.delay_secs for item in decisions[1:5]] == [0.0] * 4
-    assert not any(item.counted for item in decisions[1:5])
-    assert [item.action for item in decisions[4:]] == ["restart", "restart", "end"]
+def test_preemption_with_progress_is_neither_counted_nor_delayed(cause: Any) -> None:
+    """The program has saved before it ended: it goes on at once, however often."""
+    decisions = run([ended(cause=cause, exit_code=75, at=float(n), saved_step=101 + n) for n in range(200)])
+    assert len(decisions) == 200
+    assert not any(item.counted or item.delay_secs for item in decisions)
 
 
-def test_restarts_that_are_not_counted_have_a_limit_too() -> None:
-    """A program that ends itself with SIGTERM as soon as it starts gets nowhere, and is given up."""
-    decisions = run([ended(cause="preempted", at=float(n)) for n in range(100)])
-    assert len(decisions) == 61 and decisions[-1].status == 94
+@pytest.mark.parametrize("cause", ["preempted", "requested"])
+def test_preemption_without_progress_waits_and_has_the_limit_of_all_others(cause: Any) -> None:
+    """A program that ends itself with SIGTERM, or with status 75, as soon as it starts gets nowhere. It is the same
+    failure each time, and none of the program's: only the launches are counted."""
+    launch = ended(cause=cause, exit_code=75, failure=replace(DEFECT, type="SIGTERM"))
+    decisions = run([launch] * 100, Limits(no_progress=5))
+    assert [item.delay_secs for item in decisions] == [1.0, 2.0, 4.0, 8.0, 0.0]
+    assert (decisions[-1].action, decisions[-1].status) == ("end", 93)
+    assert decisions[-1].reason == "5 launches without progress"
+
+
+def test_preemption_between_failures_hides_none_of_them() -> None:
+    """Nor does it stand for one: the failures before and after it are alike, it is not."""
+    preempted = ended(cause="preempted", failure=replace(DEFECT, type="SIGTERM"))
+    launches = [ended(failure=DEFECT), preempted, ended(failure=DEFECT), preempted, ended(failure=DEFECT)]
+    decisions = run(launches, Limits(no_progress=100))
+    assert len(decisions) == 5 and decisions[-1].reason.startswith("3 identical failures: RuntimeError")
+
+
+def test_where_progress_is_unknown_preemptions_are_bounded_by_their_rate() -> None:
+    """As failures are."""
+    launches = [ended(cause="preempted", at=60.0 * n, is_known=False, saved_step=None) for n in range(20)]
+    assert len(run(launches)) == 11
+
+
+def test_a_machine_that_was_lost_is_no_failure() -> None:
+    """A spot machine may be taken away before the first checkpoint, again and again."""
+    decisions = run([ended(cause="preempted", exit_code=None)] * 20)
+    assert len(decisions) == 20 and not any(item.counted or item.delay_secs for item in decisions)
+
+
+def test_a_wrapper_that_ends_with_status_0_does_not_hide_the_stop() -> None:
+    """The training was stopped by the signal, as its record says; without such a record status 0 is the program's."""
+    stopped = run([ended(cause="stopped", exit_code=0, was_stopped=True)])[-1]
+    assert (stopped.signal, run([ended(cause="stopped", exit_code=0)])[-1].signal) == (15, None)
 
 
 @pytest.mark.parametrize("status", [93, 17])
@@ -212,7 +241,8 @@ def test_the_state_survives_the_disk() -> None:
     [
         ([ended()] * 3, "Repair the cause, then give the same command with --reset; without it the counts go on (F)"),
         ([ended(saved_step=None, is_known=False)] * 11, "with --reset; without it the counts go on (F)"),
-        ([ended(cause="preempted", exit_code=None)] * 61, "with --reset"),
+        ([ended(cause="preempted", exit_code=143)] * 3, "Find what sends SIGTERM to the program (a scheduler, a limit"),
+        ([ended(cause="requested", exit_code=75)] * 3, "Find why the program ends with status 75 (start me again)"),
         ([ended(cause="in_use", has_stepped=False)] * 3, "Stop the process that has the logdir, then"),
         ([ended(cause="refused", exit_code=93)], "Repair the cause, then give the same command"),
         ([ended(cause="not_started", exit_code=None)], "Repair the cause, then give the same command"),
@@ -221,18 +251,18 @@ def test_the_state_survives_the_disk() -> None:
 def test_an_end_says_what_to_do_next(launches: list[EndedLaunch], expected: str) -> None:
     """Whether the counts have to be set back, and where they are; they are not mentioned where they decided nothing."""
     decision = run(launches)[-1]
-    text = next_step(decision, "F")
+    text = next_step(decision, launches[-1].cause, "F")
     assert decision.action == "end" and expected in text
     assert ("--reset" in text) is (decision.by_counts)
-    assert next_step(run([ended(cause="completed", exit_code=0)])[-1], "F") == ""
-    assert next_step(run([ended()])[-1], "F") == ""
+    assert next_step(run([ended(cause="completed", exit_code=0)])[-1], "completed", "F") == ""
+    assert next_step(run([ended()])[-1], "error", "F") == ""
 
 
 def test_a_reset_sets_the_counts_to_zero_and_forgets_nothing_else() -> None:
     """The next failure is the first one; launches are numbered on, and progress is what gets the run further."""
     state = RestartState(
         attempt=4, best_saved_step=7, best_reached_step=9, without_progress=3, backoffs=3, failures=(DEFECT,) * 3,
-        counted_at=(1.5,), uncounted_at=(2.5,),
+        counted_at=(1.5,),
     )  # fmt: skip
     assert reset(state) == RestartState(attempt=4, best_saved_step=7, best_reached_step=9)
 

@@ -17,6 +17,7 @@ import pytest
 
 from supervisor_core.run.restarter_launches import launch_text
 from supervisor_core.watch.logdir_watch import LogdirWatch
+from tests.restarter.conftest import training
 
 FAMILY = """
 import os, time
@@ -70,7 +71,7 @@ def say(signum, frame):
 for signum in (signal.SIGTERM, signal.SIGUSR1):
     signal.signal(signum, say)
 if os.fork() == 0:
-    signal.signal(signal.SIGTERM, lambda *_: os.write(1, b"the child, too\n"))
+    signal.signal(signal.SIGTERM, lambda *_: (os.write(1, b"the child, too\n"), os._exit(0)))
     while True:
         time.sleep(1000)
 print(os.getpid(), os.environ["SUPERVISOR_STOP_DEADLINE_SECS"], flush=True)
@@ -80,7 +81,7 @@ while True:
 
 
 def test_a_signal_goes_to_the_program_alone(restarter: Callable[..., Any]) -> None:
-    """Not to its children, and to a stopped program as well; the end of a clean stop is the program's own."""
+    """To a stopped one as well; to its children only when it has ended, and once. The status is the program's own."""
     running = restarter(LISTENING, "--stop-timeout", "60s", arguments=("7",))
     leader, deadline = running.line()
     assert float(deadline) == 57.0
@@ -90,7 +91,7 @@ def test_a_signal_goes_to_the_program_alone(restarter: Callable[..., Any]) -> No
     running.process.send_signal(signal.SIGTERM)
     assert running.line() == ["SIGTERM"]
     assert running.status() == 7, running.log
-    assert running.rest() == b""
+    assert running.rest() == b"the child, too\n"
 
 
 def test_a_program_that_does_not_stop_is_killed(restarter: Callable[..., Any]) -> None:
@@ -99,7 +100,7 @@ def test_a_program_that_does_not_stop_is_killed(restarter: Callable[..., Any]) -
     running.watch(int(running.line()[0]))
     running.process.send_signal(signal.SIGTERM)
     assert running.status() == -signal.SIGTERM
-    assert "has not ended in time" in running.log
+    assert "Program did not exit in 0.1 s; sending SIGKILL." in running.log
     running.wait_gone()
 
 
@@ -155,6 +156,34 @@ def test_a_program_that_fails_alike_is_given_up_and_everything_is_recorded(
     assert reset.status() == 93 and "launch 5 has ended" in reset.log and "1 identical failures" in reset.log
 
 
+LOGGING = """
+import sys
+from supervisor_core.events import EventsWriter
+writer = EventsWriter(sys.argv[1])
+writer.scalar("loss", 1.0, 1)
+writer.close()
+"""
+
+
+@pytest.mark.parametrize(
+    ("program", "cause", "advice"),
+    [
+        ("import os; os.kill(os.getpid(), 15)", "preempted", "Find what sends SIGTERM to the program"),
+        ("import sys; sys.exit(75)", "requested", "Find why the program ends with status 75"),
+    ],
+)
+def test_a_program_that_is_stopped_before_it_gets_anywhere_is_given_up(
+    restarter: Callable[..., Any], tmp_path: Path, program: str, cause: str, advice: str
+) -> None:
+    """By the limit of all launches without progress, after waits; the last line says what to look for."""
+    logs = str(tmp_path / "logs")
+    running = restarter(LOGGING + program, "--max-backoff", "1ms", arguments=(logs,), is_isolated=False)
+    assert running.status() == 93, running.log
+    launches = LogdirWatch(str(tmp_path / "logs")).refresh().runs["."].run.launches
+    assert [(launch.cause, launch.counted) for launch in launches[1:]] == [(cause, True), (cause, True), (cause, False)]
+    assert f"3 launches without progress. It is not started again: status 93. {advice}" in running.log
+
+
 HANGING = """
 import ctypes, os, pathlib, time
 from supervisor_core.process.page_writer import ProgressPage
@@ -182,7 +211,7 @@ def test_a_program_whose_interpreter_is_blocked_is_brought_back(
     running = restarter(program, "--max-backoff", "1ms", "--hang-timeout", "1s", is_isolated=False)
     first, second = int(running.line()[0]), int(running.line()[0])
     assert running.status() == 0, running.log
-    assert "hangs, and is ended: no progress in phase training" in running.log
+    assert "launch 1 hangs: no progress in phase training" in running.log
     hung, done = LogdirWatch(str(tmp_path / "logs")).refresh().runs["."].run.launches
     assert (hung.pid, hung.cause, hung.decided_by, hung.step, hung.session) == (
         first,
@@ -194,12 +223,31 @@ def test_a_program_whose_interpreter_is_blocked_is_brought_back(
     assert (done.pid, done.cause, done.step) == (second, "completed", None)
 
 
+def test_a_directory_for_pages_that_goes_away_is_missed(
+    running: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As the system's own, with the user's last login: that no hang is seen any more is said, once."""
+    monkeypatch.setenv("SUPERVISOR_RUNTIME_DIR", str(tmp_path / "memory"))
+    restarter = running(*training(tmp_path))
+    pid = restarter.line()[1]
+    while not any(path.suffix == ".page" for path in (tmp_path / "memory").iterdir()):
+        assert not restarter.has_line(0.05)
+    assert not restarter.has_line(2.0)  # the restarter looks once a second
+    shutil.rmtree(tmp_path / "memory")
+    said = f"{tmp_path / 'memory'} was removed, with the progress page of process {pid}: a hang is not seen any more"
+    while said not in restarter.log:
+        assert not restarter.has_line(0.05)
+    restarter.process.send_signal(signal.SIGTERM)
+    assert restarter.status() == -signal.SIGTERM
+    assert restarter.log.count("was removed") == 1
+
+
 def test_a_logdir_in_use_and_a_program_that_is_missing(tmp_path: Path, run_command: list[str]) -> None:
     """95 and nothing is started; 93, and no second try."""
     logs = tmp_path / "logs"
     missing = [*run_command, "--logdir", str(logs), "--", str(tmp_path / "nothing")]
     done = subprocess.run(missing, capture_output=True, text=True, timeout=60)
-    assert done.returncode == 93 and "No such file or directory" in done.stderr
+    assert done.returncode == 93 and f"there is no file '{tmp_path / 'nothing'}'" in done.stderr
     with (logs / ".supervisor.restarts.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         done = subprocess.run(missing, capture_output=True, text=True, timeout=60)

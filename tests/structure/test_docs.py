@@ -18,6 +18,7 @@ from supervisor_core.events.telemetry import KINDS, from_json, to_json
 from supervisor_core.options import OPTION_NAMES, STALL_TIMEOUT_SECS, Options
 from supervisor_core.process.outside import TRACER_VARIABLE
 from supervisor_core.process.runtime_directory import VARIABLE as RUNTIME_DIRECTORY_VARIABLE
+from supervisor_core.process.runtime_directory import XDG_VARIABLE
 from supervisor_core.run.status import WorkerState, WorkerStatus
 from supervisor_core.runtime.deadline import STOP_DEADLINE_VARIABLE
 from supervisor_core.supervision.environment import ADDRESS_VARIABLE, LOGDIR_VARIABLE
@@ -61,6 +62,7 @@ def test_options_page_lists_every_budget_and_variable() -> None:
         STOP_DEADLINE_VARIABLE,
         TF_CONFIG_VARIABLE,
         TRACER_VARIABLE,
+        XDG_VARIABLE,
     }
 
 

@@ -1,0 +1,101 @@
+"""A stop signal to ``tb-supervisor run`` whose training was started by a shell, a pipeline or another wrapper."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+from benchmarks.faults import truth
+from benchmarks.faults.restarts import Supervised
+from benchmarks.faults.trial import Fault, Findings, Outcome, Trial
+
+STOP_SECS, SLACK_SECS = 5.0, 1.5
+SCRIPTS = {
+    "./train.sh": "{}\necho done\n",
+    "./train.sh with exec": "exec {}\n",
+    "./train.sh with a trap": "trap 'echo cleaning up' TERM INT\n{}\necho done\n",
+    "./train.sh with a trap that passes it on": "trap 'kill -TERM $!' TERM INT\n{} &\nwait $!\n",
+    "./start.sh, in the background": "{} &\n",
+}
+STATUSES = {
+    "./train.sh with a trap that passes it on": {signal.SIGTERM: 143, signal.SIGINT: 130},
+}
+"""Those that the script itself ends with; in all other cases the end is the signal."""
+SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
+
+def command(wrapper: str, directory: Path, facade: str) -> list[str]:
+    """Return the command that starts a training in a wrapper."""
+    program = [sys.executable, "-W", "ignore", "-m", "benchmarks.faults.wrapped", str(directory), facade]
+    line = shlex.join(program)
+    if (text := SCRIPTS.get(wrapper)) is not None:
+        script = directory / "train.sh"
+        script.write_text("#!/bin/bash\n" + text.format(line))
+        script.chmod(0o755)
+        return [str(script)]
+    if wrapper == "timeout":
+        return ["timeout", "600", *program]
+    tail = "; echo done" if wrapper == "bash -c" else f" | tee {shlex.quote(str(directory / 'tee'))}"
+    return ["bash", "-c", line + tail]
+
+
+def sealed_step(manifest: Path) -> int:
+    """Return the step of a sealed checkpoint; -1 if a file that its manifest names is missing, or of another size."""
+    seal = json.loads(manifest.read_text())
+    files = [(manifest.parent / name, size) for name, size, _ in seal["files"]]
+    is_whole = all(path.is_file() and path.stat().st_size == size for path, size in files)
+    return int(seal["counters"]["step"]) if is_whole else -1
+
+
+def _stopped(trial: Trial, trials: int, wrapper: str, facade: str) -> Iterator[Outcome]:
+    """Stop it by SIGTERM and SIGINT in turn: the last step is saved, and the end is the signal's."""
+    for number in range(trials):
+        directory = trial.directory / f"trial-{number}"
+        directory.mkdir(parents=True)
+        findings, signum = Findings(), SIGNALS[number % 2]
+        secs = STOP_SECS * trial.patience
+        options = ("--stop-timeout", f"{2 * secs:g}s")
+        with Supervised(directory, command(wrapper, directory, facade), *options, interpreter=()) as restarter:
+            restarter.await_started(1)
+            time.sleep(trial.rng.uniform(0.0, 0.2))
+            sent = time.monotonic()
+            os.kill(restarter.pid, signum)
+            status = restarter.wait()
+            took = time.monotonic() - sent
+            expected = STATUSES.get(wrapper, {}).get(signum, -signum)
+            findings.fault(status != expected, f"{signum.name}: ended with {status}, not {expected}{restarter.story()}")
+            late = took > secs + SLACK_SECS
+            findings.fault(late, f"{signum.name}: ended after {took:.1f} s{restarter.story()}")
+        done = int((directory / "steps").read_text())
+        saved = max(map(sealed_step, directory.glob("run/checkpoints/ckpt-*/supervisor-manifest.json")), default=0)
+        findings.lose(saved < done, f"{signum.name}: step {done} was done, {saved} is saved{restarter.story()}")
+        stops = truth.events(truth.events_files(directory / "run")).of_kind("stop")
+        reasons = [stop["reason"] for stop in stops]
+        findings.fault(reasons != ["signal"], f"{signum.name}: stop records: {reasons}")
+        yield findings.outcome(took)
+
+
+def _fault(wrapper: str, facade: str, long: int, needs: str | None = None) -> Fault:
+    return Fault(
+        name=f"{wrapper}, {facade}",
+        survived=f"the last step is saved; the end is the signal's within {STOP_SECS:g} s (+ {SLACK_SECS:g} s); a stop "
+        "record names the signal",
+        long=long,
+        short=2,
+        batch=20,
+        run=partial(_stopped, wrapper=wrapper, facade=facade),
+        needs=needs,
+    )
+
+
+FAULTS = (
+    *(_fault(wrapper, "supervise", 20) for wrapper in ("bash -c", "| tee", "timeout", *SCRIPTS)),
+    *(_fault(wrapper, "torch", 20, "torch") for wrapper in ("bash -c", "| tee")),
+)

@@ -1,0 +1,108 @@
+"""`BackgroundJob`: whether processes that a program with status 0 has left running are the job, or what is left of it.
+
+After a training they are helpers, which end with it. Where no training has been seen (``start.sh`` has started one in
+the background, which still imports its libraries), or one runs in them, they are the job, and it goes on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass, field
+from typing import Literal
+
+from supervisor_core.process.identity import is_running
+from supervisor_core.process.progress_page import PageReading
+from supervisor_core.restarter.logdir_view import LogdirLook, LogdirThread, LogdirView
+from supervisor_core.restarter.processes import descendants
+
+LOOK_TICKS = 10
+"""For how many seconds the logdir may say whether there was a training."""
+MOST_NAMED = 5
+"""How many processes a line names."""
+
+
+@dataclass(kw_only=True)
+class LeftBehind:
+    """The end of a program that has left processes running."""
+
+    status: int
+    """Its own wait status."""
+    statuses: dict[int, int] = field(default_factory=dict)
+    """The wait statuses of those of them that have ended, by themselves or by a stop signal."""
+
+    def job_status(self, trainings: Collection[int]) -> int:
+        """Return the wait status of the job that they are, as far as it has ended: that of a training, or else of the
+        first that failed.
+
+        Args:
+            trainings: process ids of the sessions that the launch had.
+        """
+        found = [status for pid, status in self.statuses.items() if pid in trainings] or self.statuses.values()
+        return next((status for status in found if status), 0)
+
+
+class BackgroundJob:
+    """See the module's docstring.
+
+    Args:
+        started_at: when the launch was started, wall time.
+        before: how far the run was then; None where unknown.
+        view: the logdir.
+        thread: reads it.
+    """
+
+    def __init__(self, started_at: float, before: LogdirLook | None, view: LogdirView, thread: LogdirThread) -> None:
+        self._started_at = started_at
+        self._before = before
+        self._view = view
+        self._thread = thread
+        self._ticks = 0
+        self._is_watched = False
+        self._looked_at = -1
+        """How many processes had ended when the logdir was last asked."""
+        self._recorded: set[int] | None = None
+        """The process of its newest session, if that is of this launch; None before the logdir has answered."""
+
+    def judge(
+        self, left: LeftBehind, sessions: Collection[PageReading]
+    ) -> Literal["goes on", "is done", "failed"] | None:
+        """Return a new verdict, asked for once a second; None where there is none.
+
+        Args:
+            left: the processes.
+            sessions: those that the launch had so far, by their pages.
+        """
+        if not sessions and self._looked_at < len(left.statuses):  # a short one may have had no page that was seen
+            self._looked_at = len(left.statuses)
+            self._thread.do(self._look, 0.0)
+        recorded = self._recorded or set()
+        trainings = {page.pid for page in sessions} | recorded
+        is_training = any(page.is_running for page in sessions) or any(map(is_running, recorded))
+        if trainings and not is_training and left.job_status(trainings):
+            return "failed"
+        self._ticks += 1
+        if self._is_watched or self._ticks == 1:  # what ends by itself right after the program is not worth a word
+            return None
+        if trainings and not is_training:
+            return "is done"
+        if is_training or self._recorded is not None or self._ticks > LOOK_TICKS:
+            self._is_watched = True
+            return "goes on"
+        return None
+
+    def _look(self) -> None:
+        look = self._view.look()
+        is_ours = look.has_session_since(self._started_at, self._before)
+        self._recorded = {look.session_pid} if is_ours and look.session_pid is not None else set()
+
+
+def names_of_left(keeper: int) -> str:
+    """Return the processes that a program has left running, for people: ``2 processes: 13 python a.py, 14 tee log``.
+
+    Args:
+        keeper: the launch's keeper, whose children they are.
+    """
+    found = [each for each in descendants(keeper) if each.parent == keeper]
+    named = ", ".join(f"{each.pid} {each.command}" for each in found[:MOST_NAMED])
+    more = f", and {len(found) - MOST_NAMED} more" if len(found) > MOST_NAMED else ""
+    return f"{len(found)} process{'' if len(found) == 1 else 'es'}: {named}{more}"

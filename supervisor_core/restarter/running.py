@@ -1,0 +1,308 @@
+"""`RunningLaunch`: one launch, from the program's start until all of its processes have ended.
+
+One loop waits for the keeper's reports, for signals, and for the next second, in which it looks for hangs.
+"""
+
+from __future__ import annotations
+
+import select
+import signal
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+
+from supervisor_core.process.progress_page import PageReading
+from supervisor_core.process.runtime_directory import VARIABLE
+from supervisor_core.restarter.child import Child, ChildEnd, reap_others
+from supervisor_core.restarter.failure import is_sigterm, signal_name
+from supervisor_core.restarter.hang import Hang, HangWatch
+from supervisor_core.restarter.hang_stacks import KeptStacks
+from supervisor_core.restarter.keeper import LINGER_SECS
+from supervisor_core.restarter.launch import Display, LaunchFacts, RestarterOptions
+from supervisor_core.restarter.left_behind import BackgroundJob, LeftBehind, names_of_left
+from supervisor_core.restarter.logdir_view import LogdirLook, LogdirThread, LogdirView
+from supervisor_core.restarter.received import PASSED_ON, ReceivedSignals
+
+TICK_SECS = 1.0
+CONFIRM_SECS = 10.0
+"""Time between the two looks at the stacks of a program that hangs, or twice its budget where that is less: progress
+in it ends the alarm."""
+HURRY_SECS, AGAIN_SECS = 5.0, 0.5
+"""What a program has after a second stop signal. Two within the second time are one: some senders reach every process
+of a job."""
+HANG_SECS = 300.0
+"""How long a program that hangs is left alone where neither an option nor its page says."""
+FOLLOW_SECS = 10.0
+"""How often the events files are read while the program runs."""
+WRITE_SECS = 1.0
+"""How long is waited for a file to be written into the logdir."""
+
+
+class RunningLaunch:
+    """See the module's docstring.
+
+    Args:
+        options: what the command line says.
+        facts: the launch; `run` fills in what it finds.
+        before: how far the run is before it; None where unknown.
+        view: the logdir.
+        logdir: the thread that reads and writes it.
+        display: shows what happens.
+        signals: those of this process.
+        pages: returns the progress pages that there are, of all programs.
+        stacks_of: returns a path with the stacks of a program that hangs; None without any.
+    """
+
+    def __init__(
+        self,
+        options: RestarterOptions,
+        facts: LaunchFacts,
+        *,
+        before: LogdirLook | None,
+        view: LogdirView,
+        logdir: LogdirThread,
+        display: Display,
+        signals: ReceivedSignals,
+        pages: Callable[[], list[PageReading]],
+        stacks_of: Callable[[Hang], str | None],
+    ) -> None:
+        self._options = options
+        self._facts = facts
+        self._view = view
+        self._logdir = logdir
+        self._display = display
+        self._signals = signals
+        self._pages = pages
+        self._stacks_of = stacks_of
+        self._alarm = _Alarm()
+        self._stops = 0
+        self._stopped_at = 0.0
+        self._kill_at: float | None = None
+        self._given_secs = 0.0
+        self._job = BackgroundJob(facts.started_at, before, view, logdir)
+        self._is_settled = False
+        """Whether all that is left is being ended, and nothing else is to be done about it."""
+        self._is_loss_said = False
+        self.has_stepped = False
+        """Whether a session of it has done a step, by the sessions' pages."""
+
+    def run(self, child: Child, begun: Callable[[], object]) -> None:
+        """Return when all of a program has ended.
+
+        Args:
+            child: the program.
+            begun: called when it has started.
+        """
+        facts = self._facts
+        watch: HangWatch | None = None
+        follow = _Follow(self._logdir, self._view)
+        poll = select.poll()
+        poll.register(child, select.POLLIN)
+        poll.register(self._signals, select.POLLIN)
+        end: ChildEnd | None = None
+        ticked_at = time.monotonic()
+        while end is None:
+            with suppress(InterruptedError):
+                poll.poll(self._most_wait_secs() * 1000)
+            end = child.look()
+            if child.leader is not None and watch is None:
+                facts.pid = child.leader
+                watch = HangWatch(
+                    child.leader, self._options.stall_timeout_secs, root=child.keeper_pid, pages=self._pages
+                )
+                begun()
+            self._pass_signals_on(child)
+            if watch is None or end is not None:
+                continue
+            passed_secs = time.monotonic() - ticked_at
+            if is_tick := passed_secs >= TICK_SECS:
+                ticked_at += passed_secs
+                reap_others(child)
+                self._check_hang(child, watch.tick(passed_secs, follow.records()))
+                self._check_pages(watch)
+            if child.left is not None:
+                self._look_at_left(child, child.left, watch, is_tick=is_tick)
+        if watch is not None:
+            watch.read()  # a killed process leaves its page, with the step that it had reached
+            pages = watch.readings.values()
+            facts.step = watch.step
+            facts.session = max(pages, key=lambda page: page.started_at).session if pages else None
+            self.has_stepped = watch.steps > 0
+            if child.left is not None and end.exit_code == 0:
+                job = ChildEnd.of_status(child.left.job_status({page.pid for page in pages}))
+                end = replace(end, exit_code=job.exit_code, signal=job.signal, core=job.core)
+        facts.ended_at, facts.end = time.time(), end
+        facts.hang, facts.kept_stacks = self._alarm.acted, self._alarm.stacks
+
+    def _most_wait_secs(self) -> float:
+        if self._kill_at is None:
+            return TICK_SECS
+        return max(0.0, min(TICK_SECS, self._kill_at - time.monotonic()))
+
+    # Hangs.
+
+    def _check_hang(self, child: Child, hang: Hang | None) -> None:
+        """Take the stacks of a program that hangs, twice; if it still hangs then, end it."""
+        alarm, attempt = self._alarm, self._facts.attempt
+        is_ending = self._kill_at is not None or self._is_settled
+        if is_ending or self._signals.stop_signal is not None or alarm.acted is not None:
+            return
+        if hang is None:
+            if alarm.seen_at is not None:
+                self._display.line(f"launch {attempt} makes progress again")
+            alarm.clear()
+            return
+        now = time.monotonic()
+        if alarm.seen_at is None:
+            alarm.seen_at = now
+            self._display.line(f"launch {attempt} may hang: {hang.text}")
+            self._take_stacks(hang)
+        elif hang.secs >= (limit_secs := self._act_after_secs(hang)) and not alarm.is_confirmed:
+            if now - alarm.seen_at < min(CONFIRM_SECS, 2 * hang.budget_secs):
+                return
+            alarm.is_confirmed = True
+            self._take_stacks(hang)
+            shown = "" if alarm.stacks is None else f"; stacks: {alarm.stacks.text}"
+            if self._options.on_hang == "observe":
+                self._display.line(f"launch {attempt} hangs: {hang.text}; not stopped (--on-hang observe){shown}")
+                return
+            limit = f"stopping it after {limit_secs:g} s"
+            advice = 'what takes longer needs phase("evaluating"), or a longer --hang-timeout'
+            self._display.line(f"launch {attempt} hangs: {hang.text}; {limit} ({advice}){shown}")
+            alarm.acted = hang
+            self._stop(child, signal.SIGTERM, self._options.stop_timeout_secs)
+
+    def _check_pages(self, watch: HangWatch) -> None:
+        """Say once that the pages are gone: a system's own directory in memory may go with the user's last login."""
+        if (page := watch.lost_page) is not None and not self._is_loss_said:
+            self._is_loss_said = True
+            self._display.line(
+                f"{page.path.parent} was removed, with the progress page of process {page.pid}: a hang is not seen any "
+                f"more. Set {VARIABLE} to a directory that stays"
+            )
+
+    def _take_stacks(self, hang: Hang) -> None:
+        """Take the stacks of a program that hangs, and copy them into the logdir, if that answers."""
+        path = self._stacks_of(hang)
+        if path is not None:
+            self._alarm.stacks = kept = KeptStacks(path)
+            self._logdir.do(lambda: kept.copy_to(self._facts.directory), WRITE_SECS)
+
+    def _act_after_secs(self, hang: Hang) -> float:
+        """Return after how long without progress a program that hangs is ended."""
+        given = self._options.hang_timeout_secs
+        if given is not None:
+            return given
+        return HANG_SECS if hang.act_after_secs is None else hang.act_after_secs
+
+    # Signals.
+
+    def _pass_signals_on(self, child: Child) -> None:
+        for signum in self._signals.take():
+            if signum == signal.SIGWINCH:
+                child.resize()
+            elif signum in PASSED_ON:
+                child.send_signal(signum)
+            else:
+                self._stop_signalled(child, signum)
+        if self._kill_at is not None and time.monotonic() >= self._kill_at:
+            self._kill(child, f"Program did not exit in {self._given_secs:g} s; sending SIGKILL.")
+
+    def _stop_signalled(self, child: Child, signum: int) -> None:
+        """Pass a stop signal on to the program; a second one leaves it less time, a third none."""
+        now, name = time.monotonic(), signal_name(signum)
+        is_same = now - self._stopped_at < AGAIN_SECS
+        if self._signals.stop_signal is None:
+            self._signals.stop_signal = signum
+            secs = self._options.stop_timeout_secs
+            self._display.line(f"{name}: stopping the program; it has {secs:g} s to exit")
+        elif is_same:
+            return
+        elif self._stops > 1:
+            self._kill(child, f"{name}, for the third time; sending SIGKILL.")
+            return
+        else:
+            secs = HURRY_SECS
+            self._display.line(f"{name} again: the program has {secs:g} s to exit")
+        self._stops += 1
+        if is_same:  # the program has it already
+            self._kill_at, self._given_secs = now + secs, secs
+        else:
+            # The terminal, or the shell, is gone; to the program that is a stop like any other.
+            self._stop(child, signal.SIGTERM if signum in (signal.SIGHUP, signal.SIGQUIT) else signum, secs)
+
+    def _stop(self, child: Child, signum: int, secs: float, *, came_from_others: bool = False) -> None:
+        self._stopped_at = time.monotonic()
+        self._kill_at, self._given_secs = self._stopped_at + secs, secs
+        child.stop(signum, secs, came_from_others=came_from_others)
+
+    def _kill(self, child: Child, why: str | None = None) -> None:
+        """Kill all of a launch: nothing else is done about it from now on."""
+        self._kill_at, self._is_settled = None, True
+        if why is not None:
+            self._display.line(why)
+        child.kill()
+
+    # What a program leaves behind.
+
+    def _look_at_left(self, child: Child, left: LeftBehind, watch: HangWatch, *, is_tick: bool) -> None:
+        """Decide whether to wait for the processes that the program has left running, or to end them."""
+        if self._kill_at is not None or self._is_settled:
+            return
+        program = f"Process {self._facts.pid}"
+        if is_sigterm(ChildEnd.of_status(left.status)):  # of a shell perhaps, and not of the training within it
+            secs = self._options.stop_timeout_secs
+            names = names_of_left(child.keeper_pid)
+            self._display.line(f"{program} was ended by SIGTERM from outside and left {names}; {secs:g} s to exit")
+            self._stop(child, signal.SIGTERM, secs, came_from_others=True)
+        elif left.status:
+            self._kill(child)
+        elif is_tick and (verdict := self._job.judge(left, watch.readings.values())) is not None:
+            if verdict == "failed":
+                self._kill(child, f"launch {self._facts.attempt}: the training in the background failed")
+                return
+            said = f"{program} ended with status 0 and left {names_of_left(child.keeper_pid)}"
+            if verdict == "goes on":
+                self._display.line(f"{said}; launch {self._facts.attempt} goes on until all have ended")
+            else:
+                self._display.line(f"{said}; sending SIGTERM, and SIGKILL after {LINGER_SECS:g} s")
+                self._is_settled = True
+                child.end_rest()
+
+
+class _Alarm:
+    """A suspected hang."""
+
+    def __init__(self) -> None:
+        self.acted: Hang | None = None
+        self.stacks: KeptStacks | None = None
+        self.clear()
+
+    def clear(self) -> None:
+        self.seen_at: float | None = None
+        self.is_confirmed = False
+
+
+class _Follow:
+    """Reads the events files now and then, without waiting for them."""
+
+    def __init__(self, thread: LogdirThread, view: LogdirView) -> None:
+        self._thread, self._view = thread, view
+        self._records: int | None = None
+        self._asked_at = -FOLLOW_SECS
+        self._is_asked = False
+
+    def records(self) -> int | None:
+        """Return the number of events at the last look; None before the first."""
+        now = time.monotonic()
+        if not self._is_asked and now - self._asked_at >= FOLLOW_SECS:
+            self._asked_at, self._is_asked = now, True
+            self._thread.do(self._look, 0.0)
+        return self._records
+
+    def _look(self) -> None:
+        try:
+            self._records = self._view.follow()
+        finally:
+            self._is_asked = False

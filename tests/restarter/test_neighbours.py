@@ -1,0 +1,61 @@
+"""Another local user cannot switch off that a hang is seen; where it cannot be seen, that is said. As root only."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.restarter.conftest import training
+
+MOUNTS = ["unshare", "--mount"]
+may = os.geteuid() == 0 and shutil.which("unshare") and not subprocess.run([*MOUNTS, "true"], check=False).returncode
+pytestmark = pytest.mark.skipif(not may, reason="only root can mount a /dev/shm of its own and act as another user")
+
+
+def run(tmp_path: Path, run_command: list[str], prepare: str, *options: str, **variables: str) -> str:
+    """What `tb-supervisor run` says of a training, in a namespace of mounts where something was done before."""
+    command = [*run_command, "--logdir", str(tmp_path / "logs"), *options, "--", *training(tmp_path, 20, "hangs")]
+    environment = {
+        name: value for name, value in os.environ.items() if name not in ("SUPERVISOR_RUNTIME_DIR", "XDG_RUNTIME_DIR")
+    }
+    script = f'set -e; mount -t tmpfs -o mode=1777 none /dev/shm; {prepare}; exec "$@"'
+    done = subprocess.run(
+        [*MOUNTS, "sh", "-c", script, "sh", *command],
+        capture_output=True, text=True, timeout=120, env={**environment, **variables}, cwd=tmp_path,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return done.stderr
+
+
+@pytest.mark.parametrize("taken", ["mkdir -m 755", "mkdir -m 777", "ln -s /tmp", "touch"])
+def test_who_makes_the_directory_first_does_not_keep_a_hang_from_being_seen(
+    tmp_path: Path, run_command: list[str], taken: str
+) -> None:
+    """The training hangs once, is ended and started again, though nobody has taken the directory's name."""
+    prepare = f"setpriv --reuid 65534 --regid 65534 --clear-groups {taken} /dev/shm/tb-supervisor-0"
+    said = run(tmp_path, run_command, prepare, "--stop-timeout", "1s", "--hang-timeout", "1s", "--max-backoff", "1ms")
+    assert "launch 1 hangs: no progress in phase training" in said and "launch 2 has ended: status 0" in said
+    assert "progress page" not in said
+
+
+def test_where_there_can_be_no_page_both_say_so_once(tmp_path: Path, run_command: list[str]) -> None:
+    """The session and the restarter: a hang would not be seen."""
+    (tmp_path / "logs").mkdir()
+    (tmp_path / "logs" / "hung").touch()
+    prepare = "mount -o remount,ro /dev/shm"
+    said = run(tmp_path, run_command, prepare, SUPERVISOR_RUNTIME_DIR="/dev/shm/mine", PYTHONPATH=blind(tmp_path))
+    assert said.count("warning: no directory for progress pages: a hang of the program is not seen: ") == 1
+    assert "is not used" not in said
+    assert said.count("has no progress page; training goes on, but no other process sees when it hangs: ") == 1
+
+
+def blind(tmp_path: Path) -> str:
+    """A PYTHONPATH with which no directory for temporary files can be used."""
+    site = tmp_path / "site"
+    site.mkdir()
+    (site / "sitecustomize.py").write_text("import tempfile\ntempfile.tempdir = '/dev/shm'\n")
+    return os.pathsep.join([str(site), os.environ.get("PYTHONPATH", "")])

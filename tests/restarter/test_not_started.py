@@ -1,0 +1,106 @@
+"""Why a program could not be started: what was looked for, what is wrong with it, what to do."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from supervisor_core.restarter.not_started import why_not_started
+
+
+def reason(*command: str, path: str | None = None) -> str:
+    """What is said of a command that the system refuses."""
+    environment = {"PATH": os.environ["PATH"] if path is None else path}
+    with pytest.raises(OSError) as caught:
+        subprocess.Popen(command, env=environment)
+    assert caught.value.errno is not None
+    return why_not_started(command, caught.value.errno, environment)
+
+
+def file(path: Path, data: bytes, mode: int = 0o755) -> str:
+    """A file with this content."""
+    path.write_bytes(data)
+    path.chmod(mode)
+    return str(path)
+
+
+def test_a_name_that_no_directory_of_path_has(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the directories; a file of that name in the present directory is what may have been meant."""
+    path = f"/nowhere:{tmp_path}"
+    assert reason("pyhton", path=path) == f"there is no program 'pyhton' in the directories of PATH ({path})"
+    monkeypatch.chdir(tmp_path)
+    file(tmp_path / "train.sh", b"#!/bin/sh\n")
+    assert reason("train.sh", path="/nowhere").endswith("; for the file in this directory give './train.sh'")
+
+
+@pytest.mark.parametrize("by_path", [True, False])
+def test_a_file_that_is_not_executable(tmp_path: Path, by_path: bool) -> None:
+    """Found by its path, or in a directory of PATH."""
+    found = file(tmp_path / "train", b"#!/bin/sh\n", 0o644)
+    said = f"{found!r} is not executable: chmod +x it, or give its interpreter first"
+    assert reason(found if by_path else "train", path=str(tmp_path)) == said
+
+
+def test_a_path_without_a_file_and_one_of_a_directory(tmp_path: Path) -> None:
+    """Each is named."""
+    assert reason(f"{tmp_path}/a") == f"there is no file '{tmp_path}/a'"
+    assert reason(str(tmp_path)) == f"'{tmp_path}' is a directory, not a program"
+
+
+@pytest.mark.parametrize(
+    ("first_line", "said"),
+    [
+        (
+            b"#!/usr/bin/pyhton3 -u",
+            "names the interpreter '/usr/bin/pyhton3', and there is no such file",
+        ),
+        (
+            b"#! /bin/sh\r",
+            "names the interpreter '/bin/sh\\r': the line ends with a carriage return",
+        ),
+        (b"#!/etc/passwd", "its first line names the interpreter '/etc/passwd', which is not an executable file"),
+        (b"#!/etc", "its first line names the interpreter '/etc', which is not an executable file"),
+        (b"import sys", "is neither a program of this machine nor a script whose first line begins with #!"),
+    ],
+)
+def test_a_script_whose_first_line_is_wrong(tmp_path: Path, first_line: bytes, said: str) -> None:
+    """The interpreter is what is missing, not the script that is there."""
+    found = file(tmp_path / "train.py", first_line + b"\n")
+    text = reason(found)
+    assert text.startswith(repr(found)) and said in text
+
+
+def test_a_program_for_another_system(tmp_path: Path) -> None:
+    """Its loader is not here."""
+    head = Path("/bin/sh").resolve().read_bytes()
+    found = file(tmp_path / "train", head.replace(b"/lib64/ld-linux-x86-64", b"/lib65/ld-linux-x86-64"))
+    if Path(found).read_bytes() == head:
+        pytest.skip("the shell of this system is linked statically, or to another loader")
+    assert "the loader that it names is missing" in reason(found)
+
+
+def test_any_other_reason_names_the_program(tmp_path: Path) -> None:
+    """As too long a command line."""
+    assert reason("/bin/true", "x" * (1 << 22)) == "'/bin/true': Argument list too long"
+
+
+def test_the_line_of_the_restarter_names_it(running: Callable[..., Any]) -> None:
+    """It is the last one: no restart would help."""
+    restarter = running("pyhton", "train.py")
+    assert restarter.status() == 93
+    assert "not started: there is no program 'pyhton' in the directories of PATH (" in restarter.log
+
+
+def test_a_disk_that_takes_nothing_is_named_by_its_file(tmp_path: Path, run_command: list[str]) -> None:
+    """Whatever the restarter cannot write, its lines say where."""
+    logs = tmp_path / "logs"
+    limited = ["bash", "-c", 'ulimit -f 0; exec "$@"', "bash", *run_command, "--logdir", str(logs), "--", "true"]
+    done = subprocess.run(limited, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert f"WARNING {logs}/.supervisor.restarts: File too large\n" in done.stderr
+    assert all(str(logs) in line for line in done.stderr.splitlines() if "File too large" in line)
