@@ -126,7 +126,11 @@ class AppendFile(Protocol):
         """Cut the file to ``size`` bytes; raises where the file system cannot."""
 
     def is_gone(self) -> bool:
-        """Say whether the file was deleted, so that appending to it would be in vain."""
+        """Say whether the file was deleted or renamed, so that what is appended to it would not be found.
+
+        Raises:
+            OSError: if its directory is not there: it may come back, with the file.
+        """
 
     def sync(self) -> None:
         """Return when everything appended would survive a power cut, as far as the file system can promise it."""
@@ -326,7 +330,17 @@ class LocalAppendFile:
 
     def is_gone(self) -> bool:
         """See `AppendFile.is_gone`."""
-        return os.fstat(self._descriptor).st_nlink == 0
+        try:
+            return not os.path.samestat(os.lstat(self._path), os.fstat(self._descriptor))
+        except OSError as error:
+            if error.errno == errno.ESTALE:
+                return True
+            directory, now = os.path.dirname(self._path), path_now(self._descriptor)
+            if now and not os.path.isdir(directory):
+                raise OSError(moved_text(directory, now)) from error
+            if not isinstance(error, FileNotFoundError):
+                raise
+        return True
 
     def sync(self) -> None:
         """See `AppendFile.sync`; the first time the directory too, since a synced file without a name is lost."""
@@ -361,6 +375,21 @@ def local_path(path: str | os.PathLike[str]) -> str | None:
     return None if _SCHEME.match(text) else text
 
 
+def absolute(path: str | os.PathLike[str]) -> str:
+    """Return a path that is the same one after ``os.chdir``: a relative local path below the present working directory.
+
+    Addresses of other file systems stay as they are; so do ``~``, absolute paths, and an empty one.
+
+    Example:
+        >>> absolute("gs://bucket/run"), absolute("/logs/../run")
+        ('gs://bucket/run', '/logs/../run')
+    """
+    text, local = os.fspath(path), local_path(path)
+    if not local or os.path.isabs(local):
+        return text
+    return text.removesuffix(local) + os.path.abspath(local)
+
+
 def filesystem_for(path: str | os.PathLike[str]) -> tuple[Filesystem, str]:
     """Return the file system of a path, and the path's name in it.
 
@@ -393,6 +422,27 @@ def append_filesystem_for(path: str) -> AppendFilesystem:
 def join(directory: str, name: str) -> str:
     """Return the path of an entry of a directory, local or remote."""
     return directory.rstrip("/") + "/" + name if "://" in directory else os.path.join(directory, name)
+
+
+def path_now(descriptor: int) -> str | None:
+    """Return the path that an open local file has by now; an empty one if it was deleted, None where it is not known."""
+    try:
+        if os.fstat(descriptor).st_nlink == 0:
+            return ""
+        path = os.readlink(f"/proc/self/fd/{descriptor}")
+    except OSError:
+        return None
+    return path if os.path.exists(path) else None
+
+
+def moved_text(directory: str, path: str) -> str:
+    """Return what happened to a directory that is not there any more, and what to do.
+
+    Args:
+        directory: its path.
+        path: the path that a file in it has by now.
+    """
+    return f"{directory} was renamed to {os.path.dirname(path)}: move it back, nothing is written until then"
 
 
 def open_regular(path: str, flags: int = os.O_RDONLY) -> int:

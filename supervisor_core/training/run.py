@@ -25,7 +25,7 @@ from supervisor_core.run.status import RunStatus
 from supervisor_core.runtime.coordinator import Coordinator, text_of
 from supervisor_core.runtime.deadline import Deadline
 from supervisor_core.runtime.service import ServiceRegistry
-from supervisor_core.storage.local import join
+from supervisor_core.storage.local import absolute, join
 from supervisor_core.supervision.environment import versions
 from supervisor_core.supervision.session_recorder import SessionRecorder, StopInfo
 from supervisor_core.training import left_open
@@ -45,7 +45,7 @@ class Run:
     """One supervised session; made by `supervise`. Its methods are called by the training's thread.
 
     Args:
-        logdir: the run's directory.
+        logdir: the run's directory; a relative one is below the present working directory, whatever that becomes.
         state: what a checkpoint holds.
         options: see `Options`.
         policy: when checkpoints are saved.
@@ -68,7 +68,7 @@ class Run:
         saver: Callable[..., Saver] = Saver,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
-        self.logdir = logdir
+        self.logdir = logdir = absolute(logdir)
         self.options = options
         self.state = state
         self._policy, self._facade, self._task = policy, facade, task

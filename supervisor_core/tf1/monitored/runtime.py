@@ -21,6 +21,7 @@ from supervisor_core.clock import SYSTEM_CLOCK, Clock
 from supervisor_core.events.file_writer import FileWriter
 from supervisor_core.options import Options
 from supervisor_core.runtime.step_lock import StepLock
+from supervisor_core.storage.local import absolute
 from supervisor_core.tf1 import private_symbols as private
 from supervisor_core.tf1.checkpoint_manager import CheckpointManager
 from supervisor_core.tf1.checkpoint_writer import SavePlace
@@ -95,11 +96,11 @@ class MonitoredRuntime:
         directories.sort(key=lambda directory: directory in [saver.checkpoint_dir for saver in self._savers])
         self._directory = directories[0] if directories else None
         self._logdir = self._savers[0].checkpoint_dir if self._savers else self._directory
-        self._name_source = self._logdir or logdir
+        self._name_source = self._logdir or (logdir and absolute(logdir))
         self._facade = facade
         self._is_worker = is_worker
         self._own = own
-        self._writers = RunWriters()
+        self._writers = RunWriters({hook.output_dir: hook.given_dir for hook in own if hook.output_dir})
         self._writer: Any = None
         self._open = ExitStack()
         self._checkpoints: dict[int, CheckpointManager] = {}
@@ -375,9 +376,13 @@ class RunWriters:
 
     While one is open, ``tf.compat.v1.summary.FileWriterCache`` returns it too, so that programs and TensorFlow's own
     hooks append to the same events file.
+
+    Args:
+        given: what the program has named the directories, by their absolute paths.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, given: Mapping[str, str | None]) -> None:
+        self._given = given
         self._writers: dict[str, FileWriter] = {}
         self._displaced: dict[str, Any] = {}
 
@@ -413,10 +418,11 @@ class RunWriters:
             writer.close()
 
     def _lend(self, directory: str, writer: FileWriter) -> None:
-        if directory not in self._displaced:
-            cache = _cache()
-            self._displaced[directory] = cache.get(directory)
-            cache[directory] = writer
+        cache = _cache()
+        for name in (directory, self._given.get(directory) or directory):
+            if name not in self._displaced:
+                self._displaced[name] = cache.get(name)
+                cache[name] = writer
 
 
 def _key(directory: str) -> str:
