@@ -221,6 +221,8 @@ class Restarter:
                 ticked_at += passed_secs
                 reap_others(child)
                 self._check_hang(child, facts, alarm, watch.tick(passed_secs, follow.records()))
+                for text in watch.write_changes():
+                    self._display.line(f"launch {facts.attempt} {text}")
         if watch is not None:
             watch.read()  # a killed process leaves its page, with the step that it had reached
             facts.step = watch.step

@@ -129,10 +129,13 @@ class Session:
     save_failures: int = 0
     save_failures_in_a_row: int = 0
     """Failures since its last successful save."""
+    save_error: str | None = None
+    """Why its last save failed, from its progress page; None if it was good, or that is unknown."""
     loss_finite: bool | None = None
     """Whether the latest reading of its loss was finite; None where unknown."""
     events_error: str | None = None
-    """Why its events cannot be written at present, from the logdir's lease; None where they can, or it is unknown."""
+    """Why its events cannot be written at present, from the logdir's lease or its progress page; None where they can,
+    or it is unknown."""
     save_secs: Distribution | None = None
     """Durations of its successful saves; None where unknown."""
     blocked_secs: Distribution | None = None
