@@ -19,7 +19,8 @@ from supervisor_core.events.event_format import FIELDS, STEP_MAX, STEP_MIN, SUMM
 from supervisor_core.events.events_file import EventsFile
 from supervisor_core.events.queue import EventQueue, Request
 from supervisor_core.events.writer_thread import OnError, WriterThread
-from supervisor_core.storage.local import AppendFilesystem, absolute, append_filesystem_for
+from supervisor_core.storage.directory import why_unwritable
+from supervisor_core.storage.local import AppendFilesystem, absolute, append_filesystem_for, local_path
 
 _LOG = logging.getLogger("supervisor_core")
 
@@ -295,7 +296,7 @@ class EventsWriter:
             except EventsError:
                 raise
             except Exception as error:
-                raise EventsWriteError(f"No events file can be created in {self._logdir}: {error}") from error
+                raise EventsWriteError(_cannot_create(self.directory, error)) from error
         prompt = self._filesystem.prompt
         queue = EventQueue(
             max_events=self._max_queue,
@@ -328,6 +329,13 @@ class EventsWriter:
         if self._closed:
             self._finalizer.detach()
             self._writer_thread.queue.end()
+
+
+def _cannot_create(directory: str, error: Exception) -> str:
+    why = str(error)
+    if isinstance(error, OSError) and local_path(directory) is not None:
+        why = why_unwritable(directory, error)
+    return f"No events file can be created in {directory}: {why}"
 
 
 def close_after(close: Callable[[], None], error: BaseException | None) -> None:

@@ -23,6 +23,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from types import TracebackType
 from typing import Protocol
 
+from supervisor_core.storage.directory import moved_text, path_now
+
 _LOG = logging.getLogger("supervisor_core")
 
 _SCHEME = re.compile(r"^[A-Za-z][A-Za-z0-9+.-]*://")
@@ -422,27 +424,6 @@ def append_filesystem_for(path: str) -> AppendFilesystem:
 def join(directory: str, name: str) -> str:
     """Return the path of an entry of a directory, local or remote."""
     return directory.rstrip("/") + "/" + name if "://" in directory else os.path.join(directory, name)
-
-
-def path_now(descriptor: int) -> str | None:
-    """Return the path that an open local file has by now; an empty one if it was deleted, None where it is not known."""
-    try:
-        if os.fstat(descriptor).st_nlink == 0:
-            return ""
-        path = os.readlink(f"/proc/self/fd/{descriptor}")
-    except OSError:
-        return None
-    return path if os.path.exists(path) else None
-
-
-def moved_text(directory: str, path: str) -> str:
-    """Return what happened to a directory that is not there any more, and what to do.
-
-    Args:
-        directory: its path.
-        path: the path that a file in it has by now.
-    """
-    return f"{directory} was renamed to {os.path.dirname(path)}: move it back, nothing is written until then"
 
 
 def open_regular(path: str, flags: int = os.O_RDONLY) -> int:

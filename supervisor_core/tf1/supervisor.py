@@ -172,6 +172,7 @@ class Supervisor(RunMethods, tf.compat.v1.train.Supervisor):
         Raises:
             LogdirInUseError: if another live chief holds the logdir.
             NoUsableCheckpointError: if there are checkpoints and none can be read.
+            SaveFailedError: if checkpoints are to be saved where this process may not write.
         """
         self._coord.clear_stop()
         self._begin(serves=start_standard_services)
@@ -227,6 +228,8 @@ class Supervisor(RunMethods, tf.compat.v1.train.Supervisor):
             return None
         self._ready(sess, serves=True)
         self._lifecycle.refuse_guest()
+        if (checkpoints := self._lifecycle.state.checkpoints) is not None:
+            checkpoints.refuse_unwritable()
         if self._global_step is not None and self._engine.writer and not self._lifecycle.state.is_guest:
             step = read_global_step(sess, self._global_step)
             self._lifecycle.recorder.progress.step_read(step)  # before training: from here on steps are counted

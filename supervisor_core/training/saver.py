@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import math
+import os
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -25,6 +26,7 @@ from supervisor_core.run.status import ThreadState, ThreadStatus
 from supervisor_core.runtime.coordinator import Coordinator, text_of
 from supervisor_core.runtime.deadline import NEVER, Deadline
 from supervisor_core.runtime.retry import Backoff, is_outside_fault
+from supervisor_core.supervision.environment import refuse_unwritable
 from supervisor_core.supervision.session_recorder import SessionRecorder
 from supervisor_core.training.state import Captured, TrainingState
 from supervisor_core.training.tree import read_tree, write_tree
@@ -181,6 +183,10 @@ class Saver:
         """Whether no save is under way."""
         return self._current is None
 
+    def refuse_unwritable(self) -> None:
+        """Raise `SaveFailedError` where no checkpoint could be saved; see `environment.refuse_unwritable`."""
+        refuse_unwritable(self._store.directory, self._options)
+
     def start(self, step: int, restored: Sealed | None) -> None:
         """Begin: the next checkpoint falls due from now on."""
         if restored is not None:
@@ -215,7 +221,7 @@ class Saver:
         after the next step."""
         if self._current is not None:
             return False
-        if step == self._saved_step:
+        if self._is_on_disk(step):
             self._plan(step)
         else:
             self._hand_over(step, trigger)
@@ -242,7 +248,7 @@ class Saver:
         """
         if not self.settle(deadline):
             raise SaveFailedError(f"Another save was still under way at the deadline; the newest is {self._newest}.")
-        if step == self._saved_step and self._newest is not None:
+        if self._newest is not None and self._is_on_disk(step):
             return self._newest[0]
         job = self._hand_over(step, trigger)
         if not job.done.wait(deadline.timeout):
@@ -276,6 +282,10 @@ class Saver:
             )
         sealed = Sealed(path=recovery.chosen.path, manifest=manifest, skipped=recovery.skipped)
         return sealed, self._read_files(sealed.path)
+
+    def _is_on_disk(self, step: int) -> bool:
+        """Return whether the newest checkpoint is of this step, and has not been deleted since."""
+        return step == self._saved_step and self._newest is not None and os.path.isdir(self._newest[0])
 
     def _plan(self, step: int) -> None:
         """Plan the next checkpoint after one of this step, which serves what was asked for until now."""

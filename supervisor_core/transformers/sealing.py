@@ -112,14 +112,14 @@ class SealingSaver(Saver):
     def is_saved(self, step: int) -> bool:
         """Return whether this step is saved, or is being sealed."""
         under_way = self._current
-        return step == self._saved_step or (under_way is not None and under_way.step == step)
+        return self._is_on_disk(step) or (under_way is not None and under_way.step == step)
 
     def save_due(self, step: int, trigger: Trigger) -> bool:
         """See `Saver.save_due`; the Trainer saves it, when the callback has returned."""
         if self._current is not None:
             return False
         self._plan(step)
-        if step != self._saved_step:
+        if not self._is_on_disk(step):
             self.wanted = trigger
         return True
 
@@ -155,7 +155,7 @@ class SealingSaver(Saver):
         """
         if not self.settle(deadline):
             raise SaveFailedError(f"The checkpoint of step {step} was not sealed by the deadline.")
-        if step == self._saved_step and self._newest is not None:
+        if self._newest is not None and self._is_on_disk(step):
             return self._newest[0]
         _LOG.warning("The last step, %d, is not saved; the newest checkpoint is %s.", step, self._newest)
         return None

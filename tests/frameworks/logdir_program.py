@@ -4,14 +4,17 @@
 
 OPTIONS are those of `supervisor_core.Options`, as JSON. Before each step it reads commands, one per line, and answers
 each with one line of JSON: ``step`` does one step, ``status`` says what the metrics say, ``chdir DIRECTORY`` changes
-the working directory, ``nobody`` gives up the rights of root. ``stop``, or the end of the input, ends the training as
-its framework ends one.
+the working directory. ``stop``, or the end of the input, ends the training as its framework ends one.
+
+With ``BECOME_NOBODY`` in its environment it trains as the user nobody.
 """
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
+import struct
 import sys
 import warnings
 from collections.abc import Callable
@@ -24,6 +27,8 @@ STEPS = 100_000
 RETRIES: dict[str, Any] = {"retry_initial_secs": 0.05, "retry_max_secs": 0.2, "heartbeat_secs": 1.0}
 
 NOBODY = 65534
+_KEEP_CAPABILITIES, _CAPABILITIES_VERSION = 8, 0x20080522
+_READ_EVERYTHING = 1 << 2  # CAP_DAC_READ_SEARCH
 
 
 class Talk:
@@ -31,7 +36,6 @@ class Talk:
 
     Args:
         session: returns what has ``run_status``.
-        restored: returns the step that the training goes on from.
     """
 
     def __init__(self, session: Callable[[], Any]) -> None:
@@ -81,6 +85,11 @@ def counting() -> Any:
     return tf.group(v1.assign_add(v1.train.get_or_create_global_step(), 1), v1.assign_add(weights, tf.ones(4)))
 
 
+def supervisor_apart(logdir: str, options: Options) -> None:
+    """The same; its checkpoints are elsewhere than its events."""
+    supervisor(logdir, options, f"{logdir}-checkpoints/model.ckpt")
+
+
 def supervisor(logdir: str, options: Options, basename: str = "model.ckpt") -> None:
     """`supervisor_core.Supervisor`."""
     import tensorflow as tf
@@ -99,7 +108,7 @@ def supervisor(logdir: str, options: Options, basename: str = "model.ckpt") -> N
 
 
 def monitored(logdir: str, options: Options) -> None:
-    """`supervisor_core.MonitoredTrainingSession`, whose events are elsewhere than its checkpoints."""
+    """`supervisor_core.MonitoredTrainingSession`."""
     import tensorflow as tf
 
     import supervisor_core
@@ -176,9 +185,7 @@ def jax(logdir: str, options: Options) -> None:
 
     from supervisor_core.jax import supervised
 
-    with supervised(
-        logdir, state={"weights": jnp.zeros(4)}, save_secs=None, save_steps=1, options=options
-    ) as session:
+    with supervised(logdir, state={"weights": jnp.zeros(4)}, save_secs=None, save_steps=1, options=options) as session:
         talk = Talk(lambda: session.run)
         for _ in session.steps(STEPS):
             if not talk.step():
@@ -237,7 +244,12 @@ def lightning(logdir: str, options: Options) -> None:
     trainer.fit(Model(), loader())
 
 
-def transformers(logdir: str, options: Options) -> None:
+def transformers_apart(logdir: str, options: Options) -> None:
+    """`supervisor_core.transformers.SupervisorCallback`; the Trainer saves elsewhere than in the logdir."""
+    transformers(f"{logdir}-checkpoints", options, logdir)
+
+
+def transformers(output_dir: str, options: Options, logdir: str | None = None) -> None:
     """`supervisor_core.transformers.SupervisorCallback`; the logdir is where the Trainer saves."""
     import torch
     import transformers
@@ -265,10 +277,10 @@ def transformers(logdir: str, options: Options) -> None:
                 supervised.run.request_stop()
 
     torch.set_num_threads(1)
-    supervised = SupervisorCallback(save_secs=None, options=options)
+    supervised = SupervisorCallback(logdir, save_secs=None, options=options)
     talk = Talk(lambda: supervised.run)
     args = transformers.TrainingArguments(
-        output_dir=logdir, max_steps=STEPS, per_device_train_batch_size=1, save_strategy="steps", save_steps=1,
+        output_dir=output_dir, max_steps=STEPS, per_device_train_batch_size=1, save_strategy="steps", save_steps=1,
         save_total_limit=5, report_to=[], disable_tqdm=True, use_cpu=True, logging_steps=STEPS,
     )  # fmt: skip
     trainer = transformers.Trainer(model=Model(), args=args, train_dataset=Numbers(), callbacks=[supervised, Talking()])
@@ -277,8 +289,24 @@ def transformers(logdir: str, options: Options) -> None:
 
 
 FACADES: dict[str, Callable[..., None]] = {
-    each.__name__: each for each in (supervisor, monitored, supervise, torch, jax, keras, lightning, transformers)
-}
+    each.__name__: each
+    for each in (
+        supervisor, supervisor_apart, monitored, supervise, torch, jax, keras, lightning, transformers,
+        transformers_apart,
+    )
+}  # fmt: skip
+
+
+def become_nobody() -> None:
+    """Give up the rights of root, but that to read everything: the interpreter may be in root's home."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.prctl(_KEEP_CAPABILITIES, 1, 0, 0, 0)
+    os.setgroups([])
+    os.setgid(NOBODY)
+    os.setuid(NOBODY)
+    header = struct.pack("=Ii", _CAPABILITIES_VERSION, 0)
+    if libc.capset(header, struct.pack("=6I", _READ_EVERYTHING, _READ_EVERYTHING, 0, 0, 0, 0)):
+        raise OSError(ctypes.get_errno(), "capset failed")
 
 
 def main() -> None:
@@ -286,9 +314,7 @@ def main() -> None:
     warnings.simplefilter("ignore")
     facade, logdir, *given = sys.argv[1:]
     if os.environ.get("BECOME_NOBODY"):
-        os.setgroups([])
-        os.setgid(NOBODY)
-        os.setuid(NOBODY)
+        become_nobody()
     FACADES[facade](logdir, Options(**{**RETRIES, **json.loads(given[0] if given else "{}")}))
     print(json.dumps({"ended": True}), flush=True)
 

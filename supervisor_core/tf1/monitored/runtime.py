@@ -23,7 +23,7 @@ from supervisor_core.options import Options
 from supervisor_core.runtime.step_lock import StepLock
 from supervisor_core.storage.local import absolute
 from supervisor_core.tf1 import private_symbols as private
-from supervisor_core.tf1.checkpoint_manager import CheckpointManager
+from supervisor_core.tf1.checkpoint_manager import CheckpointManager, refuse_unwritable_saves
 from supervisor_core.tf1.checkpoint_writer import SavePlace
 from supervisor_core.tf1.cluster.task import task_name
 from supervisor_core.tf1.coordinator import Coordinator, ServiceThread
@@ -148,6 +148,11 @@ class MonitoredRuntime:
                 tf.io.gfile.makedirs(hook.checkpoint_dir)
             elif hook.output_dir:
                 self._writers.get(hook.output_dir)
+
+    def refuse_unwritable(self) -> None:
+        """Raise `SaveFailedError` where a hook could save no checkpoint; see `environment.refuse_unwritable`."""
+        for saver in self._savers:
+            refuse_unwritable_saves(saver.save_path, self.options)
 
     def context(self) -> RunContext:
         """Return the context in which session creators of this run work."""
