@@ -1,5 +1,4 @@
-"""What has become of a local directory that is in use: whether it was renamed or deleted, and whether files can be made
-in it."""
+"""A local directory that is in use: whether it was renamed or deleted, and whether files can be made in it."""
 
 from __future__ import annotations
 
