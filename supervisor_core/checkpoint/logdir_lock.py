@@ -405,12 +405,12 @@ class LogdirLock:
 
     def _put(self, record: LeaseRecord) -> None:
         """Write a record, unless another chief has taken over: also into a logdir that is elsewhere, where it shows
-        that this session lives; then it raises all the same.
-        """
+        that this session lives; then it raises all the same."""
         try:
             self.check()
         except OSError:
-            if self._token is not None and self._file.path_now() and self._token.begins(self._file.read()):
+            is_elsewhere = bool(self._file.path_now()) and not self._is_there()
+            if is_elsewhere and self._token is not None and self._token.begins(self._file.read()):
                 self._file.write(encode(record))
             raise
         self._file.write(encode(record))

@@ -337,7 +337,7 @@ class LocalAppendFile:
         except OSError as error:
             if error.errno == errno.ESTALE:
                 return True
-            directory, now = os.path.dirname(self._path), path_now(self._descriptor)
+            directory, now = os.path.dirname(self._path) or ".", path_now(self._descriptor)
             if now and not os.path.isdir(directory):
                 raise OSError(moved_text(directory, now)) from error
             if not isinstance(error, FileNotFoundError):

@@ -155,7 +155,7 @@ def new_page(directory: Path, identity: SessionIdentity, logdir: str | None) -> 
         return ProgressPage()
 
 
-def refuse_unwritable(directory: str, options: Options) -> None:
+def refuse_unwritable(directory: str, options: Options, *, is_own: bool = False) -> None:
     """Do nothing, but where no checkpoint could be saved in a local directory: asked before the first step.
 
     What may pass by itself, as a full disk, is logged only: saves are retried.
@@ -163,6 +163,7 @@ def refuse_unwritable(directory: str, options: Options) -> None:
     Args:
         directory: where checkpoints go; made by the first save.
         options: `Options.unwritable_checkpoints` says what to do.
+        is_own: whether this project has named the directory: then saves refuse a link in its place, too.
 
     Raises:
         SaveFailedError: if files cannot be made there; says whose the directory is, and who this process is.
@@ -171,7 +172,8 @@ def refuse_unwritable(directory: str, options: Options) -> None:
     if local is None:
         return
     try:
-        refuse_link(local)
+        if is_own:
+            refuse_link(local)
         probe(local)
     except OSError as error:
         text = f"{local} cannot be written: {why_unwritable(local, error)}"

@@ -372,8 +372,8 @@ class CheckpointManager:
 def refuse_unwritable_saves(save_path: str, options: Options) -> None:
     """Raise `SaveFailedError` where no checkpoint could be saved, or no ledger be written beside it."""
     directory = os.path.dirname(save_path)
-    for each in (directory, os.path.join(directory, ledger.DIRECTORY)):
-        refuse_unwritable(each, options)
+    refuse_unwritable(directory, options)
+    refuse_unwritable(os.path.join(directory, ledger.DIRECTORY), options, is_own=True)
 
 
 def _is_there(path: str) -> bool:

@@ -131,6 +131,8 @@ class Saver:
 
     format = "state-tree"
     """The format of its checkpoints, for the manifest. A subclass with another one writes and reads its files."""
+    names_directory = True
+    """Whether the name of the checkpoints' directory is this project's; else the program's."""
 
     def __init__(
         self,
@@ -185,7 +187,7 @@ class Saver:
 
     def refuse_unwritable(self) -> None:
         """Raise `SaveFailedError` where no checkpoint could be saved; see `environment.refuse_unwritable`."""
-        refuse_unwritable(self._store.directory, self._options)
+        refuse_unwritable(self._store.directory, self._options, is_own=self.names_directory)
 
     def start(self, step: int, restored: Sealed | None) -> None:
         """Begin: the next checkpoint falls due from now on."""

@@ -74,6 +74,7 @@ class SealingSaver(Saver):
     """Seals what the Trainer has saved, in a thread of its own; asks the Trainer for a checkpoint that is due."""
 
     format = FORMAT
+    names_directory = False
 
     @classmethod
     def of(cls, directory: str, restored: Sealed | None, skipped: Sequence[Skipped]) -> Callable[..., SealingSaver]:

@@ -68,10 +68,10 @@ def test_versions_name_python_and_this_project() -> None:
     assert {"python", "tensorboard-plugin-supervisor"} <= set(versions())
 
 
-def refused(directory: Path, **options: Any) -> str:
+def refused(directory: Path, *, is_own: bool = True, **options: Any) -> str:
     """The error, empty if there is none."""
     try:
-        refuse_unwritable(str(directory), Options(**options))
+        refuse_unwritable(str(directory), Options(**options), is_own=is_own)
     except SaveFailedError as error:
         return str(error)
     return ""
@@ -128,10 +128,11 @@ def test_what_may_pass_is_no_error(
 
 @pytest.mark.parametrize("kind", ["file", "link", "below a file"])
 def test_what_is_no_directory_is_an_error(tmp_path: Path, kind: str) -> None:
-    """A link would lead the checkpoints elsewhere."""
+    """A link in the place of a directory of ours would lead the checkpoints elsewhere; the program's own may be one."""
     path = tmp_path / "checkpoints"
     if kind == "link":
         path.symlink_to(tmp_path)
+        assert refused(path, is_own=False) == ""
     else:
         path.touch()
     text = refused(path / "a" if kind == "below a file" else path)

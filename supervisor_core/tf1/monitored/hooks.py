@@ -105,7 +105,7 @@ class SummarySaverHook(HostedHook, tf.compat.v1.train.SummarySaverHook):
         Raises:
             RuntimeError: in a graph without one, except in a supervised session.
         """
-        if self.output_dir and self.given_dir:
+        if self.output_dir:
             self._summary_writer = self._writer_of(self.output_dir, self.given_dir)
         self._next_step = None
         self._find_step()
@@ -223,7 +223,7 @@ class StepCounterHook(HostedHook, tf.compat.v1.train.StepCounterHook):
         Raises:
             RuntimeError: in a graph without one, except in a supervised session.
         """
-        if self.output_dir and self.given_dir:
+        if self.output_dir:
             self._summary_writer = self._writer_of(self.output_dir, self.given_dir)
         self._find_step()
 

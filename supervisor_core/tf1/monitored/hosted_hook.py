@@ -112,10 +112,10 @@ class HostedHook:
         """Set the host, before ``begin``; None after ``end``."""
         self._host = host
 
-    def _writer_of(self, directory: str, given: str) -> Any:
+    def _writer_of(self, directory: str, given: str | None) -> Any:
         """The shared writer of a directory. In an unsupervised session it is TensorFlow's, which knows it by the
         program's name for it."""
-        return writer_for(given) if self._host is None else self._host.writer_of(directory)
+        return writer_for(given or directory) if self._host is None else self._host.writer_of(directory)
 
     def _find_step(self) -> None:
         """Find the tensor of the global step; called in ``begin``.

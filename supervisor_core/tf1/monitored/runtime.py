@@ -100,7 +100,7 @@ class MonitoredRuntime:
         self._facade = facade
         self._is_worker = is_worker
         self._own = own
-        self._writers = RunWriters({hook.output_dir: hook.given_dir for hook in own if hook.output_dir})
+        self._writers = RunWriters([(hook.output_dir, hook.given_dir) for hook in own])
         self._writer: Any = None
         self._open = ExitStack()
         self._checkpoints: dict[int, CheckpointManager] = {}
@@ -383,11 +383,11 @@ class RunWriters:
     hooks append to the same events file.
 
     Args:
-        given: what the program has named the directories, by their absolute paths.
+        names: each hook's directory, absolute, and as the program has named it.
     """
 
-    def __init__(self, given: Mapping[str, str | None]) -> None:
-        self._given = given
+    def __init__(self, names: Sequence[tuple[str | None, str | None]]) -> None:
+        self._names = names
         self._writers: dict[str, FileWriter] = {}
         self._displaced: dict[str, Any] = {}
 
@@ -424,8 +424,8 @@ class RunWriters:
 
     def _lend(self, directory: str, writer: FileWriter) -> None:
         cache = _cache()
-        for name in (directory, self._given.get(directory) or directory):
-            if name not in self._displaced:
+        for name in (directory, *(given for path, given in self._names if path == directory)):
+            if name is not None and name not in self._displaced:
                 self._displaced[name] = cache.get(name)
                 cache[name] = writer
 
