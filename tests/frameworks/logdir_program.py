@@ -87,7 +87,7 @@ def counting() -> Any:
 
 def supervisor_apart(logdir: str, options: Options) -> None:
     """The same; its checkpoints are elsewhere than its events."""
-    supervisor(logdir, options, f"{logdir}-checkpoints/model.ckpt")
+    supervisor(logdir, options, "checkpoints/model.ckpt")
 
 
 def supervisor(logdir: str, options: Options, basename: str = "model.ckpt") -> None:
