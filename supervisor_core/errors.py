@@ -11,7 +11,7 @@ Errors of the caller's own making (a wrong argument) are plain ``ValueError`` an
     |   +-- DamagedCheckpointError   one checkpoint's files do not verify
     |   |   +-- UnreadableCheckpointError   the file system refuses to read one; it may be whole
     |   +-- NoUsableCheckpointError  there are checkpoints, and none can be read
-    |   +-- SaveFailedError          saves failed more often than ``Options.max_save_failures`` allows
+    |   +-- SaveFailedError          a checkpoint could not be saved, or saves failed too often
     +-- EventsError
     |   +-- EventsWriteError    events that could not be written (disk full, file system gone)
     |   +-- WriterClosedError   the writer was closed and not reopened
@@ -68,7 +68,8 @@ class NoUsableCheckpointError(CheckpointError):
 
 
 class SaveFailedError(CheckpointError):
-    """More saves in a row failed than ``Options.max_save_failures`` allows."""
+    """A checkpoint could not be saved, or none can be; or more saves in a row failed than
+    ``Options.max_save_failures`` allows. The text says which."""
 
 
 class EventsError(SupervisorError, RuntimeError):

@@ -92,6 +92,11 @@ class Options:
     """What to do where there are checkpoints and all are damaged. ``"stop"``: an error that lists them.
     ``"start_over"``: start at step 0, and set them aside; those that only cannot be read stay an error."""
 
+    unwritable_checkpoints: Literal["stop", "continue"] = "stop"
+    """What to do where the checkpoints' directory cannot be written when a session starts: another user's, or a
+    read-only file system. ``"stop"``: an error before the first step. ``"continue"``: train without checkpoints. A full
+    disk is no error: it may have room at the first save."""
+
     snapshot_wait_secs: float = 10.0
     """Seconds to wait for the steps under way to end before a snapshot is taken regardless; the record of such a
     checkpoint says ``"consistent": false``. Where recent steps took longer, twice the longest of them is waited for,
@@ -172,6 +177,10 @@ class Options:
         if self.unusable_checkpoints not in ("stop", "start_over"):
             raise OptionsError(
                 f"Options.unusable_checkpoints is {self.unusable_checkpoints!r}; expected 'stop' or 'start_over'."
+            )
+        if self.unwritable_checkpoints not in ("stop", "continue"):
+            raise OptionsError(
+                f"Options.unwritable_checkpoints is {self.unwritable_checkpoints!r}; expected 'stop' or 'continue'."
             )
         for name in ("max_save_failures", "max_recoveries"):
             bound = getattr(self, name)

@@ -38,6 +38,10 @@ class Publisher:
     attempt: int
     """The session's number within its run."""
     check: Check = unguarded
+    bring_back: Check = unguarded
+    """Called before a checkpoint is saved: checks, and makes the session's directory again if it was deleted."""
+    logdir: str | None = None
+    """That directory, which is in its place when both return; None where it is not local."""
 
 
 class CurrentLease(Protocol):
@@ -61,6 +65,10 @@ class Token:
         text = json.dumps({"v": VERSION, "session": session, "attempt": attempt}, separators=(",", ":"))
         self._bytes = text.removesuffix("}").encode("ascii") + b","
 
+    def begins(self, data: bytes) -> bool:
+        """Return whether the bytes of a lease file are this session's record."""
+        return data.startswith(self._bytes)
+
     def find_successor(self, file: CurrentLease, retake: Callable[[LeaseRecord | None], str | None]) -> str | None:
         """Return the holder that has taken the lease over; None where there is none.
 
@@ -74,7 +82,7 @@ class Token:
             OSError: if the file cannot be read.
         """
         data, is_taken_file = file.read_current()
-        if data.startswith(self._bytes) and is_taken_file:
+        if is_taken_file and self.begins(data):
             return None
         found: LeaseRecord | None = None
         for _ in range(READINGS):
@@ -88,6 +96,23 @@ class Token:
         if found is not None and found.session == self.session:
             return None
         return found.holder if found is not None and found.attempt >= self._attempt else None
+
+
+def taken_over_text(logdir: str, successor: str, timeout_secs: float) -> str:
+    """Return the error of a chief whose logdir another one has taken over."""
+    return (
+        f"The logdir {logdir} was taken over by {successor}: this process had not renewed its lease for longer than "
+        f"lease_timeout_secs ({timeout_secs:g} s), as when it is suspended or cut off from the storage. It publishes "
+        "nothing any more and stops; the run goes on from the other chief's newest checkpoint."
+    )
+
+
+def gave_way_text(logdir: str, successor: str) -> str:
+    """Return the error of a session that gave way."""
+    return (
+        f"The logdir {logdir} now belongs to {successor}, which writes checkpoints there: this process writes no "
+        "telemetry any more."
+    )
 
 
 class GuardedFilesystem:

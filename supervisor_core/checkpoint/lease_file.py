@@ -32,7 +32,10 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, Literal, Protocol
 
 from supervisor_core.clock import Clock, boot_secs
-from supervisor_core.storage.local import LOCAL, Filesystem, filesystem_for, open_own, open_regular
+from supervisor_core.storage.directory import path_now
+from supervisor_core.storage.local import LOCAL, Filesystem, filesystem_for, local_path, open_own, open_regular
+
+LEASE_NAME = ".supervisor.lease"
 
 BLOCK_BYTES = 1024
 LARGEST = 1 << 63
@@ -252,6 +255,10 @@ class LeaseFile(Protocol):
     def is_in_place(self) -> bool:
         """Say whether the file that was taken is still the one of that name."""
 
+    def path_now(self) -> str | None:
+        """Return the path that the file that was taken has by now; an empty one if it was deleted, None where it is
+        not known."""
+
     def age_secs(self) -> float | None:
         """Return the time since it was written, by the file system's own clock; None where unknown."""
 
@@ -377,6 +384,10 @@ class LocalLeaseFile:
         except OSError:
             return False
 
+    def path_now(self) -> str | None:
+        """See `LeaseFile.path_now`."""
+        return None if self._fd is None else path_now(self._fd)
+
     def age_secs(self) -> float | None:
         """See `LeaseFile.age_secs`."""
         return _age_secs(LOCAL, self.path)
@@ -430,6 +441,10 @@ class RemoteLeaseFile:
         """See `LeaseFile.is_in_place`."""
         return True
 
+    def path_now(self) -> str | None:
+        """See `LeaseFile.path_now`."""
+        return self.path
+
     def age_secs(self) -> float | None:
         """See `LeaseFile.age_secs`."""
         return _age_secs(self._filesystem, self.path)
@@ -439,6 +454,14 @@ class RemoteLeaseFile:
 
     def release(self) -> None:
         """Do nothing: nothing is held open."""
+
+
+def lease_file_in(logdir: str | os.PathLike[str]) -> LeaseFile:
+    """Return the lease file of a logdir."""
+    local = local_path(logdir)
+    if local is not None:
+        return LocalLeaseFile(os.path.join(local, LEASE_NAME))
+    return RemoteLeaseFile(os.path.join(os.fspath(logdir), LEASE_NAME))
 
 
 def _is_ours(data: bytes) -> bool:

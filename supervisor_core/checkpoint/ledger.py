@@ -298,8 +298,7 @@ class SessionLedger(Ledger):
             deletions=tuple(self._deletions.values()),
         )
         own = os.path.join(self._directory, self._own)
-        if self._newest.number == 1:
-            self._filesystem.make_directory(self._directory)
+        self._filesystem.make_directory(self._directory)  # each time: the logdir may have been deleted since
         refuse_link(self._directory)
         self._filesystem.replace(own, encode(page))
         while self._earlier:

@@ -33,22 +33,15 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from supervisor_core.checkpoint.guard import READINGS, Token
-from supervisor_core.checkpoint.lease_file import (
-    LeaseFile,
-    LeaseRecord,
-    LocalLeaseFile,
-    RemoteLeaseFile,
-    decode,
-    encode,
-)
+from supervisor_core.checkpoint.guard import READINGS, Token, gave_way_text, taken_over_text
+from supervisor_core.checkpoint.lease_file import LEASE_NAME as LEASE_NAME
+from supervisor_core.checkpoint.lease_file import LeaseFile, LeaseRecord, decode, encode, lease_file_in
 from supervisor_core.checkpoint.session_history import SessionHistory, as_left, history_after
 from supervisor_core.clock import SYSTEM_CLOCK, Clock, boot_secs
 from supervisor_core.errors import LogdirInUseError
 from supervisor_core.process.identity import boot_id, is_running
-from supervisor_core.storage.local import filesystem_for, local_path
-
-LEASE_NAME = ".supervisor.lease"
+from supervisor_core.storage.directory import moved_text
+from supervisor_core.storage.local import filesystem_for
 
 _LOG = logging.getLogger("supervisor_core")
 _LEASES: weakref.WeakSet[LogdirLock] = weakref.WeakSet()
@@ -57,7 +50,7 @@ _LEASES: weakref.WeakSet[LogdirLock] = weakref.WeakSet()
 def peek(logdir: str | os.PathLike[str]) -> LeaseRecord | None:
     """Return the lease of a logdir without taking it; None where there is no readable one."""
     try:
-        return decode(_lease_file(logdir).read())
+        return decode(lease_file_in(logdir).read())
     except (OSError, ValueError):
         return None
 
@@ -110,7 +103,7 @@ class LogdirLock:
         self._host = host or socket.gethostname()
         self._pid = pid or os.getpid()
         self._boot = boot or boot_id()
-        self._file = file or _lease_file(logdir)
+        self._file = file or lease_file_in(logdir)
         self._wait = wait or threading.Event().wait
         self._spawn = spawn or _in_daemon_thread
         self._record: LeaseRecord | None = None
@@ -215,6 +208,15 @@ class LogdirLock:
         if successor is not None:
             self._record_takeover(successor)
 
+    def bring_back(self) -> None:
+        """Before a checkpoint is saved: make a logdir again that was deleted. One that was renamed, or is not mounted,
+        may come back by itself. Then `check`, which raises what that says."""
+        if self._record is not None and self._file.path_now() == "" and not self._is_there():
+            filesystem, name = filesystem_for(self._logdir)
+            filesystem.make_directory(name)
+            _LOG.warning("The logdir %s was deleted; it is made again.", self._logdir)
+        self.check()
+
     def record_ready(self) -> None:
         """Record that this session has a model of its own; written with the next renewal."""
         with self._state_lock:
@@ -292,8 +294,7 @@ class LogdirLock:
         )
         if self._file_lock.acquire(timeout=5.0):  # a renewal that hangs: the process is going, and its lock with it
             try:
-                self.check()
-                self._file.write(encode(ended))
+                self._put(ended)
             except (OSError, LogdirInUseError) as error:
                 level = logging.INFO if self._gives_way else logging.WARNING
                 _LOG.log(level, "The end of the session could not be recorded in %s: %s", self._file.path, error)
@@ -400,8 +401,19 @@ class LogdirLock:
             with self._state_lock:
                 record = self._record
             if record is not None:
-                self.check()
+                self._put(record)
+
+    def _put(self, record: LeaseRecord) -> None:
+        """Write a record, unless another chief has taken over: also into a logdir that is elsewhere, where it shows
+        that this session lives; then it raises all the same."""
+        try:
+            self.check()
+        except OSError:
+            is_elsewhere = bool(self._file.path_now()) and not self._is_there()
+            if is_elsewhere and self._token is not None and self._token.begins(self._file.read()):
                 self._file.write(encode(record))
+            raise
+        self._file.write(encode(record))
 
     def _write_or_warn(self) -> None:
         try:
@@ -419,24 +431,34 @@ class LogdirLock:
                 return None if found is None else found.holder
             if self._file.is_in_place():  # another thread was faster
                 return None
+            now = self._file.path_now()
             result = self._file.take()
             verdict = result.verdict
             if verdict == "unavailable" and found is None:
+                if now and not self._is_there():
+                    raise OSError(f"The logdir {moved_text(self._logdir, now)}")
                 raise OSError(f"{self._file.path} cannot be opened: {result.reason}")
             if verdict == "theirs":
                 return found.holder if found else "another process"
             if found is not None and (verdict != "ours" or found.attempt >= record.attempt):
                 return found.holder
+            if found is not None and found.first_started_at != record.first_started_at:  # of another run
+                return found.holder
             self._file.write(encode(record))
+            what = f"was renamed to {now}" if now else "was deleted" if now == "" else "was replaced"
+            _LOG.warning("The lease %s %s; this session goes on with a new one.", self._file.path, what)
             return None
+
+    def _is_there(self) -> bool:
+        return os.path.isdir(os.path.dirname(self._file.path))
 
     def _record_takeover(self, successor: str) -> None:
         with self._state_lock:
             first, is_held = self._takeover is None, self._record is not None
             if self._takeover is None and self._gives_way:
-                self._takeover = _gave_way(self._logdir, successor)
+                self._takeover = gave_way_text(self._logdir, successor)
             elif self._takeover is None:
-                self._takeover = _taken_over(self._logdir, successor, self._timeout_secs)
+                self._takeover = taken_over_text(self._logdir, successor, self._timeout_secs)
         if first and is_held:
             self._on_taken_over(LogdirInUseError(self._takeover))
         raise LogdirInUseError(self._takeover)
@@ -446,13 +468,6 @@ class LogdirLock:
         self._state_lock, self._file_lock = threading.Lock(), threading.RLock()
         self._record = None
         self._file.release()
-
-
-def _lease_file(logdir: str | os.PathLike[str]) -> LeaseFile:
-    local = local_path(logdir)
-    if local is not None:
-        return LocalLeaseFile(os.path.join(local, LEASE_NAME))
-    return RemoteLeaseFile(os.path.join(os.fspath(logdir), LEASE_NAME))
 
 
 def _is_ours(holder: LeaseRecord) -> bool:
@@ -471,23 +486,6 @@ def _after_fork() -> None:
 
 
 os.register_at_fork(after_in_child=_after_fork)
-
-
-def _taken_over(logdir: str, successor: str, timeout_secs: float) -> str:
-    """Return the error of a chief whose logdir another one has taken over."""
-    return (
-        f"The logdir {logdir} was taken over by {successor}: this process had not renewed its lease for longer than "
-        f"lease_timeout_secs ({timeout_secs:g} s), as when it is suspended or cut off from the storage. It publishes "
-        "nothing any more and stops; the run goes on from the other chief's newest checkpoint."
-    )
-
-
-def _gave_way(logdir: str, successor: str) -> str:
-    """Return the error of a session that gave way."""
-    return (
-        f"The logdir {logdir} now belongs to {successor}, which writes checkpoints there: this process writes no "
-        "telemetry any more."
-    )
 
 
 def _no_locks(logdir: str, reason: str | None, path: str, timeout_secs: float) -> str:

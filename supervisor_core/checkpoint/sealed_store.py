@@ -222,8 +222,10 @@ class SealedStore:
             LogdirInUseError: if another chief has taken the logdir over.
         """
         self._number += 1
-        publisher = self._publisher
-        session, attempt = ("", 0) if publisher is None else (publisher.session, publisher.attempt)
+        session, attempt = "", 0
+        if (publisher := self._publisher) is not None:
+            publisher.bring_back()
+            session, attempt = publisher.session, publisher.attempt
         manifest = replace(manifest, session=session, attempt=attempt, number=self._number)
         manifest = manifests.seal(path, manifest, LOCAL, self._check)
         if read_back:
@@ -295,6 +297,8 @@ class SealedStore:
 
     def _prepare(self) -> None:
         """Before the first save: make the directory, and sweep what killed saves and deletions left behind."""
+        if self._publisher is not None:
+            self._publisher.bring_back()
         if self._swept:
             return
         self._filesystem.make_directory(self.directory)

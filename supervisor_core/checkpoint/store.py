@@ -87,6 +87,7 @@ class CheckpointStore:
         self.session = None if publisher is None else publisher.session
         """The session that changes it; None without a publisher."""
         self.check: Check = unguarded if publisher is None else publisher.check
+        self._publisher = publisher
         self._filesystem: Filesystem = default if publisher is None else GuardedFilesystem(default, publisher.check)
         parts = basename.split("/")
         if not parts[-1] or basename.startswith("/") or ".." in parts:
@@ -107,6 +108,21 @@ class CheckpointStore:
     def filesystem(self) -> Filesystem:
         """Reads and writes; runs ``check`` before each change."""
         return self._filesystem
+
+    def prepare(self) -> None:
+        """Check that this session may save, and make the checkpoints' directory again where it was deleted: if it is in
+        the session's logdir. Any other may come back by itself.
+
+        Raises:
+            OSError: if that cannot be done, or the logdir is not in its place.
+            LogdirInUseError: if another chief has taken the logdir over.
+        """
+        if self._publisher is None:
+            return
+        self._publisher.bring_back()
+        home = self._publisher.logdir
+        if home is not None and self._filesystem.contains(home, os.path.join(self.directory, "-")):
+            self._filesystem.make_directory(self.directory)
 
     def candidates(self) -> list[Candidate]:
         """List the checkpoints to resume from, best first.

@@ -298,6 +298,7 @@ def run_json(watched: WatchedRun, now: float) -> dict[str, Any]:
         "run": run.name,
         "state": run.state,
         "failure": failure_text(run),
+        "trouble": trouble_lines(run),
         "inferred": run.inferred,
         "files": len(read),
         "bytes": sum(file.size_bytes or 0 for file in read),

@@ -132,7 +132,8 @@ def trouble_lines(run: Run) -> list[str]:
     if last.events_error is not None:
         lines.append(f"Events cannot be written; what is shown here may be old: {last.events_error}")
     if last.save_failures_in_a_row > 1:
-        lines.append(f"The last {count(last.save_failures_in_a_row)} saves have failed.")
+        why = "." if last.save_error is None else f": {in_a_line(last.save_error)}"
+        lines.append(f"The last {count(last.save_failures_in_a_row)} saves have failed{why}")
     stall = run.stalls[-1] if run.stalls else None
     if stall is not None and stall.until is None and stall.blocked_since is not None:
         lines.append(f"{BLOCKED} since {moment(stall.blocked_since)}; no thread can run Python.")

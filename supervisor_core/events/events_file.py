@@ -53,7 +53,8 @@ class EventsFile:
 
     After a failed append, the records that were written completely count as written and the torn one is cut off. A full
     disk leaves the file in use. After any other failure, and where cutting off is impossible, the file is left as it is
-    (a reader stops at its torn end) and the next append begins a new one, as it does when the file was deleted.
+    (a reader stops at its torn end) and the next append begins a new one, as it does when the file was deleted or
+    renamed. While its directory is elsewhere nothing is appended.
 
     Not thread-safe.
     """
@@ -93,11 +94,12 @@ class EventsFile:
 
     def ensure_open(self) -> AppendFile:
         """Begin a new file unless there is one that can be appended to."""
-        if self._file is not None and self._file.is_gone():
-            _LOG.warning("%s was deleted while in use; a new events file takes over.", self.path)
-            self._close_file()
-        if self._file is None:
+        is_gone = self._file is not None and self._file.is_gone()
+        if self._file is None or is_gone:
             self._guard.ask()
+            if is_gone:
+                _LOG.warning("%s was deleted or renamed while in use; a new events file is begun.", self.path)
+                self._close_file()
             self.open()
         assert self._file is not None
         return self._file

@@ -251,8 +251,9 @@ class FileWriter:
             found = graph.get_collection(_PLUGIN_ASSETS + name)
             if len(found) != 1:
                 raise ValueError(f"Collection for {name} had {len(found)} items, expected 1")
-            filesystem = append_filesystem_for(self.get_logdir())
-            directory = join(join(self.get_logdir(), "plugins"), found[0].plugin_name)
+            logdir = self._writer.directory
+            filesystem = append_filesystem_for(logdir)
+            directory = join(join(logdir, "plugins"), found[0].plugin_name)
             filesystem.make_directory(directory)
             for asset, content in found[0].assets().items():
                 filesystem.replace(join(directory, asset), content.encode() if isinstance(content, str) else content)

@@ -19,7 +19,8 @@ from supervisor_core.events.event_format import FIELDS, STEP_MAX, STEP_MIN, SUMM
 from supervisor_core.events.events_file import EventsFile
 from supervisor_core.events.queue import EventQueue, Request
 from supervisor_core.events.writer_thread import OnError, WriterThread
-from supervisor_core.storage.local import AppendFilesystem, append_filesystem_for
+from supervisor_core.storage.directory import why_unwritable
+from supervisor_core.storage.local import AppendFilesystem, absolute, append_filesystem_for, local_path
 
 _LOG = logging.getLogger("supervisor_core")
 
@@ -103,6 +104,8 @@ class EventsWriter:
             if not (secs >= 0 and math.isfinite(secs)):
                 raise ValueError(f"{name} is {secs!r}; expected a number of seconds from 0.")
         self._logdir = os.fspath(logdir)
+        self.directory = absolute(logdir)
+        """The directory, whatever the working directory becomes."""
         self._max_queue = max_queue
         self._max_queue_bytes = max_queue_bytes
         self._flush_secs = flush_secs
@@ -111,7 +114,7 @@ class EventsWriter:
         self._retry_max_secs = retry_max_secs
         self._full_wait_secs = full_wait_secs
         self._clock = clock
-        self._filesystem = filesystem if filesystem is not None else append_filesystem_for(self._logdir)
+        self._filesystem = filesystem if filesystem is not None else append_filesystem_for(self.directory)
         self._on_error = on_error
         # The system clock's own function, without the method around it: adding a scalar is a matter of nanoseconds.
         self._wall = time.time if clock is SYSTEM_CLOCK else clock.wall
@@ -286,14 +289,14 @@ class EventsWriter:
             thread.wake()
 
     def _begin(self, *, create: bool) -> None:
-        file = EventsFile(self._logdir, self._filesystem, self._clock, self._suffix)
+        file = EventsFile(self.directory, self._filesystem, self._clock, self._suffix)
         if create:
             try:
                 file.open()
             except EventsError:
                 raise
             except Exception as error:
-                raise EventsWriteError(f"No events file can be created in {self._logdir}: {error}") from error
+                raise EventsWriteError(_cannot_create(self.directory, error)) from error
         prompt = self._filesystem.prompt
         queue = EventQueue(
             max_events=self._max_queue,
@@ -326,6 +329,13 @@ class EventsWriter:
         if self._closed:
             self._finalizer.detach()
             self._writer_thread.queue.end()
+
+
+def _cannot_create(directory: str, error: Exception) -> str:
+    why = str(error)
+    if isinstance(error, OSError) and local_path(directory) is not None:
+        why = why_unwritable(directory, error)
+    return f"No events file can be created in {directory}: {why}"
 
 
 def close_after(close: Callable[[], None], error: BaseException | None) -> None:

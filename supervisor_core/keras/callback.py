@@ -18,6 +18,7 @@ from supervisor_core.keras.position import FitPosition, OfThisFit, random_source
 from supervisor_core.keras.siblings import Siblings
 from supervisor_core.keras.variables import ModelVariables, metrics_of, sync
 from supervisor_core.options import Options
+from supervisor_core.storage.local import absolute
 from supervisor_core.training import random_state
 from supervisor_core.training.in_loop import last_of_epoch
 from supervisor_core.training.random_state import RandomSource
@@ -64,7 +65,7 @@ class SupervisorCallback(keras.callbacks.Callback):  # type: ignore[misc]
         keep_every_n_hours: float | None = None,
     ) -> None:
         super().__init__()
-        self.logdir = os.fspath(logdir)
+        self.logdir = absolute(logdir)
         self._options = options or Options()
         self._policy = SavePolicy(
             save_secs=save_secs, save_steps=save_steps, max_to_keep=max_to_keep, keep_every_n_hours=keep_every_n_hours

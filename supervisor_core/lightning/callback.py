@@ -29,6 +29,7 @@ from supervisor_core.lightning.ranks import (
     refuse_strategy,
 )
 from supervisor_core.options import Options
+from supervisor_core.storage.local import absolute
 from supervisor_core.torch.distributed_run import DistributedRun
 from supervisor_core.torch.ranks import present_ranks
 from supervisor_core.torch.tensors import KINDS, random_sources, structure_of
@@ -92,7 +93,7 @@ class SupervisorCallback(Callback):
         keep_every_n_hours: float | None = None,
         replay: bool = False,
     ) -> None:
-        self.logdir = os.fspath(logdir)
+        self.logdir = absolute(logdir)
         self._options = options or Options()
         self._policy = SavePolicy(
             save_secs=save_secs, save_steps=save_steps, max_to_keep=max_to_keep, keep_every_n_hours=keep_every_n_hours

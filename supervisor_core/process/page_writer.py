@@ -23,6 +23,9 @@ from supervisor_core.process.identity import boot_id, pid_namespace, started_tic
 from supervisor_core.process.progress_page import (
     BUSY,
     ENDED,
+    ERROR_BYTES,
+    ERRORS_AT,
+    EVENTS_FAIL,
     HEAD,
     LARGEST,
     LAST_PROGRESS,
@@ -44,6 +47,7 @@ from supervisor_core.process.progress_page import (
     TICKS,
     VERSION,
     WAITS,
+    WRITES_KNOWN,
     page_in,
 )
 from supervisor_core.process.stacks import Activity
@@ -186,6 +190,25 @@ class ProgressPage:
         """
         self._change(stalled_since=since, location=location, activity=activity)
 
+    def writes(self, *, save_failures: int, in_a_row: int, save_error: str | None, events_error: str | None) -> None:
+        """Set what cannot be written.
+
+        Args:
+            save_failures: failed saves of the session.
+            in_a_row: those since the last good one.
+            save_error: why the last save failed; None if it was good.
+            events_error: why events cannot be written; None if they can.
+        """
+        state = self._state
+        now = (save_failures, in_a_row, save_error, events_error)
+        if (state.save_failures, state.save_failures_in_a_row, state.save_error, state.events_error) != now:
+            self._change(
+                save_failures=save_failures,
+                save_failures_in_a_row=in_a_row,
+                save_error=save_error,
+                events_error=events_error,
+            )
+
     def close(self, *, remove: bool = True) -> None:
         """Mark the session as ended and give up the file; further changes go nowhere. Closing twice changes nothing.
 
@@ -208,7 +231,9 @@ class ProgressPage:
     def _write(self) -> None:
         """Write the state into the slot that is not in use, then switch to it with one store: a kill at any moment
         leaves one that is whole."""
-        data = self._state.encode()
+        errors = self._state.encode_errors()
+        self.counts.cast("B")[ERRORS_AT : ERRORS_AT + len(errors)] = errors
+        data = self._state.encode(zlib.crc32(errors))
         self._selector = (self._selector + 1) & 0x7FFFFFFF
         start = SLOTS[self._selector & 1]
         self.counts.cast("B")[start : start + SLOT.size] = data
@@ -237,11 +262,22 @@ class _State:
     location: str = ""
     activity: Activity | None = None
     ended: bool = False
+    save_failures: int = 0
+    save_failures_in_a_row: int = 0
+    save_error: str | None = None
+    events_error: str | None = None
 
-    def encode(self) -> bytes:
+    def encode_errors(self) -> bytes:
+        """Return the two texts."""
+        texts = (self.save_error or "", self.events_error or "")
+        return b"".join(_cut(text, ERROR_BYTES).ljust(ERROR_BYTES, b"\0") for text in texts)
+
+    def encode(self, errors_crc: int) -> bytes:
+        """Return a slot."""
         known = self.first_step is not None and abs(self.first_step) <= LARGEST and abs(self.stride) <= LARGEST
         flags = known * STEP_KNOWN | (self.stalled_since is not None) * STALLED | self.ended * ENDED
         flags |= (self.activity == "busy") * BUSY | (self.activity == "waits") * WAITS
+        flags |= WRITES_KNOWN | (self.events_error is not None) * EVENTS_FAIL
         return SLOT.pack(
             (self.first_step or 0) if known else 0,
             self.stride if known else 0,
@@ -250,6 +286,9 @@ class _State:
             math.inf if self.budget_secs is None else self.budget_secs,
             self.stalled_since or 0.0,
             math.inf if self.act_after_secs is None else self.act_after_secs,
+            min(self.save_failures, LARGEST),
+            min(self.save_failures_in_a_row, LARGEST),
+            errors_crc,
             _cut(self.location, LOCATION_BYTES),
         )
 

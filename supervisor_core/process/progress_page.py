@@ -50,11 +50,14 @@ LIVE_AT = 64
 TEXTS = {"session": (128, 64), "boot": (192, 64), "pids": (256, 64), "stacks": (1536, 1024), "logdir": (2560, 1024)}
 """Offset and bytes of each text that never changes: UTF-8, filled up with zeros."""
 SLOTS = (512, 1024)
-SLOT = struct.Struct("<qqQQddd72x384s")
-"""Step before the first of this session, step per step, flags, phase, budget, begin of the stall, budget to act on, its
-place."""
+SLOT = struct.Struct("<qqQQdddQQQ48x384s")
+"""Step before the first of this session, step per step, flags, phase, budget, begin of the stall, budget to act on,
+failed saves, those since the last good one, CRC-32 of both texts at `ERRORS_AT`, the stall's place."""
 LOCATION_BYTES = 384
-STEP_KNOWN, STALLED, ENDED, BUSY, WAITS = 1, 2, 4, 8, 16
+STEP_KNOWN, STALLED, ENDED, BUSY, WAITS, WRITES_KNOWN, EVENTS_FAIL = 1, 2, 4, 8, 16, 32, 64
+ERRORS_AT = 3584
+ERROR_BYTES = 256
+"""Of each of two texts: why the last save failed, and why events cannot be written."""
 
 STALE_SECS = 7 * 86400.0
 """The pages of dead processes are removed this long after their session started."""
@@ -117,6 +120,16 @@ class PageReading:
     """What the thread did there between two looks at its stack; None where unknown."""
     ended: bool
     """The session has ended and said so."""
+    save_failures: int | None
+    """Failed saves of this session; None, like the next, in a page of a version that does not say."""
+    save_failures_in_a_row: int | None
+    """Those since its last good save."""
+    save_error: str
+    """Why the last one failed, cut; empty if it was good."""
+    events_fail: bool
+    """Whether events cannot be written."""
+    events_error: str
+    """Why they cannot, cut."""
     stacks: Path | None
     """Where the process writes the stacks of a stall in memory."""
     logdir: str | None
@@ -173,12 +186,12 @@ def read_page(path: str | os.PathLike[str]) -> PageReading | None:
 
     Raises nothing. Opens no link, waits for nothing, and reads 4,096 bytes: a path may come from a logdir of others.
     """
-    for _ in range(_READINGS):
+    for reading in range(_READINGS):
         data = _read(path)
         if data is None:
             return None
         with suppress(_TornError):
-            return _decode(Path(path), data)
+            return _decode(Path(path), data, is_last=reading == _READINGS - 1)
     return None
 
 
@@ -235,7 +248,7 @@ def _read(path: str | os.PathLike[str]) -> bytes | None:
     return data if len(data) == PAGE_BYTES and data.startswith(MAGIC) else None
 
 
-def _decode(path: Path, data: bytes) -> PageReading | None:
+def _decode(path: Path, data: bytes, *, is_last: bool) -> PageReading | None:
     _, version, pid, started, started_at, started_boot_secs, attempt = HEAD.unpack_from(data)
     live = LIVE.unpack_from(data, LIVE_AT)
     selector, steps, progress_at, ticks, tick_at, tick_boot_secs, main_thread_secs, process_secs = live
@@ -245,9 +258,12 @@ def _decode(path: Path, data: bytes) -> PageReading | None:
         return None
     if zlib.crc32(slot) != selector >> 32:
         raise _TornError
-    first_step, stride, flags, phase, budget_secs, stalled_since, act_after_secs, location = SLOT.unpack(slot)
+    first_step, stride, flags, phase, budget_secs, stalled_since, act_after_secs, *failing, location = SLOT.unpack(slot)
+    failures, in_a_row, errors_crc = failing
+    knows_writes = bool(flags & WRITES_KNOWN)
+    save_error, events_error = _errors(data, errors_crc, is_last=is_last) if knows_writes else ("", "")
     times = (started_at, started_boot_secs, progress_at, tick_at, tick_boot_secs, main_thread_secs, process_secs)
-    counts = (steps, abs(first_step), abs(stride), attempt, ticks)
+    counts = (steps, abs(first_step), abs(stride), attempt, ticks, failures, in_a_row)
     if max(counts) > LARGEST or not all(abs(secs) <= LATEST for secs in (*times, stalled_since)):  # NaN is not, either
         return None
     step = first_step + stride * steps if flags & STEP_KNOWN else -1
@@ -280,9 +296,24 @@ def _decode(path: Path, data: bytes) -> PageReading | None:
         location=_text(location),
         activity=_ACTIVITIES.get(flags & (BUSY | WAITS)),
         ended=bool(flags & ENDED),
+        save_failures=failures if knows_writes else None,
+        save_failures_in_a_row=in_a_row if knows_writes else None,
+        save_error=save_error,
+        events_fail=bool(flags & EVENTS_FAIL),
+        events_error=events_error,
         stacks=Path(texts["stacks"]) if texts["stacks"] else None,
         logdir=texts["logdir"] or None,
     )
+
+
+def _errors(data: bytes, crc: int, *, is_last: bool) -> tuple[str, str]:
+    """Return the two texts about what cannot be written; without them where the process was killed as it wrote them."""
+    texts = data[ERRORS_AT : ERRORS_AT + 2 * ERROR_BYTES]
+    if zlib.crc32(texts) == crc:
+        return _text(texts[:ERROR_BYTES]), _text(texts[ERROR_BYTES:])
+    if is_last:
+        return "", ""
+    raise _TornError
 
 
 def _text(data: bytes) -> str:

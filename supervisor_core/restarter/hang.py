@@ -92,10 +92,25 @@ class HangWatch:
         self._running = running
         self._ours: dict[str, bool] = {}
         self._silences: dict[str, tuple[object, float]] = {}
+        self._unwritten: dict[str, tuple[bool, bool]] = {}
         self._records: int | None = None
         self._records_silent_secs = 0.0
         self.readings: dict[str, PageReading] = {}
         """The newest reading of each session of this launch, by its id."""
+
+    def write_changes(self) -> list[str]:
+        """Return what has changed since the last call in what the program can write: what a launch does, in words."""
+        found = []
+        for page in self.readings.values():
+            in_a_row = page.save_failures_in_a_row or 0
+            saves_failed, events_failed = self._unwritten.get(page.session, (False, False))
+            self._unwritten[page.session] = in_a_row > 1, page.events_fail
+            if (in_a_row > 1) is not saves_failed:
+                why = f"cannot save: {in_a_row} saves in a row have failed: {page.save_error}"
+                found.append("saves again" if saves_failed else why)
+            if page.events_fail is not events_failed:
+                found.append("writes events again" if events_failed else f"cannot write events: {page.events_error}")
+        return found
 
     @property
     def step(self) -> int | None:

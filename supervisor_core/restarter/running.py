@@ -121,6 +121,8 @@ class RunningLaunch:
                 reap_others(child)
                 self._check_hang(child, watch.tick(passed_secs, follow.records()))
                 self._check_pages(watch)
+                for text in watch.write_changes():
+                    self._display.line(f"launch {facts.attempt} {text}")
             if child.left is not None:
                 self._look_at_left(child, child.left, watch, is_tick=is_tick)
         if watch is not None:

@@ -128,15 +128,15 @@ class Session:
     """Saves attempted, successful or not."""
     save_failures: int = 0
     save_failures_in_a_row: int = 0
-    """Failures since its last successful save."""
+    """Failures since its last successful save. `save_error`: why the last one failed, if its progress page says so."""
+    save_error: str | None = None
     loss_finite: bool | None = None
     """Whether the latest reading of its loss was finite; None where unknown."""
     events_error: str | None = None
-    """Why its events cannot be written at present, from the logdir's lease; None where they can, or it is unknown."""
+    """Why its events cannot be written at present, by lease or progress page; None where they can, or it is unknown."""
     save_secs: Distribution | None = None
-    """Durations of its successful saves; None where unknown."""
     blocked_secs: Distribution | None = None
-    """For how long its successful saves blocked training; None where unknown."""
+    """Durations of its successful saves, and for how long they blocked training; None where unknown."""
     recoveries: int = 0
     """How often the framework's session was lost and recreated within it."""
     files: tuple[str, ...] = ()

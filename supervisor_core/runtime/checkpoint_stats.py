@@ -55,10 +55,10 @@ class CheckpointStats:
                 )
 
     @property
-    def failures(self) -> tuple[int, int]:
-        """The number of failed saves, and of those since the last successful one."""
+    def failures(self) -> tuple[int, int, str | None]:
+        """The number of failed saves, and of those since the last successful one; why the last save failed."""
         with self._lock:
-            return self._failures, self._in_a_row
+            return self._failures, self._in_a_row, self._status.last_error
 
     @property
     def costs(self) -> Costs:

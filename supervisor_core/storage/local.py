@@ -23,6 +23,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from types import TracebackType
 from typing import Protocol
 
+from supervisor_core.storage.directory import moved_text, path_now
+
 _LOG = logging.getLogger("supervisor_core")
 
 _SCHEME = re.compile(r"^[A-Za-z][A-Za-z0-9+.-]*://")
@@ -126,7 +128,11 @@ class AppendFile(Protocol):
         """Cut the file to ``size`` bytes; raises where the file system cannot."""
 
     def is_gone(self) -> bool:
-        """Say whether the file was deleted, so that appending to it would be in vain."""
+        """Say whether the file was deleted or renamed, so that what is appended to it would not be found.
+
+        Raises:
+            OSError: if its directory is not there: it may come back, with the file.
+        """
 
     def sync(self) -> None:
         """Return when everything appended would survive a power cut, as far as the file system can promise it."""
@@ -328,7 +334,17 @@ class LocalAppendFile:
 
     def is_gone(self) -> bool:
         """See `AppendFile.is_gone`."""
-        return os.fstat(self._descriptor).st_nlink == 0
+        try:
+            return not os.path.samestat(os.lstat(self._path), os.fstat(self._descriptor))
+        except OSError as error:
+            if error.errno == errno.ESTALE:
+                return True
+            directory, now = os.path.dirname(self._path) or ".", path_now(self._descriptor)
+            if now and not os.path.isdir(directory):
+                raise OSError(moved_text(directory, now)) from error
+            if not isinstance(error, FileNotFoundError):
+                raise
+        return True
 
     def sync(self) -> None:
         """See `AppendFile.sync`; the first time the directory too, since a synced file without a name is lost."""
@@ -361,6 +377,21 @@ def local_path(path: str | os.PathLike[str]) -> str | None:
     if text.startswith("file://"):
         return text[len("file://") :]
     return None if _SCHEME.match(text) else text
+
+
+def absolute(path: str | os.PathLike[str]) -> str:
+    """Return a path that is the same one after ``os.chdir``: a relative local path below the present working directory.
+
+    Addresses of other file systems stay as they are; so do ``~``, absolute paths, and an empty one.
+
+    Example:
+        >>> absolute("gs://bucket/run"), absolute("/logs/../run")
+        ('gs://bucket/run', '/logs/../run')
+    """
+    text, local = os.fspath(path), local_path(path)
+    if not local or os.path.isabs(local):
+        return text
+    return text.removesuffix(local) + os.path.abspath(local)
 
 
 def filesystem_for(path: str | os.PathLike[str]) -> tuple[Filesystem, str]:

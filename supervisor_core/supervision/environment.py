@@ -1,5 +1,5 @@
-"""What a session takes from its environment: the run's name, versions, the address of the metrics server, and the place
-of its progress page."""
+"""What a session takes from its environment: the run's name, versions, the address of the metrics server, the place of
+its progress page, and whether its checkpoints' directory can be written."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from supervisor_core.address import parse_address
+from supervisor_core.errors import SaveFailedError
 from supervisor_core.log import error_text
 from supervisor_core.options import Options
 from supervisor_core.process.page_writer import ProgressPage
@@ -21,6 +22,8 @@ from supervisor_core.process.progress_page import remove_stale
 from supervisor_core.process.runtime_directory import VARIABLE, private_directories, private_directory
 from supervisor_core.run.status import RunStatus
 from supervisor_core.runtime.monitor import SessionIdentity
+from supervisor_core.storage.directory import may_pass, probe, why_unwritable
+from supervisor_core.storage.local import local_path, refuse_link
 
 if TYPE_CHECKING:
     from supervisor_core.metrics.server import MetricsServer
@@ -153,6 +156,36 @@ def new_page(directory: Path, identity: SessionIdentity, logdir: str | None) -> 
     except OSError as error:
         _LOG.warning(_NO_PAGE, error_text(error))
         return ProgressPage()
+
+
+def refuse_unwritable(directory: str, options: Options, *, is_own: bool = False) -> None:
+    """Do nothing, but where no checkpoint could be saved in a local directory: asked before the first step.
+
+    What may pass by itself, as a full disk, is logged only: saves are retried.
+
+    Args:
+        directory: where checkpoints go; made by the first save.
+        options: `Options.unwritable_checkpoints` says what to do.
+        is_own: whether this project has named the directory: then saves refuse a link in its place, too.
+
+    Raises:
+        SaveFailedError: if files cannot be made there; says whose the directory is, and who this process is.
+    """
+    local = local_path(directory)
+    if local is None:
+        return
+    try:
+        if is_own:
+            refuse_link(local)
+        probe(local)
+    except OSError as error:
+        text = f"{local} cannot be written: {why_unwritable(local, error)}"
+        if may_pass(error):
+            _LOG.warning("%s Saves are tried again until that passes.", text)
+        elif options.unwritable_checkpoints == "continue":
+            _LOG.warning("%s Training goes on without checkpoints.", text)
+        else:
+            raise SaveFailedError(f'{text} Options(unwritable_checkpoints="continue") trains without.') from error
 
 
 _ELSEWHERE = "%s is not used for the progress page: %s"

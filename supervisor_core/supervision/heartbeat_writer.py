@@ -281,7 +281,9 @@ class TaskFile:
             refuse_link(os.path.dirname(self.path))
             filesystem.replace(self.path, encode(record), self._check)
         except FileNotFoundError:  # the logdir was cleared while the process runs
-            filesystem.make_directory(os.path.dirname(self.path))
+            directory = os.path.dirname(self.path)
+            filesystem.list_names(os.path.dirname(directory))  # raises where it was renamed: it may come back
+            filesystem.make_directory(directory)
             filesystem.replace(self.path, encode(record), self._check)
         except _TakenOverError as taken:
             return taken.session

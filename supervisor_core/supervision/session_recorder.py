@@ -43,13 +43,7 @@ from supervisor_core.runtime.watchdog import RECORD_SECS, StallResponse
 from supervisor_core.storage.local import local_path
 from supervisor_core.supervision.environment import MetricsEndpoint, new_page, page_directory, run_name, versions
 from supervisor_core.supervision.heartbeat_writer import HeartbeatWriter
-from supervisor_core.supervision.worker_registry import WorkerRegistry
-
-READ_SECS = 5.0
-"""How often the chief reads the other processes' heartbeats, unless its own are more frequent, in seconds."""
-
-REMOTE_READ_SECS = 15.0
-"""The same if each read is a request to an object store."""
+from supervisor_core.supervision.worker_registry import WorkerRegistry, read_interval_secs
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -136,7 +130,7 @@ class SessionRecorder:
             self._worker_registry = WorkerRegistry(
                 logdir,
                 lost_after_secs=options.lease_timeout_secs,
-                interval_secs=_read_interval_secs(logdir, options),
+                interval_secs=read_interval_secs(logdir, options),
                 on_change=self._workers_changed,
                 clock=clock,
             )
@@ -199,9 +193,8 @@ class SessionRecorder:
         return self._publisher is not None and not self._gives_way and self._is_logdir(directory)
 
     def _is_logdir(self, directory: str) -> bool:
-        if (own := self._logdir) is None:
-            return False
-        return directory == own if "://" in own else os.path.realpath(directory) == os.path.realpath(own)
+        own = self._logdir or ""
+        return directory == own if "://" in own else bool(own) and os.path.realpath(directory) == os.path.realpath(own)
 
     @property
     def metrics_url(self) -> str | None:
@@ -217,12 +210,16 @@ class SessionRecorder:
         """
         directory = page_directory()
         if self._logdir_lock is not None:
-            before = self._logdir_lock.acquire(
+            lock, logdir = self._logdir_lock, self._logdir or ""
+            before = lock.acquire(
                 self.session_id,
-                after_attempt=max(newest_attempt(self._logdir or ""), self._after_attempt),
+                after_attempt=max(newest_attempt(logdir), self._after_attempt),
                 page=None if directory is None else str(page_in(directory, self.session_id)),
             )
-            self._publisher = Publisher(session=self.session_id, attempt=before.attempt, check=self._logdir_lock.check)
+            self._publisher = Publisher(
+                session=self.session_id, attempt=before.attempt, check=lock.check, bring_back=lock.bring_back,
+                logdir=local_path(logdir),
+            )  # fmt: skip
             self._identity = replace(
                 self._identity,
                 attempt=before.attempt,
@@ -232,7 +229,7 @@ class SessionRecorder:
             )
             self._history = before
             self._monitor.identify(self._identity)
-            self.guard(self._logdir or "")
+            self.guard(logdir)
         self._begun = True
         if directory is not None:
             self.progress.publish(new_page(directory, self._identity, self._logdir))
@@ -365,6 +362,7 @@ class SessionRecorder:
     def saved(self, record: CheckpointRecord, deadline: Deadline = NEVER) -> None:
         """Count a save, successful or failed, and write its record; waits for the disk until the deadline."""
         self.saves.saved(record, self._clock.wall())
+        self._show_failures()
         if record.blocked_secs and self.progress.phase == "training":
             self.progress.blocked(record.blocked_secs)
         self._recorder.write(record, record.step, durable=True, deadline=deadline)
@@ -469,10 +467,19 @@ class SessionRecorder:
         values = (costs.trained_secs, costs.saves, costs.save_secs, costs.blocked_secs)
         return {name: round(value, 3) for name, value in zip(COSTS, values, strict=True)}
 
+    def _show_failures(self) -> tuple[int, int, str | None]:
+        """Show on the page what cannot be written; return failed saves, those in a row, and why events fail."""
+        (failures, in_a_row, why), error = self.saves.failures, self._recorder.error
+        self.progress.page.writes(save_failures=failures, in_a_row=in_a_row, save_error=why, events_error=error)
+        return failures, in_a_row, error
+
     def _renew_lock(self, step: int | None) -> None:
-        if self._logdir_lock is None or self._ended:
+        if self._ended:
             return
-        now, (save_failures, in_a_row), error = self.progress.snapshot(), self.saves.failures, self._recorder.error
+        save_failures, in_a_row, error = self._show_failures()
+        if self._logdir_lock is None:
+            return
+        now = self.progress.snapshot()
         with suppress(LogdirInUseError):  # `on_taken_over` has reported it
             self._logdir_lock.renew(
                 last_step=step,
@@ -491,9 +498,3 @@ def _costs(before: SessionHistory) -> Costs | None:
     if len(known) < len(COSTS):
         return None
     return Costs(trained_secs=known[0], saves=int(known[1]), save_secs=known[2], blocked_secs=known[3])
-
-
-def _read_interval_secs(logdir: str, options: Options) -> float:
-    if local_path(logdir) is None:
-        return REMOTE_READ_SECS
-    return min(READ_SECS, options.heartbeat_secs or READ_SECS)

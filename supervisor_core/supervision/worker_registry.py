@@ -16,14 +16,21 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from supervisor_core.clock import SYSTEM_CLOCK, Clock
+from supervisor_core.options import Options
 from supervisor_core.process.identity import Machine, is_running, this_machine
 from supervisor_core.run.status import WorkerState, WorkerStatus
 from supervisor_core.runtime.deadline import NEVER, Deadline
-from supervisor_core.storage.local import Filesystem, filesystem_for
+from supervisor_core.storage.local import Filesystem, filesystem_for, local_path
 from supervisor_core.supervision.task_record import TASKS_DIRECTORY, TaskRecord, read_record
 
 MAX_TASKS = 1000
 """The most files to read at a time."""
+
+READ_SECS = 5.0
+"""How often the chief reads the other processes' heartbeats, unless its own are more frequent, in seconds."""
+
+REMOTE_READ_SECS = 15.0
+"""The same if each read is a request to an object store."""
 
 LAST_READ_SECS = 1.0
 """How long stopping waits for a last read, in seconds."""
@@ -246,6 +253,13 @@ class ObservedWorker:
             pid=record.pid,
             error=record.error,
         )
+
+
+def read_interval_secs(logdir: str, options: Options) -> float:
+    """Return how often the chief reads the heartbeats in a logdir."""
+    if local_path(logdir) is None:
+        return REMOTE_READ_SECS
+    return min(READ_SECS, options.heartbeat_secs or READ_SECS)
 
 
 def has_ended_well(record: TaskRecord) -> bool:

@@ -6,7 +6,9 @@ events file, the metrics and the log, and a failure becomes an error that says w
 
 from __future__ import annotations
 
+import glob
 import logging
+import os
 import threading
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -14,6 +16,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from supervisor_core.checkpoint import ledger
 from supervisor_core.checkpoint.recovery import Skipped
 from supervisor_core.clock import SYSTEM_CLOCK, Clock
 from supervisor_core.engine.final_save import LOOK_AGAIN_SECS, given_up, save_until_saved
@@ -24,6 +27,8 @@ from supervisor_core.runtime.blocking_call import BlockingCall
 from supervisor_core.runtime.coordinator import text_of
 from supervisor_core.runtime.deadline import NEVER, Deadline
 from supervisor_core.runtime.step_lock import StepLock
+from supervisor_core.storage.local import local_path
+from supervisor_core.supervision.environment import refuse_unwritable
 from supervisor_core.supervision.session_recorder import SessionRecorder
 from supervisor_core.tf1 import private_symbols as private
 from supervisor_core.tf1.checkpoint_writer import CheckpointWriter, SavePlace, SaveResult
@@ -127,6 +132,10 @@ class CheckpointManager:
             self._newest = None if restored is None else (restored.path, restored.step)
             self._counted = (run.progress.changes, run.progress.steps)
 
+    def refuse_unwritable(self) -> None:
+        """Raise `SaveFailedError` where no checkpoint could be saved; see `environment.refuse_unwritable`."""
+        refuse_unwritable_saves(self._save_path, self._options)
+
     def serve(self) -> None:
         """Record that the session's checkpoint service is started: without it nothing is saved at the end either."""
         self._serving = True
@@ -155,6 +164,7 @@ class CheckpointManager:
                 and self._recorder is not None
                 and self._counts_all
                 and self._recorder.progress.changes == self._counted[0]
+                and _is_there(self._newest[0])
             )
 
     @property
@@ -216,6 +226,8 @@ class CheckpointManager:
         newest, counted = self._newest, self._counted
         if not isinstance(sess, SupervisedSession):
             newest = None  # the runs of such a session are not counted, so there may always be something to save
+        elif newest is not None and not _is_there(newest[0]):
+            newest = self._newest = None  # somebody has deleted it
         if newest is not None and self._counts_all and run.progress.changes == counted[0]:
             return None, newest[0]  # as it stands on the disk, so it is in memory
         moment = _Moment(run.progress, None if newest is None else newest[1], counted)
@@ -334,6 +346,19 @@ class CheckpointManager:
         if stuck and not self._warned and result.trigger != "signal":
             self._warned = True
             _LOG.warning(_NEVER_RISES, result.step, runs, result.path)
+
+
+def refuse_unwritable_saves(save_path: str, options: Options) -> None:
+    """Raise `SaveFailedError` where no checkpoint could be saved, or no ledger be written beside it."""
+    directory = os.path.dirname(save_path)
+    refuse_unwritable(directory, options)
+    refuse_unwritable(os.path.join(directory, ledger.DIRECTORY), options, is_own=True)
+
+
+def _is_there(path: str) -> bool:
+    """Return whether a checkpoint has files, of whatever format; True in an object store, which is not asked."""
+    local = local_path(path)
+    return local is None or bool(glob.glob(f"{glob.escape(local)}*"))
 
 
 class _Moment:

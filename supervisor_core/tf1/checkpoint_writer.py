@@ -261,6 +261,7 @@ class CheckpointWriter:
             started = self._clock.monotonic()
             result = SaveResult(trigger=trigger)
             try:
+                self._store.prepare()
                 self._tidy()
                 self._retention.set_aside_skipped()
                 self._wait_secs = min(wait_secs, step_wait_secs(self._options.snapshot_wait_secs, step_secs))

@@ -27,7 +27,8 @@ class Engine:
     Args:
         supervisor: whose attributes say what is supervised.
         options: how the run behaves.
-        logdir: the run's directory, which a worker knows too.
+        logdir: the run's directory, absolute, which a worker knows too.
+        save_path: what checkpoints' paths begin with, absolute; None where none are saved.
         sets_ready_flag: whether workers may wait for this process.
         begin: begins a session, for a program that makes a TensorFlow session of its own before there is one.
     """
@@ -36,8 +37,9 @@ class Engine:
         self,
         supervisor: tf.compat.v1.train.Supervisor,
         options: Options,
-        logdir: str | None,
         *,
+        logdir: str | None,
+        save_path: str | None,
         sets_ready_flag: bool,
         begin: Callable[[], object],
     ) -> None:
@@ -59,7 +61,7 @@ class Engine:
             writer=self.writer,
             is_chief=supervisor.is_chief,
             task=None if supervisor.is_chief else task_name(options, supervisor._graph),
-            checkpoints=_checkpoints(supervisor, options, self._step_lock),
+            checkpoints=_checkpoints(supervisor, save_path, options, self._step_lock),
             clock=SYSTEM_CLOCK,
         )
 
@@ -86,14 +88,14 @@ class Engine:
 
 
 def _checkpoints(
-    supervisor: tf.compat.v1.train.Supervisor, options: Options, step_lock: StepLock
+    supervisor: tf.compat.v1.train.Supervisor, save_path: str | None, options: Options, step_lock: StepLock
 ) -> CheckpointManager | None:
-    if not (supervisor.is_chief and supervisor.save_path and supervisor.saver and supervisor.save_model_secs):
+    if not (supervisor.is_chief and save_path and supervisor.saver and supervisor.save_model_secs):
         return None
     return CheckpointManager(
         graph=supervisor._graph,
         saver=supervisor.saver,
-        save_path=supervisor.save_path,
+        save_path=save_path,
         global_step=supervisor.global_step,
         meta_graph_def=supervisor._meta_graph_def,
         interval_secs=supervisor.save_model_secs,

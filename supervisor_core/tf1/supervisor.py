@@ -11,6 +11,7 @@ import os
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
 from functools import cached_property
+from types import MappingProxyType
 from typing import Any
 
 import tensorflow as tf
@@ -18,6 +19,7 @@ import tensorflow as tf
 from supervisor_core.errors import RunFinishedError
 from supervisor_core.events.file_writer import FileWriter
 from supervisor_core.options import Options
+from supervisor_core.storage.local import absolute
 from supervisor_core.tf1 import defaults
 from supervisor_core.tf1.cluster.connect import FinishedSession
 from supervisor_core.tf1.cluster.ready_flag import ReadyFlag, ready_flag_for
@@ -82,6 +84,7 @@ class Supervisor(RunMethods, tf.compat.v1.train.Supervisor):
     _options = Options()
     _ready_flag: ReadyFlag | None = None
     _shared_logdir: str | None = None
+    _absolute_paths: Mapping[str, str] = MappingProxyType({})
     _checkpoint_basename: str | None = None
     _graph_def: Any = None
 
@@ -137,6 +140,8 @@ class Supervisor(RunMethods, tf.compat.v1.train.Supervisor):
         self._save_summaries_secs = save_summaries_secs if is_chief else None
         self._save_model_secs = save_model_secs if is_chief else None
         self._save_path = os.path.join(logdir, checkpoint_basename) if is_chief and logdir else None
+        given = (logdir, self._save_path)
+        self._absolute_paths = {os.fspath(path): absolute(path) for path in given if path}
         self._summary_writer = summary_writer if is_chief else None
         if is_chief and summary_writer is Supervisor.USE_DEFAULT:
             self._summary_writer = FileWriter(logdir) if logdir else None
@@ -167,6 +172,7 @@ class Supervisor(RunMethods, tf.compat.v1.train.Supervisor):
         Raises:
             LogdirInUseError: if another live chief holds the logdir.
             NoUsableCheckpointError: if there are checkpoints and none can be read.
+            SaveFailedError: if checkpoints are to be saved where this process may not write.
         """
         self._coord.clear_stop()
         self._begin(serves=start_standard_services)
@@ -176,7 +182,7 @@ class Supervisor(RunMethods, tf.compat.v1.train.Supervisor):
                     master,
                     init_op=self.init_op,
                     saver=self.saver,
-                    checkpoint_dir=self._logdir,
+                    checkpoint_dir=self._absolute(self._logdir),
                     wait_for_checkpoint=wait_for_checkpoint,
                     max_wait_secs=max_wait_secs,
                     config=config,
@@ -222,6 +228,8 @@ class Supervisor(RunMethods, tf.compat.v1.train.Supervisor):
             return None
         self._ready(sess, serves=True)
         self._lifecycle.refuse_guest()
+        if (checkpoints := self._lifecycle.checkpoints) is not None:
+            checkpoints.refuse_unwritable()
         if self._global_step is not None and self._engine.writer and not self._lifecycle.state.is_guest:
             step = read_global_step(sess, self._global_step)
             self._lifecycle.recorder.progress.step_read(step)  # before training: from here on steps are counted
@@ -340,8 +348,18 @@ class Supervisor(RunMethods, tf.compat.v1.train.Supervisor):
     def _engine(self) -> Engine:
         if not isinstance(self._coord, Coordinator):  # a subclass's constructor has made TensorFlow's
             self._coord = Coordinator()
-        logdir, flag = self._shared_logdir or self._logdir, self._ready_flag is not None
-        return Engine(self, self._options, logdir, sets_ready_flag=flag, begin=self._begin)
+        return Engine(
+            self,
+            self._options,
+            logdir=self._absolute(self._shared_logdir or self._logdir),
+            save_path=self._absolute(self.save_path),
+            sets_ready_flag=self._ready_flag is not None,
+            begin=self._begin,
+        )
+
+    def _absolute(self, path: str | None) -> str | None:
+        """Return a path as it was when the program passed it, whatever the working directory has become."""
+        return path and (self._absolute_paths.get(os.fspath(path)) or absolute(path))
 
     @cached_property
     def _lifecycle(self) -> Lifecycle:
@@ -436,8 +454,8 @@ class Supervisor(RunMethods, tf.compat.v1.train.Supervisor):
         if self._lifecycle.state.is_guest:
             return
         record = GraphRecord(self._graph, self._graph_def, self._meta_graph_def)
-        if self._logdir:
-            record.write_file(self._logdir)
+        if logdir := self._absolute(self._logdir):
+            record.write_file(logdir)
         if self._summary_writer and not self._graph_added_to_summary:
             record.write_events(self._summary_writer)
             self._graph_added_to_summary = True

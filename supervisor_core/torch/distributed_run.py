@@ -442,7 +442,7 @@ class RankSaver(Saver):
         """
         started = self._clock.monotonic()
         if self._ranks_state.shards:
-            self._write_shards(step, is_saved and step != self._saved_step)
+            self._write_shards(step, is_saved and not self._is_on_disk(step))
         self._ranks_state.collect()
         self._ranks_state.blocked_secs = self._clock.monotonic() - started
 

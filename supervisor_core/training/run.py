@@ -26,7 +26,7 @@ from supervisor_core.run.status import RunStatus
 from supervisor_core.runtime.coordinator import Coordinator
 from supervisor_core.runtime.deadline import Deadline, StopDeadline, granted_secs
 from supervisor_core.runtime.service import ServiceRegistry
-from supervisor_core.storage.local import join
+from supervisor_core.storage.local import absolute, join
 from supervisor_core.supervision.environment import versions
 from supervisor_core.supervision.session_recorder import SessionRecorder
 from supervisor_core.training.ending import RunCheckpoints, RunEnding
@@ -48,7 +48,7 @@ class Run:
     """One supervised session; made by `supervise`. Its methods are called by the training's thread.
 
     Args:
-        logdir: the run's directory.
+        logdir: the run's directory; a relative one is below the present working directory, whatever that becomes.
         state: what a checkpoint holds.
         options: see `Options`.
         policy: when checkpoints are saved.
@@ -71,7 +71,7 @@ class Run:
         saver: Callable[..., Saver] = Saver,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
-        self.logdir = logdir
+        self.logdir = logdir = absolute(logdir)
         self.options = options
         self.state = state
         self._policy, self._facade, self._task = policy, facade, task
@@ -118,7 +118,7 @@ class Run:
         Raises:
             LogdirInUseError: if another live process trains there.
             NoUsableCheckpointError: if there are checkpoints, and none can be read.
-            CheckpointError: if an object refuses its state.
+            CheckpointError: if an object refuses its state, or no checkpoint could be saved.
         """
         if self._recorder is not None:
             raise RuntimeError("This run was entered before; call supervise() again for another session.")
@@ -178,17 +178,16 @@ class Run:
             options=self.options, versions=versions(), due=self._due, clock=self._clock,
         )  # fmt: skip
         with recorder.phase("restoring"):
+            if self._task is None:
+                saver.refuse_unwritable()
             sealed, tree = saver.read(self.options.unusable_checkpoints == "start_over")
             skipped = tree if sealed is None else sealed.skipped
             if sealed is not None:
-                self._restored, self._step = sealed, sealed.manifest.step
-                self._exactness = self.state.resume(sealed.manifest, tree, versions())
-                recorder.saves.restored(
-                    path=sealed.path,
-                    step=sealed.manifest.step,
-                    saved_at=sealed.manifest.saved_at,
-                    size_bytes=sealed.manifest.bytes,
-                )
+                self._restored, manifest = sealed, sealed.manifest
+                self._step = step = manifest.step
+                self._exactness = self.state.resume(manifest, tree, versions())
+                at, size = manifest.saved_at, manifest.bytes
+                recorder.saves.restored(path=sealed.path, step=step, saved_at=at, size_bytes=size)
         if self._writer is not None:
             self._writer.add_session_log(_START, self._step)
         exactness = self._exactness

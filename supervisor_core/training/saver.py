@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import math
+import os
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -25,6 +26,7 @@ from supervisor_core.run.status import ThreadState, ThreadStatus
 from supervisor_core.runtime.coordinator import Coordinator, text_of
 from supervisor_core.runtime.deadline import NEVER, Deadline
 from supervisor_core.runtime.retry import Backoff, is_outside_fault
+from supervisor_core.supervision.environment import refuse_unwritable
 from supervisor_core.supervision.session_recorder import SessionRecorder
 from supervisor_core.training.state import Captured, TrainingState
 from supervisor_core.training.tree import read_tree, write_tree
@@ -130,6 +132,8 @@ class Saver:
 
     format = "state-tree"
     """The format of its checkpoints, for the manifest. A subclass with another one writes and reads its files."""
+    names_directory = True
+    """Whether the name of the checkpoints' directory is this project's; else the program's."""
 
     def __init__(
         self,
@@ -201,6 +205,10 @@ class Saver:
         job = self._current
         return "another save is under way" if job is None else f"the checkpoint of step {job.step} {self._stage}"
 
+    def refuse_unwritable(self) -> None:
+        """Raise `SaveFailedError` where no checkpoint could be saved; see `environment.refuse_unwritable`."""
+        refuse_unwritable(self._store.directory, self._options, is_own=self.names_directory)
+
     def start(self, step: int, restored: Sealed | None) -> None:
         """Begin: the next checkpoint falls due from now on."""
         if restored is not None:
@@ -235,7 +243,7 @@ class Saver:
         after the next step."""
         if self._current is not None:
             return False
-        if step == self._saved_step:
+        if self._is_on_disk(step):
             self._plan(step)
         else:
             self._hand_over(step, trigger)
@@ -244,7 +252,7 @@ class Saver:
     def hold(self, step: int) -> None:
         """Keep a copy of this moment, in memory: what `save_held` saves, until `release_held`."""
         under_way = self._current
-        if step != self._saved_step and (under_way is None or under_way.step != step):
+        if not self._is_on_disk(step) and (under_way is None or under_way.step != step):
             job = new_job(step, "signal")
             self._held = job._replace(captured=self._state.capture(step))
 
@@ -288,7 +296,7 @@ class Saver:
         """
         if not self.settle(deadline):
             raise SaveFailedError(self.hanging_text)
-        if step == self._saved_step and self._newest is not None:
+        if self._newest is not None and self._is_on_disk(step):
             return self._newest[0]
         job = self._hand_over(step, trigger, deadline)
         self._wait_for(job, deadline)
@@ -319,6 +327,10 @@ class Saver:
             )
         sealed = Sealed(path=recovery.chosen.path, manifest=manifest, skipped=recovery.skipped)
         return sealed, self._read_files(sealed.path)
+
+    def _is_on_disk(self, step: int) -> bool:
+        """Return whether the newest checkpoint is of this step, and has not been deleted since."""
+        return step == self._saved_step and self._newest is not None and os.path.isdir(self._newest[0])
 
     def _plan(self, step: int) -> None:
         """Plan the next checkpoint after one of this step, which serves what was asked for until now."""

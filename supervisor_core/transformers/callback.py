@@ -17,7 +17,7 @@ from supervisor_core.checkpoint.recovery import Skipped
 from supervisor_core.checkpoint.sealed_store import Sealed, SealedStore
 from supervisor_core.errors import CheckpointError, SupervisorError
 from supervisor_core.options import Options
-from supervisor_core.storage.local import LOCAL
+from supervisor_core.storage.local import LOCAL, absolute
 from supervisor_core.torch.ranks_state import NUMBER
 from supervisor_core.torch.workers import outlive_signals
 from supervisor_core.training.run import Run
@@ -65,7 +65,7 @@ class SupervisorCallback(TrainerCallback):
         save_secs: float | None = 600.0,
         save_steps: int | None = None,
     ) -> None:
-        self._logdir = None if logdir is None else os.fspath(logdir)
+        self._logdir = None if logdir is None else absolute(logdir)
         self._options = options or Options()
         self._policy = SavePolicy(save_secs=save_secs, save_steps=save_steps)
         self._args: Any = None
@@ -128,12 +128,13 @@ class SupervisorCallback(TrainerCallback):
     # The Trainer's events, in their order.
 
     def on_init_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Remember where the Trainer saves.
+        """Remember where the Trainer saves: from now on that is the same directory after ``os.chdir``.
 
         Raises:
             ValueError: if its processes are not under DistributedDataParallel alone.
         """
         ranks.refuse_split(args, kwargs.get("model"), kwargs.get("optimizer"))
+        args.output_dir = absolute(args.output_dir)
         self._args = args
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:

@@ -75,6 +75,7 @@ class SealingSaver(Saver):
     """Seals what the Trainer has saved, in a thread of its own; asks the Trainer for a checkpoint that is due."""
 
     format = FORMAT
+    names_directory = False
 
     @classmethod
     def of(cls, directory: str, restored: Sealed | None, skipped: Sequence[Skipped]) -> Callable[..., SealingSaver]:
@@ -113,7 +114,7 @@ class SealingSaver(Saver):
     def is_saved(self, step: int) -> bool:
         """Return whether this step is saved, or is being sealed."""
         under_way = self._current
-        return step == self._saved_step or (under_way is not None and under_way.step == step)
+        return self._is_on_disk(step) or (under_way is not None and under_way.step == step)
 
     def hold(self, step: int) -> None:
         """See `Saver.hold`: the state is the Trainer's to save."""
@@ -123,7 +124,7 @@ class SealingSaver(Saver):
         if self._current is not None:
             return False
         self._plan(step)
-        if step != self._saved_step:
+        if not self._is_on_disk(step):
             self.wanted = trigger
         return True
 
@@ -158,7 +159,7 @@ class SealingSaver(Saver):
         """
         if not self.settle(deadline):
             raise SaveFailedError(self.hanging_text)
-        if step == self._saved_step and self._newest is not None:
+        if self._newest is not None and self._is_on_disk(step):
             return self._newest[0]
         _LOG.warning("The Trainer has not saved its last step. %s", loss_text(self._newest, step))
         return None

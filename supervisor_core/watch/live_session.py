@@ -188,7 +188,8 @@ def with_page(
     boot_now: float,
     look_at: Callable[[PageReading, float], Look | None] = newest_look,
 ) -> Run:
-    """Return the run, updated from the page of its newest session where the session cannot write events.
+    """Return the run, updated from the page of its newest session: with what the session cannot write, which may be in
+    no record for that reason; and where it cannot write events, with its state and progress.
 
     That is: the run is lost by its events, though its process runs; or the interpreter is blocked, so that no progress
     for longer than the budget is a stall that no record shows.
@@ -200,7 +201,10 @@ def with_page(
         boot_now: the same by `supervisor_core.clock.boot_secs`.
         look_at: returns the stacks of a process.
     """
-    if page is None or not page.ticks:
+    if page is None:
+        return run
+    run = _with_failures(run, page)
+    if not page.ticks:
         return run
     age, tick_age = boot_now - page.progress_boot_secs, boot_now - page.tick_boot_secs
     is_stalled = page.budget_secs is not None and age > page.budget_secs
@@ -241,6 +245,23 @@ def with_page(
         if line is not None:
             stall = replace(stall, thread=MAIN_THREAD, location=line)
     return _running(replace(run, stalls=(*earlier, stall)), session, is_stalled=True)
+
+
+def _with_failures(run: Run, page: PageReading) -> Run:
+    """Return the run with what its newest session cannot write: the page of a process that runs is as new as any
+    record."""
+    if page.save_failures is None or page.save_failures_in_a_row is None:
+        return run
+    last = run.sessions[-1]
+    new = replace(
+        last,
+        saves=last.saves + max(0, page.save_failures - last.save_failures),
+        save_failures=max(page.save_failures, last.save_failures),
+        save_failures_in_a_row=page.save_failures_in_a_row,
+        save_error=page.save_error or None,
+        events_error=(page.events_error or "why is not known") if page.events_fail else None,
+    )
+    return run if new == last else replace(run, sessions=(*run.sessions[:-1], new))
 
 
 def _alive(session: Session, seen_at: float, step: int | None) -> Session:

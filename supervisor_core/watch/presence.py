@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Sequence
 
 from supervisor_core.checkpoint.names import last_part, without_shards
-from supervisor_core.storage.local import Filesystem, filesystem_for, local_path
+from supervisor_core.storage.local import Filesystem, filesystem_for, join, local_path
 
 MAX_DIRECTORIES = 16
 """In how many directories other than its own a run's checkpoints are looked for; what is beyond is not known."""
@@ -72,6 +72,9 @@ class CheckpointPresence:
             elsewhere = path.rpartition("/")[0] if _store(path) else os.path.dirname(path)
             if here is not None and name in here:
                 own.add(elsewhere)
+                return True
+            below = last_part(elsewhere)  # of a run whose directory was renamed, what is below it has still its name
+            if here is not None and below in here and name in (self._names(join(directory, below)) or ()):
                 return True
             unknown = None if here is None else False
             if elsewhere in own or not (_store(path) or os.path.isabs(path)):

@@ -35,7 +35,8 @@ def test_a_deleted_lease_file_comes_back(make: Make, tmp_path: Path, on_disk: On
 
 
 def test_a_deleted_logdir_is_not_brought_back(make: Make, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """When the whole logdir is deleted, renewing does not create it again, and says that it cannot renew."""
+    """When the whole logdir is deleted, neither renewing nor the end creates it again; the log says that it cannot
+    renew."""
     lease = make()
     lease.acquire("a")
     shutil.rmtree(tmp_path / "run")
@@ -46,17 +47,52 @@ def test_a_deleted_logdir_is_not_brought_back(make: Make, tmp_path: Path, caplog
     assert not (tmp_path / "run").exists()
 
 
+def test_a_save_brings_a_deleted_logdir_back(make: Make, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """It is locked as before; the log says so once."""
+    lease = make()
+    lease.acquire("a")
+    shutil.rmtree(tmp_path / "run")
+    lease.bring_back()
+    lease.bring_back()
+    with pytest.raises(LogdirInUseError):
+        make().acquire("b")
+    assert caplog.text.count("was deleted; it is made again") == 1
+
+
+def test_a_new_logdir_that_another_run_has_used(make: Make, tmp_path: Path, clock: Any) -> None:
+    """Deleted, made again, used by another training, which has ended: its checkpoints are not this run's, though it has
+    the lower number."""
+    for session in "ab":
+        lease = make()
+        lease.acquire(session)
+        lease.release("completed")
+    lease = make()
+    assert lease.acquire("c").attempt == 3
+    shutil.rmtree(tmp_path / "run")
+    clock.now += 5
+    other = make()
+    other.acquire("other")
+    other.release("completed")
+    with pytest.raises(LogdirInUseError, match="other"):
+        lease.bring_back()
+
+
 def test_a_logdir_that_was_away_is_still_held(
     make: Make, tmp_path: Path, on_disk: OnDisk, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Moved away and back: the lease is renewed again, and a second chief is refused as before."""
+    """Moved away and back: the lease is renewed again, and a second chief is refused as before. Meanwhile the lease is
+    renewed where it is, so that its readers do not take the session for lost; and no save brings the logdir back."""
     lease = make()
     lease.acquire("a")
     (tmp_path / "run").rename(tmp_path / "away")
     lease.renew(last_step=4)
-    assert "cannot be opened: No such file or directory" in caplog.text
-    with pytest.raises(OSError):
-        lease.check()
+    assert f"{tmp_path / 'run'} was renamed to {tmp_path / 'away'}: move it back" in caplog.text
+    away = peek(tmp_path / "away")
+    assert away is not None and away.last_step == 4
+    for check in (lease.check, lease.bring_back):
+        with pytest.raises(OSError, match="was renamed to"):
+            check()
+    assert not (tmp_path / "run").exists()
     with pytest.raises(LogdirInUseError):
         LogdirLock(tmp_path / "away", host="elsewhere").acquire("c")
     (tmp_path / "away").rename(tmp_path / "run")

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import errno
 import logging
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -151,7 +152,54 @@ def test_a_deleted_file_is_replaced(
     with caplog.at_level(logging.WARNING):
         file.append(batch_of(3))
     assert [contents.steps for contents in read_logdir(file.logdir)] == [[3]]
-    assert "was deleted while in use" in caplog.text
+    assert "was deleted or renamed while in use" in caplog.text
+
+
+def test_a_renamed_file_is_replaced(file: EventsFile, read_logdir: Callable[..., Any]) -> None:
+    """What is appended to it would be in another place than the records say."""
+    assert file.path is not None
+    Path(file.path).rename(f"{file.path}.old")
+    file.append(batch_of(3))
+    assert Path(file.path).exists()
+    assert [3] in [contents.steps for contents in read_logdir(file.logdir)]
+
+
+def test_a_renamed_directory_may_come_back(file: EventsFile, read_logdir: Callable[..., Any]) -> None:
+    """Nothing is appended meanwhile, no directory is made in its place, and the same file goes on."""
+    path, away = file.path, Path(file.logdir).with_name("away")
+    Path(file.logdir).rename(away)
+    with pytest.raises(OSError, match=f"{file.logdir} was renamed to {away}: move it back"):
+        file.append(batch_of(3))
+    assert not Path(file.logdir).exists()
+    away.rename(file.logdir)
+    file.append(batch_of(4))
+    assert file.path == path
+    (contents,) = read_logdir(file.logdir)
+    assert contents.steps[-1] == 4
+
+
+def test_a_new_directory_in_the_place_of_a_renamed_one_gets_a_new_file(
+    file: EventsFile, read_logdir: Callable[..., Any]
+) -> None:
+    """The run goes on there."""
+    Path(file.logdir).rename(Path(file.logdir).with_name("away"))
+    Path(file.logdir).mkdir()
+    file.append(batch_of(3))
+    assert [contents.steps for contents in read_logdir(file.logdir)] == [[3]]
+
+
+def test_a_stale_handle_is_given_up(file: EventsFile, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Deleted on the server by another machine."""
+    path, lstat = file.path, os.lstat
+
+    def stale(path_of: str) -> os.stat_result:
+        if path_of == path:
+            raise OSError(errno.ESTALE, os.strerror(errno.ESTALE))
+        return lstat(path_of)
+
+    monkeypatch.setattr("supervisor_core.storage.local.os.lstat", stale)
+    file.append(batch_of(3))
+    assert file.path != path
 
 
 def test_a_failed_sync_is_reported_and_the_file_left(

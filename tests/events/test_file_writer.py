@@ -53,6 +53,25 @@ def simple(tag: str = "a", value: float = 1.0) -> Summary:
     return Summary(value=[Summary.Value(tag=tag, simple_value=value)])
 
 
+def test_a_relative_directory_is_the_one_that_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, read_logdir: ReadLogdir
+) -> None:
+    """After ``os.chdir`` a new file, and the assets of plugins, go there as well; the program reads back its name."""
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    monkeypatch.chdir(tmp_path)
+    writer = FileWriter("run")
+    monkeypatch.chdir(elsewhere)
+    writer.close()
+    writer.reopen()
+    writer.add_summary(simple(), 5)
+    writer.add_graph(Graph(__tensorboard_plugin_asset__=["a"], __tensorboard_plugin_asset__a=[Asset()]))
+    writer.close()
+    assert writer.get_logdir() == "run"
+    assert len(read_logdir(str(tmp_path / "run"))) == 2 and (tmp_path / "run" / "plugins" / "text" / "raw").exists()
+    assert list(elsewhere.iterdir()) == []
+
+
 def test_the_signature_is_the_original_s() -> None:
     """Arguments by position and by name, with the original's defaults."""
     parameters = inspect.signature(FileWriter).parameters

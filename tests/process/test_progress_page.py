@@ -37,7 +37,7 @@ DOC = Path(__file__).parents[2] / "docs" / "progress-page.md"
 
 
 def training(directory: Path, session: str = "6f1d3c0a9b7e4d21") -> ProgressPage:
-    """A page of this process at global step 1,042, in a stall."""
+    """A page of this process at global step 1,042, in a stall, that cannot write."""
     page = ProgressPage.create(
         directory, session_id=session, attempt=3, started_at=1e9, started_boot_secs=50.0, logdir="/logs/run"
     )
@@ -46,6 +46,7 @@ def training(directory: Path, session: str = "6f1d3c0a9b7e4d21") -> ProgressPage
     page.counts[STEPS], page.times[LAST_PROGRESS] = 21, 77.5
     page.tick(at=80.0, boot_secs=95.0, main_thread_secs=1.5)
     page.stalled(77.5, "MainThread at train.py:88 in step", "waits")
+    page.writes(save_failures=5, in_a_row=2, save_error="OSError: renamed", events_error="full")
     return page
 
 
@@ -76,6 +77,12 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
     assert (found.stalled_since, found.location, found.ended) == (77.5, "MainThread at train.py:88 in step", False)
     assert found.activity == "waits"
     assert found.stacks == tmp_path / "6f1d3c0a9b7e4d21.stacks"
+    assert (found.save_failures, found.save_failures_in_a_row, found.save_error) == (5, 2, "OSError: renamed")
+    assert (found.events_fail, found.events_error) == (True, "full")
+    page.writes(save_failures=5, in_a_row=0, save_error=None, events_error=None)
+    again = reading(page)
+    assert (again.save_failures, again.save_failures_in_a_row, again.save_error) == (5, 0, "")
+    assert (again.events_fail, again.events_error, again.location) == (False, "", found.location)
     assert found.process_started_ticks == started_ticks(os.getpid())
     if boot_id() is not None:
         assert (found.is_here, found.is_running, found.is_dead) == (True, True, False)
@@ -105,9 +112,11 @@ def test_the_layout_is_the_documented_one(tmp_path: Path) -> None:
     assert [values[place] for place in (72, 80, 88, 96, 104, 112)] == [21, 77.5, 1, 80.0, 95.0, 1.5]
     assert [values[place] for place in (128, 2560)] == ["6f1d3c0a9b7e4d21", "/logs/run"]
     assert values[1536] == str(tmp_path / "6f1d3c0a9b7e4d21.stacks")
+    assert [values[place] for place in (3584, 3840)] == ["OSError: renamed", "full"]
     inside = documented(slot, data[at : at + 512])
     assert inside.pop(128) == "MainThread at train.py:88 in step"
-    assert inside == {0: 1000, 8: 2, 16: 19, 24: 3, 32: 30.0, 40: 77.5, 48: 300.0}
+    assert inside.pop(72) == zlib.crc32(data[3584:4096])
+    assert inside == {0: 1000, 8: 2, 16: 1 + 2 + 16 + 32 + 64, 24: 3, 32: 30.0, 40: 77.5, 48: 300.0, 56: 5, 64: 2}
     names = dict(re.findall(r"^\| (\d+) \| (\w+) \|$", phases, re.MULTILINE))
     assert [names[str(number)] for number in range(len(names))] == list(progress_page.PHASES)
 
@@ -125,17 +134,35 @@ def documented(table: str, data: bytes) -> dict[int, object]:
 
 
 def test_a_page_of_an_older_version_has_one_budget(tmp_path: Path) -> None:
-    """It has zeros where the second one is: not known, which is neither at once nor never."""
+    """It has zeros where the second one is: not known, which is neither at once nor never. Nor does it say what cannot
+    be written, which is not the same as that all can."""
     page = training(tmp_path)
     assert page.path is not None
     data = bytearray(page.path.read_bytes())
     at = 512 * (1 + data[64] % 2)
-    data[at + 48 : at + 56] = bytes(8)
+    data[at + 16 : at + 24] = struct.pack("<Q", 19)
+    data[at + 48 : at + 80] = bytes(32)
     data[68:72] = struct.pack("<I", zlib.crc32(data[at : at + 512]))
+    data[3584:] = bytes(512)
     older = tmp_path / "older.page"
     older.write_bytes(data)
     found = read_page(older)
     assert found is not None and (found.budget_secs, found.act_after_secs) == (30.0, None)
+    assert (found.save_failures, found.save_failures_in_a_row, found.save_error) == (None, None, "")
+    assert not found.events_fail
+
+
+def test_texts_that_were_cut_off_by_a_kill_are_unknown(tmp_path: Path) -> None:
+    """The numbers, which are in a slot, are those of the last whole change."""
+    page = training(tmp_path)
+    assert page.path is not None
+    data = bytearray(page.path.read_bytes())
+    data[3584:3590] = b"Runtim"
+    killed = tmp_path / "killed.page"
+    killed.write_bytes(data)
+    found = read_page(killed)
+    assert found is not None and (found.save_failures_in_a_row, found.save_error, found.events_error) == (2, "", "")
+    assert found.events_fail
 
 
 def test_every_phase_has_a_number(tmp_path: Path) -> None:

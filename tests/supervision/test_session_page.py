@@ -16,6 +16,7 @@ import pytest
 
 from supervisor_core.checkpoint.lease_file import LeaseRecord, decode, encode
 from supervisor_core.checkpoint.logdir_lock import LEASE_NAME
+from supervisor_core.events.telemetry import CheckpointRecord
 from supervisor_core.options import Options
 from supervisor_core.process import runtime_directory
 from supervisor_core.process.identity import boot_id
@@ -89,6 +90,33 @@ def test_a_session_takes_a_signal_only_for_the_dump(
     monkeypatch.setattr(stall_stacks, "DeadManTimer", timer)
     run = begin(Options(dump_blocked_stacks=dumps))
     assert (len(made), stacks_path(directory, run.session_id).exists()) == (int(dumps), True)
+
+
+def test_what_cannot_be_written_is_on_it(begin: Begin, writer: Any) -> None:
+    """A failed save at once; events that cannot be written with the next renewal of the lease; and their ends."""
+    run = begin()
+    assert (page_of(run).save_failures_in_a_row, page_of(run).events_fail) == (0, False)
+
+    def save(error: str | None) -> None:
+        path = None if error else "/run/ckpt-1"
+        run.saved(
+            CheckpointRecord(session=run.session_id, trigger="timer", path=path, step=1, secs=1.0,
+                             blocked_secs=0.0, error=error)
+        )  # fmt: skip
+
+    for _ in range(2):
+        save("OSError: no room")
+    found = page_of(run)
+    assert (found.save_failures, found.save_failures_in_a_row, found.save_error) == (2, 2, "OSError: no room")
+    save(None)
+    found = page_of(run)
+    assert (found.save_failures, found.save_failures_in_a_row, found.save_error) == (2, 0, "")
+    writer.failing, writer.last_error = True, OSError("no room")
+    run._renew_lock(1)
+    assert (page_of(run).events_fail, page_of(run).events_error) == (True, "no room")
+    writer.failing = False
+    run._renew_lock(1)
+    assert (page_of(run).events_fail, page_of(run).events_error) == (False, "")
 
 
 def test_a_worker_keeps_a_page_too(begin: Begin, directory: Path) -> None:

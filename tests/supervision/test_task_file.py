@@ -80,3 +80,16 @@ def test_a_fifo_in_its_place_is_replaced(tmp_path: Path) -> None:
         read_record(LocalFilesystem(), file.path)
     assert file.write(record("a")) is None
     assert session_on_disk(tmp_path) == "a"
+
+
+def test_a_logdir_that_was_renamed_is_not_brought_back(tmp_path: Path) -> None:
+    """Its chief waits until it is back, and would take a new directory in its place for it."""
+    logdir = tmp_path / "run"
+    file = TaskFile(str(logdir), "worker:1", "a")
+    assert file.write(record("a")) is None
+    logdir.rename(tmp_path / "away")
+    with pytest.raises(FileNotFoundError):
+        file.write(record("a"))
+    assert not logdir.exists()
+    (tmp_path / "away").rename(logdir)
+    assert file.write(record("a")) is None

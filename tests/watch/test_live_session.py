@@ -17,6 +17,7 @@ import pytest
 from hangs import HANGING_LINE, HOLD_LOCK_OF_INTERPRETER
 
 from supervisor_core.checkpoint.logdir_lock import LEASE_NAME, LogdirLock
+from supervisor_core.cli.sentences import trouble_lines
 from supervisor_core.exporter.page import run_status
 from supervisor_core.process import progress_page
 from supervisor_core.process.identity import boot_id
@@ -130,6 +131,34 @@ def test_a_stall_that_cannot_be_recorded_has_its_stacks(run: Run, tmp_path: Path
     place = run_status(found, NOW).stall
     assert place is not None and place.location == "train.py:88 in step"
     file.close(remove=True)
+
+
+@pytest.mark.parametrize("state", ["running", "stalled", "lost"])
+def test_what_cannot_be_written_is_on_the_page(run: Run, tmp_path: Path, state: Any) -> None:
+    """Whatever the events say, which may lack it for that reason: saves that fail, and events. A page of a version
+    that does not say leaves the run as it is."""
+    page = replace(
+        page_with(tmp_path, progress_age=3.0, tick_age=0.5),
+        save_failures=4, save_failures_in_a_row=3, save_error="OSError: it was renamed",
+        events_fail=True, events_error="it was renamed",
+    )  # fmt: skip
+    sessions = (replace(run.sessions[-1], outcome="lost" if state == "lost" else "running"),)
+    found = with_page(replace(run, state=state, sessions=sessions), page, NOW, BOOT_NOW)
+    last = found.sessions[-1]
+    assert (last.saves, last.save_failures, last.save_failures_in_a_row) == (4, 4, 3)
+    assert (last.save_error, last.events_error) == ("OSError: it was renamed", "it was renamed")
+    status = run_status(replace(found, state="running"), NOW)
+    assert (status.checkpoint.failures, status.checkpoint.failures_in_a_row, status.events_failing) == (4, 3, True)
+    assert trouble_lines(found) == [
+        "Events cannot be written; what is shown here may be old: it was renamed",
+        "The last 3 saves have failed: OSError: it was renamed",
+    ]
+    good = replace(page, save_failures_in_a_row=0, save_error="", events_fail=False, events_error="")
+    healed = with_page(found, good, NOW, BOOT_NOW).sessions[-1]
+    assert (healed.save_failures, healed.save_failures_in_a_row) == (4, 0)
+    assert (healed.save_error, healed.events_error) == (None, None)
+    older = replace(page, save_failures=None, save_failures_in_a_row=None)
+    assert with_page(found, older, NOW, BOOT_NOW).sessions[-1].save_failures_in_a_row == 3
 
 
 def test_a_run_whose_events_are_written_is_left_as_it_is(run: Run, tmp_path: Path) -> None:

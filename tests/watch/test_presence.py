@@ -67,6 +67,14 @@ def test_where_its_path_says(tmp_path: Path) -> None:
     assert present(str(tmp_path / "model.ckpt-6")) is False
 
 
+def test_of_a_run_that_was_renamed(tmp_path: Path) -> None:
+    """What is in a directory below the run's is there under that directory's name, whatever the run's name was."""
+    (tmp_path / "b" / "checkpoints" / "ckpt-5").mkdir(parents=True)
+    present = CheckpointPresence(str(tmp_path)).within(str(tmp_path / "b"))
+    assert present(str(tmp_path / "a" / "checkpoints" / "ckpt-5")) is True
+    assert present(str(tmp_path / "a" / "checkpoints" / "ckpt-4")) is False
+
+
 def test_nothing_is_known_of_files_outside_the_logdir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither of a directory beside it, whatever way the path takes there, nor of one that a link leads to: the former
     is not even looked at."""

@@ -18,7 +18,7 @@ from supervisor_core.errors import OptionsError, RunFinishedError
 from supervisor_core.events.telemetry import StopReason, StopRecord
 from supervisor_core.options import Options
 from supervisor_core.runtime.signals import SignalWatch
-from supervisor_core.storage.local import local_path
+from supervisor_core.storage.local import absolute, local_path
 from supervisor_core.supervision.chief_status import ChiefStatus
 from supervisor_core.supervision.heartbeat_writer import HeartbeatWriter
 from supervisor_core.supervision.tf_config import CHIEF_JOBS, TaskIdentity, task_from_environment
@@ -165,7 +165,7 @@ class ClusterTask:
             self._server.join()
             return
         options = options or Options()
-        ParameterServer(logdir, options.worker_name or self.name, options).serve()
+        ParameterServer(absolute(logdir), options.worker_name or self.name, options).serve()
 
     @property
     def _is_in_cluster(self) -> bool:

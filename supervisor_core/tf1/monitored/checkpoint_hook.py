@@ -22,6 +22,7 @@ from supervisor_core.run.status import ThreadStatus
 from supervisor_core.runtime.coordinator import Coordinator
 from supervisor_core.runtime.service import OnFailure, Policy, ServiceThread
 from supervisor_core.runtime.step_lock import StepLock
+from supervisor_core.storage.local import absolute
 from supervisor_core.tf1.checkpoint_manager import CheckpointManager
 from supervisor_core.tf1.checkpoint_writer import CheckpointWriter
 from supervisor_core.tf1.global_step import collected_global_step
@@ -86,8 +87,9 @@ class CheckpointSaverHook(HostedHook, tf.compat.v1.train.CheckpointSaverHook):
     ) -> None:
         if saver is not None and scaffold is not None:
             raise ValueError("You cannot provide both saver and scaffold.")
-        self._checkpoint_dir = self.checkpoint_dir = os.fspath(checkpoint_dir)
-        self._save_path = self.save_path = os.path.join(self.checkpoint_dir, checkpoint_basename)
+        self._checkpoint_dir = os.fspath(checkpoint_dir)  # as the original has them
+        self._save_path = os.path.join(self._checkpoint_dir, checkpoint_basename)
+        self.checkpoint_dir, self.save_path = absolute(checkpoint_dir), absolute(self._save_path)
         self._save_graph_def = self.save_graph_def = save_graph_def
         self._saver = saver
         self._scaffold = scaffold
@@ -107,6 +109,11 @@ class CheckpointSaverHook(HostedHook, tf.compat.v1.train.CheckpointSaverHook):
     def output_dir(self) -> str:
         """The directory whose events file records the saves."""
         return self.checkpoint_dir
+
+    @property
+    def given_dir(self) -> str:
+        """See `HostedHook.given_dir`."""
+        return self._checkpoint_dir
 
     @property
     def interval_secs(self) -> float | None:
@@ -140,7 +147,7 @@ class CheckpointSaverHook(HostedHook, tf.compat.v1.train.CheckpointSaverHook):
         """
         self._at_end = False
         self._hook_saver = None
-        self._summary_writer = writer_for(self.checkpoint_dir) if self._host is None else None
+        self._summary_writer = writer_for(self.given_dir) if self._host is None else None
         self._find_step()
         for listener in self._listeners:
             listener.begin()
@@ -209,7 +216,7 @@ class CheckpointSaverHook(HostedHook, tf.compat.v1.train.CheckpointSaverHook):
         """What saves in a new session; None if the saver has no variables."""
         if self._host is not None:
             return self._host.hook_saver(self)
-        return BlockingHookSaver(self._get_saver, self._save_path, self._save_graph_def, self._summary_writer)
+        return BlockingHookSaver(self._get_saver, self.save_path, self._save_graph_def, self._summary_writer)
 
     def _get_saver(self) -> Any:
         """Return the saver. Of the original's own name, since programs override it.

@@ -13,6 +13,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from supervisor_core.storage.local import absolute
 from supervisor_core.tf1 import private_symbols as private
 from supervisor_core.tf1.global_step import step_value
 from supervisor_core.tf1.monitored.hosted_hook import HostedHook, StepTimer
@@ -72,6 +73,7 @@ class SummarySaverHook(HostedHook, tf.compat.v1.train.SummarySaverHook):
         self._timer = StepTimer(every_secs=save_secs, every_steps=save_steps)
         self._has_writer = summary_writer is not None
         self._output_dir = output_dir
+        self._directory = output_dir and absolute(output_dir)
         self._summary_writer = summary_writer
         self._scaffold = scaffold
         self._summary_op = summary_op
@@ -81,6 +83,11 @@ class SummarySaverHook(HostedHook, tf.compat.v1.train.SummarySaverHook):
     @property
     def output_dir(self) -> str | None:
         """The directory whose events file it writes to."""
+        return None if self._has_writer else self._directory
+
+    @property
+    def given_dir(self) -> str | None:
+        """See `HostedHook.given_dir`."""
         return None if self._has_writer else self._output_dir
 
     @property
@@ -99,7 +106,7 @@ class SummarySaverHook(HostedHook, tf.compat.v1.train.SummarySaverHook):
             RuntimeError: in a graph without one, except in a supervised session.
         """
         if self.output_dir:
-            self._summary_writer = self._writer_of(self.output_dir)
+            self._summary_writer = self._writer_of(self.output_dir, self.given_dir)
         self._next_step = None
         self._find_step()
 
@@ -181,6 +188,7 @@ class StepCounterHook(HostedHook, tf.compat.v1.train.StepCounterHook):
         self._timer = StepTimer(every_secs=every_n_secs, every_steps=every_n_steps)
         self._has_writer = summary_writer is not None
         self._output_dir = output_dir
+        self._directory = output_dir and absolute(output_dir)
         self._summary_writer = summary_writer
         self._summary_tag: str | None = None
         self._steps_per_run = 1
@@ -193,6 +201,11 @@ class StepCounterHook(HostedHook, tf.compat.v1.train.StepCounterHook):
     @property
     def output_dir(self) -> str | None:
         """The directory whose events file it writes to."""
+        return None if self._has_writer else self._directory
+
+    @property
+    def given_dir(self) -> str | None:
+        """See `HostedHook.given_dir`."""
         return None if self._has_writer else self._output_dir
 
     @property
@@ -211,7 +224,7 @@ class StepCounterHook(HostedHook, tf.compat.v1.train.StepCounterHook):
             RuntimeError: in a graph without one, except in a supervised session.
         """
         if self.output_dir:
-            self._summary_writer = self._writer_of(self.output_dir)
+            self._summary_writer = self._writer_of(self.output_dir, self.given_dir)
         self._find_step()
 
     def after_create_session(self, session: Any, coord: Any) -> None:
@@ -406,8 +419,9 @@ class ProfilerHook(HostedHook, tf.compat.v1.train.ProfilerHook):
         show_dataflow: bool = True,
         show_memory: bool = False,
     ) -> None:
-        self._output_dir = os.fspath(output_dir)
-        self._output_file = os.path.join(self._output_dir, "timeline-{}.json")
+        self._output_dir = os.fspath(output_dir) or "."
+        self._directory = absolute(self._output_dir)
+        self._output_file = os.path.join(self._directory, "timeline-{}.json")
         self._timer = StepTimer(every_secs=save_secs, every_steps=save_steps)
         self._show_dataflow = show_dataflow
         self._show_memory = show_memory
@@ -417,7 +431,7 @@ class ProfilerHook(HostedHook, tf.compat.v1.train.ProfilerHook):
     @property
     def events_dir(self) -> str:
         """The directory whose events file the traces go to; by itself it makes its session no supervised run."""
-        return self._output_dir or "."
+        return self._directory
 
     def is_due(self, step: int) -> bool:
         """Return whether a trace is due at this step, or this is the session's first call."""
@@ -453,7 +467,8 @@ class ProfilerHook(HostedHook, tf.compat.v1.train.ProfilerHook):
             step = self._read_step(run_context.session)
             self._timer.update_last_triggered_step(step)
             self._save(step, self._output_file.format(step), run_values.run_metadata.step_stats)
-            self._writer_of(self.events_dir).add_run_metadata(run_values.run_metadata, f"step_{step}")
+            writer = self._writer_of(self.events_dir, self._output_dir)
+            writer.add_run_metadata(run_values.run_metadata, f"step_{step}")
         self._next_step = step + 1
 
     def _save(self, step: int, save_path: str, step_stats: Any) -> None:

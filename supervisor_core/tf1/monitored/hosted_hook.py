@@ -87,7 +87,13 @@ class HostedHook:
 
     @property
     def output_dir(self) -> str | None:
-        """The directory whose events file it writes, which makes its session supervised; None if it writes none."""
+        """The directory whose events file it writes, which makes its session supervised; None if it writes none. The
+        same one whatever the working directory becomes."""
+        return None
+
+    @property
+    def given_dir(self) -> str | None:
+        """The same directory, as the program has named it."""
         return None
 
     @property
@@ -106,9 +112,10 @@ class HostedHook:
         """Set the host, before ``begin``; None after ``end``."""
         self._host = host
 
-    def _writer_of(self, directory: str) -> Any:
-        """The shared writer of a directory."""
-        return writer_for(directory) if self._host is None else self._host.writer_of(directory)
+    def _writer_of(self, directory: str, given: str | None) -> Any:
+        """The shared writer of a directory. In an unsupervised session it is TensorFlow's, which knows it by the
+        program's name for it."""
+        return writer_for(given or directory) if self._host is None else self._host.writer_of(directory)
 
     def _find_step(self) -> None:
         """Find the tensor of the global step; called in ``begin``.

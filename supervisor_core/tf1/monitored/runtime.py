@@ -21,8 +21,9 @@ from supervisor_core.clock import SYSTEM_CLOCK, Clock
 from supervisor_core.events.file_writer import FileWriter
 from supervisor_core.options import Options
 from supervisor_core.runtime.step_lock import StepLock
+from supervisor_core.storage.local import absolute
 from supervisor_core.tf1 import private_symbols as private
-from supervisor_core.tf1.checkpoint_manager import CheckpointManager
+from supervisor_core.tf1.checkpoint_manager import CheckpointManager, refuse_unwritable_saves
 from supervisor_core.tf1.checkpoint_writer import SavePlace
 from supervisor_core.tf1.cluster.task import task_name
 from supervisor_core.tf1.coordinator import Coordinator, ServiceThread
@@ -95,11 +96,11 @@ class MonitoredRuntime:
         directories.sort(key=lambda directory: directory in [saver.checkpoint_dir for saver in self._savers])
         self._directory = directories[0] if directories else None
         self._logdir = self._savers[0].checkpoint_dir if self._savers else self._directory
-        self._name_source = self._logdir or logdir
+        self._name_source = self._logdir or (logdir and absolute(logdir))
         self._facade = facade
         self._is_worker = is_worker
         self._own = own
-        self._writers = RunWriters()
+        self._writers = RunWriters([(hook.output_dir, hook.given_dir) for hook in own])
         self._writer: Any = None
         self._open = ExitStack()
         self._checkpoints: dict[int, CheckpointManager] = {}
@@ -147,6 +148,11 @@ class MonitoredRuntime:
                 tf.io.gfile.makedirs(hook.checkpoint_dir)
             elif hook.output_dir:
                 self._writers.get(hook.output_dir)
+
+    def refuse_unwritable(self) -> None:
+        """Raise `SaveFailedError` where a hook could save no checkpoint; see `environment.refuse_unwritable`."""
+        for saver in self._savers:
+            refuse_unwritable_saves(saver.save_path, self.options)
 
     def context(self) -> RunContext:
         """Return the context in which session creators of this run work."""
@@ -375,9 +381,13 @@ class RunWriters:
 
     While one is open, ``tf.compat.v1.summary.FileWriterCache`` returns it too, so that programs and TensorFlow's own
     hooks append to the same events file.
+
+    Args:
+        names: each hook's directory, absolute, and as the program has named it.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, names: Sequence[tuple[str | None, str | None]]) -> None:
+        self._names = names
         self._writers: dict[str, FileWriter] = {}
         self._displaced: dict[str, Any] = {}
 
@@ -413,10 +423,11 @@ class RunWriters:
             writer.close()
 
     def _lend(self, directory: str, writer: FileWriter) -> None:
-        if directory not in self._displaced:
-            cache = _cache()
-            self._displaced[directory] = cache.get(directory)
-            cache[directory] = writer
+        cache = _cache()
+        for name in (directory, *(given for path, given in self._names if path == directory)):
+            if name is not None and name not in self._displaced:
+                self._displaced[name] = cache.get(name)
+                cache[name] = writer
 
 
 def _key(directory: str) -> str:

@@ -81,6 +81,7 @@ class Monitored(RunMethods):
         self._recovery_backoff = RecoveryBackoff(options)
         self._runtime.begin(self._close_at_exit)
         try:
+            self._runtime.refuse_unwritable()
             for hook in self._hooks:
                 hook.begin()
             self._open_first()

@@ -15,6 +15,7 @@ from typing import Any
 import tensorflow as tf
 
 from supervisor_core.checkpoint.recovery import Skipped
+from supervisor_core.storage.local import absolute
 from supervisor_core.tf1 import private_symbols as private
 from supervisor_core.tf1.cluster.ready_flag import ReadyFlag, ready_flag_for
 from supervisor_core.tf1.cluster.wait import SessionContext
@@ -90,8 +91,9 @@ class ChiefSessionCreator(_ScaffoldedSessionCreator):
         checkpoint_filename_with_path: str | None = None,
     ) -> None:
         super().__init__(scaffold, master, config)
-        self._checkpoint_dir = checkpoint_dir
-        self._checkpoint_filename_with_path = checkpoint_filename_with_path
+        # Absolute: sessions are also created when one was lost.
+        self._checkpoint_dir = checkpoint_dir and absolute(checkpoint_dir)
+        self._checkpoint_filename_with_path = checkpoint_filename_with_path and absolute(checkpoint_filename_with_path)
 
     def create_session(self) -> Any:
         """Finalize the graph and return a session whose model is ready.

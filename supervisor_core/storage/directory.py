@@ -1,0 +1,114 @@
+"""A local directory that is in use: whether it was renamed or deleted, and whether files can be made in it."""
+
+from __future__ import annotations
+
+import errno
+import os
+import pwd
+import stat
+import uuid
+from contextlib import suppress
+
+_LASTING = (
+    errno.EACCES,
+    errno.EPERM,
+    errno.EROFS,
+    errno.ENOTDIR,
+    errno.EEXIST,
+    errno.ELOOP,
+    errno.ENAMETOOLONG,
+)
+_ADVICE = {
+    errno.EROFS: "Its file system is mounted read-only: mount it for writing, or use another directory.",
+    errno.ENAMETOOLONG: "Use a shorter path.",
+}
+
+
+def path_now(descriptor: int) -> str | None:
+    """Return the path that an open local file has by now; an empty one if it was deleted, None where unknown."""
+    try:
+        if os.fstat(descriptor).st_nlink == 0:
+            return ""
+        path = os.readlink(f"/proc/self/fd/{descriptor}")
+    except OSError:
+        return None
+    return path if os.path.exists(path) else None
+
+
+def moved_text(directory: str, path: str) -> str:
+    """Return what happened to a directory that is not there any more, and what to do.
+
+    Args:
+        directory: its path.
+        path: the path that a file in it has by now.
+    """
+    return f"{directory} was renamed to {os.path.dirname(path)}: move it back, nothing is written until then"
+
+
+def probe(directory: str) -> None:
+    """Make an empty file in a directory, and delete it. A directory that is missing is not made: then the file is made
+    in the one in which it would be.
+
+    Raises:
+        OSError: if that cannot be done.
+    """
+    place = _existing(directory)
+    if place != directory and not os.path.isdir(place):
+        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), place)
+    path = os.path.join(place, f".supervisor.probe{uuid.uuid4().hex}")
+    os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+    with suppress(OSError):  # in a directory from which nothing may be deleted
+        os.unlink(path)
+
+
+def may_pass(error: OSError) -> bool:
+    """Return whether what keeps files from being made may pass by itself, as a full disk may: not a missing right."""
+    return error.errno not in _LASTING
+
+
+def why_unwritable(directory: str, error: OSError) -> str:
+    """Return why files cannot be made in a directory, and what to do: sentences without their beginning.
+
+    Args:
+        directory: its path; it may be missing.
+        error: what making one raised.
+    """
+    text = f"{error.strerror or error}."
+    if error.errno in (errno.EACCES, errno.EPERM):
+        return f"{text} {_rights(_existing(directory))}"
+    if may_pass(error):
+        return text
+    return f"{text} {_ADVICE.get(error.errno or 0, 'A directory was expected there: move the other one away.')}"
+
+
+def _existing(directory: str) -> str:
+    """Return the directory, or the nearest one above it that is there, as far as this process may look."""
+    while True:
+        try:
+            os.stat(directory)
+        except OSError:
+            above = os.path.dirname(directory.rstrip("/")) or "/"
+            if above == directory:
+                return directory
+            directory = above
+        else:
+            return directory
+
+
+def _rights(directory: str) -> str:
+    me = _user(os.geteuid())
+    try:
+        found = os.stat(directory)
+    except OSError:
+        return f"This process runs as {me}."
+    return (
+        f"{directory} belongs to {_user(found.st_uid)} and has the mode {stat.S_IMODE(found.st_mode):o}; this process "
+        f"runs as {me}. Let this user write there, run as its owner, or use another directory."
+    )
+
+
+def _user(uid: int) -> str:
+    try:
+        return f"{pwd.getpwuid(uid).pw_name} (uid {uid})"
+    except KeyError:
+        return f"uid {uid}"
