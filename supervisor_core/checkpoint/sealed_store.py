@@ -24,13 +24,14 @@ from itertools import count
 
 from supervisor_core.checkpoint import manifest as manifests
 from supervisor_core.checkpoint.bundle import VerifiedCheckpoint
+from supervisor_core.checkpoint.doubt import Doubt
 from supervisor_core.checkpoint.guard import GuardedFilesystem, Publisher
 from supervisor_core.checkpoint.manifest import Manifest
-from supervisor_core.checkpoint.recovery import Candidate, Recovery, Skipped, choose
+from supervisor_core.checkpoint.recovery import Candidate, Recovery, Skipped, choose, unlisted
 from supervisor_core.checkpoint.retention import Retention, Saved, decide
 from supervisor_core.checkpoint.session_history import can_follow
 from supervisor_core.checkpoint.set_aside import NOTE
-from supervisor_core.errors import CheckpointError, DamagedCheckpointError, UnreadableCheckpointError
+from supervisor_core.errors import DamagedCheckpointError, UnlistedCheckpointsError, UnreadableCheckpointError
 from supervisor_core.storage.local import LOCAL, Check, Filesystem, local_path, refuse_link, unguarded
 
 _LOG = logging.getLogger("supervisor_core")
@@ -92,7 +93,7 @@ class SealedStore:
         """Return the checkpoints, whole or not, newest first; those without a valid manifest come first, by step.
 
         Raises:
-            CheckpointError: if the directory is there and cannot be listed.
+            UnlistedCheckpointsError: if the directory is there and cannot be listed.
         """
         return [candidate for candidate, _ in self._found()]
 
@@ -104,7 +105,7 @@ class SealedStore:
         """
         try:
             return max([0, *(item.attempt for _, item in self._whole() if can_follow(item.attempt))])
-        except CheckpointError:
+        except UnlistedCheckpointsError:  # choosing a checkpoint raises it
             return 0
 
     def newest_usable(self, *, start_over: bool = False, read_data: bool = True) -> tuple[Recovery, Manifest | None]:
@@ -116,7 +117,7 @@ class SealedStore:
 
         Raises:
             NoUsableCheckpointError: if there are checkpoints, and none verifies; lists each with its damage.
-            CheckpointError: if the directory is there and cannot be listed.
+            UnlistedCheckpointsError: if the directory is there and cannot be listed.
         """
         found = self._found()
         by_path = {candidate.path: manifest for candidate, manifest in found}
@@ -148,7 +149,7 @@ class SealedStore:
     def save(
         self,
         manifest: Manifest,
-        write: Callable[[str], object],
+        write: Callable[[str], Doubt | None],
         *,
         staging: str | None = None,
         max_to_keep: int | None = 5,
@@ -159,7 +160,7 @@ class SealedStore:
 
         Args:
             manifest: everything but the files and the number.
-            write: called with a new directory, in which it writes all files.
+            write: called with a new directory, in which it writes all files; returns why the checkpoint is in doubt.
             staging: a directory from `stage` instead, in which there are files already; deleted if the save fails.
             max_to_keep: see `retention.decide`.
             keep_every_n_hours: see `retention.decide`.
@@ -173,31 +174,35 @@ class SealedStore:
         session = "" if self._publisher is None else self._publisher.session
         self._number += 1
         attempt = 0 if self._publisher is None else self._publisher.attempt
-        earlier = self._whole()
-        preserved = set(earlier[-1][1].preserved) if earlier else set()
-        preserved &= {os.path.basename(path) for path, _ in earlier}
-        kept = [Saved(path, each.saved_at) for path, each in earlier if os.path.basename(path) not in preserved]
-        final = self._free_name(manifest.step)
-        last_preserved_at = earlier[-1][1].last_preserved_at if earlier else None
-        retention = decide(
-            [*kept, Saved(final, manifest.saved_at)],
-            max_to_keep=max_to_keep,
-            keep_every_n_hours=keep_every_n_hours,
-            last_preserved_at=last_preserved_at,
-        )
-        manifest = replace(
-            manifest,
-            session=session,
-            attempt=attempt,
-            number=self._number,
-            last_preserved_at=retention.last_preserved_at,
-            preserved=tuple(sorted({*preserved, *(os.path.basename(item.path) for item in retention.preserved)})),
-        )
         staged = staging or self._new_staging(manifest.step)
         try:
             if staging is None:
                 self._filesystem.make_directory(staged)
-            write(staged)
+            doubt = write(staged)
+            earlier = self._whole()
+            preserved = set(earlier[-1][1].preserved) if earlier else set()
+            preserved &= {os.path.basename(path) for path, _ in earlier}
+            kept = [
+                Saved(path, each.saved_at, in_doubt=each.doubt is not None)
+                for path, each in earlier
+                if os.path.basename(path) not in preserved
+            ]
+            final = self._free_name(manifest.step)
+            retention = decide(
+                [*kept, Saved(final, manifest.saved_at, in_doubt=doubt is not None)],
+                max_to_keep=max_to_keep,
+                keep_every_n_hours=keep_every_n_hours,
+                last_preserved_at=earlier[-1][1].last_preserved_at if earlier else None,
+            )
+            manifest = replace(
+                manifest,
+                session=session,
+                attempt=attempt,
+                number=self._number,
+                last_preserved_at=retention.last_preserved_at,
+                preserved=tuple(sorted({*preserved, *(os.path.basename(item.path) for item in retention.preserved)})),
+                doubt=doubt,
+            )
             manifest = manifests.seal(staged, manifest, LOCAL, self._check)
             if read_back:
                 manifests.verify(staged, LOCAL, manifest=manifest)
@@ -291,7 +296,7 @@ class SealedStore:
         except FileNotFoundError:
             return []
         except OSError as error:
-            raise CheckpointError(f"{self.directory} cannot be listed: {error.strerror or error}") from error
+            raise unlisted(self.directory, error) from error
 
     def _prepare(self) -> None:
         """Before the first save: make the directory, and sweep what killed saves and deletions left behind."""

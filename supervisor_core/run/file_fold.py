@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from collections import Counter, deque
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -12,6 +11,7 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 
 from supervisor_core.events.chunk import Chunk, Points, TelemetryMark
+from supervisor_core.events.losses import LOSS
 from supervisor_core.events.telemetry import HeartbeatRecord, LaunchRecord, RecoveryRecord
 from supervisor_core.run.bounds import (
     MAX_NAME_CHARS,
@@ -28,9 +28,6 @@ from supervisor_core.run.model import NonFinite, ProgramLaunch
 from supervisor_core.run.other_writers import Cadence, Launches
 from supervisor_core.run.restarter_launches import launch_of
 from supervisor_core.run.session_fold import SessionFold
-
-LOSS = re.compile(r"((?<![a-z])loss(es)?|Loss(es)?|LOSS(ES)?)(?![a-z])")
-"""Matches the word ``loss`` in a tag: ``loss_1``, ``train/total_loss``, ``Losses/actor``, ``trainLoss``."""
 
 
 class FileFold:

@@ -17,6 +17,7 @@ import tensorflow as tf
 from supervisor_core.checkpoint.recovery import Skipped
 from supervisor_core.clock import SYSTEM_CLOCK, Clock
 from supervisor_core.errors import SaveFailedError
+from supervisor_core.events.file_writer import FileWriter
 from supervisor_core.events.telemetry import Trigger
 from supervisor_core.options import Options
 from supervisor_core.runtime.blocking_call import BlockingCall
@@ -35,6 +36,9 @@ _LOG = logging.getLogger("supervisor_core")
 
 LOOK_AGAIN_SECS = 0.2
 """How often whoever waits for the last save looks whether a signal has brought the deadline forward, in seconds."""
+
+LOSSES_SECS = 1.0
+"""How long a save waits at most for the losses that were logged before it: the events' disk may hang."""
 
 _HANGS = "it is still being saved, and no time is left"
 _NEVER_RISES = (
@@ -125,11 +129,24 @@ class CheckpointManager:
         with self._lock:
             self._sess, self._recorder, self._writer = sess, run, writer
             path = None if restored is None else restored.path
-            self._checkpoint_writer.attach(run.publisher, holds=run.holds, restored=path, skipped=skipped)
+            ours = isinstance(writer, FileWriter)
+            doubted = self._checkpoint_writer.attach(
+                run.publisher,
+                holds=run.holds,
+                restored=path,
+                skipped=skipped,
+                losses=(lambda: writer.losses_not_finite(LOSSES_SECS)) if ours else lambda: (),
+            )
+            if ours:
+                writer.take_up_losses(doubted)
             self._serving = False
             self._last_failure = None
             self._newest = None if restored is None else (restored.path, restored.step)
             self._counted = (run.progress.changes, run.progress.steps)
+
+    def training_failed(self, error: BaseException) -> None:
+        """Say that training has ended with an error: what is saved from now on is in doubt."""
+        self._checkpoint_writer.training_failed(error)
 
     def serve(self) -> None:
         """Record that the session's checkpoint service is started: without it nothing is saved at the end either."""
@@ -345,6 +362,8 @@ class CheckpointManager:
             return
         _LOG.info("Saved checkpoint %s: %s bytes in %.2f s, training blocked for %.0f ms.",
                   result.path, result.bytes, result.secs, result.blocked_secs * 1e3)  # fmt: skip
+        if result.doubt is not None:
+            _LOG.warning("The checkpoint %s is in doubt: %s", result.path, result.doubt)
         if result.step is not None and writer:
             log = tf.compat.v1.SessionLog(status=tf.compat.v1.SessionLog.CHECKPOINT, checkpoint_path=result.path)
             writer.add_session_log(log, result.step)

@@ -440,7 +440,7 @@ class Run:
             if self._saver is not None and self._is_saved_after(error, failure):
                 try:
                     with recorder.phase("checkpointing"):
-                        save_last(self._saver, self._step, signals, self.options, self._clock)
+                        save_last(self._saver, self._step, signals, self.options, self._clock, failure)
                 except Exception as save_error:
                     raised = save_error
                     _LOG.error("The final checkpoint could not be saved: %s; the newest is %s.",

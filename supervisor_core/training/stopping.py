@@ -201,8 +201,18 @@ def failure_of(error: BaseException | None, coord: Coordinator, signum: int | No
     return None if isinstance(error, (GeneratorExit, KeyboardInterrupt)) else error
 
 
-def save_last(saver: Saver, step: int, signals: StopSignals, options: Options, clock: Clock) -> None:
+def save_last(
+    saver: Saver, step: int, signals: StopSignals, options: Options, clock: Clock, failure: BaseException | None = None
+) -> None:
     """Save the last step; where the outside world refuses it, try again as long as there is time.
+
+    Args:
+        saver: saves it.
+        step: the step.
+        signals: the session's.
+        options: how long to wait between two attempts.
+        clock: replaced in tests.
+        failure: the error that ended the training: it puts the checkpoint in doubt.
 
     Raises:
         Exception: what kept it from being saved.
@@ -211,6 +221,8 @@ def save_last(saver: Saver, step: int, signals: StopSignals, options: Options, c
     until = signals.for_save if signals.signum is not None else Deadline.after(STOP_GRACE_SECS, clock)
     backoff = Backoff(initial_secs=options.retry_initial_secs, max_secs=options.retry_max_secs)
     failures, pause = 0, threading.Event()
+    if failure is not None:
+        saver.training_failed(failure)
     while True:
         try:
             saver.save(step, trigger, signals.for_save)

@@ -110,9 +110,6 @@ class SupervisorCallback(TrainerCallback):
             self._found = sealing.newest(directory, start_over=start_over)
         else:
             self._found = ranks.newest(directory, start_over=start_over)
-        if self._found is not None:
-            for item in self._found.skipped:
-                _LOG.warning("Skipped the checkpoint %s: %s", item.path, item.reason)
         return None if self._found is None else self._found.path
 
     def __enter__(self) -> SupervisorCallback:

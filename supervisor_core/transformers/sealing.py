@@ -101,6 +101,7 @@ class SealingSaver(Saver):
     def read(self, start_over: bool) -> tuple[Sealed, Any] | tuple[None, Sequence[Skipped]]:
         """See `Saver.read`; the Trainer has read it."""
         if self._restored is None:
+            self._skipped = self._passed_over
             return None, self._passed_over
         return self._restored, {"objects": {}, "random": {}}
 
