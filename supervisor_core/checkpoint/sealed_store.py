@@ -5,6 +5,7 @@
     ckpt-1200.saving-<session>-<32 hex digits>/     a save under way, or one that was killed
     ckpt-1200.deleting-<32 hex digits>/             a deletion under way
     ckpt-1200.damaged/                  set aside, with the reason in ``why-set-aside.txt``
+    last-good-ckpt-1200/                a second name for one that a framework is about to delete (`keep_last_good`)
 
 A save is one directory that gets its name when it is sealed and durable; a deletion begins with a new name. So a kill
 at any moment leaves whole checkpoints and directories that are none. The newest is the one of the highest attempt and
@@ -30,7 +31,7 @@ from supervisor_core.checkpoint.manifest import Manifest
 from supervisor_core.checkpoint.recovery import Candidate, Recovery, Skipped, choose, unlisted
 from supervisor_core.checkpoint.retention import Retention, Saved, decide
 from supervisor_core.checkpoint.session_history import can_follow
-from supervisor_core.checkpoint.set_aside import NOTE
+from supervisor_core.checkpoint.set_aside import LAST_GOOD, NOTE
 from supervisor_core.errors import DamagedCheckpointError, UnlistedCheckpointsError, UnreadableCheckpointError
 from supervisor_core.storage.local import LOCAL, Check, Filesystem, local_path, refuse_link, unguarded
 
@@ -86,8 +87,9 @@ class SealedStore:
         stem = rf"{re.escape(prefix)}(?P<step>\d{{1,19}})"
         self._final = re.compile(rf"{stem}(\.\d+)?")
         self._saving = re.compile(rf"{stem}\.(saving|deleting)-.+")
+        self._second_name = re.compile(rf"{LAST_GOOD}{stem}|\.{LAST_GOOD}{re.escape(prefix)}\d{{1,19}}\.[0-9a-f]{{32}}")
         self._number = 0
-        self._swept = False
+        self._swept = self._cannot_link = False
 
     def checkpoints(self) -> list[Candidate]:
         """Return the checkpoints, whole or not, newest first; those without a valid manifest come first, by step.
@@ -235,6 +237,35 @@ class SealedStore:
             manifests.verify(path, LOCAL, manifest=manifest)
         self._filesystem.sync((), self.directory)
         return Sealed(path=path, manifest=manifest)
+
+    def keep_last_good(self, sealed: Sealed) -> None:
+        """Keep a checkpoint under a second name, in place of the one that was kept before: for a framework that deletes
+        checkpoints itself. Does nothing while one that is there is in doubt, so that the last good one before it stays.
+
+        The second name is made of hard links. Where the file system has none, the log says so once.
+        """
+        target = os.path.join(self.directory, LAST_GOOD + os.path.basename(sealed.path))
+        staged = os.path.join(self.directory, f".{os.path.basename(target)}.{uuid.uuid4().hex}")
+        try:
+            if any(manifest.doubt is not None for _, manifest in self._whole()):
+                return
+            for name in (*(file.path for file in sealed.manifest.files), manifests.NAME):
+                self._filesystem.make_directory(os.path.dirname(os.path.join(staged, name)))
+                os.link(os.path.join(sealed.path, name), os.path.join(staged, name), follow_symlinks=False)
+            others = [name for name in self._names() if self._second_name.fullmatch(name)]
+            if os.path.lexists(target):
+                self._filesystem.remove_tree(target)
+            self._filesystem.move(staged, target)
+            self._filesystem.sync((), self.directory)
+        except OSError as error:
+            self._drop(staged)
+            if not self._cannot_link:
+                _LOG.warning("The last good checkpoint is not kept beside the newest ones: %s", error)
+            self._cannot_link = True
+            return
+        for name in others:
+            if name != os.path.basename(target):
+                self._drop(os.path.join(self.directory, name))
 
     def set_aside(self, skipped: Sequence[Skipped]) -> None:
         """Rename damaged checkpoints so that they are none; the reason goes into a file beside theirs."""

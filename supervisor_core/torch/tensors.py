@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from supervisor_core.checkpoint.doubt import has_nan
+from supervisor_core.training.nan_check import has_nan
 from supervisor_core.training.random_state import RandomSource, process_sources
 from supervisor_core.training.tree import ArrayKind, NumpyArrays
 
@@ -49,6 +49,17 @@ def tensor_has_nan(tensor: Any) -> bool:
     if not (tensor.is_floating_point() or tensor.is_complex()) or not tensor.is_contiguous():
         return False
     return has_nan(str(tensor.dtype).removeprefix("torch."), tensor.reshape(-1).view(torch.uint8).numpy())
+
+
+def tensor_with_nan(path: str) -> str | None:
+    """Return the name of a tensor in a file of safetensors that has NaN; None where none has, or it is no such file."""
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(path, framework="pt") as file:
+            return next((name for name in file.keys() if tensor_has_nan(file.get_tensor(name))), None)  # noqa: SIM118
+    except SafetensorError:
+        return None
 
 
 KINDS: tuple[ArrayKind, ...] = (TorchTensors(), NumpyArrays())

@@ -21,8 +21,8 @@ import sys
 from collections.abc import Mapping
 from typing import Any, NamedTuple, Protocol
 
-from supervisor_core.checkpoint.doubt import has_nan
 from supervisor_core.errors import CheckpointError, DamagedCheckpointError, SaveFailedError
+from supervisor_core.training.nan_check import has_nan
 
 STRUCTURE = "tree.json"
 MAX_DEPTH = 200

@@ -152,7 +152,7 @@ class SupervisorCallback(TrainerCallback):
 
         others: tuple[str, ...] = ()
         kind = SealingSaver if args.world_size == 1 else ranks.RanksSealingSaver
-        create = kind.of(args.output_dir, restored, skipped)
+        create = kind.of(args.output_dir, restored, skipped, deletes=bool(args.save_total_limit))
 
         def saver(*positional: Any, **named: Any) -> SealingSaver:
             self._saver = create(*positional, **named)
