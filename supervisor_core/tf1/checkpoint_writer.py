@@ -27,7 +27,7 @@ import numpy as np
 import tensorflow as tf
 
 from supervisor_core.checkpoint import bundle
-from supervisor_core.checkpoint.doubt import doubt_of
+from supervisor_core.checkpoint.doubt import Doubt, doubt_of
 from supervisor_core.checkpoint.guard import Publisher
 from supervisor_core.checkpoint.names import last_part, step_in_name
 from supervisor_core.checkpoint.recovery import Skipped
@@ -325,12 +325,13 @@ class CheckpointWriter:
             result.blocked_secs = held.blocked_secs
             if not wanted or result.skipped:
                 return
+            losses = self._losses()  # of the moment that is saved: writing may take minutes
             staged = StagedCheckpoint(self._store, self._path(result.step))
             try:
-                with_nan = self._write(snapshot, staged.path)
+                doubt = doubt_of(self._failure, losses, self._write(snapshot, staged.path))
                 snapshot.drop()
                 result.consistent = held.consistent
-                self._complete(result, staged, staged.path, with_nan)
+                self._complete(result, staged, staged.path, doubt)
             except BaseException:
                 staged.discard()
                 raise
@@ -374,7 +375,7 @@ class CheckpointWriter:
                 staged.discard()
                 return
             result.consistent = held is not None and held.consistent
-            self._complete(result, staged, written)
+            self._complete(result, staged, written, doubt_of(self._failure, self._losses(), None))
         except BaseException:
             if staged is not None:
                 staged.discard()
@@ -400,23 +401,13 @@ class CheckpointWriter:
         except tf.errors.DataLossError as error:  # shards are read back as they are merged
             raise DamagedCheckpointError(f"{path} did not read back as written: {error.message}") from error
 
-    def _complete(
-        self, result: SaveResult, staged: StagedCheckpoint, written: str, with_nan: str | None = None
-    ) -> None:
-        """Make a checkpoint that is written one that counts.
-
-        Args:
-            result: is filled in.
-            staged: where it is.
-            written: its path there.
-            with_nan: the name of a tensor that has NaN.
-        """
+    def _complete(self, result: SaveResult, staged: StagedCheckpoint, written: str, doubt: Doubt | None) -> None:
+        """Make a checkpoint that is written one that counts."""
         self._store.sync(written)
         stored = self._verify(result, written)
         if not result.consistent and staged.is_elsewhere and self._is_later(stored, result.step):
             result.step = stored  # others have gone on while it was saved: its name says what is in it
         place = self._path(result.step)
-        doubt = doubt_of(self._failure, self._losses(), with_nan)
         result.doubt = None if doubt is None else doubt.text
         plan = self._retention.announce(staged.destination(written, place), self._clock.wall(), doubt)
         staged.publish(written, place)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from queue import SimpleQueue
 from typing import Any, NamedTuple, Protocol
 
-from supervisor_core.checkpoint.doubt import Doubt, doubt_of
+from supervisor_core.checkpoint.doubt import doubt_of
 from supervisor_core.checkpoint.manifest import Manifest
 from supervisor_core.checkpoint.recovery import Skipped, log_skipped
 from supervisor_core.checkpoint.sealed_store import Sealed, SealedStore
@@ -342,28 +342,24 @@ class Saver:
 
     def _write(self, job: Job) -> Sealed:
         """Write a checkpoint, and seal it; in the saving thread."""
+        losses = self._losses_not_finite()  # of the moment that is saved: writing may take minutes
         return self._store.save(
             self._manifest(job),
-            lambda directory: self._write_files(directory, job.captured.tree),
+            lambda directory: doubt_of(self._failure, losses, self._write_files(directory, job.captured.tree)),
             staging=job.captured.staging,
             max_to_keep=self._policy.max_to_keep,
             keep_every_n_hours=self._policy.keep_every_n_hours,
             read_back=self._options.verify_checkpoints,
         )
 
-    def _write_files(self, directory: str, tree: Mapping[str, Any]) -> Doubt | None:
-        """Write a captured tree into the files of a new checkpoint; return why it is in doubt."""
+    def _losses_not_finite(self) -> tuple[str, ...]:
+        """Return the losses whose newest values are NaN or infinite, of all that were logged so far."""
+        return () if self._writer is None else self._writer.losses_not_finite(LOSSES_SECS)
+
+    def _write_files(self, directory: str, tree: Mapping[str, Any]) -> str | None:
+        """Write a captured tree into the files of a new checkpoint; return the name of an array that has NaN."""
         with_nan = write_tree(directory, tree, self._state.kinds)
-        return self._doubt(None if with_nan is None else with_nan.removeprefix("objects/"))
-
-    def _doubt(self, array: str | None) -> Doubt | None:
-        """Return why a checkpoint of this moment is in doubt; None where it is not.
-
-        Args:
-            array: one of its arrays that has NaN.
-        """
-        losses = () if self._writer is None else self._writer.losses_not_finite(LOSSES_SECS)
-        return doubt_of(self._failure, losses, array)
+        return None if with_nan is None else with_nan.removeprefix("objects/")
 
     def _read_files(self, directory: str) -> Any:
         """Read the tree from the files of a checkpoint."""

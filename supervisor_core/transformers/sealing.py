@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
+from supervisor_core.checkpoint.doubt import doubt_of
 from supervisor_core.checkpoint.manifest import NAME, Manifest
 from supervisor_core.checkpoint.recovery import Skipped
 from supervisor_core.checkpoint.sealed_store import Sealed, SealedStore
@@ -172,7 +173,7 @@ class SealingSaver(Saver):
 
     def _write(self, job: Job) -> Sealed:
         path = os.path.join(self._store.directory, f"{PREFIX}{job.step}")
-        doubt = self._doubt(_with_nan(path))
+        doubt = doubt_of(self._failure, self._losses_not_finite(), _with_nan(path))
         manifest = replace(self._manifest(job), doubt=doubt)
         sealed = self._store.seal(path, manifest, read_back=self._options.verify_checkpoints)
         if self._keeps_last_good and doubt is None:
