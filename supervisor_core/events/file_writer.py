@@ -168,9 +168,9 @@ class FileWriter:
         """Go on from a checkpoint at whose save the newest values of these losses were not finite."""
         self._writer.losses.take_up(tags)
 
-    def losses_not_finite(self, timeout_secs: float) -> tuple[str, ...]:
-        """Return the tags of the losses whose newest value is NaN or infinite, of all scalars added so far; of those
-        that are encoded already where that takes longer than ``timeout_secs``."""
+    def losses_not_finite(self, timeout_secs: float = 1.0) -> tuple[str, ...]:
+        """Return the tags of the losses whose newest value is NaN or infinite, of all scalars added so far; where that
+        takes longer than ``timeout_secs``, as on a disk that hangs, of those that are encoded already."""
         with suppress(EventsWriteError, WaitTimeoutError):
             self._writer.flush(timeout_secs)
         return self._writer.losses.not_finite

@@ -37,9 +37,6 @@ _LOG = logging.getLogger("supervisor_core")
 LOOK_AGAIN_SECS = 0.2
 """How often whoever waits for the last save looks whether a signal has brought the deadline forward, in seconds."""
 
-LOSSES_SECS = 1.0
-"""How long a save waits at most for the losses that were logged before it: the events' disk may hang."""
-
 _HANGS = "it is still being saved, and no time is left"
 _NEVER_RISES = (
     "The global step %s has not moved since the last checkpoint, though %d runs have ended: each checkpoint is written "
@@ -135,7 +132,7 @@ class CheckpointManager:
                 holds=run.holds,
                 restored=path,
                 skipped=skipped,
-                losses=(lambda: writer.losses_not_finite(LOSSES_SECS)) if ours else lambda: (),
+                losses=writer.losses_not_finite if ours else tuple,
             )
             if ours:
                 writer.take_up_losses(doubted)

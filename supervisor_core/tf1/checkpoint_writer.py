@@ -198,7 +198,7 @@ class CheckpointWriter:
         holds: Callable[[str], bool] = lambda directory: False,
         restored: str | None = None,
         skipped: Sequence[Skipped] = (),
-        losses: Callable[[], tuple[str, ...]] = lambda: (),
+        losses: Callable[[], tuple[str, ...]] = tuple,
     ) -> tuple[str, ...]:
         """Begin a session; return the losses that were not finite when its checkpoint was saved.
 

@@ -36,9 +36,6 @@ _LOG = logging.getLogger("supervisor_core")
 SERVICE = "checkpoint"
 """The service's name in heartbeats and metrics."""
 
-LOSSES_SECS = 1.0
-"""How long a save waits at most for the losses that were logged before it: the events' disk may hang."""
-
 _CHECKPOINT = b"\x08\x03"  # SessionLog.status = CHECKPOINT
 
 
@@ -48,7 +45,7 @@ class LogWriter(Protocol):
     def add_session_log(self, session_log: Any, global_step: int | None = None) -> None:
         """Add a ``SessionLog``."""
 
-    def losses_not_finite(self, timeout_secs: float) -> tuple[str, ...]:
+    def losses_not_finite(self) -> tuple[str, ...]:
         """Return the losses whose newest value is NaN or infinite; see `FileWriter.losses_not_finite`."""
 
     def take_up_losses(self, tags: Iterable[str]) -> None:
@@ -354,7 +351,7 @@ class Saver:
 
     def _losses_not_finite(self) -> tuple[str, ...]:
         """Return the losses whose newest values are NaN or infinite, of all that were logged so far."""
-        return () if self._writer is None else self._writer.losses_not_finite(LOSSES_SECS)
+        return () if self._writer is None else self._writer.losses_not_finite()
 
     def _write_files(self, directory: str, tree: Mapping[str, Any]) -> str | None:
         """Write a captured tree into the files of a new checkpoint; return the name of an array that has NaN."""
