@@ -20,6 +20,7 @@ from types import ModuleType
 
 from fuzz.targets import HERE, TARGETS
 from supervisor_core.checkpoint import lease_file, ledger
+from supervisor_core.checkpoint.doubt import Doubt
 from supervisor_core.checkpoint.state_file import CheckpointState, SaveId, format_state
 from supervisor_core.events import event_format, telemetry
 from supervisor_core.process.page_writer import ProgressPage
@@ -214,7 +215,9 @@ def of_ledger() -> Seeds:
     gone = ledger.PlannedDeletion(
         "model.ckpt-3", {"model.ckpt-3.index": 1.7e9, "model.ckpt-3.data-00000-of-00001": 1.7e9}
     )
-    yield "page", ledger.encode(ledger.Page(session="s", attempt=1, saved=(saved,), deletions=(gone,)))
+    doubts = {saved.path: Doubt("There is NaN.", ("loss",))}
+    page = ledger.Page(session="s", attempt=1, saved=(saved,), deletions=(gone,), doubts=doubts, last_good=saved.path)
+    yield "page", ledger.encode(page)
     yield "empty", ledger.encode(ledger.Page(session="s", attempt=1))
     odd = {"v": 1, "session": "s", "attempt": "2", "saved": [["../x", 1, 2, 3.0]], "let_go": [["x", {"/y": 1}]]}
     yield "outside", json.dumps(odd).encode()

@@ -11,6 +11,7 @@ Errors of the caller's own making (a wrong argument) are plain ``ValueError`` an
     |   +-- DamagedCheckpointError   one checkpoint's files do not verify
     |   |   +-- UnreadableCheckpointError   the file system refuses to read one; it may be whole
     |   +-- NoUsableCheckpointError  there are checkpoints, and none can be read
+    |   +-- UnlistedCheckpointsError the directory of the checkpoints cannot be listed (also an OSError)
     |   +-- SaveFailedError          a checkpoint could not be saved, or saves failed too often
     +-- EventsError
     |   +-- EventsWriteError    events that could not be written (disk full, file system gone)
@@ -65,6 +66,11 @@ class UnreadableCheckpointError(DamagedCheckpointError):
 
 class NoUsableCheckpointError(CheckpointError):
     """There are checkpoints and none can be read: each is listed with its damage, rather than starting at step 0."""
+
+
+class UnlistedCheckpointsError(CheckpointError, OSError):
+    """The directory of the checkpoints is there and cannot be listed. No session starts at step 0 for it, and a save is
+    tried again: the fault may pass."""
 
 
 class SaveFailedError(CheckpointError):

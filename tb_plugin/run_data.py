@@ -11,8 +11,9 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from supervisor_core.run.checkpoints import Checkpoint
 from supervisor_core.run.ended_launches import failure_text
-from supervisor_core.run.model import Checkpoint, Restart, Run, Session
+from supervisor_core.run.model import Restart, Run, Session
 from supervisor_core.run.run_json import (
     advice_json,
     at_risk_json,
@@ -191,6 +192,7 @@ def _described(shown: RunView) -> bytes:
             "count": len(run.checkpoints),
             "failed": sum(not item.ok for item in run.checkpoints),
             "newest_good": checkpoint_json(good) if good is not None else None,
+            "last_good": checkpoint_json(run.last_good) if run.last_good is not None else None,
             "on_disk": sum(item.on_disk is True for item in run.checkpoints),
         },
         "stalls": len(run.stalls) + len(run.service_stalls),
@@ -217,7 +219,7 @@ def _session(item: Session) -> dict[str, Any]:
     }
 
 
-GOOD, ON_DISK, DISK_KNOWN, INFERRED = 1, 2, 4, 8
+GOOD, ON_DISK, DISK_KNOWN, INFERRED, DAMAGED, IN_DOUBT = 1, 2, 4, 8, 16, 32
 """Bits of a mark's ``flags``."""
 _MOST_ERRORS = 200
 _ERROR_CHARACTERS = 300
@@ -281,6 +283,8 @@ def _flags(item: Checkpoint) -> int:
         | ON_DISK * (item.on_disk is True)
         | DISK_KNOWN * (item.on_disk is not None)
         | INFERRED * item.inferred
+        | DAMAGED * (item.damage is not None or item.is_set_aside)
+        | IN_DOUBT * (item.doubt is not None)
     )
 
 

@@ -37,7 +37,7 @@ export function detail(over: Partial<RunDetail> = {}): RunDetail {
       save_cost_secs: 0.5, mtbf_secs: 600, failures: 3, recommended_low_secs: 15, recommended_high_secs: 60, present_interval_secs: 100, recommended_interval_secs: 24.5,
       present_cost_ratio: 0.09, recommended_cost_ratio: 0.04,
     },
-    problems: [], dropped: {}, checkpoints: { count: 3, failed: 1, newest_good: null, on_disk: 2 }, stalls: 1, threads: [], workers: 0,
+    problems: [], dropped: {}, checkpoints: { count: 3, failed: 1, newest_good: null, last_good: null, on_disk: 2 }, stalls: 1, threads: [], workers: 0,
     ...over,
   };
 }

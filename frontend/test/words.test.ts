@@ -181,6 +181,20 @@ test("what happened is told in sentences, with what it cost", () => {
   ]);
 });
 
+test("a newest checkpoint that is damaged or in doubt is named as such, with the last good one", () => {
+  const saved = (step: number, over: object = {}) => ({
+    session: "s2", step, path: `/r/ckpt-${step}`, at: T0 + 4990, ok: true, on_disk: true, bytes: 1, save_secs: 1, blocked_secs: 0, trigger: "timer",
+    error: null, status: "on disk", doubt: null, damage: null, moved_to: null, consistent: true, verified: true, inferred: false, ...over,
+  });
+  const said = (newest_good: ReturnType<typeof saved>, last_good: ReturnType<typeof saved> | null): string =>
+    headline(detail({ checkpoints: { count: 2, failed: 0, newest_good, last_good, on_disk: 2 } }), [], T0 + 5000).find(({ lead }) => lead.startsWith("Checkpoint"))!.rest;
+  const spoiled = saved(9, { doubt: "There is NaN.", status: "on disk; in doubt: There is NaN." });
+  assert.equal(said(spoiled, saved(8)), "10 s ago, every 1 min 40 s, on disk; in doubt: There is NaN.; last good one: step 8");
+  const damaged = saved(9, { on_disk: false, damage: "cut", status: "damaged, set aside: cut" });
+  assert.equal(said(damaged, null), "10 s ago, every 1 min 40 s, damaged, set aside: cut; there is no good one");
+  assert.equal(said(saved(9), saved(9)), "10 s ago, every 1 min 40 s");
+});
+
 test("what was beyond the limits is counted, in one sentence", () => {
   const problem = "more than is kept of one run (docs/limits.md): 400 scalars of further tags were dropped";
   const dropped = { tags: 400, recoveries: 1, sessions: 12, stacks: 2000, new_kind: 3, stalls: 0 };
@@ -198,7 +212,7 @@ test("what was beyond the limits is counted, in one sentence", () => {
 test("a run that nobody tells of is not accused of anything", () => {
   const quiet = detail({
     inferred: true, state: "unknown", restarts: [], steps_lost: 0, stalls: 0, step: null,
-    checkpoints: { count: 0, failed: 0, newest_good: null, on_disk: null },
+    checkpoints: { count: 0, failed: 0, newest_good: null, last_good: null, on_disk: null },
   });
   const said = headline(quiet, [], T0 + 5000);
   assert.equal(said.length, 1);

@@ -15,6 +15,10 @@ rename). Byte by byte: one JSON object, ASCII, then a newline (0x0a):
                that attempt (from 1); wall time in seconds since the epoch
     "let_go"   checkpoints to delete once the state file does not name them; of each [path, {file: written at, ...}]:
                the path as above; its files, in the order of their deletion, with their modification times
+    "doubts"   checkpoints of "saved" that are in doubt: path -> [why, [tags of the losses that were not finite]]
+    "last_good"
+               the checkpoint of "saved" that is kept though the state file does not list it (`Retention.last_good`);
+               null without one
 
 The next session reads all of these files, copies what is still valid into its own, deletes the earlier ones, and
 finishes the deletions once its own first checkpoint is recorded. A file is deleted only if it has not been written
@@ -32,10 +36,11 @@ import logging
 import os
 import re
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
+from supervisor_core.checkpoint.doubt import Doubt
 from supervisor_core.checkpoint.guard import Publisher
 from supervisor_core.checkpoint.lease_file import LARGEST_ATTEMPT, LATEST
 from supervisor_core.checkpoint.names import CheckpointNames, deletable_files, files_of, last_part, step_in_name
@@ -84,6 +89,8 @@ class Page:
     attempt: int
     saved: tuple[SavedAs, ...] = ()
     deletions: tuple[PlannedDeletion, ...] = ()
+    doubts: Mapping[str, Doubt] = field(default_factory=dict)
+    last_good: str | None = None
 
 
 def encode(page: Page) -> bytes:
@@ -94,6 +101,8 @@ def encode(page: Page) -> bytes:
         "attempt": page.attempt,
         "saved": [[item.path, *item.id, item.saved_at] for item in page.saved],
         "let_go": [[item.path, dict(item.files)] for item in page.deletions],
+        "doubts": page.doubts,
+        "last_good": page.last_good,
     }
     return json.dumps(content, ensure_ascii=True, separators=(",", ":")).encode("ascii") + b"\n"
 
@@ -124,6 +133,12 @@ def decode(data: bytes) -> Page:
                 )
                 for path, files in raw["let_go"]
             ),
+            doubts={
+                _inside(path): doubt
+                for path, value in raw.get("doubts", {}).items()
+                if (doubt := Doubt.from_json(value)) is not None
+            },
+            last_good=None if raw.get("last_good") is None else _inside(raw["last_good"]),
         )
     except (AttributeError, KeyError, OverflowError, TypeError) as error:
         raise ValueError(f"a field is missing or of another kind: {error}") from error
@@ -181,6 +196,45 @@ class Ledger:
         self._names = CheckpointNames(last_part(basename), "")
         self._checkpoints = os.path.dirname(basename)
         """Their directory, relative to the logdir."""
+        self._doubts: dict[str, Doubt] | None = None
+        self._last_good: str | None = None
+
+    def doubt(self, path: str) -> Doubt | None:
+        """Return why a checkpoint is in doubt; None where it is not."""
+        return self._known_doubts().get(self._relative(path))
+
+    @property
+    def last_good(self) -> str | None:
+        """The checkpoint that is kept besides those in the state file; None without one."""
+        self._known_doubts()
+        return None if self._last_good is None else os.path.join(self._logdir, self._last_good)
+
+    def announce(
+        self,
+        path: str,
+        saved_at: float,
+        *,
+        keep: Sequence[str],
+        delete: Sequence[str],
+        preserved: Sequence[str] = (),
+        doubt: Doubt | None = None,
+        last_good: str | None = None,
+    ) -> SaveId | None:
+        """Take note of a save before its first step; nothing is written. Return its id, None without a session.
+
+        Args:
+            path: the checkpoint's prefix.
+            saved_at: wall time.
+            keep: the checkpoints that the state file will list.
+            delete: those to delete after that.
+            preserved: those that are neither listed nor deleted.
+            doubt: why the new one is in doubt.
+            last_good: the one to keep besides; see `Retention.last_good`.
+        """
+        kept = [*keep, *filter(None, [last_good]), path]
+        self._doubts = self._doubts_with(path, doubt, kept)
+        self._last_good = None if last_good is None else self._relative(last_good)
+        return None
 
     def pages(self) -> list[Page]:
         """Return the sessions' files, by attempts, without those that are unreadable or invalid."""
@@ -195,6 +249,27 @@ class Ledger:
     def later_than(self, state: CheckpointState | None) -> list[SavedAs]:
         """Return `later_saves`; reads nothing where the state file has no save's id."""
         return [] if state is None or state.save_id is None else later_saves(state, self.pages())
+
+    def _doubts_with(self, path: str, doubt: Doubt | None, kept: Sequence[str]) -> dict[str, Doubt]:
+        """Return the doubts about the checkpoints to keep, with that about a new one."""
+        names = set(map(self._relative, kept))
+        doubts = {name: item for name, item in self._known_doubts().items() if name in names}
+        doubts.pop(self._relative(path), None)
+        return doubts if doubt is None else {**doubts, self._relative(path): doubt}
+
+    def _known_doubts(self) -> dict[str, Doubt]:
+        """Return the doubts by path; read once, from the earlier sessions."""
+        if self._doubts is None:
+            self._doubts = {}
+            for page in self.pages():  # in the order of the attempts: the later one counts
+                for item in page.saved:
+                    self._doubts.pop(item.path, None)
+                self._doubts.update(page.doubts)
+                self._last_good = page.last_good
+        return self._doubts
+
+    def _relative(self, path: str) -> str:
+        return make_relative([path], self._logdir)[0]
 
     def _found(self) -> list[tuple[str, Page | None]]:
         """Return the names of the files, temporary ones included, and their content."""
@@ -266,16 +341,17 @@ class SessionLedger(Ledger):
         }
 
     def announce(
-        self, path: str, saved_at: float, *, keep: Sequence[str], delete: Sequence[str], preserved: Sequence[str] = ()
+        self,
+        path: str,
+        saved_at: float,
+        *,
+        keep: Sequence[str],
+        delete: Sequence[str],
+        preserved: Sequence[str] = (),
+        doubt: Doubt | None = None,
+        last_good: str | None = None,
     ) -> SaveId:
-        """Write a save's plan before its first step; return its id.
-
-        Args:
-            path: the checkpoint's prefix.
-            saved_at: wall time.
-            keep: the checkpoints that the state file will list.
-            delete: those to delete after that.
-            preserved: those that are neither listed nor deleted.
+        """Write a save's plan before its first step; return its id. See `Ledger.announce`.
 
         Raises:
             OSError: if it cannot be written.
@@ -284,7 +360,8 @@ class SessionLedger(Ledger):
         self._newest = SaveId(self._newest.attempt, self._newest.number + 1)
         item = SavedAs(self._relative(path), self._newest, saved_at)
         self._saved[item.path] = item
-        names = list(map(self._relative, keep))
+        kept_paths = [*filter(None, [last_good]), *keep]
+        names = list(map(self._relative, kept_paths))
         # Kept from now on: saved again under its name, or to be deleted by a save that failed.
         for name in (*names, *map(self._relative, preserved), item.path):
             self._deletions.pop(name, None)
@@ -296,11 +373,14 @@ class SessionLedger(Ledger):
             attempt=self._publisher.attempt,
             saved=(*kept, item),
             deletions=tuple(self._deletions.values()),
+            doubts=self._doubts_with(path, doubt, [*kept_paths, path]),
+            last_good=None if last_good is None else self._relative(last_good),
         )
         own = os.path.join(self._directory, self._own)
         self._filesystem.make_directory(self._directory)  # each time: the logdir may have been deleted since
         refuse_link(self._directory)
         self._filesystem.replace(own, encode(page))
+        super().announce(path, saved_at, keep=keep, delete=delete, doubt=doubt, last_good=last_good)
         while self._earlier:
             self._remove(os.path.join(self._directory, self._earlier.pop()))
         return item.id
@@ -309,7 +389,7 @@ class SessionLedger(Ledger):
         """Finish a save: drop the deletions that are done, and do those that were left over.
 
         Args:
-            keep: the checkpoints that the state file lists, the new one included.
+            keep: the checkpoints that the state file lists, the new one included, and the last good one.
             deleted: those that have been deleted since.
 
         Raises:
@@ -362,9 +442,6 @@ class SessionLedger(Ledger):
             if written_at is not None:
                 files[self._relative(path)] = written_at
         return PlannedDeletion(self._relative(prefix), files)
-
-    def _relative(self, path: str) -> str:
-        return make_relative([path], self._logdir)[0]
 
     def _remove(self, path: str) -> None:
         try:

@@ -18,6 +18,7 @@ manifest is a whole checkpoint. Byte by byte: one JSON object, ASCII, without li
     "not_captured"  sentences: what an exact resume needs and the checkpoint does not have
     "data_position" a digest of the position in the training data; null where it is not captured
     "facts"         name -> text: what has to be the same for an exact resume, as the number of workers
+    "doubt"         null; or [why the checkpoint is in doubt, [tags of the losses that were not finite]]: see `doubt`
     "versions"      package -> version
     "seal"          CRC-32C of the same JSON object without this field
 
@@ -34,6 +35,7 @@ from typing import Any, NamedTuple
 
 from supervisor_core import checksum
 from supervisor_core.checkpoint.bundle import VerifiedCheckpoint
+from supervisor_core.checkpoint.doubt import Doubt
 from supervisor_core.errors import DamagedCheckpointError, UnreadableCheckpointError
 from supervisor_core.storage.local import Check, Filesystem, unguarded
 
@@ -72,6 +74,7 @@ class Manifest:
     not_captured: tuple[str, ...] = ()
     data_position: str | None = None
     facts: Mapping[str, str] = field(default_factory=dict)
+    doubt: Doubt | None = None
     versions: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -121,6 +124,7 @@ def decode(data: bytes) -> Manifest:
         values["counters"] = {str(name): int(value) for name, value in values.get("counters", {}).items()}
         for name in ("facts", "versions"):
             values[name] = {str(key): str(value) for key, value in values.get(name, {}).items()}
+        values["doubt"] = Doubt.from_json(values.get("doubt"))
         values["saved_at"] = float(values.get("saved_at", 0.0))
         preserved_at = values.get("last_preserved_at")
         values["last_preserved_at"] = None if preserved_at is None else float(preserved_at)

@@ -6,6 +6,7 @@ and those that it skips; `find_runs` all directories with checkpoints, whatever 
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 from collections.abc import Callable, Iterator, Sequence
@@ -17,8 +18,15 @@ from supervisor_core.checkpoint.ledger import SavedAs
 from supervisor_core.checkpoint.names import CheckpointNames, last_part, named_by, step_in_name, without_shards
 from supervisor_core.checkpoint.set_aside import NOTE
 from supervisor_core.checkpoint.state_file import CheckpointState, read_state
-from supervisor_core.errors import DamagedCheckpointError, NoUsableCheckpointError, UnreadableCheckpointError
+from supervisor_core.errors import (
+    DamagedCheckpointError,
+    NoUsableCheckpointError,
+    UnlistedCheckpointsError,
+    UnreadableCheckpointError,
+)
 from supervisor_core.storage.local import Filesystem, filesystem_for, local_path
+
+_LOG = logging.getLogger("supervisor_core")
 
 MAX_NAMED = 10_000
 """Of the checkpoints that a state file names, only the newest of this number are looked for."""
@@ -268,6 +276,19 @@ class Skipped:
     """False where the file system refuses a file that may be whole; such a checkpoint is left in place."""
 
 
+def log_skipped(skipped: Sequence[Skipped], chosen: str | None) -> None:
+    """Log the checkpoints that were passed over, and what is resumed from instead.
+
+    Args:
+        skipped: newest first.
+        chosen: the path of the checkpoint that was chosen; None where training starts at step 0.
+    """
+    instead = "Starting at step 0" if chosen is None else f"Resuming from {chosen}"
+    for item in skipped:
+        what = "is damaged" if item.is_damaged else "cannot be read"
+        _LOG.warning("The checkpoint %s %s: %s. %s instead.", item.path, what, item.reason.rstrip("."), instead)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Recovery:
     """The checkpoint to resume from, and those that were skipped."""
@@ -279,6 +300,11 @@ class Recovery:
     """Newest first."""
     state_problem: str | None = None
     """The state file's problem, in one sentence; None where there is none."""
+
+
+def unlisted(directory: str, error: OSError) -> UnlistedCheckpointsError:
+    """Return the error for a directory of checkpoints that is there and cannot be listed."""
+    return UnlistedCheckpointsError(f"The checkpoints in {directory} cannot be listed: {error.strerror or error}")
 
 
 def choose(

@@ -1,8 +1,9 @@
 """`decide`: which checkpoints to keep, as a pure function.
 
 The original's rules (tensorflow's ``python/training/saver.py``): the newest ``max_to_keep`` stay listed; one that drops
-off the list is deleted, unless ``keep_every_n_hours`` have passed since the last one that was preserved. Two
-differences: those hours run on across restarts, and a file outside the logdir is never deleted.
+off the list is deleted, unless ``keep_every_n_hours`` have passed since the last one that was preserved. Three
+differences: those hours run on across restarts; a file outside the logdir is never deleted; and while the oldest listed
+checkpoint is in doubt (`doubt`), the last good one before it stays, too: until ``max_to_keep`` good ones have followed.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ class Saved(NamedTuple):
     """Wall time, seconds since the epoch."""
     deletable: bool = True
     """False for one outside the logdir."""
+    in_doubt: bool = False
+    """See `doubt`."""
 
 
 @dataclass(frozen=True)
@@ -33,6 +36,9 @@ class Retention:
     """Those to delete, oldest first."""
     preserved: tuple[Saved, ...]
     """Those that are no longer listed and stay on disk."""
+    last_good: Saved | None
+    """The newest good one, where the oldest that is listed is in doubt: neither listed nor deleted, and decided again
+    by the next save."""
     last_preserved_at: float | None
     """Start of the next ``keep_every_n_hours``; stored in the state file. None without checkpoints."""
 
@@ -65,20 +71,25 @@ def decide(
         by_path[saved.path] = saved
     ordered = list(by_path.values())
     if not ordered:
-        return Retention((), (), (), last_preserved_at)
+        return Retention((), (), (), None, last_preserved_at)
     since = ordered[0].saved_at if last_preserved_at is None else last_preserved_at
     since = min(since, ordered[-1].saved_at)  # a clock that was once ahead must not suspend the hours until then
     count = max_to_keep if max_to_keep else 1
+    keep, older = ordered[-count:], ordered[:-count]
+    newest_good = next((saved for saved in reversed(older) if not saved.in_doubt), None)
+    last_good: Saved | None = None
     delete, preserved = [], []
-    for saved in ordered[:-count]:
+    for saved in older:
         if not (saved.deletable and max_to_keep):
             preserved.append(saved)
         elif (preserved_at := _preserved_at(saved.saved_at, since, keep_every_n_hours)) is not None:
             preserved.append(saved)
             since = preserved_at
+        elif saved is newest_good and keep[0].in_doubt:
+            last_good = saved
         else:
             delete.append(saved)
-    return Retention(tuple(ordered[-count:]), tuple(delete), tuple(preserved), since)
+    return Retention(tuple(keep), tuple(delete), tuple(preserved), last_good, since)
 
 
 def _preserved_at(saved_at: float, since: float, keep_every_n_hours: float | None) -> float | None:

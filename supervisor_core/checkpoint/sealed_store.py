@@ -5,6 +5,7 @@
     ckpt-1200.saving-<session>-<32 hex digits>/     a save under way, or one that was killed
     ckpt-1200.deleting-<32 hex digits>/             a deletion under way
     ckpt-1200.damaged/                  set aside, with the reason in ``why-set-aside.txt``
+    last-good-ckpt-1200/                a second name for one that a framework is about to delete (`keep_last_good`)
 
 A save is one directory that gets its name when it is sealed and durable; a deletion begins with a new name. So a kill
 at any moment leaves whole checkpoints and directories that are none. The newest is the one of the highest attempt and
@@ -24,13 +25,14 @@ from itertools import count
 
 from supervisor_core.checkpoint import manifest as manifests
 from supervisor_core.checkpoint.bundle import VerifiedCheckpoint
+from supervisor_core.checkpoint.doubt import Doubt
 from supervisor_core.checkpoint.guard import GuardedFilesystem, Publisher
 from supervisor_core.checkpoint.manifest import Manifest
-from supervisor_core.checkpoint.recovery import Candidate, Recovery, Skipped, choose
+from supervisor_core.checkpoint.recovery import Candidate, Recovery, Skipped, choose, unlisted
 from supervisor_core.checkpoint.retention import Retention, Saved, decide
 from supervisor_core.checkpoint.session_history import can_follow
-from supervisor_core.checkpoint.set_aside import NOTE
-from supervisor_core.errors import CheckpointError, DamagedCheckpointError, UnreadableCheckpointError
+from supervisor_core.checkpoint.set_aside import LAST_GOOD, NOTE
+from supervisor_core.errors import DamagedCheckpointError, UnlistedCheckpointsError, UnreadableCheckpointError
 from supervisor_core.storage.local import LOCAL, Check, Filesystem, local_path, refuse_link, unguarded
 
 _LOG = logging.getLogger("supervisor_core")
@@ -85,14 +87,15 @@ class SealedStore:
         stem = rf"{re.escape(prefix)}(?P<step>\d{{1,19}})"
         self._final = re.compile(rf"{stem}(\.\d+)?")
         self._saving = re.compile(rf"{stem}\.(saving|deleting)-.+")
+        self._second_name = re.compile(rf"{LAST_GOOD}{stem}|\.{LAST_GOOD}{re.escape(prefix)}\d{{1,19}}\.[0-9a-f]{{32}}")
         self._number = 0
-        self._swept = False
+        self._swept = self._cannot_link = False
 
     def checkpoints(self) -> list[Candidate]:
         """Return the checkpoints, whole or not, newest first; those without a valid manifest come first, by step.
 
         Raises:
-            CheckpointError: if the directory is there and cannot be listed.
+            UnlistedCheckpointsError: if the directory is there and cannot be listed.
         """
         return [candidate for candidate, _ in self._found()]
 
@@ -104,7 +107,7 @@ class SealedStore:
         """
         try:
             return max([0, *(item.attempt for _, item in self._whole() if can_follow(item.attempt))])
-        except CheckpointError:
+        except UnlistedCheckpointsError:  # choosing a checkpoint raises it
             return 0
 
     def newest_usable(self, *, start_over: bool = False, read_data: bool = True) -> tuple[Recovery, Manifest | None]:
@@ -116,7 +119,7 @@ class SealedStore:
 
         Raises:
             NoUsableCheckpointError: if there are checkpoints, and none verifies; lists each with its damage.
-            CheckpointError: if the directory is there and cannot be listed.
+            UnlistedCheckpointsError: if the directory is there and cannot be listed.
         """
         found = self._found()
         by_path = {candidate.path: manifest for candidate, manifest in found}
@@ -148,7 +151,7 @@ class SealedStore:
     def save(
         self,
         manifest: Manifest,
-        write: Callable[[str], object],
+        write: Callable[[str], Doubt | None],
         *,
         staging: str | None = None,
         max_to_keep: int | None = 5,
@@ -159,7 +162,7 @@ class SealedStore:
 
         Args:
             manifest: everything but the files and the number.
-            write: called with a new directory, in which it writes all files.
+            write: called with a new directory, in which it writes all files; returns why the checkpoint is in doubt.
             staging: a directory from `stage` instead, in which there are files already; deleted if the save fails.
             max_to_keep: see `retention.decide`.
             keep_every_n_hours: see `retention.decide`.
@@ -173,31 +176,35 @@ class SealedStore:
         session = "" if self._publisher is None else self._publisher.session
         self._number += 1
         attempt = 0 if self._publisher is None else self._publisher.attempt
-        earlier = self._whole()
-        preserved = set(earlier[-1][1].preserved) if earlier else set()
-        preserved &= {os.path.basename(path) for path, _ in earlier}
-        kept = [Saved(path, each.saved_at) for path, each in earlier if os.path.basename(path) not in preserved]
-        final = self._free_name(manifest.step)
-        last_preserved_at = earlier[-1][1].last_preserved_at if earlier else None
-        retention = decide(
-            [*kept, Saved(final, manifest.saved_at)],
-            max_to_keep=max_to_keep,
-            keep_every_n_hours=keep_every_n_hours,
-            last_preserved_at=last_preserved_at,
-        )
-        manifest = replace(
-            manifest,
-            session=session,
-            attempt=attempt,
-            number=self._number,
-            last_preserved_at=retention.last_preserved_at,
-            preserved=tuple(sorted({*preserved, *(os.path.basename(item.path) for item in retention.preserved)})),
-        )
         staged = staging or self._new_staging(manifest.step)
         try:
             if staging is None:
                 self._filesystem.make_directory(staged)
-            write(staged)
+            doubt = write(staged)
+            earlier = self._whole()
+            preserved = set(earlier[-1][1].preserved) if earlier else set()
+            preserved &= {os.path.basename(path) for path, _ in earlier}
+            kept = [
+                Saved(path, each.saved_at, in_doubt=each.doubt is not None)
+                for path, each in earlier
+                if os.path.basename(path) not in preserved
+            ]
+            final = self._free_name(manifest.step)
+            retention = decide(
+                [*kept, Saved(final, manifest.saved_at, in_doubt=doubt is not None)],
+                max_to_keep=max_to_keep,
+                keep_every_n_hours=keep_every_n_hours,
+                last_preserved_at=earlier[-1][1].last_preserved_at if earlier else None,
+            )
+            manifest = replace(
+                manifest,
+                session=session,
+                attempt=attempt,
+                number=self._number,
+                last_preserved_at=retention.last_preserved_at,
+                preserved=tuple(sorted({*preserved, *(os.path.basename(item.path) for item in retention.preserved)})),
+                doubt=doubt,
+            )
             manifest = manifests.seal(staged, manifest, LOCAL, self._check)
             if read_back:
                 manifests.verify(staged, LOCAL, manifest=manifest)
@@ -232,6 +239,35 @@ class SealedStore:
             manifests.verify(path, LOCAL, manifest=manifest)
         self._filesystem.sync((), self.directory)
         return Sealed(path=path, manifest=manifest)
+
+    def keep_last_good(self, sealed: Sealed) -> None:
+        """Keep a checkpoint under a second name, in place of the one that was kept before: for a framework that deletes
+        checkpoints itself. Does nothing while one that is there is in doubt, so that the last good one before it stays.
+
+        The second name is made of hard links. Where the file system has none, the log says so once.
+        """
+        target = os.path.join(self.directory, LAST_GOOD + os.path.basename(sealed.path))
+        staged = os.path.join(self.directory, f".{os.path.basename(target)}.{uuid.uuid4().hex}")
+        try:
+            if any(manifest.doubt is not None for _, manifest in self._whole()):
+                return
+            for name in (*(file.path for file in sealed.manifest.files), manifests.NAME):
+                self._filesystem.make_directory(os.path.dirname(os.path.join(staged, name)))
+                os.link(os.path.join(sealed.path, name), os.path.join(staged, name), follow_symlinks=False)
+            others = [name for name in self._names() if self._second_name.fullmatch(name)]
+            if os.path.lexists(target):
+                self._filesystem.remove_tree(target)
+            self._filesystem.move(staged, target)
+            self._filesystem.sync((), self.directory)
+        except OSError as error:
+            self._drop(staged)
+            if not self._cannot_link:
+                _LOG.warning("The last good checkpoint is not kept beside the newest ones: %s", error)
+            self._cannot_link = True
+            return
+        for name in others:
+            if name != os.path.basename(target):
+                self._drop(os.path.join(self.directory, name))
 
     def set_aside(self, skipped: Sequence[Skipped]) -> None:
         """Rename damaged checkpoints so that they are none; the reason goes into a file beside theirs."""
@@ -293,7 +329,7 @@ class SealedStore:
         except FileNotFoundError:
             return []
         except OSError as error:
-            raise CheckpointError(f"{self.directory} cannot be listed: {error.strerror or error}") from error
+            raise unlisted(self.directory, error) from error
 
     def _prepare(self) -> None:
         """Before the first save: make the directory, and sweep what killed saves and deletions left behind."""

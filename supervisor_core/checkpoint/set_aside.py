@@ -25,6 +25,12 @@ from supervisor_core.storage.local import Filesystem, refuse_link
 NOTE = "why-set-aside.txt"
 """Marks such a directory and holds the reason."""
 
+DAMAGED = ".damaged"
+"""Ends the name of such a directory; a number may follow, after a dash."""
+
+LAST_GOOD = "last-good-"
+"""Begins the name under which a checkpoint is kept where a framework deletes it under its own."""
+
 MAX_SET_ASIDE = 5
 """Limit per logdir; beyond it the oldest are deleted, and logged."""
 

@@ -17,7 +17,15 @@ from supervisor_core.checkpoint import bundle
 from supervisor_core.checkpoint.guard import GuardedFilesystem, Publisher
 from supervisor_core.checkpoint.ledger import Ledger, SavedAs, SessionLedger
 from supervisor_core.checkpoint.names import CheckpointNames, deletable_files, files_of, last_part, without_shards
-from supervisor_core.checkpoint.recovery import Candidate, CheckpointListing, Recovery, Skipped, Verify, choose
+from supervisor_core.checkpoint.recovery import (
+    Candidate,
+    CheckpointListing,
+    Recovery,
+    Skipped,
+    Verify,
+    choose,
+    unlisted,
+)
 from supervisor_core.checkpoint.retention import Saved
 from supervisor_core.checkpoint.set_aside import SetAside, find_set_aside, finish_moves, move_aside, own_set_aside
 from supervisor_core.checkpoint.staging import finish_replacement
@@ -30,9 +38,6 @@ from supervisor_core.checkpoint.state_file import (
     write_state,
 )
 from supervisor_core.clock import SYSTEM_CLOCK, Clock
-from supervisor_core.errors import (
-    CheckpointError,
-)
 from supervisor_core.storage.local import Check, Filesystem, filesystem_for, local_path, refuse_link, unguarded
 
 _LOG = logging.getLogger("supervisor_core")
@@ -132,7 +137,7 @@ class CheckpointStore:
         first. A checkpoint that the state file names is listed even if its files are gone.
 
         Raises:
-            CheckpointError: if the logdir is there and cannot be listed.
+            UnlistedCheckpointsError: if the logdir is there and cannot be listed.
         """
         return self._list()[0]
 
@@ -140,7 +145,7 @@ class CheckpointStore:
         """Return the prefixes with data files and no index that the state file does not name.
 
         Raises:
-            CheckpointError: if the logdir is there and cannot be listed.
+            UnlistedCheckpointsError: if the logdir is there and cannot be listed.
         """
         candidates, _, entries = self._list()
         return self._without_index(candidates, entries)
@@ -158,7 +163,7 @@ class CheckpointStore:
 
         Raises:
             NoUsableCheckpointError: if there are checkpoints, and none verifies; lists each with its damage.
-            CheckpointError: if the logdir is there and cannot be listed.
+            UnlistedCheckpointsError: if the logdir is there and cannot be listed.
         """
         candidates, reading, entries = self._list()
         remains = self._without_index(candidates, entries)
@@ -412,10 +417,7 @@ class CheckpointStore:
             later = self.ledger.later_than(reading.state)
             candidates = self._listing.candidates(reading.state, entries, later)
         except OSError as error:
-            raise CheckpointError(
-                f"{self.directory} cannot be searched for checkpoints ({error.strerror or error}); "
-                "a start at step 0 there could lose what it holds."
-            ) from error
+            raise unlisted(self.directory, error) from error
         if candidates and candidates[0].source == "ledger":
             reading = replace(reading, problem=reading.problem or _overtaken(reading.state, later))
         return candidates, reading, entries

@@ -17,7 +17,13 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.text import Text
 
 from supervisor_core.cli import WrongInput, directories
-from supervisor_core.cli.sentences import LOSS_IS_NOT_FINITE, failure_lines, restart_lines, trouble_lines
+from supervisor_core.cli.sentences import (
+    LOSS_IS_NOT_FINITE,
+    failure_lines,
+    last_good_lines,
+    restart_lines,
+    trouble_lines,
+)
 from supervisor_core.cli.text import STATES, Output, literal, overview
 from supervisor_core.cli.timeline import timeline
 from supervisor_core.errors import SupervisorError
@@ -225,7 +231,7 @@ def _troubles(runs: Sequence[Run], now: float) -> list[RenderableType]:
     for run in runs:
         texts = trouble_lines(run)
         if run.state in ("running", "stalled") and run.loss_finite is False:
-            texts.append(LOSS_IS_NOT_FINITE)
+            texts += [LOSS_IS_NOT_FINITE, *last_good_lines(run)]
         texts += failure_lines(run)
         lines += [Text(f"{printable(run.name)}: {printable(text)}", style="bold red") for text in texts]
         notes += [Text(f"{printable(run.name)}: {printable(text)}") for text in restart_lines(run, now)]
@@ -327,6 +333,8 @@ def run_json(watched: WatchedRun, now: float) -> dict[str, Any]:
             {**worker_json(item), "spans": [worker_span_json(span) for span in item.spans]} for item in run.workers
         ],
         "checkpoints": [checkpoint_json(item) for item in run.checkpoints],
+        "loss_nonfinite_since": run.loss_nonfinite_since,
+        "last_good_checkpoint": None if run.last_good is None else checkpoint_json(run.last_good),
         "threads": [thread_json(item) for item in run.threads],
         "stalls": [stall_json(item) for item in run.stalls],
         "service_stalls": [stall_json(item) for item in run.service_stalls],

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from supervisor_core.checkpoint.names import last_part
 from supervisor_core.cli.text import ago, count, duration, moment, share
+from supervisor_core.events.losses import LOSS
 from supervisor_core.process.stacks import BLOCKED
 from supervisor_core.run.ended_launches import failure_text
-from supervisor_core.run.file_fold import LOSS
 from supervisor_core.run.model import Advice, AtRisk, Outcome, ProgramLaunch, Restart, Run
 from supervisor_core.run.restarter_launches import SLACK_SECS, launch_text
 
@@ -100,6 +101,19 @@ def nonfinite_lines(run: Run) -> list[str]:
     if run.loss_finite is False:
         lines.insert(0, LOSS_IS_NOT_FINITE)
     return lines
+
+
+def last_good_lines(run: Run) -> list[str]:
+    """Return which checkpoint is the last good one, in one line; nothing where the newest is good, and the loss."""
+    newest = next((saved for saved in reversed(run.checkpoints) if saved.ok), None)
+    if newest is None or (newest.doubt is None and newest.damage is None and run.loss_finite is not False):
+        return []
+    step = run.loss_nonfinite_since
+    since = "" if step is None else f" The loss is not finite since step {count(step)}."
+    if run.last_good is None:
+        return [f"There is no good checkpoint: all are damaged or in doubt.{since}"]
+    name = last_part(run.last_good.moved_to or run.last_good.path or "")
+    return [f"Last good checkpoint: {name}, of step {count(run.last_good.step)}.{since}"]
 
 
 def _steps(first: int, last: int) -> str:

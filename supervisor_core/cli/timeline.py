@@ -16,6 +16,7 @@ from supervisor_core.cli.sentences import (
     at_risk_text,
     failure_lines,
     in_a_line,
+    last_good_lines,
     nonfinite_lines,
     restart_lines,
     resume_lines,
@@ -41,9 +42,9 @@ from supervisor_core.cli.text import (
 )
 from supervisor_core.log import printable
 from supervisor_core.process.stacks import MAIN_THREAD, user_line
+from supervisor_core.run.checkpoints import Checkpoint
 from supervisor_core.run.goodput import COMPLETED
 from supervisor_core.run.model import (
-    Checkpoint,
     Goodput,
     Recovery,
     Run,
@@ -81,6 +82,7 @@ def timeline(run: Run, now: float, width: int) -> RenderableType:
     if run.at_risk is not None:
         parts.append(Text(at_risk_text(run.at_risk), style="bold red"))
     parts.extend(Text(printable(line), style="bold red") for line in [*trouble_lines(run), *nonfinite_lines(run)])
+    parts.extend(Text(printable(line), style="bold") for line in last_good_lines(run))
     parts.extend(Text(printable(f"Last restart {line}")) for line in restart_lines(run, now))
     parts.extend(Text(printable(line), style="yellow") for line in resume_lines(run))
     parts.append(Text())
@@ -253,7 +255,6 @@ def _sessions(run: Run) -> Table:
 def _checkpoints(checkpoints: Sequence[Checkpoint]) -> Table:
     table = headed("checkpoint", "at", "size", "took", "blocked", "trigger", "")
     for item in newest(checkpoints):
-        what = item.error or {True: "on disk", False: "deleted", None: ""}[item.on_disk]
         table.add_row(
             literal((item.path or "").replace("\\", "/").rsplit("/", 1)[-1] or f"step {count(item.step)}"),
             moment(item.at),
@@ -261,9 +262,16 @@ def _checkpoints(checkpoints: Sequence[Checkpoint]) -> Table:
             duration(item.save_secs),
             duration(item.blocked_secs),
             item.trigger or UNKNOWN,
-            literal(what) if item.ok else f"[bold red]failed[/bold red] {literal(what)}",
+            _status(item),
         )
     return table
+
+
+def _status(item: Checkpoint) -> str:
+    """Return a checkpoint's status, with the first word in a colour where something is wrong."""
+    word, space, rest = item.status.partition(" ")
+    style = "bold red" if not item.ok or item.damage else "yellow" if item.doubt else ""
+    return f"[{style}]{literal(word)}[/{style}]{space}{literal(rest)}" if style else literal(item.status)
 
 
 def _is_troubled(run: Run, thread: ThreadHistory) -> bool:

@@ -263,6 +263,7 @@ class Ending:
         if not checkpoints.is_between_steps:
             _LOG.warning("The loop hangs in the middle of a step: no final checkpoint is saved.")
             return checkpoints.newest or (None, None)
+        checkpoints.training_failed(StalledError("the loop made no progress"))
         return checkpoints.save_last("final", lambda: False, lambda: deadline, deadline)
 
     def write_last_records(self) -> None:
@@ -292,6 +293,8 @@ class Ending:
     def _save(self, checkpoints: Checkpoints) -> None:
         """Save, and record the checkpoint; `SaveFailedError` if it could not be saved, or not in time."""
         reason, deadline = self._state.reason, self._state.deadline
+        if (failure := self.failure()) is not None:
+            checkpoints.training_failed(failure)
         trigger: Trigger = "final" if reason.signum is None else "signal"
         saved = checkpoints.save_last(
             trigger, lambda: not self.is_save_wanted(), lambda: deadline.for_save, deadline.for_end

@@ -31,6 +31,9 @@ class Checkpoints(Protocol):
     def is_between_steps(self) -> bool:
         """Whether a checkpoint can be saved at this moment, from any thread."""
 
+    def training_failed(self, error: BaseException) -> None:
+        """Say that training has ended with an error: what is saved from now on is in doubt."""
+
     def save_now(self) -> object:
         """Save a checkpoint as soon as that is possible, while training goes on; called in a signal's thread.
 

@@ -40,6 +40,7 @@ from collections.abc import Sequence
 from typing import Any, Literal
 
 from supervisor_core import checksum, wire
+from supervisor_core.events.losses import LOSS, NewestLosses
 from supervisor_core.wire import delimited, encode_varint, fields
 
 HEADER_BYTES = 12
@@ -209,11 +210,16 @@ class Batch:
 
 
 class BatchEncoder:
-    """Encodes items in order; caches the bytes that repeat from one to the next."""
+    """Encodes items in order; caches the bytes that repeat from one to the next.
 
-    def __init__(self) -> None:
+    Args:
+        losses: notes the newest values of the losses among them.
+    """
+
+    def __init__(self, losses: NewestLosses | None = None) -> None:
+        self._losses = losses or NewestLosses()
         self._metadata_seen: set[bytes] = set()
-        self._scalars: dict[int, dict[str, tuple[Any, bytes, bytes]]] = {}
+        self._scalars: dict[int, dict[str, tuple[Any, bytes, bytes, bool]]] = {}
         self._scalars_cached = 0
 
     def forget_metadata(self) -> None:
@@ -228,6 +234,7 @@ class BatchEncoder:
         crc32c, pack_crc, delta = checksum.value, struct.Struct("<I").pack, MASK_DELTA
         step_was, high_was, step_bytes, high_bytes = 0, -1, b"", b""
         scalars = self._scalars.setdefault(0, {})
+        losses: dict[str, float] = {}
         for head, body, step, wall_time in items:
             if head.__class__ is not str:
                 self._encode_payload(head, body, step, wall_time, small, chunks)
@@ -242,27 +249,31 @@ class BatchEncoder:
                     high_was, high_bytes = high, wire.encode_varint(high)
                     scalars = self._scalars.setdefault(len(step_bytes), {})
             try:
-                pack, prefix, record_header = scalars[head]
+                pack, prefix, record_header, is_loss = scalars[head]
             except KeyError:
-                pack, prefix, record_header = self._scalar(scalars, head, len(step_bytes))
+                pack, prefix, record_header, is_loss = self._scalar(scalars, head, len(step_bytes))
+            if is_loss:
+                losses[head] = body
             try:
                 event = pack(b"\x09", wall_time, step_bytes, prefix, body)
             except OverflowError:  # beyond float32, as protobuf has it
                 event = pack(b"\x09", wall_time, step_bytes, prefix, math.copysign(math.inf, body))
             crc = crc32c(event)
             append(record_header + event + pack_crc((crc >> 15 | crc << 17) + delta & 0xFFFFFFFF))
+        for tag, value in losses.items():
+            self._losses.note(tag, value)
         if small:
             chunks.append(b"".join(small))
         return Batch(chunks, len(items))
 
-    def _scalar(self, scalars: dict[str, Any], tag: str, step_length: int) -> tuple[Any, bytes, bytes]:
+    def _scalar(self, scalars: dict[str, Any], tag: str, step_length: int) -> tuple[Any, bytes, bytes, bool]:
         if self._scalars_cached >= _MAX_CACHED_TAGS:
             for cache in self._scalars.values():
                 cache.clear()
             self._scalars_cached = 0
         prefix = scalar_prefix(tag)
         layout = struct.Struct(f"<cd{step_length}s{len(prefix)}sf")
-        entry = scalars[tag] = (layout.pack, prefix, header(layout.size))
+        entry = scalars[tag] = (layout.pack, prefix, header(layout.size), LOSS.search(tag) is not None)
         self._scalars_cached += 1
         return entry
 
@@ -277,6 +288,8 @@ class BatchEncoder:
         start = header(len(prefix) + len(data)) + prefix
         end = footer(prefix, data)
         if len(data) < LARGE_BYTES:
+            if field in (FIELDS["summary"], WHOLE_EVENT):
+                self._losses.note_event(prefix + data)
             small.append(start + data + end)
             return
         small.append(start)

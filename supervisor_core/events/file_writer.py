@@ -6,11 +6,13 @@ import logging
 import os
 import sys
 import warnings
+from collections.abc import Iterable
+from contextlib import suppress
 from types import FrameType, TracebackType
 from typing import Any
 
 from supervisor_core import wire
-from supervisor_core.errors import EventsWriteError, WriterClosedError
+from supervisor_core.errors import EventsWriteError, WaitTimeoutError, WriterClosedError
 from supervisor_core.events import event_format
 from supervisor_core.events.event_format import PayloadKind
 from supervisor_core.events.writer import EventsWriter, close_after
@@ -161,6 +163,17 @@ class FileWriter:
             self._writer.flush()
         except EventsWriteError as error:  # the writer's thread has logged the outage
             _LOG.debug("%s", error)
+
+    def take_up_losses(self, tags: Iterable[str]) -> None:
+        """Go on from a checkpoint at whose save the newest values of these losses were not finite."""
+        self._writer.losses.take_up(tags)
+
+    def losses_not_finite(self, timeout_secs: float = 1.0) -> tuple[str, ...]:
+        """Return the tags of the losses whose newest value is NaN or infinite, of all scalars added so far; where that
+        takes longer than ``timeout_secs``, as on a disk that hangs, of those that are encoded already."""
+        with suppress(EventsWriteError, WaitTimeoutError):
+            self._writer.flush(timeout_secs)
+        return self._writer.losses.not_finite
 
     def sync(self, timeout_secs: float | None = None) -> None:
         """Return when everything added so far would survive a power cut; see `EventsWriter.sync`."""

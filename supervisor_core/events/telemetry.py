@@ -117,6 +117,8 @@ class CheckpointRecord:
     error: str | None = None
     data_position: str | None = None
     """A digest of the position in the training data; None where it was not captured."""
+    doubt: str | None = None
+    """Why the model in it may be spoiled, in one sentence or several; None where nothing speaks for that."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -17,6 +17,7 @@ from supervisor_core.clock import SYSTEM_CLOCK, Clock
 from supervisor_core.errors import EventsError, EventsWriteError, WaitTimeoutError
 from supervisor_core.events.event_format import FIELDS, STEP_MAX, STEP_MIN, SUMMARY_ONCE, WHOLE_EVENT, PayloadKind
 from supervisor_core.events.events_file import EventsFile
+from supervisor_core.events.losses import NewestLosses
 from supervisor_core.events.queue import EventQueue, Request
 from supervisor_core.events.writer_thread import OnError, WriterThread
 from supervisor_core.storage.directory import why_unwritable
@@ -118,6 +119,8 @@ class EventsWriter:
         self._on_error = on_error
         # The system clock's own function, without the method around it: adding a scalar is a matter of nanoseconds.
         self._wall = time.time if clock is SYSTEM_CLOCK else clock.wall
+        self.losses = NewestLosses()
+        """The losses among the scalars, as far as they are encoded: after `flush` all that were added before."""
         self._lifecycle = threading.RLock()
         self._closed = False
         self._written_before = 0
@@ -312,6 +315,7 @@ class EventsWriter:
             retry_initial_secs=self._retry_initial_secs,
             retry_max_secs=self._retry_max_secs,
             on_error=self._on_error,
+            losses=self.losses,
         )
         self._file = file
         # The thread must not keep the writer alive, so it has no reference to it.

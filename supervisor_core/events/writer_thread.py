@@ -9,6 +9,7 @@ from collections.abc import Callable
 from supervisor_core.errors import EventsWriteError, LogdirInUseError
 from supervisor_core.events.event_format import Batch, BatchEncoder, Item
 from supervisor_core.events.events_file import EventsFile, SyncError, counted
+from supervisor_core.events.losses import NewestLosses
 from supervisor_core.events.queue import EventQueue, Request
 
 _LOG = logging.getLogger("supervisor_core")
@@ -34,6 +35,7 @@ class WriterThread:
         retry_initial_secs: the wait before the first retry.
         retry_max_secs: the longest wait between two retries.
         on_error: called on this thread when an outage begins; must not wait for the writer.
+        losses: notes the newest values of the losses that are encoded.
     """
 
     def __init__(
@@ -45,6 +47,7 @@ class WriterThread:
         retry_initial_secs: float,
         retry_max_secs: float,
         on_error: OnError | None,
+        losses: NewestLosses | None = None,
     ) -> None:
         self.queue = queue
         self.file = file
@@ -54,7 +57,7 @@ class WriterThread:
         self._retry_initial_secs = retry_initial_secs
         self._retry_max_secs = retry_max_secs
         self._on_error = on_error
-        self._encoder = BatchEncoder()
+        self._encoder = BatchEncoder(losses)
         self._batch: Batch | None = None
         self._files_seen = file.opened
         self._retry_secs = retry_initial_secs

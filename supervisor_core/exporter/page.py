@@ -24,8 +24,9 @@ from supervisor_core.metrics.table import (
     RUN_METRICS,
 )
 from supervisor_core.process.stacks import BLOCKED, location
+from supervisor_core.run.checkpoints import Checkpoint
 from supervisor_core.run.ended_launches import failure_type
-from supervisor_core.run.model import Checkpoint, Run, RunState, Session, ThreadHistory, WorkerHistory
+from supervisor_core.run.model import Run, RunState, Session, ThreadHistory, WorkerHistory
 from supervisor_core.run.restarter_launches import LAUNCH_CAUSES
 from supervisor_core.run.status import CheckpointStatus, RunStatus, StallStatus, ThreadStatus, WorkerState, WorkerStatus
 

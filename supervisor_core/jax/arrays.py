@@ -14,6 +14,7 @@ import numpy as np
 import orbax.checkpoint as ocp
 
 from supervisor_core.errors import SaveFailedError
+from supervisor_core.training.tree import array_with_nan
 
 
 class Numbers(np.ndarray[Any, Any]):
@@ -49,20 +50,22 @@ class JaxArrays:
             return value
         return np.array(value)
 
-    def save(self, arrays: Mapping[str, Any], path: str) -> None:
+    def save(self, arrays: Mapping[str, Any], path: str) -> str | None:
         """See `ArrayKind.save`.
 
         Raises:
             SaveFailedError: if a function has taken over the memory of one.
         """
         nested: dict[str, Any] = {}
-        for name, array in arrays.items():
+        on_host = {name: self._on_host(array, name) for name, array in arrays.items()}
+        for name, array in on_host.items():
             *folders, last = name.split("/")
             inner = nested
             for folder in folders:
                 inner = inner.setdefault(folder, {})
-            inner[last] = self._on_host(array, name)
+            inner[last] = array
         ocp.PyTreeCheckpointer().save(path, nested)
+        return array_with_nan(on_host)
 
     def load(self, path: str) -> Mapping[str, Any]:
         """See `ArrayKind.load`; returns `Numbers`."""

@@ -19,6 +19,7 @@ from typing import Any
 import torch
 
 from supervisor_core.errors import CheckpointError
+from supervisor_core.torch.tensors import tensor_has_nan
 
 _LOG = logging.getLogger("supervisor_core")
 
@@ -72,10 +73,11 @@ class CheckpointFile:
             _LOG.warning("The hyperparameters are left out of the checkpoint, they cannot be pickled: %s", error)
         return _copied({key: item for key, item in checkpoint.items() if key != HYPER_PARAMETERS})
 
-    def save(self, arrays: Mapping[str, Any], path: str) -> None:
+    def save(self, arrays: Mapping[str, Any], path: str) -> str | None:
         """See `ArrayKind.save`."""
         (copy,) = arrays.values()
         torch.save(copy.checkpoint(), path)
+        return self.file if any(map(tensor_has_nan, copy.tensors)) else None
 
     def load(self, path: str) -> Mapping[str, Any]:
         """See `ArrayKind.load`."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from collections import Counter, deque
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -12,6 +11,7 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 
 from supervisor_core.events.chunk import Chunk, Points, TelemetryMark
+from supervisor_core.events.losses import LOSS
 from supervisor_core.events.telemetry import HeartbeatRecord, LaunchRecord, RecoveryRecord
 from supervisor_core.run.bounds import (
     MAX_NAME_CHARS,
@@ -28,9 +28,6 @@ from supervisor_core.run.model import NonFinite, ProgramLaunch
 from supervisor_core.run.other_writers import Cadence, Launches
 from supervisor_core.run.restarter_launches import launch_of
 from supervisor_core.run.session_fold import SessionFold
-
-LOSS = re.compile(r"((?<![a-z])loss(es)?|Loss(es)?|LOSS(ES)?)(?![a-z])")
-"""Matches the word ``loss`` in a tag: ``loss_1``, ``train/total_loss``, ``Losses/actor``, ``trainLoss``."""
 
 
 class FileFold:
@@ -57,8 +54,8 @@ class FileFold:
         self.max_step: int | None = None
         self.nonfinite: dict[str, NonFinite] = {}
         """By tag, for tags with NaN or infinite values."""
-        self.losses: dict[str, bool] = {}
-        """Tag named as a loss -> whether its newest point is finite."""
+        self.losses: dict[str, LossTail] = {}
+        """By tag, of those that are named as a loss."""
         self.session_logs: Counter[str] = Counter()
         self.start_step: int | None = None
         """Of its first START."""
@@ -128,7 +125,7 @@ class FileFold:
         for tag, points in chunk.scalars.items():
             self._nonfinite(tag, points)
             if tag in self.losses or (tag not in self.tags and LOSS.search(tag)):
-                self.losses[tag] = math.isfinite(points.values[-1])
+                self.losses[tag] = self.losses.get(tag, LossTail()).followed_by(points)
             self.tags.add(tag)
         self.tail.add(chunk.scalars, beats)
         if not self.sessions:
@@ -283,6 +280,44 @@ class Reached(NamedTuple):
 
     step: int
     at: float
+
+
+class LossTail(NamedTuple):
+    """The newest values of a loss in one file."""
+
+    since: int | None = None
+    """The step of the first value since the last finite one; None if the newest value is finite."""
+    is_whole: bool = True
+    """Whether no value before that is finite: the file before may know an earlier one."""
+
+    def followed_by(self, points: Points) -> LossTail:
+        """Return the tail after more points."""
+        finite = np.flatnonzero(np.isfinite(points.values))
+        after = int(finite[-1]) + 1 if len(finite) else 0
+        if after == len(points):
+            return LossTail(None, is_whole=False)
+        since = int(points.steps[after]) if after or self.since is None else self.since
+        return LossTail(since, is_whole=self.is_whole and not after)
+
+
+def nonfinite_since(files: Sequence[FileFold], tags: Iterable[str]) -> int | None:
+    """Return the step of the first value since which one of these losses has had no finite one; None without one.
+
+    Args:
+        files: in their order.
+        tags: the losses whose newest values are not finite.
+    """
+    found = []
+    for tag in tags:
+        for file in reversed(files):
+            tail = file.losses.get(tag)
+            if tail is None:
+                continue
+            if tail.since is not None:
+                found.append(tail.since)
+            if tail.since is None or not tail.is_whole:
+                break
+    return min(found, default=None)
 
 
 class StepTail:

@@ -7,17 +7,17 @@ on how they were cut into chunks. Which checkpoints are still on disk is asked o
 
 from __future__ import annotations
 
-import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
 from supervisor_core.events.chunk import Chunk
 from supervisor_core.run.advice import FAILURES, Costs, advice
 from supervisor_core.run.bounds import Allowance, DroppedKind, counted
+from supervisor_core.run.checkpoints import Checkpoint, CheckpointFiles, Present, last_good
 from supervisor_core.run.ended_launches import RestarterRuns, death_by_launch, ended_state, shown_state
-from supervisor_core.run.file_fold import FileFold, totals
+from supervisor_core.run.file_fold import FileFold, nonfinite_since, totals
 from supervisor_core.run.inferred_sessions import inferred_facts
 from supervisor_core.run.model import (
     AT_RISK,
@@ -28,7 +28,6 @@ from supervisor_core.run.model import (
     WASTED,
     Advice,
     AtRisk,
-    Checkpoint,
     Goodput,
     Outcome,
     ProgramLaunch,
@@ -76,7 +75,7 @@ class RunFold:
         self._totals = totals(())
         self._launches: tuple[ProgramLaunch, ...] = ()
         self._death: Death | None = None
-        self._presence = _Presence()
+        self._presence = CheckpointFiles()
         self._undivided = 0
         self._dropped: Counter[DroppedKind] = Counter()
 
@@ -126,6 +125,7 @@ class RunFold:
         checkpoints = line.checkpoints
         if present is not unchecked:
             checkpoints = self._presence.joined(checkpoints, present)
+        loss_finite, since = self._losses(sessions)
         unsaved = _unsaved_steps(state, line.step, sessions, checkpoints, line.recoveries)
         goodput = _goodput(line, state, now, None if unsaved is None else unsaved.after_step)
         return Run(
@@ -158,22 +158,27 @@ class RunFold:
             scalar_tags=files.scalar_tags,
             nonfinite=sum(found.values for found in files.nonfinite_tags),
             nonfinite_tags=files.nonfinite_tags,
-            loss_finite=self._loss_finite(sessions),
+            loss_finite=loss_finite,
+            loss_nonfinite_since=since,
+            last_good=last_good(checkpoints, since),
             steps_lost=line.steps_lost,
             steps_lost_most=line.steps_lost_most,
             dropped={str(kind): count for kind, count in self._dropped.items()},
         )
 
-    def _loss_finite(self, sessions: Sequence[Session]) -> bool | None:
-        """Return whether the newest value of each loss of the newest session is finite."""
+    def _losses(self, sessions: Sequence[Session]) -> tuple[bool | None, int | None]:
+        """Return whether the newest value of each loss of the newest session is finite; and since which step one has
+        had no finite value, also in earlier sessions."""
         if not sessions:
-            return None
+            return None, None
         last = sessions[-1]
         losses: dict[str, bool] = {}
         for path in last.files:
-            losses.update(self._files[path].losses)
+            losses.update({tag: tail.since is None for tag, tail in self._files[path].losses.items()})
         found = [*losses.values(), *(() if last.loss_finite is None else (last.loss_finite,))]
-        return all(found) if found else None
+        files = [self._files[path] for session in sessions for path in session.files]
+        since = nonfinite_since(files, [tag for tag, is_finite in losses.items() if not is_finite])
+        return all(found) if found else None, since
 
     def _line(self) -> Timeline:
         if self._timeline is None:
@@ -353,80 +358,6 @@ def _outcome_of_last(last: SessionFacts, state: RunState) -> Outcome:
 _OUTCOMES_OF_THE_DEAD: Mapping[RunState, Outcome] = {"completed": "completed", "stopped": "signal"}
 
 
-Present = Callable[[str], "bool | None"]
-"""Returns whether the files of the checkpoint at a path exist; None where unknown."""
-
-_HAS_STEP = re.compile(r"-\d+$")
-_DRIFT_STEPS = 3
-"""The step in the original Supervisor's event may be ahead of its file's by up to this number."""
-
-
-class _Presence:
-    """Sets `Checkpoint.on_disk`. Caches its results: a call asks once per checkpoint and replaces only changed ones."""
-
-    def __init__(self) -> None:
-        self._saves: Sequence[Checkpoint] = ()
-        self._joined: list[Checkpoint] = []
-        self._paths: list[str | None] = []
-        self._newest: dict[str, int] = {}
-        self._overwritten: set[int] = set()
-
-    def joined(self, saves: Sequence[Checkpoint], present: Present) -> tuple[Checkpoint, ...]:
-        """Return the checkpoints with their `Checkpoint.on_disk`.
-
-        Of several saves under one name only the last can still be there.
-
-        Args:
-            saves: from the sessions' records, oldest first.
-            present: called for each path, newest first.
-        """
-        if saves is not self._saves:
-            self._take(saves)
-        answers: list[bool | None] = [None] * len(saves)
-        for index in reversed(range(len(saves))):
-            path = self._paths[index]
-            if path is not None:
-                answers[index] = present(path)
-            elif saves[index].inferred:
-                answers[index] = _inferred_on_disk(saves[index], present)
-        for index in self._overwritten:
-            answers[index] = None if answers[index] is None else False
-        for index, saved in enumerate(self._joined):
-            if saved.on_disk is not answers[index]:
-                self._joined[index] = replace(saved, on_disk=answers[index])
-        return tuple(self._joined)
-
-    def _take(self, saves: Sequence[Checkpoint]) -> None:
-        same = 0
-        for known, saved in zip(self._saves, saves, strict=False):
-            if known is not saved:
-                break
-            same += 1
-        if same < len(self._saves):  # not only added to
-            same = 0
-            self._joined, self._paths, self._newest = [], [], {}
-            self._overwritten = set()
-        self._saves = saves
-        for index in range(same, len(saves)):
-            saved = saves[index]
-            self._joined.append(saved)
-            self._paths.append(None if saved.inferred or not saved.ok else saved.path)
-            if not saved.inferred and saved.ok and saved.path is not None:
-                if saved.path in self._newest:
-                    self._overwritten.add(self._newest[saved.path])
-                self._newest[saved.path] = index
-
-
-def _inferred_on_disk(saved: Checkpoint, present: Present) -> bool | None:
-    """Return whether a checkpoint of another writer's event exists; the event has no step, or one slightly too high."""
-    if saved.path is None:
-        return None
-    if saved.step is None or _HAS_STEP.search(saved.path):
-        return present(saved.path)
-    answers = [present(f"{saved.path}-{saved.step - drift}") for drift in range(min(_DRIFT_STEPS, saved.step) + 1)]
-    return True if any(answers) else None if None in answers else False
-
-
 class _Saved(NamedTuple):
     step: int
     is_checkpoint: bool
@@ -490,6 +421,6 @@ def _saved(
 
 def _newest_good(checkpoints: Sequence[Checkpoint]) -> Checkpoint | None:
     for saved in reversed(checkpoints):
-        if saved.ok and saved.path is not None and saved.step is not None and saved.on_disk is not False:
+        if saved.path is not None and saved.step is not None and saved.is_there is not False:
             return saved
     return None

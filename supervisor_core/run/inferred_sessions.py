@@ -22,8 +22,9 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from supervisor_core.run.bounds import MAX_SESSIONS
+from supervisor_core.run.checkpoints import Checkpoint
 from supervisor_core.run.file_fold import FileFold
-from supervisor_core.run.model import BUCKETS, Checkpoint, Session
+from supervisor_core.run.model import BUCKETS, Session
 from supervisor_core.run.other_writers import LEAST_BUDGET_SECS, Cadence, Launch, StepReset, TagSteps
 from supervisor_core.run.session_facts import SessionFacts
 from supervisor_core.run.step_time_curve import StepTimeCurve

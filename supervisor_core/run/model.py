@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from supervisor_core.process.stacks import Activity
+from supervisor_core.run.checkpoints import Checkpoint
 from supervisor_core.run.status import Distribution, ThreadState, WorkerState
 
 RunState = Literal["running", "stalled", "lost", "stopped", "completed", "failed", "unknown"]
@@ -269,29 +270,6 @@ class WorkerHistory:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Checkpoint:
-    """A save, successful or not."""
-
-    session: str
-    at: float | None
-    """When it became durable, or failed."""
-    ok: bool
-    step: int | None = None
-    path: str | None = None
-    """As written by the session."""
-    on_disk: bool | None = None
-    """Whether its files still exist; None where that was not checked."""
-    bytes: int | None = None
-    save_secs: float | None = None
-    blocked_secs: float | None = None
-    trigger: str | None = None
-    consistent: bool | None = None
-    verified: bool | None = None
-    error: str | None = None
-    inferred: bool = False
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ThreadSpan:
     """A stretch of time in which a service thread was in one state."""
 
@@ -492,6 +470,11 @@ class Run:
     """The same by tag, in the order of the tags' names."""
     loss_finite: bool | None = None
     """Whether every newest loss of the newest session is neither NaN nor infinite; None without a loss."""
+    loss_nonfinite_since: int | None = None
+    """The step since which a loss has had no finite value; None where all have one now, or it is unknown."""
+    last_good: Checkpoint | None = None
+    """The newest checkpoint on disk that is neither damaged nor in doubt, and of a step before
+    `loss_nonfinite_since`."""
     steps_lost: int
     """Steps repeated after restarts and recoveries: a lower bound."""
     steps_lost_most: int | None = None

@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from supervisor_core.events.chunk import FileFacts
+from supervisor_core.run.checkpoints import Checkpoint
 from supervisor_core.run.model import (
     Advice,
     AtRisk,
-    Checkpoint,
     Goodput,
     NonFinite,
     ProgramLaunch,
@@ -122,6 +122,10 @@ def checkpoint_json(item: Checkpoint) -> dict[str, Any]:
         "blocked_secs": item.blocked_secs,
         "trigger": item.trigger,
         "error": item.error,
+        "status": item.status,
+        "doubt": item.doubt,
+        "damage": item.damage,
+        "moved_to": item.moved_to,
     }
 
 

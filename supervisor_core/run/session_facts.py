@@ -9,13 +9,13 @@ from typing import get_args
 from supervisor_core.events.telemetry import SessionRecord, StallRecord, StopReason, StopRecord
 from supervisor_core.options import STALL_TIMEOUT_SECS
 from supervisor_core.run.bounds import mapping, number, text, truth, whole
+from supervisor_core.run.checkpoints import Checkpoint
 from supervisor_core.run.file_fold import Reached
 from supervisor_core.run.heartbeat_folds import WorkerReport
 from supervisor_core.run.model import (
     BUCKET_OF_PHASE,
     BUCKETS,
     STALL,
-    Checkpoint,
     Outcome,
     Recovery,
     Session,

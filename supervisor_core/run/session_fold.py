@@ -38,8 +38,9 @@ from supervisor_core.run.bounds import (
     truth,
     whole,
 )
+from supervisor_core.run.checkpoints import Checkpoint
 from supervisor_core.run.heartbeat_folds import ThreadFold, WorkerFold
-from supervisor_core.run.model import BUCKETS, Checkpoint, Recovery
+from supervisor_core.run.model import BUCKETS, Recovery
 from supervisor_core.run.status import SAVE_BOUNDS, Histogram
 from supervisor_core.run.step_time_curve import StepTimeCurve
 
@@ -350,6 +351,7 @@ class SessionFold:
                 consistent=truth(record.consistent),
                 verified=truth(record.verified),
                 error=text(record.error),
+                doubt=text(record.doubt),
             )
         )
         self.update_step(step)
@@ -433,7 +435,7 @@ def save_histogram() -> Histogram:
 
 
 def _chars_of_save(item: Checkpoint) -> int:
-    return len(item.path or "") + len(item.error or "") + len(item.trigger or "")
+    return len(item.path or "") + len(item.error or "") + len(item.trigger or "") + len(item.doubt or "")
 
 
 def _chars_of_recovery(item: Recovery) -> int:

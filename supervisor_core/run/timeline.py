@@ -12,13 +12,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import cast, get_args
 
+from supervisor_core.run.checkpoints import Checkpoint, passed_over
 from supervisor_core.run.goodput import COMPLETED, GoodputWalk
 from supervisor_core.run.heartbeat_folds import WorkerReport, merged_history, natural_order
 from supervisor_core.run.model import (
     BUCKET_OF_PHASE,
     PRODUCTIVE,
     STALL,
-    Checkpoint,
     Outcome,
     Recovery,
     Restart,
@@ -158,6 +158,8 @@ class _TimelineBuilder:
             self._lose(recovery.rewind_steps or 0, recovery.rewind_steps)
         for worker in facts.workers:
             self._workers.setdefault(worker.history.name, []).append(worker)
+        for index, reason in passed_over(self._checkpoints, session.skipped):
+            self._checkpoints[index] = replace(self._checkpoints[index], damage=reason)
         self._checkpoints.extend(facts.checkpoints)
         self._threads.extend(facts.threads)
         if session.last_step is not None:

@@ -21,6 +21,7 @@ from supervisor_core.checkpoint.recovery import Skipped
 from supervisor_core.clock import SYSTEM_CLOCK, Clock
 from supervisor_core.engine.final_save import LOOK_AGAIN_SECS, given_up, save_until_saved
 from supervisor_core.errors import SaveFailedError
+from supervisor_core.events.file_writer import FileWriter
 from supervisor_core.events.telemetry import Trigger
 from supervisor_core.options import Options
 from supervisor_core.runtime.blocking_call import BlockingCall
@@ -126,7 +127,16 @@ class CheckpointManager:
         with self._lock:
             self._sess, self._recorder, self._writer = sess, run, writer
             path = None if restored is None else restored.path
-            self._checkpoint_writer.attach(run.publisher, holds=run.holds, restored=path, skipped=skipped)
+            ours = isinstance(writer, FileWriter)
+            doubted = self._checkpoint_writer.attach(
+                run.publisher,
+                holds=run.holds,
+                restored=path,
+                skipped=skipped,
+                losses=writer.losses_not_finite if ours else tuple,
+            )
+            if ours:
+                writer.take_up_losses(doubted)
             self._serving = False
             self._last_failure = None
             self._newest = None if restored is None else (restored.path, restored.step)
@@ -135,6 +145,10 @@ class CheckpointManager:
     def refuse_unwritable(self) -> None:
         """Raise `SaveFailedError` where no checkpoint could be saved; see `environment.refuse_unwritable`."""
         refuse_unwritable_saves(self._save_path, self._options)
+
+    def training_failed(self, error: BaseException) -> None:
+        """Say that training has ended with an error: what is saved from now on is in doubt."""
+        self._checkpoint_writer.training_failed(error)
 
     def serve(self) -> None:
         """Record that the session's checkpoint service is started: without it nothing is saved at the end either."""
@@ -336,6 +350,8 @@ class CheckpointManager:
             return
         _LOG.info("Saved checkpoint %s: %s bytes in %.2f s, training blocked for %.0f ms.",
                   result.path, result.bytes, result.secs, result.blocked_secs * 1e3)  # fmt: skip
+        if result.doubt is not None:
+            _LOG.warning("The checkpoint %s is in doubt: %s", result.path, result.doubt)
         if result.step is not None and writer:
             log = tf.compat.v1.SessionLog(status=tf.compat.v1.SessionLog.CHECKPOINT, checkpoint_path=result.path)
             writer.add_session_log(log, result.step)

@@ -27,13 +27,14 @@ import numpy as np
 import tensorflow as tf
 
 from supervisor_core.checkpoint import bundle
+from supervisor_core.checkpoint.doubt import Doubt, doubt_of
 from supervisor_core.checkpoint.guard import Publisher
 from supervisor_core.checkpoint.names import last_part, step_in_name
 from supervisor_core.checkpoint.recovery import Skipped
 from supervisor_core.checkpoint.staging import StagedCheckpoint
 from supervisor_core.checkpoint.store import CheckpointStore
 from supervisor_core.clock import SYSTEM_CLOCK, Clock
-from supervisor_core.errors import CheckpointError, DamagedCheckpointError, LogdirInUseError
+from supervisor_core.errors import DamagedCheckpointError, LogdirInUseError
 from supervisor_core.events.telemetry import CheckpointRecord, Trigger
 from supervisor_core.options import Options
 from supervisor_core.runtime.coordinator import text_of
@@ -68,6 +69,7 @@ class SaveResult:
     consistent: bool | None = None
     verified: bool | None = None
     error: str | None = None
+    doubt: str | None = None
     cause: Exception | None = None
     """The exception of a save that failed; None for a good one, and for one that was refused."""
     skipped: bool = False
@@ -81,7 +83,7 @@ class SaveResult:
 
     def failed(self, error: Exception) -> None:
         """Record that no checkpoint was written, and why."""
-        self.path = self.bytes = self.consistent = None
+        self.path = self.bytes = self.consistent = self.doubt = None
         self.verified = False if isinstance(error, DamagedCheckpointError) else None
         text = text_of(error)
         found = _AT_NODE.search(text)
@@ -177,6 +179,7 @@ class CheckpointWriter:
         self._wait_secs = options.snapshot_wait_secs  # in the present save
         self._blocking = blocking
         self._is_last = False
+        self._failure: str | None = None
         self.attach()
         self._watched = watched
         self._loss: WatchedLoss | None = None
@@ -195,17 +198,20 @@ class CheckpointWriter:
         holds: Callable[[str], bool] = lambda directory: False,
         restored: str | None = None,
         skipped: Sequence[Skipped] = (),
-    ) -> None:
-        """Begin a session.
+        losses: Callable[[], tuple[str, ...]] = tuple,
+    ) -> tuple[str, ...]:
+        """Begin a session; return the losses that were not finite when its checkpoint was saved.
 
         Args:
             publisher: the session that saves, whose check comes before each write; None for none.
             holds: whether a directory is the session's own; see `CheckpointRetention`.
             restored: the checkpoint that was read.
             skipped: the damaged checkpoints that were passed over.
+            losses: returns the tags of the losses whose newest values are not finite.
         """
         with self._lock:
             self._store = self._place.store(publisher)
+            self._losses, self._failure = losses, None
             self._retention = CheckpointRetention(
                 self._saver,
                 self._store,
@@ -218,6 +224,12 @@ class CheckpointWriter:
             )
             self._taken_over = self._swept = self._blocking
             self._holds = holds
+            doubt = None if restored is None else self._store.ledger.doubt(restored)
+            return () if doubt is None else doubt.losses
+
+    def training_failed(self, error: BaseException) -> None:
+        """Say that training has ended with an error: what is saved from now on, in this session, is in doubt."""
+        self._failure = f"{type(error).__name__}: {text_of(error)}"
 
     def hurry(self) -> None:
         """Say that another save is about to wait for the one under way, which then leaves out what can wait."""
@@ -314,12 +326,13 @@ class CheckpointWriter:
             result.blocked_secs = held.blocked_secs
             if not wanted or result.skipped:
                 return
+            losses = self._losses()  # of the moment that is saved: writing may take minutes
             staged = StagedCheckpoint(self._store, self._path(result.step))
             try:
-                self._write(snapshot, staged.path)
+                doubt = doubt_of(self._failure, losses, self._write(snapshot, staged.path))
                 snapshot.drop()
                 result.consistent = held.consistent
-                self._complete(result, staged, staged.path)
+                self._complete(result, staged, staged.path, doubt)
             except BaseException:
                 staged.discard()
                 raise
@@ -363,7 +376,7 @@ class CheckpointWriter:
                 staged.discard()
                 return
             result.consistent = held is not None and held.consistent
-            self._complete(result, staged, written)
+            self._complete(result, staged, written, doubt_of(self._failure, self._losses(), None))
         except BaseException:
             if staged is not None:
                 staged.discard()
@@ -383,20 +396,21 @@ class CheckpointWriter:
             self._verify(result, path)
 
     @staticmethod
-    def _write(snapshot: Snapshot, path: str) -> None:
+    def _write(snapshot: Snapshot, path: str) -> str | None:
         try:
-            snapshot.write(path)
+            return snapshot.write(path)
         except tf.errors.DataLossError as error:  # shards are read back as they are merged
             raise DamagedCheckpointError(f"{path} did not read back as written: {error.message}") from error
 
-    def _complete(self, result: SaveResult, staged: StagedCheckpoint, written: str) -> None:
+    def _complete(self, result: SaveResult, staged: StagedCheckpoint, written: str, doubt: Doubt | None) -> None:
         """Make a checkpoint that is written one that counts."""
         self._store.sync(written)
         stored = self._verify(result, written)
         if not result.consistent and staged.is_elsewhere and self._is_later(stored, result.step):
             result.step = stored  # others have gone on while it was saved: its name says what is in it
         place = self._path(result.step)
-        plan = self._retention.announce(staged.destination(written, place), self._clock.wall())
+        result.doubt = None if doubt is None else doubt.text
+        plan = self._retention.announce(staged.destination(written, place), self._clock.wall(), doubt)
         staged.publish(written, place)
         self._retention.record(plan, quick=self._is_last)
         result.path = plan.path
@@ -459,8 +473,8 @@ class CheckpointWriter:
             self._swept = not swept.too_young
             for path in swept.deleted:
                 _LOG.info("Deleted %s, which an earlier save left behind.", path)
-        except (OSError, CheckpointError) as error:
-            _LOG.warning("What earlier saves left behind cannot be deleted: %s", error)
+        except OSError as error:
+            _LOG.warning("Cannot delete leftover files of earlier saves: %s", error)
 
     def _give_up_snapshots(self, reason: CannotSnapshot) -> None:
         self._snapshot = None

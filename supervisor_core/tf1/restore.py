@@ -19,7 +19,7 @@ import tensorflow as tf
 from supervisor_core.checkpoint import bundle
 from supervisor_core.checkpoint.guard import Publisher
 from supervisor_core.checkpoint.names import last_part
-from supervisor_core.checkpoint.recovery import Skipped
+from supervisor_core.checkpoint.recovery import Skipped, log_skipped
 from supervisor_core.checkpoint.store import CheckpointStore
 from supervisor_core.errors import DamagedCheckpointError, NoUsableCheckpointError
 from supervisor_core.tf1.global_step import read_global_step
@@ -163,8 +163,7 @@ def restore_newest(
                 raise
             return None, ()
         if recovery.chosen is None:
-            for skipped in recovery.skipped:
-                _LOG.warning("Starting at step 0 without the damaged checkpoint %s: %s", skipped.path, skipped.reason)
+            log_skipped(recovery.skipped, None)
             return None, recovery.skipped
         on_restore()
         path = recovery.chosen.path
@@ -176,8 +175,7 @@ def restore_newest(
                 raise
             damaged[path] = damage
             continue
-        for skipped in recovery.skipped:
-            _LOG.warning("Passed over the damaged checkpoint %s: %s", skipped.path, skipped.reason)
+        log_skipped(recovery.skipped, path)
         if recovery.state_problem:
             _LOG.warning("Checkpoint state file: %s", recovery.state_problem)
         _LOG.info("Restored %s.", path)

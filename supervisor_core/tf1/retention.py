@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from supervisor_core.checkpoint import bundle
+from supervisor_core.checkpoint.doubt import Doubt
 from supervisor_core.checkpoint.ledger import SessionLedger
 from supervisor_core.checkpoint.names import last_part
 from supervisor_core.checkpoint.recovery import Candidate, Skipped
@@ -39,6 +40,7 @@ class RetentionPlan(NamedTuple):
     saved_at: float
     retention: Retention
     save_id: SaveId | None
+    doubt: Doubt | None
 
 
 class CheckpointRetention:
@@ -106,11 +108,11 @@ class CheckpointRetention:
         self._bad.discard(_key(plan.path))
         self._write_state(plan)
         if plan.retention.delete:
-            damaged = self._damaged(plan.retention.keep, quick)
+            damaged = self._damaged([*plan.retention.keep, *_last_good(plan.retention)], quick)
             if damaged:
                 self._bad |= {_key(item.path) for item in damaged}
                 self._set_aside(item for item in damaged if item.is_damaged)
-                plan = self.announce(plan.path, plan.saved_at, reprieved=plan.retention.delete)
+                plan = self.announce(plan.path, plan.saved_at, plan.doubt, reprieved=plan.retention.delete)
                 self._write_state(plan)
         deleted = []
         for saved in plan.retention.delete:
@@ -120,40 +122,58 @@ class CheckpointRetention:
             except OSError as error:  # the new checkpoint is good all the same
                 _LOG.warning("The old checkpoint %s cannot be deleted: %s", saved.path, error)
         if self._ledger is not None:
-            self._ledger.settle([saved.path for saved in plan.retention.keep], deleted)
+            kept = [*plan.retention.keep, *_last_good(plan.retention)]
+            self._ledger.settle([saved.path for saved in kept], deleted)
 
-    def announce(self, path: str, saved_at: float, *, reprieved: Sequence[Saved] = ()) -> RetentionPlan:
+    def announce(
+        self, path: str, saved_at: float, doubt: Doubt | None = None, *, reprieved: Sequence[Saved] = ()
+    ) -> RetentionPlan:
         """Decide which older checkpoints to keep and delete, and record that in the ledger; nothing else is done yet.
 
         Args:
             path: where the new checkpoint is going to be.
             saved_at: wall time.
+            doubt: why the new one is in doubt.
             reprieved: older ones than all that are listed, which are decided again.
 
         Raises:
             OSError: if it cannot be written down.
             LogdirInUseError: if another chief has taken the logdir over.
         """
-        saver_def = self._saver.saver_def
+        saver_def, ledger = self._saver.saver_def, self._store.ledger
         history = self._store.history()
         # The saver's own saves write state files that do not know it.
         last_preserved_at = history.last_preserved_at or self._last_preserved_at
         listed = self._saver_list()
-        known = [*reprieved, *_merged(history.kept, listed)]
-        older = [saved for saved in known if _key(saved.path) not in {_key(path), *self._bad}]
+        known = [*reprieved, *self._last_good(), *_merged(history.kept, listed)]
+        older = [
+            saved._replace(in_doubt=ledger.doubt(saved.path) is not None)
+            for saved in known
+            if _key(saved.path) not in {_key(path), *self._bad}
+        ]
         retention = decide(
-            [*older, Saved(path, saved_at)],
+            [*older, Saved(path, saved_at, in_doubt=doubt is not None)],
             max_to_keep=saver_def.max_to_keep,
             keep_every_n_hours=saver_def.keep_checkpoint_every_n_hours,
             last_preserved_at=last_preserved_at,
         )
-        save_id = None
-        if self._ledger is not None:
-            keep, delete, preserved = (
-                [saved.path for saved in some] for some in (retention.keep, retention.delete, retention.preserved)
-            )
-            save_id = self._ledger.announce(path, saved_at, keep=keep, delete=delete, preserved=preserved)
-        return RetentionPlan(path, saved_at, retention, save_id)
+        keep, delete, preserved = (
+            [saved.path for saved in some] for some in (retention.keep, retention.delete, retention.preserved)
+        )
+        last_good = None if retention.last_good is None else retention.last_good.path
+        save_id = ledger.announce(
+            path, saved_at, keep=keep, delete=delete, preserved=preserved, doubt=doubt, last_good=last_good
+        )
+        return RetentionPlan(path, saved_at, retention, save_id, doubt)
+
+    def _last_good(self) -> list[Saved]:
+        """The checkpoint that earlier saves have kept though nothing lists it, if it is there."""
+        path = self._store.ledger.last_good
+        return [
+            Saved(item.path, item.saved_at or 0.0, item.deletable)
+            for item in (self._store.candidates() if path is not None else ())
+            if item.found and path is not None and _key(item.path) == _key(path)
+        ]
 
     def _write_state(self, plan: RetentionPlan) -> None:
         kept, last_preserved_at = plan.retention.keep, plan.retention.last_preserved_at
@@ -227,6 +247,10 @@ class CheckpointRetention:
             return listed
         paths = getattr(self._saver, "last_checkpoints", ())
         return [(path, (there[key].saved_at if (key := _key(path)) in there else None) or 0.0) for path in paths]
+
+
+def _last_good(retention: Retention) -> tuple[Saved, ...]:
+    return () if retention.last_good is None else (retention.last_good,)
 
 
 def _merged(history: Sequence[Saved], listed: Sequence[Saved]) -> list[Saved]:

@@ -29,6 +29,7 @@ from supervisor_core.storage.local import local_path
 from supervisor_core.tf1.global_step import step_value
 from supervisor_core.tf1.native_runs import PreparedRun
 from supervisor_core.tf1.saver_graph import Item, SaverGraph, Shard, Source, check_is_local, read_saver, source_of
+from supervisor_core.training.nan_check import has_nan
 
 Array = np.ndarray[Any, Any]
 
@@ -88,6 +89,7 @@ class Snapshot:
         self._fetch: PreparedRun | None = None
         self._room: dict[int, Array | None] = {}
         self._values: list[Any] | None = None
+        self._with_nan: str | None = None
         check_is_local(self._sources, lambda: (op.device for op in graph.get_operations()))
 
     def bind(self, session: Any) -> bool:
@@ -129,8 +131,9 @@ class Snapshot:
         self._values = values
         return step
 
-    def write(self, path: str) -> None:
-        """Write the snapshot as the saver would write a checkpoint. Training may go on meanwhile.
+    def write(self, path: str) -> str | None:
+        """Write the snapshot as the saver would write a checkpoint; return the name of a tensor that has NaN, if there
+        is one. Training may go on meanwhile.
 
         Args:
             path: the checkpoint's, in a directory that exists.
@@ -139,11 +142,15 @@ class Snapshot:
         values, self._values = self._values, None
         local = local_path(path)
         if self.writes_from_memory and self._writes_bundle and local is not None:
+            self._with_nan = None
             write_bundle(local, self._tensors(values))
-            return
+            return self._with_nan
         if self._writer is None:
             self._writer = TensorFlowWriter(self._saved)
+        arrays = zip(self._by_source.values(), values, strict=True)
+        with_nan = next((items[0].name for items, value in arrays if _has_nan(value)), None)
         self._writer.write(path, values)
+        return with_nan
 
     def drop(self) -> None:
         """Hold nothing any longer, whether or not a snapshot was taken, and written."""
@@ -156,6 +163,8 @@ class Snapshot:
         for items in self._by_source.values():
             value = np.asarray(values.pop())
             data = np.ascontiguousarray(value).reshape(-1).view(np.uint8)
+            if self._with_nan is None and has_nan(value.dtype.name, data):
+                self._with_nan = items[0].name
             for item in items:
                 yield TensorData(item.name, item.source.dtype.as_datatype_enum, value.shape, data)
             del value, data
@@ -182,6 +191,11 @@ def _size_bytes(source: Source) -> int | None:
     if source.dtype == tf.string or not source.shape.is_fully_defined():
         return None
     return int(source.shape.num_elements() * source.dtype.size)
+
+
+def _has_nan(value: Any) -> bool:
+    array = np.ascontiguousarray(value)
+    return array.dtype.kind in "fcV" and has_nan(array.dtype.name, array.reshape(-1).view(np.uint8))
 
 
 def _new_room(sizes: list[int | None]) -> list[Array | None]:

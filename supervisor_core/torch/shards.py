@@ -48,12 +48,13 @@ class ShardFiles:
         """See `ArrayKind.copy`: the shards are written already."""
         return value
 
-    def save(self, arrays: Mapping[str, Any], path: str) -> None:
-        """See `ArrayKind.save`: all ranks have written them."""
+    def save(self, arrays: Mapping[str, Any], path: str) -> str | None:
+        """See `ArrayKind.save`: all ranks have written them. Whether they have NaN is not known."""
         for place, shard in arrays.items():
             if place != shard.place:
                 raise CheckpointError(f"The shards of {place} are saved as {shard.place}.")
         os.stat(os.path.join(path, ".metadata"))
+        return None
 
     def load(self, path: str) -> Mapping[str, Any]:
         """See `ArrayKind.load`; returns each `Shard`, or whole tensors."""

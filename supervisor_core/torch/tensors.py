@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from supervisor_core.training.nan_check import has_nan
 from supervisor_core.training.random_state import RandomSource, process_sources
 from supervisor_core.training.tree import ArrayKind, NumpyArrays
 
@@ -28,11 +29,12 @@ class TorchTensors:
             raise TypeError(f"a {type(value).__name__} of layout {value.layout}, which is not one dense tensor")
         return value.detach().to("cpu", copy=True).contiguous()
 
-    def save(self, arrays: Mapping[str, Any], path: str) -> None:
+    def save(self, arrays: Mapping[str, Any], path: str) -> str | None:
         """See `ArrayKind.save`."""
         from safetensors.torch import save_file
 
         save_file(dict(arrays), path)
+        return next((name for name, tensor in arrays.items() if tensor_has_nan(tensor)), None)
 
     def load(self, path: str) -> Mapping[str, Any]:
         """See `ArrayKind.load`."""
@@ -40,6 +42,24 @@ class TorchTensors:
 
         loaded: Mapping[str, Any] = load_file(path)
         return loaded
+
+
+def tensor_has_nan(tensor: Any) -> bool:
+    """Return whether a tensor in host memory has NaN; False for one whose numbers are not one block of memory."""
+    if not (tensor.is_floating_point() or tensor.is_complex()) or not tensor.is_contiguous():
+        return False
+    return has_nan(str(tensor.dtype).removeprefix("torch."), tensor.reshape(-1).view(torch.uint8).numpy())
+
+
+def tensor_with_nan(path: str) -> str | None:
+    """Return the name of a tensor in a file of safetensors that has NaN; None where none has, or it is no such file."""
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(path, framework="pt") as file:
+            return next((name for name in file.keys() if tensor_has_nan(file.get_tensor(name))), None)  # noqa: SIM118
+    except SafetensorError:
+        return None
 
 
 KINDS: tuple[ArrayKind, ...] = (TorchTensors(), NumpyArrays())

@@ -113,6 +113,10 @@ class RunCheckpoints:
         """See `Checkpoints.is_between_steps`."""
         return self._saver.has_held
 
+    def training_failed(self, error: BaseException) -> None:
+        """See `Checkpoints.training_failed`."""
+        self._saver.training_failed(error)
+
     def save_now(self) -> None:
         """See `Checkpoints.save_now`."""
         self._run.ask_for_save("signal")

@@ -10,13 +10,14 @@ import logging
 import math
 import os
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from queue import SimpleQueue
 from typing import Any, NamedTuple, Protocol
 
+from supervisor_core.checkpoint.doubt import doubt_of
 from supervisor_core.checkpoint.manifest import Manifest
-from supervisor_core.checkpoint.recovery import Skipped
+from supervisor_core.checkpoint.recovery import Skipped, log_skipped
 from supervisor_core.checkpoint.sealed_store import Sealed, SealedStore
 from supervisor_core.clock import Clock
 from supervisor_core.errors import DamagedCheckpointError, SaveFailedError
@@ -46,6 +47,12 @@ class LogWriter(Protocol):
 
     def add_session_log(self, session_log: Any, global_step: int | None = None) -> None:
         """Add a ``SessionLog``."""
+
+    def losses_not_finite(self) -> tuple[str, ...]:
+        """Return the losses whose newest value is NaN or infinite; see `FileWriter.losses_not_finite`."""
+
+    def take_up_losses(self, tags: Iterable[str]) -> None:
+        """Go on from a checkpoint with such losses."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -169,6 +176,7 @@ class Saver:
         self._failures = self._ticks = self._failed_ticks = 0
         self._last_tick: tuple[float, float] | None = None
         self._last_error: str | None = None
+        self._failure: str | None = None
         self._stopped = False
         self._backoff = Backoff(initial_secs=options.retry_initial_secs, max_secs=options.retry_max_secs)
         self._due = due
@@ -214,8 +222,15 @@ class Saver:
         if restored is not None:
             self._newest, self._saved_step = (restored.path, restored.manifest.step), restored.manifest.step
             self._skipped = restored.skipped
+            if self._writer is not None and restored.manifest.doubt is not None:
+                self._writer.take_up_losses(restored.manifest.doubt.losses)
+        log_skipped(self._skipped, None if restored is None else restored.path)
         self._plan_in(self._policy.save_secs, step)
         self._thread.start()
+
+    def training_failed(self, error: BaseException) -> None:
+        """Say that training has ended with an error: what is saved from now on is in doubt."""
+        self._failure = f"{type(error).__name__}: {text_of(error)}"
 
     def status(self) -> ThreadStatus:
         """Return the health of the saving thread."""
@@ -397,18 +412,24 @@ class Saver:
 
     def _write(self, job: Job) -> Sealed:
         """Write a checkpoint, and seal it; in the saving thread."""
+        losses = self._losses_not_finite()  # of the moment that is saved: writing may take minutes
         return self._store.save(
             self._manifest(job),
-            lambda directory: self._write_files(directory, job.captured.tree),
+            lambda directory: doubt_of(self._failure, losses, self._write_files(directory, job.captured.tree)),
             staging=job.captured.staging,
             max_to_keep=self._policy.max_to_keep,
             keep_every_n_hours=self._policy.keep_every_n_hours,
             read_back=self._options.verify_checkpoints,
         )
 
-    def _write_files(self, directory: str, tree: Mapping[str, Any]) -> None:
-        """Write a captured tree into the files of a new checkpoint."""
-        write_tree(directory, tree, self._state.kinds)
+    def _losses_not_finite(self) -> tuple[str, ...]:
+        """Return the losses whose newest values are NaN or infinite, of all that were logged so far."""
+        return () if self._writer is None else self._writer.losses_not_finite()
+
+    def _write_files(self, directory: str, tree: Mapping[str, Any]) -> str | None:
+        """Write a captured tree into the files of a new checkpoint; return the name of an array that has NaN."""
+        with_nan = write_tree(directory, tree, self._state.kinds)
+        return None if with_nan is None else with_nan.removeprefix("objects/")
 
     def _read_files(self, directory: str) -> Any:
         """Read the tree from the files of a checkpoint."""
@@ -432,6 +453,7 @@ class Saver:
         """Record a save that has ended; after a failure plan the next attempt, or stop the run."""
         error = job.errors[0] if job.errors else None
         text = None if error is None else f"{type(error).__name__}: {text_of(error)}"
+        doubt = None if sealed is None else sealed.manifest.doubt
         self._ticks += 1
         self._last_tick, self._last_error = (self._clock.wall(), secs), text
         if sealed is not None:
@@ -453,11 +475,14 @@ class Saver:
                 verified=self._options.verify_checkpoints if sealed is not None else None,
                 error=text,
                 data_position=job.captured.data_position,
+                doubt=None if doubt is None else doubt.text,
             )
         )
         if error is None and sealed is not None:
             _LOG.info("Saved checkpoint %s: %s bytes in %.2f s, training blocked for %.0f ms.",
                       sealed.path, sealed.manifest.bytes, secs, job.blocked_secs * 1e3)  # fmt: skip
+            if doubt is not None:
+                _LOG.warning("The checkpoint %s is in doubt: %s", sealed.path, doubt.text)
             if self._writer is not None:
                 log = _CHECKPOINT + delimited(2, sealed.path.encode())
                 self._writer.add_session_log(log, job.step)

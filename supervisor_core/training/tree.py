@@ -22,6 +22,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple, Protocol
 
 from supervisor_core.errors import CheckpointError, DamagedCheckpointError, SaveFailedError
+from supervisor_core.training.nan_check import has_nan
 
 STRUCTURE = "tree.json"
 MAX_DEPTH = 200
@@ -41,8 +42,8 @@ class ArrayKind(Protocol):
     def copy(self, value: Any) -> Any:
         """Return a copy in host memory, which later changes of the value do not reach."""
 
-    def save(self, arrays: Mapping[str, Any], path: str) -> None:
-        """Write copies, by name, into a new file or directory."""
+    def save(self, arrays: Mapping[str, Any], path: str) -> str | None:
+        """Write copies, by name, into a new file or directory; return the name of one that has NaN, if there is one."""
 
     def load(self, path: str) -> Mapping[str, Any]:
         """Read them."""
@@ -68,11 +69,12 @@ class NumpyArrays:
             raise TypeError(f"an array of {array.dtype}, which has no fixed number format")
         return array
 
-    def save(self, arrays: Mapping[str, Any], path: str) -> None:
+    def save(self, arrays: Mapping[str, Any], path: str) -> str | None:
         """See `ArrayKind.save`."""
         from safetensors.numpy import save_file
 
         save_file(dict(arrays), path)
+        return array_with_nan(arrays)
 
     def load(self, path: str) -> Mapping[str, Any]:
         """See `ArrayKind.load`."""
@@ -80,6 +82,14 @@ class NumpyArrays:
 
         loaded: Mapping[str, Any] = load_file(path)
         return loaded
+
+
+def array_with_nan(arrays: Mapping[str, Any]) -> str | None:
+    """Return the name of the first of these ``numpy`` arrays that has NaN; None where none has."""
+    import numpy as np
+
+    memory = {name: np.asarray(array).reshape(-1).view(np.uint8) for name, array in arrays.items()}
+    return next((name for name, bits in memory.items() if has_nan(arrays[name].dtype.name, bits)), None)
 
 
 class Copied(NamedTuple):
@@ -127,8 +137,8 @@ def copy_tree(tree: Any, kinds: tuple[ArrayKind, ...], path: str = "state", dept
     )
 
 
-def write_tree(directory: str, tree: Any, kinds: tuple[ArrayKind, ...]) -> None:
-    """Write what `copy_tree` returned into a directory.
+def write_tree(directory: str, tree: Any, kinds: tuple[ArrayKind, ...]) -> str | None:
+    """Write what `copy_tree` returned into a directory; return the name of an array that has NaN, if there is one.
 
     Raises:
         OSError: if it cannot be written.
@@ -137,10 +147,12 @@ def write_tree(directory: str, tree: Any, kinds: tuple[ArrayKind, ...]) -> None:
     """
     arrays: dict[str, dict[str, Any]] = {}
     structure = _encode(tree, arrays, "")
+    with_nan: str | None = None
     for kind in kinds:
         if found := arrays.get(kind.name):
             try:
-                kind.save(found, os.path.join(directory, kind.file))
+                name = kind.save(found, os.path.join(directory, kind.file))
+                with_nan = with_nan or name
             except ModuleNotFoundError as error:
                 raise ImportError(
                     "A checkpoint with arrays needs safetensors, which is not installed: pip install safetensors"
@@ -151,6 +163,7 @@ def write_tree(directory: str, tree: Any, kinds: tuple[ArrayKind, ...]) -> None:
                 raise OSError(f"{kind.file} could not be written: {error}") from error
     with open(os.path.join(directory, STRUCTURE), "x", encoding="ascii") as file:
         json.dump(structure, file, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
+    return with_nan
 
 
 def read_tree(directory: str, kinds: tuple[ArrayKind, ...]) -> Any:

@@ -112,9 +112,6 @@ class SupervisorCallback(TrainerCallback):
             self._found = sealing.newest(directory, start_over=start_over)
         else:
             self._found = ranks.newest(directory, start_over=start_over)
-        if self._found is not None:
-            for item in self._found.skipped:
-                _LOG.warning("Skipped the checkpoint %s: %s", item.path, item.reason)
         return None if self._found is None else self._found.path
 
     def __enter__(self) -> SupervisorCallback:
@@ -158,7 +155,7 @@ class SupervisorCallback(TrainerCallback):
 
         others: tuple[str, ...] = ()
         kind = SealingSaver if args.world_size == 1 else ranks.RanksSealingSaver
-        create = kind.of(args.output_dir, restored, skipped)
+        create = kind.of(args.output_dir, restored, skipped, deletes=bool(args.save_total_limit))
 
         def saver(*positional: Any, **named: Any) -> SealingSaver:
             self._saver = create(*positional, **named)

@@ -2,6 +2,9 @@
 
 The Trainer writes a checkpoint in place, under its final name, and its state (``trainer_state.json``) last. The
 manifest is added when all of it is durable: a directory with a valid one is a whole checkpoint.
+
+The Trainer also deletes: with ``save_total_limit`` the newest stay, whatever is in them. So the last good one is kept
+under a second name, ``last-good-checkpoint-<step>``, as hard links, which take no space while the first name is there.
 """
 
 from __future__ import annotations
@@ -10,8 +13,10 @@ import json
 import logging
 import os
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
+from supervisor_core.checkpoint.doubt import doubt_of
 from supervisor_core.checkpoint.manifest import NAME, Manifest
 from supervisor_core.checkpoint.recovery import Skipped
 from supervisor_core.checkpoint.sealed_store import Sealed, SealedStore
@@ -19,6 +24,7 @@ from supervisor_core.engine.final_save import loss_text
 from supervisor_core.errors import SaveFailedError
 from supervisor_core.events.telemetry import Trigger
 from supervisor_core.runtime.deadline import NEVER, Deadline
+from supervisor_core.torch.tensors import tensor_with_nan
 from supervisor_core.training.saver import Job, Saver, new_job
 from supervisor_core.training.state import Captured
 
@@ -78,31 +84,36 @@ class SealingSaver(Saver):
     names_directory = False
 
     @classmethod
-    def of(cls, directory: str, restored: Sealed | None, skipped: Sequence[Skipped]) -> Callable[..., SealingSaver]:
+    def of(
+        cls, directory: str, restored: Sealed | None, skipped: Sequence[Skipped], *, deletes: bool = False
+    ) -> Callable[..., SealingSaver]:
         """Return what creates one for a `Run`.
 
         Args:
             directory: where the Trainer saves.
             restored: what it has restored.
             skipped: the checkpoints that were passed over where nothing was restored.
+            deletes: whether the Trainer deletes older checkpoints.
         """
 
         def create(store: SealedStore, *args: Any, recorder: Any, **others: Any) -> SealingSaver:
             own = SealedStore(directory, PREFIX, publisher=recorder.publisher)
             saver = cls(own, *args, recorder=recorder, **others)
-            saver._restored, saver._passed_over = restored, skipped
+            saver._restored, saver._passed_over, saver._keeps_last_good = restored, skipped, deletes
             return saver
 
         return create
 
     _restored: Sealed | None = None
     _passed_over: Sequence[Skipped] = ()
+    _keeps_last_good = False
     wanted: Trigger | None = None
     """What a checkpoint that the Trainer is to save was asked for by; None where none is due."""
 
     def read(self, start_over: bool) -> tuple[Sealed, Any] | tuple[None, Sequence[Skipped]]:
         """See `Saver.read`; the Trainer has read it."""
         if self._restored is None:
+            self._skipped = self._passed_over
             return None, self._passed_over
         return self._restored, {"objects": {}, "random": {}}
 
@@ -166,4 +177,17 @@ class SealingSaver(Saver):
 
     def _write(self, job: Job) -> Sealed:
         path = os.path.join(self._store.directory, f"{PREFIX}{job.step}")
-        return self._store.seal(path, self._manifest(job), read_back=self._options.verify_checkpoints)
+        doubt = doubt_of(self._failure, self._losses_not_finite(), _with_nan(path))
+        manifest = replace(self._manifest(job), doubt=doubt)
+        sealed = self._store.seal(path, manifest, read_back=self._options.verify_checkpoints)
+        if self._keeps_last_good and doubt is None:
+            self._store.keep_last_good(sealed)
+        return sealed
+
+
+def _with_nan(directory: str) -> str | None:
+    """Return the name of a tensor of the model's that has NaN; what is pickled is not looked at."""
+    for name in sorted(os.listdir(directory)):
+        if name.endswith(".safetensors") and (tensor := tensor_with_nan(os.path.join(directory, name))) is not None:
+            return f"{name}: {tensor}"
+    return None

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from supervisor_core.checkpoint.doubt import Doubt
 from supervisor_core.checkpoint.guard import Publisher
 from supervisor_core.checkpoint.ledger import (
     DIRECTORY,
@@ -29,11 +30,14 @@ PAGE = Page(
     attempt=12,
     saved=(SavedAs("model.ckpt-600", SaveId(11, 3), 1669581175.25), SavedAs("model.ckpt-1200", SaveId(12, 57), 1.5)),
     deletions=(PlannedDeletion("model.ckpt-0", {"model.ckpt-0.index": 1669577000.125, "model.ckpt-0.meta": 2.0}),),
+    doubts={"model.ckpt-1200": Doubt('The newest value of "loss" is NaN or infinite.', ("loss",))},
+    last_good="model.ckpt-600",
 )
 BYTES = (
     b'{"v":1,"session":"6f1d3c0a9b7e4d21","attempt":12,"saved":[["model.ckpt-600",11,3,1669581175.25],'
     b'["model.ckpt-1200",12,57,1.5]],"let_go":[["model.ckpt-0",{"model.ckpt-0.index":1669577000.125,'
-    b'"model.ckpt-0.meta":2.0}]]}\n'
+    b'"model.ckpt-0.meta":2.0}]],"doubts":{"model.ckpt-1200":["The newest value of \\"loss\\" is NaN or infinite.",'
+    b'["loss"]]},"last_good":"model.ckpt-600"}\n'
 )
 
 
@@ -74,6 +78,11 @@ def changed(**changes: Any) -> bytes:
         changed(let_go=[["model.ckpt-1", {"model.ckpt-1.index": 1 - 2**63}]]),
         changed(let_go=[["", {}]]),
         changed(let_go=[5]),
+        changed(doubts=[]),
+        changed(doubts={"../model.ckpt-1": ["", []]}),
+        changed(doubts={"model.ckpt-1": "in doubt"}),
+        changed(doubts={"model.ckpt-1": ["in doubt", 5]}),
+        changed(last_good="/etc/passwd"),
     ],
 )
 def test_what_makes_no_sense_is_left_out(tmp_path: Path, data: bytes, caplog: pytest.LogCaptureFixture) -> None:
@@ -116,6 +125,26 @@ def test_earlier_files_go_once_what_they_say_is_taken_over(tmp_path: Path, write
         "attempt-000002-b",
         "attempt-000009-z",
     ]
+
+
+def test_what_is_in_doubt_is_known_to_the_next_session(tmp_path: Path, writer: Any) -> None:
+    """And which one is kept besides; a doubt goes with its checkpoint, or when that is saved again without one."""
+    writer.write_run(tmp_path, [100, 200, 300])
+    one, two, three = (str(tmp_path / f"model.ckpt-{step}") for step in (100, 200, 300))
+    doubt = Doubt("There is NaN.", ("loss",))
+    first = keeper(tmp_path)
+    first.announce(one, 1.0, keep=[one], delete=[])
+    first.announce(two, 2.0, keep=[two], delete=[], doubt=doubt, last_good=one)
+    first.settle([one, two], [])
+    second = keeper(tmp_path, "b", 2)
+    second.take_over({"model.ckpt-200"})
+    assert (second.doubt(one), second.doubt(two), second.last_good) == (None, doubt, one)
+    second.announce(three, 3.0, keep=[two, three], delete=[], doubt=doubt, last_good=one)
+    (page,) = Ledger(LOCAL, str(tmp_path), "model.ckpt").pages()
+    assert [item.path for item in page.saved] == ["model.ckpt-100", "model.ckpt-200", "model.ckpt-300"]
+    assert set(page.doubts) == {"model.ckpt-200", "model.ckpt-300"}
+    second.announce(two, 4.0, keep=[three, two], delete=[one])
+    assert (second.doubt(two), second.doubt(three), second.last_good) == (None, doubt, None)
 
 
 def test_what_cannot_be_deleted_is_tried_again(tmp_path: Path, writer: Any, failing_filesystem: Any) -> None:

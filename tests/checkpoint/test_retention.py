@@ -83,7 +83,41 @@ def test_a_path_saved_again_counts_once() -> None:
 
 def test_no_checkpoints() -> None:
     """Nothing in, nothing out; the time goes on."""
-    assert decide([], max_to_keep=5, keep_every_n_hours=1.0, last_preserved_at=7.0) == Retention((), (), (), 7.0)
+    assert decide([], max_to_keep=5, keep_every_n_hours=1.0, last_preserved_at=7.0) == Retention((), (), (), None, 7.0)
+
+
+@pytest.mark.parametrize(
+    ("story", "kept"),
+    [
+        ("good good bad bad bad", [2, 4, 5]),
+        ("bad bad bad", [2, 3]),
+        ("good bad", [1, 2]),
+        ("good bad good", [1, 2, 3]),
+        ("good bad good good", [3, 4]),
+        ("good bad good bad bad bad", [3, 5, 6]),
+        ("good good good", [2, 3]),
+    ],
+)
+def test_the_last_good_one_stays(story: str, kept: list[int]) -> None:
+    """Besides `max_to_keep`, as long as the oldest one that is listed is in doubt: until as many good ones have
+    followed. Where none was good nothing is kept besides; so there is never more than one more."""
+    there: list[Saved] = []
+    for number, word in enumerate(story.split(), 1):
+        new = Saved(f"model.ckpt-{number}", number, in_doubt=word == "bad")
+        result = decide([*there, new], max_to_keep=2, keep_every_n_hours=None, last_preserved_at=None)
+        gone = {saved.path for saved in result.delete}
+        there = [saved for saved in [*there, new] if saved.path not in gone]
+        assert len(there) <= 3 and result.last_good not in result.keep
+    assert steps(there) == kept
+
+
+def test_the_last_good_one_with_a_bound_of_one() -> None:
+    """The newest is listed, and the last good one stays besides, if that is another."""
+    first, second = saves(1, 2)
+    result = decide(
+        [first, second._replace(in_doubt=True)], max_to_keep=1, keep_every_n_hours=None, last_preserved_at=None
+    )
+    assert (result.last_good, result.delete) == (first, ())
 
 
 def test_one_is_spared_every_n_hours() -> None:

@@ -9,7 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from supervisor_core import checksum
 from supervisor_core.checkpoint import manifest as manifests
+from supervisor_core.checkpoint.doubt import Doubt
 from supervisor_core.checkpoint.guard import Publisher
 from supervisor_core.checkpoint.manifest import Manifest
 from supervisor_core.checkpoint.sealed_store import MAX_SET_ASIDE, SealedStore, prefix_of
@@ -205,6 +207,39 @@ def test_retention_keeps_the_newest_and_one_of_each_period(tmp_path: Path) -> No
             manifest = Manifest(format="test", step=step, saved_at=step * 0.7 * hour + 1)
             store.save(manifest, write, max_to_keep=2, keep_every_n_hours=1)
     assert sorted(os.listdir(tmp_path)) == ["ckpt-2", "ckpt-3", "ckpt-4", "ckpt-5"]
+
+
+def test_the_last_good_checkpoint_is_kept(tmp_path: Path) -> None:
+    """Also by a later session, that has lost nothing of what the earlier one knew; and a manifest says why another is
+    in doubt."""
+    doubt = Doubt("There is NaN.", ("loss",))
+
+    def write_nan(directory: str) -> Doubt:
+        write(directory)
+        return doubt
+
+    for attempt in (1, 2, 3):
+        store = SealedStore(tmp_path, publisher=publisher(attempt))
+        if attempt == 1:
+            saved(store, 1, 2, max_to_keep=2)
+        for step in (10 * attempt, 10 * attempt + 1, 10 * attempt + 2):
+            made = store.save(Manifest(format="test", step=step, saved_at=100.0 + step), write_nan, max_to_keep=2)
+        assert manifests.read_manifest(made.path, LOCAL).doubt == made.manifest.doubt == doubt
+        last = 10 * attempt + 2
+        assert sorted(os.listdir(tmp_path)) == sorted(["ckpt-2", f"ckpt-{last - 1}", f"ckpt-{last}"])
+    saved(store, 40, 41, max_to_keep=2)
+    assert sorted(os.listdir(tmp_path)) == ["ckpt-40", "ckpt-41"]
+
+
+@pytest.mark.parametrize("doubt", [5, "text", [], ["text"], ["text", 5]])
+def test_a_manifest_with_a_doubt_that_makes_no_sense(doubt: object) -> None:
+    """Is none, though its seal matches."""
+    content = json.loads(manifests.encode(Manifest(format="test", step=1)))
+    del content["seal"]
+    content["doubt"] = doubt
+    content["seal"] = checksum.value(manifests._canonical(content))
+    with pytest.raises(ValueError, match="is no doubt"):
+        manifests.decode(manifests._canonical(content))
 
 
 def test_damaged_checkpoints_are_set_aside_and_bounded(tmp_path: Path) -> None:

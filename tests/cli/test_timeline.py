@@ -11,10 +11,10 @@ from rich.console import Console, RenderableType
 from supervisor_core.cli.sentences import SHOWN_NONFINITE, advice_text, again_text, restart_lines
 from supervisor_core.cli.text import SHOWN_ROWS, STATES, overview
 from supervisor_core.cli.timeline import bar, timeline
+from supervisor_core.run.checkpoints import Checkpoint
 from supervisor_core.run.model import (
     Advice,
     AtRisk,
-    Checkpoint,
     Goodput,
     NonFinite,
     ProgramLaunch,
@@ -129,7 +129,7 @@ def test_a_timeline_shows_what_happened() -> None:
     assert "1 min 40 s down, at least 50 steps recomputed" in shown
     assert "0 to 850" in shown
     assert "model.ckpt-800" in shown
-    assert "failed OSError: no space" in shown
+    assert "failed: OSError: no space" in shown
     assert "90.0 %" in shown
     lines = {line.split("  ")[0].strip(): line for line in shown.splitlines()}
     assert "✗" in lines["sessions"] and "█" in lines["sessions"]

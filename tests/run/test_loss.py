@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from supervisor_core.run.file_fold import LOSS
+from supervisor_core.events.losses import LOSS
 from supervisor_core.run.model import Run
 
 RunOf = Callable[..., Run]

@@ -17,11 +17,11 @@ import pytest
 from werkzeug.test import Client, TestResponse
 
 from supervisor_core.events.chunk import Chunk, FileFacts, Points
+from supervisor_core.run.checkpoints import Checkpoint
 from supervisor_core.run.model import (
     BUCKETS,
     Advice,
     AtRisk,
-    Checkpoint,
     Goodput,
     Recovery,
     Restart,

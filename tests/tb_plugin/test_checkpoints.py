@@ -3,7 +3,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from supervisor_core.run.model import Checkpoint
+from supervisor_core.run.checkpoints import Checkpoint
 from tests.tb_plugin.conftest import NOW, Bench, a_rich_run, a_run
 
 COUNT = 12_000
@@ -49,6 +49,26 @@ def test_marks_are_the_saves_in_order(bench: Callable[..., Bench]) -> None:
     assert columns["step"][:2] == [100, 180]
     assert math.isnan(columns["step"][2])
     assert columns["flags"] == [1 | 2 | 4, 1 | 4, 0]
+
+
+def test_a_save_says_what_it_is_now(bench: Callable[..., Bench]) -> None:
+    """In words, in the table; as bits, for its mark. The run names the last good one."""
+    items = (
+        Checkpoint(session="one", at=NOW, ok=True, step=1, path="/r/ckpt-1", on_disk=True),
+        Checkpoint(session="one", at=NOW, ok=True, step=2, path="/r/ckpt-2", on_disk=True, doubt="There is NaN."),
+        Checkpoint(session="one", at=NOW, ok=True, step=3, path="/r/ckpt-3", on_disk=False, damage="cut",
+                   moved_to="/r/ckpt-3.damaged"),
+        Checkpoint(session="one", at=NOW, ok=True, step=4, path="/r/ckpt-4", on_disk=False,
+                   moved_to="/r/last-good-ckpt-4"),
+    )  # fmt: skip
+    tab = bench(a_run(checkpoints=items, last_good=items[-1]))
+    found = tab.json("checkpoints", run="a", order="oldest")["checkpoints"]
+    assert [item["status"] for item in found] == [
+        "on disk", "on disk; in doubt: There is NaN.", "damaged, set aside: cut", "on disk as last-good-ckpt-4",
+    ]  # fmt: skip
+    _, columns = tab.columns("checkpoint_marks", run="a")
+    assert columns["flags"] == [7, 7 | 32, 5 | 16, 5]
+    assert tab.json("run", run="a")["checkpoints"]["last_good"]["step"] == 4
 
 
 def test_only_new_marks_are_sent(bench: Callable[..., Bench]) -> None:

@@ -3,7 +3,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable
 
-from supervisor_core.run.model import Checkpoint
+from supervisor_core.run.checkpoints import Checkpoint
 from tests.tb_plugin.conftest import NOW, Bench, FakeWatch, a_rich_run, a_run, a_session, changed, watched
 
 

@@ -157,12 +157,15 @@ function checkpointSentence(run: RunDetail, now: number): Sentence | null {
   if (!newest) return { tone: "bad", lead: "No good checkpoint", rest: `all ${plural(count, "save")} failed` };
   const age = newest.at == null ? null : now - newest.at;
   const late = run.state === "running" && every != null && age != null && age > 2 * every;
-  const gone = newest.on_disk === false ? ", its files were deleted" : "";
+  const gone = newest.damage || newest.doubt || newest.on_disk === false ? `, ${newest.status}` : "";
+  const good = run.checkpoints.last_good;
+  const spoiled = newest.damage || newest.doubt;
+  const last = !spoiled ? "" : good ? `; last good one: step ${formatCount(good.step)}` : "; there is no good one";
   const rhythm = every == null ? "" : `, every ${formatDuration(every)}`;
   return {
     tone: late || failed > 0 || gone ? "warn" : "calm",
     lead: `Checkpoint of step ${formatCount(newest.step)}`,
-    rest: `${formatAgo(newest.at, now)}${rhythm}${gone}${late ? ": overdue" : ""}${bad}`,
+    rest: `${formatAgo(newest.at, now)}${rhythm}${gone}${late ? ": overdue" : ""}${last}${bad}`,
   };
 }
 

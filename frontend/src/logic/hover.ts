@@ -3,7 +3,7 @@ import type { AtRisk, Session, Silence, Stall, ThreadHistory } from "../types/ap
 import type { Boundary } from "./boundaries";
 import { brief, formatAtLeast, formatBytes, formatCount, formatDuration, formatMoment, plural } from "./format";
 import type { Cluster, Marks } from "./marks";
-import { isGood, onDisk } from "./marks";
+import { isDamaged, isGood, isInDoubt, onDisk } from "./marks";
 import type { Plot } from "./plot";
 import type { RecoveryMark } from "./recoveries";
 import { hasResumed, RESUMES, resumeOf, resumeText } from "./resume";
@@ -123,7 +123,8 @@ function markHover(marks: Marks, i: number): Hover {
       ["Size", formatBytes(known(marks.bytes[i]))],
       ["Took", formatDuration(known(marks.saveSecs[i]))],
       ["Held training up", formatDuration(known(marks.blockedSecs[i]))],
-      ["Files", there === null ? "not known" : there ? "on disk" : "deleted"],
+      ["Files", isDamaged(flags) ? "damaged" : there === null ? "not known" : there ? "on disk" : "deleted"],
+      ...(isInDoubt(flags) ? ([["In doubt", "the table of checkpoints says why"]] as [string, string][]) : []),
     ],
     ...(isGood(flags) ? {} : { note: brief(marks.errors.get(i) ?? "The table of checkpoints says why.") }),
   };

@@ -8,6 +8,8 @@ import { toPixel } from "./view";
 const GOOD = 1;
 const ON_DISK = 2;
 const DISK_KNOWN = 4;
+const DAMAGED = 16;
+const IN_DOUBT = 32;
 
 /** A crowd is cut into pieces no wider than this, each with its own number: where saves are dense is then to be seen. */
 const WIDEST_PX = 96;
@@ -57,6 +59,9 @@ export function marksOf(columns: Columns<MarksHeader>, before: Marks | null): Ma
 export const isGood = (flags: number): boolean => (flags & GOOD) !== 0;
 /** Whether its files are there; null where not known. */
 export const onDisk = (flags: number): boolean | null => (flags & DISK_KNOWN ? (flags & ON_DISK) !== 0 : null);
+
+export const isDamaged = (flags: number): boolean => (flags & DAMAGED) !== 0;
+export const isInDoubt = (flags: number): boolean => (flags & IN_DOUBT) !== 0;
 
 /** Marks in the order of an axis. */
 export interface PlacedMarks {

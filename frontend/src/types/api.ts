@@ -144,6 +144,13 @@ export interface Checkpoint {
   blocked_secs: number | null;
   trigger: string | null;
   error: string | null;
+  /** What it is now, in words: "on disk", "deleted", "damaged, set aside: ..."; empty where that is not known. */
+  status: string;
+  /** Why the model in it may be spoiled. */
+  doubt: string | null;
+  /** What was wrong with it when a later session passed it over. */
+  damage: string | null;
+  moved_to: string | null;
   consistent: boolean | null;
   verified: boolean | null;
   inferred: boolean;
@@ -232,7 +239,7 @@ export interface RunDetail {
   problems: FileProblem[];
   /** What was beyond a bound and left out, by kind (docs/limits.md). */
   dropped: Record<string, number>;
-  checkpoints: { count: number; failed: number; newest_good: Checkpoint | null; on_disk: number | null };
+  checkpoints: { count: number; failed: number; newest_good: Checkpoint | null; last_good: Checkpoint | null; on_disk: number | null };
   stalls: number;
   threads: string[];
   workers: number;

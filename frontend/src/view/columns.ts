@@ -114,13 +114,14 @@ export const CHECKPOINT_COLUMNS: Column<Checkpoint>[] = [
   { name: "At", show: (c) => formatMoment(c.at), csv: [["at", (c) => isoMoment(c.at)]] },
   {
     name: "Save",
-    show: (c) => (c.ok ? h("span", {}, "◆ good") : h("span", { class: "bad-text" }, "✕ failed")),
+    show: (c) => (c.ok ? h("span", {}, "◆ saved") : h("span", { class: "bad-text" }, "✕ failed")),
     csv: [["ok", (c) => c.ok]],
   },
   {
-    name: "Files",
-    show: (c) => (!c.ok ? "–" : c.on_disk === null ? "not known" : c.on_disk ? "on disk" : "deleted"),
-    csv: [["on_disk", (c) => c.on_disk]],
+    name: "Status",
+    wide: true,
+    show: (c) => (!c.ok ? "–" : h("span", { class: c.damage ? "bad-text" : c.doubt ? "warn-text" : "" }, c.status || "not known")),
+    csv: [["status", (c) => c.status], ["on_disk", (c) => c.on_disk], ["doubt", (c) => c.doubt], ["damage", (c) => c.damage]],
   },
   { name: "Size", number: true, show: (c) => formatBytes(c.bytes), csv: [["bytes", (c) => c.bytes]] },
   { name: "Took", number: true, show: (c) => formatDuration(c.save_secs), csv: [["save_secs", (c) => c.save_secs]] },

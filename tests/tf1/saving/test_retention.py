@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from pathlib import Path
 from typing import Any
@@ -10,10 +11,13 @@ import pytest
 import tensorflow as tf
 
 from supervisor_core.checkpoint import bundle
-from supervisor_core.checkpoint.recovery import Skipped
+from supervisor_core.checkpoint.guard import Publisher
+from supervisor_core.checkpoint.recovery import CheckpointListing, Skipped
 from supervisor_core.checkpoint.set_aside import MAX_SET_ASIDE
 from supervisor_core.checkpoint.state_file import read_state
 from supervisor_core.checkpoint.store import CheckpointStore
+from supervisor_core.errors import UnlistedCheckpointsError
+from supervisor_core.tf1.tf_errors import is_outside_fault
 
 v1 = tf.compat.v1
 
@@ -121,6 +125,84 @@ def test_a_checkpoint_to_keep_is_not_deleted(bench: Any, files: Any, tmp_path: P
     model.save()
     assert model.names() == ["checkpoint", *files(1), *files(3)]
     bundle.verify(elsewhere)
+
+
+def spoil(model: Any, number: float = float("nan")) -> None:
+    """Set one number of the weight; a good one makes it good again."""
+    model.weight.load([number, 1.0, 1.0, 1.0], model.session.plain_session())
+
+
+@pytest.mark.parametrize("resource", [True, False])
+def test_the_last_good_checkpoint_stays(bench: Any, files: Any, resource: bool) -> None:
+    """Besides those that the state file and the saver list, through saves of the program's own and through restarts,
+    until as many good ones have followed; also where TensorFlow writes the files."""
+    model = bench(make_saver=lambda: v1.train.Saver(max_to_keep=2), resource=resource)
+    model.save()
+    model.save()
+    spoil(model)
+    for _ in range(3):
+        assert model.save().doubt == 'There is NaN in "weight".'
+    assert model.names() == ["checkpoint", *files(2), *files(4), *files(5)]
+    assert model.listed() == ["model.ckpt-4", "model.ckpt-5"]
+    assert [os.path.basename(path) for path in model.saver.last_checkpoints] == ["model.ckpt-4", "model.ckpt-5"]
+    model.train()
+    model.saver.save(model.session, str(model.logdir / "model.ckpt"), global_step=model.step)
+    assert (model.logdir / "model.ckpt-2.index").exists()
+    spoil(model, 1.0)
+    assert model.save().doubt is None
+    assert model.save().doubt is None
+    assert model.names() == ["checkpoint", *files(7), *files(8)]
+
+
+def test_the_last_good_checkpoint_stays_where_tensorflow_writes(bench: Any, files: Any) -> None:
+    """In shards, for example; what it writes is looked at, too. A saver that is run as it is says nothing."""
+    model = bench(make_saver=lambda: v1.train.Saver(max_to_keep=1, sharded=True))
+    model.save()
+    spoil(model)
+    assert [model.save().doubt for _ in range(2)] == ['There is NaN in "weight".'] * 2
+    assert model.names() == ["checkpoint", *files(1), *files(3)]
+
+
+def test_the_next_session_knows_the_last_good_one(bench: Any, files: Any) -> None:
+    """It is in the ledger, and so are the doubts about the others."""
+    model = bench(make_saver=lambda: v1.train.Saver(max_to_keep=2))
+    model.checkpoints.attach(Publisher(session="a", attempt=1))
+    model.save()
+    spoil(model)
+    model.save()
+    model.save()
+    with tf.Graph().as_default() as graph:
+        later = bench(graph=graph, directory=model.logdir, make_saver=lambda: v1.train.Saver(max_to_keep=2))
+        later.checkpoints.attach(Publisher(session="b", attempt=2), losses=lambda: ("loss",))
+        later.session.run(later.initializer)
+        for number in range(3):
+            result = later.save(steps=10 if not number else 1)
+            assert result.doubt == 'The newest value of "loss" is NaN or infinite.'
+        later.session.close()
+    assert later.names() == [".supervisor.checkpoints", "checkpoint", *files(1), *files(11), *files(12)]
+    assert CheckpointStore(later.logdir).ledger.last_good == str(later.logdir / "model.ckpt-1")
+
+
+@pytest.mark.parametrize("number", [errno.ESTALE, errno.EIO, errno.ENOTDIR])
+def test_a_directory_that_cannot_be_listed_fails_one_save(
+    bench: Any, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    """It is the disk's fault, which may pass: the save is tried again, and nothing was deleted meanwhile."""
+    model = bench(make_saver=lambda: v1.train.Saver(max_to_keep=1))
+    model.save()
+    before = model.names()
+
+    def refuse(self: Any) -> set[str]:
+        raise OSError(number, os.strerror(number))
+
+    model.train()
+    with monkeypatch.context() as context:
+        context.setattr(CheckpointListing, "list_names", refuse)
+        result = model.checkpoints.save(model.session, "timer")
+    assert isinstance(result.cause, UnlistedCheckpointsError) and is_outside_fault(result.cause)
+    assert f"cannot be listed: {os.strerror(number)}" in (result.error or "")
+    assert model.names() == before
+    assert model.save().step == 3
 
 
 def test_what_cannot_be_deleted_is_said_and_the_save_counts(

@@ -1,0 +1,63 @@
+"""What puts a checkpoint in doubt, and the sentence that says so.
+
+It is in doubt if it was saved after an error, if the newest value of a loss was NaN or infinite, or if one of its
+arrays has NaN. All others are good, and the newest good one is never deleted (`retention.decide`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+MAX_CHARS = 300
+"""Of an error's text."""
+MAX_LOSSES = 3
+"""How many losses are named."""
+
+
+class Doubt(NamedTuple):
+    """Why a checkpoint is in doubt."""
+
+    text: str
+    """One sentence, or several."""
+    losses: tuple[str, ...] = ()
+    """Tags of the losses whose newest values were NaN or infinite: after a resume they count as such until the session
+    has logged a new one."""
+
+    @classmethod
+    def from_json(cls, value: Any) -> Doubt | None:
+        """Return the doubt of a parsed file; None for none.
+
+        Raises:
+            ValueError: if it is no doubt.
+        """
+        if value is None:
+            return None
+        if not isinstance(value, list) or len(value) != 2 or not isinstance(value[1], list):
+            raise ValueError(f"{value!r:.80} is no doubt")
+        return cls(str(value[0]), tuple(map(str, value[1])))
+
+
+def doubt_of(error: str | None, losses: Sequence[str], array: str | None) -> Doubt | None:
+    """Return what speaks against a checkpoint; None where nothing does.
+
+    Args:
+        error: the error that ended the training before it was saved.
+        losses: tags of the losses whose newest values are NaN or infinite.
+        array: the name of one of its arrays, or of its files, that has NaN.
+
+    Example:
+        >>> doubt_of(None, ["train/loss"], None).text
+        'The newest value of "train/loss" is NaN or infinite.'
+    """
+    texts = []
+    if error is not None:
+        words = " ".join(error.split())
+        texts.append(f"It was saved after an error: {words[:MAX_CHARS]}")
+    if losses:
+        named = ", ".join(f'"{tag}"' for tag in losses[:MAX_LOSSES])
+        more = f" (and of {len(losses) - MAX_LOSSES} more losses)" if len(losses) > MAX_LOSSES else ""
+        texts.append(f"The newest value of {named}{more} is NaN or infinite.")
+    if array is not None:
+        texts.append(f'There is NaN in "{array}".')
+    return Doubt(" ".join(texts), tuple(losses)) if texts else None

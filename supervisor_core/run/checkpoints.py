@@ -1,0 +1,194 @@
+"""`Checkpoint`: a save, its files since then, and what is said of them (`Checkpoint.status`)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from supervisor_core.checkpoint.names import last_part
+from supervisor_core.checkpoint.set_aside import DAMAGED, LAST_GOOD
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checkpoint:
+    """A save, successful or not."""
+
+    session: str
+    at: float | None
+    """When it became durable, or failed."""
+    ok: bool
+    step: int | None = None
+    path: str | None = None
+    """As written by the session."""
+    on_disk: bool | None = None
+    """Whether its files still exist; None where that was not checked."""
+    bytes: int | None = None
+    save_secs: float | None = None
+    blocked_secs: float | None = None
+    trigger: str | None = None
+    doubt: str | None = None
+    """Why the model in it may be spoiled (`supervisor_core.checkpoint.doubt`); None where nothing speaks for that."""
+    damage: str | None = None
+    """What was wrong with it when a later session passed it over; None where none did."""
+    moved_to: str | None = None
+    """Where it is if it is no longer at `path`: set aside as damaged, or kept as the last good one."""
+    consistent: bool | None = None
+    verified: bool | None = None
+    error: str | None = None
+    inferred: bool = False
+
+    @property
+    def is_there(self) -> bool | None:
+        """Whether a session could be resumed from it; None where that is not known."""
+        if not self.ok or self.damage is not None:
+            return False
+        return True if self._is_last_good else self.on_disk
+
+    @property
+    def status(self) -> str:
+        """What it is now, in words; empty where that is not known."""
+        if not self.ok:
+            return f"failed: {self.error}"
+        place = {True: "on disk", False: "deleted", None: ""}[self.on_disk]
+        if self._is_last_good:
+            place = f"on disk as {last_part(self.moved_to or '')}"
+        elif self.is_set_aside:
+            place = "damaged, set aside"
+        elif self.damage is not None:
+            place = f"damaged, {place}".removesuffix(", ")
+        if self.damage is not None:
+            return f"{place}: {self.damage}"
+        if self.doubt is None or self.is_set_aside or place == "deleted":
+            return place
+        return f"{place}; in doubt: {self.doubt}".removeprefix("; ")
+
+    @property
+    def is_set_aside(self) -> bool:
+        """Whether it was found damaged, and moved into a directory of its own."""
+        return self.moved_to is not None and not self._is_last_good
+
+    @property
+    def _is_last_good(self) -> bool:
+        return self.moved_to is not None and last_part(self.moved_to).startswith(LAST_GOOD)
+
+
+def passed_over(checkpoints: Sequence[Checkpoint], skipped: Sequence[Mapping[str, str]]) -> Iterator[tuple[int, str]]:
+    """Yield which checkpoints a later session has passed over, by index, and why.
+
+    Args:
+        checkpoints: those saved before it, oldest first.
+        skipped: see `Session.skipped`.
+    """
+    for item in skipped:
+        name = last_part(item.get("path", ""))
+        for index in reversed(range(len(checkpoints))):
+            saved = checkpoints[index]
+            if saved.ok and saved.path is not None and last_part(saved.path) == name:
+                yield index, item.get("reason", "")
+                break
+
+
+def last_good(checkpoints: Sequence[Checkpoint], before_step: int | None) -> Checkpoint | None:
+    """Return the newest checkpoint that is there and not in doubt; None without one.
+
+    Args:
+        checkpoints: oldest first.
+        before_step: only those of earlier steps count; None: all.
+    """
+    for saved in reversed(checkpoints):
+        is_early = before_step is None or (saved.step is not None and saved.step < before_step)
+        if saved.path is not None and saved.is_there is not False and saved.doubt is None and is_early:
+            return saved
+    return None
+
+
+Present = Callable[[str], "bool | None"]
+"""Returns whether the files of the checkpoint at a path exist; None where unknown."""
+
+_HAS_STEP = re.compile(r"-\d+$")
+_DRIFT_STEPS = 3
+"""The step in the original Supervisor's event may be ahead of its file's by up to this number."""
+
+
+class CheckpointFiles:
+    """Sets `Checkpoint.on_disk` and `Checkpoint.moved_to`. Caches its results: a call asks once per checkpoint and
+    replaces only changed ones."""
+
+    def __init__(self) -> None:
+        self._saves: Sequence[Checkpoint] = ()
+        self._joined: list[Checkpoint] = []
+        self._paths: list[str | None] = []
+        self._newest: dict[str, int] = {}
+        self._overwritten: set[int] = set()
+        self._damaged: dict[str, int] = {}
+
+    def joined(self, saves: Sequence[Checkpoint], present: Present) -> tuple[Checkpoint, ...]:
+        """Return the checkpoints with what is known of their files.
+
+        Of several saves under one name only the last can still be there, and the last that was passed over as damaged
+        was set aside.
+
+        Args:
+            saves: from the sessions' records, oldest first.
+            present: called for each path, newest first.
+        """
+        if saves is not self._saves:
+            self._take(saves)
+        answers: list[bool | None] = [None] * len(saves)
+        for index in reversed(range(len(saves))):
+            path = self._paths[index]
+            if path is not None:
+                answers[index] = present(path)
+            elif saves[index].inferred:
+                answers[index] = _inferred_on_disk(saves[index], present)
+        for index in self._overwritten:
+            answers[index] = None if answers[index] is None else False
+        for index, saved in enumerate(self._joined):
+            moved_to = self._moved_to(index, present) if answers[index] is False else None
+            if saved.on_disk is not answers[index] or saved.moved_to != moved_to:
+                self._joined[index] = replace(saved, on_disk=answers[index], moved_to=moved_to)
+        return tuple(self._joined)
+
+    def _moved_to(self, index: int, present: Present) -> str | None:
+        """Return where a checkpoint is whose name is free, or another's; None where it was deleted."""
+        path = self._paths[index]
+        if path is None or self._damaged.get(path, self._newest[path]) != index:
+            return None
+        if present(f"{path}{DAMAGED}"):
+            return f"{path}{DAMAGED}"
+        name = last_part(path)
+        kept = f"{path.removesuffix(name)}{LAST_GOOD}{name}"
+        return kept if present(kept) else None
+
+    def _take(self, saves: Sequence[Checkpoint]) -> None:
+        same = 0
+        for known, saved in zip(self._saves, saves, strict=False):
+            if known is not saved:
+                break
+            same += 1
+        if same < len(self._saves):  # not only added to
+            same = 0
+            self._joined, self._paths, self._newest = [], [], {}
+            self._overwritten, self._damaged = set(), {}
+        self._saves = saves
+        for index in range(same, len(saves)):
+            saved = saves[index]
+            self._joined.append(saved)
+            self._paths.append(None if saved.inferred or not saved.ok else saved.path)
+            if not saved.inferred and saved.ok and saved.path is not None:
+                if saved.path in self._newest:
+                    self._overwritten.add(self._newest[saved.path])
+                self._newest[saved.path] = index
+                if saved.damage is not None:
+                    self._damaged[saved.path] = index
+
+
+def _inferred_on_disk(saved: Checkpoint, present: Present) -> bool | None:
+    """Return whether a checkpoint of another writer's event exists; the event has no step, or one slightly too high."""
+    if saved.path is None:
+        return None
+    if saved.step is None or _HAS_STEP.search(saved.path):
+        return present(saved.path)
+    answers = [present(f"{saved.path}-{saved.step - drift}") for drift in range(min(_DRIFT_STEPS, saved.step) + 1)]
+    return True if any(answers) else None if None in answers else False

@@ -1,0 +1,322 @@
+"""One training, on any facade, in which something goes wrong: facade_program.py FACADE LOGDIR STEPS [NAME=VALUE ...]
+
+    nan_at=9      from this step on the batches are NaN: so is the loss, and then the weight
+    raises=4      raise after this many steps of this process with a loss that is not finite, after the update
+    kill_at=15    end by SIGKILL in this step
+    file_at=5     in this step a file takes the place of the directory of the checkpoints, for `file_for` steps
+    file_for=6
+    save_on_error=1
+
+A checkpoint is saved every second step; two are kept. In each step the saves before it have ended.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import os
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from supervisor_core import Options
+
+FACADE, LOGDIR, STEPS = sys.argv[1], sys.argv[2], int(sys.argv[3])
+GIVEN = {name: int(value) for name, value in (item.split("=") for item in sys.argv[4:])}
+KEPT, EVERY = 2, 2
+OPTIONS = Options(
+    save_on_error=bool(GIVEN.get("save_on_error")), retry_initial_secs=0.01, retry_max_secs=0.02, metrics_linger_secs=0
+)
+DIRECTORY = Path(LOGDIR, "checkpoints")
+
+
+class Story:
+    """What happens in which step."""
+
+    def __init__(self) -> None:
+        self.bad = 0
+
+    def batch(self, step: int) -> float:
+        """Return the batch of a step, at its begin."""
+        self.happen(step)
+        return math.nan if step >= GIVEN.get("nan_at", STEPS) else 1.0
+
+    def happen(self, step: int) -> None:
+        """Do what is due at the begin of a step."""
+        away = DIRECTORY.with_name("away")
+        if step == GIVEN.get("kill_at"):
+            os.kill(os.getpid(), signal.SIGKILL)
+        if step == GIVEN.get("file_at"):
+            DIRECTORY.rename(away)
+            DIRECTORY.write_text("a file where the directory was")
+        if step == GIVEN.get("file_at", STEPS) + GIVEN.get("file_for", 6):
+            DIRECTORY.unlink()
+            away.rename(DIRECTORY)
+
+    def stepped(self, loss: float) -> None:
+        """The update of a step is made."""
+        self.bad += not math.isfinite(loss)
+        if self.bad == GIVEN.get("raises", 0) and self.bad:
+            raise FloatingPointError(f"the loss is {loss}")
+
+
+STORY = Story()
+
+
+def supervise() -> None:
+    """`supervise`, with an array of numpy's."""
+    import numpy as np
+
+    import supervisor_core
+
+    class Weight:
+        value = np.zeros(3, np.float32)
+
+        def state_dict(self) -> dict[str, Any]:
+            return {"value": self.value}
+
+        def load_state_dict(self, state: dict[str, Any]) -> None:
+            self.value = np.array(state["value"])
+
+    weight = Weight()
+    with supervisor_core.supervise(
+        LOGDIR, state={"weight": weight}, options=OPTIONS, save_secs=None, save_steps=EVERY, max_to_keep=KEPT
+    ) as run:
+        for step in run.steps(STEPS):
+            run.wait_until_saved()
+            loss = STORY.batch(step) * (weight.value + 1).sum()
+            weight.value = weight.value + 1 + 0 * loss
+            run.log("loss", loss)
+            STORY.stepped(loss)
+
+
+def torch_loop(within: bool) -> None:
+    """PyTorch: the ``with`` form, or the ``for`` form."""
+    import torch
+
+    from supervisor_core.torch import supervised
+
+    torch.set_num_threads(1)
+    model = torch.nn.Linear(3, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    loop = supervised(
+        [1.0] * STEPS, LOGDIR, model=model, optimizer=optimizer, options=OPTIONS, save_secs=None, save_steps=EVERY,
+        max_to_keep=KEPT,
+    )  # fmt: skip
+
+    def train() -> None:
+        for _ in loop:
+            loop.run.wait_until_saved()
+            loss = model(torch.full((1, 3), STORY.batch(loop.run.global_step))).sum()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            loop.log("loss", loss)
+            STORY.stepped(loss.item())
+
+    if within:
+        with loop:
+            train()
+    else:
+        train()
+
+
+def lightning_fit() -> None:
+    """Lightning; nothing is logged."""
+    import lightning
+    import torch
+
+    from supervisor_core.lightning import SupervisorCallback
+
+    class Model(lightning.LightningModule):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = torch.nn.Linear(3, 1)
+
+        def training_step(self, batch: Any, number: int) -> Any:
+            run = supervisor.run
+            assert run is not None
+            run.wait_until_saved()
+            self.loss = self.layer(batch * STORY.batch(run.global_step)).sum()
+            return self.loss
+
+        def on_train_batch_end(self, *arguments: Any) -> None:
+            STORY.stepped(self.loss.item())
+
+        def configure_optimizers(self) -> Any:
+            return torch.optim.SGD(self.parameters(), lr=0.1)
+
+    supervisor = SupervisorCallback(LOGDIR, options=OPTIONS, save_secs=None, save_steps=EVERY, max_to_keep=KEPT)
+    trainer = lightning.Trainer(
+        max_epochs=1, callbacks=[supervisor], accelerator="cpu", devices=1, logger=False, enable_checkpointing=False,
+        enable_progress_bar=False, enable_model_summary=False, default_root_dir=LOGDIR,
+    )  # fmt: skip
+    trainer.fit(Model(), torch.utils.data.DataLoader(torch.ones(STEPS, 3)))
+
+
+def keras_fit() -> None:
+    """Keras; its callbacks see an average of the loss."""
+    import keras
+    import numpy as np
+
+    from supervisor_core.keras import SupervisorCallback
+
+    class Steps(keras.callbacks.Callback):
+        def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
+            if supervisor.is_training and supervisor.run is not None:
+                supervisor.run.wait_until_saved()
+                STORY.happen(supervisor.run.global_step)
+
+        def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+            if supervisor.is_training:
+                STORY.stepped(logs["loss"])
+
+        def get_state(self) -> dict[str, Any]:
+            return {}
+
+        def set_state(self, state: Any) -> None:
+            pass
+
+    values = np.ones((STEPS, 3), np.float32)
+    values[GIVEN.get("nan_at", STEPS) :] = math.nan
+    model = keras.Sequential([keras.layers.Input((3,)), keras.layers.Dense(1)])
+    model.compile("sgd", "mse")
+    supervisor = SupervisorCallback(LOGDIR, options=OPTIONS, save_secs=None, save_steps=EVERY, max_to_keep=KEPT)
+    model.fit(values, np.ones(STEPS), batch_size=1, shuffle=False, epochs=1, verbose=0, callbacks=[Steps(), supervisor])
+
+
+def jax_loop() -> None:
+    """JAX."""
+    import jax.numpy as jnp
+
+    from supervisor_core.jax import supervised
+
+    with supervised(
+        LOGDIR, state={"weight": jnp.zeros(3)}, options=OPTIONS, save_secs=None, save_steps=EVERY, max_to_keep=KEPT
+    ) as run:
+        for step in run.steps(STEPS):
+            run.run.wait_until_saved()
+            loss = (run.state["weight"] + 1).sum() * STORY.batch(step)
+            run.state = {"weight": run.state["weight"] + 1 + 0 * loss}
+            run.log("loss", loss)
+            STORY.stepped(float(loss))
+
+
+def trainer() -> None:
+    """Hugging Face's Trainer, which saves and deletes by itself, and hides a loss that is NaN."""
+    import torch
+    import transformers
+
+    from supervisor_core.transformers import SupervisorCallback
+
+    class Model(transformers.PreTrainedModel):  # type: ignore[misc]
+        config_class = transformers.PretrainedConfig
+
+        def __init__(self, config: Any) -> None:
+            super().__init__(config)
+            self.layer = torch.nn.Linear(3, 1)
+            self.post_init()
+
+        def _init_weights(self, module: Any) -> None:
+            pass
+
+        def forward(self, values: Any, labels: Any = None) -> dict[str, Any]:
+            assert supervisor.run is not None
+            self.loss = self.layer(values * STORY.batch(supervisor.run.global_step)).sum()
+            return {"loss": self.loss}
+
+    class Steps(transformers.TrainerCallback):  # type: ignore[misc]
+        def on_step_begin(self, *arguments: Any, **named: Any) -> None:
+            assert supervisor.run is not None
+            supervisor.run.wait_until_saved()
+
+        def on_step_end(self, *arguments: Any, **named: Any) -> None:
+            STORY.stepped(model.loss.item())
+
+    data = [{"values": torch.ones(3), "labels": torch.ones(1)} for _ in range(STEPS)]
+    args = transformers.TrainingArguments(
+        output_dir=LOGDIR, max_steps=STEPS, per_device_train_batch_size=1, save_strategy="steps", save_steps=EVERY,
+        save_total_limit=KEPT, logging_steps=1, report_to=[], disable_tqdm=True, use_cpu=True, max_grad_norm=0,
+    )  # fmt: skip
+    model = Model(transformers.PretrainedConfig())
+    supervisor = SupervisorCallback(options=OPTIONS, save_secs=None)
+    own = transformers.Trainer(model=model, args=args, train_dataset=data, callbacks=[supervisor, Steps()])
+    with supervisor:
+        own.train(resume_from_checkpoint=supervisor.resume_from())
+
+
+def graph() -> tuple[Any, Any, Callable[[Any, Any], None]]:
+    """Return TensorFlow's interface, the global step, and what does one step in a session and logs its loss."""
+    import tensorflow as tf
+
+    v1 = tf.compat.v1
+    v1.disable_eager_execution()
+    step = v1.train.get_or_create_global_step()
+    batch = v1.placeholder_with_default(tf.constant(1.0), [])
+    weight = v1.get_variable("weight", [3], initializer=v1.zeros_initializer())
+    loss = tf.reduce_sum(weight + 1) * batch
+    with tf.control_dependencies([loss]):
+        train_op = tf.group(weight.assign_add(tf.ones([3]) + 0 * loss), v1.assign_add(step, 1))
+
+    def train(session: Any, writer: Any) -> None:
+        now = int(session.run(step))
+        value, _ = session.run([loss, train_op], {batch: STORY.batch(now)})
+        writer.add_summary(v1.Summary(value=[v1.Summary.Value(tag="loss", simple_value=value)]), now)
+        STORY.stepped(float(value))
+
+    return v1, step, train
+
+
+def supervisor_loop() -> None:
+    """`Supervisor`; the checkpoints are in a directory of their own."""
+    import supervisor_core
+
+    v1, step, train = graph()
+    supervisor = supervisor_core.Supervisor(
+        logdir=LOGDIR, saver=v1.train.Saver(max_to_keep=KEPT), save_model_secs=100_000, global_step=step,
+        summary_op=None, checkpoint_basename="checkpoints/model.ckpt", options=OPTIONS,
+    )  # fmt: skip
+    DIRECTORY.mkdir(parents=True, exist_ok=True)
+    with supervisor.managed_session() as session:
+        while not supervisor.should_stop() and (now := int(session.run(step))) < STEPS:
+            train(session, supervisor.summary_writer)
+            if (now + 1) % EVERY == 0:
+                try:
+                    supervisor.save_checkpoint()
+                except OSError as error:
+                    print(f"not saved: {error}", flush=True)
+
+
+def monitored() -> None:
+    """`MonitoredTrainingSession`."""
+    import supervisor_core
+
+    v1, _, train = graph()
+    with supervisor_core.MonitoredTrainingSession(
+        checkpoint_dir=LOGDIR, save_checkpoint_steps=EVERY, save_checkpoint_secs=None, save_summaries_steps=None,
+        save_summaries_secs=None, log_step_count_steps=None, options=OPTIONS,
+        scaffold=supervisor_core.Scaffold(saver=v1.train.Saver(max_to_keep=KEPT)),
+        hooks=[v1.train.StopAtStepHook(last_step=STEPS)],
+    ) as session:  # fmt: skip
+        while not session.should_stop():
+            train(session, v1.summary.FileWriterCache.get(LOGDIR))
+
+
+FACADES: dict[str, Callable[[], None]] = {
+    "supervise": supervise,
+    "torch": lambda: torch_loop(within=True),
+    "torch, for": lambda: torch_loop(within=False),
+    "lightning": lightning_fit,
+    "keras": keras_fit,
+    "jax": jax_loop,
+    "transformers": trainer,
+    "Supervisor": supervisor_loop,
+    "MonitoredTrainingSession": monitored,
+}
+
+if __name__ == "__main__":
+    logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(message)s")
+    FACADES[FACADE]()
+    print("the end", flush=True)

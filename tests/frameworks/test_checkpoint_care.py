@@ -1,0 +1,188 @@
+"""What every facade does with its checkpoints when a training goes wrong: the same programs, facade by facade.
+
+`facade_program.py` is the training; it runs in a process of its own.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from supervisor_core.checkpoint import bundle
+from supervisor_core.checkpoint import manifest as manifests
+from supervisor_core.cli import main
+from supervisor_core.run.model import Run
+from supervisor_core.storage.local import LOCAL
+from supervisor_core.watch.logdir_watch import LogdirWatch
+
+ROOT = Path(__file__).parents[2]
+PROGRAM = Path(__file__).with_name("facade_program.py")
+NEEDS = {
+    "supervise": "numpy",
+    "torch": "torch",
+    "torch, for": "torch",
+    "lightning": "lightning",
+    "keras": "keras",
+    "jax": "jax",
+    "transformers": "transformers",
+    "Supervisor": "tensorflow",
+    "MonitoredTrainingSession": "tensorflow",
+}
+ALL = list(NEEDS)
+IN_LOGDIR = ("transformers", "MonitoredTrainingSession")
+"""Facades whose checkpoints are in the logdir itself: it cannot be replaced by a file under a session."""
+Train = Callable[..., subprocess.CompletedProcess[str]]
+pytestmark = pytest.mark.timeout(900)  # frameworks are loaded in each process
+
+
+@pytest.fixture
+def facade(request: pytest.FixtureRequest) -> str:
+    """A facade whose framework is installed."""
+    name: str = request.param
+    if not find_spec(NEEDS[name]):
+        pytest.skip(f"{NEEDS[name]} is not installed: make test-frameworks has it")
+    return name
+
+
+def train(facade: str, logdir: Path, steps: int, *under: str, **given: int) -> subprocess.CompletedProcess[str]:
+    """Run the program to its end, as the child of another command if one is given."""
+    backend = next((name for name in ("torch", "jax", "tensorflow") if find_spec(name)), "tensorflow")
+    environment = {
+        **os.environ, "PYTHONPATH": str(ROOT), "KERAS_BACKEND": backend, "OMP_NUM_THREADS": "1",
+        "TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": "-1",
+    }  # fmt: skip
+    values = [f"{name}={value}" for name, value in given.items()]
+    command = [*under, sys.executable, str(PROGRAM), facade, str(logdir), str(steps), *values]
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=600, env=environment)
+
+
+def run_of(logdir: Path) -> Run:
+    """The run as every reader sees it."""
+    (item,) = LogdirWatch(str(logdir)).refresh().runs.values()
+    return item.run
+
+
+def there(run: Run) -> list[int | None]:
+    """The steps of the checkpoints on disk."""
+    return [item.step for item in run.checkpoints if item.ok and item.status.startswith("on disk")]
+
+
+def is_whole(path: str) -> bool:
+    """Read every byte of a checkpoint, of either kind."""
+    if os.path.isdir(path):
+        manifests.verify(path, LOCAL)
+    else:
+        bundle.verify(path)
+    return True
+
+
+def inspected(logdir: Path) -> str:
+    """What `tb-supervisor inspect` shows of the one run."""
+    return CliRunner().invoke(main, ["inspect", "--run", ".", str(logdir)]).output
+
+
+def damage(path: str) -> str:
+    """Cut the largest file of a checkpoint; return its name."""
+    files = [item for item in Path(path).parent.glob(f"{Path(path).name}*") if item.suffix != ".meta"]
+    (whole,) = [Path(path)] if os.path.isdir(path) else [item for item in files if ".data-" in item.name]
+    largest = max(
+        whole.rglob("*") if whole.is_dir() else [whole], key=lambda file: file.stat().st_size * file.is_file()
+    )
+    os.truncate(largest, largest.stat().st_size - 1)
+    return largest.name
+
+
+@pytest.mark.parametrize("facade", [name for name in ALL if name != "torch, for"], indirect=True)
+def test_a_training_that_has_gone_wrong_keeps_its_last_good_checkpoint(tmp_path: Path, facade: str) -> None:
+    """NaN from the tenth step on, and nothing stops it: besides the two newest, which are in doubt, the last one before
+    is on disk and whole. The record, `inspect` and the log say which are in doubt, and why."""
+    done = train(facade, tmp_path, 20, nan_at=9)
+    assert done.stdout.endswith("the end\n"), done.stderr
+    run = run_of(tmp_path)
+    assert there(run) == [8, 18, 20]
+    doubts = {item.step: item.doubt for item in run.checkpoints if item.ok}
+    assert all((doubt is not None) == ((step or 0) > 8) for step, doubt in doubts.items())
+    assert all("There is NaN in" in doubt for doubt in doubts.values() if doubt is not None)
+    good = run.last_good
+    assert good is not None and good.step == 8 and is_whole(good.moved_to or good.path or "")
+    shown = inspected(tmp_path)
+    assert re.search(r"Last good checkpoint: \S+-8, of step 8\.", shown), shown
+    assert "on disk; in doubt: " in shown and re.search(r"WARNING The checkpoint \S+-20 is in doubt: ", done.stderr)
+
+
+@pytest.mark.parametrize("facade", [name for name in ALL if name != "torch, for"], indirect=True)
+def test_a_crash_loop_does_not_lose_it(tmp_path: Path, facade: str) -> None:
+    """Under `tb-supervisor run`, with a check that raises after the fourth step with a loss of NaN, and what is saved
+    after an error as the newest checkpoint: each launch resumes from a spoiled one, and gets further."""
+    under = [sys.executable, "-c", "from supervisor_core.cli import main; main()", "run", "--logdir", str(tmp_path)]
+    under += ["--max-backoff", "100ms", "--identical-limit", "3", "--"]
+    done = train(facade, tmp_path, 22, *under, nan_at=9, raises=4, save_on_error=1)
+    run = run_of(tmp_path)
+    assert len(run.sessions) >= 3, done.stderr
+    assert all(session.outcome == "error" for session in run.sessions[:-1])
+    kept = there(run)
+    assert kept[0] == 8 and len(kept) == 3 and min(step or 0 for step in kept[1:]) > 8
+    good = run.last_good
+    assert good is not None and good.step == 8 and is_whole(good.moved_to or good.path or "")
+
+
+@pytest.mark.parametrize("facade", [name for name in ALL if name != "torch, for"], indirect=True)
+def test_a_damaged_newest_checkpoint_is_named(tmp_path: Path, facade: str) -> None:
+    """In the log at the start, with the reason and what is resumed from instead; then in `inspect`, where it is
+    damaged, and set aside, not deleted. A Trainer would take it for its own under another name: there it stays."""
+    killed = train(facade, tmp_path, 20, kill_at=11)
+    assert killed.returncode == -9, killed.stderr
+    newest = run_of(tmp_path).checkpoints[-1].path
+    assert newest is not None and newest.endswith("-10")
+    file = damage(newest)
+    done = train(facade, tmp_path, 12)
+    assert done.stdout.endswith("the end\n"), done.stderr
+    (line,) = [line for line in done.stderr.splitlines() if line.startswith("WARNING The checkpoint ")]
+    assert f"{Path(newest).name} is damaged: " in line and file in line
+    assert re.search(r"\. Resuming from \S+-8 instead\.$", line)
+    run = run_of(tmp_path)
+    (spoiled,) = [item for item in run.checkpoints if item.damage is not None]
+    assert (spoiled.session, spoiled.step) == (run.sessions[0].id, 10) and file in (spoiled.damage or "")
+    if facade == "transformers":  # which has saved step 10 again, over it
+        return
+    assert spoiled.status == f"damaged, set aside: {spoiled.damage}"
+    assert "damaged, set aside: " in " ".join(inspected(tmp_path).split())
+    again = [item.status for item in run.checkpoints if item.step == 10][-1]
+    assert again == "on disk"
+
+
+@pytest.mark.parametrize("facade", [name for name in ALL if name not in ("torch, for", *IN_LOGDIR)], indirect=True)
+def test_a_directory_that_is_away_for_a_while(tmp_path: Path, facade: str) -> None:
+    """A file in its place, as a mount that is gone may look: training goes on, each save that fails is recorded and
+    shown, and the first one after it succeeds."""
+    done = train(facade, tmp_path, 20, file_at=5)
+    assert done.stdout.endswith("the end\n"), done.stderr
+    run = run_of(tmp_path)
+    assert run.state == "completed"
+    failed = [item for item in run.checkpoints if not item.ok]
+    assert {item.step for item in failed} >= {6, 8, 10} and all(item.error for item in failed)
+    assert there(run) == [18, 20]
+    assert "failed: " in inspected(tmp_path) and "failed: " in done.stderr
+
+
+@pytest.mark.parametrize("facade", [name for name in ALL if name not in ("torch, for", *IN_LOGDIR)], indirect=True)
+def test_a_directory_that_cannot_be_listed_is_no_new_run(tmp_path: Path, facade: str) -> None:
+    """At a start it is an error that names it, whatever is in the way: nothing starts at step 0."""
+    done = train(facade, tmp_path, 4)
+    assert done.stdout.endswith("the end\n"), done.stderr
+    (tmp_path / "checkpoints").rename(tmp_path / "away")
+    (tmp_path / "checkpoints").write_text("a file where the directory was")
+    if facade == "Supervisor":  # the program makes the directory
+        return
+    done = train(facade, tmp_path, 6)
+    assert done.returncode == 1
+    assert f"UnlistedCheckpointsError: The checkpoints in {tmp_path / 'checkpoints'} cannot be listed" in done.stderr
+    assert any("checkpoints" in (item.error or "") for item in run_of(tmp_path).sessions)
