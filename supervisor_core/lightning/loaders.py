@@ -48,7 +48,9 @@ class SupervisedLoader:
         self._inner = loader
         self._watch = watch
         is_exact = _has_length(loader)  # otherwise its own state is one batch ahead
-        self.position = LoaderPosition(loader, random_sources, replay=replay, ranks=ranks, own_state=is_exact)
+        self.position = LoaderPosition(
+            loader, random_sources, replay=replay, ranks=ranks, own_state=is_exact, sets_epoch=False
+        )
         self.resume = None
 
     def __iter__(self) -> Iterator[Any]:

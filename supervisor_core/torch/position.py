@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
-from itertools import chain, islice
+from itertools import chain, islice, zip_longest
 from typing import Any
 
 import torch
@@ -34,6 +34,7 @@ from torch.utils.data import (
 
 from supervisor_core.torch.workers import iterate
 from supervisor_core.training import random_state
+from supervisor_core.training.data_order import is_known_loader, samplers_of, unknown_order
 from supervisor_core.training.random_state import RandomSource
 from supervisor_core.training.state import Part
 
@@ -55,18 +56,6 @@ WORKERS_BEGIN = (
 )
 
 
-LOADER = (
-    "The loader ({}) yields batches in a way of its own: whether they are the same again is not known. Give it "
-    "state_dict() and load_state_dict()."
-)
-
-
-SAMPLER = (
-    "The sampler ({}) is one of the program's own: whether the order of the data is the same again is not known. Give "
-    "it a set_epoch(epoch) that alone decides the order."
-)
-
-
 ONCE = (
     "An iterator, as zip(), map() or a generator make it, can be iterated only once: give a DataLoader, a list, or an "
     "object whose __iter__ begins again."
@@ -78,12 +67,6 @@ EMPTY = f"The loader ({{}}) yields no batch at the start of an epoch. {ONCE}"
 
 BATCHES = "number of batches in an epoch"
 
-
-MOST_SAMPLERS = 16
-"""How many samplers inside each other are looked at."""
-
-FRAMEWORKS = frozenset({"torch", "torchdata"})
-"""Packages whose loaders and samplers yield the same again from the same random states."""
 
 _SAMPLERS = (
     BatchSampler, DistributedSampler, RandomSampler, SequentialSampler, SubsetRandomSampler, WeightedRandomSampler
@@ -103,6 +86,8 @@ class LoaderPosition(Part):
             may change; None where it is not known, or the batches are counted elsewhere. A loader with its own
             ``state_dict`` counts in its own way.
         own_state: use the loader's own ``state_dict``, if it has one.
+        sets_epoch: tell the samplers the epoch when it begins; False where the framework's loop does that for its own,
+            and the program for others.
     """
 
     def __init__(
@@ -114,11 +99,13 @@ class LoaderPosition(Part):
         ranks: int = 1,
         batch_size: int | None = None,
         own_state: bool = True,
+        sets_epoch: bool = True,
     ) -> None:
         self._loader = loader
         self._ranks = ranks
         self._sources = sources
         self._replay = replay
+        self._sets_epoch = sets_epoch
         self.epoch = 0
         self.batch = 0
         """Batches consumed in this epoch."""
@@ -137,13 +124,12 @@ class LoaderPosition(Part):
             )
             return (WORKERS_BEGIN,) if draws_unseen else ()
         loader = self._loader
-        if not is_known_loader(loader):
-            return (LOADER.format(type(loader).__name__),)
-        strange = (item for item in self._samplers() if not _is_known_sampler(item))
-        found = [SAMPLER.format(type(item).__name__) for item in islice(strange, 1)]
-        if getattr(loader, "persistent_workers", False):
+        found = list(unknown_order(loader))
+        if not isinstance(loader, DataLoader) or not is_known_loader(loader):
+            return tuple(found)
+        if loader.persistent_workers:
             found.append(WORKERS_STAY)
-        elif getattr(loader, "num_workers", 0) and self._skips:
+        elif loader.num_workers and self._skips:
             found.append(WORKERS_DRAW)
         return tuple(found)
 
@@ -153,7 +139,7 @@ class LoaderPosition(Part):
         loader: Any = self._loader
         if self._replay or type(loader) is not DataLoader or isinstance(loader.dataset, IterableDataset):
             return False
-        return all(type(item) in (*_SAMPLERS, list, tuple, range) for item in self._samplers())
+        return all(type(item) in (*_SAMPLERS, list, tuple, range) for item in samplers_of(self._loader))
 
     def probe(self) -> Any:
         """See `Part.probe`. torchdata's loaders are not asked: they begin an iteration to return their state."""
@@ -173,6 +159,8 @@ class LoaderPosition(Part):
             state["loader"] = self._loader.state_dict()  # type: ignore[attr-defined]
         elif self._start is None:  # the epoch has drawn nothing yet
             state["generators"] = self._generator_states()
+        if self._start is None and not self._sets_epoch:
+            state["epochs"] = self._told_epochs()
         return state
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -212,14 +200,16 @@ class LoaderPosition(Part):
     def _begun(self) -> Iterator[Any]:
         loaded, self._loaded = self._loaded, None
         if loaded is None or loaded["start"] is None:
-            self._set_epoch()
-            self._start = {"random": random_state.capture(self._sources()), "generators": self._generator_states()}
+            if self._sets_epoch or loaded is not None:
+                self._tell((loaded or {}).get("epochs", ()))
+            random = random_state.capture(self._sources())
+            self._start = {"random": random, "generators": self._generator_states(), "epochs": self._told_epochs()}
             return self._iterate(self._loader)
         if self._is_stateful and loaded.get("loader") is not None:
             return self._iterate(self._loader)
         present = random_state.capture(self._sources())
         random_state.restore(self._sources(), loaded["start"]["random"])
-        self._set_epoch()
+        self._tell(loaded["start"].get("epochs", ()))
         self._set_generators(loaded["start"]["generators"])
         iterator = self._after(int(loaded["batch"]))
         random_state.restore(self._sources(), present)
@@ -248,10 +238,20 @@ class LoaderPosition(Part):
         finally:
             loader.generator = given
 
-    def _set_epoch(self) -> None:
-        for sampler in self._samplers():
-            if callable(getattr(sampler, "set_epoch", None)):
-                sampler.set_epoch(self.epoch)
+    def _listening(self) -> list[Any]:
+        """Return the samplers that are told the epoch."""
+        return [item for item in samplers_of(self._loader) if callable(getattr(item, "set_epoch", None))]
+
+    def _told_epochs(self) -> list[int | None]:
+        """Return what they were told; None where they do not show it."""
+        shown = (getattr(item, "epoch", None) for item in self._listening())
+        return [epoch if isinstance(epoch, int) else None for epoch in shown]
+
+    def _tell(self, epochs: Sequence[int | None]) -> None:
+        """Tell each of them its epoch; the present one where none is given."""
+        for sampler, epoch in zip_longest(self._listening(), epochs):
+            if sampler is not None:
+                sampler.set_epoch(self.epoch if epoch is None else epoch)
 
     def _generator_states(self) -> list[torch.Tensor]:
         return [generator.get_state() for generator in self._generators()]
@@ -260,18 +260,9 @@ class LoaderPosition(Part):
         for generator, state in zip(self._generators(), states, strict=False):
             generator.set_state(state)
 
-    def _samplers(self) -> list[Any]:
-        found: list[Any] = []
-        for item in chain([self._loader], found):  # with those that are found in them
-            for name in ("sampler", "batch_sampler"):
-                inner = getattr(item, name, None)
-                if inner is not None and len(found) < MOST_SAMPLERS and all(inner is not each for each in found):
-                    found.append(inner)
-        return found
-
     def _generators(self) -> list[torch.Generator]:
         found = [getattr(self._loader, "generator", None)]
-        found += [getattr(sampler, "generator", None) for sampler in self._samplers()]
+        found += [getattr(sampler, "generator", None) for sampler in samplers_of(self._loader)]
         return [
             item
             for number, item in enumerate(found)
@@ -288,20 +279,6 @@ class LoaderPosition(Part):
         iterator: Iterator[Any] = self._iterate(_copy_with(loader, skipping))
         skipping.draw()
         return iterator
-
-
-def is_known_loader(loader: Any, frameworks: frozenset[str] = FRAMEWORKS) -> bool:
-    """Return whether a loader is a sequence, or iterated by methods of some packages, and not by one of its own."""
-    if isinstance(loader, Sequence):
-        return True
-    methods = [getattr(type(loader), name) for name in ("__iter__", "_get_iterator") if hasattr(type(loader), name)]
-    return all(str(getattr(method, "__module__", "")).partition(".")[0] in frameworks for method in methods)
-
-
-def _is_known_sampler(sampler: Any) -> bool:
-    """Return whether the order that a sampler makes is one of the epoch, and of the random states at its start."""
-    is_theirs = type(sampler).__module__.partition(".")[0] in FRAMEWORKS
-    return is_theirs or isinstance(sampler, Sequence) or callable(getattr(sampler, "set_epoch", None))
 
 
 def batches_of(loader: Any) -> int:

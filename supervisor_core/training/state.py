@@ -262,8 +262,8 @@ def summary(values: Iterable[str]) -> str:
     counts = Counter(parts)
     if len(counts) < 2:
         return "".join(counts) or "none"
-    found = ", ".join(f"{value} ({count})" for value, count in sorted(counts.items()))
-    return f"{found}, {hashlib.sha256(' '.join(parts).encode()).hexdigest()[:6]}"
+    found = ", ".join(f"{count} x {value}" for value, count in sorted(counts.items()))
+    return f"{found} (digest {hashlib.sha256(' '.join(parts).encode()).hexdigest()[:6]})"
 
 
 def probe(get: Callable[[], Any], kinds: tuple[ArrayKind, ...], place: str) -> None:

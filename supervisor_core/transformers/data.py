@@ -13,10 +13,10 @@ from torch.utils.data import BatchSampler, IterableDataset, SequentialSampler
 from transformers import TrainerControl
 
 from supervisor_core.torch.loop import model_limits
-from supervisor_core.torch.position import FRAMEWORKS, is_known_loader
 from supervisor_core.torch.ranks_state import NUMBER
 from supervisor_core.torch.tensors import model_facts, random_sources, unwrapped
 from supervisor_core.training import random_state
+from supervisor_core.training.data_order import FRAMEWORKS, is_known_loader
 
 SKIPS_NOTHING = "ignore_data_skip is set: after a resume the epoch's data begin at their start."
 ONLY_MODEL = "save_only_model is set: optimizer, scheduler and random states are not saved."

@@ -29,7 +29,8 @@ from torch.utils.data import (  # noqa: E402
 )
 
 from supervisor_core.torch import supervised  # noqa: E402
-from supervisor_core.torch.position import EMPTY, LOADER, ONCE, SAMPLER, WORKERS_DRAW, WORKERS_STAY  # noqa: E402
+from supervisor_core.torch.position import EMPTY, ONCE, WORKERS_DRAW, WORKERS_STAY  # noqa: E402
+from supervisor_core.training.data_order import LOADER, SAMPLER  # noqa: E402
 
 SAMPLES, BATCH, EPOCHS, KILL_AT = 45, 8, 3, 9
 Say = Callable[[str], None]
@@ -314,3 +315,69 @@ def test_an_epoch_that_yields_nothing(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="yields no batch"):
         list(supervised(twice, tmp_path / "exhausted", model=model))
     assert list(supervised([], tmp_path / "empty", epochs=3, model=model)) == []
+
+
+class UntoldBuckets(Buckets):
+    """Are told no epoch by Lightning, which tells samplers only."""
+
+
+def fit(kind: str, logdir: Path | None, say: Say, kill_at: int = -1, save_steps: int = 4) -> None:
+    """The same training under Lightning's Trainer; without a logdir it is not supervised."""
+    import lightning
+
+    from supervisor_core.lightning import SupervisorCallback
+
+    class Module(lightning.LightningModule):
+        said = False
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.layers = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Dropout(0.3), torch.nn.Linear(8, 2))
+
+        def training_step(self, batch: Any, number: int) -> Any:
+            ids, features, labels = batch
+            if supervisor is not None:
+                if supervisor.exactness is not None and not self.said:
+                    say(" ".join((f"resumed {Samples.loaded}", *supervisor.exactness.reasons)))
+                self.said = True
+                supervisor.run.wait_until_saved()
+                if supervisor.run.global_step == kill_at:
+                    os.kill(os.getpid(), signal.SIGKILL)
+            loss = torch.nn.functional.cross_entropy(self.layers(features), labels)
+            say(f"{ids.tolist()} {loss.item().hex()}")
+            return loss
+
+        def configure_optimizers(self) -> Any:
+            return torch.optim.AdamW(self.parameters(), lr=0.01)
+
+    warnings.simplefilter("ignore")
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    random.seed(0)
+    supervisor = None if logdir is None else SupervisorCallback(logdir, save_secs=None, save_steps=save_steps)
+    loader = DataLoader(Samples(), batch_sampler=UntoldBuckets()) if kind == "untold" else loaders()[kind][0]()
+    trainer = lightning.Trainer(
+        max_epochs=EPOCHS, accelerator="cpu", devices=1, logger=False, enable_checkpointing=False,
+        enable_progress_bar=False, enable_model_summary=False, callbacks=[] if supervisor is None else [supervisor],
+    )  # fmt: skip
+    module = Module()
+    trainer.fit(module, loader)
+    say("end " + sum(part.double().sum() for part in module.state_dict().values()).item().hex())
+
+
+@pytest.mark.parametrize(
+    ("kind", "save_steps"),
+    [("own iter", 4), ("own sampler", 4), ("own sampler of the epoch", 6), ("untold", 4), ("untold", 6),
+     ("persistent workers", 4)],
+)  # fmt: skip
+def test_a_loader_of_any_kind_in_lightning(tmp_path: Path, trial_in: ModuleType, kind: str, save_steps: int) -> None:
+    """The same: as in a fit that is not supervised, also where it goes on at an epoch's start (6)."""
+    pytest.importorskip("lightning", reason="lightning is not installed")
+    status, truth = trial_in.trial(tmp_path, lambda say: fit(kind, None, say))
+    assert status == 0
+    status, first = trial_in.trial(tmp_path, lambda say: fit(kind, tmp_path / "run", say, KILL_AT, save_steps))
+    assert status == -signal.SIGKILL and first == truth[: len(first)]
+    status, (verdict, *second) = trial_in.trial(tmp_path, lambda say: fit(kind, tmp_path / "run", say, -1, save_steps))
+    assert (status, second) == (0, truth[save_steps * (KILL_AT // save_steps) :])
+    reasons = () if kind == "untold" else loaders()[kind][1]
+    assert verdict.partition(" ")[2].partition(" ")[2] == " ".join(reasons)
