@@ -34,7 +34,7 @@ from torch.utils.data import (
 
 from supervisor_core.torch.workers import iterate
 from supervisor_core.training import random_state
-from supervisor_core.training.data_order import is_known_loader, samplers_of, unknown_order
+from supervisor_core.training.data_order import all_samplers, is_known_loader, unknown_order
 from supervisor_core.training.random_state import RandomSource
 from supervisor_core.training.state import Part
 
@@ -139,7 +139,7 @@ class LoaderPosition(Part):
         loader: Any = self._loader
         if self._replay or type(loader) is not DataLoader or isinstance(loader.dataset, IterableDataset):
             return False
-        return all(type(item) in (*_SAMPLERS, list, tuple, range) for item in samplers_of(self._loader))
+        return all(type(item) in (*_SAMPLERS, list, tuple, range) for item in all_samplers(self._loader))
 
     def probe(self) -> Any:
         """See `Part.probe`. torchdata's loaders are not asked: they begin an iteration to return their state."""
@@ -240,7 +240,7 @@ class LoaderPosition(Part):
 
     def _listening(self) -> list[Any]:
         """Return the samplers that are told the epoch."""
-        return [item for item in samplers_of(self._loader) if callable(getattr(item, "set_epoch", None))]
+        return [item for item in all_samplers(self._loader) if callable(getattr(item, "set_epoch", None))]
 
     def _told_epochs(self) -> list[int | None]:
         """Return what they were told; None where they do not show it."""
@@ -262,7 +262,7 @@ class LoaderPosition(Part):
 
     def _generators(self) -> list[torch.Generator]:
         found = [getattr(self._loader, "generator", None)]
-        found += [getattr(sampler, "generator", None) for sampler in samplers_of(self._loader)]
+        found += [getattr(sampler, "generator", None) for sampler in all_samplers(self._loader)]
         return [
             item
             for number, item in enumerate(found)

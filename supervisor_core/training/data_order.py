@@ -24,7 +24,7 @@ MOST_SAMPLERS = 16
 """How many samplers inside each other are looked at."""
 
 
-def samplers_of(loader: Any) -> list[Any]:
+def all_samplers(loader: Any) -> list[Any]:
     """Return the samplers of a loader, and those inside of them."""
     found: list[Any] = []
     for item in chain([loader], found):  # with those that are found in them
@@ -47,7 +47,7 @@ def unknown_order(loader: Any) -> tuple[str, ...]:
     """Return why it is not known that a loader yields the same batches again: sentences."""
     if not is_known_loader(loader):
         return (LOADER.format(type(loader).__name__),)
-    for sampler in samplers_of(loader):
+    for sampler in all_samplers(loader):
         is_known = _package(type(sampler)) in FRAMEWORKS or isinstance(sampler, Sequence)
         if not is_known and not callable(getattr(sampler, "set_epoch", None)):
             return (SAMPLER.format(type(sampler).__name__),)

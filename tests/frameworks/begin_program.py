@@ -30,6 +30,8 @@ class Session(NamedTuple):
     """Its dtype; or "channels_last"."""
     bad: str = ""
     """What an object of the program does when it is asked for its state."""
+    loader: str = ""
+    """What of a loader is of the program's own, with Keras: "loader" or "sampler"."""
     stop: int = 1000
     """The step after which it asks for the end."""
 
@@ -248,9 +250,28 @@ def with_keras(logdir: str, session: Session) -> None:
     supervisor = SupervisorCallback(logdir, **Options)
     callbacks = [supervisor, Steps(), *([BadCallback(session.bad)] if session.bad else [])]
     x, y = np.ones((BATCH * BATCHES, 4), "float32"), np.ones((BATCH * BATCHES, 2), "float32")
-    model.fit(x, y, batch_size=BATCH, epochs=session.epochs, verbose=0, callbacks=callbacks)
+    if session.loader:
+        model.fit(torch_loader(x, y, session.loader), epochs=session.epochs, verbose=0, callbacks=callbacks)
+    else:
+        model.fit(x, y, batch_size=BATCH, epochs=session.epochs, verbose=0, callbacks=callbacks)
     values = [np.asarray(keras.ops.convert_to_numpy(keras.ops.cast(item, "float32"))) for item in model.variables[:2]]
     say(f"largest {max(float(np.abs(item).max()) for item in values):.0f}")
+
+
+def torch_loader(x: Any, y: Any, kind: str) -> Any:
+    """A loader of PyTorch's for Keras, of a kind of the program's own."""
+    import torch
+    from torch.utils import data
+
+    class Own(data.DataLoader):  # type: ignore[type-arg]
+        def __iter__(self) -> Any:
+            yield from super().__iter__()
+
+    class Order(data.SequentialSampler):
+        pass
+
+    dataset = data.TensorDataset(torch.from_numpy(x), torch.from_numpy(y))
+    return Own(dataset, BATCH) if kind == "loader" else data.DataLoader(dataset, BATCH, sampler=Order(dataset))
 
 
 FACADES = {

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from supervisor_core.training.data_order import LOADER, SAMPLER
 from supervisor_core.watch.logdir_watch import LogdirWatch
 
 ROOT = Path(__file__).parents[2]
@@ -110,3 +111,13 @@ def test_a_model_of_another_dtype_or_memory_format(tmp_path: Path, facade: str) 
         assert "Another memory format: contiguous at the save, 1 x channels_last, 3 x contiguous (digest " in line
     # Numbers that were packed into integers are numbers again.
     assert facade != "keras" or [line for line in said if line.startswith("largest")] == ["largest 1"] * 4
+
+
+@pytest.mark.skipif(not all(map(find_spec, ("keras", "jax", "torch"))), reason="needs keras, jax and torch")
+@pytest.mark.parametrize(("loader", "reason"), [("loader", LOADER.format("Own")), ("sampler", SAMPLER.format("Order"))])
+def test_a_loader_of_the_programs_own_in_keras(tmp_path: Path, loader: str, reason: str) -> None:
+    """Whether it yields the same batches again is not known, and the verdict says so."""
+    for stop in (2, 3):
+        status, (verdict, *_) = process("keras", tmp_path, {"epochs": 9, "stop": stop, "loader": loader})
+        assert status == 0
+    assert verdict == f"exact {reason}"

@@ -233,8 +233,8 @@ class Drawn(torch.utils.data.BatchSampler):
 
 
 def test_what_the_trainer_does_not_find_again_is_named() -> None:
-    """A sampler that is not set to its epoch, or makes batches in a way of its own, batches of rank 0, BatchNorm's
-    statistics of each rank."""
+    """A sampler that is not set to its epoch, or makes batches in a way of its own, a loader's own ``__iter__``, batches
+    of rank 0, BatchNorm's statistics of each rank."""
     plain = {"ignore_data_skip": False, "save_only_model": False, "world_size": 2, "ddp_broadcast_buffers": None}
     args, state, data = SimpleNamespace(**plain), transformers.TrainerState(), Samples()
     loader = torch.utils.data.DataLoader(data, 4)
@@ -250,6 +250,8 @@ def test_what_the_trainer_does_not_find_again_is_named() -> None:
     assert hf_data.limits(args, state, drawn, model) == (hf_data.SAMPLER.format("Drawn"),)
     endless = torch.utils.data.DataLoader(data, 4, sampler=Endless())
     assert hf_data.limits(args, state, endless, model) == (hf_data.SAMPLER.format("Endless"),)
+    own = type("Own", (torch.utils.data.DataLoader,), {"__iter__": lambda self: iter(())})(data, 4)
+    assert hf_data.limits(args, state, own, model) == (hf_data.LOADER.format("Own"),)
     args.ddp_broadcast_buffers = False
     handed = type("DataLoaderDispatcher", (torch.utils.data.DataLoader,), {})(data, 4)
     assert hf_data.limits(args, state, handed, model) == (hf_data.DISPATCH, BUFFERS)
