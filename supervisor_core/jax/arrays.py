@@ -41,10 +41,14 @@ class JaxArrays:
         """See `ArrayKind.matches`."""
         return isinstance(value, jax.Array)
 
-    def copy(self, value: Any) -> Any:
-        """See `ArrayKind.copy`."""
+    def check(self, value: Any) -> None:
+        """See `ArrayKind.check`."""
         if not value.is_fully_addressable:
             raise TypeError("an array of which this process has only a part")
+
+    def copy(self, value: Any) -> Any:
+        """See `ArrayKind.copy`."""
+        self.check(value)
         if self.by_reference:
             value.copy_to_host_async()
             return value

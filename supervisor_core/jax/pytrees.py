@@ -75,7 +75,7 @@ def from_tree(saved: Any, like: Any) -> Any:
         try:
             decoded.append(_decoded(found[path], leaf))
         except ValueError as error:
-            raise ValueError(f"{'/'.join(path)} {error}") from error
+            raise ValueError(f"{'/'.join(path) or 'an array'} {error}") from error
     return jax.tree_util.tree_unflatten(structure, decoded)
 
 

@@ -16,7 +16,7 @@ import keras
 from supervisor_core.keras.fit_call import FitCall, fit_call
 from supervisor_core.keras.position import FitPosition, OfThisFit, random_sources
 from supervisor_core.keras.siblings import Siblings
-from supervisor_core.keras.variables import ModelVariables, metrics_of, sync
+from supervisor_core.keras.variables import ModelVariables, facts_of, metrics_of, sync
 from supervisor_core.options import Options
 from supervisor_core.storage.local import absolute
 from supervisor_core.training import random_state
@@ -77,7 +77,7 @@ class SupervisorCallback(keras.callbacks.Callback):  # type: ignore[misc]
         self._siblings: Siblings
         self._swaps: list[Any] = []
         self._random: dict[str, Any] | None = None
-        self._resumes = self._skips = self._holds_siblings = False
+        self._resumes = self._skips = self._holds_siblings = self._is_probed = False
         self._last_begins: float = math.inf
         self._phase: AbstractContextManager[None] | None = None
         self._last_call: AbstractContextManager[None] | None = None
@@ -115,8 +115,8 @@ class SupervisorCallback(keras.callbacks.Callback):  # type: ignore[misc]
         self._swaps = [item for item in callbacks if isinstance(item, keras.callbacks.SwapEMAWeights)]
         steps = self.params.get("steps")
         self._last_begins = math.inf if steps is None else steps - self.model.steps_per_execution
-        self._last_call = None
-        run = self._new_run(call.facts, call.limits)
+        self._last_call, self._is_probed = None, False
+        run = self._new_run({**call.facts, **facts_of(self.model)}, call.limits)
         run.moment = self._at_evaluation
         run.__enter__()
         self._run, self._exactness = run, run.exactness
@@ -168,6 +168,9 @@ class SupervisorCallback(keras.callbacks.Callback):  # type: ignore[misc]
                 self._skipped(logs)
             return
         self._position.batch = batch + 1
+        if not self._is_probed:
+            self._is_probed = True
+            self._siblings.probe()
         run.step()
         if run.should_stop():
             self._stop()

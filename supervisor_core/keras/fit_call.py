@@ -14,6 +14,8 @@ from typing import Any
 
 import keras
 
+from supervisor_core.training.data_order import unknown_order
+
 UNKNOWN_DATA = "The order of the samples is not known to be the same: the data are {}."
 UNSEEDED = (
     "The order of the samples is drawn by TensorFlow without a seed: call keras.utils.set_random_seed() at the "
@@ -108,6 +110,7 @@ def _limits(adapter: Any, values: Mapping[str, Any]) -> list[str]:
             limits.append(LOADER_GENERATOR)
         if getattr(data, "num_workers", 0):
             limits.append(LOADER_WORKERS)
+        limits += unknown_order(data)
     elif kind == "GeneratorDataAdapter":
         limits.append(GENERATOR)
     else:

@@ -16,9 +16,10 @@ import numpy as np
 
 from supervisor_core.training import random_state
 from supervisor_core.training.random_state import RandomSource, process_sources
+from supervisor_core.training.state import Part
 
 
-class FitPosition:
+class FitPosition(Part):
     """The position of one ``fit``.
 
     Args:
@@ -79,8 +80,9 @@ class FitPosition:
         self.epoch, self.batch, self.start, self.is_over = self.epoch + 1, 0, None, is_over
 
 
-class OfThisFit:
-    """An object whose state is set only where the checkpoint is of the present ``fit``.
+class OfThisFit(Part):
+    """An object whose state is set only where the checkpoint is of the present ``fit``. It is not probed: other
+    callbacks have not begun yet.
 
     Args:
         position: is restored before.

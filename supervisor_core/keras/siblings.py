@@ -13,8 +13,8 @@ from typing import Any
 import keras
 
 from supervisor_core.errors import CheckpointError
-from supervisor_core.training.state import Access, access
-from supervisor_core.training.tree import NumpyArrays, copy_tree
+from supervisor_core.training.state import Access, access, probe
+from supervisor_core.training.tree import NumpyArrays, check_tree
 
 NOT_CAPTURED = "{} of the callback {} is not captured: give it get_state() and set_state()."
 
@@ -61,6 +61,16 @@ class Siblings:
         """The first epoch begins: what is set now is configuration."""
         if self._before is None:
             self._before = [{name: _base(value) for name, value in vars(item).items()} for item in self._callbacks]
+
+    def probe(self) -> None:
+        """See after the first batch whether the states can be saved.
+
+        Raises:
+            CheckpointError: if a callback does not return its state, or one with a value that cannot be saved.
+        """
+        for item in self._callbacks:
+            if (pair := _access(item)) is not None:
+                probe(pair.get, _KINDS, f"The state of the callback {type(item).__name__}")
 
     def state_dict(self) -> dict[str, Any]:
         """Return the states, by the callbacks' order."""
@@ -126,7 +136,7 @@ def _access(item: Any) -> Access | None:
 
 def _can_be_saved(value: Any) -> bool:
     try:
-        copy_tree(value, _KINDS, "")
+        check_tree(value, _KINDS)
     except CheckpointError:
         return False
     return True

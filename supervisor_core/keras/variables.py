@@ -6,9 +6,11 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import keras
+import ml_dtypes
 import numpy as np
 
 from supervisor_core.errors import CheckpointError
+from supervisor_core.training.state import summary
 from supervisor_core.training.tree import Copied, NumpyArrays
 
 _NUMPY = NumpyArrays()
@@ -50,7 +52,7 @@ class ModelVariables:
                 raise CheckpointError(
                     f"the checkpoint has {len(saved)} variables of the part {part!r}, the model has {len(variables)}."
                 )
-            for variable, (path, value) in zip(variables, saved, strict=True):
+            for variable, (path, value, *_) in zip(variables, saved, strict=True):
                 found, wanted = list(map(int, value.shape)), list(map(int, variable.shape))
                 if found != wanted:
                     raise CheckpointError(f"{path} has the shape {found}; in the model {variable.path} has {wanted}.")
@@ -66,8 +68,8 @@ class ModelVariables:
 
     def _assign(self, state: Mapping[str, Any]) -> None:
         for part, saved in state.items():
-            for variable, (_, value) in zip(_PARTS[part](self._model), saved, strict=True):
-                variable.assign(_unpacked(value, variable.dtype))
+            for variable, (_, value, *packed) in zip(_PARTS[part](self._model), saved, strict=True):
+                variable.assign(value.view(getattr(ml_dtypes, packed[0])) if packed else value)
 
 
 def metrics_of(model: Any) -> list[list[Any]]:
@@ -76,9 +78,26 @@ def metrics_of(model: Any) -> list[list[Any]]:
     return values_of(model.metrics_variables)
 
 
+def facts_of(model: Any) -> dict[str, str]:
+    """Return what of a model has to be the same for an exact resume."""
+    variables = [item.value for item in model.variables]
+    return {
+        "dtype policy": summary(layer.dtype_policy.name for layer in model._flatten_layers()),
+        "type of device": summary(sorted(set(map(_device_of, variables)))),
+    }
+
+
+def _device_of(value: Any) -> str:
+    """Return the type of device of a variable's value, as the backend names it."""
+    if callable(devices := getattr(value, "devices", None)):  # JAX
+        return ", ".join(sorted({device.platform for device in devices()}))
+    device = getattr(value, "device", "")
+    return str(getattr(device, "type", None) or str(device).rpartition("device:")[2].partition(":")[0]).lower()
+
+
 def values_of(variables: list[Any]) -> list[list[Any]]:
     """Return names and values, copied once. Formats that safetensors' numpy part has not, as bfloat16, become
-    integers."""
+    integers, with the format's name."""
     backend = keras.backend.backend()
     found = []
     for variable in variables:
@@ -87,20 +106,12 @@ def values_of(variables: list[Any]) -> list[list[Any]]:
             value = np.asarray(value.numpy())  # one copy; convert_to_numpy makes two
         else:
             value = np.asarray(keras.ops.convert_to_numpy(value))
-        if value.dtype.kind == "V":  # of ml_dtypes
+        packed = [value.dtype.name] if value.dtype.kind == "V" else []  # of ml_dtypes
+        if packed:
             value = value.view(f"u{value.dtype.itemsize}")
         is_own = backend in ("tensorflow", "jax") and value.flags.writeable and value.flags.c_contiguous
-        found.append([variable.path, Copied(_NUMPY.name, value) if is_own else value])
+        found.append([variable.path, Copied(_NUMPY.name, value) if is_own else value, *packed])
     return found
-
-
-def _unpacked(value: Any, dtype: str) -> Any:
-    """Return a saved value in a variable's type, without asking for the variable's value: JAX may have taken it."""
-    if value.dtype.kind != "u":
-        return value
-    plain = np.asarray(keras.ops.convert_to_numpy(keras.ops.zeros((), dtype))).dtype
-    is_packed = plain != value.dtype and plain.itemsize == value.dtype.itemsize
-    return value.view(plain) if is_packed else value
 
 
 def sync(model: Any) -> None:

@@ -38,7 +38,7 @@ from supervisor_core.training import random_state
 from supervisor_core.training.random_state import RandomSource
 from supervisor_core.training.run import Run
 from supervisor_core.training.saver import SavePolicy
-from supervisor_core.training.state import DATA, Exactness, TrainingState
+from supervisor_core.training.state import DATA, Exactness, Part, TrainingState
 
 _LOG = logging.getLogger("supervisor_core")
 
@@ -114,7 +114,7 @@ class SupervisorCallback(Callback):
         """The training's pass over its only loader, from its first fetch to the end of the epoch."""
         self._counters: tuple[Any, Any, Any]
         self._is_stopped: Callable[[], object] = bool
-        self._is_training = False
+        self._is_training = self._is_probed = False
 
     @property
     def run(self) -> Run | None:
@@ -173,7 +173,7 @@ class SupervisorCallback(Callback):
         self._data = LoaderStates(
             number, self._loaders, lambda: trainer.fit_loop.epoch_progress.current.processed, ranks=size
         )
-        self._state, self._metrics = TrainerState(trainer), EpochMetrics(trainer)
+        self._state, self._metrics, self._is_probed = TrainerState(trainer), EpochMetrics(trainer), False
         run = self._new_run(trainer)
         run.when_recorded = lambda: _ends(run, trainer)
         run.moment = nullcontext  # Lightning's loops can be captured between two batches only
@@ -223,6 +223,9 @@ class SupervisorCallback(Callback):
                 self._longest_gap = max(self._longest_gap, self._since_step)
                 self._since_step = 0
             run.count_step()
+            if not self._is_probed:
+                self._is_probed = True
+                self._state.probe()
         else:
             self._since_step += 1
             run.moved()
@@ -447,7 +450,7 @@ def _counters_of(loop: Any) -> tuple[Any, Any, Any]:
     return automatic, loop.manual_optimization.optim_step_progress.total, loop.batch_progress.current
 
 
-class _OfThisFit:
+class _OfThisFit(Part):
     """A state that is set only where the checkpoint is of the present ``fit``.
 
     Args:

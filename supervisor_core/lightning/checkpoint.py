@@ -62,6 +62,9 @@ class CheckpointFile:
         """See `ArrayKind.matches`."""
         return isinstance(value, Content)
 
+    def check(self, value: Any) -> None:
+        """See `ArrayKind.check`: whether it can be pickled is known when it is."""
+
     def copy(self, value: Any) -> Copy:
         """See `ArrayKind.copy`; waits for the device."""
         checkpoint = value.checkpoint
@@ -101,6 +104,25 @@ class TrainerState:
         """Whether the trainer was to stop then."""
         self.is_over = False
         """Whether ``fit`` has ended."""
+
+    def probe(self) -> None:
+        """See after the first step whether what has a ``state_dict`` can be saved; copies no tensor. Hooks of the
+        program, as ``on_save_checkpoint``, are called at a save only: they may do more than return a state.
+
+        Raises:
+            CheckpointError: if something does not return its state, or one that cannot be pickled.
+        """
+        trainer = self._trainer
+        parts = [trainer.lightning_module, *trainer.callbacks, *trainer.optimizers]
+        for part in (*parts, trainer.datamodule):
+            if part is None:
+                continue
+            try:
+                _Writer(io.BytesIO(), copies=False).dump(part.state_dict())
+            except Exception as error:
+                raise CheckpointError(
+                    f"The state of {type(part).__name__} cannot be saved: {type(error).__name__}: {error}"
+                ) from error
 
     def dump(self) -> None:
         """Have Lightning collect its checkpoint for each `state_dict` until `release`."""
@@ -172,9 +194,10 @@ def forget_restart(loop: Any) -> None:
 
 
 class _Writer(pickle.Pickler):
-    def __init__(self, file: io.BytesIO) -> None:
+    def __init__(self, file: io.BytesIO, *, copies: bool = True) -> None:
         super().__init__(file, protocol=pickle.HIGHEST_PROTOCOL)
         self.tensors: list[torch.Tensor] = []
+        self._copies = copies
         self._known: dict[Any, int] = {}
 
     def persistent_id(self, value: Any) -> int | None:
@@ -183,7 +206,7 @@ class _Writer(pickle.Pickler):
         key = _identity(value)
         if key not in self._known:  # weights that two modules share are copied once
             self._known[key] = len(self.tensors)
-            self.tensors.append(value.detach().to("cpu", copy=True))
+            self.tensors.append(value.detach().to("cpu", copy=True) if self._copies else value)
         return self._known[key]
 
 

@@ -16,7 +16,8 @@ import torch
 
 from supervisor_core.torch.position import LoaderPosition
 from supervisor_core.torch.ranks_state import NUMBER
-from supervisor_core.torch.tensors import random_sources
+from supervisor_core.torch.tensors import model_facts, random_sources
+from supervisor_core.training.state import Part
 
 AHEAD = (
     "The loader has no length, so Lightning fetches one batch ahead: if the data draw random numbers, those of the "
@@ -46,8 +47,10 @@ class SupervisedLoader:
     def __init__(self, loader: Any, watch: Callable[[Pass], bool], *, replay: bool, ranks: int = 1) -> None:
         self._inner = loader
         self._watch = watch
-        plain = loader if _has_length(loader) or not hasattr(loader, "state_dict") else _WithoutState(loader)
-        self.position = LoaderPosition(plain, random_sources, replay=replay, ranks=ranks)
+        is_exact = _has_length(loader)  # otherwise its own state is one batch ahead
+        self.position = LoaderPosition(
+            loader, random_sources, replay=replay, ranks=ranks, own_state=is_exact, sets_epoch=False
+        )
         self.resume = None
 
     def __iter__(self) -> Iterator[Any]:
@@ -106,7 +109,7 @@ class Pass:
         return batch
 
 
-class LoaderStates:
+class LoaderStates(Part):
     """The positions of a training in its data: which ``fit`` of the program, and where each loader stands.
 
     Args:
@@ -147,6 +150,10 @@ class LoaderStates:
         if not all(map(_has_length, loaders)):
             found.append(AHEAD if len(loaders) == 1 else SEVERAL_AHEAD)
         return tuple(dict.fromkeys(found))
+
+    def probe(self) -> Any:
+        """See `Part.probe`."""
+        return [loader.position.probe() for loader in self._loaders()]
 
     def state_dict(self) -> dict[str, Any]:
         """Return the positions; those that were loaded until `set_positions`."""
@@ -204,27 +211,13 @@ def facts_of(trainer: Any, loaders: list[SupervisedLoader]) -> dict[str, str]:
         "number of threads": str(torch.get_num_threads()),
         "precision": str(trainer.precision),
         NUMBER: str(trainer.world_size),
+        **model_facts(trainer.lightning_module, with_dtype=True),
     }
     for name, key in (("number of workers", "num_workers"), ("batch size", "batch_size")):
         found = [str(getattr(loader, key)) for loader in loaders if hasattr(loader, key)]
         if found:
             facts[name] = ", ".join(found)
     return facts
-
-
-class _WithoutState:
-    """A loader whose own state is not used: it is one batch ahead."""
-
-    def __init__(self, loader: Any) -> None:
-        self._inner = loader
-
-    def __iter__(self) -> Iterator[Any]:
-        return iter(self._inner)
-
-    def __getattr__(self, name: str) -> Any:
-        if name in ("state_dict", "load_state_dict"):
-            raise AttributeError(name)
-        return getattr(self._inner, name)
 
 
 def _has_length(loader: Any) -> bool:

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import os
 from collections.abc import Generator, Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import Any
 
 import torch
-from torch.utils.data import IterableDataset
 
 from supervisor_core.engine.loop_exit import LoopExit, loop_exit
 from supervisor_core.errors import LogdirInUseError, RanksError
 from supervisor_core.options import Options
-from supervisor_core.torch.position import BATCHES, LoaderPosition, batch_size_of
+from supervisor_core.torch.position import BATCHES, ONCE, LoaderPosition, batch_size_of, batches_of
 from supervisor_core.torch.ranks import Ranks, present_ranks
 from supervisor_core.torch.shards import ShardFiles, Shards, is_sharded, refuse_split, shards_of
-from supervisor_core.torch.tensors import KINDS, random_sources, structure_of, unwrapped
+from supervisor_core.torch.tensors import KINDS, model_facts, random_sources, structure_of, unwrapped
 from supervisor_core.torch.workers import outlive_signals
+from supervisor_core.training.finished_loops import finished, refuse_again
 from supervisor_core.training.in_loop import InLoop, last_of_epoch
 from supervisor_core.training.run import Run
 from supervisor_core.training.saver import SavePolicy
@@ -25,6 +25,8 @@ from supervisor_core.training.state import DATA, TrainingState
 
 ACCUMULATED = "It was saved with the gradients of {} accumulated batches, which are not captured."
 LEFT = "It was saved in the middle of a batch: random numbers that the batch had drawn are drawn again."
+
+EPOCHS_ONCE = "Write one loop over all of them: for batch in supervised(loader, logdir, epochs=3, ...)."
 
 BUFFERS = "The statistics of BatchNorm differ from rank to rank: those of the ranks other than 0 are not captured."
 
@@ -72,7 +74,9 @@ def supervised(
             loader's workers; it takes as long as loading them took.
 
     Raises:
-        ValueError: if an interval or ``epochs`` is not positive, or the logdir is not local.
+        ValueError: if an interval or ``epochs`` is not positive, the logdir is not local, or the loader is an iterator
+            and there are several epochs; in the loop, if an epoch has no batch, or nothing is left to do and a loop of
+            this process came to that end before.
         TypeError: if an object has no ``state_dict``.
         RanksError: if the optimizer is a ``ZeroRedundancyOptimizer``.
 
@@ -90,6 +94,8 @@ def supervised(
     """
     if isinstance(epochs, bool) or not isinstance(epochs, int) or epochs < 1:
         raise ValueError(f"epochs is {epochs!r}; expected a number from 1.")
+    if epochs > 1 and isinstance(loader, Iterator) and type(loader).__module__ in ("builtins", "itertools"):
+        raise ValueError(f"epochs is {epochs}, and the loader is a {type(loader).__name__}. {ONCE}")
     parts = {"model": unwrapped(model), "optimizer": optimizer, "scaler": scaler, "scheduler": scheduler}
     parts["ema"] = None if ema is None else unwrapped(ema)
     objects = {name: part for name, part in parts.items() if part is not None}
@@ -103,11 +109,12 @@ def supervised(
     position = LoaderPosition(loader, random_sources, replay=replay, ranks=count, batch_size=batch_size_of(loader))
     if splits := isinstance(model, torch.nn.Module) and is_sharded(objects["model"]):
         objects.update(shards_of(objects["model"], optimizer, is_alone=ranks is None))
+    of_model = model_facts(parts["model"], with_dtype=splits)
     training: dict[str, Any] = {
         "objects": {**objects, **(state or {}), DATA: position},
         "sources": random_sources,
         "kinds": (*KINDS, ShardFiles(whole=ranks is None or not splits)),
-        "facts": lambda: _facts(loader, count),
+        "facts": lambda: {**_facts(loader, count), **of_model},
         "limits": lambda: (*position.limits, *loop.limits, *model_limits(model, count)),
     }
     named: dict[str, Any] = {
@@ -130,7 +137,7 @@ def supervised(
             state=RanksState(ranks=ranks, own=(*(state or {}), DATA), shards=shards, **training),
             ranks=ranks, structure="" if splits else structure_of(objects["model"]), **named,
         )  # fmt: skip
-    loop: SupervisedLoop = SupervisedLoop(run, position, epochs, optimizer, ranks, _batches_of(loader))
+    loop: SupervisedLoop = SupervisedLoop(run, position, epochs, optimizer, ranks, batches_of(loader))
     return loop
 
 
@@ -240,6 +247,7 @@ class SupervisedLoop(InLoop):
                     if is_stopped() and self._is_at_boundary:
                         return  # before the next batch draws random numbers
                 position.next_epoch()
+            finished(run.logdir, "epochs", self._epochs, position.epoch)
         except GeneratorExit:  # the loop was left in its body
             left = LoopExit(self._error is not None, self._error) if self._is_entered else loop_exit()
             raise
@@ -263,6 +271,7 @@ class SupervisedLoop(InLoop):
             )
         try:
             self.run.__enter__()
+            refuse_again(self.run.logdir, "epochs", self._epochs, self._position.epoch, EPOCHS_ONCE)
         except LogdirInUseError as error:
             if present is not None or int(os.environ.get("WORLD_SIZE", "1") or 1) == 1:
                 raise
@@ -329,14 +338,6 @@ def model_limits(model: Any, ranks: int) -> tuple[str, ...]:
     return (BUFFERS,) if any(True for _ in own) else ()
 
 
-def _batches_of(loader: Any) -> int:
-    """Return the number of batches in an epoch; -1 where it is not known."""
-    if not isinstance(getattr(loader, "dataset", None), IterableDataset):  # it warns, once asked, where more come
-        with suppress(TypeError, NotImplementedError):
-            return len(loader)
-    return -1
-
-
 def _facts(loader: Any, ranks: int) -> dict[str, str]:
     """Return what has to be the same for an exact resume."""
     facts = {}
@@ -347,7 +348,7 @@ def _facts(loader: Any, ranks: int) -> dict[str, str]:
     dataset: Any = getattr(loader, "dataset", None)
     if hasattr(dataset, "__len__"):
         facts["number of samples"] = str(len(dataset))
-    if (batches := _batches_of(loader)) >= 0:
+    if (batches := batches_of(loader)) >= 0:
         facts[BATCHES] = str(batches)
     facts["number of threads"] = str(torch.get_num_threads())
     facts["number of ranks"] = str(ranks)

@@ -8,20 +8,35 @@ leaves out the batches that were consumed, and then sets the random states of th
     a dataset with indices, no worker processes     the sampler's indices are drawn again, no batch is loaded
     with worker processes, and ``replay=False``     the same; what the dataset draws in the workers is not the same
     any other, and with ``replay=True``             the batches are loaded again, and dropped
+
+A subclass of ``DataLoader``, and one with a sampler that is not PyTorch's own, is another one: what it yields is up to
+its ``__iter__``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from itertools import chain, islice
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
+from itertools import chain, islice, zip_longest
 from typing import Any
 
 import torch
-from torch.utils.data import DataLoader, IterableDataset
+from torch.utils.data import (
+    BatchSampler,
+    DataLoader,
+    DistributedSampler,
+    IterableDataset,
+    RandomSampler,
+    SequentialSampler,
+    SubsetRandomSampler,
+    WeightedRandomSampler,
+)
 
 from supervisor_core.torch.workers import iterate
 from supervisor_core.training import random_state
+from supervisor_core.training.data_order import all_samplers, is_known_loader, unknown_order
 from supervisor_core.training.random_state import RandomSource
+from supervisor_core.training.state import Part
 
 WORKERS_DRAW = (
     "Random numbers that the dataset draws in the DataLoader's workers are not captured. If it draws some, use "
@@ -41,10 +56,25 @@ WORKERS_BEGIN = (
 )
 
 
+ONCE = (
+    "An iterator, as zip(), map() or a generator make it, can be iterated only once: give a DataLoader, a list, or an "
+    "object whose __iter__ begins again."
+)
+
+
+EMPTY = f"The loader ({{}}) yields no batch at the start of an epoch. {ONCE}"
+
+
 BATCHES = "number of batches in an epoch"
 
 
-class LoaderPosition:
+_SAMPLERS = (
+    BatchSampler, DistributedSampler, RandomSampler, SequentialSampler, SubsetRandomSampler, WeightedRandomSampler
+)  # fmt: skip
+"""What they yield depends on the random states at their beginning alone; subclasses may do as they like."""
+
+
+class LoaderPosition(Part):
     """The position of a training in its loader's data, over all epochs.
 
     Args:
@@ -55,6 +85,9 @@ class LoaderPosition:
         batch_size: samples in a batch of this process. With it the position is one of samples, so that the batch size
             may change; None where it is not known, or the batches are counted elsewhere. A loader with its own
             ``state_dict`` counts in its own way.
+        own_state: use the loader's own ``state_dict``, if it has one.
+        sets_epoch: tell the samplers the epoch when it begins; False where the framework's loop does that for its own,
+            and the program for others.
     """
 
     def __init__(
@@ -65,21 +98,21 @@ class LoaderPosition:
         replay: bool = False,
         ranks: int = 1,
         batch_size: int | None = None,
+        own_state: bool = True,
+        sets_epoch: bool = True,
     ) -> None:
         self._loader = loader
         self._ranks = ranks
         self._sources = sources
         self._replay = replay
+        self._sets_epoch = sets_epoch
         self.epoch = 0
         self.batch = 0
         """Batches consumed in this epoch."""
-        self.shift: str | None = None
-        """What the last restored position differs in from the saved one: a sentence; None where it does not."""
         self._start: dict[str, Any] | None = None
         self._loaded: dict[str, Any] | None = None
-        self._is_stateful = callable(getattr(loader, "state_dict", None)) and callable(
-            getattr(loader, "load_state_dict", None)
-        )
+        methods = (getattr(loader, name, None) for name in ("state_dict", "load_state_dict"))
+        self._is_stateful = own_state and all(map(callable, methods))
         self._batch_size = None if self._is_stateful else batch_size
 
     @property
@@ -90,18 +123,30 @@ class LoaderPosition:
                 getattr(self._loader, "dataset", None), "state_dict"
             )
             return (WORKERS_BEGIN,) if draws_unseen else ()
-        if not isinstance(self._loader, DataLoader):
-            return ()
-        if self._loader.persistent_workers:
-            return (WORKERS_STAY,)
-        return (WORKERS_DRAW,) if self._loader.num_workers and not self._replays else ()
+        loader = self._loader
+        found = list(unknown_order(loader))
+        if not isinstance(loader, DataLoader) or not is_known_loader(loader):
+            return tuple(found)
+        if loader.persistent_workers:
+            found.append(WORKERS_STAY)
+        elif loader.num_workers and self._skips:
+            found.append(WORKERS_DRAW)
+        return tuple(found)
 
     @property
-    def _replays(self) -> bool:
-        loader = self._loader
-        if self._replay or self._is_stateful or not isinstance(loader, DataLoader):
-            return True
-        return isinstance(loader.dataset, IterableDataset)
+    def _skips(self) -> bool:
+        """Whether a resume leaves batches out without loading them."""
+        loader: Any = self._loader
+        if self._replay or type(loader) is not DataLoader or isinstance(loader.dataset, IterableDataset):
+            return False
+        return all(type(item) in (*_SAMPLERS, list, tuple, range) for item in all_samplers(self._loader))
+
+    def probe(self) -> Any:
+        """See `Part.probe`. torchdata's loaders are not asked: they begin an iteration to return their state."""
+        modules = {kind.__module__.partition(".")[0] for kind in type(self._loader).__mro__}
+        if not self._is_stateful or "torchdata" in modules:
+            return None
+        return self._loader.state_dict()  # type: ignore[attr-defined]
 
     def state_dict(self) -> dict[str, Any]:
         """Return the position."""
@@ -114,6 +159,8 @@ class LoaderPosition:
             state["loader"] = self._loader.state_dict()  # type: ignore[attr-defined]
         elif self._start is None:  # the epoch has drawn nothing yet
             state["generators"] = self._generator_states()
+        if self._start is None and not self._sets_epoch:
+            state["epochs"] = self._told_epochs()
         return state
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -138,17 +185,31 @@ class LoaderPosition:
             self._loader.load_state_dict(state["loader"])  # type: ignore[attr-defined]  # before iter()
 
     def batches(self) -> Iterator[Any]:
-        """Return the batches that are left of the present epoch, after a restore those after the position. Draws what
-        the loader draws when it begins: fetch the first one at once."""
+        """Return the batches that are left of the present epoch, after a restore those after the position. Fetches the
+        first one.
+
+        Raises:
+            ValueError: if the loader yields nothing, and is not known to be empty.
+        """
+        iterator = self._begun()
+        first = list(islice(iterator, 1))
+        if not first and not self.batch and batches_of(self._loader) != 0:
+            raise ValueError(EMPTY.format(type(self._loader).__name__))
+        return chain(first, iterator)
+
+    def _begun(self) -> Iterator[Any]:
         loaded, self._loaded = self._loaded, None
         if loaded is None or loaded["start"] is None:
-            self._begin_epoch()
-            return iterate(self._loader)
+            if self._sets_epoch or loaded is not None:
+                self._tell((loaded or {}).get("epochs", ()))
+            random = random_state.capture(self._sources())
+            self._start = {"random": random, "generators": self._generator_states(), "epochs": self._told_epochs()}
+            return self._iterate(self._loader)
         if self._is_stateful and loaded.get("loader") is not None:
-            return iterate(self._loader)
+            return self._iterate(self._loader)
         present = random_state.capture(self._sources())
         random_state.restore(self._sources(), loaded["start"]["random"])
-        self._set_epoch()
+        self._tell(loaded["start"].get("epochs", ()))
         self._set_generators(loaded["start"]["generators"])
         iterator = self._after(int(loaded["batch"]))
         random_state.restore(self._sources(), present)
@@ -163,17 +224,34 @@ class LoaderPosition:
         dataset: Any = getattr(self._loader, "dataset", None)
         return len(dataset) if hasattr(dataset, "__len__") else None
 
-    def _begin_epoch(self) -> None:
-        self._set_epoch()
-        self._start = {"random": random_state.capture(self._sources()), "generators": self._generator_states()}
-        if getattr(self._loader, "persistent_workers", False) and getattr(self._loader, "_iterator", None) is not None:
-            # A new iterator draws a seed for its workers, one that is kept does not; a resume makes a new one.
-            torch.empty((), dtype=torch.int64).random_(generator=getattr(self._loader, "generator", None))
+    def _iterate(self, loader: Any) -> Iterator[Any]:
+        """Return ``iter(loader)``. Persistent workers are kept: only the first epoch's iterator draws a seed for them.
+        Where a resume makes one for a later epoch, a copy of the generator draws it."""
+        is_later = self.epoch and getattr(loader, "persistent_workers", False)
+        if not is_later or getattr(loader, "_iterator", loader) is not None:
+            return iterate(loader)
+        given, copy = loader.generator, torch.Generator()
+        copy.set_state(torch.get_rng_state() if given is None else given.get_state())
+        loader.generator = copy
+        try:
+            return iterate(loader)
+        finally:
+            loader.generator = given
 
-    def _set_epoch(self) -> None:
-        for sampler in self._samplers():
-            if callable(getattr(sampler, "set_epoch", None)):
-                sampler.set_epoch(self.epoch)
+    def _listening(self) -> list[Any]:
+        """Return the samplers that are told the epoch."""
+        return [item for item in all_samplers(self._loader) if callable(getattr(item, "set_epoch", None))]
+
+    def _told_epochs(self) -> list[int | None]:
+        """Return what they were told; None where they do not show it."""
+        shown = (getattr(item, "epoch", None) for item in self._listening())
+        return [epoch if isinstance(epoch, int) else None for epoch in shown]
+
+    def _tell(self, epochs: Sequence[int | None]) -> None:
+        """Tell each of them its epoch; the present one where none is given."""
+        for sampler, epoch in zip_longest(self._listening(), epochs):
+            if sampler is not None:
+                sampler.set_epoch(self.epoch if epoch is None else epoch)
 
     def _generator_states(self) -> list[torch.Tensor]:
         return [generator.get_state() for generator in self._generators()]
@@ -182,15 +260,9 @@ class LoaderPosition:
         for generator, state in zip(self._generators(), states, strict=False):
             generator.set_state(state)
 
-    def _samplers(self) -> list[Any]:
-        loader = self._loader
-        found = [getattr(loader, "sampler", None), getattr(loader, "batch_sampler", None)]
-        found += [getattr(item, "sampler", None) for item in found]
-        return [item for number, item in enumerate(found) if item is not None and item not in found[:number]]
-
     def _generators(self) -> list[torch.Generator]:
         found = [getattr(self._loader, "generator", None)]
-        found += [getattr(sampler, "generator", None) for sampler in self._samplers()]
+        found += [getattr(sampler, "generator", None) for sampler in all_samplers(self._loader)]
         return [
             item
             for number, item in enumerate(found)
@@ -200,13 +272,21 @@ class LoaderPosition:
     def _after(self, count: int) -> Iterator[Any]:
         """Return the iterator of an epoch after its first batches, with everything drawn that they had drawn."""
         loader = self._loader
-        if self._replays or not isinstance(loader, DataLoader):
-            replayed: Iterator[Any] = iterate(loader)
-            return _without(replayed, count)
+        if not self._skips:
+            return _without(self._iterate(loader), count)
+        assert isinstance(loader, DataLoader)
         skipping = _Skipping(loader.batch_sampler if loader.batch_sampler is not None else loader.sampler, count)
-        iterator: Iterator[Any] = iterate(_copy_with(loader, skipping))
+        iterator: Iterator[Any] = self._iterate(_copy_with(loader, skipping))
         skipping.draw()
         return iterator
+
+
+def batches_of(loader: Any) -> int:
+    """Return the number of batches in an epoch; -1 where it is not known."""
+    if not isinstance(getattr(loader, "dataset", None), IterableDataset):  # it warns, once asked, where more come
+        with suppress(TypeError, NotImplementedError):
+            return len(loader)
+    return -1
 
 
 def batch_size_of(loader: Any) -> int | None:
@@ -222,9 +302,13 @@ def _shift(repeated: int) -> str:
 
 
 def _without(items: Iterator[Any], count: int) -> Iterator[Any]:
-    """Return what follows the first items. Without any, the first is taken ahead: only then has a sampler drawn."""
-    for _ in islice(items, count):
-        pass
+    """Return what follows the first items. Without any, the first is taken ahead: only then has a sampler drawn.
+
+    Raises:
+        ValueError: if nothing comes.
+    """
+    if not sum(1 for _ in islice(items, count)) and count:
+        raise ValueError(EMPTY.format(type(items).__name__))
     return items if count else chain(list(islice(items, 1)), items)
 
 

@@ -96,6 +96,23 @@ class RanksState(TrainingState):
         except Exception as error:  # rank 0 waits for this
             return {"error": f"{type(error).__name__}: {error}"}
 
+    def probe(self) -> None:
+        """See `TrainingState.probe`; called by all ranks.
+
+        Raises:
+            CheckpointError: if a state cannot be saved, on any rank.
+        """
+        failure: Exception | None = None
+        try:
+            super().probe()
+        except Exception as error:
+            failure = error
+        if not self.objects:
+            return
+        for rank, text in enumerate(self.ranks.exchange(None if failure is None else str(failure))):
+            if text is not None:
+                raise failure or CheckpointError(f"Rank {rank} has a state that cannot be saved: {text}")
+
     def reasons(self, manifest: Manifest, tree: Any, versions: Mapping[str, str]) -> list[str]:
         """See `TrainingState.reasons`; those of all ranks, on every rank.
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from supervisor_core.errors import CheckpointError, DamagedCheckpointError, RanksError
+from supervisor_core.training.state import Part
 from supervisor_core.training.tree import place_below
 
 _SPLIT = frozenset({"DTensor", "ShardedTensor"})
@@ -44,6 +45,9 @@ class ShardFiles:
         """See `ArrayKind.matches`."""
         return isinstance(value, Shard)
 
+    def check(self, value: Any) -> None:
+        """See `ArrayKind.check`."""
+
     def copy(self, value: Any) -> Any:
         """See `ArrayKind.copy`: the shards are written already."""
         return value
@@ -71,8 +75,9 @@ class _Stored(dict[str, Shard]):
         return Shard(place, self._directory)
 
 
-class Shards:
-    """One object whose state is split; in place of the object in a `TrainingState`.
+class Shards(Part):
+    """One object whose state is split; in place of the object in a `TrainingState`. It is not probed: its state is one
+    of all ranks, and to return it an optimizer makes a step.
 
     Args:
         name: the object's.

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
+from functools import cache
 from typing import Any
 
 import torch
 
 from supervisor_core.training.nan_check import has_nan
 from supervisor_core.training.random_state import RandomSource, process_sources
-from supervisor_core.training.tree import ArrayKind, NumpyArrays
+from supervisor_core.training.state import summary
+from supervisor_core.training.tree import ArrayKind, NumpyArrays, is_known
 
 
 class TorchTensors:
@@ -23,10 +25,16 @@ class TorchTensors:
         """See `ArrayKind.matches`."""
         return isinstance(value, torch.Tensor)
 
-    def copy(self, value: Any) -> Any:
-        """See `ArrayKind.copy`; waits for the device."""
+    def check(self, value: Any) -> None:
+        """See `ArrayKind.check`."""
         if value.layout is not torch.strided or value.is_quantized or hasattr(value, "full_tensor"):
             raise TypeError(f"a {type(value).__name__} of layout {value.layout}, which is not one dense tensor")
+        if not _is_known(value.dtype):
+            raise TypeError(f"a {type(value).__name__} of {value.dtype}, which a checkpoint cannot hold")
+
+    def copy(self, value: Any) -> Any:
+        """See `ArrayKind.copy`; waits for the device."""
+        self.check(value)
         return value.detach().to("cpu", copy=True).contiguous()
 
     def save(self, arrays: Mapping[str, Any], path: str) -> str | None:
@@ -62,6 +70,11 @@ def tensor_with_nan(path: str) -> str | None:
         return None
 
 
+@cache
+def _is_known(dtype: torch.dtype) -> bool:
+    return is_known("torch", torch.empty(0, dtype=dtype, device="cpu"))
+
+
 KINDS: tuple[ArrayKind, ...] = (TorchTensors(), NumpyArrays())
 """The arrays in the states of a PyTorch training."""
 
@@ -91,6 +104,32 @@ def unwrapped(module: Any) -> Any:
             module = module.module
         else:
             return module
+
+
+def model_facts(model: Any, *, with_dtype: bool) -> dict[str, str]:
+    """Return what of a model has to be the same for an exact resume: type of device, memory format, dtype.
+
+    Args:
+        model: a module; anything else has no facts.
+        with_dtype: with the dtypes, for a model whose tensors are not compared with those of the checkpoint.
+    """
+    if not isinstance(model, torch.nn.Module):
+        return {}
+    found = [item for item in (*model.parameters(), *model.buffers()) if not torch.nn.parameter.is_lazy(item)]
+    facts = {
+        "type of device": summary(item.device.type for item in found),
+        "memory format": summary(map(_format_of, found)),
+    }
+    if with_dtype:
+        facts["dtype of the model"] = summary(str(item.dtype).removeprefix("torch.") for item in found)
+    return facts
+
+
+def _format_of(tensor: Any) -> str:
+    if tensor.is_contiguous():
+        return "contiguous"
+    last = {4: torch.channels_last, 5: torch.channels_last_3d}.get(tensor.dim())
+    return "channels_last" if last is not None and tensor.is_contiguous(memory_format=last) else "strided"
 
 
 def structure_of(model: Any) -> str:

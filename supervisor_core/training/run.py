@@ -30,6 +30,7 @@ from supervisor_core.storage.local import absolute, join
 from supervisor_core.supervision.environment import versions
 from supervisor_core.supervision.session_recorder import SessionRecorder
 from supervisor_core.training.ending import RunCheckpoints, RunEnding
+from supervisor_core.training.finished_loops import STEPS_ONCE, finished, refuse_again
 from supervisor_core.training.saver import Due, SavePolicy, Saver
 from supervisor_core.training.state import Exactness, TrainingState
 
@@ -53,8 +54,7 @@ class Run:
         options: see `Options`.
         policy: when checkpoints are saved.
         facade: what the program called, for records.
-        task: a worker's name in its cluster, as ``worker:1``: such a run writes a heartbeat file, neither events nor
-            checkpoints. None for the chief, and without a cluster.
+        task: a worker's name in its cluster, as ``worker:1``: it writes a heartbeat file only. None for the chief.
         saver: what saves: `Saver`, or a subclass of it for checkpoints in a framework's own format.
         clock: replaced in tests.
     """
@@ -173,7 +173,7 @@ class Run:
 
     def _begin(self, recorder: SessionRecorder) -> None:
         store = SealedStore(self._directory, publisher=recorder.publisher)
-        self._saver = saver = self._new_saver(
+        saver = self._new_saver(
             store, self.state, self._policy, recorder=recorder, writer=self._writer, coord=self._coord,
             options=self.options, versions=versions(), due=self._due, clock=self._clock,
         )  # fmt: skip
@@ -182,15 +182,16 @@ class Run:
                 saver.refuse_unwritable()
             sealed, tree = saver.read(self.options.unusable_checkpoints == "start_over")
             skipped = tree if sealed is None else sealed.skipped
+            self.state.probe()
             if sealed is not None:
                 self._restored, manifest = sealed, sealed.manifest
                 self._step = step = manifest.step
                 self._exactness = self.state.resume(manifest, tree, versions())
                 at, size = manifest.saved_at, manifest.bytes
                 recorder.saves.restored(path=sealed.path, step=step, saved_at=at, size_bytes=size)
+        self._saver, exactness = saver, self._exactness  # before the restore there is nothing to save
         if self._writer is not None:
             self._writer.add_session_log(_START, self._step)
-        exactness = self._exactness
         if sealed is None:
             recorder.progress.step_read(0)
         recorder.ready(
@@ -286,6 +287,7 @@ class Run:
             until: the run's last step, over all sessions.
         """
         is_stopped = self.stop_probe()
+        refuse_again(self.logdir, "steps", until, self._step, STEPS_ONCE)
         try:
             while self._step < until and not is_stopped():
                 self.is_in_step = True
@@ -294,6 +296,7 @@ class Run:
                 self.step()
         finally:
             self._leave_step()
+        finished(self.logdir, "steps", until, self._step)
 
     def left_step(self, is_done: bool) -> None:
         """For an adapter that knows: the loop over `steps` is left in its body, and whether the step is done."""

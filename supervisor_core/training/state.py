@@ -9,7 +9,8 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -17,7 +18,7 @@ from supervisor_core.checkpoint.manifest import Manifest
 from supervisor_core.errors import CheckpointError
 from supervisor_core.training import random_state
 from supervisor_core.training.random_state import RandomSource, process_sources
-from supervisor_core.training.tree import ArrayKind, Copied, NumpyArrays, copy_tree
+from supervisor_core.training.tree import ArrayKind, Copied, NumpyArrays, check_tree, copy_tree, other_dtypes
 
 _LOG = logging.getLogger("supervisor_core")
 
@@ -67,6 +68,21 @@ class Access(NamedTuple):
     set: Callable[[Any], object]
 
 
+class Part:
+    """An adapter's own object among the objects of a training, with ``state_dict`` and ``load_state_dict``.
+
+    Those of the program are asked for their state at a session's begin, and after a restore. These say themselves what
+    of theirs may be looked at.
+    """
+
+    shift: str | None = None
+    """What the last restored state differs in from the saved one: a sentence; None where it does not."""
+
+    def probe(self) -> Any:
+        """Return what can be checked of its state: without side effects, copies of arrays, and other ranks."""
+        return None
+
+
 _METHODS = (("state_dict", "load_state_dict"), ("get_state", "set_state"), ("getstate", "setstate"))
 
 
@@ -114,6 +130,22 @@ class TrainingState:
     def __post_init__(self) -> None:
         for name, target in self.objects.items():
             access(name, target)
+
+    def probe(self) -> None:
+        """See whether the state can be saved, before anything is restored or trained. Copies no array, waits for no
+        device, and leaves the random states as they are.
+
+        Raises:
+            CheckpointError: if an object does not return its state, or one with a value that cannot be saved.
+        """
+        sources = self.sources()
+        before = random_state.capture(sources)
+        try:
+            for name, target in self.objects.items():
+                own = target.probe if isinstance(target, Part) else access(name, target).get
+                probe(own, self.kinds, f"state[{name!r}]")
+        finally:
+            random_state.restore(sources, before)
 
     def capture(self, step: int) -> Captured:
         """Copy the state of this moment to host memory.
@@ -196,17 +228,62 @@ class TrainingState:
                 raise CheckpointError(
                     f"state[{name!r}] refused the checkpoint's state: {type(error).__name__}: {error}"
                 ) from error
+            if name != DATA and not isinstance(target, Part):
+                reasons += _other_dtypes(name, objects[name], access(name, target).get())
         reasons += [
             f'"{name}" is in the checkpoint, and this program has no state of that name.'
             for name in objects
             if name not in self.objects
         ]
         self.counters.update({name: value for name, value in counters.items() if name != "step"})
-        if position is not None and DATA in self.objects:
-            present = digest(copy_tree(access(DATA, self.objects[DATA]).get(), self.kinds, "the data position"))
+        if position is not None and (data := self.objects.get(DATA)) is not None:
+            present = digest(copy_tree(access(DATA, data).get(), self.kinds, "the data position"))
             if present != position:
-                reasons.append(getattr(self.objects[DATA], "shift", None) or NOT_THE_SAVED_ONE)
+                reasons.append((data.shift if isinstance(data, Part) else None) or NOT_THE_SAVED_ONE)
         return reasons + random_state.restore(self.sources(), tree.get("random", {}))
+
+
+def _other_dtypes(name: str, saved: Any, present: Any) -> list[str]:
+    """Return what an object has converted when its state was set: a sentence for each pair of dtypes."""
+    found: dict[tuple[str, str], list[str]] = {}
+    for place, before, now in other_dtypes(saved, present):
+        found.setdefault((before, now), []).append(place)
+    reasons = []
+    for (before, now), (first, *others) in found.items():
+        more = f" and {len(others)} more" if others else ""
+        reasons.append(f'Another dtype in "{name}" ({first}{more}): {before} at the save, {now} now.')
+    return reasons
+
+
+def summary(values: Iterable[str]) -> str:
+    """Return the value that all parts of a model have; where they differ how many have which, and a digest of each
+    part's: for `TrainingState.facts`."""
+    parts = list(values)
+    counts = Counter(parts)
+    if len(counts) < 2:
+        return "".join(counts) or "none"
+    found = ", ".join(f"{count} x {value}" for value, count in sorted(counts.items()))
+    return f"{found} (digest {hashlib.sha256(' '.join(parts).encode()).hexdigest()[:6]})"
+
+
+def probe(get: Callable[[], Any], kinds: tuple[ArrayKind, ...], place: str) -> None:
+    """See whether a state can be saved. Copies no array, and waits for no device.
+
+    Args:
+        get: returns it.
+        kinds: the kinds of arrays in it.
+        place: its name, for errors.
+
+    Raises:
+        CheckpointError: if it is not returned, or has a value that cannot be saved.
+    """
+    try:
+        tree = get()
+    except Exception as error:
+        raise CheckpointError(
+            f"{place} cannot be saved: its state is not returned, but {type(error).__name__}: {error}"
+        ) from error
+    check_tree(tree, kinds, place)
 
 
 def digest(tree: Any) -> str:

@@ -18,7 +18,9 @@ import json
 import math
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from functools import cache
+from importlib import import_module
 from typing import Any, NamedTuple, Protocol
 
 from supervisor_core.errors import CheckpointError, DamagedCheckpointError, SaveFailedError
@@ -26,6 +28,7 @@ from supervisor_core.training.nan_check import has_nan
 
 STRUCTURE = "tree.json"
 MAX_DEPTH = 200
+NO_SAFETENSORS = "A checkpoint with arrays needs safetensors, which is not installed: pip install safetensors"
 
 
 class ArrayKind(Protocol):
@@ -39,8 +42,19 @@ class ArrayKind(Protocol):
     def matches(self, value: Any) -> bool:
         """Return whether a leaf is an array of this kind. Must not import the framework."""
 
+    def check(self, value: Any) -> None:
+        """Do nothing for an array that can be saved. Neither copies it nor waits for a device.
+
+        Raises:
+            TypeError: for any other; says what it is.
+        """
+
     def copy(self, value: Any) -> Any:
-        """Return a copy in host memory, which later changes of the value do not reach."""
+        """Return a copy in host memory, which later changes of the value do not reach.
+
+        Raises:
+            TypeError: see `check`.
+        """
 
     def save(self, arrays: Mapping[str, Any], path: str) -> str | None:
         """Write copies, by name, into a new file or directory; return the name of one that has NaN, if there is one."""
@@ -60,14 +74,18 @@ class NumpyArrays:
         numpy = sys.modules.get("numpy")
         return numpy is not None and isinstance(value, (numpy.ndarray, numpy.generic))
 
+    def check(self, value: Any) -> None:
+        """See `ArrayKind.check`."""
+        dtype = value.dtype
+        if dtype.hasobject or dtype.kind in "USVmM" or not _is_known(dtype):
+            raise TypeError(f"an array of {dtype}, which a checkpoint cannot hold")
+
     def copy(self, value: Any) -> Any:
         """See `ArrayKind.copy`."""
         import numpy as np
 
-        array = np.array(value, copy=True, order="C")
-        if array.dtype.hasobject or array.dtype.kind in "USVmM":
-            raise TypeError(f"an array of {array.dtype}, which has no fixed number format")
-        return array
+        self.check(value)
+        return np.array(value, copy=True, order="C")
 
     def save(self, arrays: Mapping[str, Any], path: str) -> str | None:
         """See `ArrayKind.save`."""
@@ -92,6 +110,34 @@ def array_with_nan(arrays: Mapping[str, Any]) -> str | None:
     return next((name for name, bits in memory.items() if has_nan(arrays[name].dtype.name, bits)), None)
 
 
+@cache
+def _is_known(dtype: Any) -> bool:
+    import numpy as np
+
+    return is_known("numpy", np.empty(0, dtype))
+
+
+def is_known(framework: str, array: Any) -> bool:
+    """Return whether safetensors can hold arrays like one.
+
+    Args:
+        framework: the name of safetensors' module for it, as ``numpy``.
+        array: an array; best without numbers.
+
+    Raises:
+        ImportError: if safetensors is not installed.
+    """
+    try:
+        save = import_module(f"safetensors.{framework}").save
+    except ModuleNotFoundError as error:
+        raise ImportError(NO_SAFETENSORS) from error
+    try:
+        save({"": array})
+    except Exception:  # KeyError, or one of its own
+        return False
+    return True
+
+
 class Copied(NamedTuple):
     """A leaf's copy in host memory."""
 
@@ -99,26 +145,38 @@ class Copied(NamedTuple):
     value: Any
 
 
-def copy_tree(tree: Any, kinds: tuple[ArrayKind, ...], path: str = "state", depth: int = 0) -> Any:
+def copy_tree(tree: Any, kinds: tuple[ArrayKind, ...], path: str = "state") -> Any:
     """Return a tree with copies of its containers, and a `Copied` for each array, unless it is one already.
 
     Args:
         tree: the tree.
         kinds: the kinds of arrays in it.
         path: its name, for errors.
-        depth: how deep it lies.
 
     Raises:
         CheckpointError: for a value that cannot be saved; names its place and its type.
     """
+    return _walked(tree, kinds, path, lambda kind, value: Copied(kind.name, kind.copy(value)), 0)
+
+
+def check_tree(tree: Any, kinds: tuple[ArrayKind, ...], path: str = "state") -> None:
+    """Raise what `copy_tree` would; copies no array, and waits for no device."""
+    _walked(tree, kinds, path, lambda kind, value: kind.check(value), 0)
+
+
+def _walked(
+    tree: Any, kinds: tuple[ArrayKind, ...], path: str, array: Callable[[ArrayKind, Any], object], depth: int
+) -> Any:
     if tree is None or type(tree) in (bool, int, float, str, bytes, Copied):
         return tree
     if depth > MAX_DEPTH:
         raise CheckpointError(f"{path} is nested deeper than {MAX_DEPTH} levels: it may contain itself.")
     if isinstance(tree, Mapping):
-        return {_key(key, path): copy_tree(item, kinds, f"{path}[{key!r}]", depth + 1) for key, item in tree.items()}
+        return {
+            _key(key, path): _walked(item, kinds, f"{path}[{key!r}]", array, depth + 1) for key, item in tree.items()
+        }
     if isinstance(tree, (list, tuple)):
-        items = [copy_tree(item, kinds, f"{path}[{number}]", depth + 1) for number, item in enumerate(tree)]
+        items = [_walked(item, kinds, f"{path}[{number}]", array, depth + 1) for number, item in enumerate(tree)]
         return tuple(items) if isinstance(tree, tuple) else items
     if isinstance(tree, bytes):
         return bytes(tree)
@@ -128,13 +186,37 @@ def copy_tree(tree: Any, kinds: tuple[ArrayKind, ...], path: str = "state", dept
     for kind in kinds:
         if kind.matches(tree):
             try:
-                return Copied(kind.name, kind.copy(tree))
+                return array(kind, tree)
             except TypeError as error:
                 raise CheckpointError(f"{path} is {error}; expected numbers.") from error
     raise CheckpointError(
         f"{path} is a {type(tree).__module__}.{type(tree).__qualname__}, which cannot be saved; expected arrays, "
         "numbers, texts, None, and dicts, lists and tuples of them. Return those from state_dict()."
     )
+
+
+def other_dtypes(saved: Any, present: Any, place: str = "") -> Iterator[tuple[str, str, str]]:
+    """Yield the arrays of a state tree that have another dtype than at the same place of another one.
+
+    Args:
+        saved: a tree that was read.
+        present: a tree of the program.
+        place: where they lie.
+
+    Yields:
+        The array's place, its saved dtype, its present one.
+    """
+    if isinstance(saved, Mapping) and isinstance(present, Mapping):
+        for key, item in saved.items():
+            if key in present:
+                yield from other_dtypes(item, present[key], place_below(place, key))
+    elif isinstance(saved, (list, tuple)) and isinstance(present, (list, tuple)):
+        for number, (one, other) in enumerate(zip(saved, present, strict=False)):
+            yield from other_dtypes(one, other, place_below(place, number))
+    else:
+        before, now = (str(getattr(item, "dtype", "")).rpartition(".")[2] for item in (saved, present))
+        if before and now and before != now:
+            yield place, before, now
 
 
 def write_tree(directory: str, tree: Any, kinds: tuple[ArrayKind, ...]) -> str | None:
@@ -154,9 +236,7 @@ def write_tree(directory: str, tree: Any, kinds: tuple[ArrayKind, ...]) -> str |
                 name = kind.save(found, os.path.join(directory, kind.file))
                 with_nan = with_nan or name
             except ModuleNotFoundError as error:
-                raise ImportError(
-                    "A checkpoint with arrays needs safetensors, which is not installed: pip install safetensors"
-                ) from error
+                raise ImportError(NO_SAFETENSORS) from error
             except Exception as error:
                 if isinstance(error, (OSError, SaveFailedError)):
                     raise

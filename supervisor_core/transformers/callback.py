@@ -20,6 +20,7 @@ from supervisor_core.options import Options
 from supervisor_core.storage.local import LOCAL, absolute
 from supervisor_core.torch.ranks_state import NUMBER
 from supervisor_core.torch.workers import outlive_signals
+from supervisor_core.training.finished_loops import finished, refuse_again
 from supervisor_core.training.run import Run
 from supervisor_core.training.saver import SavePolicy
 from supervisor_core.training.state import Exactness, TrainingState
@@ -29,6 +30,7 @@ from supervisor_core.transformers.sealing import PREFIX, SealingSaver
 _LOG = logging.getLogger("supervisor_core")
 
 LEFT = "An exception left train(), or sys.exit()."
+TRAIN_ONCE = "Call train() once, with num_train_epochs or max_steps for all of them."
 
 
 class SupervisorCallback(TrainerCallback):
@@ -135,15 +137,22 @@ class SupervisorCallback(TrainerCallback):
         self._args = args
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Begin a session."""
+        """Begin a session.
+
+        Raises:
+            ValueError: if its processes are not under DistributedDataParallel alone, or no step is left and a train()
+                of this process came to that end before.
+        """
         model = kwargs.get("model")
         ranks.refuse_split(args, model, kwargs.get("optimizer"))
         self._args = args
         self._end(SupervisorError(LEFT))
+        logdir = self._logdir or args.output_dir
+        refuse_again(logdir, "steps", state.max_steps, state.global_step, TRAIN_ONCE)
         loader = kwargs.get("train_dataloader")
         outlive_signals(loader, self._options.signal_grace_secs)
         limits = data.limits(args, state, loader, model)
-        facts = data.facts(args, state, loader)
+        facts = data.facts(args, state, loader, model)
         restored, skipped = self._restored(args.output_dir, state.global_step)
         self._draws = draws = data.DrawWatch()
         draws.found = data.DRAWS in limits or (restored is not None and data.DRAWS in restored.manifest.not_captured)
@@ -161,7 +170,6 @@ class SupervisorCallback(TrainerCallback):
             self._saver = create(*positional, **named)
             return self._saver
 
-        logdir = self._logdir or args.output_dir
         training: dict[str, Any] = {
             "sources": lambda: (),
             "facts": lambda: facts,
@@ -294,6 +302,7 @@ class SupervisorCallback(TrainerCallback):
 
     def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """End the session; after a signal, the process ends as the signal would have ended it."""
+        finished(self._logdir or args.output_dir, "steps", state.max_steps, state.global_step)
         self._end(None)
 
     # How it works inside.

@@ -14,8 +14,9 @@ from transformers import TrainerControl
 
 from supervisor_core.torch.loop import model_limits
 from supervisor_core.torch.ranks_state import NUMBER
-from supervisor_core.torch.tensors import random_sources
+from supervisor_core.torch.tensors import model_facts, random_sources, unwrapped
 from supervisor_core.training import random_state
+from supervisor_core.training.data_order import FRAMEWORKS, is_known_loader
 
 SKIPS_NOTHING = "ignore_data_skip is set: after a resume the epoch's data begin at their start."
 ONLY_MODEL = "save_only_model is set: optimizer, scheduler and random states are not saved."
@@ -26,6 +27,7 @@ UNKNOWN = (
 )
 STREAM = "The dataset is a stream: whether it yields the same samples again is not known."
 SAMPLER = "The sampler is a {}: whether the order of the data is the same again is not known."
+LOADER = "The loader ({}) yields batches in a way of its own, which the Trainer leaves out when it skips batches."
 DISPATCH = "Rank 0 hands out the batches (dispatch_batches): after a resume others may come, with other random numbers."
 CALLBACKS = "The state of {} is not restored: set restore_callback_states_from_checkpoint=True."
 
@@ -150,6 +152,8 @@ def limits(args: Any, state: Any, loader: Any, model: Any) -> tuple[str, ...]:
         found.append(SAMPLER.format(type(batches).__name__))
     elif not (sampler is None or type(sampler) is SequentialSampler or hasattr(sampler, "set_epoch")):
         found.append(SAMPLER.format(type(sampler).__name__))
+    if loader is not None and not is_known_loader(loader, FRAMEWORKS | {"accelerate"}):
+        found.append(LOADER.format(type(loader).__name__))
     if args.world_size > 1 and type(loader).__name__ == "DataLoaderDispatcher":
         found.append(DISPATCH)
     if not getattr(args, "restore_callback_states_from_checkpoint", False):
@@ -171,7 +175,7 @@ def samplers_of(loader: Any) -> tuple[Any, Any]:
     return found, getattr(loader if found is None else found, "sampler", None)
 
 
-def facts(args: Any, state: Any, loader: Any) -> dict[str, str]:
+def facts(args: Any, state: Any, loader: Any, model: Any) -> dict[str, str]:
     """Return what has to be the same for an exact resume."""
     found = {
         "seed": str(args.seed),
@@ -181,7 +185,9 @@ def facts(args: Any, state: Any, loader: Any) -> dict[str, str]:
         "number of steps in all": str(state.max_steps),
         "number of workers": str(args.dataloader_num_workers),
         "number of threads": str(torch.get_num_threads()),
+        "mixed precision": "bf16" if args.bf16 else "fp16" if args.fp16 else "none",
         NUMBER: str(args.world_size),
+        **model_facts(unwrapped(model), with_dtype=True),
     }
     dataset = getattr(loader, "dataset", None)
     if dataset is not None and hasattr(dataset, "__len__"):

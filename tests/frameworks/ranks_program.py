@@ -43,7 +43,7 @@ class Drawing(Dataset[Any]):
 def act(plan: dict[str, Any], loop: Any, rank: int) -> None:
     """Do what the plan has for this rank at this step."""
     if (
-        plan.get("act") in (None, "leave", "show")
+        plan.get("act") in (None, "leave", "show", "state")
         or loop.run.global_step != plan["step"]
         or rank != plan.get("rank", 0)
     ):
@@ -62,6 +62,24 @@ def act(plan: dict[str, Any], loop: Any, rank: int) -> None:
     os.kill(pid, signal.SIGKILL if plan["act"] == "kill" else signal.SIGTERM)
     while not loop.run._coord.should_stop():  # the signal is here: the next agreement has it
         PAUSE.wait(0.01)
+
+
+class Own:
+    """An object of the program's on each rank.
+
+    Args:
+        fails: whether it does not return its state.
+    """
+
+    def __init__(self, fails: bool) -> None:
+        self.fails = fails
+
+    def state_dict(self) -> dict[str, int]:
+        """Return its state."""
+        return {"value": 1 // (not self.fails)}
+
+    def load_state_dict(self, state: Any) -> None:
+        """Take anything."""
 
 
 class Telling:
@@ -109,6 +127,7 @@ def train(directory: str, plan: dict[str, Any] | None = None, **options: Any) ->
     network = torch.nn.Sequential(
         torch.nn.Linear(4, 8), torch.nn.BatchNorm1d(8), torch.nn.Dropout(0.3), torch.nn.Linear(8, 2)
     )
+    network = network.to(getattr(torch, plan.get("dtype", "float32")))
     if plan.get("fsdp"):
         from torch.distributed.fsdp import fully_shard
 
@@ -119,11 +138,12 @@ def train(directory: str, plan: dict[str, Any] | None = None, **options: Any) ->
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
     dataset = Drawing()
     loader = DataLoader(dataset, BATCH, sampler=DistributedSampler(dataset), num_workers=plan.get("workers", 0))
+    fails = plan.get("act") == "state"
     loop = supervised(
         loader, Path(directory) / "run", epochs=EPOCHS, model=model, optimizer=optimizer, save_secs=None,
-        **{"save_steps": 4, **options},
+        state={"own": Own(fails and rank == plan["rank"])} if fails else None, **{"save_steps": 4, **options},
     )  # fmt: skip
-    told = said if plan.get("act") == "full" else None
+    told = said if plan.get("act") in ("full", "state") else None
     with Telling(told), nullcontext() if plan.get("bare") else loop:
         for number, (ids, features, labels) in enumerate(loop):
             if not number and loop.exactness is not None:

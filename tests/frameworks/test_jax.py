@@ -277,12 +277,14 @@ def test_what_a_left_loop_saves(tmp_path: Path, trial_in: ModuleType) -> None:
     An error saves nothing, and a loss that is not finite refuses the checkpoint."""
 
     def body(say: Say) -> None:
-        def session(name: str, leave: Callable[[Any, int], bool], **options: Any) -> tuple[int, tuple[str, ...]]:
+        def session(
+            name: str, leave: Callable[[Any, int], bool], until: int = 9, **options: Any
+        ) -> tuple[int, tuple[str, ...]]:
             with supervised(
                 tmp_path / name, state=(jnp.zeros(()), {}), data=batches(), save_secs=None, options=Options(**options)
             ) as run:
                 reasons = () if run.exactness is None else run.exactness.reasons
-                for step in run.steps(9):
+                for step in run.steps(until):
                     if leave(run, step):
                         break
             return int(run.state[0]), reasons
@@ -300,7 +302,7 @@ def test_what_a_left_loop_saves(tmp_path: Path, trial_in: ModuleType) -> None:
         assert session("not set", counting(2, sets=False)) == (2, ())
         assert session("not set", counting(2, sets=False)) == (2, (LEFT,))
         assert session("never", lambda run, step: False) == (0, ())
-        assert session("never", lambda run, step: False) == (0, (NOT_SET,))
+        assert session("never", lambda run, step: False, until=10) == (0, (NOT_SET,))
 
         def fail(run: Any, step: int) -> bool:
             run.state = (run.state[0] + 1, {})

@@ -195,6 +195,10 @@ def test_a_fully_sharded_model(tmp_path: Path, job: Callable[[Path], Job], progr
         assert verdict.endswith("Another number of ranks: 2 at the save, 3 now.")
         assert found == program.total([*saved["model"].values(), *moments])
 
+    shutil.copytree(tmp_path / "killed", tmp_path / "half")
+    for verdict, *_ in job(tmp_path / "half").run({"fsdp": True, "act": "show", "dtype": "bfloat16"}):
+        assert verdict == "exact Another dtype of the model: float32 at the save, bfloat16 now."
+
     shard = bytearray((newest / "shards" / "__1_0.distcp").read_bytes())
     shard[len(shard) // 2] ^= 1
     (newest / "shards" / "__1_0.distcp").write_bytes(shard)
@@ -203,6 +207,20 @@ def test_a_fully_sharded_model(tmp_path: Path, job: Callable[[Path], Job], progr
     (skipped,) = killed.watch().sessions[-1].skipped
     assert "__1_0.distcp: its checksum is" in skipped["reason"]
     assert not list(newest.parent.glob("*.saving-*"))
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_state_that_cannot_be_saved(tmp_path: Path, job: Callable[[Path], Job], rank: int) -> None:
+    """On one rank: it is an error on all of them, before the first step."""
+    failing = job(tmp_path)
+    said = failing.run({"act": "state", "rank": rank})
+    assert failing.status == 1
+    error = "state['own'] cannot be saved: its state is not returned, but ZeroDivisionError: integer division or modulo"
+    ((own,), (other,)) = said[rank], said[1 - rank]
+    assert own.startswith(f"CheckpointError: {error}")
+    assert other.startswith(f"CheckpointError: Rank {rank} has a state that cannot be saved: {error}")
+    (session,) = failing.watch().sessions
+    assert (session.outcome, session.last_step) == ("error", 0)
 
 
 def test_a_loop_that_all_ranks_leave(tmp_path: Path, job: Callable[[Path], Job], truth: list[list[str]]) -> None:

@@ -9,6 +9,7 @@ import signal
 import threading
 import warnings
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -89,7 +90,6 @@ def train(
     event: Event = lambda run, step: None,
     draws: bool | str = False,
     within: bool = False,
-    calls: int = 1,
     save_steps: int | None = None,
     callbacks: tuple[Any, ...] = (),
     **arguments: Any,
@@ -109,12 +109,8 @@ def train(
         model=Model(say), args=args, train_dataset=Samples(draws), eval_dataset=Samples(),
         callbacks=[Verdict(supervisor, say), supervisor, Happens(event, supervisor), *callbacks],
     )  # fmt: skip
-    for _ in range(calls):
-        if within:
-            with supervisor:
-                trainer.train(resume_from_checkpoint=supervisor.resume_from())
-        else:
-            trainer.train(resume_from_checkpoint=supervisor.resume_from())
+    with supervisor if within else nullcontext():
+        trainer.train(resume_from_checkpoint=supervisor.resume_from())
     say("end " + sum(part.double().sum() for part in trainer.model.state_dict().values()).item().hex())
 
 
@@ -193,15 +189,17 @@ def test_sigterm_saves_the_step_and_the_next_session_goes_on(tmp_path: Path, tri
 
 
 def test_an_error_and_a_second_call(tmp_path: Path, trial_in: ModuleType) -> None:
-    """Under ``with`` the session ends with the error. A call after the last step trains nothing."""
+    """Under ``with`` the session ends with the error. A process that begins after the last step trains nothing, and
+    ends well: a restarter may start it."""
 
     def fail(run: Any, step: int) -> None:
         if step == 6:
             raise ArithmeticError("the loss exploded")
 
     assert trial_in.trial(tmp_path, lambda say: train(tmp_path, say, event=fail, within=True))[0] == 1
-    status, (verdict, *steps) = trial_in.trial(tmp_path, lambda say: train(tmp_path, say, calls=2))
+    status, (verdict, *steps) = trial_in.trial(tmp_path, lambda say: train(tmp_path, say))
     assert (status, verdict, len(steps)) == (0, "exact", 15)
+    assert trial_in.trial(tmp_path, lambda say: train(tmp_path, say)) == (0, steps[-1:])
     sessions = run_of(tmp_path).sessions
     assert [(item.outcome, item.last_step) for item in sessions] == [("error", 6), ("completed", 18), ("completed", 18)]
     assert sessions[0].error == "ArithmeticError: the loss exploded"
@@ -235,8 +233,8 @@ class Drawn(torch.utils.data.BatchSampler):
 
 
 def test_what_the_trainer_does_not_find_again_is_named() -> None:
-    """A sampler that is not set to its epoch, or makes batches in a way of its own, batches of rank 0, BatchNorm's
-    statistics of each rank."""
+    """A sampler that is not set to its epoch, or makes batches in a way of its own, a loader's own ``__iter__``,
+    batches of rank 0, BatchNorm's statistics of each rank."""
     plain = {"ignore_data_skip": False, "save_only_model": False, "world_size": 2, "ddp_broadcast_buffers": None}
     args, state, data = SimpleNamespace(**plain), transformers.TrainerState(), Samples()
     loader = torch.utils.data.DataLoader(data, 4)
@@ -252,6 +250,8 @@ def test_what_the_trainer_does_not_find_again_is_named() -> None:
     assert hf_data.limits(args, state, drawn, model) == (hf_data.SAMPLER.format("Drawn"),)
     endless = torch.utils.data.DataLoader(data, 4, sampler=Endless())
     assert hf_data.limits(args, state, endless, model) == (hf_data.SAMPLER.format("Endless"),)
+    own = type("Own", (torch.utils.data.DataLoader,), {"__iter__": lambda self: iter(())})(data, 4)
+    assert hf_data.limits(args, state, own, model) == (hf_data.LOADER.format("Own"),)
     args.ddp_broadcast_buffers = False
     handed = type("DataLoaderDispatcher", (torch.utils.data.DataLoader,), {})(data, 4)
     assert hf_data.limits(args, state, handed, model) == (hf_data.DISPATCH, BUFFERS)

@@ -1,0 +1,123 @@
+"""How a session begins, on every facade: what it finds out before it trains, and says instead of a wrong end."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from supervisor_core.training.data_order import LOADER, SAMPLER
+from supervisor_core.watch.logdir_watch import LogdirWatch
+
+ROOT = Path(__file__).parents[2]
+PROGRAM = Path(__file__).parent / "begin_program.py"
+NEEDS = {
+    "supervise": ("safetensors",),
+    "torch": ("torch", "safetensors"),
+    "lightning": ("lightning",),
+    "transformers": ("transformers", "accelerate"),
+    "jax": ("jax", "orbax"),
+    "keras": ("keras", "jax"),
+}
+FACADES = [
+    pytest.param(name, marks=pytest.mark.skipif(not all(map(find_spec, needs)), reason=f"needs {', '.join(needs)}"))
+    for name, needs in NEEDS.items()
+]
+STEPS = [f"step {step}" for step in range(4)]
+pytestmark = pytest.mark.timeout(600)  # the frameworks are loaded in each process
+
+
+def process(facade: str, logdir: Path, *sessions: dict[str, object]) -> tuple[int, list[str]]:
+    """Make the sessions in one process; return its status and what it said."""
+    command = [sys.executable, str(PROGRAM), facade, str(logdir), json.dumps(sessions)]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    sys.stderr.write(done.stderr)
+    return done.returncode, done.stdout.splitlines()
+
+
+def outcomes(logdir: Path) -> list[str]:
+    """How the sessions of a run ended, as every reader sees it."""
+    (item,) = LogdirWatch(str(logdir)).refresh().runs.values()
+    return [session.outcome for session in item.run.sessions]
+
+
+@pytest.mark.parametrize("facade", FACADES)
+def test_a_loop_that_is_called_once_for_each_epoch(tmp_path: Path, facade: str) -> None:
+    """It counts all epochs itself, so the second call has nothing left to do: an error that says what to write instead,
+    and no completed run with a part of its training. Where each call is a training of its own, all of them train. A new
+    process that finds a finished run ends well, and so does a second loop that goes further in it."""
+    logdir = tmp_path / "run"
+    status, said = process(facade, logdir, {}, {}, {})
+    if facade in ("lightning", "keras"):  # they number the calls of fit()
+        assert (status, [line.split()[0] for line in said].count("step")) == (0, 12)
+        return
+    *trained, error, again = [line for line in said if not line.startswith("exact")]
+    assert (status, trained, again) == (1, [*STEPS, "done"], error)
+    assert error.startswith(f"ValueError: Nothing is left to do: the run in {logdir} has ")
+    assert " They are counted over all sessions of a run. " in error and "another logdir." in error
+    assert outcomes(logdir) == ["completed", *(["error"] * 2 if facade != "transformers" else [])]
+    for steps in (4, 0):
+        status, said = process(facade, logdir, {}, {"epochs": 2})
+        assert status == 0 and said.count("done") == 2
+        assert [line.split()[0] for line in said].count("step") == steps
+
+
+@pytest.mark.parametrize("facade", [item for item in FACADES if item.values[0] != "transformers"])
+def test_a_state_that_cannot_be_saved(tmp_path: Path, facade: str) -> None:
+    """Is an error before the first step, and before anything is restored: not ten minutes later, at the first save.
+    Where callbacks have their states once training has begun, it is one after the first step."""
+    kinds = ("fine", "raises", "hook", "fine")
+    _, said = process(facade, tmp_path, *({"epochs": 9, "stop": 2, "bad": kind} for kind in kinds))
+    errors = [number for number, line in enumerate(said) if line.startswith("CheckpointError: ")]
+    raised, hook = (said[number] for number in errors)
+    assert "no attribute 'weights'" in raised and ("['hook'] is a builtins.function" in hook or "Can't pickle" in hook)
+    assert all("state['bad']" in line or "BadCallback" in line for line in (raised, hook))
+    begun = said.index("done") + 1
+    steps = [line for line in said[begun : errors[1]] if line.startswith("step")]
+    assert len(steps) == (2 if facade in ("lightning", "keras") else 0)
+    assert (said[-1], outcomes(tmp_path)[:3]) == ("done", ["requested", "error", "error"])
+
+
+@pytest.mark.parametrize("facade", FACADES)
+def test_a_model_of_another_dtype_or_memory_format(tmp_path: Path, facade: str) -> None:
+    """Is named in the verdict, or refused; one that has not changed is not named. Sums are others then, and added in
+    another order."""
+    kind = "float64" if facade == "supervise" else "bfloat16"
+    models = ["float32", "float32", kind, "float32"]
+    if facade in ("torch", "lightning", "transformers"):
+        models.append("channels_last")
+    sessions = [{"epochs": 9, "stop": stop, "model": model} for stop, model in enumerate(models, 1)]
+    if facade in ("lightning", "keras"):  # each fit() of a process is a training of its own
+        said = [line for session in sessions for line in process(facade, tmp_path, session)[1]]
+    else:
+        _, said = process(facade, tmp_path, *sessions)
+    if facade == "jax":
+        (refused,) = (line for line in said if "Error" in line)
+        assert "an array has the dtype float32 in the checkpoint, and bfloat16 in this program" in refused
+        return
+    same, other, back, *last = (line for line in said if line.startswith("exact"))
+    assert "dtype" not in same and "memory format" not in same and "device" not in same
+    name = {"keras": "dtype policy", "lightning": "dtype of the model", "transformers": "dtype of the model"}
+    assert f"Another {name.get(facade, 'dtype in ')}" in other
+    present = "1 x bfloat16, 2 x float32 (digest 0a5fbc)" if facade == "keras" else kind  # with input and output
+    assert f"float32 at the save, {present} now." in other and f"{present} at the save, float32 now." in back
+    for line in last:
+        assert "Another memory format: contiguous at the save, 1 x channels_last, 3 x contiguous (digest " in line
+    # Numbers that were packed into integers are numbers again.
+    assert facade != "keras" or [line for line in said if line.startswith("largest")] == ["largest 1"] * 4
+
+
+@pytest.mark.skipif(not all(map(find_spec, ("keras", "jax", "torch"))), reason="needs keras, jax and torch")
+@pytest.mark.parametrize(("loader", "reason"), [("loader", LOADER.format("Own")), ("sampler", SAMPLER.format("Order"))])
+def test_a_loader_of_the_programs_own_in_keras(tmp_path: Path, loader: str, reason: str) -> None:
+    """Whether it yields the same batches again is not known, and the verdict says so."""
+    for stop in (2, 3):
+        status, (verdict, *_) = process("keras", tmp_path, {"epochs": 9, "stop": stop, "loader": loader})
+        assert status == 0
+    assert verdict == f"exact {reason}"
