@@ -92,6 +92,10 @@ class Options:
     """What to do where there are checkpoints and all are damaged. ``"stop"``: an error that lists them.
     ``"start_over"``: start at step 0, and set them aside; those that only cannot be read stay an error."""
 
+    trust_pickled: bool = False
+    """Unpickle what is in checkpoints of PyTorch, Lightning and Transformers, whoever wrote it: that may run code.
+    False: what may run code is read only if root or this user owns it, and nobody else may write it."""
+
     snapshot_wait_secs: float = 10.0
     """Seconds to wait for the steps under way to end before a snapshot is taken regardless; the record of such a
     checkpoint says ``"consistent": false``. Where recent steps took longer, twice the longest of them is waited for,
@@ -183,6 +187,7 @@ class Options:
             "save_on_error",
             "handle_signals",
             "verify_checkpoints",
+            "trust_pickled",
             "exclusive_logdir",
             "dump_blocked_stacks",
         ):

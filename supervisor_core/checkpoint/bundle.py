@@ -19,7 +19,6 @@ A prefix without an ``.index`` may be a checkpoint of the older, single-file for
 
 from __future__ import annotations
 
-import errno
 import math
 import os
 import struct
@@ -33,15 +32,12 @@ from supervisor_core.checkpoint import legacy
 from supervisor_core.checkpoint.schema import message_class
 from supervisor_core.checkpoint.table import CHUNK_BYTES, Table, crc_of, extend, unmask
 from supervisor_core.errors import DamagedCheckpointError, UnreadableCheckpointError
-from supervisor_core.storage.local import Filesystem, Reader, filesystem_for
+from supervisor_core.storage.local import Filesystem, Reader, filesystem_for, is_wrong_kind
 
 GLOBAL_STEP = "global_step"
 """The name under which tensorflow's savers store the step."""
 
 _INTEGERS = (("int32", 4), ("int64", 8))
-_WRONG_FILES = (errno.ENOTDIR, errno.EISDIR, errno.EINVAL, errno.ELOOP, errno.ENAMETOOLONG)
-"""Errors that mean: this is no file, and never will be readable. Any other error may pass."""
-
 _MAX_ENTRY_BYTES = 1 << 20
 """Limit of one tensor's entry in the index: room for its name in 50,000 slices."""
 
@@ -152,7 +148,7 @@ def _damage_of(path: str) -> Iterator[None]:
     except FileNotFoundError as error:
         raise DamagedCheckpointError(f"{file}: the file is missing") from error
     except OSError as error:
-        kind = DamagedCheckpointError if error.errno in _WRONG_FILES else UnreadableCheckpointError
+        kind = DamagedCheckpointError if is_wrong_kind(error) else UnreadableCheckpointError
         raise kind(f"{file}: it cannot be read: {error.strerror or error}") from error
 
 
