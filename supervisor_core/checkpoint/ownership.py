@@ -41,21 +41,24 @@ def distrust(files: SealedFiles, logdir: str, *, may_write: bool = True) -> Dist
     listed = [item.path for item in files.manifest.files]
     inside = sorted({*listed, *(os.path.dirname(name) for name in listed)} - {""})
     beside = os.path.dirname(files.directory)
-    above = [beside] if beside == logdir else [logdir, beside]
-    trusted = {0, os.geteuid()}
-    for path in (*above, files.directory, *map(files.path, inside)):
+    above = [beside] if beside == logdir else [beside, logdir]
+    found: dict[str, os.stat_result] = {}
+    for path in (files.directory, *map(files.path, inside), *above):
         try:
-            status = os.lstat(path)
+            found[path] = os.lstat(path)
         except OSError as error:
             return Distrust(f"{path} cannot be looked at ({error.strerror or error})", f"ls -ld {shlex.quote(path)}")
-        if status.st_uid not in trusted and may_write:
-            trusted |= _own_there(beside)
-            may_write = False
+    trusted = {0, os.geteuid()}
+    if may_write and any(status.st_uid not in trusted for status in found.values()):
+        trusted |= _own_there(beside)
+    for path, status in found.items():
         if status.st_uid not in trusted:
-            what = f"-hR {os.geteuid()} {shlex.quote(files.directory)}"
+            owner = os.geteuid()
+            command = f"chown -hR {owner} {shlex.quote(files.directory)}"
             if path in above:
-                what = f"{os.geteuid()} {shlex.quote(path)}"
-            return Distrust(f"{path} belongs to {_user(status.st_uid)}", f"chown {what}")
+                command = f"chown {owner} {shlex.quote(path)}"
+            return Distrust(f"{path} belongs to {_user(status.st_uid)}", command)
+    for path, status in found.items():
         if not stat.S_ISLNK(status.st_mode) and _others_may_write(path, status):
             mode = stat.S_IMODE(status.st_mode)
             return Distrust(f"others may write {path}, whose mode is {mode:04o}", f"chmod go-w {shlex.quote(path)}")

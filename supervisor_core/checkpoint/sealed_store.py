@@ -147,8 +147,12 @@ class SealedStore:
         match = self._final.fullmatch(name)
         if match is None or int(match["step"]) != step:
             raise DamagedCheckpointError(f"{files.directory}: its manifest is of step {step}")
-        if decode is not None:
-            decode(files)
+        try:
+            if decode is not None:
+                decode(files)
+        except DamagedCheckpointError:
+            files.verify()  # which says more plainly what is wrong, if a file was altered
+            raise
         return files.verify(read_data=read_data)
 
     def stage(self, step: int) -> str:

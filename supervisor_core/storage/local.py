@@ -55,6 +55,10 @@ class Reader(Protocol):
     def size(self) -> int:
         """The file's length in bytes when it was opened."""
 
+    @property
+    def is_linked(self) -> bool:
+        """Whether its name is a symbolic link: it may be any file that this process may read."""
+
     def read_at(self, offset: int, length: int) -> bytes:
         """Return ``length`` bytes from ``offset``; fewer only where the file ends."""
 
@@ -279,7 +283,14 @@ class LocalFilesystem:
 
 class _LocalReader:
     def __init__(self, path: str) -> None:
-        self._fd = open_regular(path)
+        self.is_linked = False
+        try:
+            self._fd = open_regular(path, os.O_RDONLY | os.O_NOFOLLOW)
+        except OSError as error:
+            if error.errno != errno.ELOOP:
+                raise
+            self.is_linked = True
+            self._fd = open_regular(path)
         self.size = os.fstat(self._fd).st_size
 
     def read_at(self, offset: int, length: int) -> bytes:
