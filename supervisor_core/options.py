@@ -96,6 +96,9 @@ class Options:
     """What to do where the checkpoints' directory cannot be written when a session starts: another user's, or a
     read-only file system. ``"stop"``: an error before the first step. ``"continue"``: train without checkpoints. A full
     disk is no error: it may have room at the first save."""
+    trust_pickled: bool = False
+    """Unpickle what is in checkpoints of PyTorch, Lightning and Transformers, whoever wrote it: that may run code.
+    False: what may run code is read only if root or this user owns it, and nobody else may write it."""
 
     snapshot_wait_secs: float = 10.0
     """Seconds to wait for the steps under way to end before a snapshot is taken regardless; the record of such a
@@ -192,6 +195,7 @@ class Options:
             "save_on_error",
             "handle_signals",
             "verify_checkpoints",
+            "trust_pickled",
             "exclusive_logdir",
             "dump_blocked_stacks",
         ):

@@ -19,7 +19,6 @@ A prefix without an ``.index`` may be a checkpoint of the older, single-file for
 
 from __future__ import annotations
 
-import errno
 import math
 import os
 import struct
@@ -33,15 +32,12 @@ from supervisor_core.checkpoint import legacy
 from supervisor_core.checkpoint.schema import message_class
 from supervisor_core.checkpoint.table import CHUNK_BYTES, Table, crc_of, extend, unmask
 from supervisor_core.errors import DamagedCheckpointError, UnreadableCheckpointError
-from supervisor_core.storage.local import Filesystem, Reader, filesystem_for
+from supervisor_core.storage.local import Filesystem, Reader, filesystem_for, is_wrong_kind
 
 GLOBAL_STEP = "global_step"
 """The name under which tensorflow's savers store the step."""
 
 _INTEGERS = (("int32", 4), ("int64", 8))
-_WRONG_FILES = (errno.ENOTDIR, errno.EISDIR, errno.EINVAL, errno.ELOOP, errno.ENAMETOOLONG)
-"""Errors that mean: this is no file, and never will be readable. Any other error may pass."""
-
 _MAX_ENTRY_BYTES = 1 << 20
 """Limit of one tensor's entry in the index: room for its name in 50,000 slices."""
 
@@ -102,7 +98,8 @@ def read_index(prefix: str | os.PathLike[str]) -> BundleIndex:
         DamagedCheckpointError: if it is missing, cannot be read, or is damaged; says where.
     """
     filesystem, name = filesystem_for(prefix)
-    return _read_index(filesystem, name)
+    with _without_linked_content(_Opener(filesystem), name) as opener:
+        return _read_index(opener, name)
 
 
 def verify(
@@ -115,7 +112,9 @@ def verify(
 ) -> VerifiedCheckpoint:
     """Read a whole checkpoint and check every checksum in it.
 
-    Reads at most 256 KiB at a time. Bytes that no tensor uses (padding, a longer data file) are not read.
+    Reads at most 256 KiB at a time. Bytes that no tensor uses (padding, a longer data file) are not read. Where a file
+    is a symbolic link, an error says nothing of the content: anybody with access to a logdir may put a link there to a
+    file that only the reader may read.
 
     Args:
         prefix: the checkpoint's path without ``.index``.
@@ -129,18 +128,53 @@ def verify(
         UnreadableCheckpointError: where the file system refuses a file that may be whole.
     """
     filesystem, name = filesystem_for(prefix) if filesystem is None else (filesystem, os.fspath(prefix))
-    with _damage_of(name):
-        tables = legacy.files_of(filesystem, name)
-        if tables:
-            return VerifiedCheckpoint(*legacy.verify(filesystem, tables, step_name, data=data, on_progress=on_progress))
-    index = _read_index(filesystem, name)
-    with _Shards(filesystem, name, index) as shards:
-        size = index.size_bytes + shards.check_sizes()
-        if data:
-            shards.check_tensors(on_progress)
-        step = index.entries.get(step_name)
-        stored_step = None if step is None else shards.integer(step_name, step)
-        return VerifiedCheckpoint(size, sum(not name.startswith("\0") for name in index.entries), stored_step)
+    with _without_linked_content(_Opener(filesystem), name) as opener:
+        with _damage_of(name):
+            tables = legacy.files_of(filesystem, name)
+            if tables:
+                found = legacy.verify(opener, tables, step_name, data=data, on_progress=on_progress)
+                return VerifiedCheckpoint(*found)
+        index = _read_index(opener, name)
+        with _Shards(opener, name, index) as shards:
+            size = index.size_bytes + shards.check_sizes()
+            if data:
+                shards.check_tensors(on_progress)
+            step = index.entries.get(step_name)
+            stored_step = None if step is None else shards.integer(step_name, step)
+            return VerifiedCheckpoint(size, sum(not name.startswith("\0") for name in index.entries), stored_step)
+
+
+class _Opener:
+    """Opens files, and remembers whether one was a symbolic link."""
+
+    def __init__(self, filesystem: Filesystem) -> None:
+        self._filesystem = filesystem
+        self.linked: str | None = None
+
+    def open(self, path: str) -> Reader:
+        reader = self._filesystem.open(path)
+        if reader.is_linked:
+            self.linked = os.path.basename(path)
+        return reader
+
+
+class LinkedCheckpointError(DamagedCheckpointError):
+    """A checkpoint does not verify, and a file of it is a symbolic link: of its content nothing is said."""
+
+
+@contextmanager
+def _without_linked_content(opener: _Opener, prefix: str) -> Iterator[_Opener]:
+    try:
+        yield opener
+    except UnreadableCheckpointError:  # which has what the file system says
+        raise
+    except DamagedCheckpointError as error:
+        if opener.linked is None:
+            raise
+        raise LinkedCheckpointError(
+            f"{os.path.basename(prefix)}: it does not verify; {opener.linked} is a symbolic link, of whose target no "
+            "more is said"
+        ) from error.__cause__
 
 
 @contextmanager
@@ -152,13 +186,13 @@ def _damage_of(path: str) -> Iterator[None]:
     except FileNotFoundError as error:
         raise DamagedCheckpointError(f"{file}: the file is missing") from error
     except OSError as error:
-        kind = DamagedCheckpointError if error.errno in _WRONG_FILES else UnreadableCheckpointError
+        kind = DamagedCheckpointError if is_wrong_kind(error) else UnreadableCheckpointError
         raise kind(f"{file}: it cannot be read: {error.strerror or error}") from error
 
 
-def _read_index(filesystem: Filesystem, prefix: str) -> BundleIndex:
+def _read_index(opener: _Opener, prefix: str) -> BundleIndex:
     path = prefix + ".index"
-    with _damage_of(path), filesystem.open(path) as reader:
+    with _damage_of(path), opener.open(path) as reader:
         entries = dict(Table(reader, path).entries())
         header_bytes = entries.pop(b"", None)
         if header_bytes is None:
@@ -189,8 +223,8 @@ def _entry(data: bytes) -> Entry:
 class _Shards:
     """The data files of one checkpoint, opened when needed."""
 
-    def __init__(self, filesystem: Filesystem, prefix: str, index: BundleIndex) -> None:
-        self._filesystem = filesystem
+    def __init__(self, opener: _Opener, prefix: str, index: BundleIndex) -> None:
+        self._opener = opener
         self._prefix = prefix
         self._index = index
         self._readers: dict[int, Reader] = {}
@@ -203,7 +237,7 @@ class _Shards:
         self._stack.close()
 
     def check_sizes(self) -> int:
-        """Check that each tensor lies within its data file, and all of them fit; return the size of those files."""
+        """Check that each tensor lies within its data file, and all of them fit; return how much of those is used."""
         ends: dict[int, tuple[int, str]] = {}
         totals: dict[int, int] = {}
         for name, entry in self._stored():
@@ -226,7 +260,7 @@ class _Shards:
                 raise DamagedCheckpointError(
                     f"{self._file(shard)}: it has {size:,} bytes, and its tensors {totals[shard]:,} together"
                 )
-        return sum(self._reader(shard).size for shard in ends)
+        return sum(end for end, _ in ends.values())
 
     def check_tensors(self, on_progress: Progress | None) -> None:
         """Compare each tensor's checksum with the index."""
@@ -266,7 +300,7 @@ class _Shards:
         if shard not in self._readers:
             path = data_path(self._prefix, shard, self._index.num_shards)
             with _damage_of(path):
-                self._readers[shard] = self._stack.enter_context(self._filesystem.open(path))
+                self._readers[shard] = self._stack.enter_context(self._opener.open(path))
         return self._readers[shard]
 
     def _check(self, name: str, entry: Entry, done: Callable[[int], None] | None) -> None:

@@ -285,7 +285,7 @@ class Ledger:
         try:
             with self._filesystem.open(path) as reader:
                 if reader.size > MAX_BYTES:
-                    raise ValueError(f"it has {reader.size:,} bytes, more than {MAX_BYTES:,}")
+                    raise ValueError(f"it has more than {MAX_BYTES:,} bytes")
                 return decode(reader.read_at(0, reader.size))
         except FileNotFoundError:
             return None

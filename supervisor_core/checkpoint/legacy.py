@@ -11,18 +11,25 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 from supervisor_core.checkpoint.schema import message_class
 from supervisor_core.checkpoint.table import Table
 from supervisor_core.errors import DamagedCheckpointError
-from supervisor_core.storage.local import Filesystem
+from supervisor_core.storage.local import Filesystem, Reader
 
 _MAX_VALUE_BYTES = 4 << 20
 """Limit of an entry with the names and types of all tensors: some 40,000."""
 
 SHARDED = re.compile(r"-\?{5}-of-(\d{5})$")
 """The end of the path of a sharded checkpoint of this format."""
+
+
+class Opener(Protocol):
+    """The part of a file system that `verify` needs."""
+
+    def open(self, path: str) -> Reader:
+        """Open a file for reading."""
 
 
 def files_of(filesystem: Filesystem, prefix: str) -> tuple[str, ...]:
@@ -46,7 +53,7 @@ def first_file(filesystem: Filesystem, prefix: str) -> str | None:
 
 
 def verify(
-    filesystem: Filesystem,
+    filesystem: Opener,
     paths: tuple[str, ...],
     step_name: str,
     *,
@@ -84,7 +91,7 @@ def verify(
     return sum(sizes), len(names), step
 
 
-def _integer(filesystem: Filesystem, paths: tuple[str, ...], name: str) -> int | None:
+def _integer(filesystem: Opener, paths: tuple[str, ...], name: str) -> int | None:
     """Return an integer tensor of one element, None if it is something else; KeyError if no file has it."""
     escaped = name.encode().replace(b"\xff", b"\xff\x00").replace(b"\x00", b"\x00\xff")
     for path in paths:

@@ -29,21 +29,32 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, NamedTuple
 
 from supervisor_core import checksum
-from supervisor_core.checkpoint.bundle import VerifiedCheckpoint
 from supervisor_core.checkpoint.doubt import Doubt
-from supervisor_core.errors import DamagedCheckpointError, UnreadableCheckpointError
-from supervisor_core.storage.local import Check, Filesystem, unguarded
+from supervisor_core.checkpoint.lease_file import LARGEST, LARGEST_ATTEMPT, LATEST
+from supervisor_core.checkpoint.session_history import can_follow
+from supervisor_core.errors import DamagedCheckpointError, SaveFailedError, UnreadableCheckpointError
+from supervisor_core.storage.local import (
+    MAX_READ_BYTES,
+    Check,
+    Filesystem,
+    is_wrong_kind,
+    open_below,
+    too_long,
+    unguarded,
+)
 
 NAME = "supervisor-manifest.json"
 """The manifest's name in the checkpoint's directory."""
 
 VERSION = 1
 MAX_FILES = 100_000
+MAX_TEXT = 4096
+"""Characters of one text in it."""
 _CHUNK_BYTES = 4 << 20
 
 
@@ -102,9 +113,11 @@ def decode(data: bytes) -> Manifest:
         ValueError: if they hold no valid manifest; says why.
     """
     try:
-        raw = json.loads(data.decode("ascii"))
+        raw = json.loads(data.decode("ascii"), parse_constant=_no_number)
     except RecursionError as error:
         raise ValueError("it is nested too deep") from error
+    except ValueError:  # whose text may have a part of a file that is another's
+        raise ValueError("it is no JSON in ASCII") from None
     if not isinstance(raw, dict) or raw.get("v") != VERSION:
         raise ValueError(f"it is not of version {VERSION}")
     seal = raw.pop("seal", None)
@@ -115,51 +128,74 @@ def decode(data: bytes) -> Manifest:
     if not is_sealed:
         raise ValueError("its seal does not match its content")
     try:
-        values = {item.name: raw[item.name] for item in fields(Manifest) if item.name in raw}
-        files = tuple(SealedFile(_inside(path), int(size), int(crc)) for path, size, crc in values.pop("files"))
-        if len(files) > MAX_FILES:
-            raise ValueError(f"it lists more than {MAX_FILES:,} files")
-        for name in ("captured", "not_captured", "preserved"):
-            values[name] = tuple(map(str, values.get(name, ())))
-        values["counters"] = {str(name): int(value) for name, value in values.get("counters", {}).items()}
-        for name in ("facts", "versions"):
-            values[name] = {str(key): str(value) for key, value in values.get(name, {}).items()}
-        values["doubt"] = Doubt.from_json(values.get("doubt"))
-        values["saved_at"] = float(values.get("saved_at", 0.0))
-        preserved_at = values.get("last_preserved_at")
-        values["last_preserved_at"] = None if preserved_at is None else float(preserved_at)
-        for name in ("step", "attempt", "number"):
-            values[name] = int(values.get(name, 0))
-        return Manifest(**values, files=files)
+        return _manifest({item.name: raw[item.name] for item in fields(Manifest) if item.name in raw})
     except (AttributeError, KeyError, OverflowError, TypeError) as error:
         raise ValueError(f"a field is missing or of another kind: {error}") from error
 
 
-def read_manifest(directory: str, filesystem: Filesystem) -> Manifest:
-    """Read the manifest of a checkpoint.
+def _manifest(values: dict[str, Any]) -> Manifest:
+    listed = values.pop("files")
+    if len(listed) > MAX_FILES:
+        raise ValueError(f"it lists more than {MAX_FILES:,} files")
+    files = tuple(SealedFile(_inside(path), _count(size, LARGEST), _count(crc, 1 << 32)) for path, size, crc in listed)
+    if len({file.path for file in files}) < len(files):
+        raise ValueError("it lists a file twice")
+    for name in ("captured", "not_captured", "preserved"):
+        values[name] = tuple(map(_text, values.get(name, ())))
+    for name in ("facts", "versions"):
+        values[name] = {_text(key): _text(value) for key, value in values.get(name, {}).items()}
+    counters = values.get("counters", {}).items()
+    values["counters"] = {_text(name): _count(value, LARGEST, least=-LARGEST) for name, value in counters}
+    for name in ("step", "number"):
+        values[name] = _count(values.get(name, 0), LARGEST_ATTEMPT)
+    if not can_follow(_count(values.get("attempt", 0), LARGEST_ATTEMPT)):
+        raise ValueError(f"its attempt, {values['attempt']:,}, leaves no number for a session after it")
+    values["saved_at"] = _time(values.get("saved_at", 0.0))
+    for name, check in (("last_preserved_at", _time), ("data_position", _text)):
+        values[name] = None if values.get(name) is None else check(values[name])
+    values["doubt"] = Doubt.from_json(values.get("doubt"))
+    for name in ("format", "session"):
+        values[name] = _text(values.get(name, ""))
+    return Manifest(**values, files=files)
+
+
+def read_manifest(directory: str) -> Manifest:
+    """Read the manifest of a checkpoint on a local file system.
 
     Raises:
-        DamagedCheckpointError: if it is missing or invalid.
+        DamagedCheckpointError: if it is missing, invalid or no regular file, or the directory is a link.
         UnreadableCheckpointError: if the file system refuses to read it.
     """
     path = os.path.join(directory, NAME)
     try:
-        return decode(filesystem.read(path))
+        with open(open_below(directory, NAME), "rb") as file:
+            data = file.read(MAX_READ_BYTES + 1)
+        if len(data) > MAX_READ_BYTES:
+            raise DamagedCheckpointError(f"{path}: {too_long(path).strerror}")
+        return decode(data)
     except FileNotFoundError as error:
         raise DamagedCheckpointError(f"{directory}: {NAME} is missing, so the checkpoint is not complete") from error
     except OSError as error:
-        raise UnreadableCheckpointError(f"{path}: {error.strerror or error}") from error
+        raise refusal(path, error) from error
     except ValueError as error:
         raise DamagedCheckpointError(f"{path}: {error}") from error
+
+
+def refusal(path: str, error: OSError) -> DamagedCheckpointError:
+    """Return the error for a file that cannot be read: it is damaged if it is no file, else it may be whole."""
+    kind = DamagedCheckpointError if is_wrong_kind(error) else UnreadableCheckpointError
+    return kind(f"{path}: {error.strerror or error}")
 
 
 def seal(directory: str, manifest: Manifest, filesystem: Filesystem, check: Check = unguarded) -> Manifest:
     """Seal a directory: sync and read all of its files, then write the manifest with their sizes and checksums.
 
+    Symbolic links in it are left out.
+
     Args:
         directory: the checkpoint's; its files must be complete.
         manifest: everything but the files.
-        filesystem: reads and writes.
+        filesystem: syncs the files and writes the manifest.
         check: called immediately before the manifest takes effect.
 
     Returns:
@@ -167,76 +203,56 @@ def seal(directory: str, manifest: Manifest, filesystem: Filesystem, check: Chec
 
     Raises:
         OSError: if a file cannot be read or synced, or the manifest not written.
+        SaveFailedError: if the manifest is beyond its bounds.
     """
-    found = sorted(name for name in _names_below(directory, filesystem) if name != NAME)
+    found = _names_below(directory)
     by_directory: dict[str, list[str]] = {directory: []}
     for name in found:
         path = os.path.join(directory, name)
         by_directory.setdefault(os.path.dirname(path), []).append(path)
     for parent in sorted(by_directory, key=len, reverse=True):
         filesystem.sync(by_directory[parent], parent)
-    files = tuple(_sealed(directory, name, filesystem) for name in found)
+    files = tuple(_sealed(directory, name) for name in found)
     sealed = replace(manifest, files=files)
-    filesystem.replace(os.path.join(directory, NAME), encode(sealed), check)
+    data = encode(sealed)
+    try:
+        if len(data) > MAX_READ_BYTES:
+            raise ValueError(
+                f"it has {len(data):,} bytes, of {len(files):,} files; at most {MAX_READ_BYTES:,} are read"
+            )
+        decode(data)
+    except ValueError as error:
+        raise SaveFailedError(f"The checkpoint cannot be sealed, its manifest could not be read: {error}.") from error
+    filesystem.replace(os.path.join(directory, NAME), data, check)
     return sealed
 
 
-def verify(
-    directory: str, filesystem: Filesystem, *, read_data: bool = True, manifest: Manifest | None = None
-) -> VerifiedCheckpoint:
-    """Check a sealed checkpoint: its manifest, and that each file has the size and the checksum in it.
+def _sealed(directory: str, name: str) -> SealedFile:
+    with open(open_below(directory, name), "rb", buffering=0) as file:
+        size, crc = 0, 0
+        while data := file.read(_CHUNK_BYTES):
+            size, crc = size + len(data), checksum.extend(crc, data)
+    return SealedFile(name, size, crc)
 
-    Args:
-        directory: the checkpoint's.
-        filesystem: reads.
-        read_data: False compares sizes only.
-        manifest: its manifest, where it was read already.
+
+def list_files(directory: str) -> tuple[SealedFile, ...]:
+    """Return the files of a directory as a manifest lists them; symbolic links are left out.
 
     Raises:
-        DamagedCheckpointError: names the first file that differs, and how.
-        UnreadableCheckpointError: if the file system refuses to read one; it may be whole.
+        OSError: if one cannot be read, or is no regular file.
     """
-    manifest = manifest or read_manifest(directory, filesystem)
-    for file in manifest.files:
-        path = os.path.join(directory, file.path)
-        try:
-            with filesystem.open(path) as reader:
-                if reader.size != file.bytes:
-                    raise DamagedCheckpointError(f"{path}: it has {reader.size:,} bytes, expected {file.bytes:,}")
-                if read_data and (crc := _crc_of(reader, file.bytes)) != file.crc32c:
-                    raise DamagedCheckpointError(
-                        f"{path}: its checksum is {crc:08x}, expected {file.crc32c:08x}: the content has changed"
-                    )
-        except FileNotFoundError as error:
-            raise DamagedCheckpointError(f"{path}: it is missing") from error
-        except OSError as error:
-            raise UnreadableCheckpointError(f"{path}: {error.strerror or error}") from error
-    return VerifiedCheckpoint(bytes=manifest.bytes, tensors=None, step=manifest.step)
+    return tuple(_sealed(directory, name) for name in _names_below(directory))
 
 
-def _sealed(directory: str, name: str, filesystem: Filesystem) -> SealedFile:
-    with filesystem.open(os.path.join(directory, name)) as reader:
-        return SealedFile(name, reader.size, _crc_of(reader, reader.size))
+def _names_below(directory: str) -> list[str]:
+    """Return the files below a directory. Links are left out: they may lead to a file that is another's."""
 
-
-def _crc_of(reader: Any, size: int) -> int:
-    crc, offset = 0, 0
-    while offset < size:
-        data = reader.read_at(offset, min(_CHUNK_BYTES, size - offset))
-        if not data:
-            break
-        crc = checksum.extend(crc, data)
-        offset += len(data)
-    return crc
-
-
-def _names_below(directory: str, filesystem: Filesystem) -> Iterator[str]:
     def fail(error: OSError) -> None:
         raise error
 
-    for parent, names in filesystem.walk(directory, fail):
-        for name in names:
-            yield os.path.relpath(os.path.join(parent, name), directory)
+    paths = [os.path.join(parent, name) for parent, _, names in os.walk(directory, onerror=fail) for name in names]
+    found = [os.path.relpath(path, directory) for path in paths if not os.path.islink(path)]
+    return sorted(name for name in found if name != NAME)
 
 
 def _canonical(content: Mapping[str, Any]) -> bytes:
@@ -252,6 +268,29 @@ def _is_name(path: str) -> bool:
 
 
 def _inside(path: Any) -> str:
-    if not isinstance(path, str) or not path or os.path.isabs(path) or ".." in path.split("/") or not _is_name(path):
-        raise ValueError(f"{path!r} is no path in the checkpoint")
-    return path
+    is_inside = isinstance(path, str) and path == os.path.normpath(path) and not os.path.isabs(path) and _is_name(path)
+    if not is_inside or path in (".", NAME) or path.split("/")[0] == "..":
+        raise ValueError(f"{path!r:.200} is no path in the checkpoint")
+    return str(path)
+
+
+def _count(value: Any, end: int, *, least: int = 0) -> int:
+    if type(value) is not int or not least <= value < end:
+        raise ValueError(f"{value!r:.40} is no count")
+    return value
+
+
+def _time(value: Any) -> float:
+    if type(value) not in (int, float) or not 0 <= value < LATEST:
+        raise ValueError(f"{value!r:.40} is no time")
+    return float(value)
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, (str, int, float)) or len(text := str(value)) > MAX_TEXT:
+        raise ValueError(f"{value!r:.40} is no text of at most {MAX_TEXT:,} characters")
+    return text
+
+
+def _no_number(text: str) -> float:
+    raise ValueError(f"{text} is no number")

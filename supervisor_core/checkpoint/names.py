@@ -109,7 +109,8 @@ class CheckpointNames:
         self._index = re.compile(rf"({stem})\.index")
         self._legacy = re.compile(stem)
         self._legacy_shard = re.compile(rf"({stem}){_SHARD}")
-        self._own = re.compile(rf"{stem}(?:{SHARDED.pattern.removesuffix('$')})?")
+        self.own = re.compile(rf"{stem}(?:{SHARDED.pattern.removesuffix('$')})?")
+        """What a checkpoint of this run may be called."""
         self._part = re.compile(rf"{stem}(?:\.(?P<ending>index|meta)|(?P<data>{_DATA}))")
         self._orphan = re.compile(rf"({stem})(?:{_DATA}|\.meta)")
         self._temporary = re.compile(
@@ -141,7 +142,7 @@ class CheckpointNames:
             >>> names.matches("model.ckpt-5"), names.matches("train.py")
             (True, False)
         """
-        return bool(self._own.fullmatch(name))
+        return bool(self.own.fullmatch(name))
 
     def ending(self, name: str) -> Literal["index", "data", "meta"] | None:
         """Return what a file of one of this run's checkpoints is, by its ending; None for any other file."""

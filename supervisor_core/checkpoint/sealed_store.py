@@ -19,29 +19,33 @@ import os
 import re
 import uuid
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from itertools import count
 
 from supervisor_core.checkpoint import manifest as manifests
 from supervisor_core.checkpoint.bundle import VerifiedCheckpoint
+from supervisor_core.checkpoint.contents import FORMATS
 from supervisor_core.checkpoint.doubt import Doubt
 from supervisor_core.checkpoint.guard import GuardedFilesystem, Publisher
 from supervisor_core.checkpoint.manifest import Manifest
 from supervisor_core.checkpoint.recovery import Candidate, Recovery, Skipped, choose, unlisted
 from supervisor_core.checkpoint.retention import Retention, Saved, decide
+from supervisor_core.checkpoint.sealed_files import SealedFiles
 from supervisor_core.checkpoint.session_history import can_follow
-from supervisor_core.checkpoint.set_aside import LAST_GOOD, NOTE
-from supervisor_core.errors import DamagedCheckpointError, UnlistedCheckpointsError, UnreadableCheckpointError
+from supervisor_core.checkpoint.set_aside import LAST_GOOD, MAX_SET_ASIDE, NOTE, find_set_aside
+from supervisor_core.errors import (
+    DamagedCheckpointError,
+    UnlistedCheckpointsError,
+)
 from supervisor_core.storage.local import LOCAL, Check, Filesystem, local_path, refuse_link, unguarded
 
 _LOG = logging.getLogger("supervisor_core")
 
-_NO_CHECKPOINT = re.compile(r"\.(saving|deleting|damaged)")
-_NUMBERED = re.compile(r"(.*?)\d+(\.\d+)?")
-
-MAX_SET_ASIDE = 5
-"""Limit of damaged checkpoints in one directory; beyond it the oldest are deleted, and logged."""
+Decode = Callable[[SealedFiles], object]
+"""Decodes a checkpoint, or checks that it can be. Raises `DamagedCheckpointError` if not, and
+`UnreadableCheckpointError` for one that is to be left alone: of another format, or another user's."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,8 +90,8 @@ class SealedStore:
         self._prefix = prefix
         stem = rf"{re.escape(prefix)}(?P<step>\d{{1,19}})"
         self._final = re.compile(rf"{stem}(\.\d+)?")
-        self._saving = re.compile(rf"{stem}\.(saving|deleting)-.+")
         self._second_name = re.compile(rf"{LAST_GOOD}{stem}|\.{LAST_GOOD}{re.escape(prefix)}\d{{1,19}}\.[0-9a-f]{{32}}")
+        self._saving = re.compile(rf"{self._final.pattern}\.(saving-[0-9A-Za-z]*|deleting)-[0-9a-f]{{32}}")
         self._number = 0
         self._swept = self._cannot_link = False
 
@@ -110,27 +114,52 @@ class SealedStore:
         except UnlistedCheckpointsError:  # choosing a checkpoint raises it
             return 0
 
-    def newest_usable(self, *, start_over: bool = False, read_data: bool = True) -> tuple[Recovery, Manifest | None]:
-        """Walk from the newest checkpoint back to the first one that verifies.
+    def newest_usable(
+        self, *, start_over: bool = False, read_data: bool = True, decode: Decode | None = None
+    ) -> tuple[Recovery, Manifest | None]:
+        """Walk from the newest checkpoint back to the first one that verifies, and can be decoded.
 
         Args:
             start_over: where all are damaged, choose none instead of raising.
             read_data: False trusts files of the right size.
+            decode: called with each that is tried. Default: their content is not looked at.
 
         Raises:
             NoUsableCheckpointError: if there are checkpoints, and none verifies; lists each with its damage.
             UnlistedCheckpointsError: if the directory is there and cannot be listed.
         """
-        found = self._found()
-        by_path = {candidate.path: manifest for candidate, manifest in found}
+        verified: dict[str, Manifest] = {}
 
         def verify(path: str) -> VerifiedCheckpoint:
-            return manifests.verify(path, LOCAL, read_data=read_data, manifest=by_path[path])
+            files = SealedFiles(path, manifests.read_manifest(path))
+            found = self._verify(files, read_data, decode)
+            verified[path] = files.manifest
+            return found
 
-        candidates = [candidate for candidate, _ in found]
-        recovery = choose(candidates, (), self.directory, None, verify=verify, start_over=start_over)
+        recovery = choose(self.checkpoints(), (), self.directory, None, verify=verify, start_over=start_over)
         chosen = recovery.chosen
-        return recovery, None if chosen is None else by_path[chosen.path]
+        return recovery, None if chosen is None else verified[chosen.path]
+
+    def verify(self, path: str, *, decode: Decode | None = None) -> VerifiedCheckpoint:
+        """Verify one checkpoint of this directory as `newest_usable` does.
+
+        Raises:
+            DamagedCheckpointError: why it is not chosen.
+        """
+        return self._verify(SealedFiles(path, manifests.read_manifest(path)), True, decode)
+
+    def _verify(self, files: SealedFiles, read_data: bool, decode: Decode | None) -> VerifiedCheckpoint:
+        name, step = os.path.basename(files.directory), files.manifest.step
+        match = self._final.fullmatch(name)
+        if match is None or int(match["step"]) != step:
+            raise DamagedCheckpointError(f"{files.directory}: its manifest is of step {step}")
+        try:
+            if decode is not None:
+                decode(files)
+        except DamagedCheckpointError:
+            files.verify()  # which says more plainly what is wrong, if a file was altered
+            raise
+        return files.verify(read_data=read_data)
 
     def stage(self, step: int) -> str:
         """Return a new directory for files of a checkpoint that other processes write, before `save` completes it.
@@ -157,6 +186,7 @@ class SealedStore:
         max_to_keep: int | None = 5,
         keep_every_n_hours: float | None = None,
         read_back: bool = True,
+        decode: Decode | None = None,
     ) -> Sealed:
         """Write a checkpoint, seal it, give it its name, and delete those that retention lets go of.
 
@@ -167,6 +197,7 @@ class SealedStore:
             max_to_keep: see `retention.decide`.
             keep_every_n_hours: see `retention.decide`.
             read_back: read everything again and compare with the manifest before the checkpoint counts.
+            decode: called before that with what is read back.
 
         Raises:
             OSError, DamagedCheckpointError: why there is no checkpoint; those before stay as they were.
@@ -207,7 +238,7 @@ class SealedStore:
             )
             manifest = manifests.seal(staged, manifest, LOCAL, self._check)
             if read_back:
-                manifests.verify(staged, LOCAL, manifest=manifest)
+                _read_back(staged, manifest, decode)
             self._filesystem.move(staged, final)
             self._filesystem.sync((), self.directory)
         except BaseException:
@@ -216,13 +247,14 @@ class SealedStore:
         self._retain(retention)
         return Sealed(path=final, manifest=manifest)
 
-    def seal(self, path: str, manifest: Manifest, *, read_back: bool = True) -> Sealed:
+    def seal(self, path: str, manifest: Manifest, *, read_back: bool = True, decode: Decode | None = None) -> Sealed:
         """Seal a checkpoint that a framework has written under its final name; retention is the framework's, too.
 
         Args:
             path: its directory; its files must be complete.
             manifest: everything but the files and the number.
             read_back: read everything again and compare with the manifest before the checkpoint counts.
+            decode: called before that with what is read back.
 
         Raises:
             OSError, DamagedCheckpointError: why it is not sealed.
@@ -236,7 +268,7 @@ class SealedStore:
         manifest = replace(manifest, session=session, attempt=attempt, number=self._number)
         manifest = manifests.seal(path, manifest, LOCAL, self._check)
         if read_back:
-            manifests.verify(path, LOCAL, manifest=manifest)
+            _read_back(path, manifest, decode)
         self._filesystem.sync((), self.directory)
         return Sealed(path=path, manifest=manifest)
 
@@ -275,6 +307,7 @@ class SealedStore:
             if not item.is_damaged or os.path.dirname(item.path) != self.directory:
                 continue
             try:
+                refuse_link(item.path)
                 target = next(
                     path
                     for number in count(1)
@@ -297,12 +330,8 @@ class SealedStore:
             if match is None or not os.path.isdir(path):
                 continue
             manifest: Manifest | None = None
-            try:
-                manifest = manifests.read_manifest(path, LOCAL)
-            except UnreadableCheckpointError:
-                pass  # it may be whole: trying it says why it cannot be read
-            except DamagedCheckpointError:
-                pass
+            with suppress(DamagedCheckpointError):  # trying it says why
+                manifest = manifests.read_manifest(path)
             candidate = Candidate(
                 path=path,
                 step=int(match["step"]),
@@ -365,11 +394,10 @@ class SealedStore:
                 _LOG.info("The old checkpoint %s cannot be deleted: %s", saved.path, error)
 
     def _bound_set_aside(self) -> None:
-        aside = [os.path.join(self.directory, name) for name in self._names() if ".damaged" in name]
-        dated = sorted((path for path in aside if os.path.isdir(path)), key=os.path.getmtime)
-        for path in dated[:-MAX_SET_ASIDE]:
-            _LOG.warning("Deleting %s: more than %d damaged checkpoints are set aside.", path, MAX_SET_ASIDE)
-            self._drop(path)
+        aside = find_set_aside(LOCAL, self.directory, self._names(), self._final)
+        for item in aside[:-MAX_SET_ASIDE]:
+            _LOG.warning("Deleting %s: more than %d damaged checkpoints are set aside.", item.path, MAX_SET_ASIDE)
+            self._drop(item.path)
 
     def _drop(self, path: str) -> None:
         try:
@@ -396,9 +424,14 @@ def find_sealed(top: str, on_error: Callable[[OSError], None]) -> Iterator[str]:
 
 
 def prefix_of(directory: str) -> str:
-    """Return what the names of a directory's sealed checkpoints begin with; ours where there are none."""
+    """Return what the names of a directory's sealed checkpoints begin with: ours where there are none."""
     names = os.listdir(directory)
-    sealed = sorted(name for name in names if os.path.isfile(os.path.join(directory, name, manifests.NAME)))
-    whole = [name for name in sealed if _NO_CHECKPOINT.search(name) is None]
-    found = [match.group(1) for name in whole if (match := _NUMBERED.fullmatch(name))]
-    return found[0] if found else "ckpt-"
+    found = (prefix for prefix in FORMATS if any(re.fullmatch(rf"{prefix}\d{{1,19}}(\.\d+)?", name) for name in names))
+    return next(found, next(iter(FORMATS)))
+
+
+def _read_back(directory: str, manifest: Manifest, decode: Decode | None) -> None:
+    files = SealedFiles(directory, manifest)
+    if decode is not None:
+        decode(files)
+    files.verify()

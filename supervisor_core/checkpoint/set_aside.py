@@ -20,7 +20,7 @@ from datetime import datetime, timezone
 from itertools import count
 
 from supervisor_core.checkpoint.names import CheckpointNames, deletable_files, step_in_name
-from supervisor_core.storage.local import Filesystem, refuse_link
+from supervisor_core.storage.local import MAX_READ_BYTES, Filesystem, local_path, open_below, refuse_link
 
 NOTE = "why-set-aside.txt"
 """Marks such a directory and holds the reason."""
@@ -51,34 +51,39 @@ class SetAside:
     reason: str
 
 
-def find_set_aside(filesystem: Filesystem, directory: str, entries: Iterable[str]) -> list[SetAside]:
-    """Return the checkpoints that were set aside in a directory, oldest first.
+def find_set_aside(
+    filesystem: Filesystem, directory: str, entries: Iterable[str], own: re.Pattern[str] | None = None
+) -> list[SetAside]:
+    """Return the checkpoints that were set aside in a directory, oldest first. A link to such a directory, or to a
+    note, is none.
 
     Args:
         filesystem: that of the directory.
         directory: where the checkpoints are.
         entries: the names in it.
+        own: only those that a session may delete: of checkpoints with such names, and with a note as we write it.
     """
     found = []
     for entry in entries:
         match = _DIRECTORY.fullmatch(entry)
-        if match is None:
+        if match is None or (own is not None and own.fullmatch(match["name"]) is None):
             continue
         path = os.path.join(directory, entry)
         try:
-            note = filesystem.read(os.path.join(path, NOTE)).decode("utf-8", "replace")
+            note = _read_note(filesystem, path).decode("utf-8", "replace")
         except OSError:  # another directory with such a name
             continue
         when, _, reason = note.partition("\n")
-        name = match["name"]
-        found.append(SetAside(path=path, name=name, step=step_in_name(name), at=_at(when), reason=reason.strip()))
+        name, at = match["name"], _at(when)
+        if at or own is None:
+            found.append(SetAside(path=path, name=name, step=step_in_name(name), at=at, reason=reason.strip()))
     return sorted(found, key=lambda item: (item.at, item.path))
 
 
 def own_set_aside(
     filesystem: Filesystem, directory: str, entries: Iterable[str], names: CheckpointNames
 ) -> list[SetAside]:
-    """Return those that this run may change: with the names of its checkpoints, in directories that are no links.
+    """Return those that this run may change: with the names of its checkpoints, and our own note.
 
     Args:
         filesystem: that of the directory.
@@ -86,15 +91,7 @@ def own_set_aside(
         entries: the names in it.
         names: the naming of this run's checkpoints.
     """
-    found = []
-    for item in find_set_aside(filesystem, directory, entries):
-        try:
-            refuse_link(item.path)
-        except OSError:
-            continue
-        if names.matches(item.name):
-            found.append(item)
-    return found
+    return find_set_aside(filesystem, directory, entries, names.own)
 
 
 def move_aside(
@@ -156,6 +153,13 @@ def _free_directory(filesystem: Filesystem, directory: str, name: str) -> str:
         if target not in taken or set(filesystem.list_names(path)) <= {NOTE}:
             return path
     raise AssertionError("unreachable")
+
+
+def _read_note(filesystem: Filesystem, path: str) -> bytes:
+    if local_path(path) is None:
+        return filesystem.read(os.path.join(path, NOTE))
+    with open(open_below(path, NOTE), "rb") as file:
+        return file.read(MAX_READ_BYTES)
 
 
 def _at(when: str) -> float:

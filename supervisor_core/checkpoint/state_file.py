@@ -161,9 +161,9 @@ def _parse(data: bytes) -> tuple[CheckpointState, str | None]:
     try:
         text = data.decode("utf-8")
     except UnicodeDecodeError as error:
-        raise ValueError(f"it is not text (byte {error.start} is {data[error.start]:#04x})") from error
+        raise ValueError(f"it is not text, at byte {error.start}") from error
     if "\0" in text:
-        raise ValueError(f"it is not text (byte {data.index(0)} is 0x00)")
+        raise ValueError(f"it is not text, at byte {data.index(0)}")
     message = _parse_paths(text)
     if not message.model_checkpoint_path:
         raise ValueError("it names no model_checkpoint_path")
@@ -213,6 +213,9 @@ def _parse_paths(text: str) -> Any:
     return message
 
 
+_PARSER_PHRASES = ("String missing ending quote", "Expected string", "Expected identifier")
+
+
 def _parse_text(text: str) -> Any:
     from google.protobuf import text_format
 
@@ -220,8 +223,12 @@ def _parse_text(text: str) -> Any:
     try:
         # Merge, as tensorflow does: of a repeated field the last one counts.
         text_format.Merge(text, message, allow_unknown_field=True)
-    except (text_format.ParseError, ValueError) as error:
-        raise ValueError(str(error)) from error
+    except text_format.ParseError as error:  # whose text has words of the file, which may be another's
+        place = f" at line {error.GetLine()}, column {error.GetColumn()}" if error.GetLine() else ""
+        what = next((phrase for phrase in _PARSER_PHRASES if phrase in str(error)), "It is no state file")
+        raise ValueError(f"{what}{place}") from error
+    except ValueError as error:
+        raise ValueError("it is no state file") from error
     except RecursionError as error:
         raise ValueError("its braces are nested too deep") from error
     return message

@@ -38,6 +38,7 @@ from supervisor_core.checkpoint.state_file import (
     write_state,
 )
 from supervisor_core.clock import SYSTEM_CLOCK, Clock
+from supervisor_core.errors import DamagedCheckpointError, UnreadableCheckpointError
 from supervisor_core.storage.local import Check, Filesystem, filesystem_for, local_path, refuse_link, unguarded
 
 _LOG = logging.getLogger("supervisor_core")
@@ -168,9 +169,22 @@ class CheckpointStore:
         candidates, reading, entries = self._list()
         remains = self._without_index(candidates, entries)
         problem = reading.problem
+
+        def verify_here(path: str) -> bundle.VerifiedCheckpoint:
+            try:
+                return verify(path)
+            except UnreadableCheckpointError:  # which has what the file system says
+                raise
+            except DamagedCheckpointError as error:
+                if self._is_here(os.path.dirname(path) or "."):
+                    raise
+                raise DamagedCheckpointError(  # a state file that somebody has written may name any file
+                    f"{last_part(path)}: it does not verify; it lies outside of the logdir, so no more is said of it"
+                ) from error.__cause__
+
         if reading.verdict == "missing" and not (candidates or remains):
             problem = None
-        return choose(candidates, remains, self.logdir, problem, verify=verify, start_over=start_over)
+        return choose(candidates, remains, self.logdir, problem, verify=verify_here, start_over=start_over)
 
     def history(self) -> History:
         """Return the existing checkpoints that the state file lists, for `retention.decide`; those newer than it come

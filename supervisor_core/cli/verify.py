@@ -7,16 +7,17 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from typing import Any, Literal
 
 import click
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from supervisor_core.checkpoint import bundle
-from supervisor_core.checkpoint import manifest as manifests
+from supervisor_core.checkpoint import bundle, contents
+from supervisor_core.checkpoint.contents import FORMATS
 from supervisor_core.checkpoint.names import step_in_name
-from supervisor_core.checkpoint.recovery import Candidate, RunDirectory, Skipped, find_runs
+from supervisor_core.checkpoint.recovery import Candidate, RunDirectory, Skipped, choose, find_runs
 from supervisor_core.checkpoint.sealed_store import SealedStore, find_sealed, prefix_of
 from supervisor_core.checkpoint.store import CheckpointStore
 from supervisor_core.cli import WrongInput, directories
@@ -25,7 +26,7 @@ from supervisor_core.errors import CheckpointError, DamagedCheckpointError, Even
 from supervisor_core.events.chunk import FileFacts
 from supervisor_core.events.index import LogdirIndex
 from supervisor_core.log import error_text
-from supervisor_core.storage.local import LOCAL, Filesystem, filesystem_for, local_path
+from supervisor_core.storage.local import Filesystem, filesystem_for, local_path
 
 SCHEMA_VERSION = 1
 
@@ -162,15 +163,7 @@ def _verify_run(filesystem: Filesystem, top: str, run: RunDirectory, watch: Watc
     results: dict[str, bundle.VerifiedCheckpoint | DamagedCheckpointError] = {}
 
     def check(path: str) -> bundle.VerifiedCheckpoint:
-        if path not in results:
-            try:
-                results[path] = bundle.verify(path, on_progress=watch(path))
-            except DamagedCheckpointError as error:
-                results[path] = error
-        result = results[path]
-        if isinstance(result, DamagedCheckpointError):
-            raise result
-        return result
+        return _once(results, path, lambda: bundle.verify(path, on_progress=watch(path)))
 
     verdicts: dict[str, CheckpointVerdict] = {}
     problem = resume = state_problem = None
@@ -208,20 +201,23 @@ def _verify_run(filesystem: Filesystem, top: str, run: RunDirectory, watch: Watc
 
 
 def _verify_sealed(top: str, directory: str) -> RunVerdict:
-    """Check the sealed checkpoints of one directory; they belong to the run above it."""
-    store = SealedStore(directory, prefix_of(directory))
-    verdicts = []
+    """Check the sealed checkpoints of one directory, as a resume does; they belong to the run above it."""
+    prefix = prefix_of(directory)
+    store = SealedStore(directory, prefix)
+    results: dict[str, bundle.VerifiedCheckpoint | DamagedCheckpointError] = {}
+
+    def check(path: str) -> bundle.VerifiedCheckpoint:
+        return _once(results, path, lambda: store.verify(path, decode=partial(contents.check, kind=FORMATS[prefix])))
+
+    verdicts: list[CheckpointVerdict] = []
     problem = resume = None
     resume_step = None
     try:
-        for candidate in store.checkpoints():
-            verdicts.append(_verify_one(candidate, lambda path: manifests.verify(path, LOCAL)))
-        recovery, manifest = store.newest_usable(read_data=False)
-        good = [item for item in verdicts if item.verdict == "good"]
-        if recovery.chosen is not None and manifest is not None and good:
-            resume, resume_step = good[0].path, good[0].step
-        elif verdicts:
-            problem = "none of its checkpoints can be read"
+        candidates = store.checkpoints()
+        verdicts = [_verify_one(candidate, check) for candidate in candidates]
+        recovery = choose(candidates, (), directory, None, verify=check, start_over=False)
+        if recovery.chosen is not None and recovery.verified is not None:
+            resume, resume_step = recovery.chosen.path, _step(recovery.chosen, recovery.verified)
     except NoUsableCheckpointError:
         problem = "none of its checkpoints can be read"
     except CheckpointError as error:
@@ -235,6 +231,23 @@ def _verify_sealed(top: str, directory: str) -> RunVerdict:
         resume_step=resume_step,
         problem=problem,
     )
+
+
+def _once(
+    results: dict[str, bundle.VerifiedCheckpoint | DamagedCheckpointError],
+    path: str,
+    verify: Callable[[], bundle.VerifiedCheckpoint],
+) -> bundle.VerifiedCheckpoint:
+    """Verify a checkpoint once; return, or raise, the same later."""
+    if path not in results:
+        try:
+            results[path] = verify()
+        except DamagedCheckpointError as error:
+            results[path] = error
+    result = results[path]
+    if isinstance(result, DamagedCheckpointError):
+        raise result
+    return result
 
 
 def _with_sealed(verdicts: list[RunVerdict], sealed: list[RunVerdict]) -> list[RunVerdict]:

@@ -6,14 +6,17 @@ them as nested dicts.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import math
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 import jax
 import numpy as np
 import orbax.checkpoint as ocp
 
-from supervisor_core.errors import SaveFailedError
+from supervisor_core.checkpoint import contents
+from supervisor_core.checkpoint.sealed_files import SPARSE_BYTES, SPARSE_RATIO, SealedFiles
+from supervisor_core.errors import DamagedCheckpointError, SaveFailedError, UnreadableCheckpointError
 from supervisor_core.training.tree import array_with_nan
 
 
@@ -30,12 +33,14 @@ class JaxArrays:
     """
 
     name = "jax"
-    file = "orbax"
+    file = contents.ORBAX
 
     def __init__(self) -> None:
         self.by_reference = False
         """Whether arrays stay where they are until they are written: no function takes over the memory of its
         arguments."""
+        self.present_bytes = 0
+        """The size of the program's own arrays: as much may be read, however little it takes when it is compressed."""
 
     def matches(self, value: Any) -> bool:
         """See `ArrayKind.matches`."""
@@ -71,9 +76,24 @@ class JaxArrays:
         ocp.PyTreeCheckpointer().save(path, nested)
         return array_with_nan(on_host)
 
-    def load(self, path: str) -> Mapping[str, Any]:
+    def load(self, files: SealedFiles, names: Collection[str]) -> Mapping[str, Any]:
         """See `ArrayKind.load`; returns `Numbers`."""
-        return dict(_flat(ocp.PyTreeCheckpointer().restore(path)))
+        path, listed = files.path(self.file), files.below(self.file)
+        for name in listed:  # Orbax opens them by their names
+            with files.open(name) as file:
+                file.check()
+        most = self.present_bytes + SPARSE_BYTES + SPARSE_RATIO * sum(map(files.size, listed))
+        try:
+            claimed = dict(_sizes(ocp.PyTreeCheckpointer().metadata(path)))
+            if claimed.keys() != set(names) or sum(claimed.values()) > most:
+                raise DamagedCheckpointError(
+                    f"{path}: it has other arrays than the tree, or larger ones than this program"
+                )
+            return dict(_flat(ocp.PyTreeCheckpointer().restore(path)))
+        except (DamagedCheckpointError, MemoryError):
+            raise
+        except Exception as error:
+            raise UnreadableCheckpointError(f"{path} cannot be loaded: {type(error).__name__}: {error}") from error
 
     def _on_host(self, array: Any, name: str) -> Any:
         if isinstance(array, np.ndarray):
@@ -90,9 +110,22 @@ class JaxArrays:
             ) from error
 
 
-def _flat(nested: Mapping[str, Any], place: str = "") -> Iterator[tuple[str, Any]]:
+def _sizes(metadata: Any) -> Iterator[tuple[str, int]]:
+    """Yield the arrays in Orbax's metadata, and the bytes that each of them takes, or a part that is read at once."""
+    tree = getattr(metadata, "item_metadata", metadata)
+    for name, item in _leaves(getattr(tree, "tree", tree)):
+        parts = [item.shape, getattr(item.storage, "chunk_shape", None) or ()]
+        yield name, max(map(math.prod, parts)) * np.dtype(item.dtype).itemsize
+
+
+def _leaves(nested: Any, place: str = "") -> Iterator[tuple[str, Any]]:
     for name, item in nested.items():
         if isinstance(item, Mapping):
-            yield from _flat(item, f"{place}{name}/")
+            yield from _leaves(item, f"{place}{name}/")
         else:
-            yield f"{place}{name}", np.asarray(item).view(Numbers)
+            yield f"{place}{name}", item
+
+
+def _flat(nested: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    for name, item in _leaves(nested):
+        yield name, np.asarray(item).view(Numbers)

@@ -125,6 +125,7 @@ class SupervisedTraining(InLoop):
 
     def __enter__(self) -> SupervisedTraining:
         """Begin: restore, start to save and to watch signals; see `supervisor_core.Run.__enter__`."""
+        self._arrays.present_bytes = sum(array.nbytes for array in self._all_arrays())
         self.run.__enter__()
         return self
 

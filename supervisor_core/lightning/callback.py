@@ -278,7 +278,7 @@ class SupervisorCallback(Callback):
                 METRICS: _OfThisFit(self._data, self._metrics),
             },
             "sources": self._sources,
-            "kinds": (*KINDS, CheckpointFile()),
+            "kinds": (*KINDS, CheckpointFile(trust=self._options.trust_pickled)),
             "facts": lambda: facts,
             "limits": lambda: (*self._data.limits, *self._limits(), *of_ranks),
         }

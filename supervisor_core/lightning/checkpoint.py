@@ -7,21 +7,33 @@ tensors, everything else pickled, so that later changes reach neither. It is wri
 
 from __future__ import annotations
 
-import inspect
 import io
 import logging
+import os
 import pickle
-from collections import defaultdict
-from collections.abc import Mapping
+import sys
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
 import torch
+from lightning.pytorch.utilities.migration.utils import _pl_migrate_checkpoint
 
-from supervisor_core.errors import CheckpointError
+from supervisor_core.checkpoint import contents, torch_file
+from supervisor_core.checkpoint.sealed_files import SealedFiles
+from supervisor_core.errors import CheckpointError, DamagedCheckpointError, SupervisorError, UnreadableCheckpointError
 from supervisor_core.torch.tensors import tensor_has_nan
 
 _LOG = logging.getLogger("supervisor_core")
+
+_PARTS = (
+    ("state_dict", dict),
+    ("loops", dict),
+    ("callbacks", dict),
+    ("optimizer_states", list),
+    ("lr_schedulers", list),
+)
 
 HYPER_PARAMETERS = "hyper_parameters"
 """Lightning's key for what ``save_hyperparameters`` has collected."""
@@ -49,14 +61,26 @@ class Copy:
         return reader.load()
 
 
+@dataclass(frozen=True)
+class Loaded:
+    """The content of a ``.ckpt`` that was read."""
+
+    path: str
+    checkpoint: dict[str, Any]
+
+
 class CheckpointFile:
     """The ``.ckpt`` in a checkpoint's directory, as a kind of array: see `supervisor_core.training.tree.ArrayKind`.
 
-    What `load` returns for it is its path: Lightning reads it.
+    Args:
+        trust: unpickle it without restriction, whoever wrote it: ``Options.trust_pickled``.
     """
 
     name = "lightning"
-    file = "lightning.ckpt"
+    file = contents.LIGHTNING
+
+    def __init__(self, *, trust: bool = False) -> None:
+        self._trust = trust
 
     def matches(self, value: Any) -> bool:
         """See `ArrayKind.matches`."""
@@ -82,9 +106,52 @@ class CheckpointFile:
         torch.save(copy.checkpoint(), path)
         return self.file if any(map(tensor_has_nan, copy.tensors)) else None
 
-    def load(self, path: str) -> Mapping[str, Any]:
-        """See `ArrayKind.load`."""
-        return defaultdict(lambda: path)
+    def load(self, files: SealedFiles, names: Collection[str]) -> Mapping[str, Any]:
+        """See `ArrayKind.load`; returns the content. What cannot be loaded with ``weights_only=True`` is loaded if it
+        is this user's own, or with ``Options(trust_pickled=True)``."""
+        may_run = self._trust or contents.is_own(files)
+        is_harmless = contents.vet(files, self.file, contents.LIGHTNING_CLASSES, trust=may_run)
+        path = files.path(self.file)
+        try:
+            checkpoint = self._loaded(files, is_harmless, may_run)
+        except (SupervisorError, MemoryError):
+            raise
+        except Exception as error:
+            raise UnreadableCheckpointError(f"{path} cannot be loaded: {type(error).__name__}: {error}") from error
+        if not isinstance(checkpoint, dict) or not all(isinstance(checkpoint.get(name), kind) for name, kind in _PARTS):
+            raise DamagedCheckpointError(f"{path}: it is no checkpoint of Lightning's")
+        return dict.fromkeys(names, Loaded(path, checkpoint))
+
+    def _loaded(self, files: SealedFiles, is_harmless: bool, may_run: bool) -> Any:
+        if not may_run:  # it may be altered between two looks, so there is one
+            data = memoryview(files.read(self.file, files.size(self.file)))
+            torch_file.check(lambda at, count: bytes(data[at : at + count]), len(data), contents.LIGHTNING_CLASSES)
+            with _safe_classes():
+                return torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
+        with files.open(self.file) as file, open(os.dup(file.fileno()), "rb") as source:
+            if is_harmless:
+                with suppress(pickle.UnpicklingError), _safe_classes():
+                    return torch.load(source, map_location="cpu", weights_only=True)
+                source.seek(0)
+            return torch.load(source, map_location="cpu", weights_only=False)
+
+
+@contextmanager
+def _safe_classes() -> Iterator[None]:
+    """Allow what `torch_file.check` allows, besides what the program has allowed."""
+    numpy: Any = sys.modules["numpy"]  # Lightning has imported it
+    found = [type(numpy.dtype(letter)) for letter in numpy.typecodes["All"] if letter not in "OSUVMm"]
+    for name in (*contents.LIGHTNING_CLASSES, *torch_file.HARMLESS):
+        module, _, attribute = name.rpartition(".")
+        if hasattr(sys.modules.get(module), attribute):
+            found.append(getattr(sys.modules[module], attribute))
+    before = list(torch.serialization.get_safe_globals())
+    torch.serialization.add_safe_globals([item for item in found if item not in before])
+    try:
+        yield
+    finally:
+        torch.serialization.clear_safe_globals()
+        torch.serialization.add_safe_globals(before)
 
 
 class TrainerState:
@@ -149,13 +216,12 @@ class TrainerState:
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore the model, the callbacks and the data module; Lightning restores the rest before it trains."""
-        connector = self._trainer._checkpoint_connector
-        restore = connector._restore_modules_and_callbacks
-        path = state["file"]
-        if "weights_only" in inspect.signature(restore).parameters:
-            restore(path, weights_only=False)  # it is ours, and its content was compared with its manifest
-        else:
-            restore(path)
+        connector, loaded = self._trainer._checkpoint_connector, state["file"]
+        if not isinstance(loaded, Loaded):
+            raise CheckpointError("it has no file of Lightning's")
+        connector._loaded_checkpoint = _pl_migrate_checkpoint(loaded.checkpoint, loaded.path)
+        connector._restore_modules_and_callbacks()  # of what is loaded
+        connector._ckpt_path = loaded.path
         self._has_evaluation_workers = bool(state["evaluation_workers"])
         self.loops, self.should_stop, self.is_over = state["loops"], bool(state["should_stop"]), bool(state["over"])
 

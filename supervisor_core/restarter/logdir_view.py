@@ -20,7 +20,7 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any, TypeVar
 
-from supervisor_core.checkpoint import bundle
+from supervisor_core.checkpoint import bundle, contents
 from supervisor_core.checkpoint.recovery import find_runs
 from supervisor_core.checkpoint.sealed_store import SealedStore, find_sealed, prefix_of
 from supervisor_core.checkpoint.store import CheckpointStore
@@ -222,9 +222,14 @@ class LogdirView:
                     best += [] if step is None else [step]
         if local_path(self._top) is not None:
             for directory in find_sealed(self._top, on_error=errors.append):
-                sealed_store = SealedStore(directory, prefix_of(directory))
+                prefix = prefix_of(directory)
+                sealed_store = SealedStore(directory, prefix)
                 newest = next((os.path.basename(item.path) for item in sealed_store.checkpoints()), "")
-                sealed, manifest = sealed_store.newest_usable(start_over=True, read_data=newest not in recorded)
+                sealed, manifest = sealed_store.newest_usable(
+                    start_over=True,
+                    read_data=newest not in recorded,
+                    decode=partial(contents.check, kind=contents.FORMATS[prefix]),
+                )
                 if manifest is not None and sealed.chosen is not None:
                     has_any = True
                     best.append(manifest.step)

@@ -5,8 +5,8 @@ Local paths (``file://`` too, for checkpoints) go straight to the operating syst
 `OSError`, with Python's subclasses for a missing file, a missing permission and so on.
 
 Local files are opened by `open_regular` alone: a FIFO, a device or a directory in place of a file is an error at once.
-Files that are written in place are opened by `open_own`, which follows no link: anybody with access to a logdir may put
-a link there to a file that only the reader may write.
+Files that are written in place are opened by `open_own`, and those of sealed checkpoints by `open_below`, which follow
+no link: anybody with access to a logdir may put a link there to a file that only the reader may write, or read.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ _LOG = logging.getLogger("supervisor_core")
 _SCHEME = re.compile(r"^[A-Za-z][A-Za-z0-9+.-]*://")
 _CANNOT_SYNC = (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP, errno.EROFS)
 _OPEN_FLAGS = os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
+_FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _KINDS = (
     (stat.S_ISDIR, errno.EISDIR, "it is a directory"),
     (stat.S_ISFIFO, errno.EINVAL, "it is a FIFO"),
@@ -55,6 +56,10 @@ class Reader(Protocol):
     @property
     def size(self) -> int:
         """The file's length in bytes when it was opened."""
+
+    @property
+    def is_linked(self) -> bool:
+        """Whether its name is a symbolic link: it may be any file that this process may read."""
 
     def read_at(self, offset: int, length: int) -> bytes:
         """Return ``length`` bytes from ``offset``; fewer only where the file ends."""
@@ -286,7 +291,14 @@ class LocalFilesystem:
 
 class _LocalReader:
     def __init__(self, path: str) -> None:
-        self._fd = open_regular(path)
+        self.is_linked = False
+        try:
+            self._fd = open_regular(path, os.O_RDONLY | os.O_NOFOLLOW)
+        except OSError as error:
+            if error.errno != errno.ELOOP:
+                raise
+            self.is_linked = True
+            self._fd = open_regular(path)
         self.size = os.fstat(self._fd).st_size
 
     def read_at(self, offset: int, length: int) -> bytes:
@@ -428,17 +440,18 @@ def join(directory: str, name: str) -> str:
     return directory.rstrip("/") + "/" + name if "://" in directory else os.path.join(directory, name)
 
 
-def open_regular(path: str, flags: int = os.O_RDONLY) -> int:
+def open_regular(path: str, flags: int = os.O_RDONLY, folder: int | None = None) -> int:
     """Open a local file and return its descriptor, without waiting for the other end of a FIFO, or a device.
 
     Args:
         path: the file; symbolic links are followed.
         flags: those of `os.open`; those that keep it from waiting are added.
+        folder: descriptor of the directory from where a relative path counts; None for the working directory.
 
     Raises:
         OSError: if it cannot be opened, or is no regular file; its ``strerror`` then names its kind.
     """
-    fd = os.open(path, flags | _OPEN_FLAGS, 0o666)
+    fd = os.open(path, flags | _OPEN_FLAGS, 0o666, dir_fd=folder)
     mode = os.fstat(fd).st_mode
     if stat.S_ISREG(mode):
         return fd
@@ -447,6 +460,39 @@ def open_regular(path: str, flags: int = os.O_RDONLY) -> int:
         ((code, what) for is_kind, code, what in _KINDS if is_kind(mode)), (errno.EINVAL, "it is special")
     )
     raise OSError(code, f"{what}, not a regular file", path)
+
+
+def open_below(directory: str, name: str) -> int:
+    """Open a file below a local directory for reading, and return its descriptor; like `open_regular`, without links.
+
+    Args:
+        directory: the directory.
+        name: the file's path in it, with slashes.
+
+    Raises:
+        OSError: also if the directory, a folder in between or the file is a symbolic link.
+    """
+    *folders, last = name.split("/")
+    path = os.path.join(directory, name)
+    place: int | None = None
+    try:
+        for part in (directory.rstrip("/") or "/", *folders):
+            try:
+                inner = os.open(part, _FOLDER_FLAGS, dir_fd=place)
+            except NotADirectoryError as error:
+                what = f"{part} is a symbolic link, or a file; a directory was expected"
+                raise NotADirectoryError(errno.ENOTDIR, what, path) from error
+            if place is not None:
+                os.close(place)
+            place = inner
+        return open_regular(last, os.O_RDONLY | os.O_NOFOLLOW, place)
+    except OSError as error:
+        if error.errno != errno.ELOOP:
+            raise
+        raise OSError(errno.ELOOP, "it is a symbolic link; a file was expected", path) from error
+    finally:
+        if place is not None:
+            os.close(place)
 
 
 def open_own(path: str, flags: int) -> int:
@@ -466,6 +512,11 @@ def open_own(path: str, flags: int) -> int:
         return fd
     os.close(fd)
     raise OSError(errno.EMLINK, f"it has {names} names (hard links), so it may be another's file", path)
+
+
+def is_wrong_kind(error: OSError) -> bool:
+    """Return whether an error means: this is no file, and never will be readable. Any other one may pass."""
+    return error.errno in (errno.ENOTDIR, errno.EISDIR, errno.EINVAL, errno.ELOOP, errno.ENAMETOOLONG)
 
 
 def too_long(path: str) -> OSError:

@@ -190,6 +190,7 @@ class RemoteFilesystem:
 class _RemoteReader:
     def __init__(self, size: int, read: Callable[[int, int], bytes], close: Callable[[], None]) -> None:
         self.size = size
+        self.is_linked = False
         self._read = _as_os_error(read)
         self._close = close
         self._start = 0

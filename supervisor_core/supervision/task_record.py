@@ -92,7 +92,7 @@ def read_record(filesystem: Filesystem, path: str) -> TaskRecord:
     """
     with filesystem.open(path) as reader:
         if reader.size > MAX_BYTES:
-            raise ValueError(f"it has {reader.size:,} bytes, more than {MAX_BYTES:,}")
+            raise ValueError(f"it has more than {MAX_BYTES:,} bytes")
         record = decode(reader.read_at(0, reader.size))
     if file_name(record.task) != os.path.basename(path):
         raise ValueError(f"its name is another task's: this is {record.task!r:.80}")
@@ -116,7 +116,7 @@ def decode(data: bytes) -> TaskRecord:
     try:
         raw = json.loads(data.decode("ascii"))
     except (ValueError, RecursionError) as error:
-        raise ValueError(f"it is not JSON: {error}") from error
+        raise ValueError("it is not JSON") from error  # whose text has a byte of the file
     if not isinstance(raw, dict) or raw.get("v") != VERSION or isinstance(raw["v"], bool):
         raise ValueError(f"it is not of version {VERSION}")
     try:

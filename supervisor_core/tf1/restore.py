@@ -110,7 +110,8 @@ def restore_explicit(sess: Any, saver: Any, path: str) -> Restored:
         damage_found = _damage_of(path, error)
         if damage_found is None:
             raise
-        text = f"{error.message}\n\nThe checkpoint {path} is damaged: {damage_found}"
+        said = "" if isinstance(damage_found, bundle.LinkedCheckpointError) else f"{error.message}\n\n"
+        text = f"{said}The checkpoint {path} is damaged: {damage_found}"
         raise type(error)(error.node_def, error.op, text) from error
     return Restored(path=path)
 

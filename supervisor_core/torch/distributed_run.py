@@ -27,12 +27,12 @@ import torch
 
 from supervisor_core.checkpoint.manifest import read_manifest
 from supervisor_core.checkpoint.recovery import Skipped
+from supervisor_core.checkpoint.sealed_files import SealedFiles
 from supervisor_core.checkpoint.sealed_store import Sealed
 from supervisor_core.errors import CheckpointError, RanksError, SupervisorError
 from supervisor_core.events.telemetry import Trigger
 from supervisor_core.options import Options
 from supervisor_core.runtime.coordinator import text_of
-from supervisor_core.storage.local import LOCAL
 from supervisor_core.supervision.session_recorder import SessionRecorder
 from supervisor_core.torch import shards
 from supervisor_core.torch.ranks import Ranks, stale_store
@@ -500,10 +500,10 @@ class RankSaver(Saver):
             return None, nothing
         path = os.path.join(self._store.directory, chosen[0])
         try:
-            manifest = read_manifest(path, LOCAL)
+            manifest = read_manifest(path)
             if manifest.order != chosen[1]:
                 raise CheckpointError("it is another one")
-            return Sealed(path=path, manifest=manifest), self._read_files(path)
+            return Sealed(path=path, manifest=manifest), self._read_files(SealedFiles(path, manifest))
         except (OSError, SupervisorError) as error:
             raise CheckpointError(
                 f"Rank {self._ranks.rank} cannot read {path}, which rank 0 resumes from: {error}. "

@@ -110,10 +110,11 @@ def supervised(
     if splits := isinstance(model, torch.nn.Module) and is_sharded(objects["model"]):
         objects.update(shards_of(objects["model"], optimizer, is_alone=ranks is None))
     of_model = model_facts(parts["model"], with_dtype=splits)
+    shards = ShardFiles(is_split=splits, whole=ranks is None or not splits, trust=options.trust_pickled)
     training: dict[str, Any] = {
         "objects": {**objects, **(state or {}), DATA: position},
         "sources": random_sources,
-        "kinds": (*KINDS, ShardFiles(whole=ranks is None or not splits)),
+        "kinds": (*KINDS, shards),
         "facts": lambda: {**_facts(loader, count), **of_model},
         "limits": lambda: (*position.limits, *loop.limits, *model_limits(model, count)),
     }
@@ -131,10 +132,10 @@ def supervised(
         from supervisor_core.torch.ranks_state import RanksState
 
         refuse_split(optimizer)
-        shards = tuple(part for part in objects.values() if isinstance(part, Shards))
+        split = tuple(part for part in objects.values() if isinstance(part, Shards))
         run = DistributedRun(
             os.fspath(logdir),
-            state=RanksState(ranks=ranks, own=(*(state or {}), DATA), shards=shards, **training),
+            state=RanksState(ranks=ranks, own=(*(state or {}), DATA), shards=split, **training),
             ranks=ranks, structure="" if splits else structure_of(objects["model"]), **named,
         )  # fmt: skip
     loop: SupervisedLoop = SupervisedLoop(run, position, epochs, optimizer, ranks, batches_of(loader))

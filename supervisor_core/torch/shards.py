@@ -6,11 +6,16 @@ their places in the tree. It reads them for any number of ranks. What is not spl
 
 from __future__ import annotations
 
+import io
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from supervisor_core.checkpoint import contents, shard_metadata
+from supervisor_core.checkpoint.sealed_files import OpenFile, SealedFiles
+from supervisor_core.checkpoint.shard_metadata import SplitTensor
 from supervisor_core.errors import CheckpointError, DamagedCheckpointError, RanksError
 from supervisor_core.training.state import Part
 from supervisor_core.training.tree import place_below
@@ -24,7 +29,7 @@ class Shard:
 
     place: str
     """Its place in the tree."""
-    directory: str = ""
+    stored: StoredShards | None = None
     """Where the shards are, once they are read."""
 
 
@@ -32,14 +37,18 @@ class ShardFiles:
     """The shards in a checkpoint's directory, as a kind of array: see `supervisor_core.training.tree.ArrayKind`.
 
     Args:
-        whole: read whole tensors, for a model that is not split.
+        is_split: whether the present model is split.
+        whole: read whole tensors, for a model that is not, or that one process has alone.
+        trust: read them for a model that is not split from any owner's checkpoint: ``Options.trust_pickled``.
     """
 
     name = "shards"
-    file = "shards"
+    file = shard_metadata.FOLDER
 
-    def __init__(self, *, whole: bool) -> None:
+    def __init__(self, *, is_split: bool, whole: bool, trust: bool = False) -> None:
+        self._is_split = is_split
         self._whole = whole
+        self._trust = trust
 
     def matches(self, value: Any) -> bool:
         """See `ArrayKind.matches`."""
@@ -60,19 +69,106 @@ class ShardFiles:
         os.stat(os.path.join(path, ".metadata"))
         return None
 
-    def load(self, path: str) -> Mapping[str, Any]:
-        """See `ArrayKind.load`; returns each `Shard`, or whole tensors."""
-        return read_whole(path) if self._whole else _Stored(path)
+    def load(self, files: SealedFiles, names: Collection[str]) -> Mapping[str, Any]:
+        """See `ArrayKind.load`; returns each `Shard`, or whole tensors. Where the model is not split, shards are not
+        expected, so they are read from this user's checkpoints only."""
+        if not self._is_split and not self._trust:
+            contents.require_owner(files, f"{files.directory} has shards, and the model is not split")
+        stored = StoredShards(files, contents.read_shards(files, names))
+        return stored.whole(names) if self._whole else {place: Shard(place, stored) for place in names}
 
 
-class _Stored(dict[str, Shard]):
-    """The shards in a directory, by their places."""
+class StoredShards:
+    """The shards in a checkpoint, in PyTorch's format; nothing in them is unpickled before it was looked at.
 
-    def __init__(self, directory: str) -> None:
-        self._directory = directory
+    Args:
+        files: the checkpoint's.
+        tensors: what is in them.
+    """
 
-    def __missing__(self, place: str) -> Shard:
-        return Shard(place, self._directory)
+    def __init__(self, files: SealedFiles, tensors: Mapping[str, SplitTensor]) -> None:
+        self._files = files
+        self._tensors = tensors
+
+    def whole(self, places: Collection[str]) -> dict[str, Any]:
+        """Return tensors put together, by their places.
+
+        Raises:
+            DamagedCheckpointError: if they cannot be read.
+        """
+        import torch
+
+        found = {place: self._tensors[place] for place in places}
+        tensors = {place: torch.zeros(item.size, dtype=_dtype(item), device="cpu") for place, item in found.items()}
+        self.read(tensors)
+        return tensors
+
+    def read(self, tensors: dict[str, Any]) -> None:
+        """Read each tensor, or this rank's part of it, in place; without a message to the other ranks, of which one
+        that failed would not come.
+
+        Raises:
+            DamagedCheckpointError: if they cannot be read.
+        """
+        from torch.distributed.checkpoint.api import CheckpointException
+        from torch.distributed.checkpoint.state_dict_loader import _load_state_dict
+
+        try:
+            _load_state_dict(tensors, _reader(self._files, self._tensors), no_dist=True)
+        except CheckpointException as error:
+            raise DamagedCheckpointError(f"{self._files.path(shard_metadata.FOLDER)}: {_reason(error)}") from None
+
+
+def _dtype(tensor: SplitTensor) -> Any:
+    import torch
+
+    return getattr(torch, tensor.dtype.removeprefix("torch."))
+
+
+def _reader(files: SealedFiles, tensors: Mapping[str, SplitTensor]) -> Any:
+    """Return PyTorch's reader, with metadata that were not unpickled, and with files that the manifest lists."""
+    import torch
+    from torch.distributed.checkpoint import FileSystemReader
+    from torch.distributed.checkpoint.filesystem import FileSystem, _StorageInfo
+    from torch.distributed.checkpoint.metadata import (
+        ChunkStorageMetadata,
+        Metadata,
+        MetadataIndex,
+        TensorProperties,
+        TensorStorageMetadata,
+    )
+
+    class ListedFiles(FileSystem):
+        """Opens listed files only."""
+
+        @contextmanager
+        def create_stream(self, path: Any, mode: str) -> Iterator[OpenFile]:
+            with files.open(os.path.relpath(os.fspath(path), files.directory)) as file:
+                yield file
+
+    class Reader(FileSystemReader):
+        """Reads what was looked at."""
+
+        def read_metadata(self, *args: Any, **named: Any) -> Metadata:
+            return metadata
+
+        def _slice_file(self, file: Any, info: Any) -> io.BytesIO:
+            part = file.read_at(info.offset, info.length)  # once: it may be altered between two looks
+            shard_metadata.check_part(part, f"{file.path}, byte {info.offset:,}")
+            return io.BytesIO(part)
+
+    known: dict[str, Any] = {}
+    where: dict[Any, Any] = {}
+    for place, tensor in tensors.items():
+        chunks = [ChunkStorageMetadata(torch.Size(part.offsets), torch.Size(part.sizes)) for part in tensor.parts]
+        properties = TensorProperties(dtype=_dtype(tensor))
+        known[place] = TensorStorageMetadata(properties, torch.Size(tensor.size), chunks)
+        for part in tensor.parts:
+            where[MetadataIndex(place, part.offsets)] = _StorageInfo(part.file, part.start, part.length)
+    metadata = Metadata(known, planner_data=None, storage_data=where)
+    reader = Reader(files.path(shard_metadata.FOLDER))
+    reader.fs = ListedFiles()
+    return reader
 
 
 class Shards(Part):
@@ -132,8 +228,10 @@ class Shards(Part):
         _without(self._get(False), self._place, present)
         if other := sorted(present.keys() ^ stored.keys()):
             raise CheckpointError(f"other tensors are split than at the save, as {', '.join(other[:3])}")
-        (directory,) = {shard.directory for shard in stored.values()}
-        _read(present, directory)
+        (shards,) = {shard.stored for shard in stored.values()}
+        if shards is None:
+            raise CheckpointError("its shards were not read")
+        shards.read(present)
         self._set(_filled(state, present), False)
 
 
@@ -195,34 +293,6 @@ def write(shards: Mapping[str, Any], directory: str, group: Any) -> None:
         )
     except CheckpointException as error:
         raise OSError(f"The shards could not be written: {_reason(error)}") from None
-
-
-def read_whole(directory: str) -> dict[str, Any]:
-    """Return the tensors whose shards are in a directory, put together, by their places.
-
-    Raises:
-        DamagedCheckpointError: if they cannot be read.
-    """
-    import torch
-    from torch.distributed.checkpoint import FileSystemReader
-
-    stored = FileSystemReader(directory).read_metadata().state_dict_metadata
-    tensors = {place: torch.empty(item.size, dtype=item.properties.dtype) for place, item in stored.items()}
-    _read(tensors, directory)
-    return tensors
-
-
-def _read(tensors: dict[str, Any], directory: str) -> None:
-    """Read each tensor, or this rank's part of it, in place; without a message to the other ranks, of which one that
-    failed would not come."""
-    from torch.distributed.checkpoint import FileSystemReader
-    from torch.distributed.checkpoint.api import CheckpointException
-    from torch.distributed.checkpoint.state_dict_loader import _load_state_dict
-
-    try:
-        _load_state_dict(tensors, FileSystemReader(directory), no_dist=True)
-    except CheckpointException as error:
-        raise DamagedCheckpointError(f"{directory}: {_reason(error)}") from None
 
 
 def _reason(error: Any) -> str:

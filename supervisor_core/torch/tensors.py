@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import cache
 from typing import Any
 
 import torch
 
+from supervisor_core.checkpoint import contents, safetensors_file
+from supervisor_core.checkpoint.safetensors_file import Array
+from supervisor_core.checkpoint.sealed_files import SealedFiles
 from supervisor_core.training.nan_check import has_nan
 from supervisor_core.training.random_state import RandomSource, process_sources
 from supervisor_core.training.state import summary
@@ -19,7 +22,7 @@ class TorchTensors:
     """``torch.Tensor``, on any device."""
 
     name = "torch"
-    file = "torch.safetensors"
+    file = contents.TORCH
 
     def matches(self, value: Any) -> bool:
         """See `ArrayKind.matches`."""
@@ -44,12 +47,25 @@ class TorchTensors:
         save_file(dict(arrays), path)
         return next((name for name, tensor in arrays.items() if tensor_has_nan(tensor)), None)
 
-    def load(self, path: str) -> Mapping[str, Any]:
+    def load(self, files: SealedFiles, names: Collection[str]) -> Mapping[str, Any]:
         """See `ArrayKind.load`."""
-        from safetensors.torch import load_file
+        return safetensors_file.read(files, self.file, names, _allocate)
 
-        loaded: Mapping[str, Any] = load_file(path)
-        return loaded
+
+_DTYPES = {
+    "BOOL": "bool", "U8": "uint8", "I8": "int8", "F8_E4M3": "float8_e4m3fn", "F8_E5M2": "float8_e5m2",
+    "F8_E4M3FNUZ": "float8_e4m3fnuz", "F8_E5M2FNUZ": "float8_e5m2fnuz", "F8_E8M0": "float8_e8m0fnu", "U16": "uint16",
+    "I16": "int16", "F16": "float16", "BF16": "bfloat16", "U32": "uint32", "I32": "int32", "F32": "float32",
+    "U64": "uint64", "I64": "int64", "F64": "float64", "C64": "complex64",
+}  # fmt: skip
+
+
+def _allocate(array: Array) -> tuple[memoryview, Callable[[], Any]]:
+    name = _DTYPES[array.dtype]
+    if not hasattr(torch, name):
+        raise KeyError(name)
+    memory = torch.empty(array.bytes, dtype=torch.uint8, device="cpu")
+    return memoryview(memory.numpy()), lambda: memory.view(getattr(torch, name)).reshape(array.shape)
 
 
 def tensor_has_nan(tensor: Any) -> bool:

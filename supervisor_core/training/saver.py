@@ -15,12 +15,15 @@ from dataclasses import dataclass
 from queue import SimpleQueue
 from typing import Any, NamedTuple, Protocol
 
+from supervisor_core.checkpoint import contents
 from supervisor_core.checkpoint.doubt import doubt_of
 from supervisor_core.checkpoint.manifest import Manifest
 from supervisor_core.checkpoint.recovery import Skipped, log_skipped
+from supervisor_core.checkpoint.sealed_files import SealedFiles
 from supervisor_core.checkpoint.sealed_store import Sealed, SealedStore
+from supervisor_core.checkpoint.tree_file import require_training
 from supervisor_core.clock import Clock
-from supervisor_core.errors import DamagedCheckpointError, SaveFailedError
+from supervisor_core.errors import SaveFailedError, UnreadableCheckpointError
 from supervisor_core.events.telemetry import CheckpointRecord, Trigger
 from supervisor_core.options import Options
 from supervisor_core.run.status import ThreadState, ThreadStatus
@@ -137,7 +140,7 @@ class Saver:
         clock: replaced in tests.
     """
 
-    format = "state-tree"
+    format = contents.STATE_TREE
     """The format of its checkpoints, for the manifest. A subclass with another one writes and reads its files."""
     names_directory = True
     """Whether the name of the checkpoints' directory is this project's; else the program's."""
@@ -177,7 +180,7 @@ class Saver:
         self._last_tick: tuple[float, float] | None = None
         self._last_error: str | None = None
         self._failure: str | None = None
-        self._stopped = False
+        self._stopped = self._is_warned = False
         self._backoff = Backoff(initial_secs=options.retry_initial_secs, max_secs=options.retry_max_secs)
         self._due = due
         self._thread = threading.Thread(target=self._work, name=SERVICE, daemon=True)
@@ -332,16 +335,19 @@ class Saver:
         Raises:
             NoUsableCheckpointError: if there are checkpoints, and none verifies.
         """
-        recovery, manifest = self._store.newest_usable(start_over=start_over)
+        decoded: list[Any] = []
+
+        def decode(files: SealedFiles) -> None:
+            decoded[:] = ()  # one that did not verify, before the next is read
+            decoded.append(self._read_files(files))
+
+        recovery, manifest = self._store.newest_usable(start_over=start_over, decode=decode)
+        for item in recovery.skipped:
+            _LOG.warning("Passed over the checkpoint %s: %s", item.path, item.reason)
         if recovery.chosen is None or manifest is None:
             self._skipped = recovery.skipped
             return None, recovery.skipped
-        if manifest.format != self.format:
-            raise DamagedCheckpointError(
-                f"{recovery.chosen.path} has the format {manifest.format!r}; this program reads {self.format!r}."
-            )
-        sealed = Sealed(path=recovery.chosen.path, manifest=manifest, skipped=recovery.skipped)
-        return sealed, self._read_files(sealed.path)
+        return Sealed(path=recovery.chosen.path, manifest=manifest, skipped=recovery.skipped), decoded[0]
 
     def _is_on_disk(self, step: int) -> bool:
         """Return whether the newest checkpoint is of this step, and has not been deleted since."""
@@ -420,6 +426,7 @@ class Saver:
             max_to_keep=self._policy.max_to_keep,
             keep_every_n_hours=self._policy.keep_every_n_hours,
             read_back=self._options.verify_checkpoints,
+            decode=self._check_saved,
         )
 
     def _losses_not_finite(self) -> tuple[str, ...]:
@@ -431,9 +438,21 @@ class Saver:
         with_nan = write_tree(directory, tree, self._state.kinds)
         return None if with_nan is None else with_nan.removeprefix("objects/")
 
-    def _read_files(self, directory: str) -> Any:
+    def _check_saved(self, files: SealedFiles) -> None:
+        """Check that what was saved will be read again."""
+        try:
+            contents.check(files, self.format, trust=self._options.trust_pickled, may_write=True)
+        except UnreadableCheckpointError as error:
+            if not self._is_warned:
+                _LOG.warning("This checkpoint would be passed over by a restart: %s", error)
+            self._is_warned = True
+
+    def _read_files(self, files: SealedFiles) -> Any:
         """Read the tree from the files of a checkpoint."""
-        return read_tree(directory, self._state.kinds)
+        contents.require_format(files, self.format)
+        tree = read_tree(files, self._state.kinds)
+        require_training(files, tree)
+        return tree
 
     def _manifest(self, job: Job) -> Manifest:
         captured = job.captured

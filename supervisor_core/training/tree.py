@@ -3,31 +3,28 @@
 A tree is made of dicts, lists, tuples and leaves: None, booleans, numbers, texts, bytes and arrays. In a checkpoint's
 directory it becomes
 
-    tree.json               the structure; one JSON object with the keys below
+    tree.json               the structure; see `supervisor_core.checkpoint.tree_file`
     numpy.safetensors       the arrays of one kind by name, in the file or directory of that kind
-
-In ``tree.json`` None, booleans, finite numbers, texts and lists are JSON's own. Everything else is an object with one
-key: ``{"dict": [[key, value], ...]}``, ``{"tuple": [...]}``, ``{"bytes": base64}``, ``{"float": "nan"}``,
-``{"array": [kind, name]}``. An array's name is its place in the tree: ``objects/model/0.weight``.
 """
 
 from __future__ import annotations
 
 import base64
-import json
 import math
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from functools import cache
 from importlib import import_module
 from typing import Any, NamedTuple, Protocol
 
-from supervisor_core.errors import CheckpointError, DamagedCheckpointError, SaveFailedError
+from supervisor_core.checkpoint import contents, safetensors_file
+from supervisor_core.checkpoint.safetensors_file import Array
+from supervisor_core.checkpoint.sealed_files import SealedFiles
+from supervisor_core.checkpoint.tree_file import MAX_DEPTH, STRUCTURE, encode, read_structure
+from supervisor_core.errors import CheckpointError, DamagedCheckpointError, SaveFailedError, UnreadableCheckpointError
 from supervisor_core.training.nan_check import has_nan
 
-STRUCTURE = "tree.json"
-MAX_DEPTH = 200
 NO_SAFETENSORS = "A checkpoint with arrays needs safetensors, which is not installed: pip install safetensors"
 
 
@@ -59,15 +56,24 @@ class ArrayKind(Protocol):
     def save(self, arrays: Mapping[str, Any], path: str) -> str | None:
         """Write copies, by name, into a new file or directory; return the name of one that has NaN, if there is one."""
 
-    def load(self, path: str) -> Mapping[str, Any]:
-        """Read them."""
+    def load(self, files: SealedFiles, names: Collection[str]) -> Mapping[str, Any]:
+        """Read them from a checkpoint that anybody may have written.
+
+        Args:
+            files: the checkpoint's.
+            names: those that its tree has.
+
+        Raises:
+            DamagedCheckpointError: if they are not what was saved.
+            UnreadableCheckpointError: if this program does not read them; the checkpoint is left alone.
+        """
 
 
 class NumpyArrays:
     """``numpy.ndarray`` and its scalars."""
 
     name = "numpy"
-    file = "numpy.safetensors"
+    file = contents.NUMPY
 
     def matches(self, value: Any) -> bool:
         """See `ArrayKind.matches`."""
@@ -94,12 +100,23 @@ class NumpyArrays:
         save_file(dict(arrays), path)
         return array_with_nan(arrays)
 
-    def load(self, path: str) -> Mapping[str, Any]:
+    def load(self, files: SealedFiles, names: Collection[str]) -> Mapping[str, Any]:
         """See `ArrayKind.load`."""
-        from safetensors.numpy import load_file
+        return safetensors_file.read(files, self.file, names, _allocate)
 
-        loaded: Mapping[str, Any] = load_file(path)
-        return loaded
+
+_DTYPES = {
+    "BOOL": "bool", "U8": "u1", "I8": "i1", "U16": "<u2", "I16": "<i2", "F16": "<f2", "U32": "<u4", "I32": "<i4",
+    "F32": "<f4", "U64": "<u8", "I64": "<i8", "F64": "<f8", "C64": "<c8",
+}  # fmt: skip
+
+
+def _allocate(array: Array) -> tuple[memoryview, Callable[[], Any]]:
+    import numpy as np
+
+    dtype = np.dtype(_DTYPES[array.dtype])
+    memory = np.empty(array.bytes, np.uint8)
+    return memory.data, lambda: memory.view(dtype).reshape(array.shape).astype(dtype.newbyteorder("="), copy=False)
 
 
 def array_with_nan(arrays: Mapping[str, Any]) -> str | None:
@@ -225,6 +242,7 @@ def write_tree(directory: str, tree: Any, kinds: tuple[ArrayKind, ...]) -> str |
     Raises:
         OSError: if it cannot be written.
         SaveFailedError: if the arrays of a kind are gone.
+        CheckpointError: if there are more values besides the arrays than a checkpoint holds.
         ImportError: if safetensors is not installed.
     """
     arrays: dict[str, dict[str, Any]] = {}
@@ -241,40 +259,32 @@ def write_tree(directory: str, tree: Any, kinds: tuple[ArrayKind, ...]) -> str |
                 if isinstance(error, (OSError, SaveFailedError)):
                     raise
                 raise OSError(f"{kind.file} could not be written: {error}") from error
-    with open(os.path.join(directory, STRUCTURE), "x", encoding="ascii") as file:
-        json.dump(structure, file, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
+    with open(os.path.join(directory, STRUCTURE), "xb") as file:
+        file.write(encode(structure))
     return with_nan
 
 
-def read_tree(directory: str, kinds: tuple[ArrayKind, ...]) -> Any:
-    """Read a tree; arrays come back as those of their kinds.
+def read_tree(files: SealedFiles, kinds: tuple[ArrayKind, ...]) -> Any:
+    """Read the tree of a training; arrays come back as those of their kinds.
 
     Raises:
-        DamagedCheckpointError: if it is no tree, or has arrays of a kind that is not among them.
-        OSError: if it cannot be read.
+        DamagedCheckpointError: if it is no tree.
+        UnreadableCheckpointError: if it has arrays of a kind that is not among them, or that this program cannot read.
     """
-    path = os.path.join(directory, STRUCTURE)
-    try:
-        with open(path, encoding="ascii") as file:
-            structure = json.load(file)
-    except (ValueError, RecursionError) as error:
-        raise DamagedCheckpointError(f"{path}: it holds no state tree: {error}") from error
-    loaded: dict[str, Mapping[str, Any]] = {}
+    structure = read_structure(files)
     by_name = {kind.name: kind for kind in kinds}
-
-    def array(kind: str, name: str) -> Any:
-        if kind not in by_name:
-            raise DamagedCheckpointError(
-                f"{path}: it has arrays of {kind!r}, which this program does not read; expected {', '.join(by_name)}"
+    loaded: dict[str, Mapping[str, Any]] = {}
+    for name, places in structure.names.items():
+        if name not in by_name:
+            raise UnreadableCheckpointError(
+                f"{files.directory}: it has arrays of {name!r:.40}, which this program does not read; expected "
+                f"{', '.join(by_name)}"
             )
-        if kind not in loaded:
-            loaded[kind] = by_name[kind].load(os.path.join(directory, by_name[kind].file))
-        return loaded[kind][name]
-
+        loaded[name] = by_name[name].load(files, places)
     try:
-        return _decode(structure, array)
-    except (KeyError, TypeError, ValueError, RecursionError) as error:
-        raise DamagedCheckpointError(f"{path}: it holds no state tree: {type(error).__name__}: {error}") from error
+        return structure.build(lambda kind, place: loaded[kind][place])
+    except KeyError as error:
+        raise DamagedCheckpointError(f"{files.directory}: its arrays lack {error.args[0]!r:.80}") from error
 
 
 def _key(key: Any, path: str) -> Any:
@@ -314,22 +324,3 @@ def place_below(place: str, key: Any) -> str:
     """Return the place of an item in a tree, as the names of arrays have it."""
     part = str(key).replace("/", "|")
     return f"{place}/{part}" if place else part
-
-
-def _decode(value: Any, array: Any) -> Any:
-    if isinstance(value, list):
-        return [_decode(item, array) for item in value]
-    if not isinstance(value, dict):
-        return value
-    ((tag, content),) = value.items()
-    if tag == "dict":
-        return {_decode(key, array): _decode(item, array) for key, item in content}
-    if tag == "tuple":
-        return tuple(_decode(item, array) for item in content)
-    if tag == "array":
-        return array(*content)
-    if tag == "bytes":
-        return base64.b64decode(content, validate=True)
-    if tag == "float":
-        return float(content)
-    raise ValueError(f"the tag {tag!r} is not known")

@@ -12,12 +12,12 @@ from typing import Any
 
 from transformers import IntervalStrategy, TrainerCallback
 
-from supervisor_core.checkpoint.manifest import Manifest, read_manifest
+from supervisor_core.checkpoint.manifest import read_manifest
 from supervisor_core.checkpoint.recovery import Skipped
 from supervisor_core.checkpoint.sealed_store import Sealed, SealedStore
 from supervisor_core.errors import CheckpointError, SupervisorError
 from supervisor_core.options import Options
-from supervisor_core.storage.local import LOCAL, absolute
+from supervisor_core.storage.local import absolute
 from supervisor_core.torch.ranks_state import NUMBER
 from supervisor_core.torch.workers import outlive_signals
 from supervisor_core.training.finished_loops import finished, refuse_again
@@ -111,9 +111,12 @@ class SupervisorCallback(TrainerCallback):
         start_over = self._options.unusable_checkpoints == "start_over"
         count = int(os.environ.get("WORLD_SIZE") or 1) if self._args is None else self._args.world_size
         if count == 1:
-            self._found = sealing.newest(directory, start_over=start_over)
+            self._found = sealing.newest(directory, start_over=start_over, trust=self._options.trust_pickled)
         else:
-            self._found = ranks.newest(directory, start_over=start_over)
+            self._found = ranks.newest(directory, start_over=start_over, trust=self._options.trust_pickled)
+        if self._found is not None:
+            for item in self._found.skipped:
+                _LOG.warning("Skipped the checkpoint %s: %s", item.path, item.reason)
         return None if self._found is None else self._found.path
 
     def __enter__(self) -> SupervisorCallback:
@@ -319,9 +322,9 @@ class SupervisorCallback(TrainerCallback):
                              "supervisor.resume_from(): this session begins at step 0.", directory)  # fmt: skip
             return None, ()
         try:
-            manifest = read_manifest(path, LOCAL)
+            manifest = read_manifest(path)
         except CheckpointError:
-            manifest = sealing.complete(path) or Manifest(format=sealing.FORMAT, step=step)
+            manifest = sealing.unsealed(path, step)
         manifest = replace(manifest, not_captured=(*manifest.not_captured, sealing.UNKNOWN))
         return Sealed(path=path, manifest=manifest), ()
 

@@ -81,12 +81,13 @@ def _split(args: Any, model: Any, optimizer: Any) -> str | None:
     return f"a {zero}" if type(getattr(optimizer, "optimizer", optimizer)).__name__ == zero else None
 
 
-def newest(directory: str, *, start_over: bool) -> Sealed | None:
+def newest(directory: str, *, start_over: bool, trust: bool = False) -> Sealed | None:
     """Return the checkpoint that rank 0 chooses, on all ranks; they call it together. See `sealing.newest`.
 
     Args:
         directory: the Trainer's output directory.
         start_over: see `sealing.newest`.
+        trust: see `sealing.newest`.
 
     Raises:
         CheckpointError: on all ranks, if rank 0 finds none that is usable.
@@ -100,7 +101,7 @@ def newest(directory: str, *, start_over: bool) -> Sealed | None:
     found: Sealed | Exception | None = None
     if ranks.is_chief:
         try:
-            found = sealing.newest(directory, start_over=start_over)
+            found = sealing.newest(directory, start_over=start_over, trust=trust)
         except Exception as error:  # the others wait for it
             found = error
     found = ranks.announce(found)

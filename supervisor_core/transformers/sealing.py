@@ -14,14 +14,18 @@ import logging
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
+from supervisor_core.checkpoint import contents
+from supervisor_core.checkpoint.contents import TRAINER_STATE
 from supervisor_core.checkpoint.doubt import doubt_of
-from supervisor_core.checkpoint.manifest import NAME, Manifest
+from supervisor_core.checkpoint.manifest import NAME, Manifest, refusal
 from supervisor_core.checkpoint.recovery import Skipped
+from supervisor_core.checkpoint.sealed_files import SealedFiles
 from supervisor_core.checkpoint.sealed_store import Sealed, SealedStore
 from supervisor_core.engine.final_save import loss_text
-from supervisor_core.errors import SaveFailedError
+from supervisor_core.errors import DamagedCheckpointError, SaveFailedError, UnreadableCheckpointError
 from supervisor_core.events.telemetry import Trigger
 from supervisor_core.runtime.deadline import NEVER, Deadline
 from supervisor_core.torch.tensors import tensor_with_nan
@@ -30,9 +34,8 @@ from supervisor_core.training.state import Captured
 
 _LOG = logging.getLogger("supervisor_core")
 
-FORMAT = "transformers"
+FORMAT = contents.TRANSFORMERS
 PREFIX = "checkpoint-"
-TRAINER_STATE = "trainer_state.json"
 
 UNSEALED = "The checkpoint is not sealed: that its files are whole is not known."
 UNKNOWN = "The checkpoint was not chosen by resume_from(): that its files are whole is not known."
@@ -40,41 +43,67 @@ UNKNOWN = "The checkpoint was not chosen by resume_from(): that its files are wh
 CAPTURED = ("model", "optimizer", "scheduler", "random:python", "random:numpy", "random:torch")
 
 
-def newest(directory: str, *, start_over: bool = False) -> Sealed | None:
-    """Return the newest checkpoint that is sealed and verifies; where none is sealed, the newest that is complete.
+def newest(directory: str, *, start_over: bool = False, trust: bool = False) -> Sealed | None:
+    """Return the newest checkpoint that is sealed and verifies, and that the Trainer can load; where none is sealed,
+    the newest that is complete.
 
     Args:
         directory: the Trainer's output directory.
         start_over: where all are damaged, return None instead of raising.
+        trust: see `contents.check`.
 
     Raises:
         NoUsableCheckpointError: if there are sealed checkpoints, and none verifies; lists each with its damage.
         ValueError: if the directory is not local.
     """
     store = SealedStore(directory, PREFIX)
-    recovery, manifest = store.newest_usable(start_over=True)
+    decode = partial(contents.check, kind=FORMAT, trust=trust, may_write=True)
+    recovery, manifest = store.newest_usable(start_over=True, decode=decode)
     if recovery.chosen is not None and manifest is not None:
         return Sealed(path=recovery.chosen.path, manifest=manifest, skipped=recovery.skipped)
     found = store.checkpoints()
     unsealed = [item for item in found if not os.path.lexists(os.path.join(item.path, NAME))]
+    skipped = {item.path: item for item in recovery.skipped}
     for item in sorted(unsealed, key=lambda item: item.step or 0, reverse=True):
-        if (chosen := complete(item.path)) is not None:
-            others = tuple(each for each in recovery.skipped if each.path != item.path)
-            return Sealed(path=item.path, manifest=chosen, skipped=others)
+        try:
+            chosen = complete(item.path)
+            if chosen is None:
+                continue
+            decode(SealedFiles(item.path, chosen))
+        except DamagedCheckpointError as error:
+            skipped[item.path] = Skipped(item.path, str(error), not isinstance(error, UnreadableCheckpointError))
+            continue
+        others = tuple(each for each in skipped.values() if each.path != item.path)
+        return Sealed(path=item.path, manifest=replace(chosen, files=()), skipped=others)
     if len(unsealed) < len(found):
-        store.newest_usable(start_over=start_over)  # which raises
+        store.newest_usable(start_over=start_over, decode=decode)  # which raises
     return None
 
 
-def complete(path: str, reason: str = UNSEALED) -> Manifest | None:
-    """Return a manifest without files for a checkpoint that is not sealed; None where its saving has not ended."""
+def complete(path: str) -> Manifest | None:
+    """Return a manifest for a checkpoint that is not sealed, with its files as they are; None where its saving has not
+    ended.
+
+    Raises:
+        DamagedCheckpointError: if a file of it is none, or cannot be read.
+    """
     try:
-        with open(os.path.join(path, TRAINER_STATE), encoding="utf-8") as file:
-            step = int(json.load(file)["global_step"])
-    except (OSError, ValueError, KeyError, TypeError):
+        files = SealedFiles.of(path)
+        state = json.loads(files.read(TRAINER_STATE, contents.MAX_TRAINER_BYTES))
+        return replace(unsealed(path, int(state["global_step"])), files=files.manifest.files)
+    except OSError as error:
+        raise refusal(path, error) from error
+    except (DamagedCheckpointError, ValueError, KeyError, TypeError, RecursionError):
         return None
-    saved_at = os.path.getmtime(os.path.join(path, TRAINER_STATE))
-    return Manifest(format=FORMAT, step=step, saved_at=saved_at, not_captured=(reason,))
+
+
+def unsealed(path: str, step: int) -> Manifest:
+    """Return what is known of a checkpoint of the Trainer's that has no manifest: nothing of its files."""
+    try:
+        saved_at = os.lstat(os.path.join(path, TRAINER_STATE)).st_mtime
+    except OSError:
+        saved_at = 0.0
+    return Manifest(format=FORMAT, step=step, saved_at=saved_at, not_captured=(UNSEALED,))
 
 
 class SealingSaver(Saver):
@@ -179,10 +208,18 @@ class SealingSaver(Saver):
         path = os.path.join(self._store.directory, f"{PREFIX}{job.step}")
         doubt = doubt_of(self._failure, self._losses_not_finite(), _with_nan(path))
         manifest = replace(self._manifest(job), doubt=doubt)
-        sealed = self._store.seal(path, manifest, read_back=self._options.verify_checkpoints)
+        read_back = self._options.verify_checkpoints
+        sealed = self._store.seal(path, manifest, read_back=read_back, decode=self._check_saved)
         if self._keeps_last_good and doubt is None:
             self._store.keep_last_good(sealed)
         return sealed
+
+    def _check_saved(self, files: SealedFiles) -> None:
+        """See `Saver._check_saved`: what the Trainer has written in a way of its own it may also read."""
+        try:
+            super()._check_saved(files)
+        except DamagedCheckpointError as error:
+            _LOG.warning("This checkpoint would be passed over by a restart: %s", error)
 
 
 def _with_nan(directory: str) -> str | None:

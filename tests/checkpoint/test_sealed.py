@@ -11,10 +11,13 @@ import pytest
 
 from supervisor_core import checksum
 from supervisor_core.checkpoint import manifest as manifests
+from supervisor_core.checkpoint import sealed_files
 from supervisor_core.checkpoint.doubt import Doubt
 from supervisor_core.checkpoint.guard import Publisher
 from supervisor_core.checkpoint.manifest import Manifest
-from supervisor_core.checkpoint.sealed_store import MAX_SET_ASIDE, SealedStore, prefix_of
+from supervisor_core.checkpoint.sealed_files import verify
+from supervisor_core.checkpoint.sealed_store import SealedStore, prefix_of
+from supervisor_core.checkpoint.set_aside import MAX_SET_ASIDE
 from supervisor_core.errors import (
     DamagedCheckpointError,
     LogdirInUseError,
@@ -123,25 +126,31 @@ def test_sizes_alone_can_be_checked(tmp_path: Path) -> None:
     store = SealedStore(tmp_path)
     (path,) = saved(store, 1)
     flip(Path(path, "weights"))
-    assert manifests.verify(path, LOCAL, read_data=False).bytes == 5010
+    assert verify(path, read_data=False).bytes == 5010
     with pytest.raises(DamagedCheckpointError, match="checksum"):
-        manifests.verify(path, LOCAL)
+        verify(path)
     cut(Path(path, "weights"))
     with pytest.raises(DamagedCheckpointError, match="4,998 bytes, expected 5,000"):
-        manifests.verify(path, LOCAL, read_data=False)
+        verify(path, read_data=False)
 
 
-def test_a_file_that_cannot_be_read_may_be_whole(tmp_path: Path) -> None:
-    """A FIFO in place of a file is not waited for, and the checkpoint is not set aside."""
+def test_a_file_that_cannot_be_read_may_be_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the file system refuses one, as after an I/O error, the checkpoint is passed over and not set aside."""
     store = SealedStore(tmp_path)
     first, second = saved(store, 1, 2)
-    Path(second, "weights").unlink()
-    os.mkfifo(Path(second, "weights"))
+    opened = sealed_files.open_below
+
+    def refuse(directory: str, name: str) -> int:
+        if (directory, name) == (second, "weights"):
+            raise OSError(5, "Input/output error")
+        return opened(directory, name)
+
+    monkeypatch.setattr(sealed_files, "open_below", refuse)
     recovery, _ = store.newest_usable()
     assert recovery.chosen is not None and recovery.chosen.path == first
     assert not recovery.skipped[0].is_damaged
-    with pytest.raises(UnreadableCheckpointError, match="FIFO"):
-        manifests.verify(second, LOCAL)
+    with pytest.raises(UnreadableCheckpointError, match="Input/output"):
+        verify(second)
     store.set_aside(recovery.skipped)
     assert Path(second).exists()
 
@@ -163,11 +172,11 @@ def test_a_save_that_fails_leaves_nothing(tmp_path: Path) -> None:
 def test_a_killed_save_and_deletion_are_swept_by_the_next_session(tmp_path: Path) -> None:
     """Both have names that are no checkpoint's. Without the logdir's lock nothing is swept: it may be under way."""
     (path,) = saved(SealedStore(tmp_path), 1)
-    for name in ("ckpt-2.saving-s1-abc", "ckpt-0.deleting-abc"):
-        os.makedirs(tmp_path / name)
+    for name in ("ckpt-2.saving-s1-", "ckpt-0.deleting-", "ckpt-0.2.deleting-"):
+        os.makedirs(tmp_path / f"{name}{'0123456789abcdef' * 2}")
     assert [item.path for item in SealedStore(tmp_path).checkpoints()] == [path]
     saved(SealedStore(tmp_path), 2)
-    assert len(os.listdir(tmp_path)) == 4
+    assert len(os.listdir(tmp_path)) == 5
     saved(SealedStore(tmp_path, publisher=publisher()), 3)
     assert sorted(os.listdir(tmp_path)) == ["ckpt-1", "ckpt-2", "ckpt-3"]
 

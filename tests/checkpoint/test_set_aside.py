@@ -10,7 +10,7 @@ import pytest
 
 from supervisor_core.checkpoint.ledger import DIRECTORY, Page, PlannedDeletion, SavedAs, encode
 from supervisor_core.checkpoint.recovery import find_runs
-from supervisor_core.checkpoint.set_aside import NOTE
+from supervisor_core.checkpoint.set_aside import NOTE, SetAside
 from supervisor_core.checkpoint.state_file import SaveId
 from supervisor_core.checkpoint.store import CheckpointStore
 from supervisor_core.errors import NoUsableCheckpointError
@@ -195,8 +195,8 @@ def test_nothing_is_moved_through_a_link(logdir: Path, tmp_path: Path) -> None:
     store = CheckpointStore(logdir)
     store.sweep_leftovers(alone=True)
     assert (names(logdir), names(elsewhere)) == before
-    assert store.own_set_aside() == []
-    [linked] = store.all_set_aside()
+    assert store.own_set_aside() == store.all_set_aside() == []
+    linked = SetAside(path=str(logdir / "model.ckpt-300.damaged"), name="model.ckpt-300", step=300, at=1.0, reason="")
     with pytest.raises(OSError, match="symbolic link"):
         store.delete_set_aside(linked)
     assert names(elsewhere) == before[1]

@@ -86,8 +86,8 @@ def test_control_characters_in_our_own_file_are_no_windows_path(path: Path) -> N
         (b"version https://git-lfs.github.com/spec/v1\n", "cannot be understood"),
         (b'model_checkpoint_path: ""\n', "it names no model_checkpoint_path"),
         (b"all_model_checkpoint_timestamps: 5\n", "it names no model_checkpoint_path"),
-        (b"\x80\x02}q\x00", "it is not text (byte 0 is 0x80)"),
-        (bytes(4096), "it is not text (byte 0 is 0x00)"),
+        (b"\x80\x02}q\x00", "it is not text, at byte 0"),
+        (bytes(4096), "it is not text, at byte 0"),
         (b"model_checkpoint_path: 5\n", "Expected string"),
     ],
 )

@@ -23,6 +23,7 @@ import jax.numpy as jnp  # noqa: E402
 import numpy as np  # noqa: E402
 
 from supervisor_core import Options  # noqa: E402
+from supervisor_core.checkpoint.sealed_files import SealedFiles  # noqa: E402
 from supervisor_core.errors import SaveFailedError  # noqa: E402
 from supervisor_core.jax import supervised  # noqa: E402
 from supervisor_core.jax.arrays import JaxArrays  # noqa: E402
@@ -187,7 +188,7 @@ def test_leaves_of_every_kind(tmp_path: Path, trial_in: ModuleType) -> None:
             write_tree(str(directory), copy_tree(to_tree(tree), kinds), kinds)
             fresh = jax.tree.map(lambda leaf: jnp.zeros_like(leaf) if isinstance(leaf, jax.Array) else leaf, tree)
             fresh["sharded"] = jax.device_put(fresh["sharded"], split)
-            back = from_tree(read_tree(str(directory), kinds), fresh)
+            back = from_tree(read_tree(SealedFiles.of(str(directory)), kinds), fresh)
             assert jax.tree.structure(back) == jax.tree.structure(tree)
             for one, other in zip(jax.tree.leaves(back), jax.tree.leaves(tree), strict=True):
                 assert type(one) is type(other)
@@ -197,7 +198,7 @@ def test_leaves_of_every_kind(tmp_path: Path, trial_in: ModuleType) -> None:
                     np.testing.assert_array_equal(numbers(one), numbers(other))
                 else:
                     np.testing.assert_array_equal(one, other)
-        saved = read_tree(str(tmp_path / "True"), kinds)
+        saved = read_tree(SealedFiles.of(str(tmp_path / "True")), kinds)
         with pytest.raises(ValueError, match="only in the program: more; only in the checkpoint: weak"):
             from_tree(saved, {**{name: leaf for name, leaf in tree.items() if name != "weak"}, "more": 1})
         with pytest.raises(ValueError, match=r"half has the shape \(3,\) in the checkpoint, and \(4,\) in"):

@@ -23,6 +23,7 @@ import torch._dynamo  # noqa: E402, F811  # which the first optimizer imports: o
 from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset  # noqa: E402
 
 from supervisor_core.checkpoint.manifest import Manifest  # noqa: E402
+from supervisor_core.checkpoint.sealed_files import SealedFiles  # noqa: E402
 from supervisor_core.options import Options  # noqa: E402
 from supervisor_core.runtime.progress import Progress  # noqa: E402
 from supervisor_core.torch import supervised  # noqa: E402
@@ -391,7 +392,7 @@ def test_another_batch_size(tmp_path: Path, kind: str, size: int, batch: int, sh
     order += [index for ids, *_ in batches for index in ids.tolist()]
     position, state = part(size)
     manifest = Manifest(format="", step=3, facts={"batch size": "8"}, data_position=captured.data_position)
-    exactness = state.resume(manifest, read_tree(str(tmp_path), KINDS), {})
+    exactness = state.resume(manifest, read_tree(SealedFiles.of(str(tmp_path)), KINDS), {})
     assert exactness.reasons == (shift, f"Another batch size: 8 at the save, {size} now.")
     assert position.batch == batch
     assert [index for ids, *_ in position.batches() for index in ids.tolist()] == order[batch * size :]
@@ -416,7 +417,7 @@ def test_a_loader_s_own_generator_goes_on_between_epochs(tmp_path: Path) -> None
     truth = order(position)
     position, state = begin()
     manifest = Manifest(format="", step=6, data_position=captured.data_position)
-    assert state.resume(manifest, read_tree(str(tmp_path), KINDS), {}).reasons == ()
+    assert state.resume(manifest, read_tree(SealedFiles.of(str(tmp_path)), KINDS), {}).reasons == ()
     assert order(position) == truth != first
 
 

@@ -28,12 +28,12 @@ from torch.distributed.launcher.api import LaunchConfig, elastic_launch  # noqa:
 
 from supervisor_core import Options  # noqa: E402
 from supervisor_core.checkpoint.manifest import Manifest, read_manifest  # noqa: E402
+from supervisor_core.checkpoint.sealed_files import SealedFiles  # noqa: E402
 from supervisor_core.checkpoint.sealed_store import SealedStore  # noqa: E402
 from supervisor_core.clock import SYSTEM_CLOCK  # noqa: E402
 from supervisor_core.engine.ending import Ending  # noqa: E402
 from supervisor_core.errors import CheckpointError, LogdirInUseError, RanksError  # noqa: E402
 from supervisor_core.runtime.retry import is_outside_fault  # noqa: E402
-from supervisor_core.storage.local import LOCAL  # noqa: E402
 from supervisor_core.torch import supervised  # noqa: E402
 from supervisor_core.torch.distributed_run import At, DistributedRun, RankSaver, Row  # noqa: E402
 from supervisor_core.torch.position import LoaderPosition  # noqa: E402
@@ -185,10 +185,10 @@ def test_a_fully_sharded_model(tmp_path: Path, job: Callable[[Path], Job], progr
     first = killed.run({"fsdp": True, "act": "kill", "rank": 1, "step": 9})
     assert all(before == lines[:9] and len(lines) == STEPS + 1 for before, lines in zip(first, expected, strict=True))
     newest = tmp_path / "killed" / "run" / "checkpoints" / "ckpt-8"
-    own = {file.path for file in read_manifest(str(newest), LOCAL).files if file.path.startswith("shards/")}
+    own = {file.path for file in read_manifest(str(newest)).files if file.path.startswith("shards/")}
     assert own == {"shards/.metadata", "shards/__0_0.distcp", "shards/__1_0.distcp"}
 
-    saved = read_tree(str(newest), (*KINDS, ShardFiles(whole=True)))["objects"]
+    saved = read_tree(SealedFiles.of(str(newest)), (*KINDS, ShardFiles(is_split=True, whole=True)))["objects"]
     moments = [each["exp_avg"] for each in saved["optimizer"]["state"].values()]
     shutil.copytree(tmp_path / "killed", tmp_path / "three")
     for verdict, found, _ in job(tmp_path / "three").run({"fsdp": True, "act": "show"}, ranks=3):

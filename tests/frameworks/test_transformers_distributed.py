@@ -30,7 +30,6 @@ from supervisor_core import Options  # noqa: E402
 from supervisor_core.checkpoint.manifest import NAME, Manifest, read_manifest  # noqa: E402
 from supervisor_core.checkpoint.sealed_store import Sealed, SealedStore  # noqa: E402
 from supervisor_core.errors import CheckpointError, NoUsableCheckpointError, RanksError  # noqa: E402
-from supervisor_core.storage.local import LOCAL  # noqa: E402
 from supervisor_core.torch.distributed_run import At, Row  # noqa: E402
 from supervisor_core.torch.ranks_state import NUMBER  # noqa: E402
 from supervisor_core.training.saver import SavePolicy, new_job  # noqa: E402
@@ -92,7 +91,7 @@ def test_a_killed_rank(tmp_path: Path, job: Callable[[Path], Job], truth: list[l
     for before, expected in zip(first, truth, strict=True):
         assert len(expected) == STEPS + 1 and len(before) >= 10 and before == expected[: len(before)]
     newest = tmp_path / "killed" / "run" / "checkpoint-8"
-    files = {file.path for file in read_manifest(str(newest), LOCAL).files}
+    files = {file.path for file in read_manifest(str(newest)).files}
     assert {"rng_state_0.pth", "rng_state_1.pth", "optimizer.pt"} <= files
     shutil.copytree(tmp_path / "killed", tmp_path / "one")
 

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from supervisor_core.checkpoint.sealed_files import SealedFiles
 from supervisor_core.errors import CheckpointError, DamagedCheckpointError
 from supervisor_core.training.state import digest
 from supervisor_core.training.tree import STRUCTURE, Copied, NumpyArrays, copy_tree, read_tree, write_tree
@@ -37,7 +38,7 @@ def there_and_back(directory: Path, tree: Any) -> Any:
     for path in directory.iterdir():
         path.unlink()
     write_tree(str(directory), copy_tree(tree, KINDS), KINDS)
-    return read_tree(str(directory), KINDS)
+    return read_tree(SealedFiles.of(str(directory)), KINDS)
 
 
 @settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -56,7 +57,7 @@ def test_arrays_come_back_bit_by_bit(tmp_path: Path) -> None:
     before = [array.copy() for array in arrays]
     arrays[0][0, 0] = 99
     write_tree(str(tmp_path), copied, KINDS)
-    again = read_tree(str(tmp_path), KINDS)["all"]
+    again = read_tree(SealedFiles.of(str(tmp_path)), KINDS)["all"]
     for old, new in zip(before, again, strict=True):
         assert new.dtype == old.dtype and new.shape == old.shape and new.tobytes() == old.tobytes()
 
@@ -102,7 +103,7 @@ def test_bytes_that_are_no_tree(tmp_path: Path, text: str) -> None:
     """A damaged structure is a damaged checkpoint."""
     (tmp_path / STRUCTURE).write_text(text)
     with pytest.raises(DamagedCheckpointError):
-        read_tree(str(tmp_path), KINDS)
+        read_tree(SealedFiles.of(str(tmp_path)), KINDS)
 
 
 def test_equal_trees_have_equal_digests() -> None:

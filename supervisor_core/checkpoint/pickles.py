@@ -1,0 +1,211 @@
+"""`decode`: what a pickle says, without doing any of it.
+
+Unpickling imports what a pickle names and calls it. Here names stay names (`Global`), and calls stay calls (`Call`):
+nothing is imported, nothing runs, and whoever reads the result decides what it may mean. The opcodes are those of
+protocols 0 to 5 that Python's pickler writes for data; any other one is an error.
+"""
+
+from __future__ import annotations
+
+import pickletools
+from collections.abc import Callable
+from typing import Any
+
+MAX_OPCODES = 10_000_000
+"""A model of 100,000 tensors has 2.5 million."""
+
+_SCALARS = (type(None), bool, int, float, str, bytes)
+_VALUES = frozenset(
+    (
+        "INT", "BININT", "BININT1", "BININT2", "LONG", "LONG1", "LONG4", "FLOAT", "BINFLOAT", "UNICODE", "BINUNICODE",
+        "SHORT_BINUNICODE", "BINUNICODE8", "BINBYTES", "SHORT_BINBYTES", "BINBYTES8", "BYTEARRAY8",
+    )
+)  # fmt: skip
+_CONSTANTS: dict[str, Any] = {"NONE": None, "NEWTRUE": True, "NEWFALSE": False}
+_EMPTY: dict[str, Callable[[], Any]] = {"EMPTY_LIST": list, "EMPTY_DICT": dict, "EMPTY_SET": set, "EMPTY_TUPLE": tuple}
+_TUPLES = {"TUPLE1": 1, "TUPLE2": 2, "TUPLE3": 3}
+_MARK = object()
+
+
+class Global:
+    """A function or class that a pickle names.
+
+    Args:
+        name: with its module, as ``collections.OrderedDict``.
+    """
+
+    __slots__ = ("name",)
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+
+class Call:
+    """An object that a pickle makes.
+
+    Args:
+        name: what it calls for that, with its module.
+        arguments: what with.
+    """
+
+    __slots__ = ("arguments", "items", "name", "state")
+
+    def __init__(self, name: str, arguments: tuple[Any, ...]) -> None:
+        self.name = name
+        self.arguments = arguments
+        self.state: Any = None
+        """What its state is set to; None for nothing."""
+        self.items: list[Any] = []
+        """What is put into it, as into a list, or pairs as into a dict."""
+
+
+class Persistent:
+    """A reference to something outside the pickle.
+
+    Args:
+        identity: as the pickle has it.
+    """
+
+    __slots__ = ("identity",)
+
+    def __init__(self, identity: Any) -> None:
+        self.identity = identity
+
+
+def decode(data: bytes | bytearray, made: Callable[[Global | Call | Persistent], None] = lambda found: None) -> Any:
+    """Return the value in a pickle: None, booleans, numbers, texts, bytes, lists, tuples, dicts, sets, and the three
+    classes above. Keys of dicts and elements of sets are plain values, flat tuples of them, or `Call`.
+
+    Args:
+        data: the pickle.
+        made: called with each `Global`, `Persistent` and `Call` as it comes; of a `Call` state and items come later.
+
+    Raises:
+        ValueError: if it is no such pickle; and whatever `made` raises.
+    """
+    try:
+        return _decode(bytes(data), made)
+    except (AttributeError, IndexError, KeyError, TypeError) as error:  # the stack has not what an opcode takes
+        raise ValueError("it is no pickle of data") from error
+
+
+def _decode(data: bytes, made: Callable[[Global | Call | Persistent], None]) -> Any:
+    stack: list[Any] = []
+    memo: dict[int, Any] = {}
+
+    def above_mark() -> list[Any]:
+        for place in range(len(stack) - 1, -1, -1):
+            if stack[place] is _MARK:
+                items = stack[place + 1 :]
+                del stack[place:]
+                return items
+        raise ValueError("a mark is missing")
+
+    def new(found: Any) -> None:
+        made(found)
+        stack.append(found)
+
+    argument: Any
+    for number, (opcode, argument, _) in enumerate(pickletools.genops(data)):
+        if number >= MAX_OPCODES:
+            raise ValueError(f"it has more than {MAX_OPCODES:,} opcodes")
+        name = opcode.name
+        if name in _VALUES:
+            stack.append(argument)
+        elif name in ("BINPUT", "LONG_BINPUT", "PUT"):
+            memo[int(argument)] = stack[-1]
+        elif name == "MEMOIZE":
+            memo[len(memo)] = stack[-1]
+        elif name in ("BINGET", "LONG_BINGET", "GET"):
+            stack.append(memo[int(argument)])
+        elif name == "MARK":
+            stack.append(_MARK)
+        elif name in _TUPLES:
+            items = _popped(stack, _TUPLES[name])
+            stack.append(tuple(items))
+        elif name == "TUPLE":
+            stack.append(tuple(above_mark()))
+        elif name in _EMPTY:
+            stack.append(_EMPTY[name]())
+        elif name in _CONSTANTS:
+            stack.append(_CONSTANTS[name])
+        elif name == "BINPERSID":
+            new(Persistent(_popped(stack, 1)[0]))
+        elif name == "REDUCE" or name == "NEWOBJ":
+            function, arguments = _popped(stack, 2)
+            if type(function) is not Global or type(arguments) is not tuple:
+                raise ValueError("it calls what is no function")
+            new(Call(function.name, arguments))
+        elif name == "GLOBAL":
+            new(Global(".".join(argument.split(" ", 1))))
+        elif name == "STACK_GLOBAL":
+            module, attribute = _popped(stack, 2)
+            if type(module) is not str or type(attribute) is not str:
+                raise ValueError("a name is no text")
+            new(Global(f"{module}.{attribute}"))
+        elif name == "BUILD":
+            (state,) = _popped(stack, 1)
+            if type(stack[-1]) is not Call:
+                raise ValueError("it sets the state of what has none")
+            stack[-1].state = state
+        elif name == "APPEND":
+            (item,) = _popped(stack, 1)
+            _append(stack[-1], [item])
+        elif name == "APPENDS":
+            items = above_mark()
+            _append(stack[-1], items)
+        elif name == "SETITEM":
+            pair = _popped(stack, 2)
+            _set_items(stack[-1], pair)
+        elif name == "SETITEMS":
+            items = above_mark()
+            _set_items(stack[-1], items)
+        elif name == "ADDITEMS":
+            items = above_mark()
+            if type(stack[-1]) is not set:
+                raise ValueError("it adds to what is no set")
+            stack[-1].update(map(_key, items))
+        elif name == "STOP":
+            (value,) = stack
+            return value
+        elif name not in ("PROTO", "FRAME"):
+            raise ValueError(f"it has the opcode {name}")
+    raise ValueError("it has no end")
+
+
+def _popped(stack: list[Any], count: int) -> list[Any]:
+    items = stack[-count:]
+    if len(items) < count or any(item is _MARK for item in items):
+        raise ValueError("its stack is too short")
+    del stack[-count:]
+    return items
+
+
+def _append(target: Any, items: list[Any]) -> None:
+    if type(target) is list:
+        target.extend(items)
+    elif type(target) is Call:
+        target.items.extend(items)
+    else:
+        raise ValueError("it appends to what is no list")
+
+
+def _set_items(target: Any, items: list[Any]) -> None:
+    if len(items) % 2:
+        raise ValueError("a key has no value")
+    pairs = [(_key(key), item) for key, item in zip(items[::2], items[1::2], strict=True)]
+    if type(target) is dict:
+        target.update(pairs)
+    elif type(target) is Call:
+        target.items.extend(pairs)
+    else:
+        raise ValueError("it sets items of what is no dict")
+
+
+def _key(value: Any) -> Any:
+    """Return a value that may be a key. Tuples of tuples take time without bound to be compared, if one of them is used
+    again and again."""
+    plain = value if type(value) is tuple else (value,)
+    if not all(isinstance(item, (*_SCALARS, Call)) for item in plain):
+        raise ValueError("a key is no plain value")
+    return value

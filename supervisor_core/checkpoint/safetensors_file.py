@@ -1,0 +1,145 @@
+"""Files of safetensors: arrays by name, read in one pass, of which nothing is trusted.
+
+Byte by byte (source: https://github.com/huggingface/safetensors): the length of the header (uint64, little-endian); the
+header, a JSON object ``{name: {"dtype": "F32", "shape": [2, 3], "data_offsets": [begin, end]}, ...}``, which may have
+texts under ``__metadata__``; then the arrays' bytes, one after the other.
+
+The library maps the file into memory: whoever cuts it meanwhile ends the process. Here each array is read into memory
+of its own, and what was read is compared with the manifest's checksum.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from typing import Any, NamedTuple
+
+from supervisor_core.checkpoint.sealed_files import OpenFile, SealedFiles
+from supervisor_core.checkpoint.tree_file import parse_json
+from supervisor_core.errors import DamagedCheckpointError, UnreadableCheckpointError
+
+MAX_HEADER_BYTES = 64 << 20
+MAX_DIMENSIONS = 64
+
+_WIDTHS = {
+    "BOOL": 1, "U8": 1, "I8": 1, "F8_E4M3": 1, "F8_E5M2": 1, "F8_E4M3FNUZ": 1, "F8_E5M2FNUZ": 1, "F8_E8M0": 1,
+    "U16": 2, "I16": 2, "F16": 2, "BF16": 2, "U32": 4, "I32": 4, "F32": 4, "U64": 8, "I64": 8, "F64": 8, "C64": 8,
+}  # fmt: skip
+"""Bytes of a number of each type."""
+
+
+class Array(NamedTuple):
+    """An array, as the header has it."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    bytes: int
+
+
+Allocate = Callable[[Array], tuple[memoryview, Callable[[], Any]]]
+"""Returns memory for an array's bytes, and what makes an array of it when they are there. Raises KeyError for a type
+that the framework does not have."""
+
+
+def read(files: SealedFiles, name: str, wanted: Collection[str], allocate: Allocate) -> dict[str, Any]:
+    """Return the arrays in a file by name, compared with the manifest.
+
+    Args:
+        files: the checkpoint's.
+        name: the file.
+        wanted: the names of the arrays that it has to have: these, and no others.
+        allocate: makes them.
+
+    Raises:
+        DamagedCheckpointError: if it is no such file, has other arrays, or was altered; says why.
+        UnreadableCheckpointError: if the file system refuses it, or this program has no such type.
+    """
+    made = {}
+    with files.open(name) as file:
+        for array in _arrays(file, wanted):
+            try:
+                memory, make = allocate(array)
+            except KeyError as error:
+                what = f"it has an array of the type {array.dtype}, which this program does not read"
+                raise UnreadableCheckpointError(f"{file.path}: {what}") from error
+            file.read_next(memory)
+            made[array.name] = make
+        file.finish()
+    return {place: make() for place, make in made.items()}
+
+
+def check(files: SealedFiles, name: str, wanted: Collection[str] | None = None) -> None:
+    """Do nothing for a file that `read` reads, as far as its header says.
+
+    Args:
+        files: the checkpoint's.
+        name: the file.
+        wanted: see `read`; None for any.
+
+    Raises:
+        DamagedCheckpointError, UnreadableCheckpointError: see `read`.
+    """
+    with files.open(name) as file:
+        _arrays(file, wanted)
+
+
+def _arrays(file: OpenFile, wanted: Collection[str] | None) -> list[Array]:
+    """Return the arrays in the order of their bytes. Errors say nothing of the content, which was not compared yet."""
+    try:
+        arrays = _header(file)
+    except (AttributeError, KeyError, TypeError, ValueError):
+        raise DamagedCheckpointError(f"{file.path}: its header is none of safetensors") from None
+    if wanted is not None and {array.name for array in arrays} != set(wanted):
+        raise DamagedCheckpointError(f"{file.path}: it has other arrays than the tree")
+    return arrays
+
+
+def _header(file: OpenFile) -> list[Array]:
+    """Return the arrays; each byte behind the header belongs to one of them.
+
+    Raises:
+        ValueError, AttributeError, KeyError, TypeError: if the header is none.
+    """
+    length = bytearray(8)
+    if file.size < len(length):
+        raise ValueError("it is too short")
+    file.read_next(memoryview(length))
+    size = int.from_bytes(length, "little")
+    if size > min(MAX_HEADER_BYTES, file.size - len(length)):
+        raise ValueError("the header is too long")
+    text = bytearray(size)
+    file.read_next(memoryview(text))
+    found = parse_json(text)
+    found.pop("__metadata__", None)
+    arrays = []
+    for name, item in found.items():
+        begin, end = item["data_offsets"]
+        shape = tuple(item["shape"])
+        if len(shape) > MAX_DIMENSIONS or not all(
+            type(number) is int and number >= 0 for number in (*shape, begin, end)
+        ):
+            raise ValueError("a shape is none")
+        if _product(shape, end - begin) * _WIDTHS[item["dtype"]] != end - begin:
+            raise ValueError("an array has not the bytes of its shape")
+        arrays.append((begin, end, Array(name, item["dtype"], shape, end - begin)))
+    arrays.sort()
+    position = 0
+    for begin, end, _ in arrays:
+        if begin != position:
+            raise ValueError("an array does not follow the one before it")
+        position = end
+    if position != file.size - len(length) - size:
+        raise ValueError("the arrays are not all of the file")
+    return [array for _, _, array in arrays]
+
+
+def _product(shape: tuple[int, ...], most: int) -> int:
+    """Return the number of elements of a shape; of one that has too many, one that is too large."""
+    if 0 in shape:
+        return 0
+    count = 1
+    for length in shape:
+        count *= length
+        if count > most:
+            break
+    return count

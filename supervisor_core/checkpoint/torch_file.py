@@ -1,0 +1,378 @@
+"""Files of ``torch.save``, looked at before PyTorch reads them: `check`.
+
+PyTorch's own restricted reader (``torch.load(weights_only=True)``) is not enough for a file that somebody else may have
+written: before 2.6 it unpickled old formats without restriction (CVE-2025-32434), versions up to 2.6 at least return
+memory behind a tensor's bytes where the pickle names more numbers than there are, and it inflates what is compressed.
+So a file has to be what ``torch.save`` writes, and nothing else:
+
+    a zip archive of stored files, all below one folder, with nothing before, between or behind that a reader may take
+    for something else:
+
+    data.pkl                a pickle, in which each storage is the persistent id
+                            ``("storage", type, key, location, number of elements)``
+    data/<key>              the bytes of that storage
+    byteorder, version, .format_version, .storage_alignment, .data/serialization_id
+
+What the pickle names is compared with what may be called without harm. Anything else is `NeedsCodeError`: it can be
+read only by running what the file says.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from collections.abc import Callable, Collection, Mapping
+from typing import Any, NamedTuple
+
+from supervisor_core.checkpoint.pickles import Call, Global, Persistent, decode
+
+MAX_PICKLE_BYTES = 64 << 20
+MAX_RECORDS = 1_000_000
+
+_END = struct.Struct("<4s4H2IH")
+_END64 = struct.Struct("<4sQ2H2I4Q")
+_LOCATOR = struct.Struct("<4sIQI")
+_ENTRY = struct.Struct("<4s6H3I5H2I")
+_LOCAL = struct.Struct("<4s5H3I2H")
+_ENCRYPTED = 1
+_OTHERS = frozenset({"byteorder", "version", ".format_version", ".storage_alignment", ".data/serialization_id"})
+_STORAGE = re.compile(r"data/(\d{1,10})")
+
+ReadAt = Callable[[int, int], bytes]
+"""Returns bytes of a file from an offset; fewer only where it ends."""
+
+
+class NeedsCodeError(Exception):
+    """A pickle can be read only by running code that it names.
+
+    Args:
+        name: the first such name, with its module.
+    """
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self.name = name
+
+
+class Record(NamedTuple):
+    """One stored file in an archive."""
+
+    offset: int
+    size: int
+
+
+_WIDTHS = {
+    "torch.storage.UntypedStorage": 1, "torch.DoubleStorage": 8, "torch.FloatStorage": 4, "torch.HalfStorage": 2,
+    "torch.BFloat16Storage": 2, "torch.LongStorage": 8, "torch.IntStorage": 4, "torch.ShortStorage": 2,
+    "torch.CharStorage": 1, "torch.ByteStorage": 1, "torch.BoolStorage": 1, "torch.ComplexFloatStorage": 8,
+    "torch.ComplexDoubleStorage": 16,
+}  # fmt: skip
+"""Bytes of an element."""
+
+DTYPES = {
+    "torch.float64": 8, "torch.float32": 4, "torch.float16": 2, "torch.bfloat16": 2, "torch.int64": 8,
+    "torch.int32": 4, "torch.int16": 2, "torch.int8": 1, "torch.uint8": 1, "torch.bool": 1, "torch.complex64": 8,
+    "torch.complex128": 16, "torch.uint16": 2, "torch.uint32": 4, "torch.uint64": 8, "torch.float8_e4m3fn": 1,
+    "torch.float8_e5m2": 1, "torch.float8_e4m3fnuz": 1, "torch.float8_e5m2fnuz": 1, "torch.float8_e8m0fnu": 1,
+}  # fmt: skip
+"""Bytes of a number of each type."""
+
+_NUMBER_TYPE = re.compile(r"[<>|=]?(?:[biuf]\d|[f]16|c8|c16|c32|[?bBhHiIlLqQefdgFD])")
+
+
+def check(read_at: ReadAt, size: int, allowed: Collection[str] = ()) -> None:
+    """Do nothing for a file of ``torch.save`` that can be read without harm.
+
+    Args:
+        read_at: reads it.
+        size: its length in bytes.
+        allowed: names of classes besides PyTorch's and Python's own that may be called, with any arguments.
+
+    Raises:
+        ValueError: if it is no such file, or its tensors do not lie within their bytes; says why.
+        NeedsCodeError: if its pickle names anything else.
+    """
+    records = records_of(read_at, size)
+    pickle = records.pop("data.pkl", None)
+    if pickle is None or pickle.size > MAX_PICKLE_BYTES:
+        raise ValueError(f"it has no data.pkl of at most {MAX_PICKLE_BYTES:,} bytes")
+    storages: dict[str, int] = {}
+    for name, record in records.items():
+        if match := _STORAGE.fullmatch(name):
+            storages[match[1]] = record.size
+        elif name not in _OTHERS:
+            raise ValueError(f"it has a record {name!r:.80}, which is none of torch.save's")
+    rules = _Rules(storages, allowed)
+    decode(read_at(pickle.offset, pickle.size), rules)
+    rules.finish()
+
+
+def records_of(read_at: ReadAt, size: int) -> dict[str, Record]:
+    """Return the records of an archive by name, without the folder that they are all in.
+
+    Raises:
+        ValueError: if it is no archive that any reader reads alike.
+    """
+    start, end, count = _directory(read_at, size)
+    data = read_at(start, end - start)
+    found: dict[str, Record] = {}
+    folders: set[str] = set()
+    position = taken = 0
+    for _ in range(count):
+        if position + _ENTRY.size > len(data):
+            raise ValueError("its directory ends early")
+        entry = _ENTRY.unpack_from(data, position)
+        _, _, _, flags, method, _, _, _, packed, length, name_length, extra_length, note_length, _, _, _, offset = entry
+        position += _ENTRY.size
+        raw = data[position : position + name_length]
+        extra = data[position + name_length : position + name_length + extra_length]
+        position += name_length + extra_length + note_length
+        if entry[0] != b"PK\x01\x02" or method or flags & _ENCRYPTED or position > len(data):
+            raise ValueError("a record is compressed or encrypted, or the directory is damaged")
+        length, packed, offset = _wide(extra, length, packed, offset)
+        local = read_at(offset, _LOCAL.size + len(raw))
+        if length != packed or offset < taken or len(local) < _LOCAL.size + len(raw):
+            raise ValueError("a record is compressed, or lies in another")
+        header = _LOCAL.unpack_from(local)
+        if header[0] != b"PK\x03\x04" or header[3] or header[9] != len(raw) or local[_LOCAL.size :] != raw:
+            raise ValueError("a record is called otherwise in the directory")
+        begin = offset + _LOCAL.size + header[9] + header[10]
+        taken = begin + length
+        if taken > start:
+            raise ValueError("a record lies behind the end")
+        folder, _, name = raw.decode("utf-8", "replace").partition("/")
+        if name in found or not name:
+            raise ValueError("two records have one name, or one has none")
+        folders.add(folder)
+        found[name] = Record(begin, length)
+    if position != len(data) or len(folders) != 1:
+        raise ValueError("its records are not in one folder, or the directory is damaged")
+    return found
+
+
+def _directory(read_at: ReadAt, size: int) -> tuple[int, int, int]:
+    """Return where an archive's directory begins and ends, and the number of its records."""
+    tail = read_at(max(0, size - _END.size), _END.size)
+    if len(tail) < _END.size or tail[:4] != b"PK\x05\x06":
+        raise ValueError("it is no zip archive of torch.save")
+    _, disk, first, here, count, length, start, note = _END.unpack(tail)
+    end = size - _END.size
+    locator = read_at(max(0, end - _LOCATOR.size), _LOCATOR.size)
+    if locator[:4] == b"PK\x06\x07" and len(locator) == _LOCATOR.size:
+        _, disk64, offset, disks = _LOCATOR.unpack(locator)
+        wide = read_at(offset, _END64.size)
+        if offset + _END64.size != end - _LOCATOR.size or len(wide) < _END64.size or wide[:4] != b"PK\x06\x06":
+            raise ValueError("its end is damaged")
+        *_, here64, count64, length64, start64 = _END64.unpack(wide)
+        narrow = ((here, here64, 0xFFFF), (count, count64, 0xFFFF), (length, length64, 0xFFFFFFFF))
+        for low, high, none in (*narrow, (start, start64, 0xFFFFFFFF)):
+            if low not in (high, none):
+                raise ValueError("its two ends differ")
+        here, count, length, start, end = here64, count64, length64, start64, offset
+        disk = disk or disk64 or disks != 1
+    if disk or first or note or here != count or count > MAX_RECORDS or start + length != end:
+        raise ValueError(f"its end is damaged, or it has more than {MAX_RECORDS:,} records")
+    return start, end, count
+
+
+def _wide(extra: bytes, *numbers: int) -> list[int]:
+    """Return a record's numbers, those of 64 bits out of its extra field."""
+    found = b""
+    position = 0
+    while position + 4 <= len(extra):
+        kind, length = struct.unpack_from("<HH", extra, position)
+        if kind == 1:
+            if found:
+                raise ValueError("a record has two sizes")
+            found = extra[position + 4 : position + 4 + length]
+        position += 4 + length
+    result = []
+    for number in numbers:
+        if number == 0xFFFFFFFF:
+            if len(found) < 8:
+                raise ValueError("the size of a record is missing")
+            number, found = struct.unpack_from("<Q", found)[0], found[8:]
+        result.append(number)
+    return result
+
+
+class _Rules:
+    """What a pickle of ``torch.save`` may name and call; called with each `Global`, `Persistent` and `Call`."""
+
+    def __init__(self, storages: Mapping[str, int], allowed: Collection[str]) -> None:
+        self._storages = storages
+        self._allowed = allowed
+        self._plain: list[Call] = []
+        """Objects that may have neither state nor items."""
+        self._of_numpy: list[Call] = []
+
+    def __call__(self, found: Global | Call | Persistent) -> None:
+        if isinstance(found, Persistent):
+            self._storage(found)
+            return
+        found.name = name = re.sub(r"^__builtin__\.", "builtins.", found.name)
+        if isinstance(found, Call):
+            rule = _CALLS.get(name)
+            if rule is not None:
+                rule(self, found)
+            elif name not in self._allowed:
+                raise NeedsCodeError(name)
+        elif not (name in _CALLS or name in _WIDTHS or name in DTYPES or name in _VALUES or name in self._allowed):
+            raise NeedsCodeError(name)
+
+    def finish(self) -> None:
+        """Check what is known at the end only."""
+        for call in self._plain:
+            if call.state is not None or call.items:
+                raise NeedsCodeError(call.name)
+        for call in self._of_numpy:
+            state = () if call.state is None else call.state
+            if call.items or type(state) is not tuple or not all(map(_is_numpy_s, state)):
+                raise NeedsCodeError(call.name)
+
+    def _storage(self, found: Persistent) -> None:
+        identity = found.identity
+        if type(identity) is not tuple or len(identity) != 5 or identity[0] != "storage":
+            raise ValueError("its pickle refers to what is no storage")
+        _, kind, key, location, count = identity
+        if not isinstance(kind, Global) or type(key) is not str or type(location) is not str or type(count) is not int:
+            raise ValueError("its pickle refers to what is no storage")
+        if kind.name not in _WIDTHS:
+            raise NeedsCodeError(kind.name)
+        if self._storages.get(key) != count * _WIDTHS[kind.name]:
+            raise ValueError(f"the storage {key!r:.20} has not the {count:,} elements that the pickle says")
+
+    def tensor(self, call: Call) -> None:
+        """A tensor: within its storage, and no larger than that."""
+        storage, offset, shape, strides, requires_grad, hooks, *rest = call.arguments
+        if not isinstance(storage, Persistent) or type(requires_grad) is not bool:
+            raise ValueError("a tensor is not as torch.save writes it")
+        width = total = _WIDTHS[storage.identity[1].name]
+        total *= storage.identity[4]
+        if call.name.endswith("v3"):
+            width = DTYPES[rest.pop(0).name]
+        shape, strides = _sizes(shape), _sizes(strides)
+        if type(offset) is not int or offset < 0 or len(shape) != len(strides):
+            raise ValueError("a tensor is not as torch.save writes it")
+        count, last = 1, offset
+        for length, stride in zip(shape, strides, strict=True):
+            count *= length
+            last += (length - 1) * stride
+        if count and (last + 1) * width > total:
+            raise ValueError("a tensor does not lie within its bytes")
+        if count * width > total or any(
+            rest
+        ):  # it shares its bytes with itself: a copy would take any amount of memory
+            raise NeedsCodeError(call.name)
+        self._empty(hooks)
+        self._plain.append(call)
+
+    def parameter(self, call: Call) -> None:
+        """A parameter of a tensor."""
+        data, requires_grad, hooks = call.arguments
+        if not isinstance(data, Call) or type(requires_grad) is not bool:
+            raise ValueError("a parameter is not as torch.save writes it")
+        self._empty(hooks)
+        self._plain.append(call)
+
+    def _empty(self, hooks: Any) -> None:
+        if hooks is None:
+            return
+        if not isinstance(hooks, Call) or hooks.name != "collections.OrderedDict":
+            raise ValueError("a tensor has hooks")
+        self._plain.append(hooks)
+
+    def plain(self, call: Call) -> None:
+        """A value of plain arguments: texts, numbers, bytes, and flat lists and tuples of them."""
+        for argument in call.arguments:
+            items = argument if isinstance(argument, (list, tuple, set)) else (argument,)
+            if not all(item is None or isinstance(item, (bool, int, float, str, bytes)) for item in items):
+                raise NeedsCodeError(call.name)
+        self._plain.append(call)
+
+    def octets(self, call: Call) -> None:
+        """``bytearray`` of bytes; of a number it would be as long as that."""
+        if not all(isinstance(item, (bytes, str, Call)) for item in call.arguments):
+            raise NeedsCodeError(call.name)
+        self._plain.append(call)
+
+    def encoded(self, call: Call) -> None:
+        """Bytes, as protocol 2 writes them."""
+        if len(call.arguments) != 2 or type(call.arguments[0]) is not str or call.arguments[1] != "latin1":
+            raise NeedsCodeError(call.name)
+        self._plain.append(call)
+
+    def container(self, call: Call) -> None:
+        """An empty container; items follow."""
+        if not all(isinstance(item, Global) and item.name in _VALUES for item in call.arguments):
+            raise NeedsCodeError(call.name)
+
+    def counter(self, call: Call) -> None:
+        """A ``Counter`` of a dict."""
+        if len(call.arguments) > 1 or not all(type(item) is dict for item in call.arguments):
+            raise NeedsCodeError(call.name)
+
+    def number_type(self, call: Call) -> None:
+        """A type of numbers of numpy's. Its state has its byte order and nothing else."""
+        name = call.arguments[0] if call.arguments else None
+        if type(name) is not str or _NUMBER_TYPE.fullmatch(name) is None:
+            raise NeedsCodeError(call.name)
+        self._of_numpy.append(call)
+
+    def array(self, call: Call) -> None:
+        """An array of numpy's: empty at first, its state has the numbers."""
+        kind, shape, letter = call.arguments
+        if not isinstance(kind, Global) or shape != (0,) or not isinstance(letter, (bytes, Call)):
+            raise NeedsCodeError(call.name)
+        self._of_numpy.append(call)
+
+    def scalar(self, call: Call) -> None:
+        """A scalar of numpy's."""
+        kind, value = call.arguments
+        if not isinstance(kind, Call) or kind.name != "numpy.dtype" or not isinstance(value, (bytes, Call)):
+            raise NeedsCodeError(call.name)
+        self._plain.append(call)
+
+
+def _is_numpy_s(value: Any) -> bool:
+    """Return whether a part of an array's state, or of its type's, is as numpy writes it: neither fields nor
+    objects."""
+    if isinstance(value, Call):
+        return value.name in ("numpy.dtype", "_codecs.encode")
+    plain = value if type(value) is tuple else (value,)
+    return all(item is None or isinstance(item, (bool, int, str, bytes)) for item in plain)
+
+
+def _sizes(value: Any) -> tuple[int, ...]:
+    if isinstance(value, Call) and value.name == "torch.Size":
+        (value,) = value.arguments
+    if type(value) is not tuple or not all(type(item) is int and 0 <= item < 1 << 62 for item in value):
+        raise ValueError("a tensor's shape is none")
+    return value
+
+
+_CALLS: Mapping[str, Callable[[_Rules, Call], None]] = {
+    "torch._utils._rebuild_tensor_v2": _Rules.tensor,
+    "torch._utils._rebuild_tensor_v3": _Rules.tensor,
+    "torch._utils._rebuild_parameter": _Rules.parameter,
+    "torch.Size": _Rules.plain,
+    "torch.device": _Rules.plain,
+    "builtins.set": _Rules.plain,
+    "builtins.complex": _Rules.plain,
+    "builtins.bytearray": _Rules.octets,
+    "_codecs.encode": _Rules.encoded,
+    "collections.OrderedDict": _Rules.container,
+    "collections.defaultdict": _Rules.container,
+    "collections.Counter": _Rules.counter,
+    **{f"numpy.{core}.multiarray._reconstruct": _Rules.array for core in ("core", "_core")},
+    **{f"numpy.{core}.multiarray.scalar": _Rules.scalar for core in ("core", "_core")},
+    "numpy.dtype": _Rules.number_type,
+}
+"""What may be called -> what its arguments may be."""
+
+_VALUES = frozenset(f"builtins.{name}" for name in ("bool", "dict", "float", "int", "list", "set", "str", "tuple"))
+_VALUES |= {"numpy.ndarray"}
+"""Classes that may be values, but not be called."""
+
+HARMLESS = tuple(sorted({*_CALLS, *_VALUES}))
+"""The names of all of these."""

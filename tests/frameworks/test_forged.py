@@ -1,0 +1,363 @@
+"""Checkpoints that another user has forged, with each adapter: no code runs, nothing hangs, nothing of other files is
+recorded, and the training goes on from the newest one of its own."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import pickle
+import shutil
+import subprocess
+import sys
+import zipfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+Alter = Callable[[Path, Any], Any]
+pytestmark = pytest.mark.timeout(600)  # each starts a framework three times, and makes dozens of checkpoints
+Forgeries = Mapping[str, tuple[Alter, str]]
+
+
+@pytest.fixture(scope="session")
+def forging(module_at: Callable[[str], ModuleType]) -> ModuleType:
+    """The module that forges."""
+    return module_at("hostile/forging.py")
+
+
+@pytest.fixture(scope="session")
+def trials(module_at: Callable[[str], ModuleType]) -> ModuleType:
+    """The module that trains."""
+    return module_at("frameworks/hostile_trial.py")
+
+
+def installed(name: str) -> Any:
+    """A framework, or a skipped test."""
+    return pytest.importorskip(name, reason=f"{name} is not installed: make test-frameworks has it")
+
+
+def saved(value: Any) -> bytes:
+    """What ``torch.save`` writes."""
+    torch = installed("torch")
+    file = io.BytesIO()
+    torch.save(value, file)
+    return file.getvalue()
+
+
+def rezipped(
+    data: bytes,
+    change: Callable[[str, bytes], bytes] = lambda name, old: old,
+    *,
+    method: int = zipfile.ZIP_STORED,
+    more: tuple[str, ...] = (),
+) -> bytes:
+    """A file of ``torch.save`` with other records."""
+    file = io.BytesIO()
+    with zipfile.ZipFile(io.BytesIO(data)) as old, zipfile.ZipFile(file, "w", method) as new:
+        for name in old.namelist():
+            new.writestr(name, change(name, old.read(name)))
+        for name in more:
+            new.writestr(f"{old.namelist()[0].partition('/')[0]}/{name}", b"")
+    return file.getvalue()
+
+
+def beyond(data: bytes) -> bytes:
+    """A file of ``torch.save`` whose only storage of four numbers is said to have 400,000."""
+    many = b"J" + (400_000).to_bytes(4, "little")
+    return rezipped(data, lambda name, old: old.replace(b"K\x04", many) if name.endswith("data.pkl") else old)
+
+
+def test_pytorch(tmp_path: Path, forging: ModuleType, trials: ModuleType) -> None:
+    """One process, and a model that is not split: shards are none of its arrays."""
+    installed("torch")
+    with trials.trial(tmp_path, forging, "torch") as trial:
+        trial.resumes(trials.forge(trial, forging.state_trees("torch.safetensors")))
+
+
+def test_pytorch_with_shards(tmp_path: Path, forging: ModuleType, trials: ModuleType) -> None:
+    """Two ranks: their metadata and their parts are not unpickled, and lead to no other file."""
+    installed("torch")
+    if not hasattr(installed("torch.distributed.fsdp"), "fully_shard"):
+        pytest.skip("this PyTorch has no fully_shard: 2.6 has")
+    with trials.trial(tmp_path, forging, "sharded", ranks=2) as trial:
+        trees = dict(forging.state_trees("torch.safetensors"))
+        del trees["shards"]
+        own = trials.forge(trial, {**trees, **shards(trial.forger, forging)})
+        trial.resumes(own)
+
+
+def shards(forger: Any, forging: ModuleType) -> Forgeries:
+    """What can be done to the shards of a checkpoint."""
+    from torch.distributed.checkpoint.metadata import BytesStorageMetadata
+
+    good = (forger.good / "shards" / ".metadata").read_bytes()
+    code = forging.Code(str(forger.marker))
+
+    def metadata(change: Callable[[Any], object]) -> bytes:
+        changed = pickle.loads(good)
+        change(changed)
+        return pickle.dumps(changed)
+
+    def first(content: Any) -> Any:
+        return next(iter(content.storage_data.values()))
+
+    part = saved(code)
+
+    def other_part(content: Any) -> None:
+        info = first(content)
+        info.relative_path, info.offset, info.length = "__9_9.distcp", 0, len(part)
+
+    def bytes_entry(content: Any) -> None:
+        content.state_dict_metadata = dict.fromkeys(content.state_dict_metadata, BytesStorageMetadata())
+
+    def outside(content: Any) -> None:
+        first(content).relative_path = "../../../../secret"
+
+    def huge(content: Any) -> None:
+        import torch
+
+        for item in content.state_dict_metadata.values():
+            item.size = torch.Size([1 << 40])
+            for chunk in item.chunks[1:]:
+                item.chunks.remove(chunk)
+            item.chunks[0].sizes, item.chunks[0].offsets = torch.Size([1 << 40]), torch.Size([0])
+
+    def with_part(path: Path, forger: Any) -> None:
+        (path / "shards" / ".metadata").write_bytes(metadata(other_part))
+        (path / "shards" / "__9_9.distcp").write_bytes(part)
+
+    def not_listed(path: Path, forger: Any) -> Mapping[str, Any]:
+        files = json.loads((forger.good / "supervisor-manifest.json").read_text())["files"]
+        (path / "shards" / "__9_9.distcp").write_bytes(part)
+        return {"files": files}
+
+    write = forging.write
+    return {
+        "metadata with code": (write("shards/.metadata", pickle.dumps(code)), r"it names \w+\.system"),
+        "part with code": (with_part, r"it is no tensor: it names \w+\.system"),
+        "entries of bytes": (write("shards/.metadata", metadata(bytes_entry)), "BytesStorageMetadata"),
+        "outside": (write("shards/.metadata", metadata(outside)), "outside of the folder's files"),
+        "huge": (write("shards/.metadata", metadata(huge)), "no metadata of shards"),
+        "not listed": (not_listed, "__9_9.distcp: it is not in the manifest"),
+        "FIFO metadata": (forging.replace_by_fifo("shards/.metadata"), "it is a FIFO"),
+        "linked part": (forging.replace_by_link("shards/__0_0.distcp"), "it is a symbolic link"),
+        "FIFO part": (forging.replace_by_fifo("shards/__1_0.distcp"), "it is a FIFO"),
+    }
+
+
+def test_lightning(tmp_path: Path, forging: ModuleType, trials: ModuleType) -> None:
+    """The ``.ckpt`` is unpickled with restrictions, and looked at before."""
+    installed("lightning")
+    with trials.trial(tmp_path, forging, "lightning") as trial:
+        own = trials.forge(trial, {**forging.state_trees("torch.safetensors"), **ckpts(trial.forger, forging)})
+        trial.resumes(own, only_with_framework=("parts",))
+
+
+def ckpts(forger: Any, forging: ModuleType) -> Forgeries:
+    """What can be done to Lightning's file."""
+    import torch
+
+    file = "lightning.ckpt"
+    good = torch.load(forger.good / file, weights_only=False)
+    code = forging.Code(str(forger.marker))
+    write = forging.write
+    few = saved({**good, "state_dict": {}, "optimizer_states": [torch.zeros(4)]})
+    nobody = r"it names \w+\.system|names \w+\.system.* belongs to nobody \(user 65534\).*chown .*trust_pickled=True"
+    return {
+        "code": (write(file, saved({**good, "hyper_parameters": {"x": code}})), nobody),
+        "code alone": (write(file, pickle.dumps(code)), "no zip archive of torch.save"),
+        "beyond": (write(file, beyond(few)), "has not the 400,000 elements|not as torch.save"),
+        "compressed": (write(file, rezipped(few, method=zipfile.ZIP_DEFLATED)), "compressed"),
+        "a program": (write(file, rezipped(few, more=("constants.pkl",))), "which is none of torch.save's"),
+        "parts": (write(file, saved({"state_dict": {}})), "no checkpoint of Lightning's"),
+        "FIFO ckpt": (forging.replace_by_fifo(file), "it is a FIFO"),
+        "linked ckpt": (forging.replace_by_link(file), "it is a symbolic link"),
+    }
+
+
+def test_lightning_trusts_its_own(tmp_path: Path, forging: ModuleType, trials: ModuleType) -> None:
+    """What only unrestricted unpickling reads is read if nobody else may have written it, or with the option. Otherwise
+    the error names whose it may be, and both ways out; the training says so when it saves."""
+    installed("lightning")
+    odd = {"ODD_HYPERPARAMETERS": "1"}
+    with trials.trial(tmp_path, forging, "lightning", **odd) as trial:
+        refused = trial.train(8, **odd)
+        assert refused.returncode == 1 and "NoUsableCheckpointError" in refused.stderr
+        for text in (f"others may write {trial.logdir}", "chmod go-w", "Options(trust_pickled=True)"):
+            assert text in refused.stderr, refused.stderr
+        assert "resumed ckpt-4 4" in trial.train(6, "trust_pickled=True", **odd).stdout
+        for path in (trial.logdir, trial.directory):
+            path.chmod(0o755)
+        done = trial.train(8, **odd)
+        assert "resumed ckpt-6 6" in done.stdout and "would be passed over" not in done.stderr, done.stderr
+
+
+def test_transformers(tmp_path: Path, forging: ModuleType, trials: ModuleType) -> None:
+    """The Trainer loads what it can load without harm: everything else is passed over before it is given a path."""
+    installed("transformers")
+    with trials.trial(tmp_path, forging, "transformers") as trial:
+        own = trials.forge(trial, trainers(trial.forger, forging))
+        trial.resumes(own)
+
+
+def trainers(forger: Any, forging: ModuleType) -> Forgeries:
+    """What can be done to a checkpoint of the Trainer's."""
+    import torch
+
+    code = saved(forging.Code(str(forger.marker)))
+    write, fifo, link = forging.write, forging.replace_by_fifo, forging.replace_by_link
+    state = json.loads((forger.good / "trainer_state.json").read_text())
+
+    def weights_with_code(path: Path, forger: Any) -> None:
+        (path / "model.safetensors").unlink()
+        (path / "pytorch_model.bin").write_bytes(code)
+
+    def not_listed(path: Path, forger: Any) -> Mapping[str, Any]:
+        files = json.loads((forger.good / "supervisor-manifest.json").read_text())["files"]
+        (path / "scaler.pt").write_bytes(code)
+        return {"files": files}
+
+    def index(path: Path, forger: Any) -> None:
+        (path / "model.safetensors").unlink()
+        names = {"weight_map": {"layer.weight": "../../secret"}}
+        (path / "model.safetensors.index.json").write_text(json.dumps(names))
+
+    def odd_step(path: Path, forger: Any) -> None:
+        (path / "trainer_state.json").write_text(json.dumps({**state, "global_step": 3}))
+
+    def no_weights(path: Path, forger: Any) -> None:
+        (path / "model.safetensors").unlink()
+
+    def steps(alter: Alter) -> Alter:
+        """The Trainer's state says the step of the copy."""
+
+        def altered(path: Path, forger: Any) -> Any:
+            step = int(path.name.rpartition("-")[2])
+            (path / "trainer_state.json").write_text(json.dumps({**state, "global_step": step}))
+            return alter(path, forger)
+
+        return altered
+
+    found = {
+        "FIFO state": (fifo("trainer_state.json"), "it is a FIFO"),
+        "linked state": (link("trainer_state.json"), "it is a symbolic link"),
+        "deep state": (write("trainer_state.json", forging.deep()), "nested too deep"),
+        "state of a hole": (forging.hole("trainer_state.json"), "are on disk|at most"),
+        "odd step": (odd_step, "it is not of step"),
+        "FIFO weights": (fifo("model.safetensors"), "it is a FIFO"),
+        "linked weights": (link("model.safetensors"), "it is a symbolic link"),
+        "no header": (write("model.safetensors", b"\xff" * 64), "its header is none"),
+        "weights with code": (weights_with_code, r"names \w+\.system.*belongs to nobody"),
+        "no weights": (no_weights, "has no weights that the Trainer loads; .*belongs to nobody"),
+        "index": (index, "it names weights that are not in the manifest"),
+        "not listed": (not_listed, "scaler.pt: it is not in the manifest"),
+        "unlisted": (forging.unlisted, "trainer_state.json: it is not in the manifest"),
+        "linked directory": (forging.linked_directory, "is a symbolic link"),
+        "FIFO manifest": (forging._fifo_manifest, "it is a FIFO"),
+        "foreign format": (forging.fields(format="state-tree"), "has the format 'state-tree'"),
+    }
+    for name in ("optimizer.pt", "scheduler.pt", "rng_state.pth"):
+        found[f"{name} with code"] = (write(name, code), r"names \w+\.system.*belongs to nobody.*trust_pickled=True")
+        found[f"{name} of a FIFO"] = (fifo(name), "it is a FIFO")
+        found[f"{name} beyond"] = (write(name, beyond(saved(torch.zeros(4)))), "has not the 400,000 elements")
+    own = {"deep state", "state of a hole", "odd step", "FIFO state", "linked state", "FIFO manifest"}
+    return {
+        kind: (alter if kind in own | {"linked directory"} else steps(alter), text)
+        for kind, (alter, text) in found.items()
+    }
+
+
+def test_transformers_unpickles_no_arguments(tmp_path: Path, forging: ModuleType, trials: ModuleType) -> None:
+    """The Trainer writes ``training_args.bin``, and does not read it: code in it does not run, in a checkpoint that is
+    whole in everything else. Whoever may write into the logdir gives the training other weights."""
+    installed("transformers")
+    with trials.trial(tmp_path, forging, "transformers") as trial:
+        state = json.loads((trial.forger.good / "trainer_state.json").read_text())
+        arguments = saved(forging.Code(str(trial.forger.marker)))
+
+        def alter(path: Path, forger: Any) -> None:
+            text = json.dumps({**state, "global_step": 900_000})
+            (path / "trainer_state.json").write_text(text)
+            (path / "training_args.bin").write_bytes(arguments)
+
+        trial.forger.forge("arguments", alter)
+        done = trial.train(8)
+        assert "resumed checkpoint-900000 900000" in done.stdout, done.stderr
+        trial.forger.check(forging.outputs(trial.logdir, done.stdout, done.stderr))
+
+
+@pytest.mark.parametrize("file", ["model.safetensors", "optimizer.pt", "trainer_state.json"])
+def test_transformers_without_a_manifest(tmp_path: Path, forging: ModuleType, trials: ModuleType, file: str) -> None:
+    """Where no checkpoint is sealed, as in a run that was begun without the callback, links, FIFOs and code are passed
+    over as well, and the newest that is none of them is taken."""
+    installed("transformers")
+    code = saved(forging.Code("")) if file != "model.safetensors" else b""
+    with trials.trial(tmp_path, forging, "transformers") as trial:
+        for path in trial.logdir.glob("checkpoint-*/supervisor-manifest.json"):
+            path.unlink()
+        trial.forger.good = trial.logdir / "checkpoint-4"
+        shutil.copy(trial.logdir / "checkpoint-4" / "trainer_state.json", trial.forger.home / "state")
+
+        def bare(alter: Alter) -> Alter:
+            def altered(path: Path, forger: Any) -> Any:
+                alter(path, forger)
+                return {"sealed": False}
+
+            return altered
+
+        kinds = {"FIFO": forging.replace_by_fifo(file), "link": forging.replace_by_link(file)}
+        if code:
+            kinds["code"] = forging.write(file, saved(forging.Code(str(trial.forger.marker))))
+        for kind, alter in kinds.items():
+            trial.forger.forge(kind, bare(alter))
+        done = trial.train(8)
+        assert "resumed checkpoint-4 4" in done.stdout and done.returncode == 0, done.stdout + done.stderr
+        trial.forger.check(forging.outputs(trial.logdir, done.stdout, done.stderr))
+
+
+def test_keras(tmp_path: Path, forging: ModuleType, trials: ModuleType) -> None:
+    """The variables are arrays of numpy."""
+    installed("keras")
+    with trials.trial(tmp_path, forging, "keras") as trial:
+        trial.resumes(trials.forge(trial, forging.state_trees("numpy.safetensors")))
+
+
+def test_jax(tmp_path: Path, forging: ModuleType, trials: ModuleType) -> None:
+    """Orbax opens the files of its folder by their names: they are looked at before, and their arrays' sizes are."""
+    installed("jax")
+    with trials.trial(tmp_path, forging, "jax") as trial:
+        large = trial.forger.home / "large"
+        write_arrays = (
+            "import sys, numpy as np, orbax.checkpoint as ocp\n"
+            "zeros = np.zeros((20_000, 20_000), np.float32)\n"
+            "ocp.PyTreeCheckpointer().save(sys.argv[1], {'objects': {'w': zeros, 'n': np.zeros(())}})\n"
+        )
+        subprocess.run(
+            [sys.executable, "-c", write_arrays, str(large)], env={**os.environ, **trials.ENVIRONMENT}, check=True
+        )
+        for path in (large, *large.rglob("*")):
+            path.chmod(0o755 if path.is_dir() else 0o644)
+
+        def zeros(path: Path, forger: Any) -> None:
+            shutil.rmtree(path / "orbax")
+            shutil.copytree(large, path / "orbax")
+
+        def another_file(path: Path, forger: Any) -> Mapping[str, Any]:
+            files = json.loads((forger.good / "supervisor-manifest.json").read_text())["files"]
+            (path / "orbax" / "checkpoint").write_bytes(b"\x80")
+            return {"files": files}
+
+        own = {
+            **forging.state_trees(None),
+            "zeros": (zeros, "larger ones than this program"),
+            "another file": (another_file, "orbax/checkpoint: it is not in the manifest"),
+            "FIFO in the folder": (forging.replace_by_fifo("orbax/manifest.ocdbt"), "it is a FIFO"),
+            "link in the folder": (forging.replace_by_link("orbax/_METADATA"), "it is a symbolic link"),
+            "no metadata": (forging.write("orbax/_METADATA", b"{}"), "cannot be loaded|other arrays"),
+            "no database": (forging.write("orbax/manifest.ocdbt", b"\0" * 64), "cannot be loaded"),
+        }
+        trial.resumes(trials.forge(trial, own), only_with_framework=("zeros", "no metadata", "no database"))
