@@ -17,17 +17,14 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from supervisor_core.clock import Clock
-from supervisor_core.engine.session_state import SessionState
+from supervisor_core.engine.session_state import Checkpoints, SessionState
 from supervisor_core.options import Options
 from supervisor_core.runtime.blocking_call import BlockingCall
 from supervisor_core.runtime.deadline import JOIN_SECS, ExitTimer, granted_secs
 from supervisor_core.runtime.signals import SignalWatch
-
-if TYPE_CHECKING:
-    from supervisor_core.engine.ending import Ending
 
 _LOG = logging.getLogger("supervisor_core")
 _PAUSE = threading.Event()  # never set
@@ -48,6 +45,49 @@ UNWIND_SECS = 1.0
 """How long after a second Ctrl-C the main thread has to come out of native code, in seconds."""
 
 
+class SessionEnd(Protocol):
+    """What a signal's thread uses of `Ending`; see there."""
+
+    @property
+    def is_inactive(self) -> bool:
+        """Whether this session is to be left alone."""
+
+    @property
+    def loss_text(self) -> str:
+        """Which checkpoint is the newest, and what is lost without a final one."""
+
+    @property
+    def unfinished_text(self) -> str:
+        """What has not come to its end: a clause."""
+
+    def work_done(self) -> int:
+        """A number that rises while something is done for the end."""
+
+    def is_cancelled(self, error: BaseException) -> bool:
+        """Whether an error only says that something was cancelled."""
+
+    def describe(self, error: BaseException) -> str:
+        """Return an error for people."""
+
+    def serving(self) -> Checkpoints | None:
+        """Return what saves the session under way; None where nothing is to be saved."""
+
+    def save_beside(self) -> None:
+        """Save a checkpoint while the loop goes on. Never raises."""
+
+    def write_last_records(self) -> None:
+        """Write what the loop's thread writes at its end."""
+
+    def others_watching(self) -> bool:
+        """Return whether the process has other sessions that the signal stops, and that have not ended yet."""
+
+    def others_check_stop(self) -> bool:
+        """Return whether the main thread asks another one whether to stop."""
+
+    def end_others(self, signum: int, at: float | None) -> None:
+        """Save and record the others."""
+
+
 class StopSignals:
     """The signals of one session after the other.
 
@@ -58,7 +98,7 @@ class StopSignals:
         clock: replaced in tests.
     """
 
-    def __init__(self, ending: Ending, state: SessionState, options: Options, clock: Clock) -> None:
+    def __init__(self, ending: SessionEnd, state: SessionState, options: Options, clock: Clock) -> None:
         self._ending = ending
         self._state = state
         self._options = options
