@@ -34,7 +34,7 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, NamedTuple
 
 from supervisor_core import checksum
-from supervisor_core.checkpoint.doubt import Doubt
+from supervisor_core.checkpoint.doubt import MAX_TEXT, Doubt
 from supervisor_core.checkpoint.lease_file import LARGEST, LARGEST_ATTEMPT, LATEST
 from supervisor_core.checkpoint.session_history import can_follow
 from supervisor_core.errors import DamagedCheckpointError, SaveFailedError, UnreadableCheckpointError
@@ -53,8 +53,6 @@ NAME = "supervisor-manifest.json"
 
 VERSION = 1
 MAX_FILES = 100_000
-MAX_TEXT = 4096
-"""Characters of one text in it."""
 _CHUNK_BYTES = 4 << 20
 
 

@@ -18,7 +18,10 @@ from supervisor_core.checkpoint.tree_file import parse_json
 from supervisor_core.errors import DamagedCheckpointError, UnreadableCheckpointError
 
 MAX_HEADER_BYTES = 64 << 20
-MAX_DIMENSIONS = 64
+MAX_DIMENSIONS = 32
+"""As many as any numpy has."""
+_MAX_ELEMENTS = 1 << 50
+"""Of an array, without its lengths of 0: where it has one, its other lengths are still multiplied."""
 
 _WIDTHS = {
     "BOOL": 1, "U8": 1, "I8": 1, "F8_E4M3": 1, "F8_E5M2": 1, "F8_E4M3FNUZ": 1, "F8_E5M2FNUZ": 1, "F8_E8M0": 1,
@@ -135,11 +138,9 @@ def _header(file: OpenFile) -> list[Array]:
 
 def _product(shape: tuple[int, ...], most: int) -> int:
     """Return the number of elements of a shape; of one that has too many, one that is too large."""
-    if 0 in shape:
-        return 0
     count = 1
-    for length in shape:
+    for length in filter(None, shape):
         count *= length
-        if count > most:
-            break
-    return count
+        if count > (_MAX_ELEMENTS if 0 in shape else most):
+            return most + 1
+    return 0 if 0 in shape else count

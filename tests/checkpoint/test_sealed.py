@@ -233,7 +233,7 @@ def test_the_last_good_checkpoint_is_kept(tmp_path: Path) -> None:
             saved(store, 1, 2, max_to_keep=2)
         for step in (10 * attempt, 10 * attempt + 1, 10 * attempt + 2):
             made = store.save(Manifest(format="test", step=step, saved_at=100.0 + step), write_nan, max_to_keep=2)
-        assert manifests.read_manifest(made.path, LOCAL).doubt == made.manifest.doubt == doubt
+        assert manifests.read_manifest(made.path).doubt == made.manifest.doubt == doubt
         last = 10 * attempt + 2
         assert sorted(os.listdir(tmp_path)) == sorted(["ckpt-2", f"ckpt-{last - 1}", f"ckpt-{last}"])
     saved(store, 40, 41, max_to_keep=2)
