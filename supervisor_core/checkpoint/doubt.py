@@ -37,11 +37,13 @@ class Doubt(NamedTuple):
         """
         if value is None:
             return None
-        text, losses = value if isinstance(value, list) and len(value) == 2 else (None, None)
-        if not isinstance(losses, list) or not all(isinstance(item, str) for item in (text, *losses)):
+        if not isinstance(value, list) or len(value) != 2 or not isinstance(value[1], list):
+            raise ValueError(f"{value!r:.80} is no doubt")
+        text, losses = value
+        if not all(isinstance(item, str) for item in (text, *losses)):
             raise ValueError(f"{value!r:.80} is no doubt")
         if max(map(len, (text, *losses))) > MAX_TEXT or len(losses) > MAX_TAGS:
-            raise ValueError(f"a doubt has a text of more than {MAX_TEXT:,} characters, or more than {MAX_TAGS:,} losses")
+            raise ValueError(f"a doubt has a text of more than {MAX_TEXT:,} characters, or too many losses")
         return cls(text, tuple(losses))
 
 

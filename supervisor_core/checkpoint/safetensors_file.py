@@ -18,8 +18,7 @@ from supervisor_core.checkpoint.tree_file import parse_json
 from supervisor_core.errors import DamagedCheckpointError, UnreadableCheckpointError
 
 MAX_HEADER_BYTES = 64 << 20
-MAX_DIMENSIONS = 32
-"""As many as any numpy has."""
+MAX_DIMENSIONS = 64
 _MAX_ELEMENTS = 1 << 50
 """Of an array, without its lengths of 0: where it has one, its other lengths are still multiplied."""
 
@@ -68,7 +67,10 @@ def read(files: SealedFiles, name: str, wanted: Collection[str], allocate: Alloc
             file.read_next(memory)
             made[array.name] = make
         file.finish()
-    return {place: make() for place, make in made.items()}
+    try:
+        return {place: make() for place, make in made.items()}
+    except (ValueError, RuntimeError) as error:  # numpy before 2 has 32 dimensions at most
+        raise UnreadableCheckpointError(f"{file.path}: it has an array that this program cannot make") from error
 
 
 def check(files: SealedFiles, name: str, wanted: Collection[str] | None = None) -> None:

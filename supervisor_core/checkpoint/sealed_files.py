@@ -190,6 +190,13 @@ class OpenFile:
         """Return the descriptor."""
         return self._descriptor
 
+    def is_at_its_path(self) -> bool:
+        """Return whether its path leads to this file now: what was found out about the one holds for the other."""
+        try:
+            return os.path.samestat(os.fstat(self._descriptor), os.lstat(self.path))
+        except OSError:
+            return False
+
     def read_at(self, offset: int, length: int) -> bytes:
         """Return bytes from a place; fewer only where the file ends."""
         end = min(offset + length, self.size)

@@ -11,6 +11,7 @@ import logging
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import NamedTuple
 
 from supervisor_core.checkpoint import bundle
@@ -182,8 +183,8 @@ class CheckpointStore:
             verify: see `newest_usable`.
 
         Raises:
-            DamagedCheckpointError: why it is not chosen; of one outside of the logdir nothing that is in it. A state file
-                that somebody has written may name any file.
+            DamagedCheckpointError: why it is not chosen; of one outside of the logdir nothing that is in it. A state
+                file that somebody has written may name any file.
         """
         try:
             return verify(path)
