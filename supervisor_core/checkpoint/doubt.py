@@ -37,11 +37,10 @@ class Doubt(NamedTuple):
         """
         if value is None:
             return None
-        if not isinstance(value, list) or len(value) != 2 or not isinstance(value[1], list):
+        is_doubt = isinstance(value, list) and len(value) == 2 and isinstance(value[1], list)
+        if not is_doubt or not all(isinstance(item, str) for item in (value[0], *value[1])):
             raise ValueError(f"{value!r:.80} is no doubt")
         text, losses = value
-        if not all(isinstance(item, str) for item in (text, *losses)):
-            raise ValueError(f"{value!r:.80} is no doubt")
         if max(map(len, (text, *losses))) > MAX_TEXT or len(losses) > MAX_TAGS:
             raise ValueError(f"a doubt has a text of more than {MAX_TEXT:,} characters, or too many losses")
         return cls(text, tuple(losses))

@@ -166,7 +166,7 @@ def ckpts(forger: Any, forging: ModuleType) -> Forgeries:
     code = forging.Code(str(forger.marker))
     write = forging.write
     few = saved({**good, "state_dict": {}, "optimizer_states": [torch.zeros(4)]})
-    nobody = r"it names \w+\.system|names \w+\.system.* belongs to nobody \(user 65534\).*chown .*trust_pickled=True"
+    nobody = r"it names \w+\.system|names \w+\.system.* belongs to nobody \(user 65534\).*trust_pickled=True.*chown "
     return {
         "code": (write(file, saved({**good, "hyper_parameters": {"x": code}})), nobody),
         "code alone": (write(file, pickle.dumps(code)), "no zip archive of torch.save"),
@@ -201,7 +201,7 @@ def test_transformers(tmp_path: Path, forging: ModuleType, trials: ModuleType) -
     installed("transformers")
     with trials.trial(tmp_path, forging, "transformers") as trial:
         own = trials.forge(trial, trainers(trial.forger, forging))
-        trial.resumes(own)
+        trial.resumes(own, only_with_framework=("odd state",))
 
 
 def trainers(forger: Any, forging: ModuleType) -> Forgeries:
@@ -216,10 +216,25 @@ def trainers(forger: Any, forging: ModuleType) -> Forgeries:
         (path / "model.safetensors").unlink()
         (path / "pytorch_model.bin").write_bytes(code)
 
-    def not_listed(path: Path, forger: Any) -> Mapping[str, Any]:
-        files = json.loads((forger.good / "supervisor-manifest.json").read_text())["files"]
-        (path / "scaler.pt").write_bytes(code)
-        return {"files": files}
+    def not_listed(name: str, data: bytes) -> Alter:
+        def alter(path: Path, forger: Any) -> Mapping[str, Any]:
+            (path / name).parent.mkdir(exist_ok=True)
+            (path / name).write_bytes(data)
+            return {"hidden": name}
+
+        return alter
+
+    def folder(name: str) -> Alter:
+        def alter(path: Path, forger: Any) -> None:
+            (path / name).mkdir()
+            (path / name / ".metadata").write_bytes(code)
+
+        return alter
+
+    def random_state(position: Any) -> bytes:
+        state = torch.load(forger.good / "rng_state.pth", weights_only=False)
+        name, keys, _, *rest = state["numpy"]
+        return saved({**state, "numpy": (name, keys, position, *rest)})
 
     def index(path: Path, forger: Any) -> None:
         (path / "model.safetensors").unlink()
@@ -228,6 +243,10 @@ def trainers(forger: Any, forging: ModuleType) -> Forgeries:
 
     def odd_step(path: Path, forger: Any) -> None:
         (path / "trainer_state.json").write_text(json.dumps({**state, "global_step": 3}))
+
+    def odd_state(path: Path, forger: Any) -> None:
+        step = int(path.name.rpartition("-")[2])
+        (path / "trainer_state.json").write_text(json.dumps({**state, "global_step": step, "surprise": 1}))
 
     def no_weights(path: Path, forger: Any) -> None:
         (path / "model.safetensors").unlink()
@@ -254,7 +273,14 @@ def trainers(forger: Any, forging: ModuleType) -> Forgeries:
         "weights with code": (weights_with_code, r"names \w+\.system.*belongs to nobody"),
         "no weights": (no_weights, "has no weights that the Trainer loads; .*belongs to nobody"),
         "index": (index, "it names weights that are not in the manifest"),
-        "not listed": (not_listed, "scaler.pt: it is not in the manifest"),
+        "not listed": (not_listed("scaler.pt", code), "scaler.pt: it is not in the manifest"),
+        "settings": (not_listed("config.json", b"["), "config.json: it is not in the manifest"),
+        "deep settings": (write("config.json", forging.deep()), "config.json: it is no JSON: it is nested too deep"),
+        "FSDP": (folder("pytorch_model_fsdp_0"), "is of FSDP or DeepSpeed.* belongs to nobody"),
+        "FSDP's optimizer": (folder("optimizer_0"), "is of FSDP or DeepSpeed.* belongs to nobody"),
+        "DeepSpeed": (folder("global_step4"), "is of FSDP or DeepSpeed.* belongs to nobody"),
+        "position": (write("rng_state.pth", random_state(2**31 - 1)), "the position in numpy's random state"),
+        "odd state": (odd_state, "does not take it: TypeError"),
         "unlisted": (forging.unlisted, "trainer_state.json: it is not in the manifest"),
         "linked directory": (forging.linked_directory, "is a symbolic link"),
         "FIFO manifest": (forging._fifo_manifest, "it is a FIFO"),
@@ -264,7 +290,7 @@ def trainers(forger: Any, forging: ModuleType) -> Forgeries:
         found[f"{name} with code"] = (write(name, code), r"names \w+\.system.*belongs to nobody.*trust_pickled=True")
         found[f"{name} of a FIFO"] = (fifo(name), "it is a FIFO")
         found[f"{name} beyond"] = (write(name, beyond(saved(torch.zeros(4)))), "has not the 400,000 elements")
-    own = {"deep state", "state of a hole", "odd step", "FIFO state", "linked state", "FIFO manifest"}
+    own = {"odd state", "deep state", "state of a hole", "odd step", "FIFO state", "linked state", "FIFO manifest"}
     return {
         kind: (alter if kind in own | {"linked directory"} else steps(alter), text)
         for kind, (alter, text) in found.items()
