@@ -1,7 +1,8 @@
 """Sealed checkpoints: the manifest, and the files of each adapter that are read without a framework.
 
-An input that is JSON has one line for each file; the arrays behind a header of safetensors are zeros. Byte 0 of an input
-to `check_torch` says what the rest is: 1, the pickle of a file of ``torch.save`` that is right otherwise; else the file.
+An input that is JSON has one line for each file; the arrays behind a header of safetensors are zeros. Byte 0 of an
+input to `check_torch` says what the rest is: 1, the pickle of a file of ``torch.save`` that is right otherwise; else
+the file.
 """
 
 from __future__ import annotations
@@ -10,7 +11,6 @@ import atexit
 import functools
 import io
 import json
-import os
 import shutil
 import tempfile
 import zipfile
@@ -147,9 +147,8 @@ def _files(content: Mapping[str, bytes], kind: str) -> SealedFiles:
     for place, data in content.items():
         (directory / place).parent.mkdir(exist_ok=True)
         (directory / place).write_bytes(data)
-    return SealedFiles(
-        os.fspath(directory), Manifest(format=kind, step=STEP, files=manifest.list_files(str(directory)))
-    )
+    listed = manifest.list_files(str(directory))
+    return SealedFiles(str(directory), Manifest(format=kind, step=STEP, files=listed))
 
 
 @functools.cache

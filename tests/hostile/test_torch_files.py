@@ -9,22 +9,14 @@ import pickle
 import struct
 import sys
 import zipfile
-from collections.abc import Callable
-from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
 
+from fuzz import sealed
 from supervisor_core.checkpoint import pickles, torch_file
 from supervisor_core.checkpoint.torch_file import NeedsCodeError
 from supervisor_core.training import random_state
-
-
-@pytest.fixture(scope="session")
-def sealed(module_at: Callable[[str], ModuleType]) -> ModuleType:
-    """The module that writes pickles by hand."""
-    return module_at("../fuzz/sealed.py")
 
 
 def archive(
@@ -52,7 +44,7 @@ def test_plain_values_are_accepted(protocol: int) -> None:
     assert check(archive(pickle.dumps(PLAIN, protocol)))["a"][1] == 2.5
 
 
-def test_a_tensor_is_accepted(sealed: ModuleType) -> None:
+def test_a_tensor_is_accepted() -> None:
     """With its dtype and its shape."""
     assert torch_file.tensor_of(check(archive(b"\x80\x02" + sealed.tensor() + b"."))) == ("torch.float32", (4,))
 
@@ -75,28 +67,19 @@ CALLS = [
     Called(collections.defaultdict, (eval,)),
     Called(collections.Counter, ("a" * 9,)),
     Called(collections.OrderedDict, (((1, 2),),)),
-    Called(collections.OrderedDict, (), {"__class__": 1}),
-    Called(complex, ([1],)),
+    Called(complex, ([[1]],)),
 ]
 
 
 @pytest.mark.parametrize("call", CALLS, ids=lambda call: str(call._call[0].__name__))
 @pytest.mark.parametrize("protocol", [2, 4])
-def test_what_may_run_code_is_not_called(tmp_path: Path, call: Called, protocol: int) -> None:
-    """Nor what may be called with other arguments; whoever reads it is told that it needs code, or is damaged."""
-    if call._call[-1] == {"__class__": 1} or call._call[1:] == (([[1]],),):
-        kinds: Any = (NeedsCodeError, ValueError)
-    else:
-        kinds = NeedsCodeError
-    if len(call._call) == 3:
-        data = archive(pickle.dumps({"x": call}, protocol))
-        assert isinstance(check(data)["x"].state, dict)  # attributes of an OrderedDict, as PyTorch's modules have them
-        return
-    with pytest.raises(kinds):
+def test_what_may_run_code_is_not_called(call: Called, protocol: int) -> None:
+    """Nor what may be called with other arguments; whoever reads it is told that it needs code."""
+    with pytest.raises(NeedsCodeError):
         check(archive(pickle.dumps({"x": call}, protocol)))
 
 
-def test_nothing_is_imported(sealed: ModuleType) -> None:
+def test_nothing_is_imported() -> None:
     """Whatever a pickle names."""
     assert "antigravity" not in sys.modules
     for data in (
@@ -143,13 +126,13 @@ def test_values_that_are_nested() -> None:
         (b"K\x00K\x04\x85", b"K\x00K\x09\x85", "does not lie within its bytes"),
         (b"K\x04\x85K\x01\x85", b"M\x00\x40\x85K\x00\x85", "_rebuild_tensor_v2"),
         (b"K\x04\x85K\x01\x85", b"K\x04\x85K\x01K\x01\x86", "not as torch.save writes it"),
-        (b"K\x04\x85K\x01\x85", b"K\x00\x8a\x08" + b"\xff" * 7 + b"\x0f\x86K\x01K\x01\x86", "too large"),
+        (b"K\x04\x85K\x01\x85", b"K\x00\x8a\x08" + b"\xff" * 7 + b"\x3f\x86K\x01K\x01\x86", "too large"),
         (b"FloatStorage", b"DoubleStorage", "has not the 4 elements"),
         (b"X\x01\x00\x00\x000", b"X\x01\x00\x00\x001", "has not the 4 elements"),
         (b"FloatStorage", b"FloatTensor", "torch.FloatTensor"),
     ],
 )
-def test_a_tensor_that_lies_elsewhere(sealed: ModuleType, old: bytes, new: bytes, said: str) -> None:
+def test_a_tensor_that_lies_elsewhere(old: bytes, new: bytes, said: str) -> None:
     """Behind its bytes, or in more of them than there are: PyTorch would return other memory, or take any amount."""
     data = b"\x80\x02" + sealed.tensor() + b"."
     assert old in data
@@ -157,7 +140,7 @@ def test_a_tensor_that_lies_elsewhere(sealed: ModuleType, old: bytes, new: bytes
         check(archive(data.replace(old, new)))
 
 
-def test_an_archive_that_two_readers_read_differently(sealed: ModuleType) -> None:
+def test_an_archive_that_two_readers_read_differently() -> None:
     """Is none: PyTorch may read another part of it than was looked at."""
     whole = archive(pickle.dumps(1))
     assert check(whole) == 1
@@ -182,7 +165,7 @@ def test_an_archive_that_two_readers_read_differently(sealed: ModuleType) -> Non
     with zipfile.ZipFile(file := io.BytesIO(), "w") as target:
         for folder in ("a", "b"):
             target.writestr(f"{folder}/data.pkl", pickle.dumps(1))
-    with pytest.raises(ValueError, match="two records have one name|not in one folder"):
+    with pytest.raises(ValueError, match=r"two records have one name|not in one folder"):
         check(file.getvalue())
 
 
