@@ -65,6 +65,12 @@ def rezipped(
     return file.getvalue()
 
 
+def again_and_again(name: str, old: bytes) -> bytes:
+    """A pickle of 2**60 values in a few bytes."""
+    many = b"\x80\x02]" + b"".join(b"q%ch%c\x86" % (number, number) for number in range(60)) + b"."
+    return many if name.endswith("data.pkl") else old
+
+
 def beyond(data: bytes) -> bytes:
     """A file of ``torch.save`` whose only storage of four numbers is said to have 400,000."""
     many = b"J" + (400_000).to_bytes(4, "little")
@@ -130,6 +136,18 @@ def shards(forger: Any, forging: ModuleType) -> Forgeries:
         (path / "shards" / ".metadata").write_bytes(metadata(other_part))
         (path / "shards" / "__9_9.distcp").write_bytes(part)
 
+    def another_part(path: Path, forger: Any) -> None:
+        import torch
+
+        other = saved(torch.zeros(5))
+
+        def place(content: Any) -> None:
+            info = first(content)
+            info.relative_path, info.offset, info.length = "__9_9.distcp", 0, len(other)
+
+        (path / "shards" / ".metadata").write_bytes(metadata(place))
+        (path / "shards" / "__9_9.distcp").write_bytes(other)
+
     def not_listed(path: Path, forger: Any) -> Mapping[str, Any]:
         files = json.loads((forger.good / "supervisor-manifest.json").read_text())["files"]
         (path / "shards" / "__9_9.distcp").write_bytes(part)
@@ -143,6 +161,7 @@ def shards(forger: Any, forging: ModuleType) -> Forgeries:
         "outside": (write("shards/.metadata", metadata(outside)), "outside of the folder's files"),
         "huge": (write("shards/.metadata", metadata(huge)), "no metadata of shards"),
         "not listed": (not_listed, "__9_9.distcp: it is not in the manifest"),
+        "another part": (another_part, "it is another tensor than the metadata say"),
         "FIFO metadata": (forging.replace_by_fifo("shards/.metadata"), "it is a FIFO"),
         "linked part": (forging.replace_by_link("shards/__0_0.distcp"), "it is a symbolic link"),
         "FIFO part": (forging.replace_by_fifo("shards/__1_0.distcp"), "it is a FIFO"),
@@ -174,6 +193,7 @@ def ckpts(forger: Any, forging: ModuleType) -> Forgeries:
         "compressed": (write(file, rezipped(few, method=zipfile.ZIP_DEFLATED)), "compressed"),
         "a program": (write(file, rezipped(few, more=("constants.pkl",))), "which is none of torch.save's"),
         "parts": (write(file, saved({"state_dict": {}})), "no checkpoint of Lightning's"),
+        "values again and again": (write(file, rezipped(few, again_and_again)), "a value that contains itself"),
         "FIFO ckpt": (forging.replace_by_fifo(file), "it is a FIFO"),
         "linked ckpt": (forging.replace_by_link(file), "it is a symbolic link"),
     }
@@ -387,3 +407,36 @@ def test_jax(tmp_path: Path, forging: ModuleType, trials: ModuleType) -> None:
             "no database": (forging.write("orbax/manifest.ocdbt", b"\0" * 64), "cannot be loaded"),
         }
         trial.resumes(trials.forge(trial, own), only_with_framework=("zeros", "no metadata", "no database"))
+
+
+def test_orbax_reads_what_was_looked_at(tmp_path: Path, forging: ModuleType, trials: ModuleType) -> None:
+    """Who puts a link in the place of a file when it was compared with the manifest leads Orbax to no other file."""
+    installed("jax")
+    from supervisor_core.checkpoint.manifest import read_manifest
+    from supervisor_core.checkpoint.sealed_files import SealedFiles
+    from supervisor_core.jax.arrays import _opened
+
+    with trials.trial(tmp_path, forging, "jax") as trial:
+        checkpoint = trial.forger.good
+        for path in (checkpoint, *checkpoint.rglob("*")):
+            os.chown(path, forging.NOBODY, forging.NOBODY)
+        files = SealedFiles(str(checkpoint), read_manifest(str(checkpoint)))
+        before = (checkpoint / "orbax" / "_METADATA").read_bytes()
+        with _opened(files, "orbax", files.below("orbax")) as folder:
+            (checkpoint / "orbax" / "_METADATA").unlink()
+            (checkpoint / "orbax" / "_METADATA").symlink_to(trial.forger.secret)
+            assert Path(folder, "_METADATA").read_bytes() == before
+            import orbax.checkpoint as ocp
+
+            assert "objects" in ocp.PyTreeCheckpointer().restore(folder)
+        assert not Path(folder).exists()
+
+
+def test_a_checkpoint_of_another_user_is_resumed_from(tmp_path: Path, forging: ModuleType, trials: ModuleType) -> None:
+    """If it is whole, and no code is in it: whoever may write there gives the training its weights."""
+    for adapter, framework in (("jax", "jax"), ("lightning", "lightning"), ("torch", "torch")):
+        installed(framework)
+        with trials.trial(tmp_path, forging, adapter) as trial:
+            trial.forger.forge("copy", lambda path, forger: None)
+            done = trial.train(900_001)
+            assert "resumed ckpt-900000 900000" in done.stdout, done.stdout + done.stderr
