@@ -99,7 +99,7 @@ class Options:
 
     trust_pickled: bool = False
     """Unpickle what is in checkpoints of PyTorch, Lightning and Transformers, whoever wrote it: that may run code.
-    False: what may run code is read only if root or this user owns it, and nobody else may write it."""
+    False: what may run code is read only if root or this user owns it, and no other user may write it."""
 
     snapshot_wait_secs: float = 10.0
     """Seconds to wait for the steps under way to end before a snapshot is taken regardless; the record of such a

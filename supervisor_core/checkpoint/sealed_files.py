@@ -17,7 +17,7 @@ from supervisor_core.checkpoint.bundle import VerifiedCheckpoint
 from supervisor_core.checkpoint.manifest import Manifest, SealedFile, list_files, read_manifest, refusal
 from supervisor_core.checkpoint.table import CHUNK_BYTES
 from supervisor_core.errors import DamagedCheckpointError
-from supervisor_core.storage.local import open_below
+from supervisor_core.storage.opening import open_below
 
 SPARSE_BYTES = 256 << 20
 SPARSE_RATIO = 64

@@ -22,7 +22,7 @@ from supervisor_core.checkpoint.manifest import Manifest
 from supervisor_core.checkpoint.sealed_files import SealedFiles
 from supervisor_core.checkpoint.tree_file import MAX_BYTES
 from supervisor_core.errors import DamagedCheckpointError
-from supervisor_core.storage.local import MAX_READ_BYTES
+from supervisor_core.storage.opening import MAX_READ_BYTES
 from supervisor_core.training.tree import NumpyArrays, read_tree
 
 
