@@ -132,8 +132,7 @@ def verify(
     with _without_linked_content(_Opener(filesystem), name) as opener:
         with _damage_of(name):
             if tables := legacy.files_of(filesystem, name):
-                found = legacy.verify(opener, tables, step_name, data=data, on_progress=on_progress)
-                return VerifiedCheckpoint(*found)
+                return VerifiedCheckpoint(*legacy.verify(opener, tables, step_name, data=data, on_progress=on_progress))
         index = _read_index(opener, name)
         with _Shards(opener, name, index) as shards:
             size = index.size_bytes + shards.check_sizes()

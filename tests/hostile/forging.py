@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import pickle
+import re
 import shutil
 import stat
 from collections.abc import Callable, Iterator, Mapping
@@ -143,7 +144,9 @@ class Forger:
         assert not self.marker.exists(), "code of the checkpoint ran"
         for name, data in outputs:
             for trace in TRACES:
-                assert trace not in data, f"{trace!r} is in {name}"
+                edge = rb"(?![0-9])" if trace.isdigit() else b""  # a number within a longer one is none
+                found = re.search((rb"(?<![0-9])" if edge else b"") + re.escape(trace) + edge, data)
+                assert found is None, f"{trace!r} is in {name}"
 
 
 @contextmanager
