@@ -39,21 +39,21 @@ def main() -> None:
     model = nn.Sequential(nn.Linear(64, 128), nn.ReLU(), nn.Dropout(0.2), nn.Linear(128, 10))
     optimizer = torch.optim.AdamW(model.parameters())
 
-    loop = supervised(
+    with supervised(
         loader, given.logdir, epochs=given.epochs, model=model, optimizer=optimizer, save_secs=given.save_secs
-    )
-    for batch_images, batch_labels in loop:
-        model.train()
-        optimizer.zero_grad()
-        loss = nn.functional.cross_entropy(model(batch_images), batch_labels)
-        loss.backward()
-        optimizer.step()
-        if loop.batch == len(loader) - 1:
-            with loop.phase("evaluating"), torch.no_grad():
-                model.eval()
-                right = model(images[-TEST_IMAGES:]).argmax(1) == labels[-TEST_IMAGES:]
-            loop.log({"loss": loss, "accuracy": right.float().mean()})
-            print(f"epoch {loop.epoch}: accuracy {right.float().mean():.3f}", flush=True)
+    ) as loop:
+        for batch_images, batch_labels in loop:
+            model.train()
+            optimizer.zero_grad()
+            loss = nn.functional.cross_entropy(model(batch_images), batch_labels)
+            loss.backward()
+            optimizer.step()
+            if loop.batch == len(loader) - 1:
+                with loop.phase("evaluating"), torch.no_grad():
+                    model.eval()
+                    right = model(images[-TEST_IMAGES:]).argmax(1) == labels[-TEST_IMAGES:]
+                loop.log({"loss": loss, "accuracy": right.float().mean()})
+                print(f"epoch {loop.epoch}: accuracy {right.float().mean():.3f}", flush=True)
 
 
 if __name__ == "__main__":

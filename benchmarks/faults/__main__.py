@@ -15,6 +15,7 @@ import os
 import random
 import shutil
 import signal
+import subprocess
 import sys
 import tempfile
 import time
@@ -22,6 +23,7 @@ import traceback
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import asdict, dataclass
+from functools import cache
 from pathlib import Path
 
 from benchmarks.faults.launcher import TENSORFLOW_ENVIRONMENT, Launchers, TrialError
@@ -38,6 +40,7 @@ FAMILIES = (
     "zombies",
     "forks",
     "signals",
+    "endings",
     "clocks",
     "retention",
     "disks",
@@ -128,8 +131,19 @@ def rows_of(family: str, peers_python: str) -> list[Row]:
 
 
 def _missing(fault: Fault) -> str | None:
-    """Say what a fault's trials need and is not installed; None for nothing."""
-    return f"{fault.needs} is not installed" if fault.needs and importlib.util.find_spec(fault.needs) is None else None
+    """Say what a fault's trials need and is not there; None for nothing."""
+    if fault.needs and importlib.util.find_spec(fault.needs) is None:
+        return f"{fault.needs} is not installed"
+    return None if _runs(fault.starts_with) else f"{fault.starts_with[0]} is missing, or refused"
+
+
+@cache
+def _runs(command: tuple[str, ...]) -> bool:
+    if not command:
+        return True
+    return (
+        shutil.which(command[0]) is not None and not subprocess.run([*command, "true"], capture_output=True).returncode
+    )
 
 
 def batches_of(row: Row, trials: int) -> list[Batch]:

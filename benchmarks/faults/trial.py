@@ -117,6 +117,8 @@ class Fault:
     """How many trials share a directory: one run that is harmed again and again."""
     needs: str | None = None
     """A module without which the trials are left out; None for none."""
+    starts_with: tuple[str, ...] = ()
+    """A command that starts its processes: where this user may not run it, the trials are left out."""
     column: str | None = None
     """In a table that sets a fault's trials on several systems side by side: the system. Else None."""
     run: Callable[[Trial, int], Iterator[Outcome]]

@@ -29,11 +29,12 @@ STATUSES = {
 }
 """Those that the script itself ends with; in all other cases the end is the signal."""
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
+PROGRAM = (sys.executable, "-W", "ignore", "-m", "benchmarks.faults.wrapped")
 
 
 def command(wrapper: str, directory: Path, facade: str) -> list[str]:
     """Return the command that starts a training in a wrapper."""
-    program = [sys.executable, "-W", "ignore", "-m", "benchmarks.faults.wrapped", str(directory), facade]
+    program = [*PROGRAM, str(directory), facade]
     line = shlex.join(program)
     if (text := SCRIPTS.get(wrapper)) is not None:
         script = directory / "train.sh"
@@ -52,6 +53,13 @@ def sealed_step(manifest: Path) -> int:
     files = [(manifest.parent / name, size) for name, size, _ in seal["files"]]
     is_whole = all(path.is_file() and path.stat().st_size == size for path, size in files)
     return int(seal["counters"]["step"]) if is_whole else -1
+
+
+def saved_step(logdir: Path, facade: str) -> int:
+    """Return the step of the newest whole checkpoint; 0 without one."""
+    if facade == "Supervisor":
+        return max(truth.checkpoints(logdir).whole, default=0)
+    return max(map(sealed_step, logdir.glob("checkpoints/ckpt-*/supervisor-manifest.json")), default=0)
 
 
 def _stopped(trial: Trial, trials: int, wrapper: str, facade: str) -> Iterator[Outcome]:
@@ -74,7 +82,7 @@ def _stopped(trial: Trial, trials: int, wrapper: str, facade: str) -> Iterator[O
             late = took > secs + SLACK_SECS
             findings.fault(late, f"{signum.name}: ended after {took:.1f} s{restarter.story()}")
         done = int((directory / "steps").read_text())
-        saved = max(map(sealed_step, directory.glob("run/checkpoints/ckpt-*/supervisor-manifest.json")), default=0)
+        saved = saved_step(directory / "run", facade)
         findings.lose(saved < done, f"{signum.name}: step {done} was done, {saved} is saved{restarter.story()}")
         stops = truth.events(truth.events_files(directory / "run")).of_kind("stop")
         reasons = [stop["reason"] for stop in stops]
@@ -97,5 +105,6 @@ def _fault(wrapper: str, facade: str, long: int, needs: str | None = None) -> Fa
 
 FAULTS = (
     *(_fault(wrapper, "supervise", 20) for wrapper in ("bash -c", "| tee", "timeout", *SCRIPTS)),
-    *(_fault(wrapper, "torch", 20, "torch") for wrapper in ("bash -c", "| tee")),
+    *(_fault(wrapper, "Supervisor", 20) for wrapper in ("bash -c", "| tee")),
+    *(_fault(wrapper, "torch for", 20, "torch") for wrapper in ("bash -c", "| tee")),
 )

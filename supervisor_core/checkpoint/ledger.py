@@ -220,7 +220,7 @@ class Ledger:
         doubt: Doubt | None = None,
         last_good: str | None = None,
     ) -> SaveId | None:
-        """Take note of a save before its first step; nothing is written. Return its id, None without a session.
+        """Note a save before its first step; nothing is written. Return its id, None without a session.
 
         Args:
             path: the checkpoint's prefix.

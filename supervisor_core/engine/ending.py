@@ -416,7 +416,8 @@ class Ending:
             each._ended_by(signum, at)
 
     def _others(self) -> list[Ending]:
-        return [each for each in open_sessions.endings() if each is not self and not each.is_inactive]
+        endings = [each for each in open_sessions.endings() if isinstance(each, Ending)]
+        return [each for each in endings if each is not self and not each.is_inactive]
 
     def _ended_by(self, signum: int, at: float | None) -> None:
         if self._options.handle_signals and not self.is_inactive:

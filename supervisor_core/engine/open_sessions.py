@@ -22,15 +22,24 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from types import CodeType, FrameType
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 from weakref import WeakSet
 
 from supervisor_core.engine.loop_exit import LoopExit
 
-if TYPE_CHECKING:
-    from supervisor_core.engine.ending import Ending
-
 _LOG = logging.getLogger("supervisor_core")
+
+
+class Session(Protocol):
+    """What is asked of an open session: its ending has it."""
+
+    @property
+    def is_inactive(self) -> bool:
+        """Whether it is to be left alone."""
+
+    def deactivate(self) -> None:
+        """Do nothing from now on, whatever is called."""
+
 
 AtExit = Callable[[BaseException | None], object]
 """Stops a session; is given the exception that ends the interpreter, or that has left the session open, if any."""
@@ -51,14 +60,14 @@ class _Open:
     """How its loop was left, where that is all that is known of its end."""
 
 
-_OPEN: dict[Ending, _Open] = {}
+_OPEN: dict[Session, _Open] = {}
 """Held though the program lets go of them: that is the case to be prepared for."""
 _NOTEBOOKS: WeakSet[Any] = WeakSet()
 _CHILDREN: set[int] = set()
 """Processes in which `_watch_child` has done its work."""
 
 
-def add(ending: Ending, stop: AtExit, *, ends_with_call: bool = False) -> None:
+def add(ending: Session, stop: AtExit, *, ends_with_call: bool = False) -> None:
     """Remember a session that begins.
 
     Args:
@@ -74,23 +83,23 @@ def add(ending: Ending, stop: AtExit, *, ends_with_call: bool = False) -> None:
         _watch_notebook()
 
 
-def remove(ending: Ending) -> None:
+def remove(ending: Session) -> None:
     """Forget a session that has ended."""
     _OPEN.pop(ending, None)
 
 
-def left(ending: Ending, how: LoopExit) -> None:
+def left(ending: Session, how: LoopExit) -> None:
     """Remember that the loop of a session was left: it is stopped when the process shows why, or begins another."""
     if ending in _OPEN:
         _OPEN[ending] = replace(_OPEN[ending], left=how)
 
 
-def exit_of(ending: Ending) -> LoopExit | None:
+def exit_of(ending: Session) -> LoopExit | None:
     """Return how the loop of a session was left, if `left` was called."""
     return _OPEN[ending].left if ending in _OPEN else None
 
 
-def endings() -> list[Ending]:
+def endings() -> list[Session]:
     """Return the endings of all open sessions."""
     return list(_OPEN)
 

@@ -273,7 +273,6 @@ class CheckpointWriter:
             started = self._clock.monotonic()
             result = SaveResult(trigger=trigger)
             try:
-                self._store.prepare()
                 self._tidy()
                 self._retention.set_aside_skipped()
                 self._wait_secs = min(wait_secs, step_wait_secs(self._options.snapshot_wait_secs, step_secs))
@@ -327,7 +326,7 @@ class CheckpointWriter:
             if not wanted or result.skipped:
                 return
             losses = self._losses()  # of the moment that is saved: writing may take minutes
-            staged = StagedCheckpoint(self._store, self._path(result.step))
+            staged = self._stage(result.step)
             try:
                 doubt = doubt_of(self._failure, losses, self._write(snapshot, staged.path))
                 snapshot.drop()
@@ -364,7 +363,7 @@ class CheckpointWriter:
                 result.skipped = not is_new(result.step)
                 if result.skipped:
                     return
-                staged = StagedCheckpoint(self._store, self._path(result.step))
+                staged = self._stage(result.step)
                 base = os.path.join(os.path.dirname(staged.path), last_part(self._save_path))
                 with session.graph.as_default():  # or else, in a thread of ours, TensorFlow takes it for eager
                     written = self._saver.save(
@@ -383,11 +382,15 @@ class CheckpointWriter:
             raise
         self._write_meta(result)
 
+    def _stage(self, step: int | None) -> StagedCheckpoint:
+        self._store.prepare()
+        return StagedCheckpoint(self._store, self._path(step))
+
     def _let_save(self, session: Any, result: SaveResult) -> None:
         """Have a saver of the program's own do all that it does, and record the result."""
         if self._refuses(session, result):
             return
-        self._store.check()
+        self._store.prepare()
         with session.graph.as_default():
             path = self._saver.save(session, self._save_path, global_step=self._global_step)
         result.path, result.step, result.consistent = path, step_in_name(path or ""), False

@@ -2,8 +2,9 @@
 
     from supervisor_core.torch import supervised
 
-    for batch in supervised(loader, "/runs/mnist", epochs=3, model=model, optimizer=optimizer):
-        loss = train_step(batch)
+    with supervised(loader, "/runs/mnist", epochs=3, model=model, optimizer=optimizer) as loop:
+        for batch in loop:
+            loss = train_step(batch)
 
 Needs the extra ``torch``: ``pip install "tensorboard-plugin-supervisor[torch]"``.
 """

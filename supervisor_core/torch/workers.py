@@ -1,4 +1,4 @@
-"""A `DataLoader`'s workers outlive the trainer's SIGTERM and Ctrl-C, which mostly go to a whole group of processes.
+"""A `DataLoader`'s workers outlive the trainer's stop signals, which mostly go to a whole group of processes.
 
 A worker that dies first takes the trainer with it: PyTorch raises an error in the middle of its step, and the step is
 lost. So a worker goes on until the trainer ends it, has ended itself, or has had the time that it has for its end.
@@ -14,11 +14,11 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 _LOOK_SECS = 0.5
-_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
 
 
 def outlive_signals(loader: Any, grace_secs: float) -> None:
-    """Have the workers of a loader go on at SIGTERM and Ctrl-C; call it before they start.
+    """Have the workers of a loader go on at SIGTERM, Ctrl-C, SIGHUP and SIGQUIT; call it before they start.
 
     Args:
         loader: a ``DataLoader``, or one of the same kind; anything else is left as it is.

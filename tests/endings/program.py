@@ -263,6 +263,15 @@ def hangs_after_asking(t: Training) -> None:
         sess.run(t.stuck)
 
 
+def evaluates(t: Training) -> None:
+    """Evaluate for a long time in Python, in a loop that asks whether to stop."""
+    with t.supervisor().managed_session() as sess:
+        assert not t.sv.should_stop()
+        t.train(sess)
+        say("stuck")
+        WAIT.wait()
+
+
 def waits_while_nothing_can_be_saved(t: Training) -> None:
     """Wait in Python, while a run hangs elsewhere."""
     with t.supervisor().managed_session() as sess:

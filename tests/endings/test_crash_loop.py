@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from supervisor_core.checkpoint.sealed_files import SealedFiles
 from supervisor_core.checkpoint.sealed_store import SealedStore
 from supervisor_core.restarter.policy import NO_PROGRESS_STATUS
 from supervisor_core.training.tree import NumpyArrays, read_tree
@@ -39,5 +40,6 @@ def test_a_poisoned_state_is_never_saved(tmp_path: Path, facade: str) -> None:
     recovery, manifest = store.newest_usable()
     assert manifest is not None and manifest.step == 2 and not recovery.skipped
     if facade == "plain":
-        tree: Any = read_tree(recovery.chosen.path, (NumpyArrays(),))  # type: ignore[union-attr]
+        assert recovery.chosen is not None
+        tree: Any = read_tree(SealedFiles(recovery.chosen.path, manifest), (NumpyArrays(),))
         assert tree["objects"]["counter"]["value"][0] == 2

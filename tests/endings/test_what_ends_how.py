@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 import tensorflow as tf
-from endings_page import table
+from endings_page import Row, table
 
 from supervisor_core.checkpoint.logdir_lock import LEASE_NAME, LogdirLock
 
@@ -110,12 +110,17 @@ ROWS: dict[str, list[Callable[[Start], Any]]] = {
     "sys.exit(0)": [plain("exit_0"), plain("monitored_exit_0")],
     "sys.exit(3)": [plain("exit_3")],
     "SIGTERM": [signalled(name, signal.SIGTERM) for name in ("asks", "monitored_asks", "unmanaged_asks")],
+    "SIGHUP": [signalled("asks", signal.SIGHUP)],
+    "SIGQUIT": [signalled("asks", signal.SIGQUIT)],
     "SIGTERM, the loop never asks": [
         signalled(name, signal.SIGTERM) for name in ("never_asks", "monitored_never_asks", "unmanaged_never_asks")
     ],
     "SIGTERM, a run hangs": [
         signalled(name, signal.SIGTERM, at="stuck", signal_grace_secs=HANG_SECS)
         for name in ("hangs", "hangs_after_asking")
+    ],
+    "SIGTERM, an evaluation takes long": [
+        signalled("evaluates", signal.SIGTERM, at="stuck", signal_grace_secs=HANG_SECS)
     ],
     "SIGTERM, the disk is full": [signalled("full_disk", signal.SIGTERM, signal_grace_secs=SHORT_SECS)],
     "SIGTERM, the interpreter is held": [shows_stacks],
@@ -149,8 +154,13 @@ ROWS: dict[str, list[Callable[[Start], Any]]] = {
     "SIGTERM in a thread": [in_a_thread],
     "SIGKILL": [signalled("never_asks", signal.SIGKILL)],
 }
-OTHERS = {"save_signal", "a forked child"}
-"""What does not end, and what is not the session's process: tests of their own."""
+OTHERS = {"save_signal", "a forked child", "SIGTERM, as process 1"}
+"""What does not end, and what is not the session's process: tests of their own, or of `test_loops_end_how.py`."""
+
+
+def page() -> dict[str, Row]:
+    """What the page says of the graph-mode facades."""
+    return {cause: row for cause, rows in table().items() if (row := rows["graph"]) is not None}
 
 
 def limit_secs(at_most: str, grace_secs: float | None) -> float | None:
@@ -162,7 +172,7 @@ def limit_secs(at_most: str, grace_secs: float | None) -> float | None:
 
 def test_each_row_has_a_test() -> None:
     """The rows that are tested here are those of the page, no more and no fewer."""
-    assert set(table()) == set(ROWS) | OTHERS
+    assert set(page()) == set(ROWS) | OTHERS
 
 
 @pytest.mark.parametrize(
@@ -170,7 +180,7 @@ def test_each_row_has_a_test() -> None:
 )
 def test_what_ends_how(start: Start, read_telemetry: Any, cause: str, number: int) -> None:
     """What is saved and recorded, and the exit status, are what the page says."""
-    saved, recorded, status, at_most = table()[cause]
+    saved, recorded, status, at_most = page()[cause]
     process = ROWS[cause][number](start)
     assert process.status_text == status, process.err
     if (secs := limit_secs(at_most, process.grace_secs)) is not None:
@@ -252,7 +262,7 @@ def test_exit_codes_are_recorded(start: Start, read_telemetry: Any) -> None:
 
 def test_save_signal(start: Start, read_telemetry: Any, wait_until: Any) -> None:
     """A checkpoint is saved, and training goes on: a second one is of a later step."""
-    saved, recorded, _, _ = table()["save_signal"]
+    saved, recorded, _, _ = page()["save_signal"]
     assert (saved, recorded) == ("at the signal", "no record")
     process = start("asks", save_signal="SIGUSR1", **LONG)
     process.expect("trained")
@@ -274,7 +284,7 @@ def test_save_signal(start: Start, read_telemetry: Any, wait_until: Any) -> None
 )
 def test_a_forked_child(start: Start, read_telemetry: Any, name: str) -> None:
     """It leaves the block at once and touches nothing; the parent trains on and ends as if there had been none."""
-    saved, recorded, status, _ = table()["a forked child"]
+    saved, recorded, status, _ = page()["a forked child"]
     assert (saved, recorded, status) == ("nothing", "no record", "the child's own")
     process = start(name).end()
     assert process.status == 0

@@ -199,7 +199,7 @@ def test_accumulated_gradients(tmp_path: Path, trial_in: ModuleType, amp: bool) 
     assert (two.outcome, two.last_step, item.run.state) == ("completed", 6, "completed")
 
 
-@pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT])
 def test_a_signal_to_the_whole_group(tmp_path: Path, trial_in: ModuleType, signum: int) -> None:
     """As launchers and terminals send it: the workers go on until the trainer has ended its step, and end after it."""
     workers: list[int] = []

@@ -16,7 +16,7 @@ from pasting import NAMES, SHOWN, commands_in, paste
 from supervisor_core.cli import main
 from supervisor_core.errors import OptionsError
 from supervisor_core.exporter.access import BasicAuth
-from supervisor_core.log import error_text, printable
+from supervisor_core.log import printable
 from supervisor_core.metrics.render import label_text
 from supervisor_core.process.runtime_directory import VARIABLE, private_directory
 from supervisor_core.restarter.processes import command_text
@@ -93,12 +93,14 @@ def test_the_command_that_makes_a_password(tmp_path: Path) -> None:
 def test_the_command_that_makes_a_directory_private(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of a directory with any name the error has a command that changes that directory."""
     directories = [tmp_path / "there" / name.replace("/", "_") for name in NAMES]
-    said: list[str] = []
+    said = []
     for directory in directories:
         directory.mkdir(parents=True)
         directory.chmod(0o777)
         monkeypatch.setenv(VARIABLE, str(directory))
-        private_directory(lambda error: said.append(quoted(error_text(error))))
+        refused: list[OSError] = []
+        private_directory(refused.append)
+        said.append(quoted(str(refused[0])))
     assert paste(said, tmp_path / "pasted") == [["chmod", "700", "--", str(directory)] for directory in directories]
 
 
