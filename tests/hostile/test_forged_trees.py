@@ -86,7 +86,9 @@ ARRAYS: dict[str, tuple[str, list[Any], int]] = {
 @pytest.mark.parametrize("kind", ARRAYS)
 def test_an_array_that_cannot_be(tmp_path: Path, forging: ModuleType, kind: str) -> None:
     """The error says nothing of what is in the file."""
-    files = checkpoint(tmp_path / "ckpt-1", [["m", W]], forging.safetensors({"w": ARRAYS[kind]}, bytes(8)))
+    files = checkpoint(
+        tmp_path / "ckpt-1", [["m", W]], forging.safetensors({"w": ARRAYS[kind]}, bytes(ARRAYS[kind][2]))
+    )
     for read in (lambda: contents.check(files, "state-tree"), lambda: read_tree(files, (NumpyArrays(),))):
         with pytest.raises(DamagedCheckpointError, match=r"its header is none of safetensors$"):
             read()
