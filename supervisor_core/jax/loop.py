@@ -14,9 +14,9 @@ from supervisor_core.errors import CheckpointError, SaveFailedError
 from supervisor_core.jax.arrays import JaxArrays
 from supervisor_core.jax.pytrees import arrays_of, from_tree, is_in_place, on_devices, pytree_of, to_tree
 from supervisor_core.options import Options
+from supervisor_core.training.due import SavePolicy
 from supervisor_core.training.in_loop import InLoop
 from supervisor_core.training.run import Run
-from supervisor_core.training.saver import SavePolicy
 from supervisor_core.training.state import DATA, Access, TrainingState, access
 from supervisor_core.training.tree import NumpyArrays
 

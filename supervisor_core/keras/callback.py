@@ -20,10 +20,10 @@ from supervisor_core.keras.variables import ModelVariables, facts_of, metrics_of
 from supervisor_core.options import Options
 from supervisor_core.storage.local import absolute
 from supervisor_core.training import random_state
+from supervisor_core.training.due import SavePolicy
 from supervisor_core.training.in_loop import last_of_epoch
 from supervisor_core.training.random_state import RandomSource
 from supervisor_core.training.run import Run
-from supervisor_core.training.saver import SavePolicy
 from supervisor_core.training.state import DATA, Exactness, TrainingState
 
 _FITS: dict[str, tuple[int, FitPosition]] = {}

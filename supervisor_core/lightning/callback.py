@@ -35,9 +35,9 @@ from supervisor_core.torch.ranks import present_ranks
 from supervisor_core.torch.tensors import KINDS, random_sources, structure_of
 from supervisor_core.torch.workers import outlive_signals
 from supervisor_core.training import random_state
+from supervisor_core.training.due import SavePolicy
 from supervisor_core.training.random_state import RandomSource
 from supervisor_core.training.run import Run
-from supervisor_core.training.saver import SavePolicy
 from supervisor_core.training.state import DATA, Exactness, Part, TrainingState
 
 _LOG = logging.getLogger("supervisor_core")

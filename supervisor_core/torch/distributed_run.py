@@ -25,20 +25,17 @@ from typing import Any, NamedTuple
 
 import torch
 
-from supervisor_core.checkpoint.manifest import read_manifest
-from supervisor_core.checkpoint.recovery import Skipped
-from supervisor_core.checkpoint.sealed_files import SealedFiles
-from supervisor_core.checkpoint.sealed_store import Sealed
-from supervisor_core.errors import CheckpointError, RanksError, SupervisorError
+from supervisor_core.errors import RanksError
 from supervisor_core.events.telemetry import Trigger
 from supervisor_core.options import Options
 from supervisor_core.runtime.coordinator import text_of
 from supervisor_core.supervision.session_recorder import SessionRecorder
-from supervisor_core.torch import shards
+from supervisor_core.torch.rank_saver import RankSaver, Refusal, expect
 from supervisor_core.torch.ranks import Ranks, stale_store
 from supervisor_core.torch.ranks_state import RanksState
+from supervisor_core.training.due import Due, SavePolicy
 from supervisor_core.training.run import STOP_GRACE_SECS, Run
-from supervisor_core.training.saver import Due, SavePolicy, Saver
+from supervisor_core.training.saver import Saver
 
 _LOG = logging.getLogger("supervisor_core")
 
@@ -302,10 +299,11 @@ class DistributedRun(Run):
         self._is_left = True
         super()._stop_at_exit(error)
 
-    def _end(self, error: BaseException | None) -> None:
+    def end(self, error: BaseException | None) -> None:
+        """See `Run.end`."""
         ending, reason = self._ending, self._session.reason
         if self._ended or ending.is_inactive or self._recorder is None:
-            super()._end(error)
+            super().end(error)
             return
         self._end_thread = threading.get_ident()
         reason.body_error = error
@@ -322,7 +320,7 @@ class DistributedRun(Run):
                 _LOG.error("Nothing is saved at the end: %s", disagreement)
             self._has_failed |= raised is not None
         try:
-            super()._end(raised or error)
+            super().end(raised or error)
         finally:
             self._release()
             if self._has_begun and not self._met_at_end:
@@ -400,112 +398,3 @@ class DistributedRun(Run):
             with suppress(OSError, ValueError, AttributeError):
                 stream.flush()
         os.kill(os.getpid(), signum)
-
-
-class Refusal(NamedTuple):
-    """What rank 0 announces where it cannot begin."""
-
-    text: str
-
-
-def expect(announced: Any) -> Any:
-    """Return what rank 0 has announced.
-
-    Raises:
-        CheckpointError: if it cannot begin.
-    """
-    if isinstance(announced, Refusal):
-        raise CheckpointError(f"Rank 0 cannot begin: {announced.text}")
-    return announced
-
-
-class RankSaver(Saver):
-    """Reads the checkpoint that rank 0 has chosen, on all ranks; saves on rank 0.
-
-    Args:
-        args: see `Saver`.
-        ranks: the processes.
-        ranks_state: this rank's state.
-        others: see `Saver`.
-    """
-
-    def __init__(self, *args: Any, ranks: Ranks, ranks_state: RanksState, **others: Any) -> None:
-        super().__init__(*args, **others)
-        self._ranks = ranks
-        self._ranks_state = ranks_state
-
-    def collect(self, step: int, *, is_saved: bool) -> None:
-        """Collect what is each rank's, and have each rank write its shards; called by all ranks at the same step.
-
-        Raises:
-            RanksError: if another rank has ended.
-        """
-        started = self._clock.monotonic()
-        if self._ranks_state.shards:
-            self._write_shards(step, is_saved and not self._is_on_disk(step))
-        self._ranks_state.collect()
-        self._ranks_state.blocked_secs = self._clock.monotonic() - started
-
-    def _write_shards(self, step: int, is_saved: bool) -> None:
-        state, ranks = self._ranks_state, self._ranks
-        if ranks.is_chief and is_saved:
-            try:
-                state.staging = self._store.stage(step)
-            except (OSError, SupervisorError) as error:
-                state.failure = error  # for `capture`
-        staging = ranks.announce(state.staging)
-        if staging is None:
-            return
-        found: dict[str, Any] = {}
-        text = None
-        try:
-            for part in state.shards:
-                found.update(part.split())
-        except Exception as error:  # the others wait for this
-            text = f"{type(error).__name__}: {error}"
-        for rank, other in enumerate(ranks.exchange(text)):
-            if other is not None:
-                state.failure = CheckpointError(f"Rank {rank} has a state that cannot be saved: {other}")
-        if state.failure is None:
-            try:
-                with ranks.together() as group:
-                    shards.write(found, os.path.join(staging, shards.ShardFiles.file), group)
-            except OSError as error:
-                state.failure = error
-
-    def release(self) -> None:
-        """Let go what no save has taken."""
-        state = self._ranks_state
-        state.release()
-        staging, state.staging = state.staging, None
-        if staging is not None:
-            self._store.discard(staging)
-
-    def read(self, start_over: bool) -> Any:
-        """See `Saver.read`.
-
-        Raises:
-            CheckpointError: where rank 0 has refused, or its checkpoint is not there.
-        """
-        if not self._ranks.is_chief:
-            return self._read_chosen(expect(self._ranks.announce()))
-        sealed, tree = super().read(start_over)
-        chosen = None if sealed is None else (os.path.basename(sealed.path), sealed.manifest.order)
-        self._ranks.announce(chosen)
-        return sealed, tree
-
-    def _read_chosen(self, chosen: tuple[str, tuple[int, int, int]] | None) -> Any:
-        if chosen is None:
-            nothing: tuple[Skipped, ...] = ()
-            return None, nothing
-        path = os.path.join(self._store.directory, chosen[0])
-        try:
-            manifest = read_manifest(path)
-            if manifest.order != chosen[1]:
-                raise CheckpointError("it is another one")
-            return Sealed(path=path, manifest=manifest), self._read_files(SealedFiles(path, manifest))
-        except (OSError, SupervisorError) as error:
-            raise CheckpointError(
-                f"Rank {self._ranks.rank} cannot read {path}, which rank 0 resumes from: {error}. "
-                "All ranks need the same logdir, on a file system that they share."
-            ) from error

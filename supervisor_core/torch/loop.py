@@ -17,10 +17,10 @@ from supervisor_core.torch.ranks import Ranks, present_ranks
 from supervisor_core.torch.shards import ShardFiles, Shards, is_sharded, refuse_split, shards_of
 from supervisor_core.torch.tensors import KINDS, model_facts, random_sources, structure_of, unwrapped
 from supervisor_core.torch.workers import outlive_signals
+from supervisor_core.training.due import SavePolicy
 from supervisor_core.training.finished_loops import finished, refuse_again
 from supervisor_core.training.in_loop import InLoop, last_of_epoch
 from supervisor_core.training.run import Run
-from supervisor_core.training.saver import SavePolicy
 from supervisor_core.training.state import DATA, TrainingState
 
 ACCUMULATED = "It was saved with the gradients of {} accumulated batches, which are not captured."

@@ -17,8 +17,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from supervisor_core.options import Options
+from supervisor_core.training.due import SavePolicy
 from supervisor_core.training.run import Run
-from supervisor_core.training.saver import SavePolicy
 from supervisor_core.training.state import TrainingState
 
 

@@ -6,16 +6,19 @@ step, where it is saved. In a phase that does not train, as an evaluation, what 
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Protocol
 
 from supervisor_core.clock import Clock
+from supervisor_core.engine import open_sessions
 from supervisor_core.engine.ending import Ending
 from supervisor_core.engine.final_save import LOOK_AGAIN_SECS, given_up, save_until_saved
+from supervisor_core.engine.loop_exit import LoopExit
 from supervisor_core.engine.session_state import SessionState
-from supervisor_core.errors import SaveFailedError
+from supervisor_core.errors import SaveFailedError, SupervisorError
 from supervisor_core.events.telemetry import Trigger
 from supervisor_core.options import Options
 from supervisor_core.runtime.deadline import Deadline
@@ -38,6 +41,16 @@ class Training(Protocol):
 
     def recording(self) -> AbstractContextManager[None]:
         """Be around the last record."""
+
+    def leave(self) -> None:
+        """Say that the program leaves its loop early."""
+
+    def end(self, error: BaseException | None) -> None:
+        """End the session; ``error`` is what the program raised in it."""
+
+    @property
+    def unfinished(self) -> str | None:
+        """What it means if the interpreter ends and the session has not: the record's error. None: no failure."""
 
 
 class RunEnding(Ending):
@@ -68,6 +81,41 @@ class RunEnding(Ending):
         """See `Ending.record`."""
         with self._run.recording():
             super().record(error)
+
+    def left_by(self, left: LoopExit) -> None:
+        """A loop over a generator was left in its body: end the session; or leave it open until the process shows which
+        exception has left the loop, or whether one has. Nothing is saved then.
+
+        Args:
+            left: what is known of it.
+        """
+        if left.is_by_error is False:
+            self._run.leave()
+            self._run.end(None)
+        elif left.error is not None:
+            self._run.end(left.error)
+        else:
+            self.saves = False
+            self._state.coord.request_stop()
+            open_sessions.left(self, left)
+
+    def loop_ended(self, error: BaseException | None) -> None:
+        """Say that the loop's thread has left it; ``error`` is what the program raised in it."""
+        self._state.reason.body_error = error
+        if error is None:
+            self._state.reason.handled_before = id(sys.exc_info()[1])  # none of the loop's
+        if isinstance(self._state.checkpoints, RunCheckpoints):
+            self._state.checkpoints.loop_thread = threading.get_ident()
+
+    def error_at_exit(self, error: BaseException | None) -> BaseException | None:
+        """Return the error of a session that the program has left open, if it is one; `error` is the interpreter's."""
+        left = open_sessions.exit_of(self)
+        if error is None and self.signals.received is None:  # after a signal it may be an exit in its handler
+            if left is not None and left.is_by_error:
+                error = SupervisorError(f"An exception left the loop at {left.where}.")
+            elif self._run.unfinished is not None:
+                error = SupervisorError(self._run.unfinished)
+        return error
 
     def is_save_wanted(self) -> bool:
         """See `Ending.is_save_wanted`."""

@@ -5,8 +5,6 @@ from __future__ import annotations
 import logging
 import math
 import signal
-import sys
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
@@ -18,7 +16,7 @@ from supervisor_core.clock import SYSTEM_CLOCK, Clock
 from supervisor_core.engine import open_sessions
 from supervisor_core.engine.loop_exit import LoopExit
 from supervisor_core.engine.session_state import SessionState
-from supervisor_core.errors import SaveFailedError, SupervisorError
+from supervisor_core.errors import SaveFailedError
 from supervisor_core.events.file_writer import FileWriter
 from supervisor_core.events.telemetry import Trigger
 from supervisor_core.options import Options
@@ -29,9 +27,10 @@ from supervisor_core.runtime.service import ServiceRegistry
 from supervisor_core.storage.local import absolute, join
 from supervisor_core.supervision.environment import versions
 from supervisor_core.supervision.session_recorder import SessionRecorder
+from supervisor_core.training.due import Due, SavePolicy
 from supervisor_core.training.ending import RunCheckpoints, RunEnding
 from supervisor_core.training.finished_loops import STEPS_ONCE, finished, refuse_again
-from supervisor_core.training.saver import Due, SavePolicy, Saver
+from supervisor_core.training.saver import Saver
 from supervisor_core.training.state import Exactness, TrainingState
 
 _LOG = logging.getLogger("supervisor_core")
@@ -72,11 +71,9 @@ class Run:
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self.logdir = logdir = absolute(logdir)
-        self.options = options
-        self.state = state
+        self.options, self.state = options, state
         self._policy, self._facade, self._task = policy, facade, task
-        self._new_saver = saver
-        self._clock = clock
+        self._new_saver, self._clock = saver, clock
         self._coord = Coordinator(clock=clock)
         self._services = ServiceRegistry()
         self._directory = join(logdir, CHECKPOINTS)
@@ -87,7 +84,6 @@ class Run:
         deadline = StopDeadline(granted_secs(options.signal_grace_secs), clock)
         self._session = SessionState(coord=self._coord, logdir=logdir, writer=None, deadline=deadline)
         self._ending = RunEnding(self, self._session, options, clock)
-        self._checkpoints: RunCheckpoints | None = None
         self._step, self._due = 0, Due()
         self._restored: Sealed | None = None
         self._exactness: Exactness | None = None
@@ -150,7 +146,7 @@ class Run:
                 recorder.write_to(self._writer)
             self._begin(recorder)
         except BaseException as error:
-            self._end(error)
+            self.end(error)
             raise
         self._coord.reset_heeded()  # from here on it is the loop that asks
         self._session.is_ready = True
@@ -166,7 +162,7 @@ class Run:
             SaveFailedError: if the final checkpoint could not be saved, and nothing else was raised.
             Exception: an error that a service had stopped the training with.
         """
-        self._end(error)
+        self.end(error)
         if self._is_interrupt_due:
             self._is_interrupt_due = False
             raise KeyboardInterrupt
@@ -206,8 +202,7 @@ class Run:
             self._services.reserve_name(saver.name)
             self._services.add(saver)
             saver.start(self._step, sealed)
-            self._checkpoints = RunCheckpoints(self, saver, self._session, self.options, self._clock)
-            self._session.checkpoints = self._checkpoints
+            self._session.checkpoints = RunCheckpoints(self, saver, self._session, self.options, self._clock)
         recorder.enter("training")
         self._step_ended = recorder.progress.step_ended
         recorder.progress.begins(self._monotonic())
@@ -410,8 +405,9 @@ class Run:
         values = tag if isinstance(tag, Mapping) else {tag: value}
         for name, item in values.items():
             number = float(item.detach() if hasattr(item, "detach") else item)
-            if name == self.options.watched_loss:
-                self._watch_loss(number)
+            if name == self.options.watched_loss and math.isfinite(number) is not self._loss_finite:
+                self._loss_finite = math.isfinite(number)
+                self._recorder_now.loss_read(self._loss_finite)
             if self._writer is not None:
                 self._writer.scalar(name, number, self._step if step is None else step)
 
@@ -427,12 +423,6 @@ class Run:
     def _signum(self) -> int | None:
         """The signal that asked for the end; None without one."""
         return self._session.reason.signum
-
-    def _watch_loss(self, value: float) -> None:
-        is_finite = math.isfinite(value)
-        if is_finite is not self._loss_finite:
-            self._loss_finite = is_finite
-            self._recorder_now.loss_read(is_finite)
 
     def ask_for_save(self, trigger: Trigger = "manual") -> None:
         """Ask for a checkpoint at the end of the step under way; from any thread."""
@@ -452,50 +442,26 @@ class Run:
     # The end.
 
     def left_by(self, left: LoopExit) -> None:
-        """A loop over a generator was left in its body: end the session; or leave it open until the process shows which
-        exception has left the loop, or whether one has. Nothing is saved then.
-
-        Args:
-            left: what is known of it.
-        """
-        if left.is_by_error is False:
-            self.leave()
-            self._end(None)
-        elif left.error is not None:
-            self._end(left.error)
-        else:
-            self._ending.saves = False
-            self._coord.request_stop()
-            open_sessions.left(self._ending, left)
+        """See `RunEnding.left_by`."""
+        self._ending.left_by(left)
 
     def _stop_at_exit(self, error: BaseException | None) -> None:
-        """Stop a session that the program has left open."""
-        left = open_sessions.exit_of(self._ending)
-        if error is None and self._ending.signals.received is None:  # after a signal it may be an exit in its handler
-            if left is not None and left.is_by_error:
-                error = SupervisorError(f"An exception left the loop at {left.where}.")
-            elif self.unfinished is not None:
-                error = SupervisorError(self.unfinished)
-        self._end(error)
+        self.end(self._ending.error_at_exit(error))
 
-    def _end(self, error: BaseException | None) -> None:
+    def end(self, error: BaseException | None) -> None:
         """End the session; once, and not in a forked child.
 
         Args:
             error: what the program raised in it.
         """
-        recorder, ending, reason = self._recorder, self._ending, self._session.reason
+        recorder, ending = self._recorder, self._ending
         if recorder is None or self._ended or ending.is_inactive:
             return
         self._leave_step()
         if error is not None and not isinstance(error, GeneratorExit):
             self.state.is_mid_step = True  # where in the step it came is not known
-        reason.body_error = error
-        if error is None:
-            reason.handled_before = id(sys.exc_info()[1])  # none of the loop's
+        ending.loop_ended(error)
         raised: BaseException | None = None
-        if self._checkpoints is not None:
-            self._checkpoints.loop_thread = threading.get_ident()
         try:
             try:
                 ending.stop(STOP_GRACE_SECS, save=ending.save, join=self._stop_saver, close=ending.close_writer)

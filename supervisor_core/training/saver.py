@@ -11,7 +11,6 @@ import math
 import os
 import threading
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from queue import SimpleQueue
 from typing import Any, NamedTuple, Protocol
 
@@ -32,6 +31,7 @@ from supervisor_core.runtime.deadline import NEVER, Deadline
 from supervisor_core.runtime.retry import Backoff, is_outside_fault
 from supervisor_core.supervision.environment import refuse_unwritable
 from supervisor_core.supervision.session_recorder import SessionRecorder
+from supervisor_core.training.due import Due, SavePolicy
 from supervisor_core.training.state import Captured, TrainingState
 from supervisor_core.training.tree import read_tree, write_tree
 from supervisor_core.wire import delimited
@@ -56,54 +56,6 @@ class LogWriter(Protocol):
 
     def take_up_losses(self, tags: Iterable[str]) -> None:
         """Go on from a checkpoint with such losses."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class SavePolicy:
-    """When a training is saved, and what is kept."""
-
-    save_secs: float | None = 600.0
-    """Seconds between checkpoints; None saves none by time."""
-    save_steps: int | None = None
-    """Steps between checkpoints; None saves none by steps."""
-    max_to_keep: int | None = 5
-    keep_every_n_hours: float | None = None
-
-    def __post_init__(self) -> None:
-        secs, steps = self.save_secs, self.save_steps
-        if secs is not None and (isinstance(secs, bool) or not isinstance(secs, (int, float)) or not secs > 0):
-            raise ValueError(f"save_secs is {secs!r}; expected a number of seconds above 0, or None.")
-        if steps is not None and (isinstance(steps, bool) or not isinstance(steps, int) or steps < 1):
-            raise ValueError(f"save_steps is {steps!r}; expected a number of steps from 1, or None.")
-
-
-class Due:
-    """When the next checkpoint falls due: planned by the saver, or asked for by any thread, or a signal.
-
-    Without a lock, which a signal handler could not take: an ask is noted before `at` is set, and a plan looks for one
-    after it has set `at`. So whichever comes last, an ask that no save has served stays due.
-    """
-
-    __slots__ = ("asked_by", "at", "step")
-
-    def __init__(self) -> None:
-        self.at = math.inf
-        """Monotonic time of the next save by time."""
-        self.step: float = math.inf
-        """Step of the next save by steps."""
-        self.asked_by: Trigger | None = None
-        """What the next one was asked for by; None if it is by time or by steps."""
-
-    def ask(self, trigger: Trigger) -> None:
-        """Let the next checkpoint fall due at the end of the present step."""
-        self.asked_by = trigger
-        self.at = -math.inf
-
-    def plan(self, at: float, step: float) -> None:
-        """Set when the next one falls due by itself; one that was asked for stays due."""
-        self.step, self.at = step, at
-        if self.asked_by is not None:
-            self.at = -math.inf
 
 
 class Job(NamedTuple):

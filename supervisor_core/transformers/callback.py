@@ -20,9 +20,9 @@ from supervisor_core.options import Options
 from supervisor_core.storage.local import absolute
 from supervisor_core.torch.ranks_state import NUMBER
 from supervisor_core.torch.workers import outlive_signals
+from supervisor_core.training.due import SavePolicy
 from supervisor_core.training.finished_loops import finished, refuse_again
 from supervisor_core.training.run import Run
-from supervisor_core.training.saver import SavePolicy
 from supervisor_core.training.state import Exactness, TrainingState
 from supervisor_core.transformers import data, ranks, sealing
 from supervisor_core.transformers.sealing import PREFIX, SealingSaver

@@ -15,7 +15,8 @@ from supervisor_core.checkpoint.manifest import Manifest
 from supervisor_core.checkpoint.sealed_store import Sealed
 from supervisor_core.errors import CheckpointError, RanksError
 from supervisor_core.events.telemetry import Trigger
-from supervisor_core.torch.distributed_run import At, DistributedRun, Row, expect
+from supervisor_core.torch.distributed_run import At, DistributedRun, Row
+from supervisor_core.torch.rank_saver import expect
 from supervisor_core.torch.ranks import Ranks, present_ranks
 from supervisor_core.torch.ranks_state import RanksState
 from supervisor_core.torch.shards import is_sharded

@@ -42,7 +42,7 @@ from supervisor_core.torch.ranks_state import ALONE, NUMBER, RanksState  # noqa:
 from supervisor_core.torch.shards import ShardFiles, Shards, refuse_split  # noqa: E402
 from supervisor_core.torch.tensors import KINDS, random_sources  # noqa: E402
 from supervisor_core.training import random_state  # noqa: E402
-from supervisor_core.training.saver import Due, SavePolicy  # noqa: E402
+from supervisor_core.training.due import Due, SavePolicy  # noqa: E402
 from supervisor_core.training.tree import read_tree  # noqa: E402
 from supervisor_core.watch.logdir_watch import LogdirWatch  # noqa: E402
 

@@ -32,7 +32,8 @@ from supervisor_core.checkpoint.sealed_store import Sealed, SealedStore  # noqa:
 from supervisor_core.errors import CheckpointError, NoUsableCheckpointError, RanksError  # noqa: E402
 from supervisor_core.torch.distributed_run import At, Row  # noqa: E402
 from supervisor_core.torch.ranks_state import NUMBER  # noqa: E402
-from supervisor_core.training.saver import SavePolicy, new_job  # noqa: E402
+from supervisor_core.training.due import SavePolicy  # noqa: E402
+from supervisor_core.training.saver import new_job  # noqa: E402
 from supervisor_core.transformers import SupervisorCallback, ranks  # noqa: E402
 from supervisor_core.transformers import data as hf_data  # noqa: E402
 from supervisor_core.watch.logdir_watch import LogdirWatch  # noqa: E402

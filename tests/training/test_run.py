@@ -22,8 +22,8 @@ from supervisor_core.clock import SystemClock
 from supervisor_core.errors import CheckpointError
 from supervisor_core.run.model import Run as RunModel
 from supervisor_core.training import state as states
+from supervisor_core.training.due import SavePolicy
 from supervisor_core.training.run import Run
-from supervisor_core.training.saver import SavePolicy
 from supervisor_core.training.state import NO_DATA_POSITION, TrainingState
 from supervisor_core.training.tree import NumpyArrays
 from supervisor_core.watch.logdir_watch import LogdirWatch

@@ -1,0 +1,56 @@
+"""When a checkpoint falls due: `SavePolicy` says it for a training, `Due` is the next one of a session."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from supervisor_core.events.telemetry import Trigger
+
+
+@dataclass(frozen=True, kw_only=True)
+class SavePolicy:
+    """When a training is saved, and what is kept."""
+
+    save_secs: float | None = 600.0
+    """Seconds between checkpoints; None saves none by time."""
+    save_steps: int | None = None
+    """Steps between checkpoints; None saves none by steps."""
+    max_to_keep: int | None = 5
+    keep_every_n_hours: float | None = None
+
+    def __post_init__(self) -> None:
+        secs, steps = self.save_secs, self.save_steps
+        if secs is not None and (isinstance(secs, bool) or not isinstance(secs, (int, float)) or not secs > 0):
+            raise ValueError(f"save_secs is {secs!r}; expected a number of seconds above 0, or None.")
+        if steps is not None and (isinstance(steps, bool) or not isinstance(steps, int) or steps < 1):
+            raise ValueError(f"save_steps is {steps!r}; expected a number of steps from 1, or None.")
+
+
+class Due:
+    """When the next checkpoint falls due: planned by the saver, or asked for by any thread, or a signal.
+
+    Without a lock, which a signal handler could not take: an ask is noted before `at` is set, and a plan looks for one
+    after it has set `at`. So whichever comes last, an ask that no save has served stays due.
+    """
+
+    __slots__ = ("asked_by", "at", "step")
+
+    def __init__(self) -> None:
+        self.at = math.inf
+        """Monotonic time of the next save by time."""
+        self.step: float = math.inf
+        """Step of the next save by steps."""
+        self.asked_by: Trigger | None = None
+        """What the next one was asked for by; None if it is by time or by steps."""
+
+    def ask(self, trigger: Trigger) -> None:
+        """Let the next checkpoint fall due at the end of the present step."""
+        self.asked_by = trigger
+        self.at = -math.inf
+
+    def plan(self, at: float, step: float) -> None:
+        """Set when the next one falls due by itself; one that was asked for stays due."""
+        self.step, self.at = step, at
+        if self.asked_by is not None:
+            self.at = -math.inf
