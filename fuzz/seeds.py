@@ -17,10 +17,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 from fuzz.targets import HERE, TARGETS
-from supervisor_core.checkpoint import lease_file, ledger
+from supervisor_core.checkpoint import lease_file, ledger, manifest
 from supervisor_core.checkpoint.doubt import Doubt
+from supervisor_core.checkpoint.manifest import Manifest, SealedFile
 from supervisor_core.checkpoint.state_file import CheckpointState, SaveId, format_state
 from supervisor_core.events import event_format, telemetry
 from supervisor_core.process.page_writer import ProgressPage
@@ -162,6 +164,96 @@ def of_state() -> Seeds:
     yield "windows", b'model_checkpoint_path: "C:\\runs\\new\\model.ckpt-5"\n'
     yield "unknown", b'model_checkpoint_path: "a"\nother { x: 1 y { z: "q" } }\n[a.b]: 3\n'
     yield "empty", b"  \n"
+
+
+def of_manifest() -> Seeds:
+    """One of a session that knows everything, and the least that there is."""
+    whole = Manifest(
+        format="state-tree", step=4, session="s", attempt=2, number=3, saved_at=1.7e9, last_preserved_at=1.6e9,
+        preserved=("ckpt-2",), files=(SealedFile("shards/a", 5, 7), SealedFile("tree.json", 9, 8)),
+        counters={"step": 4, "epoch": 1}, captured=("model",), not_captured=("No data.",), data_position="d",
+        facts={"workers": "2"}, doubt=Doubt("There is NaN.", ("loss",)), versions={"torch": "2"},
+    )  # fmt: skip
+    yield "whole", manifest.encode(whole)
+    yield "least", manifest.encode(Manifest(format="transformers", step=4))
+    yield "deep", b'{"v":1,"files":' + b"[" * 300
+
+
+def of_tree() -> Seeds:
+    """A training with an array of each sort, one without arrays, one of two ranks."""
+    reference = {"array": ["numpy", "objects/m/w"]}
+    array = {"dtype": "F32", "shape": [4, 4], "data_offsets": [0, 64]}
+    none = {"dtype": "I64", "shape": [0, 3], "data_offsets": [64, 64]}
+    state = {"dict": [["w", reference], [5, {"tuple": [1, {"float": "nan"}, {"bytes": "AA=="}]}]]}
+    random = {"dict": [["python", {"array": ["numpy", "random"]}]]}
+
+    def tree(*more: list[Any], objects: Any = {"dict": []}, random: Any = {"dict": []}) -> bytes:  # noqa: B006
+        return json.dumps({"dict": [["objects", objects], ["random", random], *more]}).encode()
+
+    header = json.dumps({"objects/m/w": array, "random": none}).encode()
+    yield "arrays", tree(objects={"dict": [["m", state]]}, random=random) + b"\n" + header
+    yield "no-arrays", tree(["position", "x"])
+    ranks = json.loads(tree())
+    yield "ranks", tree(["ranks", [ranks, ranks]])
+    yield "kinds", tree(objects={"dict": [["m", {"array": ["lightning", "x"]}], ["n", {"array": ["shards", "y"]}]]})
+    yield "deep", b'{"dict":' + b"[" * 300
+
+
+def of_torch() -> Seeds:
+    """Files with tensors, classes and code."""
+    sealed = importlib.import_module("fuzz.sealed")
+    text, named, tensor = sealed.text, sealed.name, sealed.tensor()
+    whole = b"\x80\x02}(" + text("w") + tensor + text("n") + b"K\x05" + text("t") + b"(K\x02tu."
+    numpy = named("numpy.dtype") + b"(" + text("f8") + b"\x89\x88tR(K\x03" + text("<") + b"NNNtb"
+    yield "state", b"\1" + whole
+    yield "numpy", b"\1\x80\x02}" + text("d") + numpy + b"s."
+    yield "code", b"\1\x80\x02" + named("os.system") + b"(" + text("true") + b"tR."
+    yield "shared", b"\1\x80\x02]" + b"".join(b"q%ch%c\x86" % (n, n) for n in range(40)) + b"."
+    yield "file", b"\0" + sealed._archive(whole)
+
+
+def of_shards() -> Seeds:
+    """Metadata of one tensor in two parts, as PyTorch writes them."""
+    sealed = importlib.import_module("fuzz.sealed")
+    text, named, place = sealed.text, sealed.name, "torch.distributed.checkpoint.metadata."
+
+    def made(of: str, **state: bytes) -> bytes:
+        items = b"".join(text(key) + value for key, value in state.items())
+        return named(of) + b")\x81}(" + items + b"ub"
+
+    def size(*numbers: int) -> bytes:
+        return named("torch.Size") + b"(" + b"(" + b"".join(b"K%c" % number for number in numbers) + b"ttR"
+
+    chunk = made(f"{place}ChunkStorageMetadata", offsets=size(0), sizes=size(4))
+    layout = named("torch.serialization._get_layout") + b"(" + text("torch.strided") + b"tR"
+    memory = named(f"{place}_MEM_FORMAT_ENCODING") + b"(K\x00tR"
+    properties = (
+        named(f"{place}TensorProperties") + b")\x81(" + named("torch.float32") + layout + b"\x89" + memory + b"\x89tb"
+    )
+    tensor = made(f"{place}TensorStorageMetadata", properties=properties, size=size(4), chunks=b"]" + chunk + b"a")
+    index = made(f"{place}MetadataIndex", fqn=text("w"), offset=size(0), index=b"K\x00")
+    length = len(sealed._archive(b"\x80\x02" + sealed.tensor() + b"."))
+    info = made(
+        "torch.distributed.checkpoint.filesystem._StorageInfo", relative_path=text("__0_0.distcp"), offset=b"K\x00",
+        length=b"M" + length.to_bytes(2, "little"),
+    )  # fmt: skip
+    metadata = made(
+        f"{place}Metadata",
+        state_dict_metadata=b"}" + text("w") + tensor + b"s",
+        storage_data=b"}" + index + info + b"s",
+    )
+    yield "one", b"\x80\x02" + metadata + b"."
+    yield "code", b"\x80\x02" + named("os.system") + b"(" + text("true") + b"tR."
+
+
+def of_trainer() -> Seeds:
+    """With weights and settings, and without."""
+    state = json.dumps({"global_step": 4, "epoch": 0.5, "log_history": [{"loss": float("nan"), "step": 1}]}).encode()
+    weights = json.dumps(
+        {"w": {"dtype": "BF16", "shape": [8, 4], "data_offsets": [0, 64]}, "__metadata__": {}}
+    ).encode()
+    yield "whole", state + b"\n" + weights + b"\n" + b'{"architectures": ["Bert"]}'
+    yield "no-weights", state
 
 
 def of_lease() -> Seeds:

@@ -96,9 +96,10 @@ class Options:
     """What to do where the checkpoints' directory cannot be written when a session starts: another user's, or a
     read-only file system. ``"stop"``: an error before the first step. ``"continue"``: train without checkpoints. A full
     disk is no error: it may have room at the first save."""
+
     trust_pickled: bool = False
     """Unpickle what is in checkpoints of PyTorch, Lightning and Transformers, whoever wrote it: that may run code.
-    False: what may run code is read only if root or this user owns it, and nobody else may write it."""
+    False: what may run code is read only if root or this user owns it, and no other user may write it."""
 
     snapshot_wait_secs: float = 10.0
     """Seconds to wait for the steps under way to end before a snapshot is taken regardless; the record of such a

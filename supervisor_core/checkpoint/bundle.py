@@ -32,7 +32,8 @@ from supervisor_core.checkpoint import legacy
 from supervisor_core.checkpoint.schema import message_class
 from supervisor_core.checkpoint.table import CHUNK_BYTES, Table, crc_of, extend, unmask
 from supervisor_core.errors import DamagedCheckpointError, UnreadableCheckpointError
-from supervisor_core.storage.local import Filesystem, Reader, filesystem_for, is_wrong_kind
+from supervisor_core.storage.local import Filesystem, Reader, filesystem_for
+from supervisor_core.storage.opening import is_wrong_kind
 
 GLOBAL_STEP = "global_step"
 """The name under which tensorflow's savers store the step."""
@@ -130,10 +131,8 @@ def verify(
     filesystem, name = filesystem_for(prefix) if filesystem is None else (filesystem, os.fspath(prefix))
     with _without_linked_content(_Opener(filesystem), name) as opener:
         with _damage_of(name):
-            tables = legacy.files_of(filesystem, name)
-            if tables:
-                found = legacy.verify(opener, tables, step_name, data=data, on_progress=on_progress)
-                return VerifiedCheckpoint(*found)
+            if tables := legacy.files_of(filesystem, name):
+                return VerifiedCheckpoint(*legacy.verify(opener, tables, step_name, data=data, on_progress=on_progress))
         index = _read_index(opener, name)
         with _Shards(opener, name, index) as shards:
             size = index.size_bytes + shards.check_sizes()
@@ -153,8 +152,7 @@ class _Opener:
 
     def open(self, path: str) -> Reader:
         reader = self._filesystem.open(path)
-        if reader.is_linked:
-            self.linked = os.path.basename(path)
+        self.linked = os.path.basename(path) if reader.is_linked else self.linked
         return reader
 
 
@@ -171,10 +169,8 @@ def _without_linked_content(opener: _Opener, prefix: str) -> Iterator[_Opener]:
     except DamagedCheckpointError as error:
         if opener.linked is None:
             raise
-        raise LinkedCheckpointError(
-            f"{os.path.basename(prefix)}: it does not verify; {opener.linked} is a symbolic link, of whose target no "
-            "more is said"
-        ) from error.__cause__
+        what = f"it does not verify; {opener.linked} is a symbolic link, of whose target no more is said"
+        raise LinkedCheckpointError(f"{os.path.basename(prefix)}: {what}") from error.__cause__
 
 
 @contextmanager

@@ -21,7 +21,7 @@ from typing import IO, Any
 from supervisor_core.checkpoint.bundle import data_path
 from supervisor_core.checkpoint.schema import message_class
 from supervisor_core.checkpoint.table import CHUNK_BYTES, FOOTER_BYTES, MAGIC, extend
-from supervisor_core.storage.local import open_own
+from supervisor_core.storage.opening import open_own
 from supervisor_core.wire import encode_varint
 
 _HEADER = b"\x08\x01" + (b"" if sys.byteorder == "little" else b"\x10\x01") + b"\x1a\x02\x08\x01"

@@ -32,6 +32,7 @@ TRAINER_STATE = "trainer_state.json"
 MAX_TRAINER_BYTES = 256 << 20
 MAX_TRAINER_VALUES = 10_000_000
 """The Trainer's state has everything that it ever logged."""
+_NUMPY_KEYS = 624
 
 LIGHTNING_CLASSES = (
     "argparse.Namespace",
@@ -50,6 +51,10 @@ _TRAINER_PICKLES = re.compile(
 )
 _TRAINER_WEIGHTS = re.compile(r"(.*/)?(model|adapter_model)[^/]*\.safetensors")
 _TRAINER_INDEX = re.compile(r"(model\.safetensors|pytorch_model\.bin)\.index\.json")
+_TRAINER_SETTINGS = re.compile(r"(.*/)?(config|adapter_config)\.json")
+_TRAINER_OTHERS = re.compile(r"((pytorch_model_fsdp|optimizer)_\d+|global_step\d+)(/.*)?|latest")
+"""What FSDP and DeepSpeed load, and unpickle."""
+_RANDOM_STATES = re.compile(r"rng_state(_\d+)?\.pth")
 _WEIGHTS = re.compile(r"(.*/)?(model|pytorch_model|adapter_model)[^/]*\.(safetensors|bin)")
 
 
@@ -95,8 +100,8 @@ def require_format(files: SealedFiles, kind: str) -> None:
 
 def vet(
     files: SealedFiles, name: str, classes: Collection[str] = (), *, trust: bool = False, may_write: bool = True
-) -> bool:
-    """Return whether a file of ``torch.save`` can be read without running code that is in it.
+) -> Any:
+    """Return what a file of ``torch.save`` says, if it can be read without running code that is in it; None if not.
 
     Args:
         files: the checkpoint's.
@@ -111,15 +116,14 @@ def vet(
     """
     with files.open(name) as file:
         try:
-            torch_file.check(file.read_at, file.size, classes)
+            return torch_file.check(file.read_at, file.size, classes)
         except ValueError as error:
             raise DamagedCheckpointError(f"{file.path}: {error}") from error
         except torch_file.NeedsCodeError as error:
             if not trust:
                 what = f"{file.path} names {error.name:.200}, and to read that may run code that is in the file"
                 require_owner(files, what, may_write=may_write)
-            return False
-    return True
+    return None
 
 
 def require_owner(files: SealedFiles, what: str, *, may_write: bool = True) -> None:
@@ -154,15 +158,23 @@ def _logdir(files: SealedFiles) -> str:
 
 def _check_trainer(files: SealedFiles, trust: bool, may_write: bool) -> None:
     """Do nothing for a checkpoint that Transformers' `Trainer` can load; see `check`."""
-    if (step := _json(files, TRAINER_STATE).get("global_step")) != files.manifest.step or type(step) is not int:
+    if (step := trainer_state(files).get("global_step")) != files.manifest.step or type(step) is not int:
         raise DamagedCheckpointError(f"{files.path(TRAINER_STATE)}: it is not of step {files.manifest.step}")
     listed = [item.path for item in files.manifest.files]
-    for name in _there(files):
-        if name not in files and any(part.fullmatch(name) for part in (_TRAINER_PICKLES, _WEIGHTS, _TRAINER_INDEX)):
+    loaded = (_TRAINER_PICKLES, _WEIGHTS, _TRAINER_INDEX, _TRAINER_SETTINGS)
+    for name in (*listed, *_there(files)):
+        if name not in files and any(part.fullmatch(name) for part in loaded):
             raise DamagedCheckpointError(f"{files.path(name)}: it is not in the manifest")
+        if not trust and _TRAINER_OTHERS.fullmatch(name):
+            what = f"{files.path(name)} is of FSDP or DeepSpeed, which may run code that is in it"
+            require_owner(files, what, may_write=may_write)
     for name in listed:
         if _TRAINER_PICKLES.fullmatch(name):
-            vet(files, name, trust=trust, may_write=may_write)
+            content = vet(files, name, trust=trust, may_write=may_write)
+            if content is not None and _RANDOM_STATES.fullmatch(name):
+                _check_random_state(files, name, content)
+        elif _TRAINER_SETTINGS.fullmatch(name):
+            _json(files, name)
         elif _TRAINER_WEIGHTS.fullmatch(name):
             safetensors_file.check(files, name)
         elif _TRAINER_INDEX.fullmatch(name):
@@ -173,6 +185,16 @@ def _check_trainer(files: SealedFiles, trust: bool, may_write: bool) -> None:
                 raise DamagedCheckpointError(f"{files.path(name)}: it names weights that are not in the manifest")
     if not trust and not any(_WEIGHTS.fullmatch(name) for name in listed):
         require_owner(files, f"{files.directory} has no weights that the Trainer loads", may_write=may_write)
+
+
+def _check_random_state(files: SealedFiles, name: str, content: Any) -> None:
+    """Do nothing for a random state that numpy may have: it reads at the position in it without a look."""
+    if isinstance(content, dict) and "numpy" not in content:
+        return
+    state = content["numpy"] if isinstance(content, dict) else None
+    position = state[2] if isinstance(state, (list, tuple)) and len(state) > 2 else None
+    if type(position) is not int or not 0 <= position <= _NUMPY_KEYS:
+        raise DamagedCheckpointError(f"{files.path(name)}: the position in numpy's random state lies outside of it")
 
 
 def _there(files: SealedFiles) -> list[str]:
@@ -186,6 +208,15 @@ def _there(files: SealedFiles) -> list[str]:
     except OSError as error:
         raise UnreadableCheckpointError(f"{files.directory}: {error.strerror or error}") from error
     return found
+
+
+def trainer_state(files: SealedFiles) -> dict[str, Any]:
+    """Return the content of ``trainer_state.json``.
+
+    Raises:
+        DamagedCheckpointError, UnreadableCheckpointError: if it cannot be read.
+    """
+    return _json(files, TRAINER_STATE)
 
 
 def _json(files: SealedFiles, name: str) -> dict[str, Any]:

@@ -13,6 +13,10 @@ MAX_CHARS = 300
 """Of an error's text."""
 MAX_LOSSES = 3
 """How many losses are named."""
+MAX_TEXT = 4096
+"""Characters of a text that is read."""
+MAX_TAGS = 10_000
+"""Of losses that are read."""
 
 
 class Doubt(NamedTuple):
@@ -33,9 +37,13 @@ class Doubt(NamedTuple):
         """
         if value is None:
             return None
-        if not isinstance(value, list) or len(value) != 2 or not isinstance(value[1], list):
+        is_doubt = isinstance(value, list) and len(value) == 2 and isinstance(value[1], list)
+        if not is_doubt or not all(isinstance(item, str) for item in (value[0], *value[1])):
             raise ValueError(f"{value!r:.80} is no doubt")
-        return cls(str(value[0]), tuple(map(str, value[1])))
+        text, losses = value
+        if max(map(len, (text, *losses))) > MAX_TEXT or len(losses) > MAX_TAGS:
+            raise ValueError(f"a doubt has a text of more than {MAX_TEXT:,} characters, or too many losses")
+        return cls(text, tuple(losses))
 
 
 def doubt_of(error: str | None, losses: Sequence[str], array: str | None) -> Doubt | None:
@@ -60,4 +68,5 @@ def doubt_of(error: str | None, losses: Sequence[str], array: str | None) -> Dou
         texts.append(f"The newest value of {named}{more} is NaN or infinite.")
     if array is not None:
         texts.append(f'There is NaN in "{array}".')
-    return Doubt(" ".join(texts), tuple(losses)) if texts else None
+    known = tuple(tag for tag in losses if len(tag) <= MAX_TEXT)[:MAX_TAGS]
+    return Doubt(" ".join(texts)[:MAX_TEXT], known) if texts else None

@@ -33,7 +33,8 @@ from typing import Any, Literal, Protocol
 
 from supervisor_core.clock import Clock, boot_secs
 from supervisor_core.storage.directory import path_now
-from supervisor_core.storage.local import LOCAL, Filesystem, filesystem_for, local_path, open_own, open_regular
+from supervisor_core.storage.local import LOCAL, Filesystem, filesystem_for, local_path
+from supervisor_core.storage.opening import open_own, open_regular
 
 LEASE_NAME = ".supervisor.lease"
 

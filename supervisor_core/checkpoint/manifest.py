@@ -34,27 +34,18 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, NamedTuple
 
 from supervisor_core import checksum
-from supervisor_core.checkpoint.doubt import Doubt
+from supervisor_core.checkpoint.doubt import MAX_TEXT, Doubt
 from supervisor_core.checkpoint.lease_file import LARGEST, LARGEST_ATTEMPT, LATEST
 from supervisor_core.checkpoint.session_history import can_follow
 from supervisor_core.errors import DamagedCheckpointError, SaveFailedError, UnreadableCheckpointError
-from supervisor_core.storage.local import (
-    MAX_READ_BYTES,
-    Check,
-    Filesystem,
-    is_wrong_kind,
-    open_below,
-    too_long,
-    unguarded,
-)
+from supervisor_core.storage.local import Check, Filesystem, unguarded
+from supervisor_core.storage.opening import MAX_READ_BYTES, is_wrong_kind, open_below, too_long
 
 NAME = "supervisor-manifest.json"
 """The manifest's name in the checkpoint's directory."""
 
 VERSION = 1
 MAX_FILES = 100_000
-MAX_TEXT = 4096
-"""Characters of one text in it."""
 _CHUNK_BYTES = 4 << 20
 
 

@@ -11,12 +11,12 @@ from __future__ import annotations
 import grp
 import os
 import pwd
-import shlex
 import stat
 import uuid
 from typing import NamedTuple
 
 from supervisor_core.checkpoint.sealed_files import SealedFiles
+from supervisor_core.log import command_line
 
 _ACCESS_LIST = "system.posix_acl_access"
 
@@ -47,21 +47,23 @@ def distrust(files: SealedFiles, logdir: str, *, may_write: bool = True) -> Dist
         try:
             found[path] = os.lstat(path)
         except OSError as error:
-            return Distrust(f"{path} cannot be looked at ({error.strerror or error})", f"ls -ld {shlex.quote(path)}")
+            command = command_line("ls", "-ld", "--", path)
+            return Distrust(f"{path} cannot be looked at ({error.strerror or error})", command)
     trusted = {0, os.geteuid()}
     if may_write and any(status.st_uid not in trusted for status in found.values()):
         trusted |= _own_there(beside)
     for path, status in found.items():
         if status.st_uid not in trusted:
-            owner = os.geteuid()
-            command = f"chown -hR {owner} {shlex.quote(files.directory)}"
+            owner = str(os.geteuid())
+            command = command_line("chown", "-hR", owner, "--", files.directory)
             if path in above:
-                command = f"chown {owner} {shlex.quote(path)}"
+                command = command_line("chown", owner, "--", path)
             return Distrust(f"{path} belongs to {_user(status.st_uid)}", command)
     for path, status in found.items():
         if not stat.S_ISLNK(status.st_mode) and _others_may_write(path, status):
             mode = stat.S_IMODE(status.st_mode)
-            return Distrust(f"others may write {path}, whose mode is {mode:04o}", f"chmod go-w {shlex.quote(path)}")
+            command = command_line("chmod", "go-w", "--", path)
+            return Distrust(f"others may write {path}, whose mode is {mode:04o}", command)
     return None
 
 

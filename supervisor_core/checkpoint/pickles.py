@@ -13,6 +13,8 @@ from typing import Any
 
 MAX_OPCODES = 10_000_000
 """A model of 100,000 tensors has 2.5 million."""
+MAX_DEPTH = 250
+"""Of values in values: who walks over them calls itself for each level."""
 
 _SCALARS = (type(None), bool, int, float, str, bytes)
 _VALUES = frozenset(
@@ -72,6 +74,10 @@ class Persistent:
         self.identity = identity
 
 
+class SharedValuesError(ValueError):
+    """A value contains itself, or values that are used so often that a walk over them has no end in practice."""
+
+
 def decode(data: bytes | bytearray, made: Callable[[Global | Call | Persistent], None] = lambda found: None) -> Any:
     """Return the value in a pickle: None, booleans, numbers, texts, bytes, lists, tuples, dicts, sets, and the three
     classes above. Keys of dicts and elements of sets are plain values, flat tuples of them, or `Call`.
@@ -81,10 +87,13 @@ def decode(data: bytes | bytearray, made: Callable[[Global | Call | Persistent],
         made: called with each `Global`, `Persistent` and `Call` as it comes; of a `Call` state and items come later.
 
     Raises:
-        ValueError: if it is no such pickle; and whatever `made` raises.
+        SharedValuesError: if it has more than `MAX_OPCODES` values, each counted as often as it is used.
+        ValueError: if it is no such pickle, or nested deeper than `MAX_DEPTH`; and whatever `made` raises.
     """
     try:
-        return _decode(bytes(data), made)
+        value = _decode(bytes(data), made)
+        _count_values(value, {}, 0)
+        return value
     except (AttributeError, IndexError, KeyError, TypeError) as error:  # the stack has not what an opcode takes
         raise ValueError("it is no pickle of data") from error
 
@@ -171,6 +180,38 @@ def _decode(data: bytes, made: Callable[[Global | Call | Persistent], None]) -> 
         elif name not in ("PROTO", "FRAME"):
             raise ValueError(f"it has the opcode {name}")
     raise ValueError("it has no end")
+
+
+def _count_values(value: Any, counts: dict[int, int], depth: int) -> int:
+    """Return the number of values in a value, and in those in it; each place of one counts."""
+    inner: list[Any] | tuple[Any, ...]
+    if isinstance(value, (list, tuple)):
+        inner = value
+    elif isinstance(value, dict):
+        inner = [*value, *value.values()]
+    elif isinstance(value, set):
+        inner = [*value]
+    elif isinstance(value, Call):
+        inner = [*value.arguments, value.state, *value.items]
+    elif isinstance(value, Persistent):
+        inner = [value.identity]
+    else:
+        return 1
+    known = counts.get(id(value))
+    if known is not None:
+        if not known:
+            raise SharedValuesError("a value in it contains itself")
+        return known
+    if depth > MAX_DEPTH:
+        raise ValueError(f"it is nested deeper than {MAX_DEPTH} levels")
+    counts[id(value)] = 0
+    count = 1
+    for item in inner:
+        count += _count_values(item, counts, depth + 1)
+        if count > MAX_OPCODES:
+            raise SharedValuesError(f"it has more than {MAX_OPCODES:,} values, since some are used again and again")
+    counts[id(value)] = count
+    return count
 
 
 def _popped(stack: list[Any], count: int) -> list[Any]:

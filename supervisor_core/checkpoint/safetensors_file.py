@@ -19,6 +19,8 @@ from supervisor_core.errors import DamagedCheckpointError, UnreadableCheckpointE
 
 MAX_HEADER_BYTES = 64 << 20
 MAX_DIMENSIONS = 64
+_MAX_ELEMENTS = 1 << 50
+"""Of an array, without its lengths of 0: where it has one, its other lengths are still multiplied."""
 
 _WIDTHS = {
     "BOOL": 1, "U8": 1, "I8": 1, "F8_E4M3": 1, "F8_E5M2": 1, "F8_E4M3FNUZ": 1, "F8_E5M2FNUZ": 1, "F8_E8M0": 1,
@@ -65,7 +67,10 @@ def read(files: SealedFiles, name: str, wanted: Collection[str], allocate: Alloc
             file.read_next(memory)
             made[array.name] = make
         file.finish()
-    return {place: make() for place, make in made.items()}
+    try:
+        return {place: make() for place, make in made.items()}
+    except (ValueError, RuntimeError) as error:  # numpy before 2 has 32 dimensions at most
+        raise UnreadableCheckpointError(f"{file.path}: it has an array that this program cannot make") from error
 
 
 def check(files: SealedFiles, name: str, wanted: Collection[str] | None = None) -> None:
@@ -135,11 +140,9 @@ def _header(file: OpenFile) -> list[Array]:
 
 def _product(shape: tuple[int, ...], most: int) -> int:
     """Return the number of elements of a shape; of one that has too many, one that is too large."""
-    if 0 in shape:
-        return 0
     count = 1
-    for length in shape:
+    for length in filter(None, shape):
         count *= length
-        if count > most:
-            break
-    return count
+        if count > (_MAX_ELEMENTS if 0 in shape else most):
+            return most + 1
+    return 0 if 0 in shape else count

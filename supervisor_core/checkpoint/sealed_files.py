@@ -17,7 +17,7 @@ from supervisor_core.checkpoint.bundle import VerifiedCheckpoint
 from supervisor_core.checkpoint.manifest import Manifest, SealedFile, list_files, read_manifest, refusal
 from supervisor_core.checkpoint.table import CHUNK_BYTES
 from supervisor_core.errors import DamagedCheckpointError
-from supervisor_core.storage.local import open_below
+from supervisor_core.storage.opening import open_below
 
 SPARSE_BYTES = 256 << 20
 SPARSE_RATIO = 64
@@ -189,6 +189,13 @@ class OpenFile:
     def fileno(self) -> int:
         """Return the descriptor."""
         return self._descriptor
+
+    def is_at_its_path(self) -> bool:
+        """Return whether its path leads to this file now: what was found out about the one holds for the other."""
+        try:
+            return os.path.samestat(os.fstat(self._descriptor), os.lstat(self.path))
+        except OSError:
+            return False
 
     def read_at(self, offset: int, length: int) -> bytes:
         """Return bytes from a place; fewer only where the file ends."""

@@ -86,13 +86,18 @@ def check_parts(files: SealedFiles, tensors: Mapping[str, SplitTensor]) -> None:
         UnreadableCheckpointError: if the file system refuses a file.
     """
     by_file: dict[str, list[Part]] = {}
+    dtypes: dict[Part, str] = {}
     for tensor in tensors.values():
         for part in tensor.parts:
             by_file.setdefault(part.file, []).append(part)
+            dtypes[part] = tensor.dtype
     for name, parts in by_file.items():
         with files.open(f"{FOLDER}/{name}") as file:
             for part in parts:
-                _check_part(partial(_within, file, part), part.length, f"{file.path}, byte {part.start:,}")
+                where = f"{file.path}, byte {part.start:,}"
+                found = _check_part(partial(_within, file, part), part.length, where)
+                if torch_file.tensor_of(found) != (dtypes[part], part.sizes):
+                    raise DamagedCheckpointError(f"{where}: it is another tensor than the metadata say")
 
 
 def check_part(data: bytes, where: str) -> None:
@@ -108,9 +113,9 @@ def check_part(data: bytes, where: str) -> None:
     _check_part(lambda offset, length: data[max(0, offset) : max(0, offset) + length], len(data), where)
 
 
-def _check_part(read_at: torch_file.ReadAt, length: int, where: str) -> None:
+def _check_part(read_at: torch_file.ReadAt, length: int, where: str) -> Any:
     try:
-        torch_file.check(read_at, length)
+        return torch_file.check(read_at, length)
     except (ValueError, torch_file.NeedsCodeError) as error:
         what = f"it names {error}" if isinstance(error, torch_file.NeedsCodeError) else error
         raise DamagedCheckpointError(f"{where}: it is no tensor: {what}") from error
@@ -180,8 +185,10 @@ def _state(value: Any, name: str, *, module: str = _MODULE) -> Mapping[str, Any]
 
 def _sizes(value: Any) -> tuple[int, ...]:
     (numbers,) = value.arguments if isinstance(value, Call) and value.name == "torch.Size" else (None,)
-    if type(numbers) is not tuple or not all(type(item) is int and 0 <= item < 1 << 62 for item in numbers):
+    if type(numbers) is not tuple or not all(type(item) is int and item >= 0 for item in numbers):
         raise ValueError("a size is none")
+    if math.prod(filter(None, numbers)) >= 1 << 60:
+        raise ValueError("a size is too large")
     return numbers
 
 

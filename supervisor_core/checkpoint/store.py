@@ -11,6 +11,7 @@ import logging
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import NamedTuple
 
 from supervisor_core.checkpoint import bundle
@@ -169,22 +170,32 @@ class CheckpointStore:
         candidates, reading, entries = self._list()
         remains = self._without_index(candidates, entries)
         problem = reading.problem
-
-        def verify_here(path: str) -> bundle.VerifiedCheckpoint:
-            try:
-                return verify(path)
-            except UnreadableCheckpointError:  # which has what the file system says
-                raise
-            except DamagedCheckpointError as error:
-                if self._is_here(os.path.dirname(path) or "."):
-                    raise
-                raise DamagedCheckpointError(  # a state file that somebody has written may name any file
-                    f"{last_part(path)}: it does not verify; it lies outside of the logdir, so no more is said of it"
-                ) from error.__cause__
-
         if reading.verdict == "missing" and not (candidates or remains):
             problem = None
-        return choose(candidates, remains, self.logdir, problem, verify=verify_here, start_over=start_over)
+        check = partial(self.verify, verify=verify)
+        return choose(candidates, remains, self.logdir, problem, verify=check, start_over=start_over)
+
+    def verify(self, path: str, *, verify: Verify = bundle.verify) -> bundle.VerifiedCheckpoint:
+        """Verify one checkpoint that the state file names, or that is in the logdir.
+
+        Args:
+            path: the checkpoint's.
+            verify: see `newest_usable`.
+
+        Raises:
+            DamagedCheckpointError: why it is not chosen; of one outside of the logdir nothing that is in it. A state
+                file that somebody has written may name any file.
+        """
+        try:
+            return verify(path)
+        except UnreadableCheckpointError:  # which has what the file system says
+            raise
+        except DamagedCheckpointError as error:
+            if self._is_here(os.path.dirname(path) or "."):
+                raise
+            raise DamagedCheckpointError(
+                f"{last_part(path)}: it does not verify; it lies outside of the logdir, so no more is said of it"
+            ) from error.__cause__
 
     def history(self) -> History:
         """Return the existing checkpoints that the state file lists, for `retention.decide`; those newer than it come

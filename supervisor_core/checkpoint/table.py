@@ -126,9 +126,7 @@ class Table:
             raise self._damage(f"it has {size:,} bytes, fewer than the {FOOTER_BYTES} of its footer")
         footer = self._read(size - FOOTER_BYTES, FOOTER_BYTES)
         if footer[40:] != MAGIC:
-            raise self._damage(
-                f"its last 8 bytes are {footer[40:].hex(' ')} instead of the format's mark: cut or altered"
-            )
+            raise self._damage("its last 8 bytes are not the format's mark: cut or altered")
         try:
             first, position = self._handle(footer, 0)
             second, position = self._handle(footer, position)

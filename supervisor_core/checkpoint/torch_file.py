@@ -19,15 +19,17 @@ read only by running what the file says.
 
 from __future__ import annotations
 
+import math
 import re
 import struct
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, NamedTuple
 
-from supervisor_core.checkpoint.pickles import Call, Global, Persistent, decode
+from supervisor_core.checkpoint.pickles import Call, Global, Persistent, SharedValuesError, decode
 
 MAX_PICKLE_BYTES = 64 << 20
 MAX_RECORDS = 1_000_000
+MAX_DIMENSIONS = 64
 
 _END = struct.Struct("<4s4H2IH")
 _END64 = struct.Struct("<4sQ2H2I4Q")
@@ -77,11 +79,20 @@ DTYPES = {
 }  # fmt: skip
 """Bytes of a number of each type."""
 
+_STORAGE_DTYPES = {
+    f"torch.{storage}Storage": f"torch.{dtype}"
+    for storage, dtype in (
+        ("Double", "float64"), ("Float", "float32"), ("Half", "float16"), ("BFloat16", "bfloat16"), ("Long", "int64"),
+        ("Int", "int32"), ("Short", "int16"), ("Char", "int8"), ("Byte", "uint8"), ("Bool", "bool"),
+        ("ComplexFloat", "complex64"), ("ComplexDouble", "complex128"),
+    )
+}  # fmt: skip
+
 _NUMBER_TYPE = re.compile(r"[<>|=]?(?:[biuf]\d|[f]16|c8|c16|c32|[?bBhHiIlLqQefdgFD])")
 
 
-def check(read_at: ReadAt, size: int, allowed: Collection[str] = ()) -> None:
-    """Do nothing for a file of ``torch.save`` that can be read without harm.
+def check(read_at: ReadAt, size: int, allowed: Collection[str] = ()) -> Any:
+    """Return what the pickle in a file of ``torch.save`` says (see `pickles.decode`), if it can be read without harm.
 
     Args:
         read_at: reads it.
@@ -90,7 +101,7 @@ def check(read_at: ReadAt, size: int, allowed: Collection[str] = ()) -> None:
 
     Raises:
         ValueError: if it is no such file, or its tensors do not lie within their bytes; says why.
-        NeedsCodeError: if its pickle names anything else.
+        NeedsCodeError: if its pickle names anything else, or contains itself.
     """
     records = records_of(read_at, size)
     pickle = records.pop("data.pkl", None)
@@ -103,8 +114,12 @@ def check(read_at: ReadAt, size: int, allowed: Collection[str] = ()) -> None:
         elif name not in _OTHERS:
             raise ValueError(f"it has a record {name!r:.80}, which is none of torch.save's")
     rules = _Rules(storages, allowed)
-    decode(read_at(pickle.offset, pickle.size), rules)
+    try:
+        value = decode(read_at(pickle.offset, pickle.size), rules)
+    except SharedValuesError as error:
+        raise NeedsCodeError("a value that contains itself") from error
     rules.finish()
+    return value
 
 
 def records_of(read_at: ReadAt, size: int) -> dict[str, Record]:
@@ -196,6 +211,17 @@ def _wide(extra: bytes, *numbers: int) -> list[int]:
     return result
 
 
+def tensor_of(value: Any) -> tuple[str, tuple[int, ...]] | None:
+    """Return the dtype and the shape of a value that `check` has returned; None if it is no tensor."""
+    if isinstance(value, Call) and value.name == "torch._utils._rebuild_parameter":
+        value = value.arguments[0]
+    if not isinstance(value, Call) or not value.name.startswith("torch._utils._rebuild_tensor_v"):
+        return None
+    storage, _, shape, _, _, _, *rest = value.arguments
+    dtype = rest[0].name if value.name.endswith("v3") else _STORAGE_DTYPES.get(storage.identity[1].name, "")
+    return dtype, _sizes(shape)
+
+
 class _Rules:
     """What a pickle of ``torch.save`` may name and call; called with each `Global`, `Persistent` and `Call`."""
 
@@ -254,6 +280,8 @@ class _Rules:
         shape, strides = _sizes(shape), _sizes(strides)
         if type(offset) is not int or offset < 0 or len(shape) != len(strides):
             raise ValueError("a tensor is not as torch.save writes it")
+        if len(shape) > MAX_DIMENSIONS or math.prod(filter(None, shape)) >= 1 << 60:
+            raise ValueError("a tensor's shape is too large")
         count, last = 1, offset
         for length, stride in zip(shape, strides, strict=True):
             count *= length

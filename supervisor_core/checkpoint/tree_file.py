@@ -141,6 +141,15 @@ def _has_states(part: dict[str, Any]) -> bool:
     return are_named and isinstance(part.get("position"), str | None)
 
 
+def _key(value: Any) -> Any:
+    """Return a key of a dict: a text, a number, or a tuple of them."""
+    if isinstance(value, dict) and isinstance(items := value.get("tuple"), list) and len(value) == 1:
+        return tuple(map(_key, items))
+    if value is None or isinstance(value, (bool, int, str)):
+        return value
+    raise ValueError("a key is neither a text nor a number")
+
+
 def _decode(value: Any, array: Callable[[str, str], Any], depth: int) -> Any:
     if depth > MAX_DEPTH + _OUTER_LEVELS:
         raise ValueError(f"it is nested deeper than {MAX_DEPTH} levels")
@@ -153,7 +162,7 @@ def _decode(value: Any, array: Callable[[str, str], Any], depth: int) -> Any:
         raise ValueError("a value has not one tag")
     ((tag, content),) = value.items()
     if tag == "dict":
-        return {_decode(key, array, depth): _decode(item, array, depth) for key, item in content}
+        return {_key(key): _decode(item, array, depth) for key, item in content}
     if tag == "tuple":
         return tuple(_decode(item, array, depth) for item in content)
     if tag == "array":

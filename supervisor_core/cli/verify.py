@@ -162,8 +162,13 @@ def _together(
 def _verify_run(filesystem: Filesystem, top: str, run: RunDirectory, watch: Watch) -> RunVerdict:
     results: dict[str, bundle.VerifiedCheckpoint | DamagedCheckpointError] = {}
 
+    first = CheckpointStore(run.path, run.basenames[0], filesystem=filesystem)
+
+    def read(path: str) -> bundle.VerifiedCheckpoint:
+        return bundle.verify(path, on_progress=watch(path))
+
     def check(path: str) -> bundle.VerifiedCheckpoint:
-        return _once(results, path, lambda: bundle.verify(path, on_progress=watch(path)))
+        return _once(results, path, lambda: first.verify(path, verify=read))
 
     verdicts: dict[str, CheckpointVerdict] = {}
     problem = resume = state_problem = None
@@ -178,7 +183,7 @@ def _verify_run(filesystem: Filesystem, top: str, run: RunDirectory, watch: Watc
             for item in store.without_index():
                 verdicts.setdefault(item.path, _without_index(item))
             aside.update((item.path, SetAsideVerdict(**asdict(item))) for item in store.all_set_aside())
-        recovery = CheckpointStore(run.path, run.basenames[0], filesystem=filesystem).newest_usable(verify=check)
+        recovery = first.newest_usable(verify=check)
         state_problem = recovery.state_problem
         if recovery.chosen is not None and recovery.verified is not None:
             resume, resume_step = recovery.chosen.path, _step(recovery.chosen, recovery.verified)

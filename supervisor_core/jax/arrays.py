@@ -7,7 +7,10 @@ them as nested dicts.
 from __future__ import annotations
 
 import math
+import os
+import tempfile
 from collections.abc import Collection, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import jax
@@ -18,6 +21,9 @@ from supervisor_core.checkpoint import contents
 from supervisor_core.checkpoint.sealed_files import SPARSE_BYTES, SPARSE_RATIO, SealedFiles
 from supervisor_core.errors import DamagedCheckpointError, SaveFailedError, UnreadableCheckpointError
 from supervisor_core.training.tree import array_with_nan
+
+_DESCRIPTORS = "/proc/self/fd"
+"""Where Linux has the open files of a process by their numbers."""
 
 
 class Numbers(np.ndarray[Any, Any]):
@@ -79,17 +85,19 @@ class JaxArrays:
     def load(self, files: SealedFiles, names: Collection[str]) -> Mapping[str, Any]:
         """See `ArrayKind.load`; returns `Numbers`."""
         path, listed = files.path(self.file), files.below(self.file)
-        for name in listed:  # Orbax opens them by their names
-            with files.open(name) as file:
-                file.check()
         most = self.present_bytes + SPARSE_BYTES + SPARSE_RATIO * sum(map(files.size, listed))
+        with _opened(files, self.file, listed) as folder:
+            return self._loaded(path, folder, names, most)
+
+    def _loaded(self, path: str, folder: str, names: Collection[str], most: int) -> Mapping[str, Any]:
+        """Return the arrays in a folder; ``path`` is its own, for errors."""
         try:
-            claimed = dict(_sizes(ocp.PyTreeCheckpointer().metadata(path)))
+            claimed = dict(_sizes(ocp.PyTreeCheckpointer().metadata(folder)))
             if claimed.keys() != set(names) or sum(claimed.values()) > most:
                 raise DamagedCheckpointError(
                     f"{path}: it has other arrays than the tree, or larger ones than this program"
                 )
-            return dict(_flat(ocp.PyTreeCheckpointer().restore(path)))
+            return dict(_flat(ocp.PyTreeCheckpointer().restore(folder)))
         except (DamagedCheckpointError, MemoryError):
             raise
         except Exception as error:
@@ -108,6 +116,27 @@ class JaxArrays:
                 f"The memory of {name} was taken over by a function that has it donated, before it was copied. From "
                 "now on the state is copied before the next step."
             ) from error
+
+
+@contextmanager
+def _opened(files: SealedFiles, folder: str, listed: Collection[str]) -> Iterator[str]:
+    """Yield a folder to read the files of a checkpoint from. Orbax opens them by their names, which somebody who may
+    write there can have lead elsewhere at any moment: so its folder has links to files that are open, and were compared
+    with the manifest."""
+    if not os.path.isdir(_DESCRIPTORS) or contents.is_own(files):
+        for name in listed:
+            with files.open(name) as file:
+                file.check()
+        yield files.path(folder)
+        return
+    with ExitStack() as stack:
+        place = stack.enter_context(tempfile.TemporaryDirectory(prefix="tb-supervisor-orbax-"))
+        for name in listed:
+            file = stack.enter_context(files.open(name))
+            file.check()
+            os.makedirs(os.path.dirname(os.path.join(place, name)), exist_ok=True)
+            os.symlink(f"{_DESCRIPTORS}/{file.fileno()}", os.path.join(place, name))
+        yield os.path.join(place, folder)
 
 
 def _sizes(metadata: Any) -> Iterator[tuple[str, int]]:

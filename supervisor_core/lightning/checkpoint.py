@@ -110,7 +110,7 @@ class CheckpointFile:
         """See `ArrayKind.load`; returns the content. What cannot be loaded with ``weights_only=True`` is loaded if it
         is this user's own, or with ``Options(trust_pickled=True)``."""
         may_run = self._trust or contents.is_own(files)
-        is_harmless = contents.vet(files, self.file, contents.LIGHTNING_CLASSES, trust=may_run)
+        is_harmless = contents.vet(files, self.file, contents.LIGHTNING_CLASSES, trust=may_run) is not None
         path = files.path(self.file)
         try:
             checkpoint = self._loaded(files, is_harmless, may_run)
@@ -129,6 +129,8 @@ class CheckpointFile:
             with _safe_classes():
                 return torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
         with files.open(self.file) as file, open(os.dup(file.fileno()), "rb") as source:
+            if not self._trust and not (contents.is_own(files) and file.is_at_its_path()):
+                raise UnreadableCheckpointError(f"{file.path} was replaced while it was looked at")
             if is_harmless:
                 with suppress(pickle.UnpicklingError), _safe_classes():
                     return torch.load(source, map_location="cpu", weights_only=True)

@@ -21,7 +21,8 @@ from types import TracebackType
 from typing import Any, ParamSpec, Protocol, TypeVar
 
 from supervisor_core.errors import EventsError, SupervisorError
-from supervisor_core.storage.local import MAX_READ_BYTES, Check, Reader, too_long, unguarded
+from supervisor_core.storage.local import Check, Reader, unguarded
+from supervisor_core.storage.opening import MAX_READ_BYTES, too_long
 
 READ_AHEAD_BYTES = 8 << 20
 """The least size of a request to a remote store: a round trip costs more than a megabyte."""

@@ -25,7 +25,11 @@ def process_sources() -> tuple[RandomSource, ...]:
     if "numpy" in sys.modules:
         import numpy as np
 
-        sources.append(RandomSource("numpy", lambda: _listed(np.random.get_state()), np.random.set_state))
+        sources.append(
+            RandomSource(
+                "numpy", lambda: _listed(np.random.get_state()), lambda state: np.random.set_state(_numpy(state))
+            )
+        )
     return tuple(sources)
 
 
@@ -45,7 +49,7 @@ def restore(sources: tuple[RandomSource, ...], states: Mapping[str, Any]) -> lis
             continue
         try:
             source.set(state)
-        except (TypeError, ValueError, RuntimeError) as error:
+        except Exception as error:
             reasons.append(f"The random state of {name} could not be set: {error}.")
     return reasons
 
@@ -54,6 +58,14 @@ def _listed(state: Any) -> Any:
     """Return numpy's state with a list for its array, which needs no file of its own."""
     name, keys, *rest = state
     return (name, keys.tolist(), *rest)
+
+
+def _numpy(state: Any) -> Any:
+    """Return a state that numpy may have: it reads at the position in it without a look, wherever that is."""
+    name, keys, position, *rest = state
+    if name != "MT19937" or type(position) is not int or not 0 <= position <= len(keys):
+        raise ValueError("its position lies outside of it")
+    return (name, keys, position, *rest)
 
 
 def _python(state: Any) -> Any:

@@ -294,8 +294,6 @@ class Saver:
             decoded.append(self._read_files(files))
 
         recovery, manifest = self._store.newest_usable(start_over=start_over, decode=decode)
-        for item in recovery.skipped:
-            _LOG.warning("Passed over the checkpoint %s: %s", item.path, item.reason)
         if recovery.chosen is None or manifest is None:
             self._skipped = recovery.skipped
             return None, recovery.skipped

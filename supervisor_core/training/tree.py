@@ -285,6 +285,8 @@ def read_tree(files: SealedFiles, kinds: tuple[ArrayKind, ...]) -> Any:
         return structure.build(lambda kind, place: loaded[kind][place])
     except KeyError as error:
         raise DamagedCheckpointError(f"{files.directory}: its arrays lack {error.args[0]!r:.80}") from error
+    except ValueError as error:
+        raise DamagedCheckpointError(f"{files.path(STRUCTURE)}: it holds no state tree: {error}") from error
 
 
 def _key(key: Any, path: str) -> Any:

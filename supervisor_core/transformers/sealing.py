@@ -9,13 +9,14 @@ under a second name, ``last-good-checkpoint-<step>``, as hard links, which take 
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
+
+from transformers import TrainerState
 
 from supervisor_core.checkpoint import contents
 from supervisor_core.checkpoint.contents import TRAINER_STATE
@@ -57,7 +58,7 @@ def newest(directory: str, *, start_over: bool = False, trust: bool = False) -> 
         ValueError: if the directory is not local.
     """
     store = SealedStore(directory, PREFIX)
-    decode = partial(contents.check, kind=FORMAT, trust=trust, may_write=True)
+    decode = partial(_check, trust=trust)
     recovery, manifest = store.newest_usable(start_over=True, decode=decode)
     if recovery.chosen is not None and manifest is not None:
         return Sealed(path=recovery.chosen.path, manifest=manifest, skipped=recovery.skipped)
@@ -80,6 +81,16 @@ def newest(directory: str, *, start_over: bool = False, trust: bool = False) -> 
     return None
 
 
+def _check(files: SealedFiles, *, trust: bool) -> None:
+    """See `contents.check`; and the Trainer's state has to be one that this version takes."""
+    contents.check(files, FORMAT, trust=trust, may_write=True)
+    try:
+        TrainerState(**contents.trainer_state(files))
+    except Exception as error:
+        what = f"this version of Transformers does not take it: {type(error).__name__}: {error}"
+        raise UnreadableCheckpointError(f"{files.path(TRAINER_STATE)}: {what}") from error
+
+
 def complete(path: str) -> Manifest | None:
     """Return a manifest for a checkpoint that is not sealed, with its files as they are; None where its saving has not
     ended.
@@ -89,11 +100,11 @@ def complete(path: str) -> Manifest | None:
     """
     try:
         files = SealedFiles.of(path)
-        state = json.loads(files.read(TRAINER_STATE, contents.MAX_TRAINER_BYTES))
-        return replace(unsealed(path, int(state["global_step"])), files=files.manifest.files)
+        step = contents.trainer_state(files)["global_step"]
+        return replace(unsealed(path, step), files=files.manifest.files) if type(step) is int else None
     except OSError as error:
         raise refusal(path, error) from error
-    except (DamagedCheckpointError, ValueError, KeyError, TypeError, RecursionError):
+    except (DamagedCheckpointError, KeyError):
         return None
 
 

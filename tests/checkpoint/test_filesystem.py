@@ -16,7 +16,8 @@ from supervisor_core.checkpoint.recovery import find_runs
 from supervisor_core.checkpoint.state_file import read_state
 from supervisor_core.checkpoint.store import CheckpointStore
 from supervisor_core.errors import DamagedCheckpointError, NoUsableCheckpointError
-from supervisor_core.storage.local import LOCAL, filesystem_for, local_path, open_regular
+from supervisor_core.storage.local import LOCAL, filesystem_for, local_path
+from supervisor_core.storage.opening import open_regular
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from supervisor_core.checkpoint import lease_file
 from supervisor_core.checkpoint.lease_file import LocalLeaseFile, LockResult
 from supervisor_core.checkpoint.logdir_lock import LEASE_NAME, LogdirLock, peek
 from supervisor_core.errors import LogdirInUseError
-from supervisor_core.storage.local import open_own
+from supervisor_core.storage.opening import open_own
 
 Make = Callable[..., LogdirLock]
 Edit = Callable[..., None]

@@ -164,16 +164,16 @@ def keras_fit(logdir: str, steps: int, options: Options) -> None:
     model.compile("adam", "sparse_categorical_crossentropy")
     supervisor = SupervisorCallback(logdir, options=options, save_steps=2, save_secs=None)
 
-    class Wait(keras.callbacks.Callback):  # type: ignore[misc]
-        said = False
+    said: list[int] = []  # a callback's own attributes are restored
 
+    class Wait(keras.callbacks.Callback):  # type: ignore[misc]
         def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
             run = supervisor.run
             if run is not None and supervisor.is_training:
                 run.wait_until_saved()
-                if not self.said:
+                if not said:
                     say(run.restored, run.global_step)
-                self.said = True
+                said.append(run.global_step)
                 if run.global_step >= steps - 1:
                     run.request_stop()
 
@@ -215,14 +215,12 @@ def graph_supervisor(logdir: str, steps: int, options: Options) -> None:
 
     with tf.Graph().as_default():
         step, train = graph()
-        supervisor = Supervisor(logdir=logdir, options=options, save_model_secs=0)
+        supervisor = Supervisor(logdir=logdir, options=options, save_model_secs=600)
         with supervisor.managed_session() as session:
             first = int(session.run(step))
             say(f"model.ckpt-{first}" if first else None, first)
             for _ in range(first, steps):
                 session.run(train)
-                if (int(session.run(step)) % 2) == 0:
-                    supervisor.saver.save(session, supervisor.save_path, global_step=step)
 
 
 def graph_monitored(logdir: str, steps: int, options: Options) -> None:

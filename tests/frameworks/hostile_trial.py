@@ -56,7 +56,7 @@ class Trial:
         )
         self.forger.check(iter([("verify", (done.stdout + done.stderr).encode())]))
         assert done.stdout, done.stderr
-        (run,) = json.loads(done.stdout)["runs"]
+        run = next(run for run in json.loads(done.stdout)["runs"] if run["run"] == ".")
         return {**run, "checkpoints": {item["name"]: item for item in run["checkpoints"]}}
 
     def resumes(self, expected: Mapping[str, str], *, only_with_framework: Collection[str] = ()) -> None:

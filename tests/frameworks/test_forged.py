@@ -65,6 +65,12 @@ def rezipped(
     return file.getvalue()
 
 
+def again_and_again(name: str, old: bytes) -> bytes:
+    """A pickle of 2**60 values in a few bytes."""
+    many = b"\x80\x02]" + b"".join(b"q%ch%c\x86" % (number, number) for number in range(60)) + b"."
+    return many if name.endswith("data.pkl") else old
+
+
 def beyond(data: bytes) -> bytes:
     """A file of ``torch.save`` whose only storage of four numbers is said to have 400,000."""
     many = b"J" + (400_000).to_bytes(4, "little")
@@ -130,6 +136,18 @@ def shards(forger: Any, forging: ModuleType) -> Forgeries:
         (path / "shards" / ".metadata").write_bytes(metadata(other_part))
         (path / "shards" / "__9_9.distcp").write_bytes(part)
 
+    def another_part(path: Path, forger: Any) -> None:
+        import torch
+
+        other = saved(torch.zeros(5))
+
+        def place(content: Any) -> None:
+            info = first(content)
+            info.relative_path, info.offset, info.length = "__9_9.distcp", 0, len(other)
+
+        (path / "shards" / ".metadata").write_bytes(metadata(place))
+        (path / "shards" / "__9_9.distcp").write_bytes(other)
+
     def not_listed(path: Path, forger: Any) -> Mapping[str, Any]:
         files = json.loads((forger.good / "supervisor-manifest.json").read_text())["files"]
         (path / "shards" / "__9_9.distcp").write_bytes(part)
@@ -143,6 +161,7 @@ def shards(forger: Any, forging: ModuleType) -> Forgeries:
         "outside": (write("shards/.metadata", metadata(outside)), "outside of the folder's files"),
         "huge": (write("shards/.metadata", metadata(huge)), "no metadata of shards"),
         "not listed": (not_listed, "__9_9.distcp: it is not in the manifest"),
+        "another part": (another_part, "it is another tensor than the metadata say"),
         "FIFO metadata": (forging.replace_by_fifo("shards/.metadata"), "it is a FIFO"),
         "linked part": (forging.replace_by_link("shards/__0_0.distcp"), "it is a symbolic link"),
         "FIFO part": (forging.replace_by_fifo("shards/__1_0.distcp"), "it is a FIFO"),
@@ -166,7 +185,7 @@ def ckpts(forger: Any, forging: ModuleType) -> Forgeries:
     code = forging.Code(str(forger.marker))
     write = forging.write
     few = saved({**good, "state_dict": {}, "optimizer_states": [torch.zeros(4)]})
-    nobody = r"it names \w+\.system|names \w+\.system.* belongs to nobody \(user 65534\).*chown .*trust_pickled=True"
+    nobody = r"it names \w+\.system|names \w+\.system.* belongs to nobody \(user 65534\).*trust_pickled=True.*chown "
     return {
         "code": (write(file, saved({**good, "hyper_parameters": {"x": code}})), nobody),
         "code alone": (write(file, pickle.dumps(code)), "no zip archive of torch.save"),
@@ -174,6 +193,7 @@ def ckpts(forger: Any, forging: ModuleType) -> Forgeries:
         "compressed": (write(file, rezipped(few, method=zipfile.ZIP_DEFLATED)), "compressed"),
         "a program": (write(file, rezipped(few, more=("constants.pkl",))), "which is none of torch.save's"),
         "parts": (write(file, saved({"state_dict": {}})), "no checkpoint of Lightning's"),
+        "values again and again": (write(file, rezipped(few, again_and_again)), "a value that contains itself"),
         "FIFO ckpt": (forging.replace_by_fifo(file), "it is a FIFO"),
         "linked ckpt": (forging.replace_by_link(file), "it is a symbolic link"),
     }
@@ -201,7 +221,7 @@ def test_transformers(tmp_path: Path, forging: ModuleType, trials: ModuleType) -
     installed("transformers")
     with trials.trial(tmp_path, forging, "transformers") as trial:
         own = trials.forge(trial, trainers(trial.forger, forging))
-        trial.resumes(own)
+        trial.resumes(own, only_with_framework=("odd state",))
 
 
 def trainers(forger: Any, forging: ModuleType) -> Forgeries:
@@ -216,10 +236,25 @@ def trainers(forger: Any, forging: ModuleType) -> Forgeries:
         (path / "model.safetensors").unlink()
         (path / "pytorch_model.bin").write_bytes(code)
 
-    def not_listed(path: Path, forger: Any) -> Mapping[str, Any]:
-        files = json.loads((forger.good / "supervisor-manifest.json").read_text())["files"]
-        (path / "scaler.pt").write_bytes(code)
-        return {"files": files}
+    def not_listed(name: str, data: bytes) -> Alter:
+        def alter(path: Path, forger: Any) -> Mapping[str, Any]:
+            (path / name).parent.mkdir(exist_ok=True)
+            (path / name).write_bytes(data)
+            return {"hidden": name}
+
+        return alter
+
+    def folder(name: str) -> Alter:
+        def alter(path: Path, forger: Any) -> None:
+            (path / name).mkdir()
+            (path / name / ".metadata").write_bytes(code)
+
+        return alter
+
+    def random_state(position: Any) -> bytes:
+        state = torch.load(forger.good / "rng_state.pth", weights_only=False)
+        name, keys, _, *rest = state["numpy"]
+        return saved({**state, "numpy": (name, keys, position, *rest)})
 
     def index(path: Path, forger: Any) -> None:
         (path / "model.safetensors").unlink()
@@ -228,6 +263,10 @@ def trainers(forger: Any, forging: ModuleType) -> Forgeries:
 
     def odd_step(path: Path, forger: Any) -> None:
         (path / "trainer_state.json").write_text(json.dumps({**state, "global_step": 3}))
+
+    def odd_state(path: Path, forger: Any) -> None:
+        step = int(path.name.rpartition("-")[2])
+        (path / "trainer_state.json").write_text(json.dumps({**state, "global_step": step, "surprise": 1}))
 
     def no_weights(path: Path, forger: Any) -> None:
         (path / "model.safetensors").unlink()
@@ -254,7 +293,14 @@ def trainers(forger: Any, forging: ModuleType) -> Forgeries:
         "weights with code": (weights_with_code, r"names \w+\.system.*belongs to nobody"),
         "no weights": (no_weights, "has no weights that the Trainer loads; .*belongs to nobody"),
         "index": (index, "it names weights that are not in the manifest"),
-        "not listed": (not_listed, "scaler.pt: it is not in the manifest"),
+        "not listed": (not_listed("scaler.pt", code), "scaler.pt: it is not in the manifest"),
+        "settings": (not_listed("config.json", b"["), "config.json: it is not in the manifest"),
+        "deep settings": (write("config.json", forging.deep()), "config.json: it is no JSON: it is nested too deep"),
+        "FSDP": (folder("pytorch_model_fsdp_0"), "is of FSDP or DeepSpeed.* belongs to nobody"),
+        "FSDP's optimizer": (folder("optimizer_0"), "is of FSDP or DeepSpeed.* belongs to nobody"),
+        "DeepSpeed": (folder("global_step4"), "is of FSDP or DeepSpeed.* belongs to nobody"),
+        "position": (write("rng_state.pth", random_state(2**31 - 1)), "the position in numpy's random state"),
+        "odd state": (odd_state, "does not take it: TypeError"),
         "unlisted": (forging.unlisted, "trainer_state.json: it is not in the manifest"),
         "linked directory": (forging.linked_directory, "is a symbolic link"),
         "FIFO manifest": (forging._fifo_manifest, "it is a FIFO"),
@@ -264,7 +310,7 @@ def trainers(forger: Any, forging: ModuleType) -> Forgeries:
         found[f"{name} with code"] = (write(name, code), r"names \w+\.system.*belongs to nobody.*trust_pickled=True")
         found[f"{name} of a FIFO"] = (fifo(name), "it is a FIFO")
         found[f"{name} beyond"] = (write(name, beyond(saved(torch.zeros(4)))), "has not the 400,000 elements")
-    own = {"deep state", "state of a hole", "odd step", "FIFO state", "linked state", "FIFO manifest"}
+    own = {"odd state", "deep state", "state of a hole", "odd step", "FIFO state", "linked state", "FIFO manifest"}
     return {
         kind: (alter if kind in own | {"linked directory"} else steps(alter), text)
         for kind, (alter, text) in found.items()
@@ -361,3 +407,47 @@ def test_jax(tmp_path: Path, forging: ModuleType, trials: ModuleType) -> None:
             "no database": (forging.write("orbax/manifest.ocdbt", b"\0" * 64), "cannot be loaded"),
         }
         trial.resumes(trials.forge(trial, own), only_with_framework=("zeros", "no metadata", "no database"))
+
+
+REPLACE = """
+import os, sys
+import orbax.checkpoint as ocp
+from supervisor_core.checkpoint.manifest import read_manifest
+from supervisor_core.checkpoint.sealed_files import SealedFiles
+from supervisor_core.jax.arrays import _opened
+
+checkpoint, secret = sys.argv[1:]
+path = os.path.join(checkpoint, "orbax", "_METADATA")
+before = open(path, "rb").read()
+files = SealedFiles(checkpoint, read_manifest(checkpoint))
+with _opened(files, "orbax", files.below("orbax")) as folder:
+    os.unlink(path)
+    os.symlink(secret, path)
+    assert open(os.path.join(folder, "_METADATA"), "rb").read() == before
+    assert "objects" in ocp.PyTreeCheckpointer().restore(folder)
+assert not os.path.exists(folder)
+"""
+
+
+def test_orbax_reads_what_was_looked_at(tmp_path: Path, forging: ModuleType, trials: ModuleType) -> None:
+    """Who puts a link in the place of a file when it was compared with the manifest leads Orbax to no other file."""
+    installed("jax")
+    with trials.trial(tmp_path, forging, "jax") as trial:
+        checkpoint = trial.forger.good
+        for path in (checkpoint, *checkpoint.rglob("*")):
+            os.chown(path, forging.NOBODY, forging.NOBODY)
+        done = subprocess.run(
+            [sys.executable, "-c", REPLACE, str(checkpoint), str(trial.forger.secret)],
+            env={**os.environ, **trials.ENVIRONMENT}, capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+
+
+def test_a_checkpoint_of_another_user_is_resumed_from(tmp_path: Path, forging: ModuleType, trials: ModuleType) -> None:
+    """If it is whole, and no code is in it: whoever may write there gives the training its weights."""
+    for adapter, framework in (("jax", "jax"), ("lightning", "lightning"), ("torch", "torch")):
+        installed(framework)
+        with trials.trial(tmp_path, forging, adapter) as trial:
+            trial.forger.forge("copy", lambda path, forger: None)
+            done = trial.train(900_001)
+            assert "resumed ckpt-900000 900000" in done.stdout, done.stdout + done.stderr

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import pickle
+import re
 import shutil
 import stat
 from collections.abc import Callable, Iterator, Mapping
@@ -101,7 +102,7 @@ class Forger:
 
         Args:
             kind: what it is called. alter: alters the copy; returns fields of the manifest, or ``{"sealed": False}``
-            for the good one's as it is.
+            for the good one's as it is, or ``{"hidden": name}`` for one that does not list this file.
         """
         step = 900_000 + len(self.made)
         path = self.directory / f"{self.prefix}{step}"
@@ -109,7 +110,7 @@ class Forger:
 
         def body() -> None:
             shutil.copytree(self.good, path)
-            (path / manifests.NAME).unlink()
+            (path / manifests.NAME).unlink(missing_ok=True)
             fields = {"step": step, **(alter(path, self) or {})}
             if fields.pop("sealed", True) and not path.is_symlink():
                 self.seal(path, fields)
@@ -121,11 +122,15 @@ class Forger:
         one's."""
         before = json.loads((self.good / manifests.NAME).read_text())
         listed = {name: (size, crc) for name, size, crc in before["files"]}
+        fields = dict(fields)
+        hidden = fields.pop("hidden", None)
         files = []
         for parent, _, names in os.walk(path):
             for name in sorted(names):
                 file = Path(parent, name)
                 place = str(file.relative_to(path))
+                if place == hidden:
+                    continue
                 is_file = stat.S_ISREG(file.lstat().st_mode)
                 files.append([place, *(_sizes(file) if is_file else listed.get(place, (len(SECRET), 1)))])
         number = int(path.name.rpartition("-")[2]) - 900_000
@@ -139,7 +144,9 @@ class Forger:
         assert not self.marker.exists(), "code of the checkpoint ran"
         for name, data in outputs:
             for trace in TRACES:
-                assert trace not in data, f"{trace!r} is in {name}"
+                edge = rb"(?![0-9])" if trace.isdigit() else b""  # a number within a longer one is none
+                found = re.search((rb"(?<![0-9])" if edge else b"") + re.escape(trace) + edge, data)
+                assert found is None, f"{trace!r} is in {name}"
 
 
 @contextmanager

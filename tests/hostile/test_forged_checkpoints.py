@@ -149,6 +149,8 @@ def test_only_our_own_are_deleted(tmp_path: Path) -> None:
         path.mkdir(parents=True)
         (path / "work").write_text("of a year")
     (directory / "ckpt-7.damaged" / NOTE).write_text("a note of mine\n")
+    for name in OTHERS[:3]:  # of another name, with a note like ours
+        (directory / name / NOTE).write_text("2026-01-01T00:00:00+00:00\nreason\n")
     (directory / "ckpt-8.damaged" / NOTE).symlink_to(directory / "ckpt-7.damaged" / NOTE)
     for name in ("ckpt-9.saving-notes", "ckpt-9.deleting-later", "ckpt-9.saving-a-b-0123456789abcdef0123456789abcdef"):
         (directory / name).mkdir()

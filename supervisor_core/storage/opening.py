@@ -1,0 +1,108 @@
+"""How local files are opened.
+
+`open_regular`: a FIFO, a device or a directory in place of a file is an error at once. Files that are written in place
+are opened by `open_own`, and those of sealed checkpoints by `open_below`, which follow no link: anybody with access to
+a logdir may put a link there to a file that only the reader may write, or read.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+
+OPEN_FLAGS = os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
+_FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_KINDS = (
+    (stat.S_ISDIR, errno.EISDIR, "it is a directory"),
+    (stat.S_ISFIFO, errno.EINVAL, "it is a FIFO"),
+    (stat.S_ISCHR, errno.EINVAL, "it is a device"),
+    (stat.S_ISBLK, errno.EINVAL, "it is a device"),
+)
+
+MAX_READ_BYTES = 4 << 20
+"""Limit of a file that is read as a whole: a state file that lists 30,000 checkpoints has 4 MB."""
+
+
+def open_regular(path: str, flags: int = os.O_RDONLY, folder: int | None = None) -> int:
+    """Open a local file and return its descriptor, without waiting for the other end of a FIFO, or a device.
+
+    Args:
+        path: the file; symbolic links are followed.
+        flags: those of `os.open`; those that keep it from waiting are added.
+        folder: descriptor of the directory from where a relative path counts; None for the working directory.
+
+    Raises:
+        OSError: if it cannot be opened, or is no regular file; its ``strerror`` then names its kind.
+    """
+    fd = os.open(path, flags | OPEN_FLAGS, 0o666, dir_fd=folder)
+    mode = os.fstat(fd).st_mode
+    if stat.S_ISREG(mode):
+        return fd
+    os.close(fd)
+    code, what = next(
+        ((code, what) for is_kind, code, what in _KINDS if is_kind(mode)), (errno.EINVAL, "it is special")
+    )
+    raise OSError(code, f"{what}, not a regular file", path)
+
+
+def open_below(directory: str, name: str) -> int:
+    """Open a file below a local directory for reading, and return its descriptor; like `open_regular`, without links.
+
+    Args:
+        directory: the directory.
+        name: the file's path in it, with slashes.
+
+    Raises:
+        OSError: also if the directory, a folder in between or the file is a symbolic link.
+    """
+    *folders, last = name.split("/")
+    path = os.path.join(directory, name)
+    place: int | None = None
+    try:
+        for part in (directory.rstrip("/") or "/", *folders):
+            try:
+                inner = os.open(part, _FOLDER_FLAGS, dir_fd=place)
+            except NotADirectoryError as error:
+                what = f"{part} is a symbolic link, or a file; a directory was expected"
+                raise NotADirectoryError(errno.ENOTDIR, what, path) from error
+            if place is not None:
+                os.close(place)
+            place = inner
+        return open_regular(last, os.O_RDONLY | os.O_NOFOLLOW, place)
+    except OSError as error:
+        if error.errno != errno.ELOOP:
+            raise
+        raise OSError(errno.ELOOP, "it is a symbolic link; a file was expected", path) from error
+    finally:
+        if place is not None:
+            os.close(place)
+
+
+def open_own(path: str, flags: int) -> int:
+    """Open a local file to write it in place, and return its descriptor; like `open_regular`, but follow no link.
+
+    Raises:
+        OSError: also if the name is a symbolic link, or the file has other names; its ``strerror`` then says so.
+    """
+    try:
+        fd = open_regular(path, flags | os.O_NOFOLLOW)
+    except OSError as error:
+        if error.errno != errno.ELOOP:
+            raise
+        raise OSError(errno.ELOOP, "it is a symbolic link, which is not written through", path) from error
+    names = os.fstat(fd).st_nlink
+    if names <= 1:  # 0: it was deleted since
+        return fd
+    os.close(fd)
+    raise OSError(errno.EMLINK, f"it has {names} names (hard links), so it may be another's file", path)
+
+
+def is_wrong_kind(error: OSError) -> bool:
+    """Return whether an error means: this is no file, and never will be readable. Any other one may pass."""
+    return error.errno in (errno.ENOTDIR, errno.EISDIR, errno.EINVAL, errno.ELOOP, errno.ENAMETOOLONG)
+
+
+def too_long(path: str) -> OSError:
+    """Return the error for a file that is too long to be read as a whole."""
+    return OSError(errno.EFBIG, f"it has more than {MAX_READ_BYTES:,} bytes", path)

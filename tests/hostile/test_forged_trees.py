@@ -1,0 +1,161 @@
+"""Trees and arrays in a checkpoint that cannot be: they are refused before it is chosen, and cost little."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from supervisor_core import checksum
+from supervisor_core.checkpoint import contents
+from supervisor_core.checkpoint import manifest as manifests
+from supervisor_core.checkpoint.doubt import MAX_TAGS, MAX_TEXT, Doubt, doubt_of
+from supervisor_core.checkpoint.manifest import Manifest
+from supervisor_core.checkpoint.sealed_files import SealedFiles
+from supervisor_core.checkpoint.tree_file import MAX_BYTES
+from supervisor_core.errors import DamagedCheckpointError
+from supervisor_core.storage.opening import MAX_READ_BYTES
+from supervisor_core.training.tree import NumpyArrays, read_tree
+
+
+@pytest.fixture(scope="session")
+def forging(module_at: Callable[[str], ModuleType]) -> ModuleType:
+    """The module that forges."""
+    return module_at("hostile/forging.py")
+
+
+def checkpoint(path: Path, objects: Any, arrays: bytes | None = None) -> SealedFiles:
+    """A checkpoint with a tree, and a file of arrays."""
+    path.mkdir()
+    tree = {"dict": [["objects", {"dict": objects}], ["random", {"dict": []}]]}
+    (path / "tree.json").write_text(json.dumps(tree))
+    if arrays is not None:
+        (path / "numpy.safetensors").write_bytes(arrays)
+    files = manifests.list_files(str(path))
+    return SealedFiles(str(path), Manifest(format="state-tree", step=1, files=files))
+
+
+W = {"array": ["numpy", "w"]}
+TREES: dict[str, Any] = {
+    "an array is a key": [["m", {"dict": [[W, 1]]}]],
+    "a list is a key": [["m", {"dict": [[[1], 1]]}]],
+    "a dict is a key": [["m", {"dict": [[{"dict": []}, 1]]}]],
+    "one array in two places": [["m", W], ["n", W]],
+    "an array without a name": [["m", {"array": ["numpy"]}]],
+    "an array of no kind": [["m", {"array": [5, "w"]}]],
+    "an array of a kind that nobody has": [["m", {"array": ["pickle", "w"]}]],
+    "bytes that are none": [["m", {"bytes": "?"}]],
+    "two tags": [["m", {"tuple": [], "dict": []}]],
+    "no pairs": [["m", {"dict": [5]}]],
+    "a name of another kind": [[5, 1]],
+}
+
+
+@pytest.mark.parametrize("kind", TREES)
+def test_a_tree_that_cannot_be(tmp_path: Path, forging: ModuleType, kind: str) -> None:
+    """`verify` and a resume call it damaged."""
+    arrays = forging.safetensors({"w": ("F32", [2], 8)}, bytes(8))
+    files = checkpoint(tmp_path / "ckpt-1", TREES[kind], arrays)
+    with pytest.raises(DamagedCheckpointError):
+        contents.check(files, "state-tree")
+    if kind != "a name of another kind":  # which `require_training` looks at
+        with pytest.raises(DamagedCheckpointError):
+            read_tree(files, (NumpyArrays(),))
+
+
+ARRAYS: dict[str, tuple[str, list[Any], int]] = {
+    "none of many": ("F32", [1 << 61, 1 << 61, 0], 0),
+    "none of too many": ("F32", [1 << 51, 0], 0),
+    "too many dimensions": ("U8", [1] * 65, 1),
+    "negative": ("U8", [-1, -8], 8),
+    "no number": ("U8", [True] * 8, 1),
+    "another size": ("F64", [2], 8),
+    "no such type": ("F99", [1], 8),
+    "a type of another kind": ([], [1], 8),  # type: ignore[dict-item]
+}
+
+
+@pytest.mark.parametrize("kind", ARRAYS)
+def test_an_array_that_cannot_be(tmp_path: Path, forging: ModuleType, kind: str) -> None:
+    """The error says nothing of what is in the file."""
+    files = checkpoint(
+        tmp_path / "ckpt-1", [["m", W]], forging.safetensors({"w": ARRAYS[kind]}, bytes(ARRAYS[kind][2]))
+    )
+    for read in (lambda: contents.check(files, "state-tree"), lambda: read_tree(files, (NumpyArrays(),))):
+        with pytest.raises(DamagedCheckpointError, match=r"its header is none of safetensors$"):
+            read()
+
+
+@pytest.mark.parametrize(
+    "doubt",
+    [["x" * (MAX_TEXT + 1), []], ["x", ["y" * (MAX_TEXT + 1)]], ["x", ["y"] * (MAX_TAGS + 1)], [None, []], ["x", "yz"]],
+)
+def test_a_doubt_has_bounds(doubt: Any) -> None:
+    """Texts and tags of a manifest go into log, events and tab."""
+    content = json.loads(manifests.encode(Manifest(format="test", step=1)))
+    del content["seal"]
+    content["doubt"] = doubt
+    content["seal"] = checksum.value(manifests._canonical(content))
+    with pytest.raises(ValueError, match="doubt"):
+        manifests.decode(manifests._canonical(content))
+
+
+def test_a_doubt_that_is_written_is_read() -> None:
+    """Whatever a program calls its losses."""
+    doubt = doubt_of("e" * 9999, ["l" * 9999, *map(str, range(2 * MAX_TAGS))], "a" * 9999)
+    assert doubt is not None and len(doubt.losses) == MAX_TAGS
+    assert Doubt.from_json([doubt.text, list(doubt.losses)]) == doubt
+
+
+MEMORY_BYTES = 512 << 20
+CHECK = """
+import resource, sys
+from supervisor_core.checkpoint import contents, manifest
+from supervisor_core.checkpoint.sealed_files import SealedFiles
+from supervisor_core.errors import DamagedCheckpointError
+resource.setrlimit(resource.RLIMIT_DATA, (int(sys.argv[2]),) * 2)
+try:
+    contents.check(SealedFiles(sys.argv[1], manifest.read_manifest(sys.argv[1])), "state-tree")
+except DamagedCheckpointError as error:
+    print(error)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems do not count this memory")
+@pytest.mark.parametrize("kind", ["hole", "lists", "dicts", "deep", "manifest", "longer manifest"])
+def test_a_tree_takes_a_bounded_amount_of_memory(tmp_path: Path, kind: str) -> None:
+    """Also one that nobody but its reader may have written, and that takes nothing on the disk."""
+    assert resource.RLIMIT_DATA
+    path = tmp_path / "ckpt-1"
+    files = checkpoint(path, [])
+    listed: Any = [["tree.json", file.bytes, file.crc32c] for file in files.manifest.files]
+    if kind == "hole":
+        os.truncate(path / "tree.json", 4 << 30)
+        listed = [["tree.json", 4 << 30, 1]]
+    elif kind in ("lists", "dicts"):
+        item = b"[]" if kind == "lists" else b'{"a":{}}'
+        data = b"[" + b",".join([item] * (MAX_BYTES // 10)) + b"]"
+        (path / "tree.json").write_bytes(data)
+        listed = [["tree.json", len(data), checksum.value(data)]]
+    elif kind == "deep":
+        data = b"[" * 30_000_000
+        (path / "tree.json").write_bytes(data)
+        listed = [["tree.json", len(data), checksum.value(data)]]
+    content = {"v": 1, "format": "state-tree", "step": 1, "files": listed}
+    if "manifest" in kind:
+        count = MAX_READ_BYTES // (3 if kind == "manifest" else 2)
+        content["files"] = [[]] * (count - 100)
+    content["seal"] = checksum.value(manifests._canonical(content))
+    (path / manifests.NAME).write_bytes(manifests._canonical(content))
+    done = subprocess.run(
+        [sys.executable, "-c", CHECK, str(path), str(MEMORY_BYTES)], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0 and done.stdout.startswith(str(path)), done.stdout + done.stderr
