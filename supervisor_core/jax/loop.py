@@ -10,6 +10,7 @@ from typing import Any
 
 import jax
 
+from supervisor_core.engine.loop_exit import loop_exit
 from supervisor_core.errors import CheckpointError, SaveFailedError
 from supervisor_core.jax.arrays import JaxArrays
 from supervisor_core.jax.pytrees import arrays_of, from_tree, is_in_place, on_devices, pytree_of, to_tree
@@ -135,7 +136,8 @@ class SupervisedTraining(InLoop):
         """End: save what is not on disk, write the stop record, release the logdir."""
         try:
             if self._in_step:
-                self._leave()
+                is_clean = error is None or (isinstance(error, SystemExit) and not error.code)
+                self._leave(is_done=self._is_set and is_clean)
             if error is None:
                 self._write_losses(self.global_step)
         except BaseException as raised:
@@ -149,14 +151,16 @@ class SupervisedTraining(InLoop):
         Args:
             until: the run's last step, over all sessions.
         """
+        if self._in_step:  # the program has caught an exception that left a loop in its body
+            self._leave(is_done=False)
         for step in self.run.steps(until):
             self._is_set, self._in_step = False, True
             before = None if self._stepped else self._all_arrays()
             try:
                 yield step
             except GeneratorExit:
-                if self._in_step:
-                    self._leave()
+                if self._in_step and loop_exit().is_by_error is False:  # else `__exit__` knows the exception
+                    self._leave(is_done=self._is_set)
                 raise
             self._in_step = False
             if before is not None:
@@ -243,11 +247,11 @@ class SupervisedTraining(InLoop):
             if self.run.loss_is_finite is False:
                 raise SaveFailedError(f"The watched loss {watched!r} is not finite: nothing is saved.")
 
-    def _leave(self) -> None:
-        """The loop was left in its body: count its step if the state was set, and remember if not."""
+    def _leave(self, *, is_done: bool) -> None:
+        """The loop was left in its body: count its step if that is done, and remember if not."""
         self._in_step = False
-        self._was_left = not self._is_set
-        self.run.left_step(is_done=self._is_set)
+        self._was_left = not is_done
+        self.run.left_step(is_done=is_done)
 
     def _write_losses(self, until: int) -> None:
         """Write those that are there, and those up to a step, which are waited for."""

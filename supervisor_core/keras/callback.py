@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import math
 import os
-import sys
 import weakref
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager
@@ -318,8 +317,7 @@ class SupervisorCallback(keras.callbacks.Callback):  # type: ignore[misc]
         if self._run is run:
             self._run, self._finalizer = None, None
             self._end_phase()
-            error = sys.exc_info()[1] or RuntimeError("fit() was left by an exception.")
-            run.__exit__(type(error), error, None)
+            run.left_by_unknown("fit() was left by an exception.")
 
     def _end_phase(self) -> None:
         phase, self._phase = self._phase, None

@@ -34,7 +34,8 @@ from supervisor_core.torch.rank_saver import RankSaver, Refusal, expect
 from supervisor_core.torch.ranks import Ranks, stale_store
 from supervisor_core.torch.ranks_state import RanksState
 from supervisor_core.training.due import Due, SavePolicy
-from supervisor_core.training.run import STOP_GRACE_SECS, Run
+from supervisor_core.training.ending import STOP_GRACE_SECS
+from supervisor_core.training.run import Run
 from supervisor_core.training.saver import Saver
 
 _LOG = logging.getLogger("supervisor_core")

@@ -24,6 +24,9 @@ from supervisor_core.options import Options
 from supervisor_core.runtime.deadline import Deadline
 from supervisor_core.training.saver import Saver
 
+STOP_GRACE_SECS = 120.0
+"""How long a final save that fails is tried again without a signal, and threads are waited for, in seconds."""
+
 
 class Training(Protocol):
     """What the end of a session needs of its `Run`."""
@@ -110,12 +113,26 @@ class RunEnding(Ending):
     def error_at_exit(self, error: BaseException | None) -> BaseException | None:
         """Return the error of a session that the program has left open, if it is one; `error` is the interpreter's."""
         left = open_sessions.exit_of(self)
-        if error is None and self.signals.received is None:  # after a signal it may be an exit in its handler
-            if left is not None and left.is_by_error:
-                error = SupervisorError(f"An exception left the loop at {left.where}.")
-            elif self._run.unfinished is not None:
-                error = SupervisorError(self._run.unfinished)
+        if error is None and left is not None and left.is_by_error:
+            return self.unknown_error(f"An exception left the loop at {left.where}.")
+        if error is None and self._run.unfinished is not None:
+            return self.unknown_error(self._run.unfinished)
         return error
+
+    def error_of_call(self, text: str) -> BaseException | None:
+        """Return the error of a session whose call an exception has left: the one being handled, if it is that."""
+        return sys.exc_info()[1] or self.unknown_error(text)
+
+    def unknown_error(self, text: str) -> SupervisorError | None:
+        """Return the error of a session that an unknown exception has left; None after a signal: it may be an exit in
+        its handler. Nothing is saved either way.
+
+        Args:
+            text: what has happened: a sentence.
+        """
+        self.saves = False
+        self.signals.catch_up(STOP_GRACE_SECS)
+        return None if self.signals.received is not None else SupervisorError(text)
 
     def is_save_wanted(self) -> bool:
         """See `Ending.is_save_wanted`."""

@@ -28,7 +28,7 @@ from supervisor_core.storage.local import absolute, join
 from supervisor_core.supervision.environment import versions
 from supervisor_core.supervision.session_recorder import SessionRecorder
 from supervisor_core.training.due import Due, SavePolicy
-from supervisor_core.training.ending import RunCheckpoints, RunEnding
+from supervisor_core.training.ending import STOP_GRACE_SECS, RunCheckpoints, RunEnding
 from supervisor_core.training.finished_loops import STEPS_ONCE, finished, refuse_again
 from supervisor_core.training.saver import Saver
 from supervisor_core.training.state import Exactness, TrainingState
@@ -37,9 +37,6 @@ _LOG = logging.getLogger("supervisor_core")
 
 CHECKPOINTS = "checkpoints"
 """The checkpoints' directory in the logdir."""
-
-STOP_GRACE_SECS = 120.0
-"""How long a final save that fails is tried again without a signal, and threads are waited for, in seconds."""
 
 _START = b"\x08\x01"  # SessionLog.status = START
 
@@ -444,6 +441,10 @@ class Run:
     def left_by(self, left: LoopExit) -> None:
         """See `RunEnding.left_by`."""
         self._ending.left_by(left)
+
+    def left_by_unknown(self, text: str) -> None:
+        """See `RunEnding.error_of_call`."""
+        self.end(self._ending.error_of_call(text))
 
     def _stop_at_exit(self, error: BaseException | None) -> None:
         self.end(self._ending.error_at_exit(error))

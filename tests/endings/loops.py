@@ -124,6 +124,7 @@ def hold(run: Any) -> None:
     say("stuck")
     told_to_stop_at = ctypes.PyDLL(None).sleep
     told_to_stop_at(1)  # the signal comes here
+    PAUSE.wait(0.5)  # and who waits for the lock gets it once
     while True:
         told_to_stop_at(HELD_SECS)
 
@@ -350,12 +351,12 @@ def torch_for(logdir: str, options: Options, loop: Loop) -> None:
 def jax(logdir: str, options: Options, loop: Loop) -> None:
     """JAX's `supervised`."""
     import jax.numpy as jnp
+    import numpy as np
 
     from supervisor_core.jax import supervised
 
-    with supervised(
-        logdir, state={"value": jnp.zeros(1 << 17)}, save_secs=None, save_steps=loop.save_steps, options=options
-    ) as run:
+    value = jnp.asarray(np.random.default_rng(0).random(1 << 17))  # Orbax would make little of zeros
+    with supervised(logdir, state={"value": value}, save_secs=None, save_steps=loop.save_steps, options=options) as run:
         for step in run.steps(STEPS):
             run.state = {"value": run.state["value"] + 1}
             loop.body(run, step)
