@@ -477,3 +477,11 @@ def _age_secs(filesystem: Filesystem, path: str) -> float | None:
     except OSError:
         return None
     return None if written is None or now is None else now - written
+
+
+def is_covered(directory: str, logdir: str) -> bool:
+    """Return whether a directory is below a local logdir, and no logdir itself: then the logdir's lock is its, too."""
+    own, place = local_path(logdir), os.path.realpath(directory)
+    if own is None or "://" in directory or not place.startswith(os.path.join(os.path.realpath(own), "")):
+        return False
+    return not os.path.lexists(os.path.join(place, LEASE_NAME))

@@ -369,6 +369,13 @@ class LocalAppendFile:
 LOCAL = LocalFilesystem()
 
 
+def is_same(directory: str, other: str) -> bool:
+    """Return whether two names are of one directory; one that is empty is of none."""
+    if not directory or not other or "://" in other:
+        return directory == other != ""
+    return os.path.realpath(directory) == os.path.realpath(other)
+
+
 def local_path(path: str | os.PathLike[str]) -> str | None:
     """Return the operating system's name of a local path, without ``file://``; None for any other file system."""
     text = os.fspath(path)

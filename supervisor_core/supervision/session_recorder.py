@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from supervisor_core.checkpoint.guard import Publisher
-from supervisor_core.checkpoint.lease_file import COSTS, ERROR_LETTERS
+from supervisor_core.checkpoint.lease_file import COSTS, ERROR_LETTERS, is_covered
 from supervisor_core.checkpoint.ledger import newest_attempt
 from supervisor_core.checkpoint.logdir_lock import LogdirLock
 from supervisor_core.checkpoint.session_history import SessionHistory
@@ -40,7 +40,7 @@ from supervisor_core.runtime.recorder import SummaryWriter, TelemetryRecorder, T
 from supervisor_core.runtime.service import ServiceRegistry
 from supervisor_core.runtime.stall_stacks import StallStacks
 from supervisor_core.runtime.watchdog import RECORD_SECS, StallResponse
-from supervisor_core.storage.local import local_path
+from supervisor_core.storage.local import is_same, local_path
 from supervisor_core.supervision.environment import MetricsEndpoint, new_page, page_directory, run_name, versions
 from supervisor_core.supervision.heartbeat_writer import HeartbeatWriter
 from supervisor_core.supervision.worker_registry import WorkerRegistry, read_interval_secs
@@ -185,16 +185,14 @@ class SessionRecorder:
         return self._ended
 
     def holds(self, directory: str) -> bool:
-        """Return whether a directory is this session's logdir and no other chief can be active there."""
-        return self._history.exclusive and not self._ended and self._is_logdir(directory)
+        """Return whether a directory is this session's logdir, or below it and not a logdir itself, and no other chief
+        can be active there."""
+        may = self._history.exclusive and not self._ended
+        return may and (is_same(directory, self._logdir or "") or is_covered(directory, self._logdir or ""))
 
     def saves_in(self, directory: str) -> bool:
         """Return whether this session is the chief that saves checkpoints in a directory."""
-        return self._publisher is not None and not self._gives_way and self._is_logdir(directory)
-
-    def _is_logdir(self, directory: str) -> bool:
-        own = self._logdir or ""
-        return directory == own if "://" in own else bool(own) and os.path.realpath(directory) == os.path.realpath(own)
+        return self._publisher is not None and not self._gives_way and is_same(directory, self._logdir or "")
 
     @property
     def metrics_url(self) -> str | None:

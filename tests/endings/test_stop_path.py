@@ -8,7 +8,7 @@ from pathlib import Path
 
 from forked import ForkServer
 
-SCRIPT = Path(__file__).parents[3] / "scripts/stop_path.py"
+SCRIPT = Path(__file__).parents[2] / "scripts/stop_path.py"
 MOST_FILES = 27
 """Of the set that the script calls ``ending``, without `WATCHDOG`; a few calls depend on which thread comes first."""
 WATCHDOG = {
