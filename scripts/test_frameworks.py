@@ -29,6 +29,7 @@ FRAMEWORKS = ("keras", "torch", "lightning", "transformers", "jax")
 BESIDE = ("torchdata>=0.11", "grain>=0.2.11", "flax>=0.11", "optax>=0.2.5", "scikit-learn>=1.4")
 """What the tests use besides."""
 TESTS = "tests/frameworks"
+ENDINGS = ("tests/endings/test_loops_end_how.py", "tests/endings/test_crash_loop.py")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,13 +50,14 @@ ENVIRONMENTS = {
     "newest": Environment(
         resolution="highest",
         pythons=("3.12", "3.13", "3.11"),
-        tests=("tests/monitoring/test_adapters.py", TESTS),  # the longest first
+        tests=("tests/monitoring/test_adapters.py", *ENDINGS, TESTS),  # the longest first
     ),
     "oldest": Environment(
         frameworks=("keras", "torch", "lightning", "jax"),
         resolution="lowest-direct",
         pythons=("3.11", "3.10"),
         beside=(*BESIDE, "numpy<2.3"),
+        tests=(*ENDINGS, TESTS),
     ),
     "oldest-transformers": Environment(  # which asks for a newer PyTorch
         frameworks=("transformers",),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import signal
 import subprocess
@@ -10,6 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from importlib.util import find_spec, module_from_spec, spec_from_file_location
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +20,9 @@ from tensorboard.backend.event_processing.event_file_loader import LegacyEventFi
 from supervisor_core.events.telemetry import from_json
 
 if "endings_page" not in sys.modules:  # only tests of this directory import it, under a name that no other module has
-    spec = importlib.util.spec_from_file_location("endings_page", Path(__file__).with_name("page.py"))
+    spec = spec_from_file_location("endings_page", Path(__file__).with_name("page.py"))
     assert spec is not None and spec.loader is not None
-    sys.modules["endings_page"] = importlib.util.module_from_spec(spec)
+    sys.modules["endings_page"] = module_from_spec(spec)
     spec.loader.exec_module(sys.modules["endings_page"])
 
 TELEMETRY = "supervisor/"
@@ -102,7 +102,7 @@ class Ended:
 
 
 class Alone(subprocess.Popen[str]):
-    """A process that is not forked off another: JAX does not work in one that is."""
+    """A process that is not forked off another: JAX does not work in one that is, and the server needs TensorFlow."""
 
     def __init__(self, run: list[str], *, stderr: int) -> None:
         super().__init__([sys.executable, *run], stdout=subprocess.PIPE, stderr=stderr, text=True)
@@ -153,16 +153,17 @@ def torch_server() -> Iterator[ForkServer]:
 
 
 @pytest.fixture
-def start(fork_server: ForkServer, torch_server: ForkServer, tmp_path: Path) -> Iterator[Callable[..., Ended]]:
+def start(request: pytest.FixtureRequest, torch_server: ForkServer, tmp_path: Path) -> Iterator[Callable[..., Ended]]:
     """Returns a function that starts a process that does what a function of `program.py` says, with options; or with a
     facade what `loops.py` does with it."""
     started: list[Ended] = []
+    others = request.getfixturevalue("fork_server").start if find_spec("tensorflow") else Alone
 
     def begin(name: str, *, facade: str | None = None, **options: Any) -> Ended:
         directory = tmp_path / str(len(started))
         directory.mkdir()
         program = [str(PROGRAM), name] if facade is None else [str(LOOPS), facade, name]
-        server = Alone if facade == "jax" else (torch_server if facade in TORCH else fork_server).start
+        server = Alone if facade == "jax" else torch_server.start if facade in TORCH else others
         started.append(Ended(server, directory, program, options))
         return started[-1]
 

@@ -17,6 +17,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable
+from importlib.util import find_spec
 from typing import Any
 
 import supervisor_core
@@ -365,6 +366,7 @@ def jax(logdir: str, options: Options, loop: Loop) -> None:
 
 def keras(logdir: str, options: Options, loop: Loop) -> None:
     """Keras' callback; the event happens in the middle of a batch."""
+    os.environ.setdefault("KERAS_BACKEND", next(name for name in ("tensorflow", "torch", "jax") if find_spec(name)))
     import keras
     import numpy as np
 
