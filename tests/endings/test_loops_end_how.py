@@ -26,7 +26,7 @@ from supervisor_core.training.state import MID_STEP
 pytestmark = pytest.mark.timeout(300)
 Start = Callable[..., Any]
 LOOPS = [facade for facade in FACADES if facade != "graph"]
-NEEDS = {"torch_with": "torch", "torch_for": "torch"}
+NEEDS = {"torch_with": "torch", "torch_for": "torch", "keras": "torch"}
 LONG = {"signal_grace_secs": 3600.0}
 """Nothing ends in these tests because time is up, unless a test says so."""
 SHORT_SECS = 8.0

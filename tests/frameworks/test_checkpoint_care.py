@@ -28,7 +28,7 @@ NEEDS = {
     "torch": "torch",
     "torch, for": "torch",
     "lightning": "lightning",
-    "keras": "keras",
+    "keras": "torch",  # not on TensorFlow: each process takes seconds to import that
     "jax": "jax",
     "transformers": "transformers",
     "Supervisor": "tensorflow",

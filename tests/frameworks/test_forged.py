@@ -368,6 +368,7 @@ def test_transformers_without_a_manifest(tmp_path: Path, forging: ModuleType, tr
 def test_keras(tmp_path: Path, forging: ModuleType, trials: ModuleType) -> None:
     """The variables are arrays of numpy."""
     installed("keras")
+    installed("jax")  # not on TensorFlow: each process takes seconds to import that
     with trials.trial(tmp_path, forging, "keras") as trial:
         trial.resumes(trials.forge(trial, forging.state_trees("numpy.safetensors")))
 

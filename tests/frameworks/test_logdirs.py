@@ -29,7 +29,7 @@ pytestmark = pytest.mark.timeout(400)
 ROOT = Path(__file__).parents[2]
 PROGRAM = Path(__file__).with_name("logdir_program.py")
 PAUSE = threading.Event()  # never set
-NEEDS = {"supervisor": "tensorflow", "monitored": "tensorflow", "supervise": "numpy"}
+NEEDS = {"supervisor": "tensorflow", "monitored": "tensorflow", "supervise": "numpy", "keras": "torch"}
 FAILURES = 'supervisor_checkpoint_failures_in_a_row{run="runs/a"}'
 EVENTS_FAILING = 'supervisor_events_failing{run="runs/a"}'
 RUNNING = 'supervisor_run_state{run="runs/a",state="running"}'
@@ -69,7 +69,7 @@ class Training:
 
     def __init__(self, facade: str, logdir: str | Path, cwd: Path, *, nobody: bool = False, **options: Any) -> None:
         environment = {
-            **os.environ, "PYTHONPATH": str(ROOT), "KERAS_BACKEND": "tensorflow", "CUDA_VISIBLE_DEVICES": "",
+            **os.environ, "PYTHONPATH": str(ROOT), "KERAS_BACKEND": "torch", "CUDA_VISIBLE_DEVICES": "",
             "TF_CPP_MIN_LOG_LEVEL": "3", "HOME": str(cwd), **({"BECOME_NOBODY": "1"} if nobody else {}),
         }  # fmt: skip
         self.log = cwd / f"log-{len(list(cwd.glob('log-*')))}"
