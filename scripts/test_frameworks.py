@@ -57,7 +57,6 @@ ENVIRONMENTS = {
         resolution="lowest-direct",
         pythons=("3.11", "3.10"),
         beside=(*BESIDE, "numpy<2.3"),
-        tests=(*ENDINGS, TESTS),
     ),
     "oldest-transformers": Environment(  # which asks for a newer PyTorch
         frameworks=("transformers",),
