@@ -76,6 +76,7 @@ class Ending:
         self._state = state
         self._options = options
         self._pid: int | None = None
+        self._is_unsaved = False
         self._gone = False
         self._record_lock, self._close_lock = threading.RLock(), threading.RLock()
 
@@ -161,6 +162,9 @@ class Ending:
             raised = error
             raise
         finally:
+            if self._is_unsaved:  # said now, as a save may have been under way
+                self._is_unsaved = False
+                _LOG.warning("After an error no checkpoint is saved. %s", self.loss_text)
             try:
                 self.record(raised)
             finally:
@@ -187,8 +191,7 @@ class Ending:
         if checkpoints is None:
             return
         if not self.is_save_wanted():
-            if self.failure() is not None:
-                _LOG.warning("After an error no checkpoint is saved. %s", self.loss_text)
+            self._is_unsaved = self.failure() is not None
             return
         with run.phase("checkpointing"):
             try:

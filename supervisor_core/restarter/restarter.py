@@ -22,7 +22,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from supervisor_core.log import error_text
+from supervisor_core.log import command_line, error_text
 from supervisor_core.process.identity import boot_id
 from supervisor_core.process.outside import TRACER_VARIABLE
 from supervisor_core.process.runtime_directory import VARIABLE as RUNTIME_DIRECTORY_VARIABLE
@@ -285,6 +285,9 @@ class Restarter:
         if decision.action == "end":
             advice = "" if facts.cause == "stopped" else next_step(decision, facts.cause, self._view.state_path)
             after = f". It is not started again: status {decision.status}. {advice}" if advice else ""
+            if advice and decision.by_counts:
+                inspect = command_line("tb-supervisor", "inspect", "--run=.", "--", self._directory)
+                after += f". Move checkpoints in doubt away first: `{inspect}` names the last good one"
             self._display.line(f"launch {facts.attempt} has ended: {what}; {decision.reason}{after}")
         else:
             self._display.line(

@@ -166,7 +166,7 @@ class SupervisedLoop(InLoop):
         self._optimizer = optimizer
         self._error: BaseException | None = None
         self._generator: Generator[Any, None, None] | None = None
-        self._stepped = self._was_left = self._is_entered = False
+        self._stepped = self._was_left = self._is_entered = self._is_begun = False
         self._since_step = self._longest_gap = 0
         self._writer: Any = None
         run.moment = self._moment
@@ -213,6 +213,12 @@ class SupervisedLoop(InLoop):
 
     def __iter__(self) -> Iterator[Any]:
         """Yield the batches that are left, of all epochs; restores first."""
+        if self._is_begun:
+            raise RuntimeError(
+                "This supervised() was iterated before, and its session has ended with that loop. Write one loop over "
+                "all epochs, or call supervised() again: it goes on from the last step."
+            )
+        self._is_begun = True
         generator = self._supervised()
         if self._is_entered:  # else nothing may hold it: a loop that is left has to end it
             self._generator = generator
@@ -229,12 +235,12 @@ class SupervisedLoop(InLoop):
             self._begin()
             run, position = self.run, self._position
             is_stopped, step, counts_batches = run.stop_probe(), run.step, not self._tracks_steps
-            last = self._epoch_batches - 1
+            last, has_batches = self._epoch_batches - 1, False
             while position.epoch < self._epochs:
                 if is_stopped() and self._is_at_boundary:
                     return  # before the epoch's order is drawn
                 for batch in position.batches():
-                    self._stepped = False
+                    self._stepped, has_batches = False, True
                     if position.batch == last:
                         with last_of_epoch(run):
                             yield batch
@@ -248,6 +254,8 @@ class SupervisedLoop(InLoop):
                     if is_stopped() and self._is_at_boundary:
                         return  # before the next batch draws random numbers
                 position.next_epoch()
+            if not has_batches:  # where the last checkpoint is of the last batch, its epoch had not ended
+                refuse_again(run.logdir, "epochs", self._epochs, position.epoch, EPOCHS_ONCE)
             finished(run.logdir, "epochs", self._epochs, position.epoch)
         except GeneratorExit:  # the loop was left in its body
             left = LoopExit(self._error is not None, self._error) if self._is_entered else loop_exit()

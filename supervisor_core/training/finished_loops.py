@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 
-STEPS_ONCE = "Write one loop over all of them: for step in run.steps(300)."
+STEPS_ONCE = "Write one loop over all of them, as run.steps() yields it."
 
 _FINISHED: dict[tuple[str, str], int] = {}
 """By logdir and what is counted: how far the loops of this process went that came to their end."""
