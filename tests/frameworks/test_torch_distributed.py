@@ -197,7 +197,8 @@ def test_a_fully_sharded_model(tmp_path: Path, job: Callable[[Path], Job], progr
 
     shutil.copytree(tmp_path / "killed", tmp_path / "half")
     for verdict, *_ in job(tmp_path / "half").run({"fsdp": True, "act": "show", "dtype": "bfloat16"}):
-        assert verdict == "exact Another dtype of the model: float32 at the save, bfloat16 now."
+        assert verdict.startswith("exact Another dtype of the model: float32 at the save, ")
+        assert "bfloat16" in verdict  # FSDP leaves what it does not shard as it was
 
     shard = bytearray((newest / "shards" / "__1_0.distcp").read_bytes())
     shard[len(shard) // 2] ^= 1
@@ -220,7 +221,7 @@ def test_a_state_that_cannot_be_saved(tmp_path: Path, job: Callable[[Path], Job]
     assert own.startswith(f"CheckpointError: {error}")
     assert other.startswith(f"CheckpointError: Rank {rank} has a state that cannot be saved: {error}")
     (session,) = failing.watch().sessions
-    assert (session.outcome, session.last_step) == ("error", 0)
+    assert (session.outcome, session.last_step) == ("error", None)
 
 
 def test_a_loop_that_all_ranks_leave(tmp_path: Path, job: Callable[[Path], Job], truth: list[list[str]]) -> None:
