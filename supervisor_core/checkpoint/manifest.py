@@ -40,6 +40,7 @@ from supervisor_core.checkpoint.session_history import can_follow
 from supervisor_core.errors import DamagedCheckpointError, SaveFailedError, UnreadableCheckpointError
 from supervisor_core.storage.local import Check, Filesystem, unguarded
 from supervisor_core.storage.opening import MAX_READ_BYTES, is_wrong_kind, open_below, too_long
+from supervisor_core.storage.trees import names_below
 
 NAME = "supervisor-manifest.json"
 """The manifest's name in the checkpoint's directory."""
@@ -236,14 +237,7 @@ def list_files(directory: str) -> tuple[SealedFile, ...]:
 
 
 def _names_below(directory: str) -> list[str]:
-    """Return the files below a directory. Links are left out: they may lead to a file that is another's."""
-
-    def fail(error: OSError) -> None:
-        raise error
-
-    paths = [os.path.join(parent, name) for parent, _, names in os.walk(directory, onerror=fail) for name in names]
-    found = [os.path.relpath(path, directory) for path in paths if not os.path.islink(path)]
-    return sorted(name for name in found if name != NAME)
+    return [name for name in names_below(directory) if name != NAME]
 
 
 def _canonical(content: Mapping[str, Any]) -> bytes:
