@@ -21,7 +21,7 @@ from transformers import TrainerState
 from supervisor_core.checkpoint import contents
 from supervisor_core.checkpoint.contents import TRAINER_STATE
 from supervisor_core.checkpoint.doubt import doubt_of
-from supervisor_core.checkpoint.manifest import NAME, Manifest, refusal
+from supervisor_core.checkpoint.manifest import NAME, Manifest, list_files, refusal
 from supervisor_core.checkpoint.recovery import Skipped
 from supervisor_core.checkpoint.sealed_files import SealedFiles
 from supervisor_core.checkpoint.sealed_store import Sealed, SealedStore
@@ -99,9 +99,10 @@ def complete(path: str) -> Manifest | None:
         DamagedCheckpointError: if a file of it is none, or cannot be read.
     """
     try:
-        files = SealedFiles.of(path)
-        step = contents.trainer_state(files)["global_step"]
-        return replace(unsealed(path, step), files=files.manifest.files) if type(step) is int else None
+        step = contents.trainer_state(SealedFiles.of(path, TRAINER_STATE))["global_step"]  # before all others
+        return replace(unsealed(path, step), files=list_files(path)) if type(step) is int else None
+    except FileNotFoundError:
+        return None
     except OSError as error:
         raise refusal(path, error) from error
     except (DamagedCheckpointError, KeyError):

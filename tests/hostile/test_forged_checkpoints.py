@@ -21,6 +21,7 @@ from supervisor_core.checkpoint.set_aside import MAX_SET_ASIDE, NOTE
 from supervisor_core.checkpoint.state_file import read_state
 from supervisor_core.errors import CheckpointError, SaveFailedError
 from supervisor_core.storage.local import LOCAL
+from supervisor_core.storage.opening import is_wrong_kind
 from supervisor_core.training.state import Access, TrainingState
 from supervisor_core.training.tree import write_tree
 
@@ -206,3 +207,23 @@ def test_what_is_saved_can_be_read_again(tmp_path: Path) -> None:
     (tmp_path / "ckpt-1").mkdir()
     with pytest.raises(SaveFailedError, match="no text of at most 4,096 characters"):
         manifests.seal(str(tmp_path / "ckpt-1"), many, LOCAL)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can make another user's files")
+@pytest.mark.parametrize("count", [1, 10])
+def test_the_holes_of_another_user_are_not_read(tmp_path: Path, forging: ModuleType, count: int) -> None:
+    """Where no manifest says what is there: neither one hole of terabytes nor many of megabytes. One's own are."""
+    for number in range(count):
+        path = tmp_path / f"x{number}"
+        with open(path, "wb") as file:
+            file.write(b"a")
+            file.truncate((8 << 40) // 100_000 ** (count > 1))
+    if count > 1:
+        assert len(manifests.list_files(str(tmp_path))) == count
+    for path in tmp_path.iterdir():
+        os.chown(path, forging.NOBODY, forging.NOBODY)
+    with pytest.raises(OSError, match=r"another user's.* are on disk") as caught:
+        manifests.list_files(str(tmp_path))
+    assert is_wrong_kind(caught.value)
+    (tmp_path / "y").write_bytes(b"y")
+    assert [file.path for file in manifests.list_files(str(tmp_path), "y")] == ["y"]
