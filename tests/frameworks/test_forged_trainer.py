@@ -1,5 +1,4 @@
-"""What another user puts into a Trainer's output directory, where the Trainer is about to save, or looks for checkpoints
-that are not sealed."""
+"""What another user puts into a Trainer's output directory: where it saves next, or as checkpoints without a seal."""
 
 from __future__ import annotations
 
