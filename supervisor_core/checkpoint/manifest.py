@@ -27,6 +27,7 @@ A reader ignores fields that it does not know; the seal covers them.
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 from collections.abc import Mapping
@@ -39,7 +40,8 @@ from supervisor_core.checkpoint.lease_file import LARGEST, LARGEST_ATTEMPT, LATE
 from supervisor_core.checkpoint.session_history import can_follow
 from supervisor_core.errors import DamagedCheckpointError, SaveFailedError, UnreadableCheckpointError
 from supervisor_core.storage.local import Check, Filesystem, unguarded
-from supervisor_core.storage.opening import MAX_READ_BYTES, is_wrong_kind, open_below, too_long
+from supervisor_core.storage.opening import MAX_READ_BYTES, Holes, is_wrong_kind, open_below, too_long
+from supervisor_core.storage.trees import names_below
 
 NAME = "supervisor-manifest.json"
 """The manifest's name in the checkpoint's directory."""
@@ -218,32 +220,32 @@ def seal(directory: str, manifest: Manifest, filesystem: Filesystem, check: Chec
     return sealed
 
 
-def _sealed(directory: str, name: str) -> SealedFile:
+def _sealed(directory: str, name: str, holes: Holes | None = None) -> SealedFile:
     with open(open_below(directory, name), "rb", buffering=0) as file:
+        if holes is not None and (problem := holes.problem(os.fstat(file.fileno()))) is not None:
+            raise OSError(errno.EINVAL, problem, os.path.join(directory, name))
         size, crc = 0, 0
         while data := file.read(_CHUNK_BYTES):
             size, crc = size + len(data), checksum.extend(crc, data)
     return SealedFile(name, size, crc)
 
 
-def list_files(directory: str) -> tuple[SealedFile, ...]:
+def list_files(directory: str, *names: str) -> tuple[SealedFile, ...]:
     """Return the files of a directory as a manifest lists them; symbolic links are left out.
 
+    Args:
+        directory: the checkpoint's; another user may have made it.
+        names: the files. Default: all.
+
     Raises:
-        OSError: if one cannot be read, or is no regular file.
+        OSError: if one cannot be read, or is no regular file; or if they are nearly all holes.
     """
-    return tuple(_sealed(directory, name) for name in _names_below(directory))
+    holes = Holes()
+    return tuple(_sealed(directory, name, holes) for name in names or _names_below(directory))
 
 
 def _names_below(directory: str) -> list[str]:
-    """Return the files below a directory. Links are left out: they may lead to a file that is another's."""
-
-    def fail(error: OSError) -> None:
-        raise error
-
-    paths = [os.path.join(parent, name) for parent, _, names in os.walk(directory, onerror=fail) for name in names]
-    found = [os.path.relpath(path, directory) for path in paths if not os.path.islink(path)]
-    return sorted(name for name in found if name != NAME)
+    return [name for name in names_below(directory) if name != NAME]
 
 
 def _canonical(content: Mapping[str, Any]) -> bytes:

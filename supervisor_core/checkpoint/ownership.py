@@ -51,7 +51,7 @@ def distrust(files: SealedFiles, logdir: str, *, may_write: bool = True) -> Dist
             return Distrust(f"{path} cannot be looked at ({error.strerror or error})", command)
     trusted = {0, os.geteuid()}
     if may_write and any(status.st_uid not in trusted for status in found.values()):
-        trusted |= _own_there(beside)
+        trusted |= own_there(beside)
     for path, status in found.items():
         if status.st_uid not in trusted:
             owner = str(os.geteuid())
@@ -67,7 +67,7 @@ def distrust(files: SealedFiles, logdir: str, *, may_write: bool = True) -> Dist
     return None
 
 
-def _own_there(directory: str) -> set[int]:
+def own_there(directory: str) -> set[int]:
     """Return the user to whom a file belongs that this process creates in a directory."""
     path = os.path.join(directory, f".supervisor.probe{uuid.uuid4().hex}")
     try:

@@ -17,12 +17,7 @@ from supervisor_core.checkpoint.bundle import VerifiedCheckpoint
 from supervisor_core.checkpoint.manifest import Manifest, SealedFile, list_files, read_manifest, refusal
 from supervisor_core.checkpoint.table import CHUNK_BYTES
 from supervisor_core.errors import DamagedCheckpointError
-from supervisor_core.storage.opening import open_below
-
-SPARSE_BYTES = 256 << 20
-SPARSE_RATIO = 64
-"""A file of another user may have `SPARSE_BYTES`, and this many for each byte that it takes on the disk: holes cost
-whoever makes them nothing, and whoever reads them time and memory. File systems that compress stay far below."""
+from supervisor_core.storage.opening import Holes, open_below
 
 _MOST_AT_ONCE = 1 << 30
 """Bytes of one system call: Linux reads no more than 2 GiB."""
@@ -43,13 +38,17 @@ class SealedFiles:
         self._checked: set[str] = set()
 
     @classmethod
-    def of(cls, directory: str) -> SealedFiles:
+    def of(cls, directory: str, *names: str) -> SealedFiles:
         """Return the files of a directory that is not sealed, as they are.
+
+        Args:
+            directory: the checkpoint's.
+            names: the files. Default: all.
 
         Raises:
             OSError: if one cannot be read, or is no regular file.
         """
-        return cls(directory, Manifest(format="", step=0, files=list_files(directory)))
+        return cls(directory, Manifest(format="", step=0, files=list_files(directory, *names)))
 
     def __contains__(self, name: str) -> bool:
         return name in self._listed
@@ -163,12 +162,8 @@ class OpenFile:
         problem = None
         if status.st_size != listed.bytes:
             problem = f"it has {status.st_size:,} bytes, expected {listed.bytes:,}"
-        elif (
-            status.st_uid not in (0, os.geteuid()) and self.size > SPARSE_BYTES + SPARSE_RATIO * 512 * status.st_blocks
-        ):
-            problem = (
-                f"it is another user's, and of its {self.size:,} bytes only {512 * status.st_blocks:,} are on disk"
-            )
+        else:
+            problem = Holes().problem(status)
         if problem is not None:
             self.close()
             raise DamagedCheckpointError(f"{path}: {problem}")

@@ -43,6 +43,9 @@ from supervisor_core.storage.local import LOCAL, Check, Filesystem, local_path, 
 
 _LOG = logging.getLogger("supervisor_core")
 
+MAX_OF_OTHERS = 1000
+"""Directories of one other user with the names of checkpoints: the newest by their names are looked at."""
+
 Decode = Callable[[SealedFiles], object]
 """Decodes a checkpoint, or checks that it can be. Raises `DamagedCheckpointError` if not, and
 `UnreadableCheckpointError` for one that is to be left alone: of another format, or another user's."""
@@ -93,7 +96,7 @@ class SealedStore:
         self._second_name = re.compile(rf"{LAST_GOOD}{stem}|\.{LAST_GOOD}{re.escape(prefix)}\d{{1,19}}\.[0-9a-f]{{32}}")
         self._saving = re.compile(rf"{self._final.pattern}\.(saving-[0-9A-Za-z]*|deleting)-[0-9a-f]{{32}}")
         self._number = 0
-        self._swept = self._cannot_link = False
+        self._swept = self._cannot_link = self._has_told = False
 
     def checkpoints(self) -> list[Candidate]:
         """Return the checkpoints, whole or not, newest first; those without a valid manifest come first, by step.
@@ -322,31 +325,59 @@ class SealedStore:
         self._bound_set_aside()
 
     def _found(self) -> list[tuple[Candidate, Manifest | None]]:
-        """Return the checkpoints with their manifests, in the order in which to try them."""
+        """Return the checkpoints with their manifests, in the order in which to try them.
+
+        Of a manifest there is what choosing and retention need (see `_in_short`): somebody may have put one of
+        megabytes into thousands of directories.
+        """
         found: list[tuple[Candidate, Manifest | None]] = []
-        for name in self._names():
-            match = self._final.fullmatch(name)
-            path = os.path.join(self.directory, name)
-            if match is None or not os.path.isdir(path):
-                continue
+        newest: tuple[str, Manifest] | None = None
+        for step, path in self._directories():
             manifest: Manifest | None = None
             with suppress(DamagedCheckpointError):  # trying it says why
-                manifest = manifests.read_manifest(path)
+                whole = manifests.read_manifest(path)
+                manifest = _in_short(whole)
+                if newest is None or manifest.order > newest[1].order:
+                    newest = path, replace(manifest, preserved=whole.preserved)
             candidate = Candidate(
                 path=path,
-                step=int(match["step"]),
+                step=step,
                 source="disk",
                 saved_at=None if manifest is None else manifest.saved_at,
                 deletable=True,
                 has_index=manifest is not None,
             )
             found.append((candidate, manifest))
+        if newest is not None:
+            found = [(item, newest[1] if item.path == newest[0] else manifest) for item, manifest in found]
 
         def order(item: tuple[Candidate, Manifest | None]) -> tuple[bool, tuple[int, int, int]]:
             candidate, manifest = item
             return manifest is None, (0, 0, candidate.step or 0) if manifest is None else manifest.order
 
         return sorted(found, key=order, reverse=True)
+
+    def _directories(self) -> list[tuple[int, str]]:
+        """Return the directories with a checkpoint's name, with their steps; of each other user the newest."""
+        by_owner: dict[int, list[tuple[int, str]]] = {}
+        for name in self._names():
+            if (match := self._final.fullmatch(name)) is None:
+                continue
+            path = os.path.join(self.directory, name)
+            with suppress(OSError):
+                owner = os.lstat(path).st_uid
+                if os.path.isdir(path):
+                    by_owner.setdefault(owner, []).append((int(match["step"]), path))
+        kept = []
+        for owner, found in by_owner.items():
+            if owner not in (0, os.geteuid()) and len(found) > MAX_OF_OTHERS:
+                if not self._has_told:
+                    text = "%s: %d directories of user %d have names of checkpoints; only the newest %d are looked at."
+                    _LOG.warning(text, self.directory, len(found), owner, MAX_OF_OTHERS)
+                self._has_told = True
+                found = sorted(found)[-MAX_OF_OTHERS:]
+            kept += found
+        return kept
 
     def _whole(self) -> list[tuple[str, Manifest]]:
         """Return the checkpoints with a valid manifest, oldest first."""
@@ -428,6 +459,20 @@ def prefix_of(directory: str) -> str:
     names = os.listdir(directory)
     found = (prefix for prefix in FORMATS if any(re.fullmatch(rf"{prefix}\d{{1,19}}(\.\d+)?", name) for name in names))
     return next(found, next(iter(FORMATS)))
+
+
+def _in_short(manifest: Manifest) -> Manifest:
+    """Return the part of a manifest that stays within 10 KB; the names in ``preserved`` count in the newest only."""
+    return Manifest(
+        format="",
+        step=manifest.step,
+        session=manifest.session,
+        attempt=manifest.attempt,
+        number=manifest.number,
+        saved_at=manifest.saved_at,
+        last_preserved_at=manifest.last_preserved_at,
+        doubt=None if manifest.doubt is None else Doubt(manifest.doubt.text),
+    )
 
 
 def _read_back(directory: str, manifest: Manifest, decode: Decode | None) -> None:

@@ -23,7 +23,6 @@ from __future__ import annotations
 
 import logging
 import os
-import shutil
 import uuid
 from typing import Protocol
 
@@ -38,6 +37,7 @@ from supervisor_core.storage.local import (
     filesystem_for,
     local_path,
 )
+from supervisor_core.storage.trees import remove_tree
 
 _LOG = logging.getLogger("supervisor_core")
 
@@ -159,7 +159,7 @@ class StagedCheckpoint:
                 self._store.delete(self._place)
         finally:  # last, since it shows what was half moved into place; no other process knows of it: it needs no check
             if os.path.isdir(workshop):
-                shutil.rmtree(workshop)
+                remove_tree(workshop)
 
     @property
     def _has_begun(self) -> bool:

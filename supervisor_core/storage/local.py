@@ -13,12 +13,12 @@ import errno
 import logging
 import os
 import re
-import shutil
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from types import TracebackType
 from typing import Protocol
 
+from supervisor_core.storage import trees
 from supervisor_core.storage.directory import moved_text, path_now
 from supervisor_core.storage.opening import MAX_READ_BYTES, OPEN_FLAGS, open_regular, too_long
 
@@ -164,20 +164,7 @@ class LocalFilesystem:
 
     def walk(self, top: str, on_error: Callable[[OSError], None]) -> Iterator[tuple[str, list[str]]]:
         """See `Filesystem.walk`."""
-        seen: set[tuple[int, int]] = set()
-        for directory, children, files in os.walk(top, onerror=on_error, followlinks=True):
-            try:
-                status = os.stat(directory)
-            except OSError as error:
-                on_error(error)
-                continue
-            identity = (status.st_dev, status.st_ino)
-            if identity in seen:
-                children.clear()
-                continue
-            seen.add(identity)
-            children.sort()
-            yield directory, sorted(files)
+        return trees.walk(top, on_error)
 
     def is_file(self, path: str) -> bool:
         """See `Filesystem.is_file`; an inaccessible path counts as a file, so that reading it raises the reason."""
@@ -244,7 +231,7 @@ class LocalFilesystem:
 
     def remove_tree(self, path: str) -> None:
         """See `Filesystem.remove_tree`."""
-        shutil.rmtree(path)
+        trees.remove_tree(path)
 
     def move(self, path: str, target: str) -> None:
         """See `Filesystem.move`."""

@@ -241,7 +241,7 @@ class SupervisorCallback(TrainerCallback):
             if self._is_put_off:  # an evaluation draws random numbers: a checkpoint before it would not be exact
                 control.should_save = False
             if control.should_save:
-                self._begin_save(control)
+                self._begin_save(args, state, control)
         if control.should_evaluate:
             draws.close()
 
@@ -257,7 +257,7 @@ class SupervisorCallback(TrainerCallback):
         stops = run.should_stop()
         self._is_evaluation_skipped = stops and control.should_evaluate
         self._stop_or_go_on(saver, state, control, stops)
-        self._begin_save(control)
+        self._begin_save(args, state, control)
 
     def on_prediction_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Be in the phase of evaluation."""
@@ -267,9 +267,11 @@ class SupervisorCallback(TrainerCallback):
 
     def on_evaluate(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """The evaluation has ended."""
-        if self._is_training:
+        saver = self._saver
+        if self._is_training and saver is not None:
             self._leave_phase()
-            self._begin_save(control)
+            may_save = args.save_strategy == "best" and not saver.is_saved(state.global_step)
+            self._begin_save(args, state, control, may_save=may_save)
             self._draws.begin()
 
     def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **kwargs: Any) -> None:
@@ -337,12 +339,20 @@ class SupervisorCallback(TrainerCallback):
         if saver.is_saved(state.global_step):
             control.should_save = False
 
-    def _begin_save(self, control: Any) -> None:
-        """The Trainer is about to save, unless it evaluates first."""
+    def _begin_save(self, args: Any, state: Any, control: Any, *, may_save: bool = False) -> None:
+        """The Trainer is about to save, unless it evaluates first; or it may, which it decides after this."""
+        saver, run = self._saver, self.run
         self._save_began = time.monotonic() if control.should_save else None
-        if control.should_save and not control.should_evaluate and self._saver is not None:
+        if saver is None or control.should_evaluate or not (control.should_save or may_save):
+            return
+        if control.should_save:
             self._enter_phase("checkpointing")
-            self._saver.settle()  # so that it deletes none that is being sealed
+        saver.settle()  # so that it deletes none that is being sealed
+        is_clear = args.process_index != 0 or sealing.clear_the_way(args.output_dir, state.global_step)
+        if isinstance(run, ranks.TrainerRun):  # no rank writes before rank 0 has looked
+            is_clear = run.ranks.announce(is_clear)
+        if not is_clear:
+            control.should_save, self._save_began = False, None
 
     def _enter_phase(self, name: str) -> None:
         if self._phase_name != name and self.run is not None:

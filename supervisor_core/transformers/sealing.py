@@ -11,6 +11,8 @@ from __future__ import annotations
 
 import logging
 import os
+import stat
+import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -21,7 +23,8 @@ from transformers import TrainerState
 from supervisor_core.checkpoint import contents
 from supervisor_core.checkpoint.contents import TRAINER_STATE
 from supervisor_core.checkpoint.doubt import doubt_of
-from supervisor_core.checkpoint.manifest import NAME, Manifest, refusal
+from supervisor_core.checkpoint.manifest import NAME, Manifest, list_files, refusal
+from supervisor_core.checkpoint.ownership import own_there
 from supervisor_core.checkpoint.recovery import Skipped
 from supervisor_core.checkpoint.sealed_files import SealedFiles
 from supervisor_core.checkpoint.sealed_store import Sealed, SealedStore
@@ -37,6 +40,9 @@ _LOG = logging.getLogger("supervisor_core")
 
 FORMAT = contents.TRANSFORMERS
 PREFIX = "checkpoint-"
+
+NOT_OURS = ".not-ours-"
+"""What the name of a directory begins with that `clear_the_way` has moved away."""
 
 UNSEALED = "The checkpoint is not sealed: that its files are whole is not known."
 UNKNOWN = "The checkpoint was not chosen by resume_from(): that its files are whole is not known."
@@ -99,9 +105,10 @@ def complete(path: str) -> Manifest | None:
         DamagedCheckpointError: if a file of it is none, or cannot be read.
     """
     try:
-        files = SealedFiles.of(path)
-        step = contents.trainer_state(files)["global_step"]
-        return replace(unsealed(path, step), files=files.manifest.files) if type(step) is int else None
+        step = contents.trainer_state(SealedFiles.of(path, TRAINER_STATE))["global_step"]  # before all others
+        return replace(unsealed(path, step), files=list_files(path)) if type(step) is int else None
+    except FileNotFoundError:
+        return None
     except OSError as error:
         raise refusal(path, error) from error
     except (DamagedCheckpointError, KeyError):
@@ -115,6 +122,61 @@ def unsealed(path: str, step: int) -> Manifest:
     except OSError:
         saved_at = 0.0
     return Manifest(format=FORMAT, step=step, saved_at=saved_at, not_captured=(UNSEALED,))
+
+
+def clear_the_way(directory: str, step: int) -> bool:
+    """Move away what is in the place of the checkpoint that the Trainer is about to write, if the Trainer would write
+    through it into other files: it opens them by their names.
+
+    Args:
+        directory: where the Trainer saves.
+        step: the step that it saves.
+
+    Returns:
+        Whether it may save there.
+    """
+    path = os.path.join(directory, f"{PREFIX}{step}")
+    problem = _strange(path, directory)
+    if problem is None:
+        return True
+    aside = os.path.join(directory, f"{NOT_OURS}{PREFIX}{step}-{uuid.uuid4().hex}")
+    try:
+        os.rename(path, aside)
+    except FileNotFoundError:
+        return True
+    except OSError as error:
+        _LOG.error("Step %d is not saved: %s, and it cannot be moved away: %s", step, problem, error)
+        return False
+    _LOG.warning("%s was moved to %s, so that the Trainer does not write into it: %s", path, aside, problem)
+    return True
+
+
+def _strange(path: str, directory: str) -> str | None:
+    """Return why a directory is not only this process's; None where it is, or there is none."""
+    trusted: set[int] = {0, os.geteuid()}
+    knows_all = False
+    waiting = [path]
+    while waiting:
+        place = waiting.pop()
+        try:
+            status = os.lstat(place)
+            if stat.S_ISDIR(status.st_mode):
+                waiting += [os.path.join(place, name) for name in os.listdir(place)]
+        except FileNotFoundError:
+            continue
+        except OSError as error:
+            return f"{place} cannot be looked at ({error.strerror or error})"
+        if not stat.S_ISDIR(status.st_mode):
+            if place == path or not stat.S_ISREG(status.st_mode):
+                return f"{place} is a symbolic link, or no regular file"
+            if status.st_nlink > 1:
+                return f"{place} has {status.st_nlink} names (hard links)"
+        if status.st_uid not in trusted and not knows_all:
+            trusted |= own_there(directory)
+            knows_all = True
+        if status.st_uid not in trusted:
+            return f"{place} belongs to another user ({status.st_uid})"
+    return None
 
 
 class SealingSaver(Saver):

@@ -294,3 +294,32 @@ def test_an_object_store_is_refused() -> None:
     """Directories cannot be renamed there: the error says what to do."""
     with pytest.raises(ValueError, match="is not local"):
         SealedStore("gs://bucket/run")
+
+
+def nested(path: Path, levels: int) -> None:
+    """Make directories, each in the one before."""
+    place = str(path)
+    for _ in range(levels):
+        place += "/a"
+        os.mkdir(place)
+
+
+def test_a_leftover_deeper_than_the_stack_ends_no_save(tmp_path: Path) -> None:
+    """The sweep before the first save deletes it."""
+    leftover = tmp_path / ("ckpt-7.saving-x-" + "0" * 32)
+    leftover.mkdir()
+    nested(leftover, 1500)
+    store = SealedStore(tmp_path, publisher=publisher())
+    saved(store, 8)
+    assert os.listdir(tmp_path) == ["ckpt-8"]
+
+
+def test_directories_nested_too_deep_are_not_sealed(tmp_path: Path) -> None:
+    """That is an error of the save, whose leftovers are deleted; and damage for a reader."""
+    store = SealedStore(tmp_path)
+    with pytest.raises(OSError, match="nested deeper than 64") as caught:
+        store.save(Manifest(format="test", step=1), lambda path: nested(Path(path), 1500))
+    assert os.listdir(tmp_path) == []
+    damage = manifests.refusal(str(tmp_path), caught.value)
+    assert not isinstance(damage, UnreadableCheckpointError) and "nested deeper" in str(damage)
+    store.save(Manifest(format="test", step=1), lambda path: nested(Path(path), 64))

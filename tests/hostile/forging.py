@@ -12,6 +12,7 @@ import pickle
 import re
 import shutil
 import stat
+import subprocess
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -153,13 +154,18 @@ class Forger:
 def shared(tmp_path: Path) -> Iterator[Path]:
     """Yield a directory that every user reaches: those of a test are its user's."""
     place = Path("/tmp") / f"forged-{os.getpid()}-{tmp_path.name}"
-    shutil.rmtree(place, ignore_errors=True)
+    _remove(place)
     place.mkdir()
     place.chmod(0o755)
     try:
         yield place
     finally:
-        shutil.rmtree(place, ignore_errors=True)
+        _remove(place)
+
+
+def _remove(place: Path) -> None:
+    """Delete a directory that may be nested deeper than the stack of `shutil.rmtree`."""
+    subprocess.run(["rm", "-rf", "--", str(place)], check=False)
 
 
 def outputs(logdir: Path, *texts: str) -> Iterator[tuple[str, bytes]]:

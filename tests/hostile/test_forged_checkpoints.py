@@ -16,11 +16,12 @@ from supervisor_core.checkpoint.guard import Publisher
 from supervisor_core.checkpoint.manifest import Manifest
 from supervisor_core.checkpoint.recovery import Skipped
 from supervisor_core.checkpoint.sealed_files import verify
-from supervisor_core.checkpoint.sealed_store import SealedStore
+from supervisor_core.checkpoint.sealed_store import MAX_OF_OTHERS, SealedStore
 from supervisor_core.checkpoint.set_aside import MAX_SET_ASIDE, NOTE
 from supervisor_core.checkpoint.state_file import read_state
 from supervisor_core.errors import CheckpointError, SaveFailedError
 from supervisor_core.storage.local import LOCAL
+from supervisor_core.storage.opening import is_wrong_kind
 from supervisor_core.training.state import Access, TrainingState
 from supervisor_core.training.tree import write_tree
 
@@ -206,3 +207,50 @@ def test_what_is_saved_can_be_read_again(tmp_path: Path) -> None:
     (tmp_path / "ckpt-1").mkdir()
     with pytest.raises(SaveFailedError, match="no text of at most 4,096 characters"):
         manifests.seal(str(tmp_path / "ckpt-1"), many, LOCAL)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can make another user's files")
+def test_many_directories_with_one_manifest(tmp_path: Path, forging: ModuleType) -> None:
+    """One of megabytes, in as many directories as somebody likes: of each a little is kept, of each other user the
+    newest are looked at, and this user's own are, whatever their steps."""
+    store = SealedStore(tmp_path, publisher=Publisher(session="s1", attempt=1))
+    own = store.save(Manifest(format="state-tree", step=5), lambda path: Path(path, "a").touch()).path
+    names = tuple("p" * 1000 + str(number) for number in range(300))
+    files = tuple(manifests.SealedFile(f"{number:x}", 0, 0) for number in range(2000))
+    many = Manifest(format="state-tree", step=6, attempt=10**9, files=files, preserved=names)
+    (tmp_path / "one").write_bytes(manifests.encode(many))
+    for number in range(MAX_OF_OTHERS + 5):
+        path = tmp_path / f"ckpt-{100 + number}"
+        path.mkdir()
+        if number > MAX_OF_OTHERS:
+            os.link(tmp_path / "one", path / manifests.NAME)
+        os.chown(path, forging.NOBODY, forging.NOBODY)
+    found = store._found()
+    assert len(found) == MAX_OF_OTHERS + 1
+    assert own in {item.path for item, _ in found} and str(tmp_path / "ckpt-104") not in {
+        item.path for item, _ in found
+    }
+    kept = [manifest for _, manifest in found if manifest is not None]
+    assert sum(len(manifest.files) for manifest in kept) == 0
+    assert [len(manifest.preserved) for _, manifest in reversed(store._whole())] == [300, 0, 0, 0, 0]
+    assert os.path.basename(own) == "ckpt-5" and store.newest_usable(read_data=False)[0].chosen is not None
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can make another user's files")
+@pytest.mark.parametrize("count", [1, 10])
+def test_the_holes_of_another_user_are_not_read(tmp_path: Path, forging: ModuleType, count: int) -> None:
+    """Where no manifest says what is there: neither one hole of terabytes nor many of megabytes. One's own are."""
+    for number in range(count):
+        path = tmp_path / f"x{number}"
+        with open(path, "wb") as file:
+            file.write(b"a")
+            file.truncate((8 << 40) // 100_000 ** (count > 1))
+    if count > 1:
+        assert len(manifests.list_files(str(tmp_path))) == count
+    for path in tmp_path.iterdir():
+        os.chown(path, forging.NOBODY, forging.NOBODY)
+    with pytest.raises(OSError, match=r"another user's.* are on disk") as caught:
+        manifests.list_files(str(tmp_path))
+    assert is_wrong_kind(caught.value)
+    (tmp_path / "y").write_bytes(b"y")
+    assert [file.path for file in manifests.list_files(str(tmp_path), "y")] == ["y"]

@@ -144,3 +144,35 @@ def test_a_known_scheme_without_its_package_says_what_to_install(monkeypatch: py
     monkeypatch.setattr(fsspec, "get_filesystem_class", get_filesystem_class)
     with pytest.raises(EventsError, match="adlfs"):
         append_filesystem_for("abfs://bucket/run")
+
+
+def nest(path: Path, levels: int) -> None:
+    """Make directories, each in the one before; deeper than a path can be long."""
+    place = os.open(path, os.O_RDONLY)
+    for _ in range(levels):
+        os.mkdir("a", dir_fd=place)
+        inner = os.open("a", os.O_RDONLY, dir_fd=place)
+        os.close(place)
+        place = inner
+    os.close(os.open("file", os.O_CREAT | os.O_WRONLY, dir_fd=place))
+    os.close(place)
+
+
+@pytest.mark.parametrize("levels", [1500, 3000])
+def test_a_tree_deeper_than_the_stack_is_walked_and_deleted(tmp_path: Path, levels: int) -> None:
+    """What is beyond the longest path is an error of the walk. Links are not followed by the deletion."""
+    top = tmp_path / "top"
+    top.mkdir()
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere" / "work").write_text("of a year")
+    (top / "link").symlink_to(tmp_path / "elsewhere")
+    nest(top, levels)
+    errors: list[OSError] = []
+    found = list(LOCAL.walk(str(top), errors.append))
+    assert len(found) > 1500 or found[-1][1] == ["file"]
+    assert [error.errno for error in errors] == ([] if levels == 1500 else [errno.ENAMETOOLONG])
+    LOCAL.remove_tree(str(top))
+    assert sorted(os.listdir(tmp_path)) == ["elsewhere"]
+    assert (tmp_path / "elsewhere" / "work").exists()
+    with pytest.raises(FileNotFoundError):
+        LOCAL.remove_tree(str(top))

@@ -1,0 +1,120 @@
+"""Local trees of directories, which may be nested deeper than Python's stack, or than a path is long: somebody else may
+have made them."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+import uuid
+from collections.abc import Callable, Iterator
+
+MAX_LEVELS = 64
+"""Directories below a checkpoint's own, one in another."""
+
+_FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_TOO_DEEP = (errno.EMFILE, errno.ENAMETOOLONG)
+_NOT_EMPTY = (errno.ENOTEMPTY, errno.EEXIST)
+
+
+def remove_tree(path: str) -> None:
+    """Delete a directory with its content, however deep; follow no symbolic link.
+
+    Raises:
+        OSError: if it is none, or something in it cannot be deleted.
+    """
+    try:
+        shutil.rmtree(path)
+        return
+    except RecursionError:
+        pass
+    except OSError as error:
+        if error.errno not in _TOO_DEEP:
+            raise
+    top = os.open(path, _FOLDER_FLAGS)
+    try:
+        folders = _remove_files(top)
+        while folders:  # the folders in each come up beside it, so that nothing is deeper than that
+            name = folders.pop()
+            inner = os.open(name, _FOLDER_FLAGS, dir_fd=top)
+            try:
+                for child in _remove_files(inner):
+                    beside = uuid.uuid4().hex
+                    os.rename(child, beside, src_dir_fd=inner, dst_dir_fd=top)
+                    folders.append(beside)
+            finally:
+                os.close(inner)
+            os.rmdir(name, dir_fd=top)
+    finally:
+        os.close(top)
+    os.rmdir(path)
+
+
+def _remove_files(folder: int) -> list[str]:
+    """Delete what is no directory, or an empty one; return the names of the others."""
+    with os.scandir(folder) as found:
+        entries = list(found)
+    left = []
+    for entry in entries:
+        if not entry.is_dir(follow_symlinks=False):
+            os.unlink(entry.name, dir_fd=folder)
+            continue
+        try:
+            os.rmdir(entry.name, dir_fd=folder)
+        except OSError as error:
+            if error.errno not in _NOT_EMPTY:
+                raise
+            left.append(entry.name)
+    return left
+
+
+def walk(top: str, on_error: Callable[[OSError], None]) -> Iterator[tuple[str, list[str]]]:
+    """Yield each directory from ``top`` down, with the names of its files; see `Filesystem.walk`."""
+    seen: set[tuple[int, int]] = set()
+    waiting = [top]
+    while waiting:
+        directory = waiting.pop()
+        try:
+            with os.scandir(directory) as found:
+                kinds = {entry.name: _is_directory(entry) for entry in found}
+            status = os.stat(directory)
+        except OSError as error:
+            on_error(error)
+            continue
+        identity = (status.st_dev, status.st_ino)
+        if identity in seen:
+            continue
+        seen.add(identity)
+        names = sorted(kinds)
+        yield directory, [name for name in names if not kinds[name]]
+        waiting += [os.path.join(directory, name) for name in reversed(names) if kinds[name]]
+
+
+def _is_directory(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_dir()
+    except OSError:
+        return False
+
+
+def names_below(directory: str) -> list[str]:
+    """Return the files below a directory, by their paths in it. Links are left out: they may lead to another's.
+
+    Raises:
+        OSError: if a directory cannot be listed, or they are nested deeper than `MAX_LEVELS`.
+    """
+    found = []
+    waiting = [("", 0)]
+    while waiting:
+        place, level = waiting.pop()
+        path = os.path.join(directory, place)
+        if level > MAX_LEVELS:
+            raise OSError(errno.ELOOP, f"its directories are nested deeper than {MAX_LEVELS}", path)
+        with os.scandir(path) as entries:
+            for entry in entries:
+                name = os.path.join(place, entry.name)
+                if entry.is_dir(follow_symlinks=False):
+                    waiting.append((name, level + 1))
+                elif not entry.is_symlink():
+                    found.append(name)
+    return sorted(found)
