@@ -49,6 +49,15 @@ def test_a_tensor_is_accepted() -> None:
     assert torch_file.tensor_of(check(archive(b"\x80\x02" + sealed.tensor() + b"."))) == ("torch.float32", (4,))
 
 
+@pytest.mark.parametrize("protocol", [2, 3, 4, 5])
+def test_octets_are_of_octets(protocol: int) -> None:
+    """Of a tensor of one number PyTorch would make as many zeros as that says."""
+    assert check(archive(pickle.dumps({"x": bytearray(b"abc"), "y": bytearray(), "z": b"\xff"}, protocol)))
+    data = b"\x80\x02" + sealed.name("builtins.bytearray") + sealed.tensor() + b"\x85R."
+    with pytest.raises(NeedsCodeError, match="bytearray"):
+        check(archive(data))
+
+
 class Called:
     """Calls something when it is unpickled."""
 
