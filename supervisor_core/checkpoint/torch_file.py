@@ -25,7 +25,8 @@ import struct
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, NamedTuple
 
-from supervisor_core.checkpoint.pickles import Call, Global, Persistent, SharedValuesError, decode
+from supervisor_core.checkpoint.keys import Keys
+from supervisor_core.checkpoint.pickles import Call, Global, Persistent, SharedValuesError, add_keys, decode
 
 MAX_PICKLE_BYTES = 64 << 20
 MAX_RECORDS = 1_000_000
@@ -316,6 +317,8 @@ class _Rules:
             items = argument if isinstance(argument, (list, tuple, set)) else (argument,)
             if not all(item is None or isinstance(item, (bool, int, float, str, bytes)) for item in items):
                 raise NeedsCodeError(call.name)
+            if call.name == "builtins.set":
+                add_keys(call, items, Keys())
         self._plain.append(call)
 
     def octets(self, call: Call) -> None:
