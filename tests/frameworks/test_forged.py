@@ -216,6 +216,29 @@ def test_lightning_trusts_its_own(tmp_path: Path, forging: ModuleType, trials: M
         assert "resumed ckpt-6 6" in done.stdout and "would be passed over" not in done.stderr, done.stderr
 
 
+def test_lightning_removes_nothing_that_a_checkpoint_names(
+    tmp_path: Path, forging: ModuleType, trials: ModuleType
+) -> None:
+    """`ModelCheckpoint` removes the best checkpoint so far when it has written another one: where its state says."""
+    installed("lightning")
+    models = tmp_path / "models"
+    environment = {"MODELS": str(models)}
+    with trials.trial(tmp_path, forging, "lightning", **environment) as trial:
+        import torch
+
+        private = tmp_path / "private"
+        (private / "folder").mkdir(parents=True)
+        content = torch.load(trial.forger.good / "lightning.ckpt", weights_only=False)
+        (state,) = (state for key, state in content["callbacks"].items() if "ModelCheckpoint" in key)
+        assert os.path.dirname(state["best_model_path"]) == str(models)
+        state["best_model_path"] = f"{models}/../private"
+        trial.forger.forge("path", forging.write("lightning.ckpt", saved(content)))
+        done = trial.train(900_004, **environment)
+        assert "resumed ckpt-900000 900000" in done.stdout and "done" in done.stdout, done.stdout + done.stderr
+        assert (private / "folder").exists()
+        assert "1 paths in it do not lie in the directory" in done.stderr
+
+
 def test_transformers(tmp_path: Path, forging: ModuleType, trials: ModuleType) -> None:
     """The Trainer loads what it can load without harm: everything else is passed over before it is given a path."""
     installed("transformers")
