@@ -14,7 +14,7 @@ MAX_ALIKE = 100
 MAX_BITS = 64
 """Of an integer that is a key: longer ones can all have one hash."""
 MAX_ITEMS = 1_000
-"""Of a tuple that is a key: its hash is made anew at each use."""
+"""Of a tuple that is a key: its hash is computed at each use."""
 
 
 class Keys:
