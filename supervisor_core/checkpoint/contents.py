@@ -13,7 +13,7 @@ import re
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
-from supervisor_core.checkpoint import safetensors_file, shard_metadata, torch_file
+from supervisor_core.checkpoint import orbax_metadata, safetensors_file, shard_metadata, torch_file
 from supervisor_core.checkpoint.ownership import distrust
 from supervisor_core.checkpoint.sealed_files import SealedFiles
 from supervisor_core.checkpoint.tree_file import parse_json, read_structure, require_training
@@ -239,6 +239,7 @@ def _arrays_in(file: str) -> Callable[[SealedFiles, Collection[str]], None]:
 
 def _check_orbax(files: SealedFiles, places: Collection[str]) -> None:
     files.below(ORBAX)
+    orbax_metadata.read(files, ORBAX, places)
 
 
 def read_shards(files: SealedFiles, places: Collection[str]) -> Mapping[str, shard_metadata.SplitTensor]:

@@ -8,13 +8,17 @@ protocols 0 to 5 that Python's pickler writes for data; any other one is an erro
 from __future__ import annotations
 
 import pickletools
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
+
+from supervisor_core.checkpoint.keys import Keys
 
 MAX_OPCODES = 10_000_000
 """A model of 100,000 tensors has 2.5 million."""
 MAX_DEPTH = 250
 """Of values in values: who walks over them calls itself for each level."""
+MAX_MEMO = 1 << 32
+"""The places in the memo: longer numbers could all have one hash."""
 
 _SCALARS = (type(None), bool, int, float, str, bytes)
 _VALUES = frozenset(
@@ -26,6 +30,8 @@ _VALUES = frozenset(
 _CONSTANTS: dict[str, Any] = {"NONE": None, "NEWTRUE": True, "NEWFALSE": False}
 _EMPTY: dict[str, Callable[[], Any]] = {"EMPTY_LIST": list, "EMPTY_DICT": dict, "EMPTY_SET": set, "EMPTY_TUPLE": tuple}
 _TUPLES = {"TUPLE1": 1, "TUPLE2": 2, "TUPLE3": 3}
+_KNOWN_HASHES = ("builtins.complex", "__builtin__.complex", "torch.Size", "datetime.timedelta")
+"""What returns values whose hashes are no secret."""
 _MARK = object()
 
 
@@ -80,7 +86,8 @@ class SharedValuesError(ValueError):
 
 def decode(data: bytes | bytearray, made: Callable[[Global | Call | Persistent], None] = lambda found: None) -> Any:
     """Return the value in a pickle: None, booleans, numbers, texts, bytes, lists, tuples, dicts, sets, and the three
-    classes above. Keys of dicts and elements of sets are plain values, flat tuples of them, or `Call`.
+    classes above. Keys of dicts and elements of sets are plain values, flat tuples of them, or `Call`; few of one have
+    one hash, see `Keys`.
 
     Args:
         data: the pickle.
@@ -101,6 +108,7 @@ def decode(data: bytes | bytearray, made: Callable[[Global | Call | Persistent],
 def _decode(data: bytes, made: Callable[[Global | Call | Persistent], None]) -> Any:
     stack: list[Any] = []
     memo: dict[int, Any] = {}
+    keys = Keys()
 
     def above_mark() -> list[Any]:
         for place in range(len(stack) - 1, -1, -1):
@@ -122,6 +130,8 @@ def _decode(data: bytes, made: Callable[[Global | Call | Persistent], None]) -> 
         if name in _VALUES:
             stack.append(argument)
         elif name in ("BINPUT", "LONG_BINPUT", "PUT"):
+            if not 0 <= int(argument) < MAX_MEMO:
+                raise ValueError("a place in its memo is no small number")
             memo[int(argument)] = stack[-1]
         elif name == "MEMOIZE":
             memo[len(memo)] = stack[-1]
@@ -165,15 +175,16 @@ def _decode(data: bytes, made: Callable[[Global | Call | Persistent], None]) -> 
             _append(stack[-1], items)
         elif name == "SETITEM":
             pair = _popped(stack, 2)
-            _set_items(stack[-1], pair)
+            _set_items(stack[-1], pair, keys)
         elif name == "SETITEMS":
             items = above_mark()
-            _set_items(stack[-1], items)
+            _set_items(stack[-1], items, keys)
         elif name == "ADDITEMS":
             items = above_mark()
             if type(stack[-1]) is not set:
                 raise ValueError("it adds to what is no set")
-            stack[-1].update(map(_key, items))
+            add_keys(stack[-1], items, keys)
+            stack[-1].update(items)
         elif name == "STOP":
             (value,) = stack
             return value
@@ -231,10 +242,11 @@ def _append(target: Any, items: list[Any]) -> None:
         raise ValueError("it appends to what is no list")
 
 
-def _set_items(target: Any, items: list[Any]) -> None:
+def _set_items(target: Any, items: list[Any], keys: Keys) -> None:
     if len(items) % 2:
         raise ValueError("a key has no value")
-    pairs = [(_key(key), item) for key, item in zip(items[::2], items[1::2], strict=True)]
+    add_keys(target, items[::2], keys)
+    pairs = zip(items[::2], items[1::2], strict=True)
     if type(target) is dict:
         target.update(pairs)
     elif type(target) is Call:
@@ -243,10 +255,29 @@ def _set_items(target: Any, items: list[Any]) -> None:
         raise ValueError("it sets items of what is no dict")
 
 
-def _key(value: Any) -> Any:
-    """Return a value that may be a key. Tuples of tuples take time without bound to be compared, if one of them is used
-    again and again."""
-    plain = value if type(value) is tuple else (value,)
-    if not all(isinstance(item, (*_SCALARS, Call)) for item in plain):
-        raise ValueError("a key is no plain value")
-    return value
+def add_keys(target: object, items: Collection[Any], keys: Keys) -> None:
+    """Do nothing for values that may be keys of a container. Tuples of tuples take time without bound to be compared,
+    if one of them is used again and again; so do many keys with one hash.
+
+    Args:
+        target: the container. items: the keys that are put into it.
+        keys: those that were put into it before.
+
+    Raises:
+        ValueError: for others.
+    """
+    for item in items:
+        parts = item if type(item) is tuple else (item,)
+        if not all(isinstance(part, (*_SCALARS, Call)) for part in parts):
+            raise ValueError("a key is no plain value")
+        calls = [part for part in parts if isinstance(part, Call)]
+        keys.add(target, item, "calls" if any(map(_has_known_hash, calls)) else None)
+
+
+def _has_known_hash(call: Call) -> bool:
+    """Return whether what is called may return values of one hash, as many as somebody likes."""
+    if call.name.endswith(".multiarray.scalar"):  # numbers of at most 64 bits; complex ones have twice as many
+        kind = call.arguments[0] if call.arguments else None
+        letter = kind.arguments[0] if isinstance(kind, Call) and kind.arguments else ""
+        return not isinstance(letter, str) or letter.startswith(("c", "g"))
+    return call.name in _KNOWN_HASHES

@@ -25,7 +25,8 @@ import struct
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, NamedTuple
 
-from supervisor_core.checkpoint.pickles import Call, Global, Persistent, SharedValuesError, decode
+from supervisor_core.checkpoint.keys import Keys
+from supervisor_core.checkpoint.pickles import Call, Global, Persistent, SharedValuesError, add_keys, decode
 
 MAX_PICKLE_BYTES = 64 << 20
 MAX_RECORDS = 1_000_000
@@ -316,11 +317,13 @@ class _Rules:
             items = argument if isinstance(argument, (list, tuple, set)) else (argument,)
             if not all(item is None or isinstance(item, (bool, int, float, str, bytes)) for item in items):
                 raise NeedsCodeError(call.name)
+            if call.name == "builtins.set":
+                add_keys(call, items, Keys())
         self._plain.append(call)
 
     def octets(self, call: Call) -> None:
-        """``bytearray`` of bytes; of a number it would be as long as that."""
-        if not all(isinstance(item, (bytes, str, Call)) for item in call.arguments):
+        """``bytearray`` of bytes; of a number, or a tensor of one, it would be as long as that."""
+        if not (len(call.arguments) <= 1 and all(map(_is_octets, call.arguments))) and not _is_text(call.arguments):
             raise NeedsCodeError(call.name)
         self._plain.append(call)
 
@@ -350,16 +353,26 @@ class _Rules:
     def array(self, call: Call) -> None:
         """An array of numpy's: empty at first, its state has the numbers."""
         kind, shape, letter = call.arguments
-        if not isinstance(kind, Global) or shape != (0,) or not isinstance(letter, (bytes, Call)):
+        if not isinstance(kind, Global) or shape != (0,) or not _is_octets(letter):
             raise NeedsCodeError(call.name)
         self._of_numpy.append(call)
 
     def scalar(self, call: Call) -> None:
         """A scalar of numpy's."""
         kind, value = call.arguments
-        if not isinstance(kind, Call) or kind.name != "numpy.dtype" or not isinstance(value, (bytes, Call)):
+        if not isinstance(kind, Call) or kind.name != "numpy.dtype" or not _is_octets(value):
             raise NeedsCodeError(call.name)
         self._plain.append(call)
+
+
+def _is_octets(value: Any) -> bool:
+    """Return whether a value is bytes, as any protocol writes them."""
+    return isinstance(value, bytes) or (isinstance(value, Call) and value.name == "_codecs.encode")
+
+
+def _is_text(arguments: tuple[Any, ...]) -> bool:
+    """Return whether arguments are a text and its encoding, as protocol 2 writes a ``bytearray``."""
+    return len(arguments) == 2 and type(arguments[0]) is str and arguments[1] in ("latin-1", "latin1")
 
 
 def _is_numpy_s(value: Any) -> bool:

@@ -12,6 +12,7 @@ import json
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from supervisor_core.checkpoint.keys import Keys
 from supervisor_core.checkpoint.sealed_files import SealedFiles
 from supervisor_core.errors import CheckpointError, DamagedCheckpointError
 
@@ -150,6 +151,16 @@ def _key(value: Any) -> Any:
     raise ValueError("a key is neither a text nor a number")
 
 
+def _dict(content: Any, array: Callable[[str, str], Any], depth: int) -> dict[Any, Any]:
+    found: dict[Any, Any] = {}
+    keys = Keys()
+    for key, item in content:
+        decoded = _key(key)
+        keys.add(found, decoded)
+        found[decoded] = _decode(item, array, depth)
+    return found
+
+
 def _decode(value: Any, array: Callable[[str, str], Any], depth: int) -> Any:
     if depth > MAX_DEPTH + _OUTER_LEVELS:
         raise ValueError(f"it is nested deeper than {MAX_DEPTH} levels")
@@ -162,7 +173,7 @@ def _decode(value: Any, array: Callable[[str, str], Any], depth: int) -> Any:
         raise ValueError("a value has not one tag")
     ((tag, content),) = value.items()
     if tag == "dict":
-        return {_key(key): _decode(item, array, depth) for key, item in content}
+        return _dict(content, array, depth)
     if tag == "tuple":
         return tuple(_decode(item, array, depth) for item in content)
     if tag == "array":

@@ -17,8 +17,8 @@ import jax
 import numpy as np
 import orbax.checkpoint as ocp
 
-from supervisor_core.checkpoint import contents
-from supervisor_core.checkpoint.sealed_files import SealedFiles
+from supervisor_core.checkpoint import contents, orbax_metadata
+from supervisor_core.checkpoint.sealed_files import SPARSE_BYTES, SPARSE_RATIO, SealedFiles
 from supervisor_core.errors import DamagedCheckpointError, SaveFailedError, UnreadableCheckpointError
 from supervisor_core.storage.opening import SPARSE_BYTES, SPARSE_RATIO
 from supervisor_core.training.tree import array_with_nan
@@ -70,12 +70,16 @@ class JaxArrays:
         """See `ArrayKind.save`.
 
         Raises:
-            SaveFailedError: if a function has taken over the memory of one.
+            SaveFailedError: if a function has taken over the memory of one, or one has a name that is not read.
         """
         nested: dict[str, Any] = {}
         on_host = {name: self._on_host(array, name) for name, array in arrays.items()}
         for name, array in on_host.items():
-            *folders, last = name.split("/")
+            *folders, last = keys = name.split("/")
+            try:
+                orbax_metadata.require_name(keys)
+            except ValueError as error:
+                raise SaveFailedError(f"The arrays of JAX cannot be saved: {error}.") from error
             inner = nested
             for folder in folders:
                 inner = inner.setdefault(folder, {})
@@ -87,7 +91,8 @@ class JaxArrays:
         """See `ArrayKind.load`; returns `Numbers`."""
         path, listed = files.path(self.file), files.below(self.file)
         most = self.present_bytes + SPARSE_BYTES + SPARSE_RATIO * sum(map(files.size, listed))
-        with _opened(files, self.file, listed) as folder:
+        metadata = orbax_metadata.read(files, self.file, names)
+        with _opened(files, self.file, listed, metadata) as folder:
             return self._loaded(path, folder, names, most)
 
     def _loaded(self, path: str, folder: str, names: Collection[str], most: int) -> Mapping[str, Any]:
@@ -120,10 +125,10 @@ class JaxArrays:
 
 
 @contextmanager
-def _opened(files: SealedFiles, folder: str, listed: Collection[str]) -> Iterator[str]:
+def _opened(files: SealedFiles, folder: str, listed: Collection[str], metadata: bytes) -> Iterator[str]:
     """Yield a folder to read the files of a checkpoint from. Orbax opens them by their names, which somebody who may
     write there can have lead elsewhere at any moment: so its folder has links to files that are open, and were compared
-    with the manifest."""
+    with the manifest; and a copy of the metadata that were looked at, whose owner may write them at any moment."""
     if not os.path.isdir(_DESCRIPTORS) or contents.is_own(files):
         for name in listed:
             with files.open(name) as file:
@@ -133,9 +138,13 @@ def _opened(files: SealedFiles, folder: str, listed: Collection[str]) -> Iterato
     with ExitStack() as stack:
         place = stack.enter_context(tempfile.TemporaryDirectory(prefix="tb-supervisor-orbax-"))
         for name in listed:
+            os.makedirs(os.path.dirname(os.path.join(place, name)), exist_ok=True)
+            if name == f"{folder}/{orbax_metadata.METADATA}":
+                with open(os.path.join(place, name), "wb") as copy:
+                    copy.write(metadata)
+                continue
             file = stack.enter_context(files.open(name))
             file.check()
-            os.makedirs(os.path.dirname(os.path.join(place, name)), exist_ok=True)
             os.symlink(f"{_DESCRIPTORS}/{file.fileno()}", os.path.join(place, name))
         yield os.path.join(place, folder)
 

@@ -23,6 +23,7 @@ from lightning.pytorch.utilities.migration.utils import _pl_migrate_checkpoint
 from supervisor_core.checkpoint import contents, torch_file
 from supervisor_core.checkpoint.sealed_files import SealedFiles
 from supervisor_core.errors import CheckpointError, DamagedCheckpointError, SupervisorError, UnreadableCheckpointError
+from supervisor_core.lightning.paths import drop_foreign
 from supervisor_core.torch.tensors import tensor_has_nan
 
 _LOG = logging.getLogger("supervisor_core")
@@ -67,6 +68,8 @@ class Loaded:
 
     path: str
     checkpoint: dict[str, Any]
+    is_trusted: bool
+    """Whether it is this user's own, or trusted whoever wrote it."""
 
 
 class CheckpointFile:
@@ -120,7 +123,7 @@ class CheckpointFile:
             raise UnreadableCheckpointError(f"{path} cannot be loaded: {type(error).__name__}: {error}") from error
         if not isinstance(checkpoint, dict) or not all(isinstance(checkpoint.get(name), kind) for name, kind in _PARTS):
             raise DamagedCheckpointError(f"{path}: it is no checkpoint of Lightning's")
-        return dict.fromkeys(names, Loaded(path, checkpoint))
+        return dict.fromkeys(names, Loaded(path, checkpoint, may_run))
 
     def _loaded(self, files: SealedFiles, is_harmless: bool, may_run: bool) -> Any:
         if not may_run:  # it may be altered between two looks, so there is one
@@ -221,7 +224,10 @@ class TrainerState:
         connector, loaded = self._trainer._checkpoint_connector, state["file"]
         if not isinstance(loaded, Loaded):
             raise CheckpointError("it has no file of Lightning's")
-        connector._loaded_checkpoint = _pl_migrate_checkpoint(loaded.checkpoint, loaded.path)
+        checkpoint = _pl_migrate_checkpoint(loaded.checkpoint, loaded.path)
+        if not loaded.is_trusted:  # older versions kept paths elsewhere: they are among the callbacks' now
+            drop_foreign(checkpoint, self._trainer.callbacks, loaded.path)
+        connector._loaded_checkpoint = checkpoint
         connector._restore_modules_and_callbacks()  # of what is loaded
         connector._ckpt_path = loaded.path
         self._has_evaluation_workers = bool(state["evaluation_workers"])

@@ -19,6 +19,7 @@ from importlib import import_module
 from typing import Any, NamedTuple, Protocol
 
 from supervisor_core.checkpoint import contents, safetensors_file
+from supervisor_core.checkpoint.keys import require_short
 from supervisor_core.checkpoint.safetensors_file import Array
 from supervisor_core.checkpoint.sealed_files import SealedFiles
 from supervisor_core.checkpoint.tree_file import MAX_DEPTH, STRUCTURE, encode, read_structure
@@ -290,6 +291,10 @@ def read_tree(files: SealedFiles, kinds: tuple[ArrayKind, ...]) -> Any:
 
 
 def _key(key: Any, path: str) -> Any:
+    try:
+        require_short(key)
+    except ValueError as error:
+        raise CheckpointError(f"{path}: {error}, which no checkpoint can have.") from error
     if key is None or type(key) in (bool, int, str):
         return key
     if isinstance(key, tuple):

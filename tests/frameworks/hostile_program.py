@@ -114,9 +114,11 @@ def lightning_fit(logdir: str, steps: int, options: Options) -> None:
     torch.set_num_threads(1)
     logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
     supervisor = SupervisorCallback(logdir, options=options, save_steps=2, save_secs=None)
+    models = os.environ.get("MODELS")
+    own = [lightning.pytorch.callbacks.ModelCheckpoint(dirpath=models, every_n_train_steps=3)] if models else []
     trainer = lightning.Trainer(
-        accelerator="cpu", devices=1, logger=False, enable_checkpointing=False, enable_progress_bar=False,
-        enable_model_summary=False, default_root_dir=logdir, max_epochs=1, callbacks=[supervisor],
+        accelerator="cpu", devices=1, logger=False, enable_checkpointing=bool(own), enable_progress_bar=False,
+        enable_model_summary=False, default_root_dir=logdir, max_epochs=1, callbacks=[supervisor, *own],
     )  # fmt: skip
     data = TensorDataset(torch.randn(64, 4), torch.randint(2, (64,)))
     model = Model(rate=logging.LogRecord) if os.environ.get("ODD_HYPERPARAMETERS") else Model()

@@ -216,6 +216,29 @@ def test_lightning_trusts_its_own(tmp_path: Path, forging: ModuleType, trials: M
         assert "resumed ckpt-6 6" in done.stdout and "would be passed over" not in done.stderr, done.stderr
 
 
+def test_lightning_removes_nothing_that_a_checkpoint_names(
+    tmp_path: Path, forging: ModuleType, trials: ModuleType
+) -> None:
+    """`ModelCheckpoint` removes the best checkpoint so far when it has written another one: where its state says."""
+    installed("lightning")
+    models = tmp_path / "models"
+    environment = {"MODELS": str(models)}
+    with trials.trial(tmp_path, forging, "lightning", **environment) as trial:
+        import torch
+
+        private = tmp_path / "private"
+        (private / "folder").mkdir(parents=True)
+        content = torch.load(trial.forger.good / "lightning.ckpt", weights_only=False)
+        (state,) = (state for key, state in content["callbacks"].items() if "ModelCheckpoint" in key)
+        assert os.path.dirname(state["best_model_path"]) == str(models)
+        state["best_model_path"] = f"{models}/../private"
+        trial.forger.forge("path", forging.write("lightning.ckpt", saved(content)))
+        done = trial.train(900_004, **environment)
+        assert "resumed ckpt-900000 900000" in done.stdout and "done" in done.stdout, done.stdout + done.stderr
+        assert (private / "folder").exists()
+        assert "1 paths in it do not lie in the directory" in done.stderr
+
+
 def test_transformers(tmp_path: Path, forging: ModuleType, trials: ModuleType) -> None:
     """The Trainer loads what it can load without harm: everything else is passed over before it is given a path."""
     installed("transformers")
@@ -398,16 +421,34 @@ def test_jax(tmp_path: Path, forging: ModuleType, trials: ModuleType) -> None:
             (path / "orbax" / "checkpoint").write_bytes(b"\x80")
             return {"files": files}
 
+        def elsewhere(use_ocdbt: bool) -> Alter:
+            """Arrays at absolute paths, as Orbax has joined them."""
+
+            def alter(path: Path, forger: Any) -> None:
+                tree, metadata = (path / "tree.json").read_text(), path / "orbax" / "_METADATA"
+                content = json.loads(metadata.read_text())
+                for item in content["tree_metadata"].values():
+                    keys = item["key_metadata"]
+                    name = "/".join(key["key"] for key in keys)
+                    item["key_metadata"] = [{**keys[0], "key": f"{forger.home}/{name}"}]
+                    tree = tree.replace(f'"{name}"', f'"{forger.home}/{name}"')
+                metadata.write_text(json.dumps({**content, "use_ocdbt": use_ocdbt}))
+                (path / "tree.json").write_text(tree)
+
+            return alter
+
         own = {
             **forging.state_trees(None),
             "zeros": (zeros, "larger ones than this program"),
             "another file": (another_file, "orbax/checkpoint: it is not in the manifest"),
             "FIFO in the folder": (forging.replace_by_fifo("orbax/manifest.ocdbt"), "it is a FIFO"),
             "link in the folder": (forging.replace_by_link("orbax/_METADATA"), "it is a symbolic link"),
-            "no metadata": (forging.write("orbax/_METADATA", b"{}"), "cannot be loaded|other arrays"),
+            "no metadata": (forging.write("orbax/_METADATA", b"{}"), "no metadata of Orbax's"),
+            "no database of names": (elsewhere(False), "no database"),
+            "names that lead elsewhere": (elsewhere(True), "leads out of its folder"),
             "no database": (forging.write("orbax/manifest.ocdbt", b"\0" * 64), "cannot be loaded"),
         }
-        trial.resumes(trials.forge(trial, own), only_with_framework=("zeros", "no metadata", "no database"))
+        trial.resumes(trials.forge(trial, own), only_with_framework=("zeros", "no database"))
 
 
 REPLACE = """
@@ -421,7 +462,7 @@ checkpoint, secret = sys.argv[1:]
 path = os.path.join(checkpoint, "orbax", "_METADATA")
 before = open(path, "rb").read()
 files = SealedFiles(checkpoint, read_manifest(checkpoint))
-with _opened(files, "orbax", files.below("orbax")) as folder:
+with _opened(files, "orbax", files.below("orbax"), before) as folder:
     os.unlink(path)
     os.symlink(secret, path)
     assert open(os.path.join(folder, "_METADATA"), "rb").read() == before

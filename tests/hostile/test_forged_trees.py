@@ -21,9 +21,9 @@ from supervisor_core.checkpoint.doubt import MAX_TAGS, MAX_TEXT, Doubt, doubt_of
 from supervisor_core.checkpoint.manifest import Manifest
 from supervisor_core.checkpoint.sealed_files import SealedFiles
 from supervisor_core.checkpoint.tree_file import MAX_BYTES
-from supervisor_core.errors import DamagedCheckpointError
+from supervisor_core.errors import CheckpointError, DamagedCheckpointError
 from supervisor_core.storage.opening import MAX_READ_BYTES
-from supervisor_core.training.tree import NumpyArrays, read_tree
+from supervisor_core.training.tree import NumpyArrays, check_tree, read_tree
 
 
 @pytest.fixture(scope="session")
@@ -69,6 +69,25 @@ def test_a_tree_that_cannot_be(tmp_path: Path, forging: ModuleType, kind: str) -
     if kind != "a name of another kind":  # which `require_training` looks at
         with pytest.raises(DamagedCheckpointError):
             read_tree(files, (NumpyArrays(),))
+
+
+P = (1 << 61) - 1
+"""The hash of each integer is that of its remainder."""
+
+
+def test_keys_of_one_hash(tmp_path: Path) -> None:
+    """A dict of them would take hours. What is refused here is not saved."""
+    for number, keys in enumerate(([P << 8], [1 << 64], [{"tuple": [P << 8]}], [{"tuple": [0] * 1001}])):
+        files = checkpoint(tmp_path / f"ckpt-{number}", [["m", {"dict": [[key, None] for key in keys]}]])
+        with pytest.raises(DamagedCheckpointError, match="a key is"):
+            contents.check(files, "state-tree")
+    alike = [{"tuple": [0, "a"]} for _ in range(101)]
+    files = checkpoint(tmp_path / "ckpt-9", [["m", {"dict": [[key, None] for key in alike]}]])
+    with pytest.raises(DamagedCheckpointError, match="keys of a dict have one hash"):
+        contents.check(files, "state-tree")
+    with pytest.raises(CheckpointError, match="more than 64 bits"):
+        check_tree({1 << 64: 1}, (NumpyArrays(),), "state")
+    check_tree(dict.fromkeys([(1 << 64) - 1, -1, -2, (1, "a"), *range(5000)]), (NumpyArrays(),), "state")
 
 
 ARRAYS: dict[str, tuple[str, list[Any], int]] = {

@@ -49,6 +49,15 @@ def test_a_tensor_is_accepted() -> None:
     assert torch_file.tensor_of(check(archive(b"\x80\x02" + sealed.tensor() + b"."))) == ("torch.float32", (4,))
 
 
+@pytest.mark.parametrize("protocol", [2, 3, 4, 5])
+def test_octets_are_of_octets(protocol: int) -> None:
+    """Of a tensor of one number PyTorch would make as many zeros as that says."""
+    assert check(archive(pickle.dumps({"x": bytearray(b"abc"), "y": bytearray(), "z": b"\xff"}, protocol)))
+    data = b"\x80\x02" + sealed.name("builtins.bytearray") + sealed.tensor() + b"\x85R."
+    with pytest.raises(NeedsCodeError, match="bytearray"):
+        check(archive(data))
+
+
 class Called:
     """Calls something when it is unpickled."""
 
@@ -109,6 +118,37 @@ def test_values_that_are_used_again_and_again() -> None:
         check(archive(b"\x80\x02]q\x00h\x00a."))
     with pytest.raises(pickles.SharedValuesError, match="10,000,000 values"):
         pickles.decode(shared(60))
+
+
+def long(number: int) -> bytes:
+    """An integer in a pickle."""
+    return b"\x8a\x0a" + number.to_bytes(10, "little")
+
+
+ALIKE = {
+    "integers": b"}" + long((1 << 61) - 1 << 8) + b"Ns",
+    "elements": b"\x8f(" + long((1 << 61) - 1 << 8) + b"\x90",
+    "tuples": b"}" + b"K\x00K\x01\x86Ns" * 101,
+    "floats": b"}(" + (b"G" + bytes(8) + b"N") * 101 + b"u",
+    "a long tuple": b"}(" + b"K\x00" * 1001 + b"tNs",
+    "complex": b"}(" + (sealed.name("builtins.complex") + b"K\x00K\x01\x86RN") * 101 + b"u",
+    "Size": b"}(" + (sealed.name("torch.Size") + b"K\x00K\x01\x86\x85RN") * 101 + b"u",
+    "a set": sealed.name("builtins.set") + b"](" + b"G\x00\x00\x00\x00\x00\x00\x00\x00" * 101 + b"e\x85R",
+    "memo": b"Np%d\n" % ((1 << 61) - 1),
+}
+
+
+@pytest.mark.parametrize("kind", ALIKE)
+def test_keys_of_one_hash(kind: str) -> None:
+    """A dict of them would take hours, here and in PyTorch."""
+    with pytest.raises(ValueError, match=r"one hash|a key is|in its memo"):
+        check(archive(b"\x80\x02" + ALIKE[kind] + b"."))
+
+
+def test_many_keys_are_accepted() -> None:
+    """Of all types that a program has."""
+    keys = [*range(5000), *map(float, range(5000)), *map(str, range(500)), *((n, "a") for n in range(500)), -1, 1 << 63]
+    assert check(archive(pickle.dumps([dict.fromkeys(keys), set(keys)])))
 
 
 def test_values_that_are_nested() -> None:
