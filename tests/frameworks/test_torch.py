@@ -199,30 +199,6 @@ def test_accumulated_gradients(tmp_path: Path, trial_in: ModuleType, amp: bool) 
     assert (two.outcome, two.last_step, item.run.state) == ("completed", 6, "completed")
 
 
-def test_a_loop_for_each_epoch_with_a_checkpoint_of_the_last_batch(tmp_path: Path, trial_in: ModuleType) -> None:
-    """The second loop of the process yields nothing, whatever the checkpoint is of: an error, and no silent end. One
-    object is iterated once."""
-
-    def body(say: Callable[[str], None]) -> None:
-        data = torch.utils.data.DataLoader(list(range(6)), batch_size=2)
-        for _ in range(2):
-            loop = supervised(data, tmp_path / "run", epochs=1, model=torch.nn.Linear(1, 1), save_steps=3)
-            try:
-                for _batch in loop:
-                    say("step")
-                    loop.run.wait_until_saved()
-                next(iter(loop))
-            except (RuntimeError, ValueError) as error:
-                say(f"{type(error).__name__}: {error}"[:40])
-
-    status, lines = trial_in.trial(tmp_path, body)
-    steps = ["step"] * 3
-    assert (status, lines) == (
-        0,
-        [*steps, "RuntimeError: This supervised() was iter", "ValueError: Nothing is left to do: the r"],
-    )
-
-
 @pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT])
 def test_a_signal_to_the_whole_group(tmp_path: Path, trial_in: ModuleType, signum: int) -> None:
     """As launchers and terminals send it: the workers go on until the trainer has ended its step, and end after it."""
