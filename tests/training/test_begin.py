@@ -115,7 +115,7 @@ def test_steps_that_are_counted_twice(tmp_path: Path) -> None:
     further is none, nor one in a session that finds a run which this process has not trained."""
     with supervise(tmp_path, save_secs=None) as run:
         assert [len(list(run.steps(until))) for until in (2, 4)] == [2, 2]
-        with pytest.raises(ValueError, match=r"has 4 of 4 steps.* for step in run.steps\(300\)"):
+        with pytest.raises(ValueError, match=r"has 4 of 4 steps.*one loop over all of them"):
             list(run.steps(4))
         with pytest.raises(ValueError, match="has 4 of 2 steps"):
             list(run.steps(2))
