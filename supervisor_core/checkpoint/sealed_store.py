@@ -35,10 +35,7 @@ from supervisor_core.checkpoint.retention import Retention, Saved, decide
 from supervisor_core.checkpoint.sealed_files import SealedFiles
 from supervisor_core.checkpoint.session_history import can_follow
 from supervisor_core.checkpoint.set_aside import LAST_GOOD, MAX_SET_ASIDE, NOTE, find_set_aside
-from supervisor_core.errors import (
-    DamagedCheckpointError,
-    UnlistedCheckpointsError,
-)
+from supervisor_core.errors import DamagedCheckpointError, UnlistedCheckpointsError
 from supervisor_core.storage.local import LOCAL, Check, Filesystem, local_path, refuse_link, unguarded
 
 _LOG = logging.getLogger("supervisor_core")

@@ -226,8 +226,9 @@ class DistributedRun(Run):
             self._save_together("timer" if chief.is_due else "manual")
         self._recorder_now.progress.begins(self._monotonic())
 
-    def _hold(self) -> None:
+    def _hold(self) -> bool:
         """See `Run._hold`: the ranks do not meet here, as rank 0 may evaluate alone."""
+        return False
 
     def _save_together(self, trigger: Trigger) -> None:
         """Save what is due, or was asked for; called by all ranks at the same step."""

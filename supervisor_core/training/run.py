@@ -333,27 +333,26 @@ class Run:
             with run.phase("evaluating"):
                 accuracy = evaluate(model)
         """
-        if name != "training":
-            self._hold()
+        has_copy = name != "training" and self._hold()
         try:
             with self._recorder_now.phase(name):
                 yield
         finally:
-            if self._saver is not None:
+            if has_copy and self._saver is not None:
                 self._saver.release_held()
             self._recorder_now.progress.begins(self._monotonic())
 
-    def _hold(self) -> None:
-        """A phase begins that does not train: save what is due, or keep what a signal in it saves."""
+    def _hold(self) -> bool:
+        """A phase begins that does not train: save what is due, or keep a copy for a signal in it; return whether."""
         saver = self._saver
         if saver is None or self._task is not None or self._loss_finite is False or self._ended:
-            return
+            return False
         if not self.is_in_step:
             self.save_if_due()
         if self.options.save_on_stop and self._ending.signals.is_watching:
             with self.moment() as step, self._recorder_now.progress.held():
-                if step is not None:
-                    saver.hold(step)
+                return step is not None and saver.hold(step)
+        return False
 
     @contextmanager
     def _moment(self) -> Iterator[int | None]:

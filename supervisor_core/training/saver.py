@@ -219,12 +219,20 @@ class Saver:
             self._hand_over(step, trigger)
         return True
 
-    def hold(self, step: int) -> None:
-        """Keep a copy of this moment, in memory: what `save_held` saves, until `release_held`."""
+    def hold(self, step: int) -> bool:
+        """Keep a copy of this moment, in memory: what `save_held` saves, until `release_held`. Return whether there is
+        a new one: not where this step is saved, or a copy is kept. One that cannot be made is only logged."""
         under_way = self._current
-        if not self._is_on_disk(step) and (under_way is None or under_way.step != step):
-            job = new_job(step, "signal")
-            self._held = job._replace(captured=self._state.capture(step))
+        if self._held is not None or self._is_on_disk(step) or (under_way is not None and under_way.step == step):
+            return False
+        try:
+            captured = self._state.capture(step)
+        except Exception as error:  # the next save tells whether it lasts
+            reason = f"{type(error).__name__}: {text_of(error)}"
+            _LOG.warning("A signal in this phase saves nothing, as the state cannot be copied: %s", reason)
+            return False
+        self._held = new_job(step, "signal")._replace(captured=captured)
+        return True
 
     def release_held(self) -> None:
         """Let the copy go."""

@@ -229,8 +229,9 @@ class SealingSaver(Saver):
         under_way = self._current
         return self._is_on_disk(step) or (under_way is not None and under_way.step == step)
 
-    def hold(self, step: int) -> None:
+    def hold(self, step: int) -> bool:
         """See `Saver.hold`: the state is the Trainer's to save."""
+        return False
 
     def save_due(self, step: int, trigger: Trigger) -> bool:
         """See `Saver.save_due`; the Trainer saves it, when the callback has returned."""

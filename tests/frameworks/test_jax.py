@@ -318,13 +318,15 @@ def test_what_a_left_loop_saves(tmp_path: Path, trial_in: ModuleType) -> None:
             run.log("loss", jnp.asarray(float("nan") if step >= 4 else 1.0))
             if step == 5:
                 run.save()
+                with run.phase("evaluating"):  # what cannot be saved ends no evaluation
+                    say("evaluated")
             return step == 6
 
         session("nan", explode, watched_loss="loss")
         assert not (tmp_path / "nan" / "checkpoints").exists()
         say("passed")
 
-    assert passed(trial_in.trial(tmp_path, body))
+    assert trial_in.trial(tmp_path, body) == (0, ["evaluated", "passed"])
     (item,) = LogdirWatch(str(tmp_path / "error")).refresh().runs.values()
     assert item.run.sessions[0].error == "ArithmeticError: the loss exploded"
 

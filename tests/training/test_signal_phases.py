@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -87,3 +88,43 @@ def test_sigterm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, phase: str, st
     (item,) = LogdirWatch(str(tmp_path)).refresh().runs.values()
     assert (item.run.sessions[-1].outcome, item.run.sessions[-1].last_step) == ("signal", steps)
     assert all(save.ok for save in item.run.checkpoints)
+
+
+@pytest.mark.parametrize("inner", [False, True])
+def test_a_signal_in_an_evaluation_is_saved_while_it_goes_on(tmp_path: Path, inner: bool) -> None:
+    """The copy of its begin is, also where a phase in it has ended: nothing is lost if it never ends."""
+    weights = Weights()
+    with supervise(tmp_path, state={"weights": weights}, save_secs=None) as run:
+        for _ in run.steps(2):
+            weights.steps += 1
+        with run.phase("evaluating"):
+            if inner:
+                with run.phase("compiling"):
+                    pass
+            signal.raise_signal(signal.SIGTERM)
+            until = time.monotonic() + 100
+            while run.newest_checkpoint is None and time.monotonic() < until:
+                PAUSE.wait(0.01)
+            assert run.newest_checkpoint == str(tmp_path / "checkpoints" / "ckpt-2")
+
+
+def test_a_state_that_cannot_be_copied_ends_no_evaluation(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """For lack of memory, say: it is logged, training goes on, and the next save succeeds."""
+
+    class Refusing(Weights):
+        refuses = False
+
+        def state_dict(self) -> dict[str, Any]:
+            if self.refuses:
+                raise MemoryError("no room")
+            return super().state_dict()
+
+    weights = Refusing()
+    with supervise(tmp_path, state={"weights": weights}, save_secs=None) as run:
+        for _ in run.steps(2):
+            weights.steps += 1
+        weights.refuses = True
+        with run.phase("evaluating"):
+            weights.refuses = False
+    assert run.newest_checkpoint == str(tmp_path / "checkpoints" / "ckpt-2")
+    assert "saves nothing, as the state cannot be copied: MemoryError: no room" in caplog.text
