@@ -127,7 +127,7 @@ def _processes(target: str) -> list[tuple[int, PageReading | None]]:
         raise WrongInput(f"The session in {target} runs on {lease.host}, this is {socket.gethostname()}: look there.")
     if not is_running(lease.pid):
         raise WrongInput(f"The process {lease.pid}, which trained in {target}, does not run any more.")
-    # Of another user, or in a directory that only the session was told of.
+    # Of another user, or in a directory that only the session knows.
     return [(lease.pid, None if lease.page is None else page_of_session(lease.page, lease.session))]
 
 

@@ -33,6 +33,12 @@ class LoopExit:
     call: tuple[int, CodeType] | None = None
     """The call that the loop is in."""
 
+    @property
+    def is_clean(self) -> bool:
+        """Whether no exception has left it, as far as is known, or only ``sys.exit()`` with 0 or nothing: its last step
+        counts, if it was made."""
+        return not self.is_by_error or (isinstance(self.error, SystemExit) and self.error.code in (None, 0))
+
 
 def loop_exit() -> LoopExit:
     """Return how the loop over a generator was left; called by the generator when it gets its `GeneratorExit`."""

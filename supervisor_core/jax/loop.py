@@ -10,7 +10,7 @@ from typing import Any
 
 import jax
 
-from supervisor_core.engine.loop_exit import loop_exit
+from supervisor_core.engine.loop_exit import LoopExit, loop_exit
 from supervisor_core.errors import CheckpointError, SaveFailedError
 from supervisor_core.jax.arrays import JaxArrays
 from supervisor_core.jax.pytrees import arrays_of, from_tree, is_in_place, on_devices, pytree_of, to_tree
@@ -136,8 +136,7 @@ class SupervisedTraining(InLoop):
         """End: save what is not on disk, write the stop record, release the logdir."""
         try:
             if self._in_step:
-                is_clean = error is None or (isinstance(error, SystemExit) and not error.code)
-                self._leave(is_done=self._is_set and is_clean)
+                self._leave(is_done=self._is_set and LoopExit(error is not None, error).is_clean)
             if error is None:
                 self._write_losses(self.global_step)
         except BaseException as raised:

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 _MARKUP = [rf"\x{ord(character):02x}" for character in "<>&@[]`"]
 """What begins a mention, a link or an element in Slack, Mattermost, Telegram, Markdown or HTML; as escapes."""
 _UNUSUAL = rf"\pC\p{{Zl}}\p{{Zp}}\\{''.join(_MARKUP)}"
-"""Characters that a terminal obeys or nobody sees, the backslash, and markup; within brackets of an expression."""
+"""Control and invisible characters, the backslash, and markup; within brackets of an expression."""
 
 _TEMPLATES = {
     # %q has control, bidirectional and invisible characters as escapes.

@@ -25,6 +25,7 @@ from typing import Any, NamedTuple
 
 import torch
 
+from supervisor_core.engine.loop_exit import LoopExit
 from supervisor_core.errors import RanksError
 from supervisor_core.events.telemetry import Trigger
 from supervisor_core.options import Options
@@ -192,10 +193,10 @@ class DistributedRun(Run):
         """Ask for a checkpoint at the next agreement; from any thread, on any rank."""
         self._saves_due.ask(trigger)
 
-    def leave(self) -> None:
-        """See `Run.leave`: the others are waited for, since they may not leave."""
-        super().leave()
-        self._is_left = True
+    def left_by(self, left: LoopExit) -> None:
+        """See `Run.left_by`: the others are waited for, since they may not leave."""
+        self._is_left |= left.is_by_error is False
+        super().left_by(left)
 
     # How it works inside.
 

@@ -45,9 +45,6 @@ class Training(Protocol):
     def recording(self) -> AbstractContextManager[None]:
         """Be around the last record."""
 
-    def leave(self) -> None:
-        """Say that the program leaves its loop early."""
-
     def end(self, error: BaseException | None) -> None:
         """End the session; ``error`` is what the program raised in it."""
 
@@ -93,7 +90,6 @@ class RunEnding(Ending):
             left: what is known of it.
         """
         if left.is_by_error is False:
-            self._run.leave()
             self._run.end(None)
         elif left.error is not None:
             self._run.end(left.error)

@@ -318,10 +318,6 @@ class Run:
         """Ask the training to end at its next step; from any thread."""
         self._coord.request_stop()
 
-    def leave(self) -> None:
-        """Say that the program leaves its loop early."""
-        self.request_stop()
-
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
         """Be in a phase (one of `supervisor_core.options.PHASES`) while the block runs, with its own stall budget.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -17,6 +18,7 @@ import pytest
 from forked import ForkServer
 from tensorboard.backend.event_processing.event_file_loader import LegacyEventFileLoader
 
+from supervisor_core.checkpoint.logdir_lock import LEASE_NAME, LogdirLock
 from supervisor_core.events.telemetry import from_json
 
 if "endings_page" not in sys.modules:  # only tests of this directory import it, under a name that no other module has
@@ -43,6 +45,7 @@ class Ended:
     def __init__(self, start: Callable[..., Any], directory: Path, program: list[str], options: dict[str, Any]) -> None:
         self.logdir = str(directory / "run")
         self.facade = program[1] if program[0] == str(LOOPS) else "graph"
+        self.event = program[-1]
         self._err = directory / "err"
         run = [*program, self.logdir, json.dumps(options)]
         with self._err.open("wb") as err:
@@ -84,6 +87,15 @@ class Ended:
             self.lines += [line.rstrip("\n") for line in self._process.stdout]
             self.status = self._process.wait()
         return self
+
+    def is_taken_over(self) -> None:
+        """Take its logdir, as another chief does after a suspension, and wait for its end."""
+        elsewhere = Path(f"{self.logdir}-successor")
+        lease = LogdirLock(elsewhere)
+        lease.acquire("another")
+        os.replace(elsewhere / LEASE_NAME, Path(self.logdir, LEASE_NAME))  # all at once: it is never missing
+        self.end()
+        lease.release("completed")
 
     def close(self) -> None:
         """Leave nothing of it behind."""

@@ -48,6 +48,11 @@ def requested(run: Any) -> None:
     run.request_stop()
 
 
+def left(run: Any) -> bool:
+    """The program leaves its loop by ``break``."""
+    return True
+
+
 def exception(run: Any) -> None:
     """An error in the body."""
     raise ArithmeticError("the loss exploded")
@@ -192,12 +197,13 @@ class Loop:
         self.poison: Callable[[], object] = bool
         """Makes the state not finite, where the program has a hand on it."""
 
-    def body(self, run: Any, step: int) -> None:
-        """The end of a step's body."""
-        if step == AT:
-            if self.event is poisoned:
-                self.poison()
-            self.event(run)
+    def body(self, run: Any, step: int) -> object:
+        """The end of a step's body; return whether the loop is left there."""
+        if step != AT:
+            return False
+        if self.event is poisoned:
+            self.poison()
+        return self.event(run)
 
     def trained(self, step: int) -> None:
         """A step has ended."""
@@ -231,7 +237,8 @@ def plain(logdir: str, options: Options, loop: Loop) -> None:
     ) as run:
         for step in run.steps(STEPS):
             counter.value += 1
-            loop.body(run, step)
+            if loop.body(run, step):
+                break
             loop.trained(step + 1)
 
 
@@ -322,21 +329,25 @@ def torch_loop(logdir: str, options: Options, loop: Loop, *, within: bool) -> No
 
     loop.poison = lambda: torch.nn.init.constant_(model.weight, float("nan"))
 
-    def train(batch: Any) -> None:
+    def train(batch: Any) -> object:
         step = batches.global_step
         optimizer.zero_grad()
         model.weight.grad = torch.full_like(model.weight, -1.0)
         optimizer.step()
-        loop.body(batches, step)
+        if loop.body(batches, step):
+            return True
         loop.trained(step + 1)
+        return False
 
     if not within:
         for batch in batches:
-            train(batch)
+            if train(batch):
+                break
         return
     with batches:
         for batch in batches:
-            train(batch)
+            if train(batch):
+                break
 
 
 def torch_with(logdir: str, options: Options, loop: Loop) -> None:
@@ -360,7 +371,8 @@ def jax(logdir: str, options: Options, loop: Loop) -> None:
     with supervised(logdir, state={"value": value}, save_secs=None, save_steps=loop.save_steps, options=options) as run:
         for step in run.steps(STEPS):
             run.state = {"value": run.state["value"] + 1}
-            loop.body(run, step)
+            if loop.body(run, step):
+                break
             loop.trained(step + 1)
 
 

@@ -6,7 +6,6 @@ has the other facades.
 
 from __future__ import annotations
 
-import os
 import signal
 import time
 from collections.abc import Callable
@@ -16,8 +15,6 @@ from typing import Any
 import pytest
 import tensorflow as tf
 from endings_page import Row, table
-
-from supervisor_core.checkpoint.logdir_lock import LEASE_NAME, LogdirLock
 
 pytestmark = pytest.mark.timeout(300)
 Start = Callable[..., Any]
@@ -77,12 +74,7 @@ def taken_over(start: Start) -> Any:
     """A chief whose logdir another one takes, as after a suspension."""
     process = start("asks", lease_timeout_secs=4.0, **LONG)
     process.expect("trained")
-    elsewhere = Path(f"{process.logdir}-successor")
-    lease = LogdirLock(elsewhere)
-    lease.acquire("another")
-    os.replace(elsewhere / LEASE_NAME, Path(process.logdir, LEASE_NAME))  # all at once: it is never missing
-    process.end()
-    lease.release("completed")
+    process.is_taken_over()
     assert "LogdirInUseError" in process.err
     return process
 
@@ -103,6 +95,7 @@ def shows_stacks(start: Start) -> Any:
 
 ROWS: dict[str, list[Callable[[Start], Any]]] = {
     "the block is left": [plain("clean_end"), plain("made_before_a_fork")],
+    "break": [plain("clean_end")],
     "exhausted input": [plain("exhausted")],
     "request_stop()": [plain("requested")],
     "exception": [plain("exception")],

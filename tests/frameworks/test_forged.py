@@ -23,18 +23,6 @@ pytestmark = pytest.mark.timeout(600)  # each starts a framework three times, an
 Forgeries = Mapping[str, tuple[Alter, str]]
 
 
-@pytest.fixture(scope="session")
-def forging(module_at: Callable[[str], ModuleType]) -> ModuleType:
-    """The module that forges."""
-    return module_at("hostile/forging.py")
-
-
-@pytest.fixture(scope="session")
-def trials(module_at: Callable[[str], ModuleType]) -> ModuleType:
-    """The module that trains."""
-    return module_at("frameworks/hostile_trial.py")
-
-
 def installed(name: str) -> Any:
     """A framework, or a skipped test."""
     return pytest.importorskip(name, reason=f"{name} is not installed: make test-frameworks has it")

@@ -4,31 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
-from typing import Any
 
 import pytest
 
+pytest.importorskip("transformers", reason="transformers is not installed: make test-frameworks has it")
 pytestmark = pytest.mark.timeout(600)
-
-
-@pytest.fixture(scope="session")
-def forging(module_at: Callable[[str], ModuleType]) -> ModuleType:
-    """The module that forges."""
-    return module_at("hostile/forging.py")
-
-
-@pytest.fixture(scope="session")
-def trials(module_at: Callable[[str], ModuleType]) -> ModuleType:
-    """The module that trains."""
-    return module_at("frameworks/hostile_trial.py")
-
-
-def installed(name: str) -> Any:
-    """A framework, or a skipped test."""
-    return pytest.importorskip(name, reason=f"{name} is not installed: make test-frameworks has it")
 
 
 NAMES = (
@@ -43,7 +25,6 @@ NAMES = (
 
 def test_transformers_writes_through_no_link(tmp_path: Path, forging: ModuleType, trials: ModuleType) -> None:
     """Links in the places of the files of its next checkpoints, which the Trainer opens by their names."""
-    installed("transformers")
     with trials.trial(tmp_path, forging, "transformers") as trial:
         private = trial.forger.home / "private"
         private.mkdir(mode=0o700)
@@ -72,7 +53,6 @@ def test_transformers_writes_through_no_link(tmp_path: Path, forging: ModuleType
 @pytest.mark.parametrize("kind", ["link", "linked directory", "two names", "FIFO", "another user's", "inner"])
 def test_transformers_saves_into_no_strange_directory(tmp_path: Path, forging: ModuleType, kind: str) -> None:
     """It is moved away, with what is in it; one of this user's own files alone stays."""
-    installed("transformers")
     from supervisor_core.transformers.sealing import clear_the_way
 
     place = tmp_path / "checkpoint-8"
@@ -101,7 +81,6 @@ def test_transformers_saves_into_no_strange_directory(tmp_path: Path, forging: M
 
 def test_transformers_passes_over_what_is_endless(tmp_path: Path, forging: ModuleType) -> None:
     """A hole of terabytes, or directories deeper than the stack, in a checkpoint that is not sealed."""
-    installed("transformers")
     from supervisor_core.transformers.sealing import newest
 
     if os.geteuid():
