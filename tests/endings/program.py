@@ -117,6 +117,13 @@ def exception(t: Training) -> None:
         raise ValueError("in the loop")
 
 
+def monitored_exception(t: Training) -> None:
+    """Raise in a monitored session."""
+    with t.monitored() as sess:
+        t.train(sess)
+        raise ValueError("in the loop")
+
+
 def exception_without_text(t: Training) -> None:
     """Raise something that cannot be printed."""
 

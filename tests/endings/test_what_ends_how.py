@@ -65,6 +65,17 @@ def cleans_up(run: Callable[[Start], Any]) -> Callable[[Start], Any]:
     return check
 
 
+def says_what_is_lost(run: Callable[[Start], Any]) -> Callable[[Start], Any]:
+    """A process that says, once, which checkpoint is the newest."""
+
+    def check(start: Start) -> Any:
+        process = run(start)
+        assert process.err.count("After an error no checkpoint is saved. The newest checkpoint is") == 1
+        return process
+
+    return check
+
+
 def sends_again(signum: int) -> Callable[[Any], None]:
     """Sends a signal until the process ends."""
     return lambda process: process.send_until_it_ends(signum)
@@ -98,7 +109,7 @@ ROWS: dict[str, list[Callable[[Start], Any]]] = {
     "break": [plain("clean_end")],
     "exhausted input": [plain("exhausted")],
     "request_stop()": [plain("requested")],
-    "exception": [plain("exception")],
+    "exception": [says_what_is_lost(plain(name)) for name in ("exception", "monitored_exception")],
     "exception without a text": [plain("exception_without_text")],
     "sys.exit(0)": [plain("exit_0"), plain("monitored_exit_0")],
     "sys.exit(3)": [plain("exit_3")],
