@@ -19,9 +19,11 @@ from hypothesis import settings
 
 from supervisor_core.storage.source import LOCAL_SOURCE, Entry, FileStatus, ReadFile
 
-# What a shell starts in the background ignores SIGINT, and so do its children: a test that sends one would time out.
-if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
-    signal.signal(signal.SIGINT, signal.default_int_handler)
+# What a shell or nohup starts in the background ignores signals, and so do its children: tests that send one would time
+# out.
+for ignored in (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP):
+    if signal.getsignal(ignored) == signal.SIG_IGN:
+        signal.signal(ignored, signal.default_int_handler if ignored == signal.SIGINT else signal.SIG_DFL)
 
 # An example may take longer than 200 ms on a busy machine.
 settings.register_profile("unhurried", deadline=None)
@@ -47,13 +49,23 @@ def runtime_directory(tmp_path_factory: pytest.TempPathFactory) -> None:
 for shared in ("ports.py", "forked.py", "hangs.py", "pasting.py"):
     _load(shared)  # for modules that import it while they are collected
 
+TORCH = (
+    "torch",
+    "torch._dynamo",
+    "lightning.pytorch:Trainer",
+    "transformers:Trainer",
+    "supervisor_core.torch.loop",
+)
 # The files that take longest go first, one that mostly waits beside one that computes: at the end one of them would
 # keep one processor busy, or none, while the other workers have nothing left.
 FIRST = (
     "tests/tf1/monitoring/",
     "tests/monitoring/test_alerts.py",
     "tests/monitoring/test_end_to_end.py",
-    "tests/tf1/endings/",
+    "tests/endings/",
+    "tests/restarter/test_stop.py",
+    "tests/frameworks/test_checkpoint_care.py",
+    "tests/frameworks/test_logdirs.py",
     "tests/faults/",
     "tests/examples/test_demo.py",
     "tests/tf1/test_private_symbols.py",
@@ -169,7 +181,47 @@ def fork_server() -> Iterator[Any]:
 
 
 @pytest.fixture(scope="session")
+def torch_server() -> Iterator[Any]:
+    """Starts programs in processes that have imported PyTorch already, and what is built on it."""
+    modules = [name for name in TORCH if importlib.util.find_spec(name.partition(".")[0].partition(":")[0]) is not None]
+    made = sys.modules["forked"].ForkServer(tuple(modules))
+    yield made
+    made.close()
+
+
+@pytest.fixture(scope="session")
+def starter_of(request: pytest.FixtureRequest) -> Callable[[str], Any]:
+    """Returns a function that returns what starts the programs of a facade: a `Starter`, see `forked.py`. JAX does not
+    work in a process that is forked off one that has imported it."""
+
+    def choose(facade: str) -> Any:
+        name = facade.lower()
+        has_torch, has_tensorflow = (importlib.util.find_spec(each) is not None for each in ("torch", "tensorflow"))
+        if name.startswith("jax"):
+            return sys.modules["forked"].Starter()
+        if has_torch and name.startswith(("torch", "lightning", "transformers", "keras")):
+            return request.getfixturevalue("torch_server")
+        return request.getfixturevalue("fork_server") if has_tensorflow else sys.modules["forked"].Starter()
+
+    return choose
+
+
+@pytest.fixture(scope="session")
 def module_at() -> Callable[[str], ModuleType]:
     """Returns a function that loads a module that is no test: ``module_at("watch/run_writer.py")``."""
 
     return _load
+
+
+@pytest.fixture(scope="session")
+def forging(module_at: Callable[[str], ModuleType]) -> ModuleType:
+    """The module that forges."""
+    return module_at("hostile/forging.py")
+
+
+@pytest.fixture(scope="session")
+def trials(module_at: Callable[[str], ModuleType], starter_of: Callable[[str], Any]) -> ModuleType:
+    """The module that trains."""
+    module = module_at("frameworks/hostile_trial.py")
+    module.starter_of = starter_of  # type: ignore[attr-defined]
+    return module

@@ -1,10 +1,10 @@
 """Imports modules once, and forks a process for each program that is to run: importing takes seconds each time.
 
 Usage: fork_server.py DESCRIPTOR MODULE...; the descriptor is that of a sequenced-packet socket. A request is JSON:
-``{"run": [PATH, ARGUMENT...], "environment": {}, "network": null}`` with descriptors for standard input, output
-and error, answered by the process's id; the path may be ``-c``, with the program as its argument, and the network the
-name of one that ``ip netns`` made. ``{"poll": ID}`` is answered by the status of a process that has ended, and null
-before. At the end of the socket the server ends.
+``{"run": [PATH, ARGUMENT...], "environment": {}, "cwd": null, "network": null}`` with descriptors for standard input,
+output and error, answered by the process's id. The path may be ``-c``, with the program as its argument, and the
+network the name of one that ``ip netns`` made. ``{"poll": ID}`` is answered by the status of a process that has ended,
+and null before. At the end of the socket the server ends.
 """
 
 from __future__ import annotations
@@ -53,6 +53,8 @@ def become(request: dict[str, Any], descriptors: list[int]) -> None:
         os.dup2(number, target)
         os.close(number)
     os.environ.update(request["environment"])
+    if request["cwd"] is not None:
+        os.chdir(request["cwd"])
     if request["network"] is not None:
         space = os.open(os.path.join("/run/netns", request["network"]), os.O_RDONLY)
         if ctypes.CDLL(None, use_errno=True).setns(space, CLONE_NEWNET):

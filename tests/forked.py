@@ -11,6 +11,7 @@ import sys
 import tempfile
 import threading
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -61,10 +62,56 @@ class Forked:
         self.stdout.close()
 
 
+class Alone(subprocess.Popen[str]):
+    """A process with an interpreter of its own, and with the methods of `Forked`."""
+
+    def close(self) -> None:
+        """Leave nothing of it behind."""
+        self.kill()
+        self.wait()
+        for stream in (self.stdin, self.stdout):
+            with suppress(BrokenPipeError):
+                stream.close()  # type: ignore[union-attr]
+
+
+class Starter:
+    """Starts programs, and waits for those that `run` starts."""
+
+    def start(
+        self,
+        run: list[str],
+        environment: dict[str, str] | None = None,
+        *,
+        stderr: int = subprocess.DEVNULL,
+        cwd: str | None = None,
+    ) -> Any:
+        """Start a program: its path, and its arguments; ``stderr`` is a descriptor."""
+        return Alone(
+            [sys.executable, *run],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=stderr,
+            text=True,
+            cwd=cwd,
+            env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": "-1", **(environment or {})},
+        )
+
+    def run(
+        self, run: list[str], environment: dict[str, str] | None = None, *, cwd: str | None = None
+    ) -> subprocess.CompletedProcess[str]:
+        """Run a program to its end."""
+        with tempfile.TemporaryFile("w+") as err:
+            process = self.start(run, environment, stderr=err.fileno(), cwd=cwd)
+            output, status = process.stdout.read(), process.wait()
+            process.close()
+            err.seek(0)
+            return subprocess.CompletedProcess(run, status, output, err.read())
+
+
 TENSORFLOW = ("tensorflow:compat", "supervisor_core:Supervisor")
 
 
-class ForkServer:
+class ForkServer(Starter):
     """The process that the others are forked off: it has imported modules, by default tensorflow. It starts with the
     first of them."""
 
@@ -78,6 +125,7 @@ class ForkServer:
         environment: dict[str, str] | None = None,
         *,
         stderr: int = subprocess.DEVNULL,
+        cwd: str | None = None,
         network: str | None = None,
     ) -> Forked:
         """Start a program: its path, or ``-c`` and its source, and its arguments.
@@ -88,7 +136,7 @@ class ForkServer:
         read_output, write_output = os.pipe()
         null = os.open(os.devnull, os.O_WRONLY)
         error = {subprocess.DEVNULL: null, subprocess.STDOUT: write_output}.get(stderr, stderr)
-        request = {"run": run, "environment": environment or {}, "network": network}
+        request = {"run": run, "environment": environment or {}, "cwd": cwd, "network": network}
         pid = self._ask(request, read_input, write_output, error)
         for descriptor in (read_input, write_output, null):
             os.close(descriptor)

@@ -5,17 +5,15 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from importlib.util import find_spec, module_from_spec, spec_from_file_location
+from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from typing import Any
 
 import pytest
-from forked import ForkServer
 from tensorboard.backend.event_processing.event_file_loader import LegacyEventFileLoader
 
 from supervisor_core.checkpoint.logdir_lock import LEASE_NAME, LogdirLock
@@ -29,14 +27,6 @@ if "endings_page" not in sys.modules:  # only tests of this directory import it,
 
 TELEMETRY = "supervisor/"
 PROGRAM, LOOPS = Path(__file__).with_name("program.py"), Path(__file__).with_name("loops.py")
-TORCH = {"torch_with", "torch_for", "lightning", "transformers"}
-TORCH_MODULES = (
-    "torch",
-    "torch._dynamo",
-    "lightning.pytorch:Trainer",
-    "transformers:Trainer",
-    "supervisor_core.torch.loop",
-)
 
 
 class Ended:
@@ -113,20 +103,6 @@ class Ended:
         return signal.Signals(-self.status).name if self.status < 0 else str(self.status)
 
 
-class Alone(subprocess.Popen[str]):
-    """A process that is not forked off another: JAX does not work in one that is, and the server needs TensorFlow."""
-
-    def __init__(self, run: list[str], *, stderr: int) -> None:
-        super().__init__([sys.executable, *run], stdout=subprocess.PIPE, stderr=stderr, text=True)
-
-    def close(self) -> None:
-        """Leave nothing of it behind."""
-        self.kill()
-        self.wait()
-        assert self.stdout is not None
-        self.stdout.close()
-
-
 @pytest.fixture
 def read_telemetry() -> Callable[[str], list[Any]]:
     """Returns a function that reads a logdir's telemetry records, file by file, in order."""
@@ -156,27 +132,17 @@ def wait_until() -> Callable[..., None]:
     return wait
 
 
-@pytest.fixture(scope="session")
-def torch_server() -> Iterator[ForkServer]:
-    """Starts programs in processes that have imported PyTorch and what is built on it."""
-    made = ForkServer(TORCH_MODULES)
-    yield made
-    made.close()
-
-
 @pytest.fixture
-def start(request: pytest.FixtureRequest, torch_server: ForkServer, tmp_path: Path) -> Iterator[Callable[..., Ended]]:
+def start(starter_of: Callable[[str], Any], tmp_path: Path) -> Iterator[Callable[..., Ended]]:
     """Returns a function that starts a process that does what a function of `program.py` says, with options; or with a
     facade what `loops.py` does with it."""
     started: list[Ended] = []
-    others = request.getfixturevalue("fork_server").start if find_spec("tensorflow") else Alone
 
     def begin(name: str, *, facade: str | None = None, **options: Any) -> Ended:
         directory = tmp_path / str(len(started))
         directory.mkdir()
         program = [str(PROGRAM), name] if facade is None else [str(LOOPS), facade, name]
-        server = Alone if facade == "jax" else torch_server.start if facade in TORCH else others
-        started.append(Ended(server, directory, program, options))
+        started.append(Ended(starter_of(facade or "graph").start, directory, program, options))
         return started[-1]
 
     yield begin

@@ -12,15 +12,3 @@ import pytest
 def trial_in(module_at: Callable[[str], ModuleType]) -> ModuleType:
     """The module that runs a training in a forked process."""
     return module_at("frameworks/trial.py")
-
-
-@pytest.fixture(scope="session")
-def forging(module_at: Callable[[str], ModuleType]) -> ModuleType:
-    """The module that forges."""
-    return module_at("hostile/forging.py")
-
-
-@pytest.fixture(scope="session")
-def trials(module_at: Callable[[str], ModuleType]) -> ModuleType:
-    """The module that trains."""
-    return module_at("frameworks/hostile_trial.py")

@@ -14,10 +14,17 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from forked import Starter
+
 PROGRAM = Path(__file__).with_name("hostile_program.py")
 ROOT = Path(__file__).parents[2]
 MAIN = "from supervisor_core.cli import main; main()"
 ENVIRONMENT = {"JAX_PLATFORMS": "cpu", "CUDA_VISIBLE_DEVICES": "", "TF_CPP_MIN_LOG_LEVEL": "3", "PYTHONPATH": str(ROOT)}
+
+
+def starter_of(adapter: str) -> Any:
+    """What starts its programs; the fixture of this name takes the place of this."""
+    return Starter()
 
 
 @dataclass
@@ -39,14 +46,12 @@ class Trial:
     def train(self, steps: int, *options: str, **environment: str) -> subprocess.CompletedProcess[str]:
         """Train up to a step in a process of its own; of several ranks under torchrun."""
         launcher = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={self.ranks}"]
-        command = [sys.executable, *(launcher if self.ranks > 1 else ()), str(PROGRAM), self.adapter, str(self.logdir)]
-        return subprocess.run(
-            [*command, str(steps), *options],
-            env={**os.environ, **ENVIRONMENT, **environment},
-            capture_output=True,
-            text=True,
-            check=False,
+        program = [str(PROGRAM), self.adapter, str(self.logdir), str(steps), *options]
+        starter = Starter() if self.ranks > 1 else starter_of(self.adapter)
+        done: subprocess.CompletedProcess[str] = starter.run(
+            [*(launcher if self.ranks > 1 else ()), *program], {**ENVIRONMENT, **environment}
         )
+        return done
 
     def verify(self) -> dict[str, Any]:
         """What ``tb-supervisor verify`` says of the run, and of each of its checkpoints by name."""

@@ -6,8 +6,6 @@ import importlib.util
 import json
 import os
 import shutil
-import subprocess
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -67,17 +65,17 @@ def saved_in(logdir: Path) -> bool:
 class Training:
     """The program, and what it says."""
 
-    def __init__(self, facade: str, logdir: str | Path, cwd: Path, *, nobody: bool = False, **options: Any) -> None:
+    def __init__(
+        self, starter: Any, facade: str, logdir: str | Path, cwd: Path, *, nobody: bool = False, **options: Any
+    ) -> None:
         environment = {
-            **os.environ, "PYTHONPATH": str(ROOT), "KERAS_BACKEND": "torch", "CUDA_VISIBLE_DEVICES": "",
-            "TF_CPP_MIN_LOG_LEVEL": "3", "HOME": str(cwd), **({"BECOME_NOBODY": "1"} if nobody else {}),
+            "PYTHONPATH": str(ROOT), "KERAS_BACKEND": "torch", "HOME": str(cwd),
+            **({"BECOME_NOBODY": "1"} if nobody else {}),
         }  # fmt: skip
         self.log = cwd / f"log-{len(list(cwd.glob('log-*')))}"
         with self.log.open("wb") as log:
-            self.process = subprocess.Popen(
-                [sys.executable, str(PROGRAM), facade, str(logdir), json.dumps(options)],
-                cwd=cwd, env=environment, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log,
-            )  # fmt: skip
+            program = [str(PROGRAM), facade, str(logdir), json.dumps(options)]
+            self.process = starter.start(program, environment, stderr=log.fileno(), cwd=str(cwd))
         self._facade = facade
 
     def begin(self) -> int:
@@ -134,22 +132,18 @@ class Training:
 
 
 @pytest.fixture
-def start(tmp_path: Path) -> Iterator[Callable[..., Training]]:
+def start(starter_of: Callable[[str], Any], tmp_path: Path) -> Iterator[Callable[..., Training]]:
     """Starts trainings, with a directory of their own as working directory; none outlives the test."""
     started: list[Training] = []
 
     def begun(facade: str, logdir: str | Path, **more: Any) -> Training:
         (tmp_path / "work").mkdir(exist_ok=True)
-        started.append(Training(facade, logdir, tmp_path / "work", **more))
+        started.append(Training(starter_of(facade), facade, logdir, tmp_path / "work", **more))
         return started[-1]
 
     yield begun
     for each in started:
-        each.process.kill()
-        each.process.wait()
-        for stream in (each.process.stdin, each.process.stdout):
-            if stream is not None and not stream.closed:
-                stream.close()
+        each.process.close()
 
 
 @pytest.mark.parametrize("facade", FACADES)

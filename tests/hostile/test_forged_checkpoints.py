@@ -28,18 +28,6 @@ from supervisor_core.training.tree import write_tree
 pytestmark = pytest.mark.timeout(600)  # three processes, each with its framework
 
 
-@pytest.fixture(scope="session")
-def forging(module_at: Callable[[str], ModuleType]) -> ModuleType:
-    """The module that forges."""
-    return module_at("hostile/forging.py")
-
-
-@pytest.fixture(scope="session")
-def trials(module_at: Callable[[str], ModuleType]) -> ModuleType:
-    """The module that trains."""
-    return module_at("frameworks/hostile_trial.py")
-
-
 def test_a_training_resumes_from_its_own_checkpoint(tmp_path: Path, forging: ModuleType, trials: ModuleType) -> None:
     """Whatever is there besides, newer by its manifest: no code runs, nothing hangs, nothing of other files is
     recorded, and `verify` says before what the training does."""
