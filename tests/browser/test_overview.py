@@ -82,7 +82,8 @@ def test_a_run_can_be_hidden_until_something_changes(tab: Callable[..., Any], bo
     assert "hide=lost.0%7Ebad%2Flost" in link
     shown.open(board, sort="run")  # an address that hides nothing: what this browser remembers
     shown.find(".hidden-toggle", has_text="1 hidden").wait_for()
-    assert "bad/lost" not in shown.rows() and "hide=" in shown.page.url
+    assert "bad/lost" not in shown.rows()
+    shown.page.wait_for_url(lambda address: "hide=" in address)
 
     other = tab().open(board)
     assert "bad/lost" in other.rows()
@@ -94,9 +95,10 @@ def test_a_run_can_be_hidden_until_something_changes(tab: Callable[..., Any], bo
     other.find(".runs").focus()
     other.page.keyboard.press("ArrowDown")
     other.page.keyboard.press("h")
-    assert other.find(".body .hidden-run").count() == 0 and "hide=" not in other.page.url
+    assert other.find(".body .hidden-run").count() == 0
+    other.page.wait_for_url(lambda address: "hide=" not in address)
     other.page.keyboard.press("h")
-    assert "hide=" in other.page.url
+    other.page.wait_for_url(lambda address: "hide=" in address)
     other.open(board)
     assert "bad/lost" not in other.rows()
 
