@@ -108,7 +108,7 @@ class Options:
     has ended."""
 
     max_save_failures: int | None = None
-    """How many saves in a row may fail by faults of the outside world (disk full, I/O error, `UnavailableError`) before
+    """How many saves in a row may fail by disk or network errors (disk full, I/O error, `UnavailableError`) before
     it stops the run with `SaveFailedError`. Default: no bound; training goes on and the failures are seen."""
 
     retry_initial_secs: float = 1.0

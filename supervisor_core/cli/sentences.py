@@ -50,7 +50,8 @@ def restart_lines(run: Run, now: float) -> list[str]:
     else:
         ended = next((item for item in run.sessions if item.id == restart.from_session), None)
         what = (ended.error, ended.signal) if ended is not None else ()
-        why = f"restarted after it was {_ENDED.get(restart.reason, restart.reason)}"
+        how = _ENDED.get(restart.reason)
+        why = "restarted; why it ended is not known" if how is None else f"restarted after it was {how}"
         why += "".join(f": {text}" for text in what if text)
     count_of = f" (restart {count(len(run.restarts))})" if len(run.restarts) > 1 else ""
     return [f"{ago(restart.at, now)}{count_of}: {in_a_line(why)}"]
@@ -68,7 +69,6 @@ _ENDED: dict[Outcome, str] = {
     "signal": "stopped by a signal",
     "requested": "asked to stop",
     "exhausted": "out of input",
-    "unknown": "ended in an unknown way",
 }
 
 

@@ -36,7 +36,7 @@ class CheckpointStats:
             )
 
     def saved(self, record: CheckpointRecord, at: float) -> None:
-        """Count a save, successful or failed, that ended at wall time ``at``; one that had nothing to write is none."""
+        """Count a save, successful or failed, that ended at wall time ``at``. Empty saves are not counted."""
         with self._lock:
             if record.error is not None:
                 self._saves, self._failures, self._in_a_row = self._saves + 1, self._failures + 1, self._in_a_row + 1

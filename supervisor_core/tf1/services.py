@@ -350,7 +350,7 @@ def runner(sess: Any) -> Callable[..., Any]:
 
 
 def service_policy(options: Options, sess: Any, max_failures: int | None = None) -> Policy:
-    """Return the policy of a service: faults of the outside world are retried, other errors do as the options say.
+    """Return the policy of a service: disk and network errors are retried, other errors do as the options say.
 
     A service ends as planned when the program has closed the session under it.
 

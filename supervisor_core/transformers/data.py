@@ -166,7 +166,7 @@ def limits(args: Any, state: Any, loader: Any, model: Any) -> tuple[str, ...]:
 
 
 def samplers_of(loader: Any) -> tuple[Any, Any]:
-    """Return what makes the batches, and what draws the order of the data; None for what there is none of."""
+    """Return what makes the batches, and what draws the order of the data; None if absent."""
     if isinstance(getattr(loader, "dataset", None), IterableDataset):
         return None, None
     found = getattr(loader, "batch_sampler", None)

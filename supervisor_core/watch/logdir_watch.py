@@ -47,7 +47,7 @@ class LogdirWatch:
 
     Raises:
         EventsError: if no file system for a remote path is installed.
-        ValueError: if an expression is none.
+        ValueError: if a text is not a valid regular expression.
 
     Example:
         >>> snapshot = LogdirWatch("/no/such/logdir").refresh()

@@ -1,6 +1,6 @@
 /** What happened, when, and what it cost: a few sentences, worst first where it matters. */
 import type { RunDetail, WorkerHistory } from "../types/api";
-import { brief, formatAgo, formatAtLeast, formatCount, formatDuration, formatRate, plural, UNKNOWN } from "./format";
+import { brief, formatAgo, formatAtLeast, formatCount, formatDuration, formatRate, plural, roughDuration, UNKNOWN } from "./format";
 import { silenceCause } from "./hover";
 import { reasonsText, RESUMES, resumeOf } from "./resume";
 import type { Tone } from "./words";
@@ -73,7 +73,7 @@ function stateSentence(run: RunDetail, now: number): Sentence {
       return { tone: word.tone, lead, rest: `${rate}last seen ${when}` };
     }
     case "stalled":
-      return { tone: word.tone, lead, rest: `no progress since ${formatAgo(last?.last_progress ?? null, now)}` };
+      return { tone: word.tone, lead, rest: `no progress for ${roughDuration(now - (last?.last_progress ?? NaN))}` };
     case "failed":
       return { tone: word.tone, lead, rest: `${brief(run.failure ?? last?.error ?? "an error ended it")}, ${when}` };
     case "lost":
