@@ -98,8 +98,8 @@ class Training:
     def __init__(self, variables: int, values: int, kind: str, directory: str) -> None:
         import tensorflow as tf
 
+        from supervisor_core.engine.step_lock import StepLock
         from supervisor_core.options import Options
-        from supervisor_core.runtime.step_lock import StepLock
         from supervisor_core.tf1.checkpoint_writer import CheckpointWriter
         from supervisor_core.tf1.session import SupervisedSession
 

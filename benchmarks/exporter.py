@@ -123,7 +123,7 @@ def serve(logdir: str) -> None:
     from supervisor_core.exporter.exporter import Exporter
     from supervisor_core.exporter.web import Web
     from supervisor_core.metrics.render import choose_format
-    from supervisor_core.watch.logdir_watch import LogdirWatch
+    from supervisor_core.run.logdir_watch import LogdirWatch
 
     watch = LogdirWatch(logdir, kept_ticks=1)
     exporter = Exporter([watch])
@@ -252,7 +252,7 @@ def rows(quick: bool) -> Iterable[Row]:
     )
     yield row("memory", "KiB per run", (memory - idle) / RUNS / 1024, note=f"above {idle / 2**20:.0f} MiB without runs")
     started = [import_secs("import supervisor_core.cli.exporter") for _ in range(rounds)]
-    serving = "import supervisor_core.cli.exporter, supervisor_core.exporter.web, supervisor_core.watch.logdir_watch"
+    serving = "import supervisor_core.cli.exporter, supervisor_core.exporter.web, supervisor_core.run.logdir_watch"
     ready = [import_secs(serving) for _ in range(rounds)]
     yield row("importing the command", "s", min(started), goal=IMPORT_GOAL_SECS)
     yield row("importing all that serving needs", "s", min(ready), goal=IMPORT_GOAL_SECS)

@@ -25,15 +25,15 @@ from typing import Any
 import numpy as np
 
 from benchmarks.report import Row, print_table
+from supervisor_core.engine.budgets import Budgets
+from supervisor_core.engine.checkpoint_stats import CheckpointStats
+from supervisor_core.engine.monitor import SessionIdentity, SessionMonitor
+from supervisor_core.engine.progress import Progress
 from supervisor_core.events.chunk import Chunk, Points, TelemetryMark
 from supervisor_core.events.telemetry import CheckpointRecord, HeartbeatRecord, SessionRecord, StopRecord
 from supervisor_core.options import Options
 from supervisor_core.run.fold import RunFold
 from supervisor_core.run.model import BUCKETS, Run
-from supervisor_core.runtime.budgets import Budgets
-from supervisor_core.runtime.checkpoint_stats import CheckpointStats
-from supervisor_core.runtime.monitor import SessionIdentity, SessionMonitor
-from supervisor_core.runtime.progress import Progress
 
 PEER = "ml-goodput-measurement"
 GOAL_POINTS = 0.1

@@ -14,11 +14,11 @@ import threading
 import uuid
 
 from supervisor_core.clock import SYSTEM_CLOCK
+from supervisor_core.engine.heartbeat_writer import HeartbeatWriter
+from supervisor_core.engine.service import ServiceRegistry
+from supervisor_core.engine.session_recorder import SessionRecorder, StopInfo
 from supervisor_core.events.file_writer import FileWriter
 from supervisor_core.options import Options
-from supervisor_core.runtime.service import ServiceRegistry
-from supervisor_core.supervision.heartbeat_writer import HeartbeatWriter
-from supervisor_core.supervision.session_recorder import SessionRecorder, StopInfo
 
 
 def main(logdir: str, name: str, address: str, phase: str) -> None:

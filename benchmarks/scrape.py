@@ -39,6 +39,7 @@ INSTRUMENTED = "as many prometheus_client metrics behind its start_http_server"
 
 def status() -> RunStatus:
     """Return a run as a trainer with six service threads and the runtime's own histogram bounds would show it."""
+    from supervisor_core.engine.progress import BUCKETS
     from supervisor_core.options import PHASES
     from supervisor_core.run.status import (
         SAVE_BOUNDS,
@@ -48,7 +49,6 @@ def status() -> RunStatus:
         RunStatus,
         ThreadStatus,
     )
-    from supervisor_core.runtime.progress import BUCKETS
 
     def spread(bounds: tuple[float, ...]) -> Distribution:
         return Distribution(bounds=bounds, counts=tuple(range(len(bounds) + 1)), sum=123.456)

@@ -24,13 +24,13 @@ from supervisor_core.checkpoint import lease_file, ledger, manifest
 from supervisor_core.checkpoint.doubt import Doubt
 from supervisor_core.checkpoint.manifest import Manifest, SealedFile
 from supervisor_core.checkpoint.state_file import CheckpointState, SaveId, format_state
+from supervisor_core.engine import task_record
 from supervisor_core.events import event_format, telemetry
 from supervisor_core.process.page_writer import ProgressPage
 from supervisor_core.process.progress_page import LAST_PROGRESS, STEPS
 from supervisor_core.process.stacks_file import MAGIC, look_text
 from supervisor_core.restarter.logdir_view import OpenLaunch, encode_state
 from supervisor_core.restarter.policy import Failure, RestartState
-from supervisor_core.supervision import task_record
 
 TESTS = HERE.parent / "tests"
 RAW, MENDED, LEGACY = b"\0", b"\1", b"\2"

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from werkzeug.wrappers import Request
 
 from supervisor_core.events.index import RunIndex
-from supervisor_core.watch.logdir_watch import LogdirWatch
+from supervisor_core.run.logdir_watch import LogdirWatch
 from tb_plugin.http import BINARY, JSON, Answer, Arguments, Refused, json_answer, unavailable
 from tb_plugin.index import Index
 from tb_plugin.lanes import thread_lanes, worker_lanes

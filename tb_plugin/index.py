@@ -11,8 +11,8 @@ from typing import Protocol
 
 from supervisor_core.clock import SYSTEM_CLOCK, Clock
 from supervisor_core.errors import EventsError
+from supervisor_core.run.snapshot import Snapshot, WatchedRun
 from supervisor_core.storage.local import join
-from supervisor_core.watch.snapshot import Snapshot, WatchedRun
 from tb_plugin.logdirs import Logdir
 from tb_plugin.run_data import RunView, View, overview_row
 

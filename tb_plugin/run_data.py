@@ -28,7 +28,7 @@ from supervisor_core.run.run_json import (
     silence_json,
     stall_json,
 )
-from supervisor_core.watch.snapshot import Snapshot, WatchedRun
+from supervisor_core.run.snapshot import Snapshot, WatchedRun
 from tb_plugin.lanes import is_present, is_sick
 
 _T = TypeVar("_T")

@@ -208,7 +208,7 @@ def starter_of(request: pytest.FixtureRequest) -> Callable[[str], Any]:
 
 @pytest.fixture(scope="session")
 def module_at() -> Callable[[str], ModuleType]:
-    """Returns a function that loads a module that is no test: ``module_at("watch/run_writer.py")``."""
+    """Returns a function that loads a module that is no test: ``module_at("run/watch/run_writer.py")``."""
 
     return _load
 

@@ -18,7 +18,7 @@ from supervisor_core.storage.local import local_path
 if TYPE_CHECKING:
     from supervisor_core.exporter.exporter import Exporter
     from supervisor_core.exporter.web import Web
-    from supervisor_core.watch.logdir_watch import LogdirWatch
+    from supervisor_core.run.logdir_watch import LogdirWatch
 
 DEFAULT_ADDRESS = "127.0.0.1:10988"
 _LOG = logging.getLogger("supervisor_core")
@@ -112,9 +112,9 @@ def exporter(
     Exit status: 0 after SIGTERM or SIGINT; 1 if it cannot listen on the address; 2 if an argument is wrong: an
     address, an expression, a web configuration, or a logdir that is a file.
     """
+    from supervisor_core.engine.signal_watch import SignalWatch
     from supervisor_core.exporter.exporter import Exporter
-    from supervisor_core.runtime.signals import SignalWatch
-    from supervisor_core.watch.logdir_watch import LogdirWatch
+    from supervisor_core.run.logdir_watch import LogdirWatch
 
     configure_log()
     watches: list[LogdirWatch] = []
@@ -139,7 +139,7 @@ def _checked_logdir(logdir: str) -> str:
     local = local_path(logdir)
     if local is None:
         return logdir
-    from supervisor_core.runtime.blocking_call import BlockingCall
+    from supervisor_core.engine.blocking_call import BlockingCall
 
     check = BlockingCall(lambda: (os.path.exists(local), os.path.isdir(local)), name="exporter-check")
     if not check.wait(_CHECK_SECS):  # a dead mount: the other logdirs are to be served all the same

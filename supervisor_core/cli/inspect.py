@@ -29,6 +29,7 @@ from supervisor_core.cli.timeline import timeline
 from supervisor_core.errors import SupervisorError
 from supervisor_core.log import printable
 from supervisor_core.run.ended_launches import failure_text
+from supervisor_core.run.logdir_watch import LogdirWatch
 from supervisor_core.run.model import Run, RunState
 from supervisor_core.run.run_json import (
     advice_json,
@@ -48,9 +49,8 @@ from supervisor_core.run.run_json import (
     worker_json,
     worker_span_json,
 )
+from supervisor_core.run.snapshot import Snapshot, WatchedRun
 from supervisor_core.storage.local import local_path
-from supervisor_core.watch.logdir_watch import LogdirWatch
-from supervisor_core.watch.snapshot import Snapshot, WatchedRun
 
 FOLLOW_SECS = 2.0
 """How often ``--follow`` looks again."""

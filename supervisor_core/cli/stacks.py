@@ -17,8 +17,8 @@ from rich.text import Text
 from supervisor_core.checkpoint.logdir_lock import peek
 from supervisor_core.cli import Duration, WrongInput, directories
 from supervisor_core.cli.text import Output
+from supervisor_core.exporter.thresholds import duration
 from supervisor_core.log import printable
-from supervisor_core.monitoring.thresholds import duration
 from supervisor_core.process.identity import boot_id, is_running
 from supervisor_core.process.outside import OutsideStacks, outside_stacks
 from supervisor_core.process.proc_status import ThreadState, thread_states

@@ -1,9 +1,29 @@
-"""One supervised session, whatever the framework; none is imported here.
+"""One supervised session, from its begin to its end, whatever the framework; none is imported here.
 
-session_state   the session under way, and why it ends, as far as is known
-stop_signals    what SIGTERM, Ctrl-C, SIGHUP and SIGQUIT do to it
-ending          its end, in the order in which it happens
-final_save      its last checkpoint: retried while there is time, given up at the deadline
-open_sessions   the process's sessions: at its exit, after an exception that left one open, in a notebook
-loop_exit       how a ``for`` loop over a session was left: by ``break``, or by an exception
+Who trains, and what is recorded:
+    environment        what a session finds: options, metrics server, runtime directory
+    session_recorder   telemetry, lease, heartbeats, metrics of one session
+    session_state      the session under way, and why it ends, as far as is known
+    heartbeat_writer   the heartbeats of a process that is not the chief
+    worker_registry    the workers that the chief sees; task_record, chief_status: what they tell each other
+    checkpoint_stats   the saves so far; tf_config: which task this process is
+
+Whether it is stuck:
+    progress           the present step and phase; global_step, step_rate: counted
+    budgets            how long each phase may take; pauses: when the process itself did not run
+    monitor            looks again and again: stalls, heartbeats, silences
+    watchdog           what is done about a stall; stall_report, stall_stacks: what is said; service_stalls: of threads
+
+Threads:
+    coordinator        asks them to stop; service: threads that are restarted; retry: after which errors
+    step_lock          keeps snapshots out of steps; blocking_call: a call that may be left behind
+
+How it ends:
+    signal_watch       sees a signal, in a thread of its own; signal_safe_event: for handlers
+    stop_signals       what SIGTERM, Ctrl-C, SIGHUP and SIGQUIT do to the session
+    deadline           the time that all of the end shares
+    ending             the end, in the order in which it happens
+    final_save         the last checkpoint: retried while there is time, given up at the deadline
+    open_sessions      the process's sessions: at its exit, after an exception that left one open, in a notebook
+    loop_exit          how a ``for`` loop over a session was left: by ``break``, or by an exception
 """

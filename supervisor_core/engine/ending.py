@@ -28,17 +28,17 @@ from typing import Any
 
 from supervisor_core.clock import Clock
 from supervisor_core.engine import open_sessions
+from supervisor_core.engine.coordinator import text_of
+from supervisor_core.engine.deadline import Deadline
 from supervisor_core.engine.final_save import loss_text
+from supervisor_core.engine.session_recorder import StopInfo
 from supervisor_core.engine.session_state import Checkpoints, SessionState, StopReason
+from supervisor_core.engine.signal_watch import drop_lost_terminal
 from supervisor_core.engine.stop_signals import AGAIN_SECS, StopSignals
 from supervisor_core.errors import EventsWriteError, LogdirInUseError, SaveFailedError, StalledError, WaitTimeoutError
 from supervisor_core.events.telemetry import Trigger
 from supervisor_core.options import Options
 from supervisor_core.process.stacks import MAIN_THREAD, location, python_stacks, user_line, whereabouts
-from supervisor_core.runtime.coordinator import text_of
-from supervisor_core.runtime.deadline import Deadline
-from supervisor_core.runtime.signals import drop_lost_terminal
-from supervisor_core.supervision.session_recorder import StopInfo
 
 _LOG = logging.getLogger("supervisor_core")
 

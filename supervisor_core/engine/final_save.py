@@ -7,11 +7,11 @@ import threading
 from collections.abc import Callable
 
 from supervisor_core.clock import Clock
+from supervisor_core.engine.coordinator import text_of
+from supervisor_core.engine.deadline import Deadline
+from supervisor_core.engine.retry import Backoff, is_outside_fault
 from supervisor_core.errors import SaveFailedError
 from supervisor_core.options import Options
-from supervisor_core.runtime.coordinator import text_of
-from supervisor_core.runtime.deadline import Deadline
-from supervisor_core.runtime.retry import Backoff, is_outside_fault
 
 _LOG = logging.getLogger("supervisor_core")
 _PAUSE = threading.Event()  # never set

@@ -10,10 +10,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from supervisor_core.engine.coordinator import Coordinator
+from supervisor_core.engine.deadline import Deadline, StopDeadline
+from supervisor_core.engine.session_recorder import SessionRecorder
 from supervisor_core.events.telemetry import Trigger
-from supervisor_core.runtime.coordinator import Coordinator
-from supervisor_core.runtime.deadline import Deadline, StopDeadline
-from supervisor_core.supervision.session_recorder import SessionRecorder
 
 
 class Checkpoints(Protocol):

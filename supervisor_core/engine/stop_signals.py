@@ -20,11 +20,11 @@ from contextlib import contextmanager, suppress
 from typing import Protocol
 
 from supervisor_core.clock import Clock
+from supervisor_core.engine.blocking_call import BlockingCall
+from supervisor_core.engine.deadline import JOIN_SECS, ExitTimer, granted_secs
 from supervisor_core.engine.session_state import Checkpoints, SessionState
+from supervisor_core.engine.signal_watch import SignalWatch
 from supervisor_core.options import Options
-from supervisor_core.runtime.blocking_call import BlockingCall
-from supervisor_core.runtime.deadline import JOIN_SECS, ExitTimer, granted_secs
-from supervisor_core.runtime.signals import SignalWatch
 
 _LOG = logging.getLogger("supervisor_core")
 _PAUSE = threading.Event()  # never set

@@ -39,8 +39,8 @@ from supervisor_core.metrics.table import (
     EXPORTER_SCRAPE_DURATION,
     SCRAPE_SUCCESS,
 )
+from supervisor_core.run.snapshot import Snapshot, WatchedRun
 from supervisor_core.storage.local import join, local_path
-from supervisor_core.watch.snapshot import Snapshot, WatchedRun
 
 _LOG = logging.getLogger("supervisor_core")
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 from supervisor_core.exporter.page import Reading, RunText, write_run
-from supervisor_core.watch.snapshot import WatchedRun
+from supervisor_core.run.snapshot import WatchedRun
 
 Key: TypeAlias = tuple[int, str]
 """Number of the logdir, and name of the run below it."""

@@ -198,7 +198,7 @@ def runbook_page() -> str:
     """
     from markdown_it import MarkdownIt  # takes a while, and is for this page only
 
-    text = files("supervisor_core.monitoring").joinpath("alerts.md").read_text(encoding="utf-8")
+    text = files("supervisor_core.exporter").joinpath("alerts.md").read_text(encoding="utf-8")
     parser = MarkdownIt("commonmark", {"html": False}).enable("table")
     tokens = parser.parse(_COMMENT.sub("", text))
     for opening, content in pairwise(tokens):

@@ -8,12 +8,12 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
+from supervisor_core.engine.stall_stacks import path_in_logdir, remove_old
 from supervisor_core.process.outside import OutsideStacks, outside_stacks
 from supervisor_core.process.runtime_directory import private_directory
 from supervisor_core.process.stacks import MAIN_THREAD, Stacks, location, user_line
 from supervisor_core.process.stacks_file import MAGIC, MOST_BYTES, look_text, parse, read_stacks
 from supervisor_core.restarter.hang import Hang
-from supervisor_core.runtime.stall_stacks import path_in_logdir, remove_old
 from supervisor_core.storage.local import LOCAL, local_path
 
 TIMEOUT_SECS = 5.0

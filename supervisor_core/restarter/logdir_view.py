@@ -27,9 +27,9 @@ from supervisor_core.checkpoint.store import CheckpointStore
 from supervisor_core.errors import CheckpointError
 from supervisor_core.log import error_text
 from supervisor_core.restarter.policy import RestartState, state_from_json, state_json
+from supervisor_core.run.logdir_watch import LogdirWatch
+from supervisor_core.run.snapshot import Snapshot
 from supervisor_core.storage.local import filesystem_for, local_path
-from supervisor_core.watch.logdir_watch import LogdirWatch
-from supervisor_core.watch.snapshot import Snapshot
 
 STATE_NAME, LOCK_NAME = ".supervisor.restarts", ".supervisor.restarts.lock"
 VERSION = 1

@@ -22,6 +22,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
+from supervisor_core.engine.deadline import STOP_DEADLINE_VARIABLE
 from supervisor_core.log import command_line, error_text
 from supervisor_core.process.identity import boot_id
 from supervisor_core.process.outside import TRACER_VARIABLE
@@ -46,7 +47,6 @@ from supervisor_core.restarter.policy import (
 from supervisor_core.restarter.processes import become_subreaper
 from supervisor_core.restarter.received import STOPPING, ReceivedSignals
 from supervisor_core.restarter.running import WRITE_SECS, RunningLaunch
-from supervisor_core.runtime.deadline import STOP_DEADLINE_VARIABLE
 
 MARGIN_SECS = 3.0
 """How much earlier than the restarter's own deadline that of the program is."""

@@ -19,18 +19,18 @@ import tensorflow as tf
 from supervisor_core.checkpoint import ledger
 from supervisor_core.checkpoint.recovery import Skipped
 from supervisor_core.clock import SYSTEM_CLOCK, Clock
+from supervisor_core.engine.blocking_call import BlockingCall
+from supervisor_core.engine.coordinator import text_of
+from supervisor_core.engine.deadline import NEVER, Deadline
+from supervisor_core.engine.environment import refuse_unwritable
 from supervisor_core.engine.final_save import LOOK_AGAIN_SECS, given_up, save_until_saved
+from supervisor_core.engine.session_recorder import SessionRecorder
+from supervisor_core.engine.step_lock import StepLock
 from supervisor_core.errors import SaveFailedError
 from supervisor_core.events.file_writer import FileWriter
 from supervisor_core.events.telemetry import Trigger
 from supervisor_core.options import Options
-from supervisor_core.runtime.blocking_call import BlockingCall
-from supervisor_core.runtime.coordinator import text_of
-from supervisor_core.runtime.deadline import NEVER, Deadline
-from supervisor_core.runtime.step_lock import StepLock
 from supervisor_core.storage.local import local_path
-from supervisor_core.supervision.environment import refuse_unwritable
-from supervisor_core.supervision.session_recorder import SessionRecorder
 from supervisor_core.tf1 import private_symbols as private
 from supervisor_core.tf1.checkpoint_writer import CheckpointWriter, SavePlace, SaveResult
 from supervisor_core.tf1.restore import Restored

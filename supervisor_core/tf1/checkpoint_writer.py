@@ -34,11 +34,11 @@ from supervisor_core.checkpoint.recovery import Skipped
 from supervisor_core.checkpoint.staging import StagedCheckpoint
 from supervisor_core.checkpoint.store import CheckpointStore
 from supervisor_core.clock import SYSTEM_CLOCK, Clock
+from supervisor_core.engine.coordinator import text_of
+from supervisor_core.engine.step_lock import StepLock
 from supervisor_core.errors import DamagedCheckpointError, LogdirInUseError
 from supervisor_core.events.telemetry import CheckpointRecord, Trigger
 from supervisor_core.options import Options
-from supervisor_core.runtime.coordinator import text_of
-from supervisor_core.runtime.step_lock import StepLock
 from supervisor_core.storage.local import filesystem_for
 from supervisor_core.tf1 import private_symbols as private
 from supervisor_core.tf1.global_step import read_global_step

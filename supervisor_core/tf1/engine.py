@@ -12,9 +12,9 @@ from typing import Any
 import tensorflow as tf
 
 from supervisor_core.clock import SYSTEM_CLOCK
+from supervisor_core.engine.step_lock import StepLock
 from supervisor_core.events.file_writer import FileWriter
 from supervisor_core.options import Options
-from supervisor_core.runtime.step_lock import StepLock
 from supervisor_core.tf1.checkpoint_manager import CheckpointManager
 from supervisor_core.tf1.cluster.task import task_name
 from supervisor_core.tf1.lifecycle import Claim, Lifecycle

@@ -13,15 +13,15 @@ from typing import Any, Literal, Protocol
 
 from supervisor_core.checkpoint.guard import Publisher
 from supervisor_core.clock import SYSTEM_CLOCK, Clock
+from supervisor_core.engine.chief_status import ChiefStatus
+from supervisor_core.engine.coordinator import Coordinator
+from supervisor_core.engine.deadline import StopDeadline, granted_secs
+from supervisor_core.engine.service import ServiceRegistry
+from supervisor_core.engine.session_recorder import SessionRecorder
 from supervisor_core.engine.session_state import SessionState, StopReason
 from supervisor_core.errors import LogdirInUseError
 from supervisor_core.options import Options
 from supervisor_core.run.status import RunStatus
-from supervisor_core.runtime.coordinator import Coordinator
-from supervisor_core.runtime.deadline import StopDeadline, granted_secs
-from supervisor_core.runtime.service import ServiceRegistry
-from supervisor_core.supervision.chief_status import ChiefStatus
-from supervisor_core.supervision.session_recorder import SessionRecorder
 from supervisor_core.tf1.checkpoint_manager import CheckpointManager
 from supervisor_core.tf1.cluster.connect import close_with_timeout
 from supervisor_core.tf1.cluster.wait import SessionContext

@@ -20,11 +20,11 @@ import numpy as np
 import tensorflow as tf
 
 from supervisor_core.clock import SYSTEM_CLOCK, Clock
+from supervisor_core.engine.coordinator import Coordinator
+from supervisor_core.engine.retry import Backoff
+from supervisor_core.engine.service import OnFailure, Policy
 from supervisor_core.errors import SaveFailedError
 from supervisor_core.options import Options
-from supervisor_core.runtime.coordinator import Coordinator
-from supervisor_core.runtime.retry import Backoff
-from supervisor_core.runtime.service import OnFailure, Policy
 from supervisor_core.tf1 import private_symbols as private
 from supervisor_core.tf1.coordinator import ServiceThread
 from supervisor_core.tf1.global_step import read_global_step, step_value

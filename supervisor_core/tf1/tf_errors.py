@@ -15,8 +15,8 @@ from types import TracebackType
 
 import tensorflow as tf
 
-from supervisor_core.runtime import retry
-from supervisor_core.runtime.coordinator import text_of
+from supervisor_core.engine import retry
+from supervisor_core.engine.coordinator import text_of
 
 MAX_CHARS = 1000
 
@@ -54,7 +54,7 @@ def error_text(error: BaseException) -> str:
 def is_outside_fault(error: BaseException) -> bool:
     """Return whether an error comes from outside the program and may pass, so that a retry makes sense.
 
-    Besides what `supervisor_core.runtime.retry.is_outside_fault` counts, TensorFlow's `UnavailableError`,
+    Besides what `supervisor_core.engine.retry.is_outside_fault` counts, TensorFlow's `UnavailableError`,
     `DeadlineExceededError` and `ResourceExhaustedError` (no space, no memory), any other of its errors with the
     operating system's words for such an error, and those of a remote store.
     """

@@ -25,12 +25,12 @@ from typing import Any, NamedTuple
 
 import torch
 
+from supervisor_core.engine.coordinator import text_of
 from supervisor_core.engine.loop_exit import LoopExit
+from supervisor_core.engine.session_recorder import SessionRecorder
 from supervisor_core.errors import RanksError
 from supervisor_core.events.telemetry import Trigger
 from supervisor_core.options import Options
-from supervisor_core.runtime.coordinator import text_of
-from supervisor_core.supervision.session_recorder import SessionRecorder
 from supervisor_core.torch.rank_saver import RankSaver, Refusal, expect
 from supervisor_core.torch.ranks import Ranks, stale_store
 from supervisor_core.torch.ranks_state import RanksState

@@ -14,6 +14,7 @@ from typing import Protocol
 
 from supervisor_core.clock import Clock
 from supervisor_core.engine import open_sessions
+from supervisor_core.engine.deadline import Deadline
 from supervisor_core.engine.ending import Ending
 from supervisor_core.engine.final_save import LOOK_AGAIN_SECS, given_up, save_until_saved
 from supervisor_core.engine.loop_exit import LoopExit
@@ -21,7 +22,6 @@ from supervisor_core.engine.session_state import SessionState
 from supervisor_core.errors import SaveFailedError, SupervisorError
 from supervisor_core.events.telemetry import Trigger
 from supervisor_core.options import Options
-from supervisor_core.runtime.deadline import Deadline
 from supervisor_core.training.saver import Saver
 
 STOP_GRACE_SECS = 120.0

@@ -14,19 +14,19 @@ from typing import Any
 from supervisor_core.checkpoint.sealed_store import Sealed, SealedStore
 from supervisor_core.clock import SYSTEM_CLOCK, Clock
 from supervisor_core.engine import open_sessions
+from supervisor_core.engine.coordinator import Coordinator
+from supervisor_core.engine.deadline import Deadline, StopDeadline, granted_secs
+from supervisor_core.engine.environment import versions
 from supervisor_core.engine.loop_exit import LoopExit
+from supervisor_core.engine.service import ServiceRegistry
+from supervisor_core.engine.session_recorder import SessionRecorder
 from supervisor_core.engine.session_state import SessionState
 from supervisor_core.errors import SaveFailedError
 from supervisor_core.events.file_writer import FileWriter
 from supervisor_core.events.telemetry import Trigger
 from supervisor_core.options import Options
 from supervisor_core.run.status import RunStatus
-from supervisor_core.runtime.coordinator import Coordinator
-from supervisor_core.runtime.deadline import Deadline, StopDeadline, granted_secs
-from supervisor_core.runtime.service import ServiceRegistry
 from supervisor_core.storage.local import absolute, join
-from supervisor_core.supervision.environment import versions
-from supervisor_core.supervision.session_recorder import SessionRecorder
 from supervisor_core.training.due import Due, SavePolicy
 from supervisor_core.training.ending import STOP_GRACE_SECS, RunCheckpoints, RunEnding
 from supervisor_core.training.finished_loops import STEPS_ONCE, finished, refuse_again

@@ -22,15 +22,15 @@ from supervisor_core.checkpoint.sealed_files import SealedFiles
 from supervisor_core.checkpoint.sealed_store import Sealed, SealedStore
 from supervisor_core.checkpoint.tree_file import require_training
 from supervisor_core.clock import Clock
+from supervisor_core.engine.coordinator import Coordinator, text_of
+from supervisor_core.engine.deadline import NEVER, Deadline
+from supervisor_core.engine.environment import refuse_unwritable
+from supervisor_core.engine.retry import Backoff, is_outside_fault
+from supervisor_core.engine.session_recorder import SessionRecorder
 from supervisor_core.errors import SaveFailedError, UnreadableCheckpointError
 from supervisor_core.events.telemetry import CheckpointRecord, Trigger
 from supervisor_core.options import Options
 from supervisor_core.run.status import ThreadState, ThreadStatus
-from supervisor_core.runtime.coordinator import Coordinator, text_of
-from supervisor_core.runtime.deadline import NEVER, Deadline
-from supervisor_core.runtime.retry import Backoff, is_outside_fault
-from supervisor_core.supervision.environment import refuse_unwritable
-from supervisor_core.supervision.session_recorder import SessionRecorder
 from supervisor_core.training.due import Due, SavePolicy
 from supervisor_core.training.state import Captured, TrainingState
 from supervisor_core.training.tree import read_tree, write_tree

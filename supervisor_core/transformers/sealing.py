@@ -28,10 +28,10 @@ from supervisor_core.checkpoint.ownership import own_there
 from supervisor_core.checkpoint.recovery import Skipped
 from supervisor_core.checkpoint.sealed_files import SealedFiles
 from supervisor_core.checkpoint.sealed_store import Sealed, SealedStore
+from supervisor_core.engine.deadline import NEVER, Deadline
 from supervisor_core.engine.final_save import loss_text
 from supervisor_core.errors import DamagedCheckpointError, SaveFailedError, UnreadableCheckpointError
 from supervisor_core.events.telemetry import Trigger
-from supervisor_core.runtime.deadline import NEVER, Deadline
 from supervisor_core.torch.tensors import tensor_with_nan
 from supervisor_core.training.saver import Job, Saver, new_job
 from supervisor_core.training.state import Captured

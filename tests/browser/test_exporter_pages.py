@@ -10,7 +10,7 @@ import pytest
 
 from supervisor_core.exporter.exporter import Exporter
 from supervisor_core.exporter.web import Web
-from supervisor_core.watch.logdir_watch import LogdirWatch
+from supervisor_core.run.logdir_watch import LogdirWatch
 
 
 @pytest.fixture

@@ -216,7 +216,7 @@ def test_the_command_loads_little() -> None:
 
 def test_serving_loads_no_framework() -> None:
     """What serving loads besides is neither tensorflow nor tensorboard, and no YAML without a web configuration."""
-    modules = "supervisor_core.exporter.web, supervisor_core.watch.logdir_watch, supervisor_core.runtime.signals"
+    modules = "supervisor_core.exporter.web, supervisor_core.run.logdir_watch, supervisor_core.engine.signal_watch"
     heavy = ("tensorflow", "tensorboard", "yaml", "bcrypt")
     code = f"import sys, {modules}\nprint([name for name in {heavy!r} if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -29,7 +29,7 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux" or boot_id() is None, re
 
 AGE_SECS = 86_400.0
 OWN = ("/usr/lib/python3.11/runpy.py:88 _run", "/x/train.py:88 step", "/usr/lib/python3.11/queue.py:171 Queue.get")
-SERVICE = ("/usr/lib/python3.11/threading.py:1002 run", "/x/supervisor_core/runtime/service.py:300 run")
+SERVICE = ("/usr/lib/python3.11/threading.py:1002 run", "/x/supervisor_core/engine/service.py:300 run")
 HANG = f"    <string>:{HANGING_LINE} hold_lock_of_interpreter\n"
 PROBLEM = "py-spy is not installed"
 

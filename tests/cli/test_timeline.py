@@ -241,8 +241,8 @@ def test_a_stall_that_lasts_shows_where_the_program_hangs() -> None:
     first, and not those of services that wait for their next tick. Of a stall that is over the table is enough."""
     stacks = {
         "thread 7": ("/srv/train.py:12 read_batch", "/usr/lib/python3.12/threading.py:331 wait"),
-        "summary": ("/x/supervisor_core/runtime/service.py:9 run",),
-        "supervisor_monitor": ("/x/supervisor_core/runtime/monitor.py:30 python_stacks",),
+        "summary": ("/x/supervisor_core/engine/service.py:9 run",),
+        "supervisor_monitor": ("/x/supervisor_core/engine/monitor.py:30 python_stacks",),
         "MainThread": ("/srv/train.py:88 main", "/x/site-packages/tensorflow/session.py:1477 run"),
     }
     stall = Stall(

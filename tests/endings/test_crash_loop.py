@@ -13,8 +13,8 @@ import pytest
 from supervisor_core.checkpoint.sealed_files import SealedFiles
 from supervisor_core.checkpoint.sealed_store import SealedStore
 from supervisor_core.restarter.policy import NO_PROGRESS_STATUS
+from supervisor_core.run.logdir_watch import LogdirWatch
 from supervisor_core.training.tree import NumpyArrays, read_tree
-from supervisor_core.watch.logdir_watch import LogdirWatch
 
 LOOPS = Path(__file__).with_name("loops.py")
 

@@ -15,9 +15,9 @@ WATCHDOG = {
     "process/dead_man.py",
     "process/page_writer.py",
     "process/stacks_file.py",
-    "runtime/budgets.py",
-    "runtime/stall_stacks.py",
-    "runtime/watchdog.py",
+    "engine/budgets.py",
+    "engine/stall_stacks.py",
+    "engine/watchdog.py",
 }
 """They are on the way, too: at an end the page is closed, the timer disarmed, the file of stacks removed."""
 
@@ -29,6 +29,6 @@ def test_a_signal_passes_through_few_files(fork_server: ForkServer) -> None:
         assert process.wait() == 0
     sets = {name: set(files.split()) for name, files in re.findall(r"^(\w+): .*((?:\n    .*)*)", report, re.MULTILINE)}
     assert sets["ending"] < sets["deciding"] < sets["all"]
-    passed = {"runtime/signals.py", "engine/stop_signals.py", "engine/ending.py", "checkpoint/logdir_lock.py"}
+    passed = {"engine/signal_watch.py", "engine/stop_signals.py", "engine/ending.py", "checkpoint/logdir_lock.py"}
     assert passed < sets["ending"]
     assert len(sets["ending"] - WATCHDOG) <= MOST_FILES

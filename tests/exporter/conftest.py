@@ -20,7 +20,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from supervisor_core.exporter.exporter import Exporter
 from supervisor_core.exporter.web import Web
-from supervisor_core.watch.logdir_watch import LogdirWatch
+from supervisor_core.run.logdir_watch import LogdirWatch
 
 PASSWORD = "correct horse"
 
@@ -28,7 +28,7 @@ PASSWORD = "correct horse"
 @pytest.fixture(scope="session")
 def writing(module_at: Callable[[str], ModuleType]) -> ModuleType:
     """The module that writes events files, from the tests of the watch."""
-    return module_at("watch/run_writer.py")
+    return module_at("run/watch/run_writer.py")
 
 
 @pytest.fixture

@@ -19,8 +19,8 @@ from supervisor_core.exporter.exporter import Exporter
 from supervisor_core.metrics.render import OPENMETRICS, TEXT
 from supervisor_core.metrics.table import EXPORTER_METRICS
 from supervisor_core.run.bounds import MAX_THREADS
-from supervisor_core.watch.logdir_watch import LogdirWatch
-from supervisor_core.watch.snapshot import Snapshot
+from supervisor_core.run.logdir_watch import LogdirWatch
+from supervisor_core.run.snapshot import Snapshot
 
 
 def of(logdir: Path, name: str) -> str:

@@ -12,8 +12,8 @@ import pytest
 
 from supervisor_core.exporter.exporter import Exporter
 from supervisor_core.metrics.render import TEXT
-from supervisor_core.watch.logdir_watch import LogdirWatch
-from supervisor_core.watch.snapshot import Snapshot
+from supervisor_core.run.logdir_watch import LogdirWatch
+from supervisor_core.run.snapshot import Snapshot
 
 
 def test_the_first_look_shows_what_it_has_read(

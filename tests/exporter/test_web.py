@@ -24,7 +24,7 @@ from supervisor_core.exporter.access import WebAccess
 from supervisor_core.exporter.exporter import Exporter
 from supervisor_core.exporter.web import Web
 from supervisor_core.metrics import listener
-from supervisor_core.watch.logdir_watch import LogdirWatch
+from supervisor_core.run.logdir_watch import LogdirWatch
 
 PASSWORD = "correct horse"
 TLS = "tls_server_config:\n  cert_file: server.crt\n  key_file: server.key\n"

@@ -20,9 +20,9 @@ from typing import Any
 import keras
 import numpy as np
 
+from supervisor_core.engine.progress import Progress
 from supervisor_core.keras import SupervisorCallback
 from supervisor_core.keras.variables import values_of
-from supervisor_core.runtime.progress import Progress
 from supervisor_core.training.tree import NumpyArrays, copy_tree
 
 PAUSE = threading.Event()  # never set

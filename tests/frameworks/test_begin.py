@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from supervisor_core.run.logdir_watch import LogdirWatch
 from supervisor_core.training.data_order import LOADER, SAMPLER
-from supervisor_core.watch.logdir_watch import LogdirWatch
 
 ROOT = Path(__file__).parents[2]
 PROGRAM = Path(__file__).parent / "begin_program.py"

@@ -18,8 +18,8 @@ from click.testing import CliRunner
 
 from supervisor_core.checkpoint import bundle, sealed_files
 from supervisor_core.cli import main
+from supervisor_core.run.logdir_watch import LogdirWatch
 from supervisor_core.run.model import Run
-from supervisor_core.watch.logdir_watch import LogdirWatch
 
 ROOT = Path(__file__).parents[2]
 PROGRAM = Path(__file__).with_name("facade_program.py")

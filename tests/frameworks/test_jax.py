@@ -29,8 +29,8 @@ from supervisor_core.jax import supervised  # noqa: E402
 from supervisor_core.jax.arrays import JaxArrays  # noqa: E402
 from supervisor_core.jax.loop import LEFT, MOST_AHEAD, NOT_SET  # noqa: E402
 from supervisor_core.jax.pytrees import from_tree, to_tree  # noqa: E402
+from supervisor_core.run.logdir_watch import LogdirWatch  # noqa: E402
 from supervisor_core.training.tree import NumpyArrays, copy_tree, read_tree, write_tree  # noqa: E402
-from supervisor_core.watch.logdir_watch import LogdirWatch  # noqa: E402
 
 PAUSE = threading.Event()  # never set
 SAMPLES, BATCH, STEPS = 45, 8, 14

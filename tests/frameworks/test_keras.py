@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from supervisor_core.watch.logdir_watch import LogdirWatch
+from supervisor_core.run.logdir_watch import LogdirWatch
 
 BACKENDS = [name for name in ("tensorflow", "jax", "torch") if find_spec(name)]
 if not find_spec("keras") or not BACKENDS:

@@ -27,8 +27,8 @@ from torch.utils.data import DataLoader, IterableDataset, TensorDataset  # noqa:
 import supervisor_core.lightning.logger as loggers  # noqa: E402
 from supervisor_core.lightning import SupervisorCallback  # noqa: E402
 from supervisor_core.lightning.loaders import AHEAD  # noqa: E402
+from supervisor_core.run.logdir_watch import LogdirWatch  # noqa: E402
 from supervisor_core.torch.position import WORKERS_DRAW  # noqa: E402
-from supervisor_core.watch.logdir_watch import LogdirWatch  # noqa: E402
 
 PAUSE = threading.Event()  # never set
 SAMPLES, BATCH, EPOCHS = 45, 8, 3

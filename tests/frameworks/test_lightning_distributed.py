@@ -32,8 +32,8 @@ from supervisor_core.lightning.ranks import (  # noqa: E402
     limits_of,
     refuse_optimizer,
 )
+from supervisor_core.run.logdir_watch import LogdirWatch  # noqa: E402
 from supervisor_core.torch.loop import BUFFERS  # noqa: E402
-from supervisor_core.watch.logdir_watch import LogdirWatch  # noqa: E402
 
 STEPS = 18
 pytestmark = pytest.mark.timeout(400)  # several processes each, of which every one may wait for every other

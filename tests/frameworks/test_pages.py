@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from supervisor_core.watch.logdir_watch import LogdirWatch
+from supervisor_core.run.logdir_watch import LogdirWatch
 
 ROOT = Path(__file__).parents[2]
 NEEDS = {"keras": "keras", "torch": "torch", "lightning": "lightning", "transformers": "accelerate", "jax": "optax"}

@@ -24,8 +24,9 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 
 from supervisor_core.checkpoint.manifest import Manifest  # noqa: E402
 from supervisor_core.checkpoint.sealed_files import SealedFiles  # noqa: E402
+from supervisor_core.engine.progress import Progress  # noqa: E402
 from supervisor_core.options import Options  # noqa: E402
-from supervisor_core.runtime.progress import Progress  # noqa: E402
+from supervisor_core.run.logdir_watch import LogdirWatch  # noqa: E402
 from supervisor_core.torch import supervised  # noqa: E402
 from supervisor_core.torch.loop import _facts  # noqa: E402
 from supervisor_core.torch.position import (  # noqa: E402
@@ -39,7 +40,6 @@ from supervisor_core.torch.position import (  # noqa: E402
 from supervisor_core.torch.tensors import KINDS, random_sources  # noqa: E402
 from supervisor_core.training.state import TrainingState  # noqa: E402
 from supervisor_core.training.tree import read_tree, write_tree  # noqa: E402
-from supervisor_core.watch.logdir_watch import LogdirWatch  # noqa: E402
 
 PAUSE = threading.Event()  # never set
 SAMPLES, BATCH, EPOCHS = 45, 8, 3

@@ -32,8 +32,9 @@ from supervisor_core.checkpoint.sealed_files import SealedFiles  # noqa: E402
 from supervisor_core.checkpoint.sealed_store import SealedStore  # noqa: E402
 from supervisor_core.clock import SYSTEM_CLOCK  # noqa: E402
 from supervisor_core.engine.ending import Ending  # noqa: E402
+from supervisor_core.engine.retry import is_outside_fault  # noqa: E402
 from supervisor_core.errors import CheckpointError, LogdirInUseError, RanksError  # noqa: E402
-from supervisor_core.runtime.retry import is_outside_fault  # noqa: E402
+from supervisor_core.run.logdir_watch import LogdirWatch  # noqa: E402
 from supervisor_core.torch import supervised  # noqa: E402
 from supervisor_core.torch.distributed_run import At, DistributedRun, RankSaver, Row  # noqa: E402
 from supervisor_core.torch.position import LoaderPosition  # noqa: E402
@@ -44,7 +45,6 @@ from supervisor_core.torch.tensors import KINDS, random_sources  # noqa: E402
 from supervisor_core.training import random_state  # noqa: E402
 from supervisor_core.training.due import Due, SavePolicy  # noqa: E402
 from supervisor_core.training.tree import read_tree  # noqa: E402
-from supervisor_core.watch.logdir_watch import LogdirWatch  # noqa: E402
 
 STEPS = 18
 pytestmark = pytest.mark.timeout(400)  # several processes each, of which every one may wait for every other

@@ -30,13 +30,13 @@ from supervisor_core import Options  # noqa: E402
 from supervisor_core.checkpoint.manifest import NAME, Manifest, read_manifest  # noqa: E402
 from supervisor_core.checkpoint.sealed_store import Sealed, SealedStore  # noqa: E402
 from supervisor_core.errors import CheckpointError, NoUsableCheckpointError, RanksError  # noqa: E402
+from supervisor_core.run.logdir_watch import LogdirWatch  # noqa: E402
 from supervisor_core.torch.distributed_run import At, Row  # noqa: E402
 from supervisor_core.torch.ranks_state import NUMBER  # noqa: E402
 from supervisor_core.training.due import SavePolicy  # noqa: E402
 from supervisor_core.training.saver import new_job  # noqa: E402
 from supervisor_core.transformers import SupervisorCallback, ranks  # noqa: E402
 from supervisor_core.transformers import data as hf_data  # noqa: E402
-from supervisor_core.watch.logdir_watch import LogdirWatch  # noqa: E402
 
 STEPS = 18
 pytestmark = pytest.mark.timeout(400)  # several processes each, of which every one may wait for every other

@@ -20,9 +20,9 @@ from supervisor_core.exporter.exporter import Exporter
 from supervisor_core.exporter.page import run_status
 from supervisor_core.metrics.render import TEXT
 from supervisor_core.run import bounds, file_fold, inferred_sessions, other_writers
+from supervisor_core.run.logdir_watch import LogdirWatch
 from supervisor_core.run.model import Run
-from supervisor_core.watch.logdir_watch import LogdirWatch
-from supervisor_core.watch.snapshot import WatchedRun
+from supervisor_core.run.snapshot import WatchedRun
 from tb_plugin.run_data import RunView, View, details, overview_row
 
 LOGDIRS = Path(__file__).parents[3] / "shared" / "logdirs"

@@ -14,10 +14,10 @@ from supervisor_core.checkpoint.ledger import DIRECTORY, SessionLedger
 from supervisor_core.checkpoint.logdir_lock import LEASE_NAME, LogdirLock
 from supervisor_core.checkpoint.set_aside import move_aside
 from supervisor_core.checkpoint.state_file import CheckpointState, write_state
+from supervisor_core.engine.heartbeat_writer import TaskFile
+from supervisor_core.engine.task_record import TASKS_DIRECTORY, TaskRecord
 from supervisor_core.storage.local import LOCAL
 from supervisor_core.storage.local import LOCAL as EVENTS
-from supervisor_core.supervision.heartbeat_writer import TaskFile
-from supervisor_core.supervision.task_record import TASKS_DIRECTORY, TaskRecord
 
 TASK = TaskRecord(
     task="worker:1", session="s", host="h", pid=1, started_at=1.0, written_at=1.0, beats=1, interval_secs=1.0, phase="x"

@@ -29,7 +29,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory, module_at: Callable[[str], Mo
     """Name -> the directory of a run with that name, each in a logdir of its own, of a training that is dead."""
     logdir = tmp_path_factory.mktemp("logdirs")
     made = {name: logdir / str(number) / name.replace("/", "_") for number, name in enumerate(NAMES)}
-    writing = module_at("watch/run_writer.py")
+    writing = module_at("run/watch/run_writer.py")
     for name, directory in made.items():
         tag = f"loss {label_text(name)}"
         run = writing.RunFile(directory).ready().beat(writing.T0 + 10, steps=5)

@@ -8,8 +8,8 @@ from pathlib import Path
 from monitoring_happenings import BROKEN, HUNG, STALLED
 from monitoring_served import MINUTE, trainer, values
 
-from supervisor_core.monitoring.config_files import rule_groups, to_yaml
-from supervisor_core.monitoring.thresholds import Thresholds
+from supervisor_core.exporter.config_files import rule_groups, to_yaml
+from supervisor_core.exporter.thresholds import Thresholds
 
 
 def test_one_that_hangs_is_not_hidden_by_its_namesake(promtool: Callable[..., None], tmp_path: Path) -> None:

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from supervisor_core.exporter.config_files import dashboard, to_yaml
 from supervisor_core.metrics.render import lines
 from supervisor_core.metrics.table import RUN_METRICS
-from supervisor_core.monitoring.config_files import dashboard, to_yaml
 from supervisor_core.run.status import RunStatus, WorkerState, WorkerStatus
 
 SHOWN = {"lost": "lost", "failed": "lost", "running": "up", "waiting": "waiting", "stalled": "stalled"}

@@ -13,8 +13,8 @@ import pytest
 from monitoring_happenings import ends
 from monitoring_served import MINUTE, exporter, trainer, values
 
+from supervisor_core.exporter.config_files import dashboard, to_yaml
 from supervisor_core.metrics.table import ALL_METRICS, RUN_STATES
-from supervisor_core.monitoring.config_files import dashboard, to_yaml
 
 PANEL_TYPES = {"row", "stat", "state-timeline", "table", "timeseries"}
 """Panels that every Grafana has, and that our users can read."""

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from supervisor_core.exporter.config_files import rule_groups, to_yaml
 from supervisor_core.metrics.table import ALL_METRICS
-from supervisor_core.monitoring.config_files import rule_groups, to_yaml
 from supervisor_core.options import OPTION_NAMES
 
 PAGE = Path(__file__).parents[2] / "docs" / "alerts.md"

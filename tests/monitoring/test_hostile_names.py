@@ -19,11 +19,11 @@ from pasting import NAMES, commands_in, paste
 from prometheus_client.parser import text_string_to_metric_families
 
 from supervisor_core.cli import main
+from supervisor_core.exporter.config_files import rule_groups, to_yaml
 from supervisor_core.exporter.exporter import Exporter
 from supervisor_core.log import printable
 from supervisor_core.metrics.render import choose_format, label_text
-from supervisor_core.monitoring.config_files import rule_groups, to_yaml
-from supervisor_core.watch.logdir_watch import LogdirWatch
+from supervisor_core.run.logdir_watch import LogdirWatch
 
 RULES = rule_groups()["groups"][0]["rules"]
 ALERTS = [rule for rule in RULES if "alert" in rule]
@@ -57,7 +57,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory, module_at: Callable[[str], Mo
     logdir = tmp_path_factory.mktemp("logdir")
     made = {name: logdir / name.replace("/", "_") for name in NAMES}
     for name, directory in made.items():
-        module_at("watch/run_writer.py").RunFile(directory).ready(run=label_text(name))
+        module_at("run/watch/run_writer.py").RunFile(directory).ready(run=label_text(name))
     return made
 
 

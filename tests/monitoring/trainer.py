@@ -14,10 +14,10 @@ import sys
 import threading
 
 from supervisor_core.clock import SYSTEM_CLOCK
+from supervisor_core.engine.service import ServiceRegistry
+from supervisor_core.engine.session_recorder import SessionRecorder, StopInfo
 from supervisor_core.events.file_writer import FileWriter
 from supervisor_core.options import Options
-from supervisor_core.runtime.service import ServiceRegistry
-from supervisor_core.supervision.session_recorder import SessionRecorder, StopInfo
 
 
 def main(logdir: str, address: str, budget_secs: str) -> None:

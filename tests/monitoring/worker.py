@@ -8,8 +8,8 @@ from __future__ import annotations
 import sys
 import uuid
 
+from supervisor_core.engine.heartbeat_writer import HeartbeatWriter
 from supervisor_core.events.telemetry import StopRecord
-from supervisor_core.supervision.heartbeat_writer import HeartbeatWriter
 
 
 def main(logdir: str, task: str) -> None:

@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 
+from supervisor_core.run.logdir_watch import LogdirWatch
 from supervisor_core.run.model import Run
-from supervisor_core.watch.logdir_watch import LogdirWatch
 
 COMMAND = [sys.executable, "-c", "from supervisor_core.cli import main; main()", "run"]
 WAIT_SECS = 60.0

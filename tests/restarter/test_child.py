@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
+from supervisor_core.engine.deadline import STOP_DEADLINE_VARIABLE, granted_secs
 from supervisor_core.restarter import child, processes
 from supervisor_core.restarter.child import oom_kills
-from supervisor_core.runtime.deadline import STOP_DEADLINE_VARIABLE, granted_secs
 
 
 @pytest.mark.parametrize(

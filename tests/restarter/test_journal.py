@@ -15,8 +15,8 @@ from supervisor_core.restarter.hang_stacks import KeptStacks
 from supervisor_core.restarter.journal import LaunchJournal
 from supervisor_core.restarter.launch import LaunchFacts
 from supervisor_core.restarter.policy import Decision
+from supervisor_core.run.logdir_watch import LogdirWatch
 from supervisor_core.run.restarter_launches import launch_text
-from supervisor_core.watch.logdir_watch import LogdirWatch
 
 STARTED = 1_795_222_244.5
 

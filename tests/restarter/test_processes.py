@@ -16,8 +16,8 @@ from typing import Any
 
 import pytest
 
+from supervisor_core.run.logdir_watch import LogdirWatch
 from supervisor_core.run.restarter_launches import launch_text
-from supervisor_core.watch.logdir_watch import LogdirWatch
 from tests.restarter.conftest import training
 
 FAMILY = """

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from supervisor_core.checkpoint.lease_file import LeaseRecord
+from supervisor_core.run.live_session import with_lease
 from supervisor_core.run.model import AtRisk, Run
-from supervisor_core.watch.live_session import with_lease
 
 RunOf = Callable[..., Run]
 FULL = "OSError: [Errno 28] No space left on device"

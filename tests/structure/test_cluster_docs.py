@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import yaml
 
-from supervisor_core.supervision.tf_config import parse_tf_config
+from supervisor_core.engine.tf_config import parse_tf_config
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "cluster.md").read_text("utf-8")

@@ -127,6 +127,6 @@ def test_pages_and_screens_are_in_plain_words(monkeypatch: pytest.MonkeyPatch) -
         "CONTRIBUTING.md",
         "CHANGELOG.md",
         "supervisor_core/cli",
-        "supervisor_core/monitoring",
+        "supervisor_core/exporter",
     )
     assert words(monkeypatch, *(str(ROOT / part) for part in parts)) == 0, "scripts/words --show PATH names the places"

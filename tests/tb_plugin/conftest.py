@@ -35,7 +35,7 @@ from supervisor_core.run.model import (
     WorkerHistory,
     WorkerSpan,
 )
-from supervisor_core.watch.snapshot import Snapshot, WatchedRun
+from supervisor_core.run.snapshot import Snapshot, WatchedRun
 from tb_plugin.backend import MetricsPage, PluginContext, answer
 from tb_plugin.index import Index
 from tb_plugin.logdirs import Logdir

@@ -8,7 +8,7 @@ import pytest
 
 from supervisor_core.errors import EventsError
 from supervisor_core.events.chunk import FileFacts
-from supervisor_core.watch.snapshot import Snapshot
+from supervisor_core.run.snapshot import Snapshot
 from tb_plugin.index import IDLE_SECS, MOST_REST_SECS, Index, Watch
 from tb_plugin.logdirs import Logdir
 from tests.tb_plugin.conftest import NOW, FakeWatch, StillClock, a_run, changed, watched

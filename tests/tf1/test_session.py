@@ -15,7 +15,7 @@ import tensorflow as tf
 from tensorflow.python.client import session as client
 from tensorflow.python.ops import session_ops
 
-from supervisor_core.runtime.step_lock import StepLock
+from supervisor_core.engine.step_lock import StepLock
 from supervisor_core.tf1.session import SupervisedSession
 from supervisor_core.tf1.step_detection import TrainingOps
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import tensorflow as tf
 
-from supervisor_core.runtime.step_lock import StepLock
+from supervisor_core.engine.step_lock import StepLock
 from supervisor_core.tf1.session import SupervisedSession
 
 v1 = tf.compat.v1

@@ -12,7 +12,7 @@ import pytest
 import tensorflow as tf
 
 from supervisor_core.checkpoint import bundle
-from supervisor_core.runtime.step_lock import StepLock
+from supervisor_core.engine.step_lock import StepLock
 from supervisor_core.tf1.saver_graph import CannotSnapshot
 from supervisor_core.tf1.snapshot import Snapshot
 

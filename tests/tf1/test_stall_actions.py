@@ -16,7 +16,7 @@ PROGRAM = """
 import resource, sys, threading
 import tensorflow as tf
 from supervisor_core import Options, Supervisor
-from supervisor_core.runtime import watchdog
+from supervisor_core.engine import watchdog
 
 resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 watchdog.SECOND_LOOK_SECS = 0.0

@@ -11,8 +11,8 @@ import pytest
 
 from supervisor_core import Options, supervise
 from supervisor_core.errors import CheckpointError
+from supervisor_core.run.logdir_watch import LogdirWatch
 from supervisor_core.training.tree import MAX_DEPTH
-from supervisor_core.watch.logdir_watch import LogdirWatch
 
 
 class Part:

@@ -20,13 +20,13 @@ from supervisor_core import LogdirInUseError, NoUsableCheckpointError, Options, 
 from supervisor_core.checkpoint.sealed_store import SealedStore
 from supervisor_core.clock import SystemClock
 from supervisor_core.errors import CheckpointError
+from supervisor_core.run.logdir_watch import LogdirWatch
 from supervisor_core.run.model import Run as RunModel
 from supervisor_core.training import state as states
 from supervisor_core.training.due import SavePolicy
 from supervisor_core.training.run import Run
 from supervisor_core.training.state import NO_DATA_POSITION, TrainingState
 from supervisor_core.training.tree import NumpyArrays
-from supervisor_core.watch.logdir_watch import LogdirWatch
 
 PROGRAM = Path(__file__).with_name("program.py")
 

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from supervisor_core import Run, supervise
+from supervisor_core.run.logdir_watch import LogdirWatch
 from supervisor_core.training import saver as savers
-from supervisor_core.watch.logdir_watch import LogdirWatch
 
 PAUSE = threading.Event()  # never set
 

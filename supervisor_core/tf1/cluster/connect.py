@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 
 import tensorflow as tf
 
-from supervisor_core.runtime.blocking_call import BlockingCall
+from supervisor_core.engine.blocking_call import BlockingCall
 
 LOCAL = ("local", b"local")
 

@@ -13,9 +13,9 @@ import tensorflow as tf
 
 from supervisor_core.checkpoint.guard import Publisher
 from supervisor_core.clock import SYSTEM_CLOCK, Clock
+from supervisor_core.engine.blocking_call import BlockingCall
+from supervisor_core.engine.tf_config import task_from_environment
 from supervisor_core.errors import OptionsError
-from supervisor_core.runtime.blocking_call import BlockingCall
-from supervisor_core.supervision.tf_config import task_from_environment
 
 T = TypeVar("T")
 

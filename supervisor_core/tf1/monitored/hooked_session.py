@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from supervisor_core.runtime.step_lock import StepLock
+from supervisor_core.engine.step_lock import StepLock
 from supervisor_core.tf1.monitored.hosted_hook import HostedHook
 
 _Hook = tf.compat.v1.train.SessionRunHook

@@ -16,8 +16,8 @@ import pytest
 from forked import Forked, ForkServer
 from ports import free_port
 
+from supervisor_core.run.logdir_watch import LogdirWatch
 from supervisor_core.run.model import Run, WorkerHistory
-from supervisor_core.watch.logdir_watch import LogdirWatch
 
 PROGRAM = Path(__file__).with_name("program.py")
 JOBS = {"ps": 1, "chief": 1, "worker": 2}

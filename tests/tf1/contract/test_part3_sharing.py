@@ -14,8 +14,8 @@ from supervisor_core import Options
 from supervisor_core.checkpoint.logdir_lock import peek
 from supervisor_core.errors import LogdirInUseError
 from supervisor_core.events.telemetry import SessionRecord
+from supervisor_core.run.logdir_watch import LogdirWatch
 from supervisor_core.run.model import Run
-from supervisor_core.watch.logdir_watch import LogdirWatch
 
 v1 = tf.compat.v1
 PROGRAM = Path(__file__).with_name("program.py")

@@ -1,0 +1,192 @@
+"""What a session takes from its environment: the run's name, versions, the address of the metrics server, the place of
+its progress page, and whether its checkpoints' directory can be written."""
+
+from __future__ import annotations
+
+import logging
+import os
+import platform
+import sys
+import time
+from collections.abc import Callable, Iterable
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from supervisor_core.address import parse_address
+from supervisor_core.engine.monitor import SessionIdentity
+from supervisor_core.errors import SaveFailedError
+from supervisor_core.log import error_text
+from supervisor_core.options import Options
+from supervisor_core.process.page_writer import ProgressPage
+from supervisor_core.process.progress_page import remove_stale
+from supervisor_core.process.runtime_directory import VARIABLE, private_directories, private_directory
+from supervisor_core.run.status import RunStatus
+from supervisor_core.storage.directory import may_pass, probe, why_unwritable
+from supervisor_core.storage.local import local_path, refuse_link
+
+if TYPE_CHECKING:
+    from supervisor_core.metrics.server import MetricsServer
+
+_LOG = logging.getLogger("supervisor_core")
+
+LOGDIR_VARIABLE = "SUPERVISOR_LOGDIR"
+"""Environment variable: the directory that contains all runs, as the exporter's ``--logdir``."""
+
+DISTRIBUTION = "tensorboard-plugin-supervisor"
+_RECORDED = (DISTRIBUTION, "tensorflow", "tensorboard", "numpy", "jax", "jaxlib", "flax", "optax", "grain")
+
+
+def versions() -> dict[str, str]:
+    """Return the versions for a run's records: package -> version."""
+    found = {"python": platform.python_version()}
+    for package in _RECORDED:
+        if package == DISTRIBUTION or package in sys.modules:
+            try:
+                found[package] = version(package)
+            except PackageNotFoundError:  # run from a bare checkout, or a package without metadata
+                continue
+    return found
+
+
+def run_name(given: str | None, logdir: str | None) -> str:
+    """Return the run's name: the given one, or one from the logdir.
+
+    That is its path below ``SUPERVISOR_LOGDIR``, as in an exporter of that directory; otherwise the last two parts of
+    its absolute path, ``.`` if there are none.
+
+    Example:
+        >>> run_name(None, "/data/exp1/train")
+        'exp1/train'
+    """
+    if given:
+        return given
+    if not logdir:
+        return "."
+    path, root = _absolute(logdir), os.environ.get(LOGDIR_VARIABLE)
+    if root:
+        above = _absolute(root).rstrip("/") + "/"
+        if path.startswith(above):
+            return path.removeprefix(above)
+    _, _, rest = path.rpartition("://")
+    parts = [part for part in rest.split("/") if part]
+    return "/".join(parts[-2:]) or "."
+
+
+def _absolute(path: str) -> str:
+    return path.rstrip("/") if "://" in path else os.path.abspath(path)
+
+
+ADDRESS_VARIABLE = "SUPERVISOR_METRICS_ADDRESS"
+"""Environment variable: the address, unless `Options.metrics_address` has one."""
+
+LINGER_SCRAPES = 2
+"""Number of scrapes after the stop before the endpoint closes."""
+
+
+class MetricsEndpoint:
+    """The metrics server of this process, if an address is configured.
+
+    Args:
+        options: for the address.
+        source: returns the present status of every run of the process.
+        ready: whether training is in progress, for ``/-/ready``.
+
+    Raises:
+        OptionsError: if the address is malformed.
+    """
+
+    def __init__(self, options: Options, source: Callable[[], Iterable[RunStatus]], ready: Callable[[], bool]) -> None:
+        self._server: MetricsServer | None = None
+        address = options.metrics_address or os.environ.get(ADDRESS_VARIABLE)
+        if address:
+            parse_address(address, ADDRESS_VARIABLE)  # Options has checked its own
+            # Imported only if metrics are served, so that other programs do not pay for the HTTP server.
+            from supervisor_core.metrics.collector import PROCESS, RunCollector
+            from supervisor_core.metrics.server import MetricsServer
+
+            self._server = MetricsServer(RunCollector(source), address, ready=ready, process=PROCESS)
+            self._server.start()
+
+    @property
+    def url(self) -> str | None:
+        """The URL of the metrics; None if none are served."""
+        return None if self._server is None else self._server.url
+
+    def close(self, linger_secs: float) -> None:
+        """Wait for two more scrapes if there has been one, then free the port.
+
+        Args:
+            linger_secs: how long to wait at most, in seconds.
+        """
+        server, self._server = self._server, None
+        if server is None:
+            return
+        if server.scrapes and linger_secs > 0:
+            server.wait_for_scrapes(LINGER_SCRAPES, linger_secs)
+        server.close()
+
+
+def page_directory() -> Path | None:
+    """Return the directory for this session's progress page; None where there is none. Warns then, and where it is not
+    the one that was asked for."""
+    try:
+        return private_directory(lambda error: _LOG.warning(_ELSEWHERE, VARIABLE, error_text(error)))
+    except OSError as error:
+        _LOG.warning(_NO_PAGE, error_text(error))
+        return None
+
+
+def new_page(directory: Path, identity: SessionIdentity, logdir: str | None) -> ProgressPage:
+    """Return a progress page that other processes can read, see ``docs/progress-page.md``.
+
+    Where it cannot be created, as where the memory is full: one without a file, and a warning.
+    """
+    for each in {directory, *private_directories()}:  # earlier sessions may have had another one
+        remove_stale(each, time.time())
+    try:
+        return ProgressPage.create(
+            directory,
+            session_id=identity.session_id,
+            attempt=identity.attempt,
+            started_at=identity.started_at,
+            started_boot_secs=identity.started_boot_secs,
+            logdir=logdir,
+        )
+    except OSError as error:
+        _LOG.warning(_NO_PAGE, error_text(error))
+        return ProgressPage()
+
+
+def refuse_unwritable(directory: str, options: Options, *, is_own: bool = False) -> None:
+    """Do nothing, but where no checkpoint could be saved in a local directory: asked before the first step.
+
+    What may pass by itself, as a full disk, is logged only: saves are retried.
+
+    Args:
+        directory: where checkpoints go; made by the first save.
+        options: `Options.unwritable_checkpoints` says what to do.
+        is_own: whether this project has named the directory: then saves refuse a link in its place, too.
+
+    Raises:
+        SaveFailedError: if files cannot be made there; says whose the directory is, and who this process is.
+    """
+    local = local_path(directory)
+    if local is None:
+        return
+    try:
+        if is_own:
+            refuse_link(local)
+        probe(local)
+    except OSError as error:
+        text = f"{local} cannot be written: {why_unwritable(local, error)}"
+        if may_pass(error):
+            _LOG.warning("%s Saves are tried again until that passes.", text)
+        elif options.unwritable_checkpoints == "continue":
+            _LOG.warning("%s Training goes on without checkpoints.", text)
+        else:
+            raise SaveFailedError(f'{text} Options(unwritable_checkpoints="continue") trains without.') from error
+
+
+_ELSEWHERE = "%s is not used for the progress page: %s"
+_NO_PAGE = "This session has no progress page; training goes on, but no other process sees when it hangs: %s"

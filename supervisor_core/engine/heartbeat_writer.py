@@ -1,0 +1,320 @@
+"""`HeartbeatWriter`: the heartbeat file of one process of a cluster other than the chief.
+
+Only the chief writes the events file. Every other process keeps one small file in the shared logdir, described in
+`supervisor_core.engine.task_record`, which the chief's `WorkerRegistry` reads. One thread does all writing: a file
+system that hangs or is full blocks no caller, and the next successful write has the current state.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from supervisor_core.clock import SYSTEM_CLOCK, Clock
+from supervisor_core.engine.deadline import NEVER, Deadline
+from supervisor_core.engine.task_record import TASKS_DIRECTORY, TaskRecord, encode, file_name, read_record
+from supervisor_core.errors import SupervisorError
+from supervisor_core.events.telemetry import HeartbeatRecord, Record, StallRecord, StopRecord
+from supervisor_core.process.identity import this_machine
+from supervisor_core.storage.local import Filesystem, filesystem_for, refuse_link
+
+MAX_INTERVAL_SECS = 10.0
+"""A heartbeats beats at least this often, so that the chief soon sees that a process was killed."""
+
+FINAL_WAIT_SECS = 5.0
+"""How long the end of the process waits for the stop record to be written, in seconds."""
+
+_MAX_TEXT = 2000
+_LOG = logging.getLogger("supervisor_core")
+
+
+class HeartbeatWriter:
+    """Writes the heartbeats of one process of a cluster; a `runtime.recorder.TelemetrySink`.
+
+    Only the end blocks, for five seconds at most; nothing raises. Of two live processes with one name the later keeps
+    the file; the earlier logs that once and stops writing.
+
+    Args:
+        logdir: the run's directory, shared with the chief.
+        task: the process's name, ``worker:1``.
+        session: its session's id.
+        interval_secs: seconds between beats; at most ten; 0 means ten.
+        phase: its first phase; without a monitor, its only one.
+        clock: replaced in tests.
+        filesystem: default: the logdir's.
+        final_wait_secs: how long the end waits for the stop record to be written.
+        spawn: runs the writing loop. Default: in a daemon thread.
+
+    Example:
+        >>> heartbeats = HeartbeatWriter("/tmp/example-run", "ps:0", "6f1d3c0a9b7e4d21", interval_secs=10)
+        >>> heartbeats.start()
+        >>> heartbeats.write(StopRecord(session="6f1d3c0a9b7e4d21", reason="requested"))
+        >>> heartbeats.close()
+    """
+
+    def __init__(
+        self,
+        logdir: str | os.PathLike[str],
+        task: str,
+        session: str,
+        *,
+        interval_secs: float,
+        phase: str = "starting",
+        clock: Clock = SYSTEM_CLOCK,
+        filesystem: Filesystem | None = None,
+        final_wait_secs: float = FINAL_WAIT_SECS,
+        spawn: Callable[[Callable[[], None]], None] | None = None,
+    ) -> None:
+        here = this_machine()
+        now = clock.wall()
+        self._clock = clock
+        self._final_wait_secs = final_wait_secs
+        self._spawn = spawn or _in_daemon_thread
+        self._process = os.getpid()
+        self._file = TaskFile(os.fspath(logdir), task, session, filesystem=filesystem)
+        self._state = TaskRecord(
+            task=task,
+            session=session,
+            host=here.host,
+            boot=here.boot,
+            pids=here.pids,
+            pid=self._process,
+            started_at=now,
+            written_at=now,
+            beats=0,
+            interval_secs=min(interval_secs or MAX_INTERVAL_SECS, MAX_INTERVAL_SECS),
+            phase=phase,
+        )
+        self._asked, self._tried = 1, 0
+        """Number of changes to write at once, and how many of them a write was tried for."""
+        self._state_lock = threading.Condition()
+        self._is_started = False
+        self._is_closed = False
+        self._has_given_up = False
+        self._has_warned = False
+
+    @property
+    def task(self) -> str:
+        """The process's name."""
+        return self._state.task
+
+    @property
+    def error(self) -> str | None:
+        """None: a process that is not the chief writes no events."""
+        return None
+
+    @property
+    def dropped(self) -> int:
+        """Number of lost events: 0, since a later beat has the current state."""
+        return 0
+
+    def start(self) -> None:
+        """Start beating at once. Starting twice changes nothing."""
+        with self._state_lock:
+            if self._is_started or self._is_closed:
+                return
+            self._is_started = True
+        try:
+            self._spawn(self._beat_until_closed)
+        except RuntimeError as error:  # no thread can be started, as at interpreter exit
+            self._has_given_up = True
+            self._warn_once(error)
+
+    def write(
+        self, record: Record, step: int | None = None, *, durable: bool = False, deadline: Deadline = NEVER
+    ) -> None:
+        """Update the heartbeat from a telemetry record; ignore records that only events files contain.
+
+        A heartbeat has phase and steps, a stall record the stall, a stop record the reason. Waits, for a few seconds at
+        most, until a stop is written.
+        """
+        if isinstance(record, HeartbeatRecord):
+            self._change(at_once=False, phase=record.phase, step=record.step, steps=record.steps)
+        elif isinstance(record, StallRecord):
+            self._change(stalled=record.state != "end")
+        elif isinstance(record, StopRecord):
+            self._end(record, deadline)
+
+    def waiting_for(self, text: str | None) -> None:
+        """Record what the process waits for; None at the end of the wait."""
+        self._change(waiting_for=text and text[:_MAX_TEXT])
+
+    def close(self) -> None:
+        """Stop beating. Returns at once. Without an earlier stop record the process will count as lost."""
+        if self._is_another_process():
+            return
+        with self._state_lock:
+            self._is_closed = True
+            self._state_lock.notify_all()
+
+    def _change(self, *, at_once: bool = True, **changes: Any) -> None:
+        if self._is_another_process():
+            return
+        with self._state_lock:
+            if self._state.ended is not None:
+                return
+            before, self._state = self._state, replace(self._state, **changes)
+            entered = before.phase != self._state.phase and self._state.phase != "stopped"  # a stop record follows
+            if entered or (at_once and before != self._state):
+                self._asked += 1
+                self._state_lock.notify_all()
+
+    def _end(self, record: StopRecord, deadline: Deadline) -> None:
+        self._change(
+            phase="stopped",
+            step=self._state.step if record.step is None else record.step,
+            steps=record.steps or self._state.steps,
+            waiting_for=None,
+            stalled=False,
+            ended=record.reason,
+            ended_at=self._clock.wall(),
+            error=record.error and record.error[:_MAX_TEXT],
+        )
+        if self._is_another_process():
+            return
+        with self._state_lock:
+            if self._is_started:
+                asked = self._asked
+                wait_secs = deadline.remaining(self._final_wait_secs)
+                self._state_lock.wait_for(lambda: self._has_given_up or self._tried >= asked, wait_secs)
+
+    def _beat_until_closed(self) -> None:
+        taken = 0
+        while not self._has_given_up and self._wait(taken):
+            with self._state_lock:
+                taken = self._asked
+                self._state = replace(self._state, beats=self._state.beats + 1, written_at=self._clock.wall())
+                record = self._state
+            self._put(record)
+            with self._state_lock:
+                self._tried = taken
+                self._state_lock.notify_all()
+
+    def _wait(self, taken: int) -> bool:
+        """Wait for the next beat; return False if the writer is closed and everything is written."""
+        with self._state_lock:
+            self._state_lock.wait_for(lambda: self._is_closed or self._asked > taken, self._state.interval_secs)
+            return self._asked > taken or not self._is_closed
+
+    def _put(self, record: TaskRecord) -> None:
+        try:
+            other = self._file.write(record)
+        except Exception as error:  # file system clients raise any type; the next beat tries again
+            self._warn_once(error)
+            return
+        self._has_warned = False
+        if other is not None:
+            self._has_given_up = True
+            _LOG.warning(
+                "Another process (session %s) has the name %r in %s: this process no longer writes heartbeats there. "
+                "Give each process a name of its own: Options(worker_name=...).",
+                other,
+                record.task,
+                self._file.path,
+            )
+
+    def _warn_once(self, error: Exception) -> None:
+        if not self._has_warned:
+            _LOG.warning(
+                "The heartbeat %s could not be written; the chief may take this process for lost: %s",
+                self._file.path,
+                error,
+            )
+        self._has_warned = True
+
+    def _is_another_process(self) -> bool:
+        """Return whether this is a forked child: the writer is its parent's, and its lock may be held forever."""
+        return os.getpid() != self._process
+
+
+def _in_daemon_thread(beat: Callable[[], None]) -> None:
+    threading.Thread(target=beat, name="supervisor_heartbeat", daemon=True).start()
+
+
+class _TakenOverError(SupervisorError):
+    def __init__(self, session: str) -> None:
+        super().__init__(session)
+        self.session = session
+
+
+class TaskFile:
+    """The heartbeat file of one task. Not thread-safe.
+
+    Args:
+        logdir: the run's directory, shared with the chief.
+        task: the process's name in the cluster.
+        session: the process's session.
+        filesystem: default: the logdir's.
+    """
+
+    def __init__(self, logdir: str, task: str, session: str, *, filesystem: Filesystem | None = None) -> None:
+        self.path = os.path.join(logdir, TASKS_DIRECTORY, file_name(task))
+        self._session = session
+        self._filesystem = filesystem
+        self._replaced: str | None = None
+        self._has_written = False
+
+    def write(self, record: TaskRecord) -> str | None:
+        """Replace the file by a record; if another session has taken it over, write nothing and return its id.
+
+        Of two live processes the one that wrote first gives way: each remembers which session it replaced, so that
+        clocks of two machines are never compared.
+
+        Raises:
+            OSError: if it cannot be written.
+        """
+        filesystem = self._open()
+        other = self._other_session(filesystem)
+        if self._is_taken_over(other):
+            return other
+        if not self._has_written:
+            filesystem.make_directory(os.path.dirname(self.path))
+            refuse_link(os.path.dirname(self.path))
+            self._remove_leftovers(filesystem)
+            self._replaced = other
+        try:
+            refuse_link(os.path.dirname(self.path))
+            filesystem.replace(self.path, encode(record), self._check)
+        except FileNotFoundError:  # the logdir was cleared while the process runs
+            directory = os.path.dirname(self.path)
+            filesystem.list_names(os.path.dirname(directory))  # raises where it was renamed: it may come back
+            filesystem.make_directory(directory)
+            filesystem.replace(self.path, encode(record), self._check)
+        except _TakenOverError as taken:
+            return taken.session
+        self._has_written = True
+        return None
+
+    def _is_taken_over(self, other: str | None) -> bool:
+        return self._has_written and other is not None and other != self._replaced
+
+    def _check(self) -> None:
+        """Check the file again immediately before it is replaced: the process may have been suspended meanwhile."""
+        other = self._other_session(self._open())
+        if other is not None and self._is_taken_over(other):
+            raise _TakenOverError(other)
+
+    def _open(self) -> Filesystem:
+        if self._filesystem is None:
+            self._filesystem, self.path = filesystem_for(self.path)
+        return self._filesystem
+
+    def _other_session(self, filesystem: Filesystem) -> str | None:
+        try:
+            session = read_record(filesystem, self.path).session
+        except (OSError, ValueError):  # missing or damaged: it is replaced
+            return None
+        return None if session == self._session else session
+
+    def _remove_leftovers(self, filesystem: Filesystem) -> None:
+        """Delete temporary files of earlier processes of this task that were killed while writing."""
+        directory, name = os.path.split(self.path)
+        with contextlib.suppress(OSError):  # harmless if they stay
+            for found in filesystem.list_names(directory):
+                if found.startswith(f"{name}.tmp"):
+                    filesystem.remove(os.path.join(directory, found))

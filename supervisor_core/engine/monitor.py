@@ -1,0 +1,465 @@
+"""`SessionMonitor`: the thread that reports a session's status even if every other thread hangs.
+
+It uses neither the session nor checkpoints: it reads counters, writes heartbeat and stall records through the recorder,
+and answers `status()` for the metrics. The callback that it calls (renewal of the lock) must not block.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal
+
+from supervisor_core.clock import SYSTEM_CLOCK, Clock, boot_secs
+from supervisor_core.engine.checkpoint_stats import CheckpointStats
+from supervisor_core.engine.deadline import NEVER, Deadline
+from supervisor_core.engine.pauses import Pause, PauseCause
+from supervisor_core.engine.progress import Progress, ProgressSnapshot
+from supervisor_core.engine.recorder import TelemetrySink
+from supervisor_core.engine.service_stalls import ServiceStalls
+from supervisor_core.engine.stall_report import StallReport
+from supervisor_core.engine.stall_stacks import StallStacks
+from supervisor_core.engine.watchdog import NO_RESPONSE, StallResponse, Watchdog
+from supervisor_core.events.telemetry import HeartbeatRecord
+from supervisor_core.options import Options
+from supervisor_core.run.advice import FAILURES, Costs
+from supervisor_core.run.model import PRODUCTIVE
+from supervisor_core.run.status import RunStatus, ServedState, ThreadStatus, WorkerStatus
+
+_LOG = logging.getLogger("supervisor_core")
+
+TICK_SECS = 1.0
+"""The monitor's interval in seconds: the resolution of stalls and of the rate."""
+
+_PAUSES: Mapping[PauseCause | None, str] = {
+    "stopped": "This process was stopped (SIGSTOP, or a frozen container)",
+    "machine_suspended": "This machine was suspended",
+    "machine_paused": "This machine did not run (a frozen virtual machine)",
+    "interpreter_blocked": "Native code held Python's interpreter lock: no Python code of this process could run",
+    None: "This process did not run (SIGSTOP, or its machine was frozen or suspended)",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class SessionIdentity:
+    """Identity of a session, and what came before it."""
+
+    session_id: str
+    run: str
+    started_at: float
+    """Wall time."""
+    started_boot_secs: float | None = None
+    """The same time by `supervisor_core.clock.boot_secs`; None if unknown."""
+    attempt: int = 1
+    earlier_costs: Costs | None = field(default_factory=Costs)
+    """Costs of saves and steps in the run's earlier sessions; None if unknown."""
+    restarts: Mapping[str, int] = field(default_factory=dict)
+    """Ends of the earlier sessions: reason -> count."""
+    steps_lost: int | None = None
+    """Steps recomputed after restarts, up to now; None if unknown."""
+    recoveries: int = 0
+    """Recoveries within the session."""
+    info: Mapping[str, str] = field(default_factory=dict)
+    versions: Mapping[str, str] = field(default_factory=dict)
+
+
+class SessionMonitor:
+    """Monitors one session; see the module's docstring.
+
+    Args:
+        identity: the session's identity.
+        options: intervals.
+        progress: the session's progress.
+        saves: the session's checkpoint statistics.
+        recorder: takes heartbeats and stalls.
+        threads: returns the status of every service thread.
+        workers: returns the status of the cluster's other processes, for a chief.
+        heartbeat_secs: seconds between heartbeats; 0: only at changes of phase. Default: the options'.
+        on_renewal: called with the step at an interval; must not block.
+        renewal_secs: that interval.
+        response: what the session does where `Options.stall_action` asks for it.
+        stacks: takes the stacks of stalls.
+        clock: replaced in tests.
+    """
+
+    def __init__(
+        self,
+        identity: SessionIdentity,
+        *,
+        options: Options,
+        progress: Progress,
+        saves: CheckpointStats,
+        recorder: TelemetrySink,
+        threads: Callable[[], Iterable[ThreadStatus]],
+        workers: Callable[[], Iterable[WorkerStatus]] = lambda: (),
+        heartbeat_secs: float | None = None,
+        on_renewal: Callable[[int | None], None] = lambda step: None,
+        renewal_secs: float = TICK_SECS,
+        response: StallResponse = NO_RESPONSE,
+        stacks: StallStacks | None = None,
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
+        self._identity = identity
+        self._progress = progress
+        self._saves = saves
+        self._recorder = recorder
+        self._threads = threads
+        self._workers = workers
+        self._worker_changes = WorkerChanges(workers, EVERY_BEATS * options.heartbeat_secs, clock.monotonic)
+        self._heartbeat_secs = options.heartbeat_secs if heartbeat_secs is None else heartbeat_secs
+        self._on_renewal = on_renewal
+        self._clock = clock
+        self._is_in_cluster = False
+        self._stalls = StallDetector()
+        self._watchdog = Watchdog(options.stall_action, response, grace_secs=options.signal_grace_secs)
+        self._stacks = StallStacks(identity.session_id, None, clock) if stacks is None else stacks
+        self._report = StallReport(identity.session_id, recorder, clock, on_stacks=self._stacks.add)
+        self._service_stalls = ServiceStalls(options)
+        self._loss_finite: bool | None = None
+        self._resume_exact: bool | None = None
+        self._pause: Pause | None = None
+        self._blocked: Pause | None = None
+        """A pause found in this tick that was a stall, in which this thread could not run."""
+        self._ended: ServedState | None = None
+        self._error: str | None = None
+        self._ended_at: float | None = None
+        self._next_beat = self._next_renewal = clock.monotonic()
+        self._renewal_secs = renewal_secs
+        self._beat_lock = threading.Lock()
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._tick_until_stopped, name="supervisor_monitor", daemon=True)
+
+    def start(self) -> None:
+        """Start the thread."""
+        self._thread.start()
+
+    def stop(self, deadline: Deadline = NEVER) -> None:
+        """Stop the thread; return when it has ended (at once if called from it), or after half of the time to the
+        deadline."""
+        self._stop.set()
+        self._progress.unwatched()
+        if self._thread.is_alive() and self._thread is not threading.current_thread():
+            self._thread.join(deadline.timeout / 2)
+
+    def identify(self, identity: SessionIdentity) -> None:
+        """Replace the identity, once more is known of earlier sessions."""
+        self._identity = identity
+
+    @property
+    def elapsed_secs(self) -> float | None:
+        """Seconds since the session started, by a monotonic clock; None if unknown."""
+        started = self._identity.started_boot_secs
+        return None if started is None else boot_secs(self._clock) - started
+
+    def ended(self, state: ServedState, error: str | None = None) -> None:
+        """Set the state after the session's end: ``supervisor_active`` becomes 0.
+
+        Args:
+            state: ``completed``, ``stopped`` or ``failed``.
+            error: the error, if it has failed.
+        """
+        self._error, self._ended_at, self._ended = error, self._clock.wall(), state
+
+    def resumed(self, is_exact: bool | None) -> None:
+        """Record whether the session goes on exactly as the run would have without the restart; None where unknown."""
+        self._resume_exact = is_exact
+
+    def loss_read(self, is_finite: bool) -> None:
+        """Record whether the watched loss is finite; write a change at once."""
+        before, self._loss_finite = self._loss_finite, is_finite
+        if before is not is_finite:
+            self.beat()
+
+    def enter(self, phase: str) -> None:
+        """Change the phase, and write a heartbeat if it has changed."""
+        if self._progress.enter(phase) != phase:
+            self.beat()
+
+    @contextmanager
+    def phase(self, phase: str) -> Iterator[None]:
+        """Be in a phase while the block runs, then in the one before.
+
+        Another phase that was entered meanwhile ends this one: the end of the block then changes nothing."""
+        before = self._progress.phase
+        self.enter(phase)
+        try:
+            yield
+        finally:
+            if self._progress.phase == phase:
+                self.enter(before)
+
+    def tick(self) -> None:
+        """Sample the rate, detect a stall or a silence, write a heartbeat and renew the lock if due. Every second."""
+        self._progress.sample()
+        if not self._is_in_cluster and any(True for _ in self._workers()):
+            self._is_in_cluster = True
+            self._progress.join_cluster()
+        was_paused = self._detect_pause()
+        self._detect_stall()
+        for stall in self._service_stalls.look(self._threads()):
+            now_at = self._progress.snapshot()
+            self._report.service(stall, phase=now_at.phase, step=now_at.global_step)
+        now = self._clock.monotonic()
+        if was_paused or (self._heartbeat_secs and now >= self._next_beat):
+            self._next_beat = now + self._heartbeat_secs
+            self.beat()
+        if now >= self._next_renewal:
+            self._next_renewal = now + self._renewal_secs
+            self._on_renewal(self._progress.snapshot().global_step)
+
+    def beat(self, durable_by: Deadline | None = None) -> None:
+        """Write a heartbeat record now.
+
+        Args:
+            durable_by: wait for the disk until then. Default: do not wait.
+        """
+        now = self._progress.snapshot()
+        with self._beat_lock:
+            record = HeartbeatRecord(
+                session=self._identity.session_id,
+                phase=now.phase,
+                attempt=self._identity.attempt,
+                elapsed_secs=self.elapsed_secs,
+                step=now.global_step,
+                steps=now.steps,
+                steps_per_sec=now.steps_per_second,
+                progress_age_secs=now.progress_age_secs,
+                progress_timeout_secs=now.progress_timeout_secs,
+                activity_secs=now.activity_secs,
+                threads=tuple(asdict(thread) for thread in self._threads()),
+                workers=self._worker_changes.take(),
+                events_dropped=self._recorder.dropped,
+                loss_finite=self._loss_finite,
+                pause=self._take_pause(),
+                watchdog_would_act=self._watchdog.would_act,
+                watchdog_acted=self._watchdog.acted,
+            )
+            if durable_by is None:
+                self._recorder.write(record, now.global_step)
+            else:
+                self._recorder.write(record, now.global_step, durable=True, deadline=durable_by)
+
+    def status(self) -> RunStatus:
+        """Return the session's status, as in a scrape. Cheap; called from any thread."""
+        now = self._progress.snapshot()
+        who = self._identity
+        return RunStatus(
+            run=who.run,
+            active=self._ended is None,
+            phase=now.phase,
+            state=self._ended or ("stalled" if self._stalls.stalled else "running"),
+            error=self._error,
+            session_id=who.session_id,
+            session_started_at=who.started_at,
+            session_seen_at=self._clock.wall() if self._ended_at is None else self._ended_at,
+            sessions=who.attempt,
+            restarts=who.restarts,
+            resume_exact=self._resume_exact,
+            recoveries=who.recoveries,
+            global_step=now.global_step,
+            steps=now.steps,
+            steps_per_second=now.steps_per_second if self._ended is None else None,
+            last_step_at=now.last_step_at,
+            last_progress_at=now.last_progress_at,
+            progress_timeout_secs=now.progress_timeout_secs,
+            stalled=self._stalls.stalled,
+            stall=self._report.status,
+            step_secs=now.step_secs,
+            checkpoint=self._saves.status(self.run_costs),
+            threads=tuple(self._threads()),
+            workers=tuple(self._workers()),
+            steps_lost=who.steps_lost,
+            activity_secs=now.activity_secs,
+            watchdog_would_act=self._watchdog.would_act,
+            watchdog_acted=self._watchdog.acted,
+            events_dropped=self._recorder.dropped,
+            events_failing=self._recorder.error is not None,
+            loss_finite=self._loss_finite,
+            versions=who.versions,
+            info=who.info,
+        )
+
+    @property
+    def run_costs(self) -> Costs | None:
+        """The run's costs of failures and saves up to now; None if unknown."""
+        earlier, saves = self._identity.earlier_costs, self._saves.costs
+        if earlier is None:
+            return None
+        failures = sum(count for reason, count in self._identity.restarts.items() if reason in FAILURES)
+        return Costs(
+            trained_secs=earlier.trained_secs + self._progress.snapshot().activity_secs[PRODUCTIVE],
+            failures=min(failures, earlier.saves),  # no more sessions than that have got the run further, and saved it
+            saves=earlier.saves + saves.saves,
+            save_secs=earlier.save_secs + saves.save_secs,
+            blocked_secs=earlier.blocked_secs + saves.blocked_secs,
+        )
+
+    def _detect_pause(self) -> bool:
+        """Return whether no Python code ran for a while since the last tick: a heartbeat reports that at once."""
+        pauses = self._progress.take_pauses()
+        self._blocked = None
+        for pause in pauses:
+            _LOG.warning("%s for %.0f s.", _PAUSES[pause.cause], pause.secs)
+            self._pause = pause
+            if not pause.is_silence and pause.is_over_budget:
+                self._blocked = pause
+        return bool(pauses)
+
+    def _take_pause(self) -> Mapping[str, Any] | None:
+        pause, self._pause = self._pause, None
+        if pause is None:
+            return None
+        since = self._clock.wall() - (self._clock.monotonic() - pause.until) - pause.secs
+        return {"cause": pause.cause, "since": since, "secs": pause.secs}
+
+    def _detect_stall(self) -> None:
+        now = self._progress.snapshot()
+        monotonic = self._clock.monotonic()
+        timeout = now.progress_timeout_secs
+        look = self._stacks.by_timer()
+        self._stacks.arm(timeout)
+        blocked = {} if look is None else look.stacks
+        change = self._stalls.look(monotonic, now.progress_age_secs, timeout)
+        if self._blocked is not None and change is None and not self._stalls.stalled:
+            past: dict[str, Any] = {
+                "since": self._blocked.until - self._blocked.secs,
+                "step": now.global_step,
+                "secs": self._blocked.secs,
+                "timeout_secs": self._blocked.timeout_secs,
+            }
+            self._report.begin(phase=now.phase, blocked=blocked, **past)
+            self._report.end(**past)
+        elif blocked and (change is None or change.state == "end"):
+            self._report.blocked(blocked)
+        if change is None:
+            if self._stalls.stalled:
+                age = now.progress_age_secs
+                if self._report.goes_on(since=monotonic - age, step=now.global_step, secs=age, timeout_secs=timeout):
+                    self._publish_stall(monotonic - age)
+                self._let_watchdog_act(monotonic, now)
+            return
+        reported: dict[str, Any] = {
+            "since": change.since,
+            "step": now.global_step,
+            "secs": change.secs,
+            "timeout_secs": timeout,
+        }
+        if change.state == "begin":
+            self._report.begin(phase=now.phase, blocked=blocked, **reported)
+            self._watchdog.begin(monotonic)
+            self._publish_stall(change.since)
+        else:
+            self._report.end(**reported)
+            self._watchdog.end()
+            self._progress.page.stalled(None)
+
+    def _publish_stall(self, since: float) -> None:
+        stall = self._report.status
+        if stall is not None:
+            at = "" if stall.location is None else f"{stall.thread} at {stall.location}"
+            self._progress.page.stalled(since, at, stall.activity)
+
+    def _let_watchdog_act(self, monotonic: float, now: ProgressSnapshot) -> None:
+        at = "" if (stall := self._report.status) is None or stall.location is None else f" at {stall.location}"
+        text = f"No progress for {now.progress_age_secs:.0f} s in the phase {now.phase}, step {now.global_step}{at}."
+        has_acted = self._watchdog.look(
+            monotonic, age_secs=now.progress_age_secs, act_after_secs=now.act_after_secs, text=text
+        )
+        if has_acted:
+            self.beat()
+
+    def _tick_until_stopped(self) -> None:
+        while not self._stop.wait(TICK_SECS):
+            try:
+                self.tick()
+            except Exception:  # one error must not stop the monitor
+                _LOG.exception("The monitor failed once; it continues.")
+
+
+def is_stalled(progress_age_secs: float, timeout_secs: float | None) -> bool:
+    """Return whether there was no progress for longer than the phase's budget.
+
+    Args:
+        progress_age_secs: seconds since the last progress.
+        timeout_secs: the budget; None if the phase cannot stall.
+    """
+    return timeout_secs is not None and progress_age_secs > timeout_secs
+
+
+@dataclass(frozen=True, kw_only=True)
+class StallChange:
+    """The begin or end of a stall."""
+
+    state: Literal["begin", "end"]
+    since: float
+    """Monotonic time of the last progress before the stall."""
+    secs: float
+    """Seconds without progress: so far at the begin, in total at the end."""
+
+
+class StallDetector:
+    """Detects the begin and end of stalls from readings of the progress. Not thread-safe."""
+
+    def __init__(self) -> None:
+        self._since: float | None = None
+
+    @property
+    def stalled(self) -> bool:
+        """Whether the session is stalled now."""
+        return self._since is not None
+
+    def look(self, now: float, progress_age_secs: float, timeout_secs: float | None) -> StallChange | None:
+        """Take one reading; return the change, or None.
+
+        Args:
+            now: monotonic seconds.
+            progress_age_secs: seconds since the last progress.
+            timeout_secs: the budget of the present phase; None if it cannot stall.
+        """
+        last_progress = now - progress_age_secs
+        if self._since is None:
+            if not is_stalled(progress_age_secs, timeout_secs):
+                return None
+            self._since = last_progress
+            return StallChange(state="begin", since=last_progress, secs=progress_age_secs)
+        if is_stalled(progress_age_secs, timeout_secs):
+            return None
+        since, self._since = self._since, None
+        return StallChange(state="end", since=since, secs=max(0.0, last_progress - since))
+
+
+EVERY_BEATS = 6
+"""Without a change, workers are part of every sixth heartbeat only."""
+
+
+class WorkerChanges:
+    """Decides whether the next heartbeat contains the other processes: many of them would fill the events file.
+
+    Args:
+        workers: returns their status.
+        every_secs: seconds after which they are included without a change.
+        monotonic: returns monotonic seconds.
+    """
+
+    def __init__(
+        self, workers: Callable[[], Iterable[WorkerStatus]], every_secs: float, monotonic: Callable[[], float]
+    ) -> None:
+        self._workers = workers
+        self._every_secs = every_secs
+        self._monotonic = monotonic
+        self._written: list[tuple[Any, ...]] = []
+        self._written_at: float | None = None
+
+    def take(self) -> tuple[Mapping[str, Any], ...] | None:
+        """Return their status if it must be written now, else None."""
+        workers = tuple(self._workers())
+        now = self._monotonic()
+        states = [(each.name, each.state, each.started_at, each.waiting_for, each.error) for each in workers]
+        is_due = bool(workers) and (self._written_at is None or now - self._written_at >= self._every_secs)
+        if not is_due and states == self._written:
+            return None
+        self._written, self._written_at = states, now
+        return tuple(asdict(each) for each in workers)

@@ -1,0 +1,498 @@
+"""`Progress`: a session's step, speed and use of time.
+
+The training thread reports every step: with `run_ended`, or where a step begins when the last one ends with
+`step_ended`, which only notes it; all other threads read. The global step itself is known only from reading the
+variable, which costs a call: `step_read` takes such readings, and between two of them the steps counted here
+extrapolate it, if the last readings agreed with the count.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections import deque
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import chain
+from operator import sub
+
+from supervisor_core.clock import SYSTEM_CLOCK, Clock, boot_secs
+from supervisor_core.engine.budgets import LEAST_PAUSE_SECS, Budgets
+from supervisor_core.engine.global_step import GlobalStep
+from supervisor_core.engine.pauses import Pause, PauseWitness
+from supervisor_core.engine.step_rate import StepRate
+from supervisor_core.options import Options
+from supervisor_core.process.page_writer import ProgressPage
+from supervisor_core.process.progress_page import LAST_PROGRESS, STEPS
+from supervisor_core.run.model import BUCKET_OF_PHASE, SILENT
+from supervisor_core.run.status import STEP_BOUNDS, Distribution, Histogram
+
+_NOT_TRAINING = ("restoring", "compiling", "checkpointing", "evaluating")
+"""Phases without training: their time does not count for the steps per second."""
+
+_BEFORE_TRAINING = ("starting", "restoring", "compiling")
+"""Phases after which the first steps take longer than the others."""
+
+SILENT_SECS = 5.0
+"""The monitor samples once a second. If it did not for longer than this, and no step ended either, the process did not
+run: it was stopped, or its machine was frozen or suspended."""
+
+BUCKETS = (
+    "productive",
+    "program_startup",
+    "checkpoint_restore",
+    "unproductive_checkpoint_save",
+    "stall",
+    SILENT,
+    "other",
+)
+"""Goodput buckets that one process can distinguish, with the names of ml-goodput-measurement where they agree."""
+
+_MOST_PAUSES = 10
+"""The number of pauses to keep until they are taken."""
+
+COUNT_SECS = 0.1
+"""The training thread counts the steps that `step_ended` has noted once in this time, if no reader has."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProgressSnapshot:
+    """Progress at one moment; ``_at`` fields are wall time, ``_secs`` durations."""
+
+    phase: str
+    steps: int
+    global_step: int | None
+    steps_per_second: float | None
+    last_step_at: float | None
+    last_progress_at: float
+    progress_age_secs: float
+    progress_timeout_secs: float | None
+    """The stall budget in effect; None if the phase cannot stall."""
+    act_after_secs: float | None
+    """After how many seconds without progress the watchdog acts; see `Budgets.act_after`."""
+    step_secs: Distribution
+    activity_secs: Mapping[str, float]
+    """Seconds by bucket; their sum is the time up to the last progress, or up to now while stalled."""
+
+
+class Progress:
+    """Counts steps, keeps the phase, and assigns every second of the session to one bucket. Thread-safe.
+
+    A second is assigned once its bucket is known, and never moved, since a counter must not decrease: seconds since the
+    last progress are undecided, and become a stall when they exceed the phase's budget. Time in which the process did
+    not run (`SILENT_SECS`) is assigned to the silent bucket; no age or stall includes it.
+
+    Everything is also kept in a `ProgressPage`, which other processes can read once it is published (`publish`).
+
+    Args:
+        clock: replaced in tests.
+        budgets: the stall budgets; pauses are reported to them. Default: those of the default options.
+    """
+
+    def __init__(self, clock: Clock = SYSTEM_CLOCK, budgets: Budgets | None = None) -> None:
+        self._clock = clock
+        self._budgets = budgets or Budgets(Options())
+        self._lock = threading.Lock()
+        now = clock.monotonic()
+        self._phase = "starting"
+        self._page = ProgressPage()
+        self._page.times[LAST_PROGRESS] = now
+        self._holds = 0
+        """Number of saves that training waits for, or may have to."""
+        self._starts = 0
+        """Number of times that a model was lost, with all that was under way then."""
+        self._is_in_cluster = False
+        self._steps = 0
+        self._update_budget()
+        self._sampled_at = math.inf
+        """Monotonic time of the last sample; infinite without regular samples."""
+        self._witness = PauseWitness(clock)
+        self._pauses: deque[Pause] = deque(maxlen=_MOST_PAUSES)
+        self._asleep_secs = 0.0
+        """Difference of the clock that includes suspended time to the monotonic one."""
+        self._booked_until = now
+        self._booked = dict.fromkeys(BUCKETS, 0.0)
+        self._blocked_secs = 0.0
+        self._runs = 0
+        self._changes = 0
+        self._ends: list[float] = []
+        """The ends of the steps that are noted and not counted."""
+        self._count_at = -math.inf
+        self._began = now
+        """The end of the last step that was counted of these, or what `begins` has set."""
+        self._last_step: float | None = None
+        self._last_progress = now
+        self._step_secs = Histogram(STEP_BOUNDS)
+        self._longest = self._longest_before = 0.0
+        self._global_step = GlobalStep(now)
+        self._step_rate = StepRate(now)
+        self._rate_is_of_all = False
+        """See `_is_of_all`."""
+        self._paused_at: float | None = None
+
+    @property
+    def page(self) -> ProgressPage:
+        """The progress page; plain memory of this process until `publish`."""
+        return self._page
+
+    def publish(self, page: ProgressPage) -> None:
+        """Keep the progress in this page from now on."""
+        with self._lock:
+            page.take_over(self._page)
+            self._page = page
+
+    @property
+    def phase(self) -> str:
+        """What the session is doing, one of `options.PHASES`."""
+        return self._phase
+
+    @property
+    def runs(self) -> int:
+        """Calls of ``run`` that the program has finished in this session, steps or not."""
+        return self._runs
+
+    @property
+    def changes(self) -> int:
+        """Those of them that may have changed the state in a checkpoint."""
+        return self._changes
+
+    @property
+    def steps(self) -> int:
+        """Steps done by this session."""
+        if self._ends:
+            with self._counted():
+                return self._steps
+        return self._steps
+
+    @property
+    def step_estimate(self) -> int:
+        """An estimate of the global step without reading it; the steps done here if it was never read.
+
+        Exact if only this process changes it, by the same amount with each step."""
+        with self._counted():
+            step = self._global_step.at(self._steps)
+            return self._steps if step is None else step
+
+    def run_ended(self, is_step: bool, started: float, ended: float, changes: bool = True) -> None:
+        """Record that the training thread has finished a call. The hot path: called for every step.
+
+        Args:
+            is_step: whether the call changes the global step.
+            started: its start in monotonic seconds.
+            ended: its end in monotonic seconds.
+            changes: whether it may have changed the state in a checkpoint.
+        """
+        with self._lock:
+            if ended - self._last_progress > self._check_after_secs:
+                self._gap(ended)
+            self._last_progress = ended
+            page = self._page
+            page.times[LAST_PROGRESS] = ended
+            self._runs += 1
+            self._changes += changes
+            if is_step:
+                page.counts[STEPS] = self._steps = self._steps + 1
+                self._last_step = ended
+                secs = ended - started
+                self._step_secs.add(secs)
+                if secs > self._longest:
+                    self._longest = secs
+
+    def step_ended(self, ended: float) -> None:
+        """Record that the training thread has finished a step, which began when the one before had ended, or at
+        `begins`. The hot path, without a lock: the step is on the progress page at once, and counted by the next
+        reader, or by the next step after `COUNT_SECS`.
+        """
+        self._ends.append(ended)
+        page = self._page
+        page.times[LAST_PROGRESS] = ended
+        page.counts[STEPS] += 1
+        if ended >= self._count_at:
+            self._count_at = ended + COUNT_SECS
+            with self._counted():
+                pass
+
+    def begins(self, at: float) -> None:
+        """Record that the training thread begins a step at this monotonic time, as after a save or an evaluation."""
+        with self._counted():
+            self._began = at
+
+    def moved(self, ended: float) -> None:
+        """Record that the training thread has made progress that is no step; a step begins then."""
+        with self._counted():
+            self._progress_at(ended)
+            self._began = ended
+            self._runs += 1
+            self._changes += 1
+
+    def longest_step_secs(self) -> float:
+        """Return the duration of the longest recent step: since the last call of this method but one, where calls
+        without a step in between do not count. 0 before the first."""
+        with self._counted():
+            recent = max(self._longest, self._longest_before)
+            if self._longest:
+                self._longest_before, self._longest = self._longest, 0.0
+            return recent
+
+    def enter(self, phase: str) -> str:
+        """Change the phase; return the one before."""
+        now = self._clock.monotonic()
+        with self._counted():
+            before = self._phase
+            self._progress_at(now)
+            self._book(now)
+            if phase != before:
+                self._pause_rate(now, phase)
+            if before in _BEFORE_TRAINING:
+                self._budgets.warm_up(self._steps)
+            if phase in ("starting", "restoring"):  # a save of the model before it no longer keeps training waiting
+                self._holds = 0
+                self._starts += 1
+            self._phase = phase
+            self._update_budget()
+            return before
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Allow training the default budget at least while the block runs: it waits for a save, or may have to. The end
+        of the block is progress. In a stall neither is so."""
+        with self._counted():
+            starts, counts = self._starts, self._clock.monotonic() - self._last_progress <= self._budget
+            self._holds += counts
+            self._update_budget()
+        try:
+            yield
+        finally:
+            now = self._clock.monotonic()
+            with self._counted():
+                if counts and starts == self._starts:
+                    self._progress_at(now)
+                    self._holds -= 1
+                    self._update_budget()
+
+    @contextmanager
+    def first_call(self, is_step: bool) -> Iterator[None]:
+        """Allow training the default budget at least for a call that was not made before, which may compile.
+
+        Args:
+            is_step: whether it is a step: the next one is quicker. Any other call may take as long again.
+        """
+        began = self._clock.monotonic()
+        with self.held():
+            yield
+        if not is_step:
+            with self._counted():
+                self._budgets.paused(self._phase, self._clock.monotonic() - began, steps=self._steps)
+                self._update_budget()
+
+    def join_cluster(self) -> None:
+        """Record that other processes may keep training waiting, as one that is started again: from now on the budget
+        of training is not below the default."""
+        with self._counted():
+            self._is_in_cluster = True
+            self._update_budget()
+
+    def blocked(self, secs: float) -> None:
+        """Record that a save has blocked training: this many of the seconds to be assigned are not productive."""
+        with self._lock:
+            self._blocked_secs += secs
+
+    def step_read(self, step: int, since: int | None = None) -> None:
+        """Take a reading of the global step variable.
+
+        Args:
+            step: its value.
+            since: `steps` just before it was read. Default: no step has ended since then.
+        """
+        with self._counted():
+            earliest = self._steps if since is None else since
+            self._global_step.read(step, earliest, self._steps, self._clock.monotonic())
+            self._publish_step()
+
+    def rewound(self, step: int) -> None:
+        """Record that the model is now at another step: earlier readings are void."""
+        with self._counted():
+            self._global_step.rewound(step, self._steps)
+            self._publish_step()
+            self._step_rate.restart(self._clock.monotonic(), self._newest_count()[1])
+
+    def sample(self) -> None:
+        """Take a sample for the rate; called about once a second, until `unwatched`."""
+        now, boot = self._clock.monotonic(), boot_secs(self._clock)
+        asleep = boot - now
+        with self._counted():
+            self._notice_silence(now)
+            slept = asleep - self._asleep_secs
+            if self._sampled_at < math.inf and slept > SILENT_SECS:
+                self._booked[SILENT] += slept  # in which the monotonic clock stood still
+                self._pauses.append(Pause(until=now, secs=slept, cause="machine_suspended"))
+            self._asleep_secs, self._sampled_at = asleep, now
+            self._page.tick(at=now, boot_secs=boot, main_thread_secs=self._witness.sample().ran_secs)
+            self._count(now)
+            self._update_budget()
+
+    def unwatched(self) -> None:
+        """Record that `sample` is no longer called, so that its absence is no silence."""
+        with self._lock:
+            self._sampled_at = math.inf
+
+    def take_pauses(self) -> tuple[Pause, ...]:
+        """Return the pauses since the last call."""
+        with self._lock:
+            found = tuple(self._pauses)
+            self._pauses.clear()
+            return found
+
+    def snapshot(self) -> ProgressSnapshot:
+        """Return the present progress."""
+        now, wall = self._clock.monotonic(), self._clock.wall()
+        with self._counted():
+            self._notice_silence(now)
+            self._book(now)
+            rate = self._rate(now)
+            return ProgressSnapshot(
+                phase=self._phase,
+                steps=self._steps,
+                global_step=self._global_step.at(self._steps),
+                steps_per_second=rate,
+                last_step_at=None if self._last_step is None else wall - (now - self._last_step),
+                last_progress_at=wall - (now - self._last_progress),
+                progress_age_secs=max(0.0, now - self._last_progress),
+                progress_timeout_secs=_or_none(self._budget),
+                act_after_secs=self._budgets.act_after(self._phase, steps=self._steps),
+                step_secs=self._step_secs.snapshot(),
+                activity_secs=dict(self._booked),
+            )
+
+    @contextmanager
+    def _counted(self) -> Iterator[None]:
+        """Hold the lock, with every step counted that `step_ended` has noted."""
+        with self._lock:
+            if self._ends:
+                self._count_ends()
+            yield
+
+    def _count_ends(self) -> None:
+        """Count the steps that `step_ended` has noted, each as `run_ended` would have counted it then."""
+        count = len(self._ends)  # the training thread may append meanwhile
+        ends = self._ends[:count]
+        del self._ends[:count]
+        secs = list(map(sub, ends, chain((self._began,), ends)))
+        longest, pause = self._step_secs.add_all(secs), ends[0] - self._last_progress
+        if max(pause, longest) > self._check_after_secs:
+            self._count_pauses(ends)
+        else:
+            self._steps += len(ends)
+        self._last_progress = self._last_step = self._began = ends[-1]
+        self._runs += len(ends)
+        self._changes += len(ends)
+        self._longest = max(self._longest, longest)
+
+    def _count_pauses(self, ends: list[float]) -> None:
+        """Count steps of which one may have ended after a pause; learn from it."""
+        for ended in ends:
+            if ended - self._last_progress > self._check_after_secs:
+                self._gap(ended)
+            self._last_progress = ended
+            self._steps += 1
+        self._page.times[LAST_PROGRESS] = self._last_progress
+
+    def _publish_step(self) -> None:
+        before = self._global_step.before
+        if before is not None:
+            self._page.step_is(before, self._global_step.stride)
+
+    def _newest_count(self) -> tuple[float, int]:
+        """Return the end of the last step, and the count: of steps done here, or of the global step if the rate is of
+        that."""
+        ended_at = self._last_progress if self._last_step is None else self._last_step
+        step = self._global_step.at(self._steps)
+        if step is None or not self._is_of_all():
+            return ended_at, self._steps
+        return ended_at if self._global_step.stride and self._steps else self._global_step.moved_at, step
+
+    def _is_of_all(self) -> bool:
+        """Whether the rate is of the global step: it does not change by one per step, or other processes change it."""
+        return self._global_step.before is not None and (self._global_step.stride != 1 or not self._steps)
+
+    def _count(self, now: float) -> None:
+        if self._paused_at is not None:
+            return
+        at, count = self._newest_count()
+        is_of_all = self._is_of_all()
+        if is_of_all != self._rate_is_of_all:
+            self._rate_is_of_all = is_of_all
+            self._step_rate.restart(at, count)
+        self._step_rate.add(at, count)
+
+    def _rate(self, now: float) -> float | None:
+        self._count(now)
+        return self._step_rate.value(now if self._paused_at is None else self._paused_at)
+
+    def _pause_rate(self, now: float, phase: str) -> None:
+        """Exclude the phase that ends now, or the one that starts, from the rate."""
+        if self._paused_at is not None:
+            self._step_rate.exclude(now - self._paused_at)
+            self._paused_at = None
+        if phase in _NOT_TRAINING:
+            self._count(now)
+            self._paused_at = now
+        elif phase == "training" and not self._steps:
+            self._step_rate.restart(now, self._newest_count()[1])
+
+    def _progress_at(self, now: float) -> None:
+        if now - self._last_progress > self._check_after_secs:
+            self._gap(now)
+        self._last_progress = max(self._last_progress, now)
+        self._page.times[LAST_PROGRESS] = self._last_progress
+
+    def _gap(self, now: float) -> None:
+        """Assign a long time without progress: silence, or a stall that ends. Learn from it."""
+        self._notice_silence(now)
+        if now - self._last_progress > self._budget:
+            self._book(now)
+        if not self._holds:
+            self._budgets.paused(self._phase, now - self._last_progress, steps=self._steps)
+            self._update_budget()
+
+    def _update_budget(self) -> None:
+        budget = self._budgets.secs(self._phase, steps=self._steps, is_held=self._is_in_cluster or self._holds > 0)
+        self._budget = math.inf if budget is None else budget
+        self._check_after_secs = min(self._budget, LEAST_PAUSE_SECS)
+        self._page.enter(self._phase, budget, self._budgets.act_after(self._phase, steps=self._steps))
+
+    def _notice_silence(self, now: float) -> None:
+        """Assign the time since the process last ran to the silent bucket, if it is too long, and exclude it from the
+        undecided time."""
+        silent = now - max(self._sampled_at, self._last_progress)
+        if silent <= SILENT_SECS:
+            return
+        self._sampled_at = now
+        pause = Pause(until=now, secs=silent, cause=self._witness.cause(silent), timeout_secs=_or_none(self._budget))
+        self._pauses.append(pause)
+        if not pause.is_silence:
+            return
+        self._booked[SILENT] += silent
+        self._booked_until += silent
+        self._last_progress += silent
+        self._page.times[LAST_PROGRESS] = self._last_progress
+
+    def _book(self, now: float) -> None:
+        """Assign the decided time: up to the last progress, and what has become a stall since."""
+        decided = max(self._booked_until, self._last_progress)
+        bucket, secs = BUCKET_OF_PHASE.get(self._phase, "other"), decided - self._booked_until
+        if bucket == "productive":
+            blocked_secs = min(self._blocked_secs, secs)
+            self._blocked_secs -= blocked_secs
+            self._booked["unproductive_checkpoint_save"] += blocked_secs
+            secs -= blocked_secs
+        self._booked[bucket] += secs
+        self._booked_until = decided
+        if now - self._last_progress > self._budget:
+            self._booked["stall"] += now - decided
+            self._booked_until = now
+
+
+def _or_none(budget_secs: float) -> float | None:
+    return None if budget_secs == math.inf else budget_secs

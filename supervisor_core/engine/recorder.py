@@ -1,0 +1,117 @@
+"""`TelemetryRecorder`: writes telemetry records to the events file."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from supervisor_core.engine.deadline import NEVER, Deadline
+from supervisor_core.events.telemetry import Record, summary_bytes
+
+_LOG = logging.getLogger("supervisor_core")
+
+SYNC_SECS = 10.0
+"""How long training, or its end, waits at most until a record is durable, in seconds."""
+
+
+class SummaryWriter(Protocol):
+    """What telemetry needs of a summary writer; TensorFlow's own ``FileWriter`` has it."""
+
+    def add_summary(self, summary: Any, global_step: Any = None) -> None:
+        """Append a serialized ``Summary``."""
+
+    def flush(self) -> None:
+        """Write everything to the operating system."""
+
+
+class TelemetrySink(Protocol):
+    """Takes a session's telemetry. Never raises, and must not block for long."""
+
+    @property
+    def dropped(self) -> int:
+        """The number of events that could not be written."""
+
+    @property
+    def error(self) -> str | None:
+        """Why events cannot be written at present; None if they can."""
+
+    def write(
+        self, record: Record, step: int | None = None, *, durable: bool = False, deadline: Deadline = NEVER
+    ) -> None:
+        """Take a record; see `TelemetryRecorder.write`."""
+
+
+class TelemetryRecorder:
+    """Writes telemetry records through a summary writer. Never raises: telemetry must not end a training.
+
+    Args:
+        writer: the run's summary writer; None writes nothing.
+        check: called before each record, for writers that do not check themselves; if it raises, the record is dropped.
+    """
+
+    def __init__(self, writer: SummaryWriter | None, check: Callable[[], None] = lambda: None) -> None:
+        self._writer = writer
+        self._check = check
+        self._said = False
+        self._error: str | None = None
+
+    def write_to(self, writer: SummaryWriter) -> None:
+        """Write through this writer from now on."""
+        self._writer = writer
+
+    def write(
+        self, record: Record, step: int | None = None, *, durable: bool = False, deadline: Deadline = NEVER
+    ) -> None:
+        """Append a record.
+
+        Args:
+            record: the record.
+            step: the event's step, as TensorBoard shows it.
+            durable: return only when it is durable; for the records that recovery and alerts depend on.
+            deadline: limits that wait, which is `SYNC_SECS` at most.
+        """
+        if self._writer is None:
+            return
+        try:
+            self._ask()
+            self._writer.add_summary(summary_bytes(record), step)
+            if durable:
+                self._sync(deadline)
+        except Exception as error:  # a full disk, a closed writer: training goes on, with one warning
+            if not self._said:
+                _LOG.warning("A %s record could not be written to the events file: %s", record.kind, error)
+            self._said = True
+            self._error = str(error)
+        else:
+            self._said = False
+            self._error = None
+
+    def _ask(self) -> None:
+        try:
+            self._check()
+        except OSError:  # the check is impossible: a writer that checks itself keeps the record until it can
+            if getattr(self._writer, "failing", None) is None:
+                raise
+
+    def _sync(self, deadline: Deadline) -> None:
+        sync = getattr(self._writer, "sync", None)
+        if sync is None:
+            assert self._writer is not None
+            self._writer.flush()
+        else:
+            sync(deadline.remaining(SYNC_SECS))
+
+    @property
+    def dropped(self) -> int:
+        """The number of events that the writer could not write; 0 if it does not count them."""
+        return int(getattr(self._writer, "dropped", 0))
+
+    @property
+    def error(self) -> str | None:
+        """The error of the writer's last attempt; for a writer without that attribute, what it last raised."""
+        failing = getattr(self._writer, "failing", None)
+        if failing is None:
+            return self._error
+        error = getattr(self._writer, "last_error", None) if failing else None
+        return None if error is None else str(error.__cause__ or error)

@@ -1,0 +1,498 @@
+"""`SessionRecorder`: records one session of a run, whatever the framework.
+
+A facade calls it at each event (``begin``, ``ready``, ``enter`` a phase, ``saved``, ``end``). It holds the logdir's
+lock, writes telemetry and heartbeats, and serves metrics. In a cluster the chief's recorder also observes the other
+processes; each of these has its own recorder, which writes a heartbeat file instead of events.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, suppress
+from dataclasses import dataclass, replace
+from typing import Any
+
+from supervisor_core.checkpoint.guard import Publisher
+from supervisor_core.checkpoint.lease_file import COSTS, ERROR_LETTERS, is_covered
+from supervisor_core.checkpoint.ledger import newest_attempt
+from supervisor_core.checkpoint.logdir_lock import LogdirLock
+from supervisor_core.checkpoint.session_history import SessionHistory
+from supervisor_core.clock import SYSTEM_CLOCK, Clock, boot_secs
+from supervisor_core.engine.budgets import Budgets
+from supervisor_core.engine.checkpoint_stats import CheckpointStats
+from supervisor_core.engine.deadline import NEVER, Deadline
+from supervisor_core.engine.environment import MetricsEndpoint, new_page, page_directory, run_name, versions
+from supervisor_core.engine.heartbeat_writer import HeartbeatWriter
+from supervisor_core.engine.monitor import TICK_SECS, SessionIdentity, SessionMonitor
+from supervisor_core.engine.progress import Progress
+from supervisor_core.engine.recorder import SummaryWriter, TelemetryRecorder, TelemetrySink
+from supervisor_core.engine.service import ServiceRegistry
+from supervisor_core.engine.stall_stacks import StallStacks
+from supervisor_core.engine.watchdog import RECORD_SECS, StallResponse
+from supervisor_core.engine.worker_registry import WorkerRegistry, read_interval_secs
+from supervisor_core.errors import LogdirInUseError, StalledError
+from supervisor_core.events.events_file import guard_directory
+from supervisor_core.events.telemetry import CheckpointRecord, RecoveryRecord, SessionRecord, StopReason, StopRecord
+from supervisor_core.options import Options
+from supervisor_core.process.outside import allow_tracer
+from supervisor_core.process.progress_page import page_in
+from supervisor_core.run.advice import Costs
+from supervisor_core.run.model import STATE_OF_OUTCOME, RunState
+from supervisor_core.run.status import RunStatus
+from supervisor_core.storage.local import is_same, local_path
+
+
+@dataclass(frozen=True, kw_only=True)
+class StopInfo:
+    """Why and where a session stopped."""
+
+    reason: StopReason
+    error: str | None = None
+    signal: str | None = None
+    """The signal's name, ``SIGTERM``."""
+    final_checkpoint: str | None = None
+    final_checkpoint_step: int | None = None
+
+    @property
+    def state(self) -> RunState:
+        """The run's state after it."""
+        return STATE_OF_OUTCOME[self.reason]
+
+
+class SessionRecorder:
+    """The recorder of one session; see the module's docstring. Begins once, ends once.
+
+    Args:
+        logdir: the run's directory; None if nothing is written.
+        facade: the public class or function that the program called.
+        options: see `Options`.
+        writer: the run's summary writer; None writes nothing. Not used for a worker with a logdir.
+        services: the session's service threads.
+        checkpoint_interval_secs: configured seconds between checkpoints; None if none are saved.
+        is_chief: whether to hold the logdir's lock; workers do not.
+        task: a worker's name in the cluster, ``worker:1``; None for a chief, and for a process of no cluster.
+        gives_way: whether this chief saves no checkpoints, so that one that does may take the logdir over.
+        on_taken_over: called with the error when another chief has taken the logdir over; in any thread.
+        on_stalled: requests a stop with an error, for ``stall_action="stop"``; in any thread.
+        save_stalled: saves a checkpoint for ``stall_action="abort"``, if that is possible, until the deadline; returns
+            path and step of the newest one, as far as they are known.
+        after_attempt: the newest session's number in a checkpoint; this session's is higher.
+        clock: replaced in tests.
+    """
+
+    def __init__(
+        self,
+        *,
+        logdir: str | None,
+        facade: str,
+        options: Options,
+        writer: SummaryWriter | None,
+        services: ServiceRegistry,
+        checkpoint_interval_secs: float | None = None,
+        is_chief: bool = True,
+        task: str | None = None,
+        gives_way: bool = False,
+        on_taken_over: Callable[[BaseException], None] = lambda error: None,
+        on_stalled: Callable[[StalledError], object] = lambda error: None,
+        save_stalled: Callable[[Deadline], tuple[str | None, int | None]] = lambda deadline: (None, None),
+        after_attempt: int = 0,
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
+        self.options = options
+        self.progress = Progress(clock, Budgets(options))
+        self.saves = CheckpointStats(checkpoint_interval_secs)
+        self._save_stalled = save_stalled
+        self._facade = facade
+        self._interval_secs = checkpoint_interval_secs
+        self._clock = clock
+        self._writer = writer
+        self._recorder: TelemetrySink = TelemetryRecorder(writer if options.write_telemetry else None, self._check)
+        self._gives_way = gives_way
+        self._after_attempt = after_attempt
+        self._logdir_lock: LogdirLock | None = None
+        self._worker_registry: WorkerRegistry | None = None
+        self._heartbeat_writer: HeartbeatWriter | None = None
+        session_id = uuid.uuid4().hex[:16]
+        info = {"logdir": str(logdir or ""), "host": socket.gethostname(), "pid": str(os.getpid()), "facade": facade}
+        if logdir and is_chief:
+            self._logdir_lock = LogdirLock(
+                logdir,
+                timeout_secs=options.lease_timeout_secs,
+                exclusive=options.exclusive_logdir,
+                gives_way=gives_way,
+                clock=clock,
+                on_taken_over=on_taken_over,
+            )
+            self._worker_registry = WorkerRegistry(
+                logdir,
+                lost_after_secs=options.lease_timeout_secs,
+                interval_secs=read_interval_secs(logdir, options),
+                on_change=self._workers_changed,
+                clock=clock,
+            )
+        elif task is not None:
+            info["task"] = task
+            self.progress.join_cluster()
+            if logdir:
+                self._recorder = self._heartbeat_writer = HeartbeatWriter(
+                    logdir, task, session_id, interval_secs=options.heartbeat_secs, clock=clock
+                )
+        self._identity = SessionIdentity(
+            session_id=session_id,
+            run=run_name(options.run_name, logdir),
+            started_at=clock.wall(),
+            started_boot_secs=boot_secs(clock),
+            info=info,
+            versions=versions(),
+        )
+        self._stacks = StallStacks(session_id, logdir, clock, dump_blocked=options.dump_blocked_stacks)
+        self._monitor = SessionMonitor(
+            self._identity,
+            options=options,
+            progress=self.progress,
+            saves=self.saves,
+            recorder=self._recorder,
+            threads=services.statuses,
+            workers=(lambda: ()) if self._worker_registry is None else self._worker_registry.workers,
+            heartbeat_secs=None if self._heartbeat_writer is None else TICK_SECS,
+            on_renewal=self._renew_lock,
+            renewal_secs=TICK_SECS if self._logdir_lock is None else self._logdir_lock.renewal_secs,
+            response=StallResponse(stop=on_stalled, end=self._end_stalled, record=lambda by: self._monitor.beat(by)),
+            stacks=self._stacks,
+            clock=clock,
+        )
+        self._endpoint: MetricsEndpoint | None = None
+        self._end_lock = threading.Lock()
+        self._history = SessionHistory(attempt=1, first_started_at=clock.wall(), exclusive=False)
+        self._logdir = logdir
+        self._publisher: Publisher | None = None
+        self._begun = False
+        self._ended = False
+        self._guarded: list[str] = []
+
+    @property
+    def session_id(self) -> str:
+        """The session's unique id, part of every record of the session."""
+        return self._identity.session_id
+
+    @property
+    def ended(self) -> bool:
+        """Whether `end` was called."""
+        return self._ended
+
+    def holds(self, directory: str) -> bool:
+        """Return whether a directory is this session's logdir, or below it and not a logdir itself, and no other chief
+        can be active there."""
+        may = self._history.exclusive and not self._ended
+        return may and (is_same(directory, self._logdir or "") or is_covered(directory, self._logdir or ""))
+
+    def saves_in(self, directory: str) -> bool:
+        """Return whether this session is the chief that saves checkpoints in a directory."""
+        return self._publisher is not None and not self._gives_way and is_same(directory, self._logdir or "")
+
+    @property
+    def metrics_url(self) -> str | None:
+        """The URL of this process's metrics; None if it serves none."""
+        return None if self._endpoint is None else self._endpoint.url
+
+    def begin(self) -> None:
+        """Take the logdir's lock, start the monitor and the metrics server.
+
+        Raises:
+            LogdirInUseError: if another live chief holds the logdir.
+            OptionsError: if the metrics address is malformed.
+        """
+        directory = page_directory()
+        if self._logdir_lock is not None:
+            lock, logdir = self._logdir_lock, self._logdir or ""
+            before = lock.acquire(
+                self.session_id,
+                after_attempt=max(newest_attempt(logdir), self._after_attempt),
+                page=None if directory is None else str(page_in(directory, self.session_id)),
+            )
+            self._publisher = Publisher(
+                session=self.session_id, attempt=before.attempt, check=lock.check, bring_back=lock.bring_back,
+                logdir=local_path(logdir),
+            )  # fmt: skip
+            self._identity = replace(
+                self._identity,
+                attempt=before.attempt,
+                earlier_costs=_costs(before),
+                restarts=before.restarts,
+                steps_lost=None if before.previous is None and before.attempt > 1 else before.steps_lost,
+            )
+            self._history = before
+            self._monitor.identify(self._identity)
+            self.guard(logdir)
+        self._begun = True
+        if directory is not None:
+            self.progress.publish(new_page(directory, self._identity, self._logdir))
+        self._stacks.open(directory)
+        allow_tracer()
+        if self._heartbeat_writer is not None:
+            self._heartbeat_writer.start()
+        self._monitor.start()
+        if self._worker_registry is not None:
+            self._worker_registry.start()
+        self._endpoint = MetricsEndpoint(
+            self.options, lambda: [self.status()], lambda: self.progress.phase == "training"
+        )
+
+    def write_to(self, writer: SummaryWriter) -> None:
+        """Write telemetry through this writer from now on: for a program that opens it once it holds the logdir."""
+        if isinstance(self._recorder, TelemetryRecorder) and self.options.write_telemetry:
+            self._writer = writer
+            self._recorder.write_to(writer)
+
+    @property
+    def publisher(self) -> Publisher | None:
+        """The identity under which checkpoints are published, with the lock check; valid after the session's end. None
+        before `begin`, and for a session that does not hold the logdir's lock."""
+        return self._publisher
+
+    def guard(self, directory: str) -> None:
+        """Block all writers of a directory's events files once another chief has taken the logdir over.
+
+        Holds until the session has released the lock. The logdir itself is always guarded. Summaries of the program are
+        not blocked if this session gives way: only its telemetry ends.
+        """
+        if self._logdir_lock is not None and not self._gives_way:
+            self._guarded.append(directory)
+            guard_directory(directory, self._check)
+
+    def ready(
+        self,
+        *,
+        restored_checkpoint: str | None = None,
+        restored_step: int | None = None,
+        adopted: bool = False,
+        skipped: Sequence[Mapping[str, str]] = (),
+        state_problem: str | None = None,
+        services: Sequence[Mapping[str, Any]] = (),
+        resume_exact: bool | None = None,
+        resume_reasons: Sequence[str] = (),
+    ) -> None:
+        """Record that the session is ready to train and what was restored: writes the session record, durably."""
+        activity = self.progress.snapshot().activity_secs
+        if self._logdir_lock is not None:
+            self._logdir_lock.record_ready()
+        self._count_lost(restored_step, adopted)
+        self._monitor.resumed(resume_exact)
+        if restored_step is not None:
+            self.progress.step_read(restored_step)
+        record = SessionRecord(
+            session=self.session_id,
+            attempt=self._identity.attempt,
+            host=self._identity.info["host"],
+            pid=int(self._identity.info["pid"]),
+            facade=self._facade,
+            started_at=self._identity.started_at,
+            run=self._identity.run,
+            restored_checkpoint=restored_checkpoint,
+            restored_step=restored_step,
+            adopted=adopted,
+            skipped=tuple(skipped),
+            state_problem=state_problem,
+            **self._history.record_fields(self._identity.started_boot_secs),
+            starting_secs=activity["program_startup"],
+            restoring_secs=activity["checkpoint_restore"],
+            services=tuple(services),
+            resume_exact=resume_exact,
+            resume_reasons=tuple(resume_reasons),
+            checkpoint_interval_secs=self._interval_secs,
+            heartbeat_secs=self.options.heartbeat_secs,
+            versions=self._identity.versions,
+        )
+        self._recorder.write(record, restored_step, durable=True)
+
+    def can_adopt_model_of(self, session: str) -> bool:
+        """Return whether the model that a session left alive can be adopted: its own, or see
+        `SessionHistory.may_keep_model_of`."""
+        return session == self.session_id or self._history.may_keep_model_of(session)
+
+    def recovered(
+        self, *, error: str, losses: int, step: int | None, checkpoint: str | None, at_step: int | None, secs: float
+    ) -> None:
+        """Count a recovery within the session, and write its record, durably.
+
+        Args:
+            error: why the framework's session was lost.
+            losses: the number of attempts until a session was ready.
+            step: the last step before.
+            checkpoint: the restored checkpoint, if any.
+            at_step: the step at which training resumes.
+            secs: its duration.
+        """
+        self._identity = replace(self._identity, recoveries=self._identity.recoveries + 1)
+        if step is not None and at_step is not None and step > at_step:
+            self._lost(step - at_step)
+            if self._logdir_lock is not None:
+                self._logdir_lock.record_rewind(step - at_step, at_step)
+        self._monitor.identify(self._identity)
+        record = RecoveryRecord(
+            session=self.session_id,
+            error=error,
+            losses=losses,
+            step=step,
+            restored_checkpoint=checkpoint,
+            restored_step=at_step,
+            secs=secs,
+        )
+        self._recorder.write(record, at_step, durable=True)
+
+    def enter(self, phase: str) -> None:
+        """Change the phase."""
+        self._monitor.enter(phase)
+
+    def waiting_for(self, what: str | None) -> None:
+        """Record what a worker waits for, for the chief to show; None at the end of the wait. Ignored for a chief."""
+        if self._heartbeat_writer is not None:
+            self._heartbeat_writer.waiting_for(what)
+
+    def phase(self, phase: str) -> AbstractContextManager[None]:
+        """Be in a phase while the ``with`` block runs."""
+        return self._monitor.phase(phase)
+
+    def saved(self, record: CheckpointRecord, deadline: Deadline = NEVER) -> None:
+        """Count a save, successful or failed, and write its record; waits for the disk until the deadline."""
+        self.saves.saved(record, self._clock.wall())
+        self._show_failures()
+        if record.blocked_secs and self.progress.phase == "training":
+            self.progress.blocked(record.blocked_secs)
+        self._recorder.write(record, record.step, durable=True, deadline=deadline)
+
+    def status(self) -> RunStatus:
+        """Return the session's present status, as in a scrape."""
+        return self._monitor.status()
+
+    def end(self, stop: StopInfo, deadline: Deadline = NEVER) -> None:
+        """End the session: write the stop record, release the lock. Later calls change nothing.
+
+        Waits for the disk until the deadline. Metrics are served until `close`."""
+        with self._end_lock:
+            if self._ended or not self._begun:
+                return
+            self._ended = True
+        if self._worker_registry is not None:
+            self._worker_registry.stop(deadline)
+        self._monitor.stop(deadline)
+        self._monitor.ended(stop.state, stop.error)
+        self._monitor.enter("stopped")
+        now = self.progress.snapshot()
+        record = StopRecord(
+            session=self.session_id,
+            reason=stop.reason,
+            error=stop.error,
+            signal=stop.signal,
+            step=now.global_step,
+            steps=now.steps,
+            final_checkpoint=stop.final_checkpoint,
+            final_checkpoint_step=stop.final_checkpoint_step,
+            elapsed_secs=self._monitor.elapsed_secs,
+            activity_secs=now.activity_secs,
+        )
+        self._recorder.write(record, now.global_step, durable=True, deadline=deadline)
+        if self._heartbeat_writer is not None:
+            self._heartbeat_writer.close()
+        if self._logdir_lock is not None:
+            steps_lost = self._identity.steps_lost
+            costs = self._costs_so_far()
+            if self._logdir_lock.release(stop.reason, last_step=now.global_step, steps_lost=steps_lost, **costs):
+                for directory in self._guarded:
+                    guard_directory(directory, None)
+        self._stacks.close()
+        self.progress.page.close()
+
+    def _end_stalled(self, error: StalledError, deadline: Deadline) -> None:
+        """End the session of a process that the watchdog is about to end."""
+        path, step = None, None
+        try:
+            path, step = self._save_stalled(deadline.earlier(RECORD_SECS))
+        finally:
+            text = f"{type(error).__name__}: {error}"
+            stop = StopInfo(reason="error", error=text, final_checkpoint=path, final_checkpoint_step=step)
+            self.end(stop, deadline)
+
+    def close(self, linger_secs: float | None = None) -> None:
+        """Stop serving metrics after Prometheus has had time for a last scrape.
+
+        Args:
+            linger_secs: how long to wait for it at most. Default: `Options.metrics_linger_secs`.
+        """
+        if self._endpoint is not None:
+            self._endpoint.close(self.options.metrics_linger_secs if linger_secs is None else linger_secs)
+
+    def loss_read(self, is_finite: bool) -> None:
+        """Record whether the watched loss is finite; write a change at once."""
+        self._monitor.loss_read(is_finite)
+
+    def beat(self) -> None:
+        """Write a heartbeat now."""
+        self._monitor.beat()
+
+    def _check(self) -> None:
+        if self._logdir_lock is not None:
+            self._logdir_lock.check()
+
+    def _workers_changed(self) -> None:
+        if not self._ended:
+            self.beat()
+
+    def _count_lost(self, restored_step: int | None, adopted: bool) -> None:
+        if restored_step is None or self._logdir_lock is None:
+            return
+        if adopted:  # nothing is lost: the chief before may have recorded a step too many
+            self._logdir_lock.record_rewind(0, restored_step)
+            return
+        lost = self._logdir_lock.record_restore(restored_step)
+        before = self._history
+        self._lost(None if before.previous is not None and before.last_step is None else lost)
+        self._monitor.identify(self._identity)
+
+    def _lost(self, steps: int | None) -> None:
+        """Count recomputed steps; None if unknown, which makes the sum unknown."""
+        known = self._identity.steps_lost
+        self._identity = replace(self._identity, steps_lost=None if known is None or steps is None else known + steps)
+
+    def _costs_so_far(self) -> dict[str, float]:
+        costs = self._monitor.run_costs
+        if costs is None:
+            return {}
+        values = (costs.trained_secs, costs.saves, costs.save_secs, costs.blocked_secs)
+        return {name: round(value, 3) for name, value in zip(COSTS, values, strict=True)}
+
+    def _show_failures(self) -> tuple[int, int, str | None]:
+        """Show on the page what cannot be written; return failed saves, those in a row, and why events fail."""
+        (failures, in_a_row, why), error = self.saves.failures, self._recorder.error
+        self.progress.page.writes(save_failures=failures, in_a_row=in_a_row, save_error=why, events_error=error)
+        return failures, in_a_row, error
+
+    def _renew_lock(self, step: int | None) -> None:
+        if self._ended:
+            return
+        save_failures, in_a_row, error = self._show_failures()
+        if self._logdir_lock is None:
+            return
+        now = self.progress.snapshot()
+        with suppress(LogdirInUseError):  # `on_taken_over` has reported it
+            self._logdir_lock.renew(
+                last_step=step,
+                phase=now.phase,
+                progress_at=now.last_progress_at,
+                progress_timeout_secs=now.progress_timeout_secs,
+                save_failures=save_failures,
+                save_failures_in_a_row=in_a_row,
+                events_error=None if error is None else error[:ERROR_LETTERS],
+                **self._costs_so_far(),
+            )
+
+
+def _costs(before: SessionHistory) -> Costs | None:
+    known = [float(value) for name in COSTS if (value := before.costs[name]) is not None]
+    if len(known) < len(COSTS):
+        return None
+    return Costs(trained_secs=known[0], saves=int(known[1]), save_secs=known[2], blocked_secs=known[3])

@@ -1,0 +1,241 @@
+"""`StallReport`: writes the records of a session's stalls, with the stacks, and knows the present one for a scrape.
+
+A stall has two looks at its stacks: one when it begins and one `SECOND_LOOK_SECS` later. The same frames in both do not
+show that a thread is stuck: it may compute for long, or wait for something that comes. The time for which it ran, or
+was ready to run, between the two looks shows which of these it did.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+from typing import Literal
+
+from supervisor_core.clock import SYSTEM_CLOCK, Clock, main_thread_secs
+from supervisor_core.engine.recorder import TelemetrySink
+from supervisor_core.engine.service_stalls import ServiceStall
+from supervisor_core.events.telemetry import StallRecord
+from supervisor_core.process.stacks import (
+    MAIN_THREAD,
+    Activity,
+    Stacks,
+    location,
+    python_stacks,
+    user_line,
+    whereabouts,
+)
+from supervisor_core.run.status import StallStatus
+
+_LOG = logging.getLogger("supervisor_core")
+
+SECOND_LOOK_SECS = 10.0
+BUSY_SHARE, WAITING_SHARE = 0.5, 0.1
+"""A thread that is ready to run for at least the first share of the time is busy; for at most the second it waits."""
+
+_NO_STACKS: Stacks = {}
+
+
+def main_thread_runnable_secs(clock: Clock, root: str = "/proc") -> float | None:
+    """Return for how long the main thread has run, or waited for a processor: on a busy machine a thread that computes
+    runs for a small part of the time only. None of an injected clock, and where the system does not say.
+
+    Args:
+        clock: the clock.
+        root: where the system's files are; another one in tests.
+    """
+    if clock is not SYSTEM_CLOCK:
+        return None
+    with suppress(OSError, ValueError):
+        with open(f"{root}/self/task/{os.getpid()}/schedstat", encoding="ascii") as file:
+            ran, waited, _ = map(int, file.read().split())
+        if ran:
+            return (ran + waited) / 1e9
+    return main_thread_secs(clock) or None
+
+
+class StallReport:
+    """Reports one session's stalls; not thread-safe but for `status`.
+
+    Args:
+        session_id: the session's id.
+        recorder: takes the records.
+        clock: replaced in tests.
+        stacks: returns the stacks of all threads.
+        on_stacks: called with a title and the stacks of each look, or with the line that was found after Python could
+            not run; must not block.
+        runnable_secs: returns for how long the main thread has run, or was ready to run; None where unknown.
+    """
+
+    def __init__(
+        self,
+        session_id: str,
+        recorder: TelemetrySink,
+        clock: Clock,
+        *,
+        stacks: Callable[[], Stacks] = python_stacks,
+        on_stacks: Callable[[str, Stacks], None] = lambda title, stacks: None,
+        runnable_secs: Callable[[Clock], float | None] = main_thread_runnable_secs,
+    ) -> None:
+        self._session_id = session_id
+        self._recorder = recorder
+        self._clock = clock
+        self._stacks = stacks
+        self._on_stacks = on_stacks
+        self._runnable_secs = runnable_secs
+        self._first_look: tuple[float, float | None] = (0.0, None)
+        """Monotonic time of the first look, and the main thread's runnable seconds then."""
+        self._first: Stacks = _NO_STACKS
+        self._phase = ""
+        self._look_again_at: float | None = None
+        self._status: StallStatus | None = None
+
+    @property
+    def status(self) -> StallStatus | None:
+        """The present stall; None without one."""
+        return self._status
+
+    def begin(
+        self,
+        *,
+        phase: str,
+        since: float,
+        step: int | None,
+        secs: float,
+        timeout_secs: float | None,
+        blocked: Stacks = _NO_STACKS,
+    ) -> None:
+        """Report that a stall has begun.
+
+        Args:
+            phase: the phase without progress.
+            since: monotonic time of the last progress.
+            step: the global step.
+            secs: seconds without progress so far.
+            timeout_secs: the budget.
+            blocked: stacks of threads from the time in which Python could not run: they show the hang, not what came
+                after it.
+        """
+        self._phase, self._first = phase, {**self._stacks(), **blocked}
+        line = self._line(self._first)
+        self._status = StallStatus(phase=phase, thread=MAIN_THREAD, location=None if line is None else location(line))
+        now = self._clock.monotonic()
+        self._look_again_at, self._first_look = now + SECOND_LOOK_SECS, (now, self._runnable_secs(self._clock))
+        _LOG.warning(
+            "No progress for %.0f s in the phase %r (budget %.0f s) at step %s%s; the stacks of all threads are in the "
+            "events file.",
+            secs,
+            phase,
+            timeout_secs or 0.0,
+            step,
+            "" if line is None else f": {whereabouts(MAIN_THREAD, location(line), None)}",
+        )
+        self._on_stacks(f"no progress for {secs:.0f} s in the phase {phase}, at step {step}", self._first)
+        self._write("begin", since, step, secs, timeout_secs, self._first)
+
+    def goes_on(self, *, since: float, step: int | None, secs: float, timeout_secs: float | None) -> bool:
+        """Look at the stacks again, once, if the stall lasts for long enough; return whether it did now. Call it while
+        a stall lasts."""
+        if self._look_again_at is None or self._clock.monotonic() < self._look_again_at:
+            return False
+        self._look_again_at = None
+        activity = self._activity()
+        now = self._stacks()
+        same = now.get(MAIN_THREAD) == self._first.get(MAIN_THREAD)
+        line = self._line(now)
+        place = None if line is None else location(line)
+        if same and self._status is not None:  # else it is somewhere else by now
+            self._status = replace(self._status, activity=activity)
+        frames = "the same frames twice" if same else "other frames than before"
+        said = f"{whereabouts(MAIN_THREAD, place, activity)}: {frames}"
+        _LOG.warning("No progress for %.0f s in the phase %r; %s.", secs, self._phase, said)
+        self._on_stacks(f"no progress for {secs:.0f} s in the phase {self._phase}; {said}", now)
+        self._write("lasts", since, step, secs, timeout_secs, now, same_frames=same, activity=activity)
+        return True
+
+    def blocked(self, stacks: Stacks) -> None:
+        """Log where Python could not run for a while that was no stall."""
+        line = self._line(stacks)
+        if line is not None:
+            title = f"Python could not run for a while; {MAIN_THREAD} was at {location(line)}"
+            _LOG.warning("%s: native code held the interpreter's lock, or the process was stopped.", title)
+            self._on_stacks(title, stacks)
+
+    def end(self, *, since: float, step: int | None, secs: float, timeout_secs: float | None) -> None:
+        """Report that progress was made again."""
+        self._write("end", since, step, secs, timeout_secs, _NO_STACKS)
+        self._first, self._look_again_at, self._status = _NO_STACKS, None, None
+
+    def service(self, stall: ServiceStall, *, phase: str, step: int | None) -> None:
+        """Report that a service's tick does not end, or has ended after all.
+
+        Args:
+            stall: which one.
+            phase: the session's phase.
+            step: the global step.
+        """
+        stacks: Stacks = _NO_STACKS
+        if stall.state == "begin":
+            stacks = self._stacks()
+            line = user_line(stacks.get(stall.service, ()))
+            at = "" if line is None else f" at {location(line)}"
+            title = f"the service {stall.service} has been in one tick for {stall.secs:.0f} s"
+            _LOG.warning("%s%s (budget %.0f s); training continues.", f"T{title[1:]}", at, stall.timeout_secs)
+            self._on_stacks(title, stacks)
+        line = user_line(stacks.get(stall.service, ()))
+        record = StallRecord(
+            session=self._session_id,
+            state=stall.state,
+            phase=phase,
+            since=self._clock.wall() - stall.secs,
+            step=step,
+            secs=stall.secs,
+            timeout_secs=stall.timeout_secs,
+            thread=stall.service,
+            location=line,
+            stacks=stacks,
+            service=stall.service,
+        )
+        self._recorder.write(record, step)
+
+    def _activity(self) -> Activity | None:
+        """Return what the main thread did since the first look. Not known where the monitor did not run meanwhile."""
+        (began_at, ran_before), ran = self._first_look, self._runnable_secs(self._clock)
+        secs = self._clock.monotonic() - began_at
+        if ran is None or ran_before is None or not 0 < secs <= 2 * SECOND_LOOK_SECS:
+            return None
+        share = (ran - ran_before) / secs
+        return "busy" if share >= BUSY_SHARE else "waits" if share <= WAITING_SHARE else None
+
+    def _line(self, stacks: Stacks) -> str | None:
+        return user_line(stacks.get(MAIN_THREAD, ()))
+
+    def _write(
+        self,
+        state: Literal["begin", "lasts", "end"],
+        since: float,
+        step: int | None,
+        secs: float,
+        timeout_secs: float | None,
+        stacks: Stacks,
+        *,
+        same_frames: bool | None = None,
+        activity: Activity | None = None,
+    ) -> None:
+        record = StallRecord(
+            session=self._session_id,
+            state=state,
+            phase=self._phase,
+            since=self._clock.wall() - (self._clock.monotonic() - since),
+            step=step,
+            secs=secs,
+            timeout_secs=timeout_secs,
+            thread=MAIN_THREAD,
+            location=self._line(stacks or self._first),
+            same_frames=same_frames,
+            activity=activity,
+            stacks=stacks,
+        )
+        self._recorder.write(record, step)

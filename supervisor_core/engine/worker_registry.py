@@ -1,0 +1,291 @@
+"""`WorkerRegistry`: the state of the cluster's other processes, for their chief.
+
+Each of them keeps a heartbeat file in the shared logdir (`supervisor_core.engine.heartbeat_writer`). A thread
+reads these at an interval; callers get the last state without I/O. Clocks of machines need not agree: a process is
+alive while its file changes, and the time without a change is measured by the chief's clock. Time in which the chief
+itself could not read does not count.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from supervisor_core.clock import SYSTEM_CLOCK, Clock
+from supervisor_core.engine.deadline import NEVER, Deadline
+from supervisor_core.engine.task_record import TASKS_DIRECTORY, TaskRecord, read_record
+from supervisor_core.options import Options
+from supervisor_core.process.identity import Machine, is_running, this_machine
+from supervisor_core.run.status import WorkerState, WorkerStatus
+from supervisor_core.storage.local import Filesystem, filesystem_for, local_path
+
+MAX_TASKS = 1000
+"""The most files to read at a time."""
+
+READ_SECS = 5.0
+"""How often the chief reads the other processes' heartbeats, unless its own are more frequent, in seconds."""
+
+REMOTE_READ_SECS = 15.0
+"""The same if each read is a request to an object store."""
+
+LAST_READ_SECS = 1.0
+"""How long stopping waits for a last read, in seconds."""
+
+_LOG = logging.getLogger("supervisor_core")
+
+
+class WorkerRegistry:
+    """Reads the heartbeat files of one logdir during one session of its chief.
+
+    A process that had stopped without an error before the first read is not listed; a lost process is, until it comes
+    back or its file is deleted.
+
+    Args:
+        logdir: the run's directory.
+        lost_after_secs: a process without a beat for longer is lost, but not before it has missed three beats.
+        interval_secs: seconds between two reads.
+        on_change: called in the registry's thread when a process was added or removed, or its state has changed.
+        clock: replaced in tests.
+        filesystem: default: the logdir's.
+        machine: the chief's machine. Default: this one.
+        runs: returns whether a process of that machine may be running.
+
+    Example:
+        >>> registry = WorkerRegistry("/tmp/example-run-of-one", lost_after_secs=60, interval_secs=5)
+        >>> registry.look(), registry.workers()
+        (False, ())
+    """
+
+    def __init__(
+        self,
+        logdir: str | os.PathLike[str],
+        *,
+        lost_after_secs: float,
+        interval_secs: float,
+        on_change: Callable[[], None] = lambda: None,
+        clock: Clock = SYSTEM_CLOCK,
+        filesystem: Filesystem | None = None,
+        machine: Machine | None = None,
+        runs: Callable[[int], bool] = is_running,
+    ) -> None:
+        self._directory = os.path.join(os.fspath(logdir), TASKS_DIRECTORY)
+        self._lost_after_secs = lost_after_secs
+        self._interval_secs = interval_secs
+        self._on_change = on_change
+        self._clock = clock
+        self._filesystem = filesystem
+        self._machine = machine or this_machine()
+        self._runs = runs
+        self._seen: dict[str, ObservedWorker] = {}
+        self._over: dict[str, str] = {}
+        """File name -> session of a process that had stopped without an error before the first read."""
+        self._has_read = False
+        self._last_read = clock.monotonic()
+        """Monotonic start of the last complete read."""
+        self._warned: set[str] = set()
+        self._workers: tuple[WorkerStatus, ...] = ()
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._read_until_stopped, name="supervisor_workers", daemon=True)
+
+    def start(self) -> None:
+        """Start the thread, which reads at once."""
+        self._thread.start()
+
+    def stop(self, deadline: Deadline = NEVER) -> None:
+        """Read once more and stop the thread; wait a second at most, and at most half of the time to the deadline."""
+        self._stop.set()
+        if self._thread.is_alive() and self._thread is not threading.current_thread():
+            self._thread.join(min(LAST_READ_SECS, deadline.remaining() / 2))
+
+    def workers(self) -> tuple[WorkerStatus, ...]:
+        """Return the cluster's other processes as of the last read, in natural order of their names. No I/O."""
+        return self._workers
+
+    def look(self) -> bool:
+        """Read every file; return whether a process was added or removed, or its state has changed.
+
+        A file that cannot be read or decoded is skipped, with one warning.
+        """
+        began = self._clock.monotonic()
+        try:
+            filesystem = self._open()
+            names = self._names(filesystem)
+        except Exception as error:  # file system clients raise any type; the next read tries again
+            self._warn_once("", f"cannot be listed: {error}")
+            return False
+        self._warned &= {*names, "."}
+        self._discount_gap(began)
+        before = {name: worker.state for name, worker in self._seen.items()}
+        found = {name: self._observe(filesystem, name, began) for name in names}
+        self._seen = {name: worker for name, worker in found.items() if worker is not None}
+        self._over = {name: session for name, session in self._over.items() if name in found}
+        self._has_read = True
+        self._workers = tuple(sorted((worker.status() for worker in self._seen.values()), key=by_name))
+        return before != {name: worker.state for name, worker in self._seen.items()}
+
+    def _open(self) -> Filesystem:
+        if self._filesystem is None:
+            self._filesystem, self._directory = filesystem_for(self._directory)
+        return self._filesystem
+
+    def _names(self, filesystem: Filesystem) -> list[str]:
+        try:
+            names = sorted(name for name in filesystem.list_names(self._directory) if name.endswith(".json"))
+        except FileNotFoundError:
+            return []
+        if len(names) <= MAX_TASKS:
+            self._warned.discard(".")
+        else:
+            self._warn_once(".", f"holds {len(names):,} tasks; only {MAX_TASKS:,} of them are read")
+        return names[:MAX_TASKS]
+
+    def _discount_gap(self, began: float) -> None:
+        """Do not count time without a complete read as silence: reads that failed or hung, a suspended chief."""
+        blind = began - self._last_read - max(2 * self._interval_secs, self._lost_after_secs / 2)
+        self._last_read = began
+        if blind > 0:
+            self._seen = {
+                name: replace(item, beat_monotonic=item.beat_monotonic + blind) for name, item in self._seen.items()
+            }
+
+    def _observe(self, filesystem: Filesystem, name: str, began: float) -> ObservedWorker | None:
+        before = self._seen.get(name)
+        try:
+            record = self._read(filesystem, name)
+        except ValueError as error:
+            self._warn_once(name, f"cannot be decoded: {error}")
+            if before is None:
+                return None
+            record = before.record
+        except FileNotFoundError:  # deleted since it was listed
+            return before
+        except Exception as error:  # as above; the next read tries again
+            self._warn_once(name, f"cannot be read: {error}")
+            return before
+        else:
+            self._warned.discard(name)
+        if self._is_over(name, record):
+            return None
+        beat_monotonic, beat_at = self._clock.monotonic(), self._clock.wall()
+        if before is None:
+            beat_monotonic -= max(0.0, beat_at - record.written_at)
+            beat_at = min(beat_at, record.written_at)
+        elif (before.record.session, before.record.beats) == (record.session, record.beats):
+            beat_monotonic, beat_at = before.beat_monotonic, before.beat_at
+        state = state_of(
+            record,
+            silent_secs=began - beat_monotonic,
+            lost_after_secs=self._lost_after_secs,
+            is_gone=self._is_gone(record),
+        )
+        return ObservedWorker(record=record, beat_monotonic=beat_monotonic, beat_at=beat_at, state=state)
+
+    def _read(self, filesystem: Filesystem, name: str) -> TaskRecord:
+        path = os.path.join(self._directory, name)
+        try:
+            record = read_record(filesystem, path)
+        except OSError:  # on network file systems a file that is replaced while it is read is stale
+            record = read_record(filesystem, path)
+        # A process writes its stop record before it ends: maybe after the first read.
+        return read_record(filesystem, path) if self._is_gone(record) else record
+
+    def _is_gone(self, record: TaskRecord) -> bool:
+        where = Machine(host=record.host, boot=record.boot, pids=record.pids)
+        return record.ended is None and where == self._machine and not self._runs(record.pid)
+
+    def _is_over(self, name: str, record: TaskRecord) -> bool:
+        if not self._has_read and has_ended_well(record):
+            self._over[name] = record.session
+        return self._over.get(name) == record.session
+
+    def _warn_once(self, name: str, text: str) -> None:
+        if name not in self._warned:
+            _LOG.warning("The cluster's heartbeats: %s %s.", os.path.join(self._directory, name), text)
+        self._warned.add(name)
+
+    def _read_until_stopped(self) -> None:
+        while True:
+            is_last = self._stop.is_set()
+            try:
+                if self.look() and not is_last:
+                    self._on_change()
+            except Exception:  # an unexpected file must not stop the registry
+                _LOG.exception("The chief could not read the cluster's heartbeats; it continues.")
+            if is_last:
+                return
+            self._stop.wait(self._interval_secs)
+
+
+MISSED_BEATS = 3
+"""A process is not lost before it has missed this many beats."""
+
+_WAITING_PHASES = ("starting", "restoring")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ObservedWorker:
+    """The last record of a process, when it changed, and the resulting state."""
+
+    record: TaskRecord
+    beat_monotonic: float
+    """Monotonic time of the last beat, moved later by the time in which the chief could not read."""
+    beat_at: float
+    """The same moment by the chief's wall clock."""
+    state: WorkerState
+
+    def status(self) -> WorkerStatus:
+        """Return the status for metrics and heartbeats."""
+        record = self.record
+        return WorkerStatus(
+            name=record.task,
+            state=self.state,
+            phase=record.phase,
+            waiting_for=record.waiting_for if self.state == "waiting" else None,
+            step=record.step,
+            steps=record.steps,
+            last_seen_at=self.beat_at,
+            started_at=record.started_at,
+            host=record.host,
+            pid=record.pid,
+            error=record.error,
+        )
+
+
+def read_interval_secs(logdir: str, options: Options) -> float:
+    """Return how often the chief reads the heartbeats in a logdir."""
+    if local_path(logdir) is None:
+        return REMOTE_READ_SECS
+    return min(READ_SECS, options.heartbeat_secs or READ_SECS)
+
+
+def has_ended_well(record: TaskRecord) -> bool:
+    """Return whether a process has stopped without an error."""
+    return record.ended not in (None, "error")
+
+
+def state_of(record: TaskRecord, *, silent_secs: float, lost_after_secs: float, is_gone: bool) -> WorkerState:
+    """Return the state of a process.
+
+    Args:
+        record: its last record.
+        silent_secs: seconds since its last beat.
+        lost_after_secs: how long it may be silent, unless its own interval is longer.
+        is_gone: whether its process is known to have ended.
+    """
+    if record.ended is not None:
+        return "stopped" if has_ended_well(record) else "failed"
+    if is_gone or silent_secs > max(lost_after_secs, MISSED_BEATS * record.interval_secs):
+        return "lost"
+    if record.phase in _WAITING_PHASES or record.waiting_for is not None:
+        return "waiting"
+    return "stalled" if record.stalled else "running"
+
+
+def by_name(status: WorkerStatus) -> tuple[tuple[int, int, str], ...]:
+    """Sort key: natural order of names, ``worker:2`` before ``worker:10``."""
+    parts = re.split(r"(\d{1,18})", status.name)
+    return tuple((index % 2, int(part) if index % 2 else 0, part) for index, part in enumerate(parts))

@@ -1,0 +1,238 @@
+"""What Prometheus, Grafana and Kubernetes are configured with: rules, dashboard, manifests.
+
+``rules.yaml``, beside this file, is what Prometheus records, and when it alerts; thresholds are filled in.
+
+``dashboard.json``, beside it, is the Grafana dashboard: the fleet, one run and its cluster, the exporter. It asks for
+what is served, not for what the rules record, so it works without them. Trainer and exporter serve the same names:
+every query takes the maximum by run, or it would show both. To change it, import the file into Grafana, edit it there,
+and export it as JSON.
+
+The manifests are the exporter, and what the Prometheus operator needs for it, the trainers and the rules.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib.resources import files
+from typing import Any
+
+import yaml
+
+from supervisor_core.exporter.annotations import annotation
+from supervisor_core.exporter.thresholds import DEFAULT_RUNBOOK_BASE, Thresholds, duration
+
+_PLACE = re.compile(r"\$\{(\w+)\}")
+_KEY = re.compile(r"\b(by|on) \(run\b")
+"""Where a rule names the labels that identify a run."""
+
+
+def rule_groups(
+    limits: Thresholds | None = None, *, runbook_base: str = DEFAULT_RUNBOOK_BASE, by: Sequence[str] = ("run",)
+) -> dict[str, Any]:
+    """Return the rule file as Prometheus and the operator's ``PrometheusRule`` know it: ``{"groups": [...]}``.
+
+    Args:
+        limits: what is compared with. Default: `Thresholds()`.
+        runbook_base: where docs/alerts.md is published; each alert's ``runbook_url`` is this, ``#``, and its name in
+            lower case.
+        by: the labels that identify a run, ``run`` first. Every recorded series and every alert of a run has them.
+
+    Example:
+        >>> [group["name"] for group in rule_groups()["groups"]]
+        ['supervisor']
+    """
+    text = files(__package__).joinpath("rules.yaml").read_text(encoding="utf-8")
+    content: dict[str, Any] = _filled(
+        yaml.safe_load(text), {**_values(limits or Thresholds()), "runbook_base": runbook_base}
+    )
+    key = rf"\1 ({', '.join(by)}"
+    for rule in content["groups"][0]["rules"]:
+        rule["expr"] = _KEY.sub(key, rule["expr"])
+        if "annotations" in rule:
+            rule["annotations"] = {name: annotation(text, by) for name, text in rule["annotations"].items()}
+    return content
+
+
+def to_yaml(*documents: Any) -> str:
+    """Return one YAML text that holds the documents, in order; keys stay as given, long expressions are blocks."""
+    text: str = yaml.dump_all(
+        documents, Dumper=_Dumper, sort_keys=False, width=118, allow_unicode=True, explicit_start=len(documents) > 1
+    )
+    return text
+
+
+def _values(limits: Thresholds) -> dict[str, str]:
+    """Return what stands for each ``${name}``: ``hold_secs`` is a number, ``hold`` a duration of Prometheus."""
+    values = {name: f"{value:.10g}" for name, value in vars(limits).items()}
+    values |= {
+        name.removesuffix("_secs"): duration(value) for name, value in vars(limits).items() if name.endswith("_secs")
+    }
+    return values | {
+        "slow_past": duration(24 * limits.slow_window_secs),
+        "slow_gap": duration(4 * limits.slow_window_secs),
+        "slow_points": f"{max(1.0, limits.slow_window_secs / limits.interval_secs / 2):.10g}",
+        "goodput_least_secs": f"{limits.goodput_window_secs / 3:.10g}",
+    }
+
+
+def _filled(part: Any, values: Mapping[str, str]) -> Any:
+    if isinstance(part, dict):
+        return {key: _filled(value, values) for key, value in part.items()}
+    if isinstance(part, list):
+        return [_filled(value, values) for value in part]
+    return _PLACE.sub(lambda place: values.get(place[1], place[0]), part)
+
+
+class _Dumper(yaml.SafeDumper):
+    """A dumper of its own, so that other users of PyYAML in the process keep theirs as it is."""
+
+    def ignore_aliases(self, data: Any) -> bool:
+        return True
+
+
+def _text(dumper: yaml.SafeDumper, value: str) -> yaml.ScalarNode:
+    return dumper.represent_scalar("tag:yaml.org,2002:str", value, style="|" if "\n" in value else None)
+
+
+_Dumper.add_representer(str, _text)
+
+
+def dashboard() -> dict[str, Any]:
+    """Return the dashboard, as Grafana imports it (11 and later).
+
+    Example:
+        >>> dashboard()["title"]
+        'Supervised training'
+    """
+    content: dict[str, Any] = json.loads(files(__package__).joinpath("dashboard.json").read_text(encoding="utf-8"))
+    return content
+
+
+NAME = "tb-supervisor-exporter"
+"""The exporter's Deployment, Service and ServiceMonitor."""
+
+PORT = 10988
+
+TRAINER_LABEL = ("app.kubernetes.io/component", "supervised-training")
+"""What a training pod must be labelled with to be scraped, at its container port named ``metrics``."""
+
+_SELECTOR = {"app.kubernetes.io/name": NAME}
+_OPERATOR = "monitoring.coreos.com/v1"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Deployed:
+    """Where things run."""
+
+    image: str
+    """An image in which ``tb-supervisor`` is the entry point, or on the path."""
+    namespace: str
+    logdir: str
+    """A directory, which becomes the mount point of `claim`; or an address such as ``gs://bucket/logs``."""
+    claim: str
+    """The persistent volume claim that holds a local logdir."""
+    labels: Mapping[str, str] = field(default_factory=dict)
+    """Further labels of every object, by which a Prometheus may select what it takes."""
+
+    @property
+    def is_local(self) -> bool:
+        """Whether the logdir is in a volume."""
+        return "://" not in self.logdir
+
+    @property
+    def runbook_base(self) -> str:
+        """The page of alerts that the exporter serves, as seen within the cluster."""
+        return f"http://{NAME}.{self.namespace}.svc:{PORT}/alerts"
+
+
+def manifests(
+    where: Deployed,
+    limits: Thresholds | None = None,
+    *,
+    runbook_base: str | None = None,
+    by: Sequence[str] = ("run",),
+) -> list[dict[str, Any]]:
+    """Return the objects, in the order in which they are best applied.
+
+    Args:
+        where: names and places.
+        limits: what the alerts compare with. Default: `Thresholds()`.
+        runbook_base: where docs/alerts.md is to be read. Default: the exporter's own page.
+        by: see `rule_groups`.
+    """
+    limits = limits or Thresholds()
+    groups = rule_groups(limits, runbook_base=runbook_base or where.runbook_base, by=by)
+    interval = duration(limits.interval_secs)
+    key, value = TRAINER_LABEL
+    return [
+        _object(where, "apps/v1", "Deployment", NAME, _deployment(where)),
+        _object(
+            where,
+            "v1",
+            "Service",
+            NAME,
+            {"selector": _SELECTOR, "ports": [{"name": "metrics", "port": PORT, "targetPort": "metrics"}]},
+        ),
+        _object(
+            where,
+            _OPERATOR,
+            "ServiceMonitor",
+            NAME,
+            {"selector": {"matchLabels": _SELECTOR}, "endpoints": [{"port": "metrics", "interval": interval}]},
+        ),
+        _object(
+            where,
+            _OPERATOR,
+            "PodMonitor",
+            "tb-supervisor-trainers",
+            {
+                "selector": {"matchLabels": {key: value}},
+                "namespaceSelector": {"any": True},
+                "podMetricsEndpoints": [{"port": "metrics", "interval": interval}],
+            },
+        ),
+        _object(where, _OPERATOR, "PrometheusRule", "tb-supervisor", groups),
+    ]
+
+
+def _object(where: Deployed, version: str, kind: str, name: str, spec: dict[str, Any]) -> dict[str, Any]:
+    metadata = {"name": name, "namespace": where.namespace, "labels": {**_SELECTOR, **where.labels}}
+    return {"apiVersion": version, "kind": kind, "metadata": metadata, "spec": spec}
+
+
+def _deployment(where: Deployed) -> dict[str, Any]:
+    container: dict[str, Any] = {
+        "name": "exporter",
+        "image": where.image,
+        "command": ["tb-supervisor", "exporter"],
+        "args": [f"--logdir={where.logdir}", f"--web.listen-address=0.0.0.0:{PORT}"],
+        "ports": [{"name": "metrics", "containerPort": PORT}],
+        "livenessProbe": {"httpGet": {"path": "/-/healthy", "port": "metrics"}, "periodSeconds": 30},
+        "readinessProbe": {"httpGet": {"path": "/-/ready", "port": "metrics"}, "periodSeconds": 5},
+        "resources": {"requests": {"cpu": "50m", "memory": "128Mi"}, "limits": {"memory": "1Gi"}},
+        "securityContext": {
+            "allowPrivilegeEscalation": False,
+            "capabilities": {"drop": ["ALL"]},
+            "readOnlyRootFilesystem": True,
+        },
+    }
+    pod: dict[str, Any] = {
+        "automountServiceAccountToken": False,
+        "securityContext": {
+            "runAsNonRoot": True,
+            "runAsUser": 65534,
+            "seccompProfile": {"type": "RuntimeDefault"},
+        },
+        "containers": [container],
+    }
+    if where.is_local:
+        container["volumeMounts"] = [{"name": "logs", "mountPath": where.logdir, "readOnly": True}]
+        pod["volumes"] = [{"name": "logs", "persistentVolumeClaim": {"claimName": where.claim, "readOnly": True}}]
+    return {
+        "replicas": 1,
+        "selector": {"matchLabels": _SELECTOR},
+        "template": {"metadata": {"labels": {**_SELECTOR, **where.labels}}, "spec": pod},
+    }

@@ -1,1 +1,0 @@
-"""What a monitoring system is configured with: rules, dashboard, manifests."""

@@ -1,0 +1,244 @@
+"""`LogdirWatch`: every run below a logdir, read as it grows and understood as it stands.
+
+What a session cannot write into its events file is looked up elsewhere, see `live_session`.
+"""
+
+from __future__ import annotations
+
+import logging
+import stat
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from supervisor_core.clock import SYSTEM_CLOCK, Clock, boot_secs
+from supervisor_core.events.chunk import Chunk, FileFacts
+from supervisor_core.events.index import LogdirIndex, RunIndex
+from supervisor_core.run.bounds import UNSEEN
+from supervisor_core.run.fold import RunFold
+from supervisor_core.run.live_session import LeaseReader, PageReader, with_lease, with_page
+from supervisor_core.run.presence import CheckpointPresence
+from supervisor_core.run.restarter_process import restarter_runs
+from supervisor_core.run.snapshot import Snapshot, WatchedRun
+from supervisor_core.storage.remote_source import RemoteSource
+from supervisor_core.storage.source import ReadFileSystem, source_of
+
+_LOG = logging.getLogger("supervisor_core")
+
+_MOVING = ("running", "stalled", "lost")
+"""The states in which time alone changes a run: its state, or where its time goes."""
+
+
+class LogdirWatch:
+    """Looks at a logdir, again and again; each look costs in proportion to what is new.
+
+    Keeps what the model of a run needs, and no scalar columns. Only runs that have new events, that time alone
+    changes (running, stalled, lost), or whose directory has changed are put together again; of all others the same
+    object is handed out as before. Used by one thread at a time.
+
+    Args:
+        logdir: the directory; it need not exist yet. One with ``://`` in it is remote.
+        include: a regular expression that a run's name must match somewhere.
+        exclude: one that it must not match anywhere.
+        kept_ticks: how many of each service thread's newest ticks, and of its newest spans, are kept; None: all, of
+            which a run of a week has a hundred thousand.
+        filesystem: where events files are read from; the one that the path says.
+        presence: where checkpoints are looked for.
+        clock: its wall time dates each look.
+
+    Raises:
+        EventsError: if no file system for a remote path is installed.
+        ValueError: if a text is not a valid regular expression.
+
+    Example:
+        >>> snapshot = LogdirWatch("/no/such/logdir").refresh()
+        >>> snapshot.runs, snapshot.problems
+        ({}, ('/no/such/logdir does not exist.',))
+    """
+
+    def __init__(
+        self,
+        logdir: str,
+        include: str | None = None,
+        exclude: str | None = None,
+        *,
+        kept_ticks: int | None = None,
+        filesystem: ReadFileSystem | None = None,
+        presence: CheckpointPresence | None = None,
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
+        self._source = source_of(logdir) if filesystem is None else filesystem
+        self._index = LogdirIndex(logdir, include=include, exclude=exclude, filesystem=self._source, clock=clock)
+        listed = self._source.names if isinstance(self._source, RemoteSource) else lambda directory: None
+        self._presence = presence or CheckpointPresence(logdir, listed=listed)
+        self._clock = clock
+        self._kept_ticks = kept_ticks
+        self._runs: dict[str, _RunWatch] = {}
+        self._done = 0
+
+    @property
+    def logdir(self) -> str:
+        """The logdir, as it was given."""
+        return self._index.logdir
+
+    def refresh(self, on_progress: Callable[[int, int], None] | None = None) -> Snapshot:
+        """Return the runs as they are now. Raises nothing: what could not be read is a problem in the snapshot.
+
+        Args:
+            on_progress: called after each run with the number of runs read, and of all runs.
+        """
+        problems: list[str] = []
+        unread: str | None = None
+        self._done = 0
+
+        def progressed(done: int, total: int) -> None:
+            self._done = done
+            if on_progress is not None:
+                on_progress(done, total)
+
+        try:
+            self._read(progressed)
+            if self._look_for_deaths():
+                self._read()  # what they wrote before: how they ended, perhaps
+        except Exception as error:  # clients of object stores raise what they like; the next look may go well
+            _LOG.debug("Looking at %s failed", self.logdir, exc_info=True)
+            problems.append(f"{self.logdir} cannot be looked at: {error!r}.")
+            unread = f"the look at its logdir broke off before it was read: {error!r}"
+        problems += [problem.text for problem in self._index.problems]
+        if not self._index.runs and not problems:
+            problems += self._why_nothing()
+        self._presence.forget()
+        now, boot_now = self._clock.wall(), boot_secs(self._clock)
+        self._runs = {name: self._run(name) for name in self._index.runs}
+        done = len(self._runs) if unread is None else self._done
+        runs = {
+            name: watch.look(now, boot_now, unread if number >= done else None)
+            for number, (name, watch) in enumerate(self._runs.items())
+        }
+        requests = self._source.requests if isinstance(self._source, RemoteSource) else 0
+        return Snapshot(
+            logdir=self.logdir,
+            at=now,
+            runs=runs,
+            problems=tuple(problems),
+            reachable=self._index.is_reachable,
+            requests=requests,
+        )
+
+    def so_far(self) -> Snapshot:
+        """Return the runs that the refresh under way has read to their ends, without problems.
+
+        For ``on_progress``, so that something can be shown before the first refresh of a large logdir ends.
+        """
+        now, boot_now = self._clock.wall(), boot_secs(self._clock)
+        names = list(self._index.runs)[: self._done]
+        return Snapshot(logdir=self.logdir, at=now, runs={name: self._run(name).look(now, boot_now) for name in names})
+
+    def _read(self, progressed: Callable[[int, int], None] | None = None) -> None:
+        self._index.refresh(progressed, take=lambda name, chunks: self._run(name).update(chunks))
+
+    def _look_for_deaths(self) -> bool:
+        """Find the processes that are over without a record of it; return whether there are some since the last
+        time."""
+        now = self._clock.wall()
+        return any([self._run(name).has_died(now) for name in self._index.runs])
+
+    def _run(self, name: str) -> _RunWatch:
+        index, watch = self._index.runs[name], self._runs.get(name)
+        if watch is None or watch.index is not index:  # new, or gone in between
+            watch = self._runs[name] = _RunWatch(index, self._presence, self._kept_ticks)
+        return watch
+
+    def _why_nothing(self) -> list[str]:
+        """Return the reason for finding no runs; empty for an empty logdir."""
+        try:
+            status = self._source.stat(self.logdir)
+        except FileNotFoundError:
+            return [f"{self.logdir} does not exist."]
+        except Exception as error:  # as above
+            return [f"{self.logdir} cannot be looked at: {error}."]
+        return [] if stat.S_ISDIR(status.st_mode) else [f"{self.logdir} is no directory."]
+
+
+class _RunWatch:
+    """One run: its fold, and the last result."""
+
+    def __init__(self, index: RunIndex, presence: CheckpointPresence, kept_ticks: int | None) -> None:
+        self.index = index
+        self._presence = presence
+        self._fold = RunFold(index.name, kept_ticks=kept_ticks)
+        self._lease = LeaseReader(index.directory)
+        self._page = PageReader(index.directory)
+        self._dead: str | None = None
+        self._lost: str | None = None
+        self._fresh = True
+        self._stamp: object = None
+        self._last: WatchedRun | None = None
+
+    def update(self, chunks: Sequence[Chunk]) -> None:
+        self._fresh = True
+        try:
+            self._fold.update(chunks)
+        except Exception as error:  # a fault of ours; it must not cost the other runs
+            _LOG.exception("The events of run %s could not be understood", self.index.name)
+            self._lost = f"its events could not be understood: {error!r}"
+
+    def has_died(self, now: float) -> bool:
+        """Return whether the process of the newest session is over, though no record says so; True once."""
+        try:
+            session = self._fold.newest_session
+            if session is None or session.outcome != "running" or session.id == self._dead:
+                return False
+            death = self._page.death(session, now)
+        except Exception:  # as in `update`; the look that follows reports it
+            _LOG.debug("The page of run %s could not be read", self.index.name, exc_info=True)
+            return False
+        if death is None:
+            return False
+        self._fold.died(death)
+        self._dead, self._fresh = session.id, True
+        return True
+
+    def look(self, now: float, boot_now: float, unread: str | None = None) -> WatchedRun:
+        index = self.index
+        files, left_out, identity, unreachable = index.files, index.left_out, index.identity, index.problem is not None
+        problem = unread or self._lost or self.index.problem or _unreadable(files)
+        last, stamp = self._last, self._presence.stamp(self.index.directory)
+        if (
+            last is not None
+            and not self._fresh
+            and last.run.state not in _MOVING
+            and not (last.run.state == "unknown" and last.run.launches)  # its restarter may have gone
+            and (last.files, last.left_out_files, last.identity) == (files, left_out, identity)
+            and (last.problem, self._stamp) == (problem or _dropped(last), stamp)
+        ):
+            return last
+        self._fresh, self._stamp = False, stamp
+        try:
+            run = self._fold.run(now, self._presence.within(self.index.directory), restarter_runs)
+            is_gone = bool(run.sessions) and run.sessions[-1].gone
+            if run.state == "lost" and not is_gone:
+                run = with_lease(run, self._lease.read(now), now)
+            if run.state in _MOVING and not is_gone:
+                run = with_page(run, self._page.read(run.sessions[-1], now), now, boot_now)
+        except Exception as error:  # as above
+            _LOG.debug("Run %s could not be put together", self.index.name, exc_info=True)
+            run = last.run if last is not None else RunFold(self.index.name).run(now, lambda path: None)
+            problem = f"it could not be put together: {error!r}"
+        found = WatchedRun(
+            run=run, files=files, unreachable=unreachable, left_out_files=left_out, identity=identity, problem=problem
+        )
+        self._last = found if problem else replace(found, problem=_dropped(found))
+        return self._last
+
+
+def _unreadable(files: Sequence[FileFacts]) -> str | None:
+    return next((f"{file.path}: {file.skipped}" for file in files if file.unreadable), None)
+
+
+_UNITS = {"files": "earlier", "tags": "scalars of further"}
+
+
+def _dropped(watched: WatchedRun) -> str | None:
+    found = watched.dropped
+    parts = [f"{found[kind]:,} {_UNITS.get(kind, 'mentions of further')} {kind}" for kind in UNSEEN if kind in found]
+    return f"more than is kept of one run (docs/limits.md): {', '.join(parts)} were dropped" if parts else None

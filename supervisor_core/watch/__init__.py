@@ -1,1 +1,0 @@
-"""A logdir watched: the index of its files and the model of its runs, refreshed together."""

@@ -1,0 +1,57 @@
+"""Whether and where metrics are served, and how long for."""
+
+from __future__ import annotations
+
+import urllib.request
+
+import pytest
+
+from supervisor_core.engine.environment import ADDRESS_VARIABLE, MetricsEndpoint
+from supervisor_core.errors import OptionsError
+from supervisor_core.options import Options
+from supervisor_core.run.status import RunStatus
+
+STATUS = RunStatus(run="a", active=True, phase="training")
+
+
+def endpoint(options: Options) -> MetricsEndpoint:
+    """An endpoint that serves one run."""
+    return MetricsEndpoint(options, source=lambda: [STATUS], ready=lambda: True)
+
+
+def scrape(url: str) -> str:
+    """What Prometheus gets."""
+    with urllib.request.urlopen(url, timeout=10) as answer:
+        return str(answer.read().decode())
+
+
+def test_nothing_is_served_unless_asked_for(monkeypatch) -> None:
+    """No address, no port."""
+    monkeypatch.delenv(ADDRESS_VARIABLE, raising=False)
+    assert endpoint(Options()).url is None
+
+
+@pytest.mark.parametrize("how", ["option", "environment"])
+def test_an_address_is_served(how: str, monkeypatch) -> None:
+    """Whether the program names it or who starts the program."""
+    monkeypatch.setenv(ADDRESS_VARIABLE, ":0" if how == "environment" else "not an address")
+    served = endpoint(Options(metrics_address=":0" if how == "option" else None))
+    assert served.url is not None
+    assert 'supervisor_active{run="a"} 1.0' in scrape(served.url)
+    assert "process_resident_memory_bytes " in scrape(served.url)
+    served.close(0.0)
+    assert served.url is None
+
+
+def test_an_address_that_is_none_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A typing error must not leave a run unwatched; the text names the variable."""
+    monkeypatch.setenv("SUPERVISOR_METRICS_ADDRESS", "localhost")
+    with pytest.raises(OptionsError, match=r"SUPERVISOR_METRICS_ADDRESS is 'localhost'; .* Add the port"):
+        endpoint(Options())
+
+
+def test_without_scrapes_the_end_does_not_wait() -> None:
+    """Without Prometheus the end is the end, however long one would have waited."""
+    served = endpoint(Options(metrics_address=":0"))
+    served.close(1e6)
+    assert served.url is None

@@ -1,0 +1,303 @@
+"""A session's progress page: there while it runs, gone after its end, and what the next session learns from it."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from supervisor_core.checkpoint.lease_file import LeaseRecord, decode, encode
+from supervisor_core.checkpoint.logdir_lock import LEASE_NAME
+from supervisor_core.engine import stall_stacks
+from supervisor_core.engine.session_recorder import SessionRecorder, StopInfo
+from supervisor_core.events.telemetry import CheckpointRecord
+from supervisor_core.options import Options
+from supervisor_core.process import runtime_directory
+from supervisor_core.process.identity import boot_id
+from supervisor_core.process.progress_page import PageReading, page_for_session, read_page
+from supervisor_core.process.stacks_file import stacks_path
+
+Begin = Callable[..., SessionRecorder]
+
+pytestmark = pytest.mark.skipif(boot_id() is None, reason="without a boot id a page does not count")
+
+
+@pytest.fixture(autouse=True)
+def directory(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The directory for pages, the test's own."""
+    found = tmp_path_factory.mktemp("pages")
+    monkeypatch.setenv("SUPERVISOR_RUNTIME_DIR", str(found))
+    return found
+
+
+def page_of(run: SessionRecorder) -> PageReading:
+    """What the page of a session says."""
+    found = read_page(page_for_session(run.session_id))
+    assert found is not None
+    return found
+
+
+def lease_of(logdir: Path) -> LeaseRecord:
+    """The lease of a logdir."""
+    lease = decode((logdir / LEASE_NAME).read_bytes())
+    assert lease is not None
+    return lease
+
+
+def test_the_page_follows_the_session(begin: Begin, tmp_path: Path, directory: Path) -> None:
+    """Each step and phase is on it at once; the lease names it; the end removes it."""
+    run = begin()
+    assert lease_of(tmp_path).page == str(directory / f"{run.session_id}.page")
+    assert (page_of(run).session, page_of(run).attempt, page_of(run).pid) == (run.session_id, 1, os.getpid())
+    assert (page_of(run).phase, page_of(run).step, page_of(run).logdir) == ("starting", None, str(tmp_path))
+    run.ready(restored_step=90)
+    run.enter("training")
+    for number in range(1, 4):
+        run.progress.run_ended(True, 5.0, 5.0 + number)
+        assert (page_of(run).step, page_of(run).steps, page_of(run).progress_at) == (90 + number, number, 5.0 + number)
+    run.progress.run_ended(False, 9.0, 9.5)
+    assert (page_of(run).step, page_of(run).progress_at, page_of(run).phase) == (93, 9.5, "training")
+    assert (page_of(run).budget_secs, page_of(run).act_after_secs) == (300.0, 300.0)
+    for number in range(4, 30):
+        run.progress.run_ended(True, 5.0 + number, 6.0 + number)
+    run.progress.sample()
+    assert (page_of(run).budget_secs, page_of(run).act_after_secs) == (8.0, 300.0)
+    run.progress.rewound(40)
+    assert page_of(run).step == 40
+    run.end(StopInfo(reason="completed"))
+    assert list(directory.iterdir()) == []
+
+
+@pytest.mark.parametrize("dumps", [True, False])
+def test_a_session_takes_a_signal_only_for_the_dump(
+    begin: Begin, directory: Path, monkeypatch: pytest.MonkeyPatch, dumps: bool
+) -> None:
+    """`Options.dump_blocked_stacks` turns timer and handler off; the file for its own looks stays."""
+    made: list[int] = []
+
+    def timer(descriptor: int) -> None:
+        made.append(descriptor)
+        raise OSError("none is free")
+
+    monkeypatch.setattr(stall_stacks, "DeadManTimer", timer)
+    run = begin(Options(dump_blocked_stacks=dumps))
+    assert (len(made), stacks_path(directory, run.session_id).exists()) == (int(dumps), True)
+
+
+def test_what_cannot_be_written_is_on_it(begin: Begin, writer: Any) -> None:
+    """A failed save at once; events that cannot be written with the next renewal of the lease; and their ends."""
+    run = begin()
+    assert (page_of(run).save_failures_in_a_row, page_of(run).events_fail) == (0, False)
+
+    def save(error: str | None) -> None:
+        path = None if error else "/run/ckpt-1"
+        run.saved(
+            CheckpointRecord(session=run.session_id, trigger="timer", path=path, step=1, secs=1.0,
+                             blocked_secs=0.0, error=error)
+        )  # fmt: skip
+
+    for _ in range(2):
+        save("OSError: no room")
+    found = page_of(run)
+    assert (found.save_failures, found.save_failures_in_a_row, found.save_error) == (2, 2, "OSError: no room")
+    save(None)
+    found = page_of(run)
+    assert (found.save_failures, found.save_failures_in_a_row, found.save_error) == (2, 0, "")
+    writer.failing, writer.last_error = True, OSError("no room")
+    run._renew_lock(1)
+    assert (page_of(run).events_fail, page_of(run).events_error) == (True, "no room")
+    writer.failing = False
+    run._renew_lock(1)
+    assert (page_of(run).events_fail, page_of(run).events_error) == (False, "")
+
+
+def test_a_worker_keeps_a_page_too(begin: Begin, directory: Path) -> None:
+    """Named by its session id, which its heartbeat file has; so does a session without a logdir."""
+    for arguments in ({"is_chief": False, "task": "worker:1"}, {"logdir": None}):
+        run = begin(**arguments)
+        run.progress.run_ended(True, 1.0, 2.0)
+        assert (page_of(run).steps, page_of(run).step) == (1, None)
+        run.end(StopInfo(reason="completed"))
+        assert list(directory.iterdir()) == []
+
+
+def test_a_reading_of_the_step_that_came_between_two_steps_is_put_right(begin: Begin) -> None:
+    """The first one may include a step that was not counted yet; a later one that does not corrects it."""
+    run = begin()
+    run.progress.step_read(11, 0)
+    run.progress.run_ended(True, 1.0, 2.0)
+    assert page_of(run).step == 12
+    run.progress.step_read(11, 1)
+    assert (page_of(run).step, run.progress.step_estimate) == (11, 11)
+
+
+@pytest.mark.parametrize("chmod", [True, False], ids=["refused", "full"])
+def test_training_goes_on_without_a_page(
+    begin: Begin,
+    directory: Path,
+    tmp_path: Path,
+    chmod: bool,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Where every directory is refused, or the memory full, the log says so, once."""
+    if chmod:
+        directory.chmod(0o777)
+        monkeypatch.setattr(runtime_directory, "_SHARED", ())
+    else:
+        monkeypatch.setattr("supervisor_core.process.page_writer.mmap.mmap", no_memory)
+    with caplog.at_level(logging.WARNING, "supervisor_core"):
+        run = begin()
+    run.ready(restored_step=90)
+    run.progress.run_ended(True, 1.0, 2.0)
+    assert run.status().global_step == 91
+    run.end(StopInfo(reason="completed"))
+    [line] = [text for record in caplog.records if "no progress page" in (text := record.getMessage())]
+    assert line.startswith("This session has no progress page; training goes on, but no other process sees when it")
+    assert list(directory.iterdir()) == []
+    assert (lease_of(tmp_path).page is None) == chmod
+
+
+def no_memory(*arguments: Any) -> Any:
+    """Fail as where the memory is full."""
+    raise OSError(12, "Cannot allocate memory")
+
+
+TRAINER = """
+import mmap, os, sys
+from supervisor_core.options import Options
+from supervisor_core.engine.service import ServiceRegistry
+from supervisor_core.process.stacks_file import stacks_path
+from supervisor_core.engine import stall_stacks
+from supervisor_core.engine.session_recorder import SessionRecorder
+
+logdir, truth, kill_at = sys.argv[1], sys.argv[2], int(sys.argv[3])
+run = SessionRecorder(logdir=logdir, facade="Test", options=Options(), writer=None, services=ServiceRegistry())
+run.begin()
+run.ready(restored_step=1000)
+run.enter("training")
+with open(truth, "r+b") as file:
+    done = memoryview(mmap.mmap(file.fileno(), 8)).cast("q")
+print("training", flush=True)
+now = 0.0
+while True:
+    now += 0.001
+    run.progress.run_ended(True, now, now)
+    done[0] += 1
+    if done[0] == kill_at:
+        os.kill(os.getpid(), 9)
+"""
+
+
+@pytest.mark.parametrize("kill_at", [4321, 0], ids=["at a step", "at any moment"])
+def test_the_next_session_knows_the_last_step_of_a_killed_one(
+    begin: Begin, writer: Any, tmp_path: Path, kill_at: int
+) -> None:
+    """`kill -9` in the midst of steps that take a microsecond: not one of them is forgotten."""
+    truth = tmp_path / "steps"
+    truth.write_bytes(bytes(8))
+    command = [sys.executable, "-c", TRAINER, str(tmp_path), str(truth), str(kill_at)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as trainer:
+        assert trainer.stdout is not None and trainer.stdout.readline() == b"training\n"
+        if not kill_at:
+            while int.from_bytes(truth.read_bytes(), "little") < 1000:
+                assert trainer.poll() is None
+            trainer.kill()
+        assert trainer.wait(60) == -signal.SIGKILL
+    finished = int.from_bytes(truth.read_bytes(), "little")
+    run = begin()
+    run.ready(restored_step=1000)
+    [session] = writer.of("session")
+    assert (session.attempt, session.previous_outcome, session.previous_step_exact) == (2, "lost", True)
+    ahead = session.previous_step - 1000 - finished
+    assert ahead == 0 if kill_at else ahead in (0, 1)  # counted by the session, not yet by the trainer
+    assert run.status().steps_lost == session.previous_step - 1000
+
+
+def killed(begin: Begin, logdir: Path, **changes: Any) -> SessionRecorder:
+    """A session at step 95 that leaves lease and page as a killed one does, its lease at step 90."""
+    run = begin()
+    run.ready(restored_step=90)
+    run._monitor.stop()
+    for _ in range(5):
+        run.progress.run_ended(True, 1.0, 2.0)
+    run.progress.sample()
+    page = page_for_session(run.session_id)
+    left, lease = page.read_bytes(), lease_of(logdir)
+    run.end(StopInfo(reason="error"))
+    page.write_bytes(left)
+    content = json.loads(encode(lease)) | {"pid": 1 << 30, "last_step": 90} | changes
+    (logdir / LEASE_NAME).write_text(json.dumps(content))
+    os.utime(logdir / LEASE_NAME, (1e9, 1e9))  # long ago, so that the holder is dead on any machine
+    return run
+
+
+@pytest.mark.parametrize(
+    ("changes", "step"),
+    [
+        ({}, 95),
+        ({"boot": "another"}, 90),
+        ({"boot": None}, 90),
+        ({"session": "another"}, 90),
+        ({"page": None}, 90),
+        ({"page": "/no/such/page"}, 90),
+        ({"page": "/dev/zero"}, 90),
+        ({"ended": "error"}, 90),
+    ],
+    ids=str,
+)
+def test_only_the_page_of_that_session_and_boot_counts(
+    begin: Begin, writer: Any, tmp_path: Path, changes: dict[str, Any], step: int
+) -> None:
+    """What another session, or the machine before it was restarted, has left is not this one's."""
+    killed(begin, tmp_path, **changes)
+    begin().ready(restored_step=90)
+    session = writer.of("session")[-1]
+    assert (session.previous_step, session.previous_step_exact) == (step, step == 95 or "ended" in changes)
+
+
+def test_a_killed_session_ran_until_its_last_sign_of_life(begin: Begin, writer: Any, tmp_path: Path) -> None:
+    """Not only until the last renewal of its lease: the page's ticks and steps are later."""
+    lease_at = 1.7e9
+    run = killed(begin, tmp_path, renewed_at=lease_at, renewed_boot_secs=1.0, started_boot_secs=0.5)
+    page = read_page(page_for_session(run.session_id))
+    assert page is not None
+    begin().ready(restored_step=90)
+    session = writer.of("session")[-1]
+    assert page.ticks > 0
+    assert session.previous_seen_at == pytest.approx(lease_at + page.tick_boot_secs - 1.0, abs=0.001)
+
+
+def test_a_stall_is_on_the_page_with_its_place(begin: Begin) -> None:
+    """As long as it lasts."""
+
+    class Hands:
+        now = 5000.0
+
+        def wall(self) -> float:
+            return 1.7e9 + self.now
+
+        def monotonic(self) -> float:
+            return self.now
+
+    clock = Hands()
+    run = begin(Options(stall_timeout_secs={"training": 60.0}), clock=clock)
+    run._monitor.stop()  # its ticks are the test's
+    run.ready(restored_step=90)
+    run.enter("training")
+    for _ in range(70):  # sampled each second, so that it is no silence
+        clock.now += 1.0
+        run._monitor.tick()
+    assert page_of(run).stalled_since == 5000.0
+    assert page_of(run).location.startswith("MainThread at test_session_page.py:")
+    run.progress.run_ended(True, 5000.0, clock.now)
+    run._monitor.tick()
+    assert (page_of(run).stalled_since, page_of(run).location) == (None, "")

@@ -1,0 +1,306 @@
+"""One session from begin to end: what is written, what is held, what the next one knows."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from supervisor_core.checkpoint.logdir_lock import LEASE_NAME
+from supervisor_core.engine.session_recorder import StopInfo
+from supervisor_core.errors import LogdirInUseError
+from supervisor_core.events.chunk import Chunk, TelemetryMark
+from supervisor_core.events.file_writer import FileWriter
+from supervisor_core.events.telemetry import CheckpointRecord
+from supervisor_core.metrics.table import RUN_METRICS
+from supervisor_core.run.advice import Costs
+from supervisor_core.run.fold import RunFold
+from supervisor_core.run.status import ThreadStatus, WorkerStatus
+
+
+def test_a_session_says_who_it_is_and_how_it_ended(begin, writer) -> None:
+    """Session and stop records have the same id, and are durable before the call returns."""
+    run = begin(checkpoint_interval_secs=600)
+    run.ready(services=[{"name": "checkpoint", "interval_secs": 600}])
+    run.end(StopInfo(reason="exhausted", final_checkpoint="model.ckpt-7", final_checkpoint_step=7))
+    (session,), (stop,) = writer.of("session"), writer.of("stop")
+    assert (session.session, session.attempt, session.facade) == (run.session_id, 1, "Test")
+    assert session.services == ({"name": "checkpoint", "interval_secs": 600},)
+    assert (stop.session, stop.reason, stop.final_checkpoint_step) == (run.session_id, "exhausted", 7)
+    assert writer.synced == ["session", "stop"]
+
+
+def test_a_session_ends_once(begin, writer) -> None:
+    """Whoever ends it first, loop or signal, says how."""
+    run = begin()
+    run.end(StopInfo(reason="signal"))
+    run.end(StopInfo(reason="error"))
+    assert [stop.reason for stop in writer.of("stop")] == ["signal"]
+    assert run.ended
+
+
+def test_the_next_session_knows_the_one_before(begin, writer) -> None:
+    """Attempt, how it ended, and how many steps are done again, in the record and in the metrics."""
+    run = begin()
+    run.progress.step_read(100)
+    run.end(StopInfo(reason="error"))
+    run = begin()
+    run.ready(restored_checkpoint="model.ckpt-90", restored_step=90)
+    session = writer.of("session")[-1]
+    assert (session.attempt, session.previous_outcome, session.restored_step) == (2, "error", 90)
+    assert (session.previous_step, session.previous_seen_at) == (100, pytest.approx(session.started_at, abs=60))
+    status = run.status()
+    assert (status.sessions, status.restarts, status.steps_lost, status.global_step) == (2, {"error": 1}, 10, 90)
+
+
+def test_the_next_session_knows_what_saves_and_steps_have_cost(begin, tmp_path: Path) -> None:
+    """Over all earlier sessions, so that the advice is for the run; not after one with unknown costs."""
+
+    class Hands:
+        now = 5000.0
+
+        def wall(self) -> float:
+            return 1.7e9 + self.now
+
+        def monotonic(self) -> float:
+            return self.now
+
+    for session in (1, 2):
+        clock = Hands()
+        run = begin(clock=clock)
+        run.enter("training")
+        for _ in range(10):
+            clock.now += 4.0
+            run.progress.run_ended(True, clock.now - 4.0, clock.now)
+        run.saved(
+            CheckpointRecord(session=run.session_id, trigger="timer", path="p", step=1, secs=3.0, blocked_secs=0.5)
+        )
+        costs = run._monitor.run_costs
+        assert costs == Costs(
+            trained_secs=39.5 * session,
+            failures=session - 1,
+            saves=session,
+            save_secs=3.0 * session,
+            blocked_secs=0.5 * session,
+        )
+        run.end(StopInfo(reason="error"))
+    lease = tmp_path / LEASE_NAME
+    fields = {name: value for name, value in json.loads(lease.read_bytes()).items() if name != "save_secs"}
+    lease.write_bytes(json.dumps(fields).encode())
+    assert begin()._monitor.run_costs is None
+
+
+def test_records_have_durations_of_the_monotonic_clock(begin, writer) -> None:
+    """The wall clock is set back an hour between two sessions: the later one records when it began after the first."""
+
+    class SetBack:
+        now, by = 5000.0, 0.0
+
+        def wall(self) -> float:
+            return 1e9 + self.now - self.by
+
+        def monotonic(self) -> float:
+            return self.now
+
+    clock = SetBack()
+    run = begin(clock=clock)
+    run.ready()
+    clock.now += 100.0
+    run.end(StopInfo(reason="signal"))
+    clock.now, clock.by = clock.now + 20.0, 3600.0
+    run = begin(clock=clock)
+    run.ready(restored_step=0)
+    clock.now += 7.0
+    run.beat()
+    first, second = writer.of("session")
+    assert second.started_at < first.started_at
+    assert (second.attempt, second.run_started_at) == (2, first.run_started_at)
+    assert (second.previous_elapsed_secs, second.previous_seen_secs) == (100.0, 20.0)
+    assert [stop.elapsed_secs for stop in writer.of("stop")] == [100.0]
+    beat = writer.of("heartbeat")[-1]
+    assert (beat.attempt, beat.elapsed_secs) == (2, 7.0)
+
+
+def test_lost_steps_are_counted_alike_by_session_and_reader(begin, writer) -> None:
+    """After a recovery and a restart that took steps back, a reader of the events counts as many as the metrics do."""
+    run = begin()
+    run.ready()
+    run.progress.step_read(100)
+    run.enter("training")
+    run.enter("restoring")
+    run.recovered(error="UnavailableError: x", losses=1, step=100, checkpoint="model.ckpt-90", at_step=90, secs=1.0)
+    run.progress.rewound(90)
+    run.enter("training")
+    run.progress.step_read(95)
+    run.end(StopInfo(reason="error"))
+    run = begin()
+    run.ready(restored_checkpoint="model.ckpt-90", restored_step=90)
+    marks = [TelemetryMark(offset=at, at=1e9 + at, step=0, record=record) for at, record in enumerate(writer.records)]
+    fold = RunFold("run")
+    fold.update([Chunk(path="events", from_start=True, marks=tuple(marks))])
+    assert run.status().steps_lost == fold.run(now=1e9 + len(marks)).steps_lost == 10 + 5
+
+
+def test_a_model_that_was_kept_loses_no_steps(begin) -> None:
+    """Even if it is a step before the one that its last chief recorded; later losses count from there."""
+    run = begin()
+    run.progress.step_read(100)
+    run.end(StopInfo(reason="signal"))
+    run = begin()
+    run.ready(restored_step=99, adopted=True)
+    assert (run.status().steps_lost, run.status().global_step) == (0, 99)
+    run.end(StopInfo(reason="error"))
+    run = begin()
+    run.ready(restored_checkpoint="model.ckpt-90", restored_step=90)
+    assert run.status().steps_lost == 9
+
+
+def test_lost_steps_are_absent_where_they_are_not_known(begin, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No logdir; a session before that was killed before it knew its step; sessions before, but no lease of theirs.
+    Known: a first session has lost none, and until it has restored another has lost what those before had."""
+    assert begin(logdir=None).status().steps_lost is None
+    first = begin()
+    assert first.status().steps_lost == 0
+    first.progress.step_read(100)
+    first.end(StopInfo(reason="error"))
+    second = begin()
+    second.ready(restored_checkpoint="model.ckpt-90", restored_step=90)
+    second.end(StopInfo(reason="error"))
+    third = begin()
+    assert third.status().steps_lost == 10
+    lease = tmp_path / LEASE_NAME
+    third.end(StopInfo(reason="error"))
+    lease.write_bytes(json.dumps({**json.loads(lease.read_bytes()), "last_step": None}).encode())
+    fourth = begin()
+    fourth.ready(restored_checkpoint="model.ckpt-90", restored_step=90)
+    assert fourth.status().steps_lost is None
+    fourth.recovered(error="E", losses=1, step=100, checkpoint="model.ckpt-90", at_step=90, secs=1.0)
+    assert fourth.status().steps_lost is None
+    fourth.end(StopInfo(reason="error"))
+    lease.unlink()
+    monkeypatch.setattr("supervisor_core.engine.session_recorder.newest_attempt", lambda logdir: 4)
+    fifth = begin().status()
+    assert (fifth.sessions, fifth.steps_lost) == (5, None)
+
+
+def test_the_table_says_what_a_trainer_serves(begin) -> None:
+    """Of a session with a past: every metric but those that only an exporter has."""
+    begin().end(StopInfo(reason="error"))
+    run = begin(checkpoint_interval_secs=600)
+    run.ready(restored_step=5, resume_exact=False, resume_reasons=("no position",))
+    run.enter("training")
+    run.progress.run_ended(True, 0.0, 1.0)
+    run.saved(CheckpointRecord(session=run.session_id, trigger="timer", path="p", step=6, bytes=9, secs=3.0))
+    run.loss_read(True)
+    thread = ThreadStatus(name="checkpoint", state="idle", last_tick_at=1.0)
+    worker = WorkerStatus(name="worker:1", state="running", steps=1, last_seen_at=1.0)
+    status = replace(run.status(), steps_per_second=1.0, steps_lost=0, threads=(thread,), workers=(worker,))
+    names = {metric.name for metric in RUN_METRICS if list(metric.read(status, 1e9))}
+    not_now = {
+        "supervisor_run_error_info",
+        "supervisor_checkpoint_recommended_interval_seconds",
+        "supervisor_stall_info",
+        "supervisor_watchdog_acted_total",
+    }
+    assert names | not_now == {metric.name for metric in RUN_METRICS if metric.served_by in ("both", "trainer")}
+
+
+def test_a_second_chief_is_refused(begin) -> None:
+    """And the first goes on as if nothing had been."""
+    run = begin()
+    with pytest.raises(LogdirInUseError, match="session"):
+        begin()
+    assert not run.ended
+
+
+def test_a_worker_needs_no_lease(begin) -> None:
+    """As many as there are may be in the chief's logdir."""
+    begin()
+    assert begin(is_chief=False).status().active
+
+
+def test_saves_are_counted_written_and_their_hold_up_booked(begin, writer) -> None:
+    """A good one is the newest success; a bad one leaves it so, and is seen."""
+    run = begin()
+    run.enter("training")
+    good = CheckpointRecord(
+        session=run.session_id, trigger="timer", path="model.ckpt-5", step=5, bytes=10, secs=1.0, blocked_secs=0.1
+    )
+    run.saved(good)
+    run.saved(CheckpointRecord(session=run.session_id, trigger="timer", error="OSError: no space"))
+    checkpoint = run.status().checkpoint
+    assert (checkpoint.saves, checkpoint.failures, checkpoint.last_success_step) == (2, 1, 5)
+    assert checkpoint.last_error == "OSError: no space"
+    assert writer.of("checkpoint")[0] == good
+    assert writer.synced == ["checkpoint", "checkpoint"]
+
+
+def test_a_planned_end_is_not_active_any_more(begin) -> None:
+    """The phase is stopped, the state completed, and no alert has reason to fire."""
+    run = begin()
+    run.enter("training")
+    assert run.status().active
+    run.end(StopInfo(reason="completed"))
+    status = run.status()
+    assert (status.active, status.phase, status.state) == (False, "stopped", "completed")
+
+
+def test_an_error_is_no_planned_end(begin) -> None:
+    """A session that an error has ended is over, and its state says failed, and by which error."""
+    run = begin()
+    run.end(StopInfo(reason="error", error="ValueError: loss is NaN"))
+    status = run.status()
+    assert (status.active, status.phase, status.state) == (False, "stopped", "failed")
+    assert status.error == "ValueError: loss is NaN"
+
+
+def take_over(logdir: Path) -> None:
+    """Put the record of another chief into the lease file, as one on another host does that finds this one dead."""
+    content = json.loads((logdir / LEASE_NAME).read_bytes())
+    content.update(session="another", attempt=content["attempt"] + 1, host="another-host", pid=77)
+    (logdir / LEASE_NAME).write_bytes(json.dumps(content, separators=(",", ":")).encode().ljust(1023) + b"\n")
+
+
+def test_a_chief_that_was_taken_over_gets_an_error(begin, tmp_path) -> None:
+    """Whatever it would publish next raises, and the error goes at once to whoever can stop the training."""
+    errors: list[BaseException] = []
+    run = begin(on_taken_over=errors.append)
+    run.publisher.check()
+    take_over(tmp_path)
+    with pytest.raises(LogdirInUseError, match="taken over by process 77 on another-host"):
+        run.publisher.check()
+    run._monitor.tick()
+    assert [type(error) for error in errors] == [LogdirInUseError]
+
+
+def test_a_chief_that_was_taken_over_appends_nothing(begin, tmp_path) -> None:
+    """Neither telemetry nor its stop record reaches the events file, and the other chief's lease stays as it is."""
+    writer = FileWriter(str(tmp_path))
+    run = begin(writer=writer)
+    run.ready()
+    writer.flush()
+    take_over(tmp_path)
+    lease = (tmp_path / LEASE_NAME).read_bytes()
+    files = {path: path.stat().st_size for path in (tmp_path).glob("*tfevents*")}
+    assert files
+    run.beat()
+    run.end(StopInfo(reason="error", error="taken over"))
+    writer.close()
+    assert {path: path.stat().st_size for path in (tmp_path).glob("*tfevents*")} == files
+    assert (tmp_path / LEASE_NAME).read_bytes() == lease
+
+
+def test_a_session_that_has_ended_still_closes_its_events_file(begin, tmp_path) -> None:
+    """Once the lock is released, another chief may come: later events go into the ended session's file."""
+    writer = FileWriter(str(tmp_path))
+    run = begin(writer=writer)
+    run.end(StopInfo(reason="completed"))
+    take_over(tmp_path)
+    written = writer.written
+    writer.scalar("a", 1.0, 1)
+    writer.close()
+    assert writer.written == written + 1
+    with pytest.raises(LogdirInUseError):
+        run.publisher.check()

@@ -1,0 +1,121 @@
+"""A call that may never return: who waits for it gets its end, and who does not, leaves nothing behind."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+import pytest
+
+from supervisor_core.engine.blocking_call import BlockingCall
+
+SECS = 60.0
+
+
+class Held:
+    """Something to call that blocks until the test lets it go."""
+
+    def __init__(self, end: Callable[[], str]) -> None:
+        self.let_go = threading.Event()
+        self.end = end
+        self.thread: threading.Thread | None = None
+
+    def __call__(self) -> str:
+        self.thread = threading.current_thread()
+        assert self.let_go.wait(SECS)
+        return self.end()
+
+
+def broken() -> str:
+    """Fail."""
+    raise OSError("gone")
+
+
+def test_a_result_is_handed_over() -> None:
+    """What the call returns is what `result` returns, as often as it is asked."""
+    discarded: list[str] = []
+    call = BlockingCall(lambda: "here", name="call", discard=discarded.append)
+    assert call.wait(SECS)
+    assert (call.result(), call.result()) == ("here", "here")
+    assert discarded == []
+
+
+@pytest.mark.parametrize("error", [OSError("gone"), KeyboardInterrupt(), SystemExit(3)])
+def test_an_error_is_handed_over(error: BaseException) -> None:
+    """Whatever the call raises is raised where it is waited for, the very object, and nowhere else."""
+
+    def fail() -> str:
+        raise error
+
+    call = BlockingCall(fail, name="call")
+    assert call.wait(SECS)
+    with pytest.raises(type(error)) as raised:
+        call.result()
+    assert raised.value is error
+
+
+def test_a_call_that_blocks_is_waited_for_no_longer_than_asked() -> None:
+    """The wait ends without the call; the call goes on, in a daemon thread with the name that was given."""
+    held = Held(lambda: "late")
+    call = BlockingCall(held, name="supervisor_test_call")
+    assert not call.wait(0.0)
+    held.let_go.set()
+    assert call.wait(SECS)
+    assert call.result() == "late"
+    assert held.thread is not None
+    assert (held.thread.name, held.thread.daemon) == ("supervisor_test_call", True)
+
+
+def test_what_an_abandoned_call_returns_is_discarded() -> None:
+    """Once, in the call's thread, when it comes."""
+    held, discarded = Held(lambda: "late"), []
+    call = BlockingCall(
+        held, name="call", discard=lambda result: discarded.append((result, threading.current_thread()))
+    )
+    call.abandon()
+    call.abandon()
+    held.let_go.set()
+    assert call.wait(SECS)
+    assert discarded == [("late", held.thread)]
+
+
+def test_what_has_come_already_is_discarded_when_it_is_abandoned() -> None:
+    """Once, at that moment, by who abandons it."""
+    discarded: list[str] = []
+    call = BlockingCall(lambda: "here", name="call", discard=discarded.append)
+    assert call.wait(SECS)
+    call.abandon()
+    call.abandon()
+    assert discarded == ["here"]
+
+
+def test_an_abandoned_call_that_fails_raises_nowhere() -> None:
+    """There is nothing to discard, and no caller to raise in."""
+    held, discarded = Held(broken), []
+    call = BlockingCall(held, name="call", discard=discarded.append)
+    call.abandon()
+    held.let_go.set()
+    assert call.wait(SECS)
+    assert discarded == []
+
+
+def test_a_result_that_cannot_be_discarded_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    """Neither the thread of the call, which ends, nor who abandons it; it is logged."""
+    held = Held(lambda: "late")
+    calls = [BlockingCall(call, name="call", discard=lambda result: broken()) for call in (held, lambda: "here")]
+    assert calls[1].wait(SECS)
+    for call in calls:
+        call.abandon()
+    held.let_go.set()
+    assert calls[0].wait(SECS)
+    assert [record.getMessage() for record in caplog.records] == [
+        "The result of an abandoned call could not be discarded"
+    ] * 2
+
+
+def test_a_thread_that_cannot_be_started_is_an_error() -> None:
+    """The call is never made, and who wants it hears of that at once."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(threading.Thread, "start", lambda self: (_ for _ in ()).throw(RuntimeError("no more threads")))
+        with pytest.raises(RuntimeError, match="no more threads"):
+            BlockingCall(lambda: "never", name="call")

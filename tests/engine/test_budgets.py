@@ -1,0 +1,130 @@
+"""Budgets that are learned: what they are, and that no pause of a healthy training exceeds them."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Iterator
+
+import pytest
+
+from supervisor_core.engine.budgets import LEAST_PAUSE_SECS, Budgets
+from supervisor_core.options import STALL_TIMEOUT_SECS, Options
+
+LEARNED = 25
+"""The number of steps after which the learned budget counts."""
+
+
+@pytest.mark.parametrize(
+    ("pauses", "budget_secs"),
+    [([], 6.0), ([1.0], 8.0), ([2.0, 1.0], 16.0), ([100.0], 800.0), ([1000.0], 2000.0), ([300.0], 1800.0)],
+    ids=["the floor", "the longest", "not the last", "above the default", "twice the longest", "half an hour"],
+)
+def test_training_learns_from_its_longest_pauses(pauses, budget_secs) -> None:
+    """Few pauses are their own 99th percentile, so that eight times the longest counts."""
+    budgets = Budgets(Options())
+    for secs in pauses:
+        budgets.paused("training", secs, steps=LEARNED)
+    assert budgets.secs("training", steps=LEARNED) == pytest.approx(budget_secs)
+
+
+def test_a_rare_pause_counts_five_times() -> None:
+    """Of 1,000 steps one took 4 s: it is far above the 99th percentile."""
+    budgets = Budgets(Options())
+    budgets.paused("training", 4.0, steps=500)
+    assert budgets.secs("training", steps=1000) == pytest.approx(20.0)
+
+
+def test_other_phases_are_never_below_their_default() -> None:
+    """Five times the longest pause raises them."""
+    budgets = Budgets(Options())
+    budgets.paused("checkpointing", 30.0, steps=0)
+    assert budgets.secs("checkpointing", steps=LEARNED) == STALL_TIMEOUT_SECS["checkpointing"]
+    budgets.paused("checkpointing", 400.0, steps=0)
+    assert budgets.secs("checkpointing", steps=LEARNED) == 1800.0
+    budgets.paused("checkpointing", 1000.0, steps=0)
+    assert budgets.secs("checkpointing", steps=LEARNED) == 2000.0
+    assert budgets.secs("stopped", steps=LEARNED) is None
+
+
+def test_a_given_budget_is_fixed() -> None:
+    """Whatever is seen, in the phases that the options name; the others learn."""
+    budgets = Budgets(Options(stall_timeout_secs={"training": 20.0}))
+    for phase in ("training", "restoring"):
+        budgets.paused(phase, 1000.0, steps=LEARNED)
+    assert budgets.secs("training", steps=LEARNED) == 20.0
+    assert budgets.secs("restoring", steps=LEARNED) == 2000.0
+
+
+def test_what_may_be_held_up_has_the_default_at_least() -> None:
+    """A save, or another process of the cluster, may keep training waiting for longer than a step ever took."""
+    assert Budgets(Options()).secs("training", steps=LEARNED, is_held=True) == STALL_TIMEOUT_SECS["training"]
+
+
+HOURS = 1000
+SESSION_HOURS = 10
+
+
+def pauses_of_a_session(rng: random.Random) -> Iterator[tuple[str, float, int, bool]]:
+    """Pauses of ten healthy hours: phase, seconds, steps done, and whether training waits for a save. Shorter ones than
+    `LEAST_PAUSE_SECS` are left out, as by `Progress`.
+
+    Steps of 1 ms to 1 minute vary by a third. One in 200, but at most one a minute, takes longer by up to 4 s, slow
+    ones by three times their length; the input waits for 1 to 5 s after each epoch. A save every 10 minutes keeps
+    training waiting for up to 2 minutes, and the next step copies what the snapshot shares with it (2 s of 20 GB), an
+    evaluation each hour takes up to 50, and the session recovers twice, with first steps that take 2 minutes longer.
+    """
+    step_secs = rng.choice((0.001, 0.01, 0.05, 0.1, 0.15, 10.0, 30.0, 60.0)) * rng.uniform(0.7, 1.0)
+    spike_every = max(200, round(60 / step_secs))
+    now, steps, next_save, next_evaluation, next_epoch = 0.0, 0, 600.0, 3600.0, 900.0
+    recoveries = [SESSION_HOURS * 3600 * share for share in (0.3, 0.8)]
+    warm = 3
+    yield "starting", rng.uniform(1, 900), 0, False
+    while now < SESSION_HOURS * 3600:
+        secs, count = step_secs * math.exp(rng.gauss(0, 0.3)), 1
+        if warm:
+            secs, warm = secs + rng.uniform(0, 120), warm - 1
+        elif rng.random() < 1 / spike_every:
+            secs += min(4.0 if step_secs < 1 else 3 * step_secs, rng.paretovariate(1.5) * max(step_secs, 0.2))
+        elif step_secs * 4 < LEAST_PAUSE_SECS:  # none of the steps until the next spike is worth reporting
+            count = max(1, min(round(rng.expovariate(1 / spike_every)), round(300 / step_secs)))
+            secs = step_secs
+        now, steps = now + secs * count, steps + count
+        if secs >= LEAST_PAUSE_SECS:
+            yield "training", secs, steps - 1, False
+        if now > next_epoch:
+            next_epoch += 900.0
+            yield "training", rng.uniform(1, 5), steps, False
+        if now > next_save:
+            next_save += 600.0
+            yield "training", rng.uniform(0.1, 120), steps, True
+            yield "training", secs + rng.uniform(0.1, 2), steps, False
+        if now > next_evaluation:
+            next_evaluation += 3600.0
+            yield "evaluating", rng.uniform(60, 3000), steps, False
+        if recoveries and now > recoveries[0]:
+            del recoveries[0]
+            warm = 3
+            yield "restoring", rng.uniform(1, 1500), steps, False
+
+
+def test_a_thousand_healthy_hours_have_no_stall() -> None:
+    """Saves, evaluations, restores, first steps and spikes included: no pause is longer than the budget at its time."""
+    rng = random.Random(13)
+    false_stalls, judged, tight = [], 0, 0
+    for session in range(HOURS // SESSION_HOURS):
+        budgets = Budgets(Options())
+        before = "starting"
+        for phase, secs, steps, is_held in pauses_of_a_session(rng):
+            if before in ("starting", "restoring"):
+                budgets.warm_up(steps)
+            before = phase
+            budget_secs = budgets.secs(phase, steps=steps, is_held=is_held)
+            if secs > budget_secs:
+                false_stalls.append((session, phase, secs, budget_secs, steps))
+            judged += 1
+            tight += phase == "training" and budget_secs < STALL_TIMEOUT_SECS["training"] / 2
+            if not is_held:
+                budgets.paused(phase, secs, steps=steps)
+    assert false_stalls == []
+    assert judged > 50_000 and tight > 10_000

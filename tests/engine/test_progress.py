@@ -1,0 +1,382 @@
+"""How far, how fast, and where the time went."""
+
+from __future__ import annotations
+
+import pytest
+
+from supervisor_core.engine.budgets import Budgets
+from supervisor_core.engine.progress import BUCKETS, Progress
+from supervisor_core.options import STALL_TIMEOUT_SECS, Options
+
+
+def fixed_budgets(secs: float) -> Budgets:
+    """The same budget for every phase."""
+    return Budgets(Options(stall_timeout_secs=dict.fromkeys(STALL_TIMEOUT_SECS, secs)))
+
+
+def steps(progress: Progress, clock, count: int, secs: float = 0.1) -> None:
+    """Do a number of steps of equal duration."""
+    for _ in range(count):
+        started = clock.now
+        clock.advance(secs)
+        progress.run_ended(True, started, clock.now)
+
+
+def idle(progress: Progress, clock, secs: int) -> None:
+    """Make no progress, with a sample each second."""
+    for _ in range(secs):
+        clock.advance(1)
+        progress.sample()
+
+
+def test_only_steps_count_as_steps(clock) -> None:
+    """A run that does not move the global step is progress, and no step."""
+    progress = Progress(clock)
+    progress.run_ended(False, clock.now, clock.now)
+    steps(progress, clock, 3)
+    assert (progress.steps, progress.runs) == (3, 4)
+    assert sum(progress.snapshot().step_secs.counts) == 3
+
+
+def test_the_longest_of_the_recent_steps(clock) -> None:
+    """It is that of the last two intervals between two calls, as far as there was a step in them."""
+    progress = Progress(clock)
+    assert progress.longest_step_secs() == 0.0
+    seen = []
+    for secs in ((30.0, 1.0), (), (2.0,), (3.0,)):
+        for each in secs:
+            steps(progress, clock, 1, each)
+        seen.append(round(progress.longest_step_secs(), 6))
+    assert seen == [30.0, 30.0, 30.0, 3.0]
+
+
+def test_between_two_readings_the_count_carries_the_step_on(clock) -> None:
+    """The global step is exact though the variable is read rarely."""
+    progress = Progress(clock)
+    progress.step_read(100)
+    steps(progress, clock, 20)
+    assert progress.snapshot().global_step == 120
+    progress.step_read(120)
+    steps(progress, clock, 5)
+    assert progress.snapshot().global_step == 125
+
+
+def test_steps_that_end_while_the_step_is_read_are_not_lost(clock) -> None:
+    """A reading that takes as long as forty steps says how far it was somewhere between, and the count knows where."""
+    progress = Progress(clock)
+    progress.step_read(0)
+    steps(progress, clock, 100)
+    since = progress.steps
+    steps(progress, clock, 40)
+    progress.step_read(117, since)
+    assert progress.snapshot().global_step == 140
+    steps(progress, clock, 3)
+    assert progress.snapshot().global_step == 143
+
+
+def test_a_run_that_moves_the_step_by_more_than_one_is_understood(clock) -> None:
+    """Ten increments per call: readings show it, and the estimate follows."""
+    progress = Progress(clock)
+    progress.step_read(0)
+    steps(progress, clock, 20)
+    progress.step_read(200)
+    steps(progress, clock, 1)
+    assert progress.snapshot().global_step == 210
+
+
+def test_where_others_move_the_step_too_only_readings_count(clock) -> None:
+    """In a cluster nothing is made up between two readings, and the rate is the global step's."""
+    progress = Progress(clock)
+    progress.step_read(0)
+    progress.sample()
+    steps(progress, clock, 20)
+    progress.step_read(73)
+    progress.sample()
+    steps(progress, clock, 1)
+    assert progress.snapshot().global_step == 73
+
+
+def test_there_is_no_rate_before_there_is_anything_to_divide(clock) -> None:
+    """The first rate is none, rather than 0."""
+    progress = Progress(clock)
+    clock.advance(10)
+    assert progress.snapshot().steps_per_second is None
+
+
+def test_the_rate_is_the_window_s_and_falls_when_nothing_moves(clock) -> None:
+    """Ten steps a second are a rate of ten; a minute without a step is a rate of 0."""
+    progress = Progress(clock)
+    for _ in range(60):
+        steps(progress, clock, 10)
+        progress.sample()
+    assert progress.snapshot().steps_per_second == pytest.approx(10.0)
+    for _ in range(60):
+        clock.advance(1.0)
+        progress.sample()
+    assert progress.snapshot().steps_per_second == 0.0
+
+
+def test_every_second_is_booked_once(clock) -> None:
+    """The buckets sum to the time that has passed, through every phase."""
+    progress = Progress(clock)
+    start = clock.now
+    for phase, secs in (("restoring", 3.0), ("training", 5.0), ("checkpointing", 2.0), ("training", 7.0)):
+        clock.advance(1.5)
+        progress.enter(phase)
+        clock.advance(secs)
+    progress.enter("stopped")
+    activity = progress.snapshot().activity_secs
+    assert set(activity) == set(BUCKETS)
+    assert sum(activity.values()) == pytest.approx(clock.now - start, abs=1e-9)
+    assert activity["productive"] == pytest.approx(5.0 + 1.5 + 7.0)
+
+
+def test_no_bucket_ever_falls(clock) -> None:
+    """Seconds that may still turn out as a stall are not booked before, and none is moved after."""
+    progress = Progress(clock, fixed_budgets(30.0))
+    progress.enter("training")
+    seen = progress.snapshot().activity_secs
+    for secs in (1, 10, 29, 1, 31, 5, 100, 2):
+        for part in range(4):
+            clock.advance(secs / 4)
+            if part == 3:
+                progress.run_ended(True, clock.now, clock.now)
+            now = progress.snapshot().activity_secs
+            assert all(now[bucket] >= seen[bucket] for bucket in BUCKETS)
+            seen = now
+    assert seen["stall"] == pytest.approx(131)
+    assert seen["productive"] == pytest.approx(1 + 10 + 29 + 1 + 5 + 2)
+
+
+def test_what_a_save_has_held_up_is_not_productive(clock) -> None:
+    """It is taken from the seconds that follow, so that no reported number decreases."""
+    progress = Progress(clock)
+    progress.enter("training")
+    steps(progress, clock, 10, secs=1.0)
+    progress.blocked(0.25)
+    assert progress.snapshot().activity_secs["productive"] == pytest.approx(9.75)
+    steps(progress, clock, 2, secs=1.0)
+    activity = progress.snapshot().activity_secs
+    assert activity["productive"] == pytest.approx(11.75)
+    assert activity["unproductive_checkpoint_save"] == pytest.approx(0.25)
+
+
+def test_progress_ages_and_anything_that_moves_makes_it_young(clock) -> None:
+    """A step, a phase and the end of a save are progress; nothing else is."""
+    progress = Progress(clock)
+    clock.advance(40)
+    assert progress.snapshot().progress_age_secs == 40
+    with progress.held():
+        pass
+    assert progress.snapshot().progress_age_secs == 0
+    clock.advance(5)
+    progress.sample()
+    assert progress.snapshot().progress_age_secs == 5
+    progress.enter("training")
+    assert progress.snapshot().progress_age_secs == 0
+
+
+def test_times_are_wall_times_and_durations_are_monotonic(clock) -> None:
+    """Setting the machine's clock back an hour changes no duration, only the hour that is shown."""
+    progress = Progress(clock)
+    steps(progress, clock, 1)
+    clock.wall_now -= 3600
+    clock.advance(2)
+    now = progress.snapshot()
+    assert now.progress_age_secs == pytest.approx(2)
+    assert now.last_step_at == pytest.approx(clock.wall_now - 2)
+
+
+def watched(progress: Progress, clock, secs: int) -> None:
+    """Let seconds pass in which the monitor looks, and a step ends each second."""
+    for _ in range(secs):
+        steps(progress, clock, 1, secs=1.0)
+        progress.sample()
+
+
+@pytest.mark.parametrize("frozen_secs", [50.0, 400.0])
+@pytest.mark.parametrize("first", ["step", "monitor", "scrape", "phase"])
+def test_time_in_which_the_process_did_not_run_is_silent(clock, frozen_secs: float, first: str) -> None:
+    """Whoever comes first after it: no productive second, no stall, and no age that includes it."""
+    progress = Progress(clock, fixed_budgets(300.0))
+    progress.enter("training")
+    watched(progress, clock, 20)
+    started = clock.now
+    clock.advance(0.5 + frozen_secs + 0.25)
+    if first == "step":
+        progress.run_ended(True, started, clock.now)
+    elif first == "monitor":
+        progress.sample()
+    elif first == "phase":
+        progress.enter("evaluating")
+    assert progress.snapshot().progress_age_secs < 1.0
+    progress.enter("training")
+    watched(progress, clock, 10)
+    activity = progress.snapshot().activity_secs
+    assert activity["silent"] == pytest.approx(frozen_secs, abs=1.0)
+    assert activity["productive"] == pytest.approx(30, abs=1.0)
+    assert activity["stall"] == 0.0
+    assert sum(activity.values()) == pytest.approx(30.75 + frozen_secs)
+
+
+def test_a_freeze_within_a_stall_is_not_part_of_it(clock) -> None:
+    """Its seconds before and after are."""
+    progress = Progress(clock, fixed_budgets(30.0))
+    progress.enter("training")
+    watched(progress, clock, 10)
+    for pause in [1.0] * 60 + [500.0] + [1.0] * 60:
+        clock.advance(pause)
+        progress.sample()
+        progress.snapshot()
+    activity = progress.snapshot().activity_secs
+    assert (activity["stall"], activity["silent"]) == (pytest.approx(120), pytest.approx(500))
+
+
+def test_a_long_step_is_not_silent(clock) -> None:
+    """The monitor samples during a long step; without samples nothing is concluded."""
+    progress = Progress(clock, fixed_budgets(300.0))
+    progress.enter("training")
+    steps(progress, clock, 2, secs=60.0)
+    for _ in range(60):
+        clock.advance(1.0)
+        progress.sample()
+    progress.run_ended(True, clock.now - 60, clock.now)
+    progress.unwatched()
+    clock.advance(60.0)
+    progress.enter("stopping")
+    activity = progress.snapshot().activity_secs
+    assert (activity["silent"], activity["productive"]) == (0.0, pytest.approx(240))
+
+
+def test_a_call_that_keeps_the_interpreter_to_itself_is_not_silent(clock, monkeypatch) -> None:
+    """The main thread used the CPU all the time: it ran, though no sample was possible."""
+    ran = [0.0]
+    monkeypatch.setattr("supervisor_core.engine.pauses.main_thread_secs", lambda clock: ran[0])
+    progress = Progress(clock, fixed_budgets(300.0))
+    progress.enter("training")
+    watched(progress, clock, 5)
+    ran[0] += 38.0
+    steps(progress, clock, 1, secs=40.0)
+    watched(progress, clock, 5)
+    activity = progress.snapshot().activity_secs
+    assert (activity["silent"], activity["productive"]) == (0.0, pytest.approx(50))
+
+
+def test_what_the_machine_slept_through_is_silent(clock, monkeypatch) -> None:
+    """The monotonic clock stands still meanwhile; one that counts from the machine's start does not."""
+    slept = [7.0]
+    monkeypatch.setattr("supervisor_core.engine.progress.boot_secs", lambda clock: clock.monotonic() + slept[0])
+    progress = Progress(clock, fixed_budgets(300.0))
+    progress.enter("training")
+    watched(progress, clock, 5)
+    slept[0] += 3600.0
+    watched(progress, clock, 5)
+    activity = progress.snapshot().activity_secs
+    assert (activity["silent"], activity["productive"]) == (3600.0, pytest.approx(10))
+
+
+def test_the_budget_of_training_is_learned_from_its_pauses(clock) -> None:
+    """It is the default for 25 steps, then the floor; a longer pause, a stall even, raises it."""
+    progress = Progress(clock)
+    progress.enter("training")
+    steps(progress, clock, 24)
+    progress.sample()
+    assert progress.snapshot().progress_timeout_secs == STALL_TIMEOUT_SECS["training"]
+    steps(progress, clock, 1)
+    progress.sample()
+    assert progress.snapshot().progress_timeout_secs == 6.0
+    idle(progress, clock, 8)
+    progress.run_ended(True, clock.now - 0.1, clock.now)
+    snapshot = progress.snapshot()
+    assert snapshot.progress_timeout_secs == pytest.approx(64.0)
+    assert snapshot.activity_secs["stall"] == pytest.approx(8.0)
+
+
+def test_the_steps_after_a_restore_warm_up_again(clock) -> None:
+    """They have the default budget, and what they take is not learned."""
+    progress = Progress(clock)
+    progress.enter("training")
+    steps(progress, clock, 30)
+    progress.enter("restoring")
+    idle(progress, clock, 100)
+    progress.enter("training")
+    assert progress.snapshot().progress_timeout_secs == STALL_TIMEOUT_SECS["training"]
+    steps(progress, clock, 4, secs=60.0)
+    steps(progress, clock, 25)
+    progress.sample()
+    assert progress.snapshot().progress_timeout_secs == 6.0
+
+
+def test_a_save_that_keeps_training_waiting_is_no_stall(clock) -> None:
+    """Meanwhile training has its default budget; the end of the save is progress. A save that begins in a stall changes
+    nothing of it."""
+    progress = Progress(clock)
+    progress.enter("training")
+    steps(progress, clock, 30)
+    progress.sample()
+    with progress.held():
+        idle(progress, clock, 100)
+        assert progress.snapshot().progress_timeout_secs == STALL_TIMEOUT_SECS["training"]
+    snapshot = progress.snapshot()
+    assert (snapshot.progress_age_secs, snapshot.activity_secs["stall"]) == (0, 0)
+    steps(progress, clock, 1)
+    progress.sample()
+    assert progress.snapshot().progress_timeout_secs == 6.0
+    idle(progress, clock, 7)
+    with progress.held():
+        assert progress.snapshot().progress_timeout_secs == 6.0
+    assert progress.snapshot().progress_age_secs == pytest.approx(7)
+
+
+def test_a_save_of_a_lost_model_holds_up_nothing(clock) -> None:
+    """It hangs while its session is restored: training has its learned budget again, and the end of that save, whenever
+    it comes, is no progress."""
+    progress = Progress(clock)
+    progress.enter("training")
+    hanging = progress.held()
+    hanging.__enter__()
+    progress.enter("restoring")
+    progress.enter("training")
+    steps(progress, clock, 30)
+    progress.sample()
+    assert progress.snapshot().progress_timeout_secs == 6.0
+    idle(progress, clock, 3)
+    hanging.__exit__(None, None, None)
+    assert progress.snapshot().progress_age_secs == pytest.approx(3)
+    with progress.held():
+        assert progress.snapshot().progress_timeout_secs == STALL_TIMEOUT_SECS["training"]
+
+
+def test_a_first_call_may_take_longer(clock) -> None:
+    """It has the default budget at least. Of a step that compiles nothing is learned; of any other call it is: the next
+    one may take as long."""
+    progress = Progress(clock)
+    progress.enter("training")
+    steps(progress, clock, 30)
+    progress.sample()
+    with progress.first_call(True):
+        idle(progress, clock, 100)
+        assert progress.snapshot().progress_timeout_secs == STALL_TIMEOUT_SECS["training"]
+    assert progress.snapshot().progress_timeout_secs == 6.0
+    with progress.first_call(False):
+        idle(progress, clock, 20)
+    assert progress.snapshot().progress_timeout_secs == pytest.approx(160.0)
+    assert progress.snapshot().activity_secs["stall"] == 0
+
+
+def test_compiling_is_a_phase_of_its_own(clock) -> None:
+    """With its own budget and bucket; the steps after it warm up, and its time slows no rate."""
+    progress = Progress(clock)
+    progress.enter("training")
+    for _ in range(4):
+        steps(progress, clock, 10)
+        progress.sample()
+    rate = progress.snapshot().steps_per_second
+    progress.enter("compiling")
+    idle(progress, clock, 200)
+    assert progress.snapshot().progress_timeout_secs == STALL_TIMEOUT_SECS["compiling"]
+    progress.enter("training")
+    snapshot = progress.snapshot()
+    assert snapshot.progress_timeout_secs == STALL_TIMEOUT_SECS["training"]
+    assert snapshot.activity_secs["program_startup"] == pytest.approx(200)
+    assert snapshot.steps_per_second == pytest.approx(rate)

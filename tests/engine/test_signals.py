@@ -1,0 +1,277 @@
+"""SIGTERM and SIGINT become an orderly stop, and all that a process had set up for them is put back."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from queue import SimpleQueue
+from typing import Any
+
+import pytest
+
+from supervisor_core.engine.signal_watch import SignalWatch
+
+COUNTED = """
+import os, threading
+from supervisor_core.engine.signal_watch import SignalWatch
+def count():
+    return len(os.listdir("/proc/self/fd"))
+before = count()
+with SignalWatch(print):
+    (thread,) = [each for each in threading.enumerate() if each.name == "signal-watch"]
+    assert count() > before
+thread.join()
+assert count() == before
+"""
+
+
+@pytest.fixture
+def restored() -> Iterator[None]:
+    """Signal handlers as the test run has them, before and after."""
+    handlers = {signum: signal.getsignal(signum) for signum in (signal.SIGTERM, signal.SIGINT)}
+    yield
+    for signum, handler in handlers.items():
+        signal.signal(signum, handler)
+
+
+def watch_thread() -> threading.Thread | None:
+    """The thread of the watch that is open, if there is one: the newest, since those of others may still be ending."""
+    return next((thread for thread in reversed(threading.enumerate()) if thread.name == "signal-watch"), None)
+
+
+@pytest.mark.usefixtures("restored")
+def test_everything_is_put_back() -> None:
+    """After the block the handlers, wake-up descriptor and open files are as before, and the thread has ended."""
+    before = signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)
+    with SignalWatch(print) as watch:
+        assert watch.installed
+        thread = watch_thread()
+    assert thread is not None
+    thread.join()
+    assert not watch.installed
+    assert (signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)) == before
+    assert signal.set_wakeup_fd(-1) == -1
+    # Files are counted where nothing else opens or closes any.
+    done = subprocess.run([sys.executable, "-c", COUNTED], capture_output=True, text=True, timeout=100, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.usefixtures("restored")
+def test_received(clock: Any) -> None:
+    """The first signal and its moment are kept after the block; later ones change nothing."""
+    with SignalWatch(lambda _: None, on_again=lambda _: None, clock=clock) as watch:
+        assert (watch.received, watch.received_at) == (None, None)
+        signal.raise_signal(signal.SIGTERM)
+        clock.advance(5)
+        signal.raise_signal(signal.SIGTERM)
+    assert (watch.received, watch.received_at) == (signal.SIGTERM, 1000.0)
+
+
+@pytest.mark.usefixtures("restored")
+def test_acting_runs_in_a_thread() -> None:
+    """What acts runs in another thread than the handler, so it may take locks and wait."""
+    names: list[str] = []
+    acted = threading.Event()
+
+    def act(_: int) -> None:
+        names.append(threading.current_thread().name)
+        acted.set()
+
+    with SignalWatch(act):
+        signal.raise_signal(signal.SIGINT)
+        assert acted.wait(60)
+    assert names == ["signal-act"]
+
+
+@pytest.mark.usefixtures("restored")
+def test_a_signal_just_before_the_end() -> None:
+    """A signal that comes as the last thing in the block is still acted upon."""
+    acted = threading.Event()
+    with SignalWatch(lambda _: acted.set()):
+        signal.raise_signal(signal.SIGTERM)
+    assert acted.wait(60)
+
+
+@pytest.mark.usefixtures("restored")
+def test_acting_that_fails(caplog: pytest.LogCaptureFixture) -> None:
+    """What acting raises is logged, and the signal counts as received."""
+
+    def fail(_: int) -> None:
+        raise OSError("disk gone")
+
+    with SignalWatch(fail) as watch:
+        thread = watch_thread()
+        signal.raise_signal(signal.SIGTERM)
+    assert thread is not None
+    thread.join()  # which ends after what acts
+    assert watch.received == signal.SIGTERM
+    assert "Acting upon SIGTERM failed" in caplog.text
+    assert "disk gone" in caplog.text
+
+
+def test_not_in_the_main_thread() -> None:
+    """In another thread it does nothing, and says so; the block runs."""
+    before = signal.getsignal(signal.SIGTERM)
+    seen: list[object] = []
+
+    def run() -> None:
+        with SignalWatch(print) as watch:
+            seen.extend([watch.installed, signal.getsignal(signal.SIGTERM) is before])
+        watch.finish()
+        watch.end_process()
+        seen.append(watch.received)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    thread.join()
+    assert seen == [False, True, None]
+
+
+@pytest.mark.usefixtures("restored")
+def test_ignored_signals_stay_ignored() -> None:
+    """A signal that was ignored before, as under nohup, is left alone."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    with SignalWatch(print) as watch:
+        signal.raise_signal(signal.SIGTERM)
+        assert signal.getsignal(signal.SIGTERM) == signal.SIG_IGN
+    assert watch.received is None
+
+
+@pytest.mark.usefixtures("restored")
+def test_a_handler_installed_meanwhile_stays() -> None:
+    """A handler that was installed within the block is left where it is."""
+
+    def newer(_signum: int, _frame: object) -> None: ...
+
+    with SignalWatch(print):
+        signal.signal(signal.SIGTERM, newer)
+    assert signal.getsignal(signal.SIGTERM) is newer
+
+
+@pytest.mark.usefixtures("restored")
+@pytest.mark.parametrize("calls_ours", [True, False])
+def test_a_handler_installed_meanwhile_decides(calls_ours: bool) -> None:
+    """A signal for which the program has installed a handler within the block is recorded and acted upon, and ends
+    nothing, also if that handler goes on to the one that was there before."""
+    acted, calls = threading.Event(), []
+    with SignalWatch(lambda _: acted.set()) as watch:
+        ours: Any = signal.getsignal(signal.SIGTERM)
+
+        def newer(signum: int, frame: Any) -> None:
+            calls.append(signum)
+            if calls_ours:
+                ours(signum, frame)
+
+        assert watch.ends_process(signal.SIGTERM)
+        signal.signal(signal.SIGTERM, newer)
+        assert not watch.ends_process(signal.SIGTERM)
+        signal.raise_signal(signal.SIGTERM)
+        assert acted.wait(60)
+    watch.finish()
+    watch.end_process()
+    assert (calls, watch.received) == ([signal.SIGTERM], signal.SIGTERM)
+
+
+@pytest.mark.usefixtures("restored")
+def test_a_watch_that_is_over_hides_no_default() -> None:
+    """Of two watches whose blocks overlap, the one that ends last still ends the process."""
+    first = SignalWatch(print).__enter__()
+    with SignalWatch(print) as second:
+        assert not second.ends_process(signal.SIGTERM)
+        first.__exit__(None, None, None)
+        assert second.ends_process(signal.SIGTERM)
+
+
+@pytest.mark.usefixtures("restored")
+def test_the_program_goes_on_after_an_interrupt(clock: Any) -> None:
+    """Where a program has caught the KeyboardInterrupt and works on, the next signal is a first one."""
+    acted, work = SimpleQueue[int](), [7]
+    with SignalWatch(acted.put, work_done=lambda: work[0], clock=clock) as watch:
+        signal.raise_signal(signal.SIGINT)
+        assert acted.get(timeout=60) == signal.SIGINT
+        with pytest.raises(KeyboardInterrupt):
+            interrupt_and_wait(watch)
+        assert (watch.interrupted, watch.has_gone_on) == (True, False)
+        work[0] += 1
+        assert watch.has_gone_on
+        clock.advance(5)
+        signal.raise_signal(signal.SIGTERM)
+        assert acted.get(timeout=60) == signal.SIGTERM
+        assert (watch.received, watch.received_at) == (signal.SIGTERM, 1005.0)
+        assert (watch.interrupted, watch.received_again) == (False, False)
+
+
+def interrupt_and_wait(watch: SignalWatch) -> None:
+    """Interrupt this thread, and be there when it comes."""
+    watch.interrupt()
+    threading.Event().wait(60)
+
+
+@pytest.mark.usefixtures("restored")
+def test_called_after_its_end() -> None:
+    """A newer handler which goes on calling ours gets what was there before ours."""
+    calls: list[int] = []
+    signal.signal(signal.SIGTERM, lambda signum, _: calls.append(signum))
+    with SignalWatch(print) as watch:
+        ours: Any = signal.getsignal(signal.SIGTERM)
+        signal.signal(signal.SIGTERM, lambda signum, frame: ours(signum, frame))
+    signal.raise_signal(signal.SIGTERM)
+    assert calls == [signal.SIGTERM]
+    assert watch.received is None
+    with SignalWatch(print):
+        interrupt: Any = signal.getsignal(signal.SIGINT)
+    with pytest.raises(KeyboardInterrupt):
+        interrupt(signal.SIGINT, None)
+
+
+@pytest.mark.usefixtures("restored")
+def test_nested_watches() -> None:
+    """Two watches both receive the signal, and only the outer one's `finish` ends the process."""
+    acted = [threading.Event(), threading.Event()]
+    with SignalWatch(lambda _: acted[0].set()) as outer:
+        with SignalWatch(lambda _: acted[1].set()) as inner:
+            signal.raise_signal(signal.SIGINT)
+            assert all(event.wait(60) for event in acted)
+        inner.finish()
+    assert (outer.received, inner.received) == (signal.SIGINT, signal.SIGINT)
+    with pytest.raises(KeyboardInterrupt):
+        outer.finish()
+
+
+@pytest.mark.usefixtures("restored")
+def test_beside_an_event_loop() -> None:
+    """An event loop's wake-up descriptor keeps its bytes, and the watch works all the same."""
+    read_fd, write_fd = os.pipe()
+    os.set_blocking(write_fd, False)
+    signal.set_wakeup_fd(write_fd)
+    acted = threading.Event()
+    try:
+        with SignalWatch(lambda _: acted.set()):
+            signal.raise_signal(signal.SIGTERM)
+            assert acted.wait(60)
+        assert os.read(read_fd, 10) == bytes([signal.SIGTERM])
+    finally:
+        assert signal.set_wakeup_fd(-1) == write_fd
+        os.close(read_fd)
+        os.close(write_fd)
+
+
+@pytest.mark.usefixtures("restored")
+def test_other_signals_pass() -> None:
+    """Signals that are not watched go to their handlers, and are not acted upon."""
+    calls: list[int] = []
+    earlier = signal.signal(signal.SIGUSR1, lambda signum, _: calls.append(signum))
+    acted: list[int] = []
+    try:
+        with SignalWatch(acted.append) as watch:
+            thread = watch_thread()
+            signal.raise_signal(signal.SIGUSR1)
+    finally:
+        signal.signal(signal.SIGUSR1, earlier)
+    assert thread is not None
+    thread.join()
+    assert (calls, acted, watch.received) == ([signal.SIGUSR1], [], None)

@@ -1,0 +1,186 @@
+"""What is reported of a stall: its place, and a second look at the stacks."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from supervisor_core.clock import SYSTEM_CLOCK
+from supervisor_core.engine.stall_report import SECOND_LOOK_SECS, StallReport, main_thread_runnable_secs
+from supervisor_core.run.status import StallStatus
+
+INNER = "/usr/lib/python3.11/queue.py:171 Queue.get"
+WAITS = {"MainThread": ("/x/train.py:88 main", "/x/input.py:12 next_batch", INNER), "other": ("/x/a.py:1 f",)}
+ELSEWHERE = {"MainThread": ("/x/train.py:88 main", "/x/input.py:14 next_batch"), "other": ("/x/a.py:1 f",)}
+
+
+class Records(list[Any]):
+    """Takes records in place of an events file."""
+
+    dropped, error = 0, None
+
+    def write(self, record: Any, step: int | None = None, **how: Any) -> None:
+        self.append(record)
+
+
+def the_report(
+    clock: Any, *looks: Mapping[str, Any], share: float | None = None
+) -> tuple[StallReport, Records, list[Any]]:
+    """A report whose looks at the stacks give these, with what it writes and passes on. The main thread runs for this
+    share of the time; None: that is not known."""
+    records, texts, stacks = Records(), [], iter(looks)
+    report = StallReport(
+        "s1",
+        records,
+        clock,
+        stacks=lambda: next(stacks),
+        on_stacks=lambda title, found: texts.append((title, found)),
+        runnable_secs=lambda clock: None if share is None else share * clock.monotonic(),
+    )
+    return report, records, texts
+
+
+def begin(report: StallReport, clock: Any) -> None:
+    """Let a stall begin."""
+    report.begin(phase="training", since=clock.now - 30, step=5, secs=30.0, timeout_secs=20.0)
+
+
+def go_on(report: StallReport, clock: Any, secs: float) -> None:
+    """Let it last."""
+    clock.advance(secs)
+    report.goes_on(since=clock.now - 30, step=5, secs=30.0 + secs, timeout_secs=20.0)
+
+
+SAME, OTHER = "the same frames twice", "other frames than before"
+
+
+@pytest.mark.parametrize(
+    ("second", "same", "said"),
+    [
+        (WAITS, True, f"MainThread is at input.py:12 in next_batch: {SAME}"),
+        (WAITS | {"other": ()}, True, f"MainThread is at input.py:12 in next_batch: {SAME}"),
+        (ELSEWHERE, False, f"MainThread is at input.py:14 in next_batch: {OTHER}"),
+        ({"other": ()}, False, f"MainThread: {OTHER}"),
+    ],
+)
+def test_a_second_look_says_whether_the_frames_are_the_same(
+    second: Any, same: bool, said: str, clock: Any, caplog: Any
+) -> None:
+    """It comes once, after ten seconds; other threads do not count; both looks are passed on."""
+    report, records, texts = the_report(clock, WAITS, second)
+    begin(report, clock)
+    go_on(report, clock, SECOND_LOOK_SECS - 1)
+    assert [record.state for record in records] == ["begin"]
+    go_on(report, clock, 1.0)
+    go_on(report, clock, 600.0)
+    first, again = records
+    assert (first.state, first.same_frames, first.stacks) == ("begin", None, WAITS)
+    assert (again.state, again.same_frames, again.stacks) == ("lasts", same, second)
+    assert [found for _, found in texts] == [WAITS, second]
+    assert said in caplog.text and said in texts[1][0]
+    assert "stuck" not in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("share", "activity", "said"),
+    [
+        (1.0, "busy", "MainThread is busy at"),
+        (0.5, "busy", "MainThread is busy at"),
+        (0.3, None, "MainThread is at"),
+        (0.05, "waits", "MainThread waits at"),
+        (0.0, "waits", "MainThread waits at"),
+        (None, None, "MainThread is at"),
+    ],
+)
+def test_the_second_look_says_whether_the_thread_was_busy(
+    share: float | None, activity: str | None, said: str, clock: Any, caplog: Any
+) -> None:
+    """By the time for which it could run: an evaluation computes, a full queue waits. In between nothing is said."""
+    report, records, texts = the_report(clock, WAITS, WAITS, share=share)
+    begin(report, clock)
+    go_on(report, clock, SECOND_LOOK_SECS)
+    assert (records[1].same_frames, records[1].activity) == (True, activity)
+    assert report.status is not None and report.status.activity == activity
+    assert f"{said} input.py:12 in next_batch: {SAME}" in caplog.text and said in texts[1][0]
+
+
+def test_what_a_thread_did_is_not_known_after_a_pause(clock: Any) -> None:
+    """The process was stopped for most of the time between the looks: its thread neither ran nor waited then."""
+    report, records, _ = the_report(clock, WAITS, WAITS, share=0.0)
+    begin(report, clock)
+    go_on(report, clock, 60.0)
+    assert (records[1].same_frames, records[1].activity) == (True, None)
+
+
+def test_a_thread_that_has_moved_is_not_shown_where_it_was(clock: Any) -> None:
+    """The record says what it did; a scrape shows only the line at which the stall began."""
+    report, records, _ = the_report(clock, WAITS, ELSEWHERE, share=1.0)
+    begin(report, clock)
+    go_on(report, clock, SECOND_LOOK_SECS)
+    assert records[1].activity == "busy" and report.status is not None and report.status.activity is None
+
+
+def test_a_thread_that_waits_for_a_processor_is_ready_to_run(tmp_path: Path, clock: Any) -> None:
+    """On a busy machine one that computes runs for a small part of the time. Without the kernel's statistics its CPU
+    time counts; of an injected clock nothing is known."""
+    path = tmp_path / "self" / "task" / str(os.getpid()) / "schedstat"
+    path.parent.mkdir(parents=True)
+    path.write_text("1500000000 2500000000 77\n")
+    assert main_thread_runnable_secs(SYSTEM_CLOCK, str(tmp_path)) == 4.0
+    for text in ("0 0 0\n", "", "x y z\n"):
+        path.write_text(text)
+        found = main_thread_runnable_secs(SYSTEM_CLOCK, str(tmp_path))
+        assert found is None or 0 < found != 4.0
+    assert main_thread_runnable_secs(clock, str(tmp_path)) is None
+
+
+def test_the_place_is_the_program_s_innermost_line(clock: Any) -> None:
+    """Records have it as in the stack, a scrape and the log without directories; after the end there is none."""
+    report, records, _ = the_report(clock, WAITS)
+    assert report.status is None
+    begin(report, clock)
+    assert report.status == StallStatus(phase="training", thread="MainThread", location="input.py:12 in next_batch")
+    report.end(since=clock.now - 30, step=6, secs=40.0, timeout_secs=20.0)
+    assert report.status is None
+    assert [(each.state, each.thread, each.location) for each in records] == [
+        ("begin", "MainThread", "/x/input.py:12 next_batch"),
+        ("end", "MainThread", "/x/input.py:12 next_batch"),
+    ]
+    assert records[1].stacks == {}
+
+
+def test_a_stall_that_is_over_gets_no_second_look(clock: Any) -> None:
+    """Nor does one look belong to the next stall."""
+    report, records, _ = the_report(clock, WAITS, ELSEWHERE)
+    begin(report, clock)
+    clock.advance(5)
+    report.end(since=clock.now, step=6, secs=35.0, timeout_secs=20.0)
+    clock.advance(1)
+    begin(report, clock)
+    go_on(report, clock, SECOND_LOOK_SECS - 1)
+    assert [record.state for record in records] == ["begin", "end", "begin"]
+
+
+def test_a_main_thread_that_has_ended_has_no_place(clock: Any) -> None:
+    """What is not known is absent."""
+    report, records, _ = the_report(clock, {"other": ("/x/a.py:1 f",)})
+    begin(report, clock)
+    assert report.status == StallStatus(phase="training", thread="MainThread", location=None)
+    assert records[0].location is None
+
+
+def test_a_thread_that_computes_is_ready_to_run_for_as_long_as_it_computes() -> None:
+    """As the kernel counts it: however busy the machine is, by at least the CPU time that it got."""
+    before = main_thread_runnable_secs(SYSTEM_CLOCK)
+    if before is None:
+        pytest.skip("the system does not say for how long a thread has run")
+    began = time.thread_time()
+    while time.thread_time() - began < 0.2:
+        pass
+    after = main_thread_runnable_secs(SYSTEM_CLOCK)
+    assert after is not None and after - before > 0.1

@@ -1,0 +1,184 @@
+"""A stop can be requested with anything, from anywhere, in the middle of anything."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import sys
+import threading
+from typing import Any
+
+import pytest
+
+from supervisor_core.engine.coordinator import Coordinator
+
+
+class AbortedError(Exception):
+    """As TensorFlow's, which training loops retry."""
+
+
+@pytest.mark.parametrize("form", ["positional", "ex", "exc_info", "exc_info ex"])
+def test_32_forms_of_an_error(form: str, raised_by: Any) -> None:
+    """Contract 32: an exception or exc_info, positional or as ``ex=``; join raises the very object."""
+    coord = Coordinator()
+    try:
+        raise AbortedError("retry me")
+    except AbortedError as caught:
+        error = caught
+        given: Any = sys.exc_info() if "exc_info" in form else caught
+        if "ex" in form.split():
+            coord.request_stop(ex=given)
+        else:
+            coord.request_stop(given)
+    assert raised_by(coord.join) is error
+    assert raised_by(coord.raise_requested_exception) is error
+
+
+def test_32_without_traceback(raised_by: Any) -> None:
+    """Contract part 2: request_stop(RuntimeError()) that was never raised stops, and is raised by join."""
+    coord = Coordinator()
+    error = RuntimeError("never raised")
+    coord.request_stop(error)
+    assert coord.should_stop()
+    assert raised_by(coord.join) is error
+
+
+def test_32_falsy_exception(raised_by: Any) -> None:
+    """An exception that counts as false is an error all the same."""
+
+    class EmptyError(Exception):
+        def __bool__(self) -> bool:
+            return False
+
+    coord = Coordinator()
+    error = EmptyError()
+    coord.request_stop(error)
+    assert raised_by(coord.join) is error
+
+
+class UnprintableError(Exception):
+    def __str__(self) -> str:
+        raise LookupError("no text")
+
+
+def test_32_unprintable_exception(caplog: pytest.LogCaptureFixture, raised_by: Any) -> None:
+    """Contract 32: an exception whose text cannot be made stops the threads and is raised; the log says so."""
+    caplog.set_level(logging.INFO, "supervisor_core")
+    coord = Coordinator()
+    error = UnprintableError()
+    coord.request_stop(error)
+    assert coord.should_stop()
+    assert raised_by(coord.join) is error
+    assert "its __str__ raised LookupError" in caplog.text
+
+
+def test_32_unusable_clean_types(raised_by: Any) -> None:
+    """Contract 32: clean types that nothing can be compared with do not keep the threads from stopping."""
+    coord = Coordinator(["OutOfRangeError"])  # type: ignore[list-item]
+    error = ValueError("real")
+    coord.request_stop(error)
+    assert coord.should_stop()
+    assert raised_by(coord.join) is error
+
+
+@pytest.mark.parametrize("given", ["text", (None, None, None), (1, 2), ValueError])
+def test_32_not_an_exception(given: Any) -> None:
+    """What is no exception stops the threads too, and join says what was wrong with it."""
+    coord = Coordinator()
+    coord.request_stop(given)
+    assert coord.should_stop()
+    with pytest.raises(ValueError, match=f"request_stop.. got a {type(given).__name__} outside of an except block"):
+        coord.join()
+
+
+def test_32_not_an_exception_while_handling_one(raised_by: Any) -> None:
+    """What is no exception, passed while one is being handled, means that one."""
+    coord = Coordinator()
+    try:
+        raise AbortedError
+    except AbortedError as caught:
+        error = caught
+        coord.request_stop("it failed")  # type: ignore[arg-type]
+    assert raised_by(coord.join) is error
+
+
+@pytest.mark.parametrize("timeout", [0, -1, -0.001, -1e9])
+def test_32_negative_wait(timeout: float) -> None:
+    """Contract 32: waiting for a negative time answers at once."""
+    coord = Coordinator()
+    assert not coord.wait_for_stop(timeout)
+    coord.request_stop()
+    assert coord.wait_for_stop(timeout)
+    assert coord.wait_for_stop()
+
+
+def test_32_from_any_thread(raised_by: Any) -> None:
+    """Contract 32: of threads that report at once exactly one error is recorded."""
+    coord, barrier = Coordinator(), threading.Barrier(8)
+    errors = [ValueError(number) for number in range(8)]
+
+    def report(error: BaseException) -> None:
+        barrier.wait()
+        coord.request_stop(error)
+
+    threads = [threading.Thread(target=report, args=(error,)) for error in errors]
+    for thread in threads:
+        thread.start()
+    assert coord.wait_for_stop()
+    assert raised_by(lambda: coord.join(threads)) in errors
+
+
+# Contract part 2: signal handlers.
+
+
+def test_request_stop_in_a_signal_handler(raised_by: Any) -> None:
+    """Contract part 2: a handler that interrupts a thread which waits, and reports an error, ends the wait."""
+    coord = Coordinator()
+    error = ValueError("from the handler")
+    earlier = signal.signal(signal.SIGUSR1, lambda *_: coord.request_stop(error))
+
+    def send() -> None:
+        while not coord._stop_event._waiters:
+            pass
+        os.kill(os.getpid(), signal.SIGUSR1)
+
+    sender = threading.Thread(target=send)
+    sender.start()
+    try:
+        assert coord.wait_for_stop()
+    finally:
+        sender.join()
+        signal.signal(signal.SIGUSR1, earlier)
+    assert raised_by(coord.join) is error
+
+
+def test_request_stop_interrupted_by_itself(raised_by: Any) -> None:
+    """Contract part 2: a handler that interrupts request_stop at any line and calls it too never hangs."""
+    module = sys.modules[Coordinator.__module__].__file__
+    event_module = sys.modules["supervisor_core.engine.signal_safe_event"].__file__
+    errors = ValueError("body"), ValueError("handler")
+    number, seen = 0, 0
+    while seen >= number:
+        coord = Coordinator()
+        number, seen = number + 1, 0
+
+        def trace(frame: Any, event: str, _arg: object) -> Any:
+            nonlocal seen
+            if frame.f_code.co_filename in (module, event_module) and event == "line":
+                seen += 1
+                if seen == number:  # noqa: B023  # called within the same round
+                    signal.raise_signal(signal.SIGUSR1)
+            return trace
+
+        earlier = signal.signal(signal.SIGUSR1, lambda *_, coord=coord: coord.request_stop(errors[1]))
+        tracing = sys.gettrace()
+        sys.settrace(trace)
+        try:
+            coord.request_stop(errors[0])
+        finally:
+            sys.settrace(tracing)
+            signal.signal(signal.SIGUSR1, earlier)
+        assert coord.wait_for_stop()
+        assert raised_by(coord.join) in errors
+    assert number > 20

@@ -1,0 +1,110 @@
+"""What the watchdog does about a stall, and when."""
+
+from __future__ import annotations
+
+import logging
+import signal
+import threading
+from typing import Any
+
+import pytest
+
+from supervisor_core.engine.watchdog import StallResponse, Watchdog
+from supervisor_core.errors import StalledError
+
+TEXT = "No progress for 301 s in the phase training, step 7 at train.py:88 step."
+
+
+class Process:
+    """Records what is done to it, in order; ``blocks`` is what a step of its end waits for."""
+
+    def __init__(self) -> None:
+        self.did: list[Any] = []
+        self.ended = threading.Event()
+        self.blocks: threading.Event | None = None
+
+    def stop(self, error: StalledError) -> None:
+        self.did.append(error)
+
+    def end(self, error: StalledError, deadline: Any) -> None:
+        self.did.append("saved and recorded")
+        if self.blocks is not None:
+            self.blocks.wait()
+        raise OSError("disk gone")
+
+    def die(self, signum: int) -> None:
+        self.did.append(signal.Signals(signum).name)
+        self.ended.set()
+
+    def watchdog(self, action: Any, grace_secs: float = 60.0) -> Watchdog:
+        response = StallResponse(stop=self.stop, end=self.end, record=lambda deadline: self.did.append("heartbeat"))
+        return Watchdog(action, response, grace_secs=grace_secs, die=self.die)
+
+
+@pytest.fixture
+def process(monkeypatch: pytest.MonkeyPatch) -> Process:
+    """A process that is not really ended; its disk has time, however slow the machine."""
+    monkeypatch.setattr("supervisor_core.engine.watchdog.RECORD_SECS", 60.0)
+    return Process()
+
+
+def stall(watchdog: Watchdog, *, secs: int, act_after_secs: float | None = 300.0, budget_secs: int = 6) -> list[int]:
+    """Stall for a number of seconds, with a look each second; return the ages at which the watchdog acted."""
+    acted = []
+    watchdog.begin(1000.0 + budget_secs)
+    for age in range(budget_secs, secs):
+        if watchdog.look(1000.0 + age, age_secs=age, act_after_secs=act_after_secs, text=TEXT):
+            acted.append(age)
+    watchdog.end()
+    return acted
+
+
+def test_it_acts_once_per_stall_beyond_the_default_budget(process: Process) -> None:
+    """By default that is counted, and no more. A learned budget of 6 s ends nothing before the default of 300 s."""
+    watchdog = process.watchdog("observe")
+    assert stall(watchdog, secs=300) == []
+    assert stall(watchdog, secs=1000) == [301]
+    assert stall(watchdog, secs=1000) == [301]
+    assert (watchdog.would_act, watchdog.acted, process.did) == (2, {}, [])
+
+
+def test_it_waits_for_the_second_look_at_the_stacks(process: Process) -> None:
+    """However short the budget that the options give."""
+    assert stall(process.watchdog("observe"), secs=1000, act_after_secs=2.0, budget_secs=3) == [13]
+
+
+def test_a_phase_without_a_budget_is_left_alone(process: Process) -> None:
+    """It cannot stall."""
+    assert stall(process.watchdog("kill"), secs=1000, act_after_secs=None) == []
+    assert process.did == []
+
+
+def test_stop_asks_the_training_to_stop(process: Process) -> None:
+    """With an error that says where it hangs."""
+    watchdog = process.watchdog("stop")
+    assert stall(watchdog, secs=400) == [301]
+    (error,) = process.did
+    assert isinstance(error, StalledError) and str(error) == TEXT
+    assert (watchdog.would_act, watchdog.acted) == (0, {"stop": 1})
+
+
+@pytest.mark.parametrize(
+    ("action", "did"),
+    [("abort", ["heartbeat", "saved and recorded", "SIGABRT"]), ("kill", ["heartbeat", "SIGKILL"])],
+)
+def test_the_process_is_ended_after_the_records(process: Process, action: Any, did: list[Any], caplog: Any) -> None:
+    """What fails on the way is logged, and the process ends all the same."""
+    with caplog.at_level(logging.ERROR, logger="supervisor_core"):
+        stall(process.watchdog(action), secs=400)
+        process.ended.wait()
+    assert process.did == did
+    assert ("disk gone" in caplog.text) == (action == "abort")
+
+
+def test_an_end_that_hangs_is_given_up(process: Process) -> None:
+    """After the grace time the process is ended, though its last records are not written."""
+    process.blocks = threading.Event()
+    stall(process.watchdog("abort", grace_secs=0.05), secs=400)
+    process.ended.wait()
+    process.blocks.set()
+    assert (process.did[0], process.did.count("SIGABRT")) == ("heartbeat", 1)
