@@ -45,6 +45,7 @@ check: $(INSTALLED)
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/python -m pytest -q tests/structure
+	@$(BIN)/python scripts/counts.py
 
 docs: $(INSTALLED)
 	PYTHON="$(PYTHON)" scripts/install $(VENV) dev docs
