@@ -143,7 +143,7 @@ def serving(directory: Path, *arguments: str, before: str = WITHOUT_TENSORFLOW) 
 @pytest.fixture(scope="module")
 def writing() -> ModuleType:
     """The module that writes events files, from the tests of the watch."""
-    path = Path(__file__).parents[1] / "watch" / "run_writer.py"
+    path = Path(__file__).parents[1] / "run" / "watch" / "run_writer.py"
     spec = importlib.util.spec_from_file_location("watch_run_writer_of_the_tab", path)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
