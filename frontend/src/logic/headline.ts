@@ -157,7 +157,7 @@ function checkpointSentence(run: RunDetail, now: number): Sentence | null {
   if (!newest) return { tone: "bad", lead: "No good checkpoint", rest: `all ${plural(count, "save")} failed` };
   const age = newest.at == null ? null : now - newest.at;
   const late = run.state === "running" && every != null && age != null && age > 2 * every;
-  const gone = newest.damage || newest.doubt || newest.on_disk === false ? `, ${newest.status}` : "";
+  const gone = newest.damage || newest.doubt || newest.on_disk === false ? `, ${newest.status.replace(/\.$/, "")}` : "";
   const good = run.checkpoints.last_good;
   const spoiled = newest.damage || newest.doubt;
   const last = !spoiled ? "" : good ? `; last good one: step ${formatCount(good.step)}` : "; there is no good one";
