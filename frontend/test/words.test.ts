@@ -189,7 +189,7 @@ test("a newest checkpoint that is damaged or in doubt is named as such, with the
   const said = (newest_good: ReturnType<typeof saved>, last_good: ReturnType<typeof saved> | null): string =>
     headline(detail({ checkpoints: { count: 2, failed: 0, newest_good, last_good, on_disk: 2 } }), [], T0 + 5000).find(({ lead }) => lead.startsWith("Checkpoint"))!.rest;
   const spoiled = saved(9, { doubt: "There is NaN.", status: "on disk; in doubt: There is NaN." });
-  assert.equal(said(spoiled, saved(8)), "10 s ago, every 1 min 40 s, on disk; in doubt: There is NaN.; last good one: step 8");
+  assert.equal(said(spoiled, saved(8)), "10 s ago, every 1 min 40 s, on disk; in doubt: There is NaN; last good one: step 8");
   const damaged = saved(9, { on_disk: false, damage: "cut", status: "damaged, set aside: cut" });
   assert.equal(said(damaged, null), "10 s ago, every 1 min 40 s, damaged, set aside: cut; there is no good one");
   assert.equal(said(saved(9), saved(9)), "10 s ago, every 1 min 40 s");
