@@ -193,7 +193,7 @@ def test_the_first_page_names_the_targets_of_make() -> None:
     for name, text in texts.items():
         assert set(re.findall(r"(?:^|`)make ([\w-]+)", text, re.MULTILINE)) <= targets, name
     explained = set(re.findall(r"^\| `make ([\w-]+)` \|", texts["CONTRIBUTING.md"], re.MULTILINE))
-    assert targets - explained == {"install", "clean", "frontend"}
+    assert targets - explained == {"clean", "frontend"}
 
 
 def test_storage_page_names_tests_that_exist() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import glob
 import logging
 import os
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -201,37 +202,93 @@ def under_a_strategy(logdir: str) -> dict[str, Any]:
     return {"second_worker_saves_in": tuple(os.path.relpath(os.path.dirname(path), logdir) for path in found)}
 
 
-@pytest.mark.parametrize("missing", [None, *SYMBOLS], ids=lambda symbol: repr(symbol) if symbol else "nothing")
-def test_training_goes_on_without_it(
-    missing: PrivateSymbol | None,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
-    read_telemetry: Any,
-) -> None:
-    """Sums, steps and checkpoints are right; what the list says is lost is lost, and nothing else; one warning."""
+ALIKE = {
+    name: [symbol for symbol in SYMBOLS if EFFECTS[symbol] == effect]
+    for name, effect in (("uncached", UNCACHED), ("unprepared", UNPREPARED))
+}
+"""Symbols without which only the quick way of a run is lost: all others are tried in each kind of session."""
+
+
+@pytest.fixture
+def take_away(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Returns a function that takes symbols away; nothing has warned yet."""
     for symbol in SYMBOLS:
         monkeypatch.setattr(symbol, "_warned", False)
     # On a machine with other work, too, a run is prepared as soon as it may be.
     monkeypatch.setattr(run_cache, "MIN_RUNS", MIN_RUNS)
     monkeypatch.setattr(run_cache, "SAVED_SECS", 60.0)
     monkeypatch.setattr(run_cache, "QUICK_SECS", 60.0)
+
+    def take(*symbols: PrivateSymbol) -> None:
+        for symbol in symbols:
+            monkeypatch.setattr(symbol, "name", "_no_longer_there")
+
+    return take
+
+
+def everywhere(directory: Path, read_telemetry: Any) -> Outcome:
+    """What is seen of each kind of session."""
+    return Outcome(
+        **supervised(str(directory / "supervised")),
+        **monitored(str(directory / "monitored"), read_telemetry),
+        **without_variables(str(directory / "empty")),
+        **under_a_strategy(str(directory / "strategy")),
+    )
+
+
+def warnings_of(caplog: pytest.LogCaptureFixture) -> list[str]:
+    """What was said of TensorFlow."""
+    said = (record.getMessage() for record in caplog.records if record.name == "supervisor_core")
+    return [text for text in said if text.startswith("TensorFlow ")]
+
+
+def warning_of(symbol: PrivateSymbol) -> str:
+    """What is said when it is missing."""
+    return f"TensorFlow {tf.__version__} has no {symbol!r}: {symbol.without}."
+
+
+@pytest.mark.parametrize(
+    "missing",
+    [None, *(symbol for symbol in SYMBOLS if not any(symbol in alike for alike in ALIKE.values()))],
+    ids=lambda symbol: repr(symbol) if symbol else "nothing",
+)
+def test_training_goes_on_without_it(
+    missing: PrivateSymbol | None,
+    tmp_path: Path,
+    take_away: Callable[..., None],
+    caplog: pytest.LogCaptureFixture,
+    read_telemetry: Any,
+) -> None:
+    """Sums, steps and checkpoints are right; what the list says is lost is lost, and nothing else; one warning."""
     if missing is not None:
-        monkeypatch.setattr(missing, "name", "_no_longer_there")
+        take_away(missing)
     with caplog.at_level(logging.WARNING, "supervisor_core"):
-        seen = {
-            **supervised(str(tmp_path / "supervised")),
-            **monitored(str(tmp_path / "monitored"), read_telemetry),
-            **without_variables(str(tmp_path / "empty")),
-            **under_a_strategy(str(tmp_path / "strategy")),
-        }
-    warnings = [record.getMessage() for record in caplog.records if record.getMessage().startswith("TensorFlow ")]
-    expected = Outcome() if missing is None else replace(Outcome(), **EFFECTS[missing])
-    assert Outcome(**seen) == expected
-    if missing is None or missing in OLDER or missing in AT_IMPORT:
-        assert warnings == []
-    else:
-        assert warnings == [f"TensorFlow {tf.__version__} has no {missing!r}: {missing.without}."]
+        seen = everywhere(tmp_path, read_telemetry)
+    assert seen == (Outcome() if missing is None else replace(Outcome(), **EFFECTS[missing]))
+    is_quiet = missing is None or missing in OLDER or missing in AT_IMPORT
+    assert warnings_of(caplog) == ([] if is_quiet or missing is None else [warning_of(missing)])
+
+
+@pytest.mark.parametrize("missing", [symbol for alike in ALIKE.values() for symbol in alike], ids=repr)
+def test_the_quick_way_of_a_run_is_lost_without_it(
+    missing: PrivateSymbol, tmp_path: Path, take_away: Callable[..., None], caplog: pytest.LogCaptureFixture
+) -> None:
+    """And nothing else; one warning."""
+    take_away(missing)
+    with caplog.at_level(logging.WARNING, "supervisor_core"):
+        seen = supervised(str(tmp_path))
+    expected = replace(Outcome(), **EFFECTS[missing])
+    assert seen == {name: getattr(expected, name) for name in seen}
+    assert warnings_of(caplog) == ([] if missing in OLDER else [warning_of(missing)])
+
+
+@pytest.mark.parametrize("name", ALIKE)
+def test_training_goes_on_without_all_of_them(
+    name: str, tmp_path: Path, take_away: Callable[..., None], read_telemetry: Any
+) -> None:
+    """In each kind of session, at once: the loss is the same."""
+    take_away(*ALIKE[name])
+    assert everywhere(tmp_path, read_telemetry) == replace(Outcome(), **EFFECTS[ALIKE[name][0]])
 
 
 @pytest.mark.parametrize("missing", [None, private.EXTEND_GRAPH], ids=repr)
