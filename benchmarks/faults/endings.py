@@ -13,13 +13,19 @@ from functools import partial
 from pathlib import Path
 
 from benchmarks.faults import truth
-from benchmarks.faults.launcher import TrialError
+from benchmarks.faults.launcher import Process, TrialError
 from benchmarks.faults.trial import Fault, Findings, Outcome, Trial
 from benchmarks.faults.wrapped import FACADES, READY_STEP
 from benchmarks.faults.wrappers import PROGRAM, STOP_SECS, saved_step
 from supervisor_core.options import Options
 
 WAIT_SECS = 120.0
+_PROGRAMS = {
+    "Supervisor": "programs.graph_loop",
+    "supervise": "programs.graph_loop",
+    "torch for": "programs.torch_loop",
+    "torch with": "programs.torch_loop",
+}
 NAMESPACE = ("unshare", "--pid", "--fork", "--mount-proc", "--kill-child")
 
 
@@ -62,33 +68,69 @@ def _ended(trial: Trial, trials: int, ending: Ending, facade: str) -> Iterator[O
         directory = trial.directory / f"trial-{number}"
         directory.mkdir(parents=True)
         at = READY_STEP + trial.rng.randrange(40)
-        event = (ending.event, str(at)) if ending.event else ()
-        command = [*(NAMESPACE if ending.is_first else ()), *PROGRAM, str(directory), facade, *event]
-        environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": ""}
-        with open(directory / "log", "wb") as log:
-            process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment)
-        try:
+        if not ending.is_first:
+            asked = {
+                "directory": str(directory),
+                "facade": facade,
+                "event": ending.event,
+                "at": at if ending.event else 0,
+            }
+            yield _judged(trial, ending, facade, directory, trial.start(_PROGRAMS[facade], asked))
+            continue
+        with First([*NAMESPACE, *PROGRAM, str(directory), facade], directory / "log") as process:
             yield _judged(trial, ending, facade, directory, process)
-        finally:
-            process.kill()
-            process.wait()
 
 
-def _judged(trial: Trial, ending: Ending, facade: str, directory: Path, process: subprocess.Popen[bytes]) -> Outcome:
+class First:
+    """The first process of a namespace, with what is asked of a `Process`; a context manager."""
+
+    def __init__(self, command: list[str], log: Path, environment: dict[str, str]) -> None:
+        with open(log, "wb") as file:
+            self._process = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=file, stderr=file, env=environment
+            )
+        self._log = log
+
+    def __enter__(self) -> First:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._process.kill()
+        self._process.wait()
+
+    @property
+    def returncode(self) -> int | None:
+        """The status of `unshare`, once it has ended."""
+        return self._process.poll()
+
+    def kill(self, signum: int) -> None:
+        """Send a signal to the first process of the namespace."""
+        children = Path(f"/proc/{self._process.pid}/task/{self._process.pid}/children").read_text()
+        os.kill(int(children.split()[0]), signum)
+
+    def wait(self, timeout_secs: float) -> int:
+        """See `Process.wait`."""
+        try:
+            return self._process.wait(timeout_secs)
+        except subprocess.TimeoutExpired as error:
+            raise TrialError(f"it did not end within {timeout_secs:g} s{self.story()}") from error
+
+    def story(self) -> str:
+        """The end of what it logged."""
+        return " / ".join(self._log.read_text(errors="replace").splitlines()[-3:])
+
+
+def _judged(trial: Trial, ending: Ending, facade: str, directory: Path, process: Process | First) -> Outcome:
     secs, findings = ending.within_secs * trial.patience, Findings()
-    _await(directory / "processes", process, directory)
+    _await(directory / "processes", process)
     before = saved_step(directory / "run", facade) if ending.signum is None else 0
     sent = time.monotonic()
     if ending.signum is not None:
         time.sleep(trial.rng.uniform(0.0, 0.2))
         sent = time.monotonic()
-        os.kill(_child(process.pid) if ending.is_first else process.pid, ending.signum)
-    try:
-        status: int | None = process.wait(WAIT_SECS)
-    except subprocess.TimeoutExpired:
-        status = None
-    took = time.monotonic() - sent
-    story = " / ".join((directory / "log").read_text(errors="replace").splitlines()[-3:])
+        process.kill(ending.signum)
+    status = process.wait(WAIT_SECS)
+    took, story = time.monotonic() - sent, process.story()
     findings.fault(status != ending.status, f"ended with {status}, not {ending.status} ({story})")
     done, saved = int((directory / "steps").read_text()), saved_step(directory / "run", facade)
     events = truth.events(truth.events_files(directory / "run"))
@@ -104,16 +146,12 @@ def _judged(trial: Trial, ending: Ending, facade: str, directory: Path, process:
     return findings.outcome(took if ending.signum is not None else None)
 
 
-def _await(path: Path, process: subprocess.Popen[bytes], directory: Path) -> None:
+def _await(path: Path, process: Process | First) -> None:
     deadline = time.monotonic() + WAIT_SECS
     while not path.exists():
-        if process.poll() is not None or time.monotonic() > deadline:
-            raise TrialError(f"it has not come to its step: {(directory / 'log').read_text(errors='replace')[-500:]}")
+        if process.returncode is not None or time.monotonic() > deadline:
+            raise TrialError(f"it has not come to its step{process.story()}")
         time.sleep(0.005)
-
-
-def _child(pid: int) -> int:
-    return int(Path(f"/proc/{pid}/task/{pid}/children").read_text().split()[0])
 
 
 FAULTS = tuple(

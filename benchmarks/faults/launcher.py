@@ -307,6 +307,8 @@ def _become_main(channel: socket.socket, pipes: list[int], descriptors: list[int
     signal.set_wakeup_fd(-1)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    for signum in (signal.SIGHUP, signal.SIGQUIT):  # which a shell's background and nohup ignore
+        signal.signal(signum, signal.SIG_DFL)
     channel.close()
     for number, descriptor in enumerate(descriptors, start=1):
         os.dup2(descriptor, number)

@@ -125,6 +125,11 @@ def torch_steps(body: Body, *, enters: bool) -> None:
             body(steps, batches.run.phase)
 
 
+def started(config: dict[str, Any]) -> None:
+    """Train as a `Launcher` asks for it."""
+    main(config["facade"], Body(Path(config["directory"]), config["event"], config["at"]))
+
+
 def main(facade: str, body: Body) -> None:
     """Train until it is stopped."""
     if facade == "Supervisor":
