@@ -67,7 +67,7 @@ def _ended(trial: Trial, trials: int, ending: Ending, facade: str) -> Iterator[O
     for number in range(trials):
         directory = trial.directory / f"trial-{number}"
         directory.mkdir(parents=True)
-        at = READY_STEP + trial.rng.randrange(40)
+        at = READY_STEP + trial.rng.randrange(40) if ending.event else 0
         if not ending.is_first:
             asked = {
                 "directory": str(directory),
