@@ -16,7 +16,7 @@ import click
 from supervisor_core.cli import Duration, WrongInput, directories
 from supervisor_core.cli.exporter import configure_log
 from supervisor_core.errors import SupervisorError
-from supervisor_core.log import error_text, printable
+from supervisor_core.log import error_text
 
 if TYPE_CHECKING:
     from rich.status import Status
@@ -217,9 +217,9 @@ class TerminalDisplay:
 
 
 def _literal(text: str) -> str:
-    from rich.markup import escape
+    from supervisor_core.cli.text import literal  # which imports rich
 
-    return escape(printable(text))
+    return literal(text)
 
 
 def _end_process(end: RestarterEnd) -> None:

@@ -125,8 +125,15 @@ def headed(*columns: str) -> Table:
 
 
 def literal(text: str) -> str:
-    """Return text as markup that shows it unchanged; control characters become escapes."""
-    return escape(printable(text))
+    """Return text as markup that shows it unchanged; control characters become escapes. No tag may follow at once."""
+    return escape(printable(text) + " ")[:-1]  # some versions of rich double a backslash at the end, some do not
+
+
+def bold(text: str) -> str:
+    """Return text as markup that shows it in bold, and otherwise unchanged."""
+    shown = literal(text)
+    last = shown[len(shown.rstrip("\\")) :]  # before a tag each backslash has to be doubled
+    return f"[bold]{shown}{last}[/bold]"
 
 
 def newest(items: Sequence[Item]) -> Sequence[Item]:

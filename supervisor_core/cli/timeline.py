@@ -26,6 +26,7 @@ from supervisor_core.cli.text import (
     SHOWN_ROWS,
     UNKNOWN,
     ago,
+    bold,
     count,
     duration,
     headed,
@@ -135,7 +136,7 @@ def _headline(run: Run, now: float) -> str:
     causes = ", ".join(sorted({item.cause.replace("_", " ") for item in run.silences if item.cause}))
     why = f" ({causes})" if causes else ""
     return (
-        f"[bold]{literal(run.name)}[/bold]  {state(run)}  step {count(run.step)}  {speed}  "
+        f"{bold(run.name)}  {state(run)}  step {count(run.step)}  {speed}  "
         f"goodput {share(run.goodput.ratio)}  {f'silent for {duration(silent)}{why}  ' if silent else ''}"
         f"last event {ago(run.last_event_at, now)}"
     )

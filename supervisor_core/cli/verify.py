@@ -21,7 +21,7 @@ from supervisor_core.checkpoint.recovery import Candidate, RunDirectory, Skipped
 from supervisor_core.checkpoint.sealed_store import SealedStore, find_sealed, prefix_of
 from supervisor_core.checkpoint.store import CheckpointStore
 from supervisor_core.cli import WrongInput, directories
-from supervisor_core.cli.text import Output, literal
+from supervisor_core.cli.text import Output, bold, literal
 from supervisor_core.errors import CheckpointError, DamagedCheckpointError, EventsError, NoUsableCheckpointError
 from supervisor_core.events.chunk import FileFacts
 from supervisor_core.events.index import LogdirIndex
@@ -331,7 +331,7 @@ _STYLES = {"good": "green", "damaged": "bold red", "missing": "yellow"}
 def _print(verdicts: list[RunVerdict], unsearched: list[str]) -> None:
     console = Output(highlight=False, soft_wrap=True)
     for verdict in verdicts:
-        console.print(f"[bold]{literal(verdict.run)}[/bold]")
+        console.print(bold(verdict.run))
         for item in verdict.checkpoints:
             step = "no step" if item.step is None else f"step {item.step:,}"
             tensors = "" if item.tensors is None else f", {item.tensors:,} tensors"
