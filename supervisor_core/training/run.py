@@ -347,7 +347,10 @@ class Run:
             self.save_if_due()
         if self.options.save_on_stop and self._ending.signals.is_watching:
             with self.moment() as step, self._recorder_now.progress.held():
-                return step is not None and saver.hold(step)
+                has_copy = step is not None and saver.hold(step)
+            if has_copy and self._ending.signals.received is not None:  # its thread may have found none
+                self._ending.save_beside()
+            return has_copy
         return False
 
     @contextmanager

@@ -239,7 +239,7 @@ class Saver:
         self._held = None
 
     def save_held(self, trigger: Trigger, deadline: Deadline = NEVER) -> bool:
-        """Save the copy that `hold` has made, from any thread; return whether there was one.
+        """Save the copy that `hold` has made, unless it is saved, from any thread; return whether there was one.
 
         Raises:
             SaveFailedError: if it takes longer than the deadline.
@@ -248,6 +248,8 @@ class Saver:
         held = self._held
         if held is None:
             return False
+        if self.settle(deadline) and self._is_on_disk(held.step):
+            return True
         held = held._replace(trigger=trigger, done=threading.Event(), errors=[], paths=[])
         self._put(held, deadline)
         self._wait_for(held, deadline)

@@ -108,6 +108,29 @@ def test_a_signal_in_an_evaluation_is_saved_while_it_goes_on(tmp_path: Path, inn
             assert run.newest_checkpoint == str(tmp_path / "checkpoints" / "ckpt-2")
 
 
+@pytest.mark.parametrize("inside", [True, False])
+def test_an_evaluation_that_begins_after_the_signal_is_saved_first(tmp_path: Path, inside: bool) -> None:
+    """The signal's thread may have found nothing to save: the state may be copied in the training's thread only."""
+    weights = Weights()
+    with supervise(tmp_path, state={"weights": weights}, save_secs=None) as run:
+        for step in run.steps(9):
+            weights.steps += 1
+            if step == 2:
+                if not inside:
+                    break
+                signal.raise_signal(signal.SIGTERM)
+                while not run.should_stop():
+                    PAUSE.wait(0.01)
+                with run.phase("evaluating"):
+                    assert run.newest_checkpoint is not None
+        if not inside:
+            signal.raise_signal(signal.SIGTERM)
+            while not run.should_stop():
+                PAUSE.wait(0.01)
+            with run.phase("evaluating"):
+                assert run.newest_checkpoint is not None
+
+
 def test_a_state_that_cannot_be_copied_ends_no_evaluation(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """For lack of memory, say: it is logged, training goes on, and the next save succeeds."""
 
