@@ -1,7 +1,8 @@
 """``orbax/_METADATA``: the names of the arrays of JAX in a checkpoint, as Orbax reads them: `read`.
 
 Orbax joins a name and its folder to a path, where it does not keep its arrays in a database (OCDBT): so names lead it
-to any file. What `save` writes is a database, in which a name is a key; nothing else is read.
+to any file. What `save` writes is a database, in which a name is a key; nothing else is read. Older versions of
+Orbax take for a database what has the file `DATABASE`; newer ones do that where the metadata do not say it.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from supervisor_core.checkpoint.sealed_files import SealedFiles
 from supervisor_core.checkpoint.tree_file import parse_json
 from supervisor_core.errors import DamagedCheckpointError
 
-METADATA = "_METADATA"
+METADATA, DATABASE = "_METADATA", "manifest.ocdbt"
 MAX_BYTES = 256 << 20
 MAX_VALUES = 10_000_000
 
@@ -39,7 +40,7 @@ def read(files: SealedFiles, folder: str, names: Collection[str]) -> bytes:
     data = files.read(place, MAX_BYTES)
     try:
         content = parse_json(data, most=min(MAX_VALUES, (len(names) + 1) * _MAX_VALUES_EACH))
-        found = _names(content)
+        found = _names(content, has_database=f"{folder}/{DATABASE}" in files.below(folder))
     except (AttributeError, KeyError, TypeError) as error:
         raise DamagedCheckpointError(f"{files.path(place)}: it is no metadata of Orbax's") from error
     except ValueError as error:
@@ -63,9 +64,9 @@ def require_name(keys: Collection[str]) -> None:
         raise ValueError(f"an array's name, {name!r:.80}, leads out of its folder")
 
 
-def _names(content: Any) -> list[str]:
+def _names(content: Any, *, has_database: bool) -> list[str]:
     """Return the names of the arrays, as the tree has them."""
-    if content["use_ocdbt"] is not True or "value_metadata_tree" in content:
+    if not has_database or content.get("use_ocdbt") not in (True, None) or "value_metadata_tree" in content:
         raise ValueError("its arrays are in no database (OCDBT), or of other types than arrays")
     found = []
     for item in content["tree_metadata"].values():

@@ -425,6 +425,9 @@ def test_jax(tmp_path: Path, forging: ModuleType, trials: ModuleType) -> None:
 
             return alter
 
+        def without_file(path: Path, forger: Any) -> None:
+            (path / "orbax" / "manifest.ocdbt").unlink()
+
         own = {
             **forging.state_trees(None),
             "zeros": (zeros, "larger ones than this program"),
@@ -433,6 +436,7 @@ def test_jax(tmp_path: Path, forging: ModuleType, trials: ModuleType) -> None:
             "link in the folder": (forging.replace_by_link("orbax/_METADATA"), "it is a symbolic link"),
             "no metadata": (forging.write("orbax/_METADATA", b"{}"), "no metadata of Orbax's"),
             "no database of names": (elsewhere(False), "no database"),
+            "no file of the database": (without_file, "no database"),
             "names that lead elsewhere": (elsewhere(True), "leads out of its folder"),
             "no database": (forging.write("orbax/manifest.ocdbt", b"\0" * 64), "cannot be loaded"),
         }
