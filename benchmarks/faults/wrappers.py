@@ -49,9 +49,11 @@ def command(wrapper: str, directory: Path, facade: str) -> list[str]:
 
 def sealed_step(manifest: Path) -> int:
     """Return the step of a sealed checkpoint; -1 if a file that its manifest names is missing, or of another size."""
-    seal = json.loads(manifest.read_text())
-    files = [(manifest.parent / name, size) for name, size, _ in seal["files"]]
-    is_whole = all(path.is_file() and path.stat().st_size == size for path, size in files)
+    try:
+        seal = json.loads(manifest.read_text())
+        is_whole = all((manifest.parent / name).stat().st_size == size for name, size, _ in seal["files"])
+    except FileNotFoundError:  # or it is being deleted
+        return -1
     return int(seal["counters"]["step"]) if is_whole else -1
 
 
@@ -59,7 +61,8 @@ def saved_step(logdir: Path, facade: str) -> int:
     """Return the step of the newest whole checkpoint; 0 without one."""
     if facade == "Supervisor":
         return max(truth.checkpoints(logdir).whole, default=0)
-    return max(map(sealed_step, logdir.glob("checkpoints/ckpt-*/supervisor-manifest.json")), default=0)
+    found = logdir.glob("checkpoints/ckpt-*/supervisor-manifest.json")
+    return max((sealed_step(path) for path in found if path.parent.name[5:].isdigit()), default=0)
 
 
 def _stopped(trial: Trial, trials: int, wrapper: str, facade: str) -> Iterator[Outcome]:
