@@ -84,7 +84,8 @@ def _ended(trial: Trial, trials: int, ending: Ending, facade: str) -> Iterator[O
 class First:
     """The first process of a namespace, with what is asked of a `Process`; a context manager."""
 
-    def __init__(self, command: list[str], log: Path, environment: dict[str, str]) -> None:
+    def __init__(self, command: list[str], log: Path) -> None:
+        environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": ""}
         with open(log, "wb") as file:
             self._process = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=file, stderr=file, env=environment
