@@ -393,7 +393,7 @@ def test_ranks_that_left_wait_for_the_last_checkpoint(tmp_path: Path) -> None:
     run = DistributedRun(
         str(tmp_path), ranks=others, state=state, options=Options(), policy=SavePolicy(), facade="supervised"
     )
-    run.leave()
+    run.left_by(LoopExit(False))
     run._compare(Row(At.END, 5))
     run._compare(Row(At.RECORDED, 5))
     assert others.meetings == 1
