@@ -32,7 +32,7 @@ from supervisor_core.checkpoint.sealed_files import SealedFiles  # noqa: E402
 from supervisor_core.checkpoint.sealed_store import SealedStore  # noqa: E402
 from supervisor_core.clock import SYSTEM_CLOCK  # noqa: E402
 from supervisor_core.engine.ending import Ending  # noqa: E402
-from supervisor_core.engine.loop_exit import LoopExit
+from supervisor_core.engine.loop_exit import LoopExit  # noqa: E402
 from supervisor_core.engine.retry import is_outside_fault  # noqa: E402
 from supervisor_core.errors import CheckpointError, LogdirInUseError, RanksError  # noqa: E402
 from supervisor_core.run.logdir_watch import LogdirWatch  # noqa: E402
