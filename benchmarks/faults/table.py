@@ -72,7 +72,8 @@ def to_markdown(rows: Iterable[Row]) -> str:
     ]
     for row in rows:
         numbers = f"{len(row.outcomes)} | {row.survived} | {row.lost} | {row.wrong}"
-        lines.append(f"| {row.fault.name} | {numbers} | {row.fault.survived} | {row.note} |")
+        name = row.fault.name.replace("|", "\\|")
+        lines.append(f"| {name} | {numbers} | {row.fault.survived} | {row.note} |")
     return "\n".join(lines) + "\n"
 
 
