@@ -39,7 +39,8 @@ WITHOUT_TENSORFLOW = [
     *("tests", "--ignore=tests/tf1", "--ignore=tests/examples", "--ignore=tests/structure", "--ignore=tests/frontend"),
     "--ignore=tests/frameworks",
     *("--ignore=tests/endings/test_what_ends_how.py", "--ignore=tests/endings/test_stop_path.py"),
-    *("--ignore=tests/browser", "--ignore=tests/faults", "--ignore=tests/monitoring"),
+    *("--ignore=tests/browser", "--ignore=tests/faults"),
+    *("--ignore=tests/monitoring/test_alerts.py", "--ignore=tests/monitoring/test_end_to_end.py"),
     *("--ignore=tests/hostile/test_corpus.py", "--ignore=tests/checkpoint/test_retention_kills.py"),
 ]
 """Without what does not depend on the versions of Python and libraries, and takes long."""

@@ -73,7 +73,7 @@ def _ended(trial: Trial, trials: int, ending: Ending, facade: str) -> Iterator[O
                 "directory": str(directory),
                 "facade": facade,
                 "event": ending.event,
-                "at": at if ending.event else 0,
+                "at": at,
             }
             yield _judged(trial, ending, facade, directory, trial.start(_PROGRAMS[facade], asked))
             continue
@@ -117,8 +117,8 @@ class First:
             raise TrialError(f"it did not end within {timeout_secs:g} s{self.story()}") from error
 
     def story(self) -> str:
-        """The end of what it logged."""
-        return " / ".join(self._log.read_text(errors="replace").splitlines()[-3:])
+        """See `Process.story`."""
+        return f" ({' / '.join(self._log.read_text(errors='replace').splitlines()[-3:])})"
 
 
 def _judged(trial: Trial, ending: Ending, facade: str, directory: Path, process: Process | First) -> Outcome:

@@ -145,14 +145,15 @@ class PageReading:
         return self.boot is not None and self.boot == boot_id()
 
     @property
+    def has_process(self) -> bool:
+        """Whether its process id is still that of its process: on this machine, in this namespace of process ids."""
+        is_same_namespace = self.is_here and self.pids == pid_namespace()
+        return is_same_namespace and self.process_started_ticks == started_ticks(self.pid)
+
+    @property
     def is_running(self) -> bool:
-        """Whether its process is known to run: on this machine, in this namespace of process ids."""
-        return (
-            self.is_here
-            and self.pids == pid_namespace()
-            and is_running(self.pid)
-            and self.process_started_ticks == started_ticks(self.pid)
-        )
+        """Whether its process is known to run; a zombie does not."""
+        return self.has_process and is_running(self.pid)
 
     @property
     def is_stopped(self) -> bool:

@@ -67,7 +67,7 @@ class HangWatch:
         stall_timeout_secs: how long the events files may stay as they are; None: not judged by them.
         root: the process whose descendants are the launch, also when the program has ended. Default: the program.
         pages: returns the pages there are; replaced in tests.
-        is_of: says whether a process belongs to the launch; replaced in tests.
+        is_of: says whether the process of a page is below another; replaced in tests.
         stopped: says whether a process is stopped; replaced in tests.
         running: says whether the process of a page runs; replaced in tests.
     """
@@ -79,7 +79,7 @@ class HangWatch:
         *,
         root: int | None = None,
         pages: Callable[[], list[PageReading]] | None = None,
-        is_of: Callable[[int, int], bool] | None = None,
+        is_of: Callable[[PageReading, int], bool] | None = None,
         stopped: Callable[[int], bool] = is_stopped,
         running: Callable[[PageReading], bool] = lambda page: page.is_running,
     ) -> None:
@@ -87,7 +87,7 @@ class HangWatch:
         self._root = leader if root is None else root
         self._stall_timeout_secs = stall_timeout_secs
         self._pages = pages_here if pages is None else pages
-        self._is_of = is_descendant if is_of is None else is_of
+        self._is_of = _is_below if is_of is None else is_of
         self._stopped = stopped
         self._running = running
         self._ours: dict[str, bool] = {}
@@ -150,7 +150,7 @@ class HangWatch:
         found = []
         for page in self._pages():
             if page.session not in self._ours:
-                self._ours[page.session] = self._is_of(page.pid, self._root)
+                self._ours[page.session] = self._is_of(page, self._root)
             if self._ours[page.session]:
                 self.readings[page.session] = page
                 found.append(page)
@@ -224,6 +224,11 @@ def pages_here(*more: Path) -> list[PageReading]:
         with suppress(OSError):
             paths += [entry.path for entry in os.scandir(directory) if entry.name.endswith(".page")]
     return [page for path in paths if (page := read_page(path)) is not None and page.is_here]
+
+
+def _is_below(page: PageReading, ancestor: int) -> bool:
+    """Say whether a page is of a descendant: a killed process leaves its page, and others get its process id."""
+    return page.has_process and is_descendant(page.pid, ancestor)
 
 
 def is_descendant(pid: int, ancestor: int) -> bool:

@@ -38,7 +38,7 @@ class Trainer:
             LEADER,
             stall_timeout_secs,
             pages=lambda: self.pages,
-            is_of=lambda pid, leader: pid == leader,
+            is_of=lambda page, leader: page.pid == leader,
             stopped=lambda pid: self.is_stopped,
             running=lambda page: self.is_running,
         )
@@ -185,6 +185,16 @@ def test_a_program_without_a_page_is_judged_by_its_events(page: PageReading) -> 
     without = Trainer(page)
     without.pages = []
     assert without.silent(100, records=5) is None
+
+
+def test_a_page_that_another_process_has_left_is_not_of_the_launch(tmp_path: Path) -> None:
+    """It was killed, and a process of the launch has got its process id."""
+    ProgressPage.create(tmp_path, session_id="a")
+    page = read_page(tmp_path / "a.page")
+    assert page is not None and page.process_started_ticks is not None
+    assert HangWatch(os.getpid(), pages=lambda: [page]).read() == [page]
+    left = replace(page, process_started_ticks=page.process_started_ticks - 1)
+    assert HangWatch(os.getpid(), pages=lambda: [left]).read() == []
 
 
 def test_a_process_belongs_to_those_that_started_it() -> None:

@@ -84,9 +84,9 @@ import os, sys
 if os.fork() == 0:
     os.setsid()
     if os.fork() == 0:
+        told = os.open(sys.argv[1], os.O_RDWR)
         print(os.getpid(), flush=True)
-        with open(sys.argv[1]) as told:
-            os._exit(int(told.read()))
+        os._exit(int(os.read(told, 1)))
     os._exit(0)
 os.wait()
 """
@@ -103,7 +103,7 @@ def test_a_daemon_without_a_session_is_awaited(
     pid = restarter.line()[0]
     while f"left 1 process: {pid} " not in restarter.log:
         assert not restarter.has_line(0.05)
-    told.write_text(str(status))
+    os.write(os.open(told, os.O_WRONLY | os.O_NONBLOCK), str(status).encode())  # raises if nobody listens
     assert restarter.status() == (93 if status else 0), restarter.log
     (launch,) = run_of(tmp_path).launches
     assert (launch.cause, launch.exit_code) == (cause, status)
