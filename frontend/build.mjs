@@ -22,10 +22,8 @@ export const styles = {
 };
 
 const fresh = await mkdtemp(path.join(tmpdir(), "supervisor-tab-"));
-// The entry only hands on: its name stays the same, so it is never cached, and all else may be for ever.
-const { metafile } = await build({
+const options = {
   absWorkingDir: here,
-  entryPoints: ["src/index.ts"],
   bundle: true,
   format: "esm",
   target: "es2022",
@@ -34,12 +32,15 @@ const { metafile } = await build({
   legalComments: "none",
   metafile: true,
   outdir: fresh,
-  entryNames: "tab-[hash]",
+  entryNames: "[name]-[hash]",
   plugins: [styles],
   logLevel: "warning",
-});
-const chunk = (await readdir(fresh)).find((name) => /^tab-.*\.js$/.test(name));
-await writeFile(path.join(fresh, "index.js"), `export { render } from "./${chunk}";\n`);
+};
+await build({ ...options, entryPoints: ["src/worker.ts"] });
+const define = { WORKER: JSON.stringify(`./${await built("worker")}`) };
+const { metafile } = await build({ ...options, entryPoints: [{ in: "src/index.ts", out: "tab" }], define });
+// The entry only hands on: its name stays the same, so it is never cached, and all else may be for ever.
+await writeFile(path.join(fresh, "index.js"), `export { render } from "./${await built("tab")}";\n`);
 const packages = await bundled(metafile);
 await writeFile(path.join(fresh, "LICENSES.txt"), await licences(packages));
 const listed = packages.map(({ name, version, license }) => ({ name, version, license }));
@@ -53,6 +54,11 @@ for (const name of await readdir(out)) {
   if (name.endsWith(".js")) bytes += gzipSync(await readFile(path.join(out, name)), { level: 9 }).length;
 }
 console.log(`frontend: ${(bytes / 1000).toFixed(1)} kB gzipped in ${path.relative(process.cwd(), out) || "."}`);
+
+/** The file that was built under a name. */
+async function built(name) {
+  return (await readdir(fresh)).find((file) => file.startsWith(`${name}-`) && file.endsWith(".js"));
+}
 
 /** The packages whose code is in what was built. */
 async function bundled({ inputs }) {

@@ -2,7 +2,6 @@ import assert from "node:assert/strict";
 import test from "node:test";
 import { adviceWords } from "../src/logic/advice";
 import { fileName, toCsv } from "../src/logic/csv";
-import { makeFilter } from "../src/logic/filter";
 import { formatAgo, formatBytes, formatDuration, formatMoment, formatRate, formatShare, formatValue, formatAtLeast, titleOf, zoneOf } from "../src/logic/format";
 import { partsOf } from "../src/logic/goodput";
 import { headline } from "../src/logic/headline";
@@ -52,14 +51,6 @@ test("CSV quotes what needs it, and lets no cell become a formula", () => {
   assert.equal(toCsv(["a", "b"], [["x,y", 'say "hi"'], ["=1+1", -2], [null, true]]), 'a,b\r\n"x,y","say ""hi"""\r\n\'=1+1,-2\r\n,true\r\n');
   assert.equal(fileName("../../etc/<b>", "restarts"), "etc-b-restarts.csv");
   assert.equal(fileName("...", "x"), "run-x.csv");
-});
-
-test("a filter that is no regular expression is plain text, and says so", () => {
-  assert.equal(makeFilter("A.*n$").test("a/train"), true);
-  const broken = makeFilter("a[");
-  assert.equal(broken.test("x a[0]"), true);
-  assert.equal(broken.test("b"), false);
-  assert.ok(broken.problem);
 });
 
 test("runs that need somebody come first, and what is not known last, whichever way round", () => {

@@ -226,7 +226,8 @@ class Tab:
         return next(frame for frame in self.page.frames if "plugin_entry" in frame.url)
 
     def rows(self) -> list[str]:
-        """Names of the runs in sight, from top to bottom."""
+        """Names of the runs in sight, from top to bottom, once the filter has been applied."""
+        self.find(".runs[aria-busy=false]").wait_for()
         found: list[str] = self.inside().evaluate(
             """() => [...document.querySelectorAll('.body .row:not([hidden])')]
                 .sort((a, b) => a.getAttribute('aria-rowindex') - b.getAttribute('aria-rowindex'))

@@ -63,6 +63,7 @@ def lanes(shown: Any) -> list[str]:
 def test_says_first_which_process_is_the_trouble(tab: Callable[..., Any], board: Any) -> None:
     """In the list, in the second sentence, beside its lane, in the first line of the table, and for screen readers."""
     shown = tab().open(board, filter="small|done")
+    assert len(shown.rows()) == 2
     assert [text for text in shown.find(".body .cluster").all_inner_texts() if text] == ["! 2 of 5 workers"]
     assert "↻ 1 ↺ 2" in shown.find(".body .row:not([hidden])", has_text="small").inner_text()
     shown.find(".run-name", has_text="small").click()

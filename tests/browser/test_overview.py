@@ -140,6 +140,14 @@ def test_filters_by_regular_expression_and_sorts_by_a_click(tab: Callable[..., A
     assert len(shown.rows()) == 6 + len(HOSTILE)
 
 
+def test_a_regular_expression_that_would_take_years_is_stopped(tab: Callable[..., Any], board: Any) -> None:
+    """The page answers meanwhile, and then filters by the plain text."""
+    shown = tab().open(board, filter="(x+)+!")
+    shown.frame.get_by_role("button", name=re.compile("1 stalled")).click()
+    shown.find(".note", has_text="takes too long: filtered by this text").wait_for()
+    assert shown.rows() == []
+
+
 def test_works_by_keyboard_alone(tab: Callable[..., Any], board: Any) -> None:
     """Arrows choose, Enter opens, Escape comes back to the same line."""
     shown = tab().open(board, sort="run")

@@ -1,19 +1,80 @@
-/** Names filtered by a regular expression, as TensorBoard does; by plain text while it is not a valid one. */
-import { compile, PatternError } from "./pattern";
+/**
+ * Names filtered by a regular expression, as TensorBoard does; by plain text while it is not a valid one, or takes too long.
+ *
+ * The browser's own engine may need longer than anybody waits. So an expression is matched elsewhere (`net/matching.ts`).
+ */
 
-export interface Filter {
-  test(name: string): boolean;
-  /** Why the text is no regular expression; null where it is one. */
-  problem: string | null;
-}
+/** Says of each name whether an expression is found in it. Rejects if that is stopped, or takes too long. */
+export type Match = (expression: string, names: string[], stopped: AbortSignal) => Promise<boolean[]>;
 
-export function makeFilter(text: string): Filter {
-  if (text === "") return { test: () => true, problem: null };
-  try {
-    return { test: compile(text), problem: null };
-  } catch (error) {
-    if (!(error instanceof PatternError)) throw error;
-    const wanted = text.toLowerCase();
-    return { test: (name) => name.toLowerCase().includes(wanted), problem: error.message };
+const SPECIAL = /[\\^$.*+?()[\]{}|]/;
+
+export class NameFilter {
+  /** Why names are filtered by plain text; null where they are not. */
+  problem: string | null = null;
+  private text = "";
+  private isRegular = false;
+  /** What the last answer said. It stays while the next expression is matched. */
+  private found = new Map<string, boolean>();
+  private answered = "";
+  private question: AbortController | null = null;
+
+  /** `changed` is called when names are known that were not at the last `select`. */
+  constructor(
+    private readonly match: Match,
+    private readonly changed: () => void,
+  ) {}
+
+  /** Whether an answer has yet to come. */
+  get isAsking(): boolean {
+    return this.question !== null;
+  }
+
+  /** What a text selects. A name that is not known yet is selected. */
+  select<Item>(text: string, items: Item[], nameOf: (item: Item) => string): Item[] {
+    if (text !== this.text) this.begin(text);
+    if (!this.isRegular) {
+      const wanted = text.toLowerCase();
+      return items.filter((item) => nameOf(item).toLowerCase().includes(wanted));
+    }
+    const names = items.map(nameOf);
+    const unknown = this.answered === text ? names.filter((name) => !this.found.has(name)) : names;
+    if (unknown.length && !this.question) void this.ask(text, unknown);
+    return items.filter((item) => this.found.get(nameOf(item)) ?? true);
+  }
+
+  private begin(text: string): void {
+    this.question?.abort();
+    this.question = null;
+    this.text = text;
+    this.problem = null;
+    this.isRegular = SPECIAL.test(text);
+    try {
+      new RegExp(text);
+    } catch {
+      this.isPlain("Not a regular expression");
+    }
+  }
+
+  private isPlain(problem: string): void {
+    this.isRegular = false;
+    this.problem = problem;
+  }
+
+  private async ask(text: string, names: string[]): Promise<void> {
+    const question = new AbortController();
+    this.question = question;
+    try {
+      const answers = await this.match(text, names, question.signal);
+      if (question.signal.aborted) return;
+      if (this.answered !== text) this.found = new Map();
+      this.answered = text;
+      names.forEach((name, i) => this.found.set(name, answers[i] ?? false));
+    } catch {
+      if (question.signal.aborted) return;
+      this.isPlain("The regular expression cannot be used, or takes too long");
+    }
+    this.question = null;
+    this.changed();
   }
 }

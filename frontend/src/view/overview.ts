@@ -1,5 +1,5 @@
 /** Every run, one line each; only the lines that can be seen are in the page. */
-import { makeFilter } from "../logic/filter";
+import { NameFilter } from "../logic/filter";
 import { formatCount, plural, titleOf } from "../logic/format";
 import { isHidden } from "../logic/hidden";
 import { scrollToRow, visibleRows } from "../logic/rows";
@@ -8,6 +8,7 @@ import { sortRuns, startsDescending } from "../logic/sort";
 import type { UrlState } from "../logic/url_state";
 import { AGES } from "../logic/url_state";
 import { RUN_STATES, wordOf } from "../logic/words";
+import { match } from "../net/matching";
 import type { RunLine, RunState } from "../types/api";
 import { fill, h, remPx, setAttribute, setText } from "./element";
 import { RunRow } from "./run_row";
@@ -55,6 +56,7 @@ export class Overview {
   private readonly body = h("div", { class: "body", role: "rowgroup" }, this.spacer);
   private readonly grid: HTMLElement;
   readonly element: HTMLElement;
+  private readonly filter = new NameFilter(match, () => this.update(this.all, this.state, this.now, this.logdir));
   private rows: RunRow[] = [];
   private lines: RunLine[] = [];
   private all: RunLine[] = [];
@@ -110,16 +112,16 @@ export class Overview {
     this.state = state;
     this.now = now;
     if (document.activeElement !== this.search) this.search.value = state.filter;
-    const filter = makeFilter(state.filter);
     const since = state.age === null ? -Infinity : now - (AGES[state.age] ?? Infinity);
     const recent = state.age === null ? all : all.filter((line) => line.last_event !== null && line.last_event >= since);
     const listed = state.showHidden ? recent : recent.filter((line) => !isHidden(state.hidden, line));
-    const named = listed.filter((line) => filter.test(line.run));
+    const named = this.filter.select(state.filter, listed, (line) => line.run);
     this.lines = sortRuns(state.state ? named.filter((line) => line.state === state.state) : named, state.sort, now);
     for (const { age, button } of this.ages) setAttribute(button, "aria-pressed", String(age === state.age));
-    this.search.classList.toggle("wrong", filter.problem !== null);
+    setAttribute(this.grid, "aria-busy", String(this.filter.isAsking));
+    this.search.classList.toggle("wrong", this.filter.problem !== null);
     this.showHiddenCount();
-    this.showNote(filter.problem);
+    this.showNote(this.filter.problem);
     this.showChips(named);
     for (const [key, head] of this.heads) {
       const sorted = key === state.sort.key;
@@ -143,7 +145,7 @@ export class Overview {
   private showNote(problem: string | null): void {
     const shown = this.lines.length;
     const of = shown === this.all.length ? "" : ` of ${formatCount(this.all.length)}`;
-    const wrong = problem === null ? "" : ". Not a regular expression: filtered by this text";
+    const wrong = problem === null ? "" : `. ${problem}: filtered by this text`;
     const none = shown === 0 && this.all.length > 0 ? ". Nothing matches: Escape in the filter shows all" : "";
     setText(this.note, `${formatCount(shown)}${of} ${shown === 1 && !of ? "run" : "runs"}${wrong}${none}`);
   }

@@ -1,7 +1,8 @@
 /** Which tags are drawn, and how: a list with a filter, smoothing, logarithm. */
-import { makeFilter } from "../logic/filter";
+import { NameFilter } from "../logic/filter";
 import { formatCount, plural } from "../logic/format";
 import type { UrlState } from "../logic/url_state";
+import { match } from "../net/matching";
 import type { Tag } from "../types/api";
 import { fill, h, setText } from "./element";
 
@@ -28,6 +29,7 @@ export class TagPicker {
     h("label", { class: "control" }, "Smoothing", this.slider, this.amount),
     h("label", { class: "control" }, this.log, "Logarithmic"),
   );
+  private readonly filter = new NameFilter(match, () => this.showList());
   private tags: Tag[] = [];
   private chosen: string[] = [];
 
@@ -64,8 +66,7 @@ export class TagPicker {
 
   private showList(): void {
     if (!this.details.open) return;
-    const filter = makeFilter(this.search.value);
-    const found = this.tags.filter((tag) => filter.test(tag.tag));
+    const found = this.filter.select(this.search.value, this.tags, (tag) => tag.tag);
     const focused = document.activeElement instanceof HTMLInputElement ? document.activeElement.value : null;
     fill(this.list, ...found.slice(0, MOST).map((tag) => this.item(tag)));
     if (focused) this.list.querySelector<HTMLInputElement>(`input[value="${CSS.escape(focused)}"]`)?.focus();
