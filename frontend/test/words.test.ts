@@ -187,13 +187,12 @@ test("a newest checkpoint that is damaged or in doubt is named as such, with the
 });
 
 test("what was beyond the limits is counted, in one sentence", () => {
-  const problem = "more than is kept of one run (docs/limits.md): 400 scalars of further tags were dropped";
-  const dropped = { tags: 400, recoveries: 1, sessions: 12, stacks: 2000, new_kind: 3, stalls: 0 };
+  const problem = "more than is kept of one run (docs/limits.md): 400 events were dropped";
+  const dropped = { history: 1, sessions: 2000, events: 400 };
   const said = headline(detail({ problem, dropped }), [], T0 + 5000).map((s) => `${s.lead}: ${s.rest}`);
   assert.equal(
     said.at(-1),
-    "Not shown: 12 records of further sessions, 400 points of further tags, 1 older restart within a session, " +
-      "the stacks of 2,000 older stalls, 3 new kind (more than the limits of this page: docs/limits.md)",
+    "Not shown: 400 events, 2,000 sessions, 1 older entry of its history (more than the limits of this page: docs/limits.md)",
   );
   assert.equal(said.filter((s) => s.includes("400")).length, 1);
   const damaged = headline(detail({ problem: "it is damaged" }), [], T0 + 5000).at(-1)!;

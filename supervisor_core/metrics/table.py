@@ -378,7 +378,7 @@ EXPORTER_CORRUPT_RECORDS = _of_exporter(
 )
 EXPORTER_DROPPED = _of_exporter(
     "dropped_total",
-    "Parts of the run that were beyond a bound of the exporter (docs/limits.md) and dropped; of tags, their scalars.",
+    "Events, sessions and older history of the run that were beyond a bound of the exporter (docs/limits.md).",
     type="counter",
     labels=("kind", "run"),
 )

@@ -1,34 +1,21 @@
 """Bounds on what records can make a reader keep: of one value, and of the history of one run.
 
 Records come from untrusted JSON: a value of the wrong type, negative, NaN, infinite or huge is None. Items beyond a
-bound are dropped, counted by kind and reported (docs/limits.md); no known real run comes near. Of named things
-(threads, workers, tags) the first are kept, of history the newest.
+bound are dropped, counted and reported (docs/limits.md); no known real run comes near. Of named things (threads,
+workers, tags) the first are kept, of history the newest.
 """
 
 from __future__ import annotations
 
-from collections import Counter, OrderedDict
-from collections.abc import Callable, Iterable, Mapping
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
 from typing import Any, Generic, Literal, Protocol, TypeVar
 
-DroppedKind = Literal[
-    "files",
-    "tags",
-    "threads",
-    "workers",
-    "sessions",
-    "followed_tags",
-    "checkpoints",
-    "stalls",
-    "stacks",
-    "recoveries",
-    "silences",
-    "old_threads",
-    "old_workers",
-    "launches",
-]
-UNSEEN: tuple[DroppedKind, ...] = ("files", "tags", "threads", "workers", "sessions")
-"""Kinds of which dropped items are missing altogether; of the other kinds only old history is."""
+DroppedKind = Literal["events", "sessions", "history"]
+"""What is beyond a bound: events that nothing is known of (whole files, the scalars of a tag, reports of a thread or a
+worker), sessions, or older entries of what is kept."""
+UNSEEN: tuple[DroppedKind, ...] = ("events", "sessions")
+"""Without these a run counts as not read in full."""
 
 MAX_THREADS = 256
 MAX_WORKERS = 1_000
@@ -89,20 +76,6 @@ class Allowance:
         """Begin and end records by a restarter."""
         self.threads = Pool(MAX_OLD_THREADS, MAX_HISTORY_CHARS)
         self.workers = Pool(MAX_OLD_WORKERS, MAX_HISTORY_CHARS)
-
-
-def counted(kinds: Iterable[tuple[DroppedKind, int]]) -> Counter[DroppedKind]:
-    """Return the dropped items by kind, without zeros.
-
-    Example:
-        >>> counted([("tags", 2), ("stalls", 0), ("tags", 1)])
-        Counter({'tags': 3})
-    """
-    found: Counter[DroppedKind] = Counter()
-    for kind, count in kinds:
-        if count:
-            found[kind] += count
-    return found
 
 
 _T = TypeVar("_T")

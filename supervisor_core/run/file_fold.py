@@ -19,7 +19,6 @@ from supervisor_core.run.bounds import (
     Allowance,
     DroppedKind,
     Newest,
-    counted,
     number,
     text,
     whole,
@@ -83,11 +82,13 @@ class FileFold:
 
     @property
     def dropped(self) -> Counter[DroppedKind]:
-        """Items dropped beyond the bounds, by kind; for tags, their points."""
-        found = self._beyond_bounds + counted([*self.launches.dropped, ("launches", self.restarter_launches.dropped)])
+        """Items dropped beyond the bounds, by kind."""
+        found = self._beyond_bounds + self.launches.dropped
+        found["history"] += self.restarter_launches.dropped
         for session in self.sessions.values():
-            found += session.dropped
-        return found
+            found["history"] += session.dropped_history
+            found["events"] += session.dropped_reports
+        return +found
 
     def give_back(self) -> None:
         """Return this file's share of the allowance to the run."""
@@ -165,7 +166,7 @@ class FileFold:
         for tag, points in chunk.scalars.items():
             if tag not in self.tags:
                 if not self._allowance.tags:
-                    self._beyond_bounds["tags"] += len(points)
+                    self._beyond_bounds["events"] += len(points)
                     continue
                 self._allowance.tags -= 1
             scalars[tag] = points

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from supervisor_core.events.chunk import Chunk
 from supervisor_core.run.advice import FAILURES, Costs, advice
-from supervisor_core.run.bounds import Allowance, DroppedKind, counted
+from supervisor_core.run.bounds import Allowance, DroppedKind
 from supervisor_core.run.checkpoints import Checkpoint, CheckpointFiles, Present, last_good
 from supervisor_core.run.ended_launches import RestarterRuns, death_by_launch, ended_state, shown_state
 from supervisor_core.run.file_fold import FileFold, nonfinite_since, totals
@@ -163,7 +163,7 @@ class RunFold:
             last_good=last_good(checkpoints, since),
             steps_lost=line.steps_lost,
             steps_lost_most=line.steps_lost_most,
-            dropped={str(kind): count for kind, count in self._dropped.items()},
+            dropped={str(kind): count for kind, count in self._dropped.items() if count},
         )
 
     def _losses(self, sessions: Sequence[Session]) -> tuple[bool | None, int | None]:
@@ -193,7 +193,7 @@ class RunFold:
                 self._timeline = replace(
                     self._timeline, restarts=joined(self._timeline.restarts, sessions, self._launches)
                 )
-            self._dropped = sum((file.dropped for file in files), counted([("sessions", self._undivided)]))
+            self._dropped = sum((file.dropped for file in files), Counter({"sessions": self._undivided}))
         return self._timeline
 
     def _death_of(self, session: Session) -> Death | None:

@@ -235,10 +235,7 @@ def _unreadable(files: Sequence[FileFacts]) -> str | None:
     return next((f"{file.path}: {file.skipped}" for file in files if file.unreadable), None)
 
 
-_UNITS = {"files": "earlier", "tags": "scalars of further"}
-
-
 def _dropped(watched: WatchedRun) -> str | None:
     found = watched.dropped
-    parts = [f"{found[kind]:,} {_UNITS.get(kind, 'mentions of further')} {kind}" for kind in UNSEEN if kind in found]
+    parts = [f"{found[kind]:,} {kind}" for kind in UNSEEN if kind in found]
     return f"more than is kept of one run (docs/limits.md): {', '.join(parts)} were dropped" if parts else None

@@ -12,6 +12,7 @@ an epoch), whichever is more.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -126,9 +127,9 @@ class Launches:
         self._unfollowed = self._unopened = self._forgotten = 0
 
     @property
-    def dropped(self) -> list[tuple[DroppedKind, int]]:
-        """Items dropped beyond the bounds, by kind; for tags, their points."""
-        return [("followed_tags", self._unfollowed), ("sessions", self._unopened), ("checkpoints", self._forgotten)]
+    def dropped(self) -> Counter[DroppedKind]:
+        """Items dropped beyond the bounds, by kind. The points of a tag in which no restart is looked for are read."""
+        return Counter({"sessions": self._unopened, "history": self._unfollowed + self._forgotten})
 
     def add(self, chunk: Chunk) -> None:
         """Add the next events of the file; costs in proportion to them, whatever the number of tags and STARTs."""

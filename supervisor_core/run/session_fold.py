@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, get_args
@@ -28,10 +27,8 @@ from supervisor_core.run.bounds import (
     MAX_VERSIONS,
     MAX_WORKERS,
     Allowance,
-    DroppedKind,
     Named,
     Newest,
-    counted,
     mapping,
     number,
     text,
@@ -76,12 +73,12 @@ class SessionFold:
         "beat",
         "beat_at",
         "begun_at",
-        "beyond_bounds",
         "blocked_secs",
         "cadence_secs",
         "checkpoints",
         "clock_begun_at",
         "curves",
+        "dropped_reports",
         "first_at",
         "first_elapsed_secs",
         "first_report",
@@ -144,8 +141,8 @@ class SessionFold:
         self._going_back = False
         self.curves = [StepTimeCurve()]
         """See `SessionFacts`."""
-        self.beyond_bounds: Counter[DroppedKind] | None = None
-        """Threads and workers beyond the bounds, once per mention."""
+        self.dropped_reports = 0
+        """Of threads and workers beyond the bounds."""
         self.workers_at: float | None = None
         """When they were last reported."""
         self.stall_count = 0
@@ -169,24 +166,13 @@ class SessionFold:
     @property
     def version(self) -> int:
         """Increases with each record, and whenever a bound dropped something."""
-        dropped = self.stacks.dropped + self.threads.dropped + self.workers.dropped + self.silences.dropped
-        return self._records + dropped + self.checkpoints.dropped + self.stalls.dropped + self.recoveries.dropped
+        return self._records + self.dropped_history
 
     @property
-    def dropped(self) -> Counter[DroppedKind]:
-        """Number of items dropped beyond the bounds, by kind."""
-        found = counted(
-            [
-                ("checkpoints", self.checkpoints.dropped),
-                ("stalls", -(-self.stalls.dropped // 2)),
-                ("stacks", self.stacks.dropped),
-                ("recoveries", self.recoveries.dropped),
-                ("silences", self.silences.dropped),
-                ("old_threads", self.threads.dropped),
-                ("old_workers", self.workers.dropped),
-            ]
-        )
-        return found if self.beyond_bounds is None else found + self.beyond_bounds
+    def dropped_history(self) -> int:
+        """Number of entries dropped beyond the bounds."""
+        kept = (self.checkpoints, self.stalls, self.stacks, self.recoveries, self.silences, self.threads, self.workers)
+        return sum(each.dropped for each in kept)
 
     def give_back(self) -> None:
         """Return this session's share of the allowance to the run."""
@@ -315,7 +301,7 @@ class SessionFold:
         known = self.threads.by_name.get(name)
         if known is None:
             if len(self.threads) >= MAX_THREADS:
-                self._count_dropped("threads")
+                self.dropped_reports += 1
                 return None
             self.threads.add(name, known := ThreadFold(name, self.kept_ticks))
         return known
@@ -325,14 +311,10 @@ class SessionFold:
         known = self.workers.by_name.get(name)
         if known is None:
             if len(self.workers) >= MAX_WORKERS:
-                self._count_dropped("workers")
+                self.dropped_reports += 1
                 return None
             self.workers.add(name, known := WorkerFold(name, self.kept_ticks))
         return known
-
-    def _count_dropped(self, kind: DroppedKind) -> None:
-        self.beyond_bounds = self.beyond_bounds or Counter()
-        self.beyond_bounds[kind] += 1
 
     def _checkpoint(self, at: float, record: CheckpointRecord) -> None:
         step = whole(record.step)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -51,14 +52,9 @@ class WatchedRun:
 
     @property
     def dropped(self) -> Mapping[str, int]:
-        """What was beyond a bound of the reader, by kind; of tags, their scalars."""
-        unread = sum(file.left_out_scalars for file in self.files)
-        found: dict[str, int] = dict(self.run.dropped)
-        if unread:
-            found["tags"] = unread + found.get("tags", 0)
-        if self.left_out_files:
-            found["files"] = self.left_out_files
-        return found
+        """What was beyond a bound of the reader, by kind; a file that was not read is one of the events."""
+        unread = self.left_out_files + sum(file.left_out_scalars for file in self.files)
+        return Counter(self.run.dropped) + Counter({"events": unread})
 
     @property
     def torn_files(self) -> int:

@@ -200,29 +200,15 @@ function problemSentence(run: RunDetail): Sentence | null {
 
 const LIMITS = "docs/limits.md";
 
-/** What a number of dropped things is called, what is missing altogether first. */
+/** What was beyond a limit, what is missing altogether first. */
 const DROPPED: [string, (count: number) => string][] = [
-  ["sessions", (count) => `${plural(count, "record")} of further sessions`],
-  ["tags", (count) => `${plural(count, "point")} of further tags`],
-  ["threads", (count) => `${plural(count, "record")} of further threads`],
-  ["workers", (count) => `${plural(count, "record")} of further workers`],
-  ["checkpoints", (count) => plural(count, "older save")],
-  ["recoveries", (count) => plural(count, "older restart within a session", "older restarts within a session")],
-  ["stalls", (count) => plural(count, "older stall")],
-  ["stacks", (count) => `the stacks of ${plural(count, "older stall")}`],
-  ["silences", (count) => plural(count, "older silence")],
-  ["old_threads", (count) => plural(count, "thread of older sessions", "threads of older sessions")],
-  ["old_workers", (count) => plural(count, "worker of older sessions", "workers of older sessions")],
-  ["launches", (count) => plural(count, "older launch", "older launches")],
-  ["followed_tags", (count) => `restarts in ${plural(count, "point")} of further tags`],
+  ["events", (count) => plural(count, "event")],
+  ["sessions", (count) => plural(count, "session")],
+  ["history", (count) => plural(count, "older entry of its history", "older entries of its history")],
 ];
 
 function droppedSentence({ dropped }: RunDetail): Sentence | null {
-  const words = DROPPED.filter(([kind]) => (dropped[kind] ?? 0) > 0).map(([kind, say]) => say(dropped[kind] ?? 0));
-  const known = new Set(DROPPED.map(([kind]) => kind));
-  for (const [kind, count] of Object.entries(dropped)) {
-    if (!known.has(kind) && count > 0) words.push(`${formatCount(count)} ${kind.replaceAll("_", " ")}`);
-  }
+  const words = DROPPED.filter(([kind]) => dropped[kind]).map(([kind, say]) => say(dropped[kind] ?? 0));
   if (!words.length) return null;
   return { tone: "warn", lead: "Not shown", rest: `${words.join(", ")} (more than the limits of this page: ${LIMITS})` };
 }

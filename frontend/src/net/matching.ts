@@ -1,4 +1,4 @@
-/** Matches names in a worker, which can be stopped: some regular expressions would freeze the page for ever. */
+/** Matches names in a worker, which can be stopped: some regular expressions would never end. */
 
 /** The script of the worker, beside this one; named by `build.mjs`. */
 declare const WORKER: string;
