@@ -9,9 +9,9 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from supervisor_core.events.telemetry import ThreadState, WorkerState
 from supervisor_core.run.model import Run, RunState, ThreadHistory, ThreadSpan, ThreadTick, WorkerHistory
 from supervisor_core.run.run_json import plain, worker_json
-from supervisor_core.run.status import ThreadState, WorkerState
 
 MAX_TICKS = 4_000
 """Of the threads of one name, all sessions taken together; failed ticks always come, and may go beyond it."""

@@ -260,7 +260,7 @@ def _columns(items: Sequence[Checkpoint]) -> Mapping[str, NDArray[np.float64]]:
     return {
         "at": _column([item.at for item in items]),
         "step": _column([item.step for item in items]),
-        "save_secs": _column([item.save_secs for item in items]),
+        "save_secs": _column([item.secs for item in items]),
         "blocked_secs": _column([item.blocked_secs for item in items]),
         "bytes": _column([item.bytes for item in items]),
         "flags": _column([_flags(item) for item in items]),

@@ -327,7 +327,7 @@ def run_json(watched: WatchedRun, now: float) -> dict[str, Any]:
         "checkpoint_age_secs": max(0.0, now - (good[-1].at or 0.0)) if good else None,
         "sessions": [session_json(item) for item in run.sessions],
         "restarts": [restart_json(item) for item in run.restarts],
-        "launches": [{**launch_json(item), "last_words": item.last_words} for item in run.launches],
+        "launches": [{**launch_json(item), "last_words": item.stderr} for item in run.launches],
         "recoveries": [recovery_json(item) for item in run.recoveries],
         "workers": [
             {**worker_json(item), "spans": [worker_span_json(span) for span in item.spans]} for item in run.workers

@@ -236,7 +236,7 @@ def launches(items: Sequence[ProgramLaunch]) -> Table:
 
 def last_words(launch: ProgramLaunch) -> list[RenderableType]:
     """Return the end of standard error of the newest launch, if that one has failed."""
-    if launch.last_words is None or launch.cause in ("completed", "stopped", "preempted", "requested"):
+    if launch.stderr is None or launch.cause in ("completed", "stopped", "preempted", "requested"):
         return []
-    lines = launch.last_words.rstrip().splitlines()[-SHOWN_WORDS:]
+    lines = launch.stderr.rstrip().splitlines()[-SHOWN_WORDS:]
     return [Text(), Text("standard error:", style="bold"), *(Text(f"  {printable(line)}") for line in lines)]

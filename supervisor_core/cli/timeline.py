@@ -41,6 +41,7 @@ from supervisor_core.cli.text import (
     size,
     state,
 )
+from supervisor_core.events.telemetry import WorkerState
 from supervisor_core.log import printable
 from supervisor_core.process.stacks import MAIN_THREAD, user_line
 from supervisor_core.run.checkpoints import Checkpoint
@@ -54,7 +55,6 @@ from supervisor_core.run.model import (
     ThreadHistory,
     WorkerHistory,
 )
-from supervisor_core.run.status import WorkerState
 
 Stretch = tuple[float, float, str]
 """From, to, and the character that stands for it."""
@@ -260,7 +260,7 @@ def _checkpoints(checkpoints: Sequence[Checkpoint]) -> Table:
             literal((item.path or "").replace("\\", "/").rsplit("/", 1)[-1] or f"step {count(item.step)}"),
             moment(item.at),
             size(item.bytes),
-            duration(item.save_secs),
+            duration(item.secs),
             duration(item.blocked_secs),
             item.trigger or UNKNOWN,
             _status(item),

@@ -5,6 +5,8 @@ from __future__ import annotations
 import threading
 from dataclasses import replace
 
+from supervisor_core.checkpoint.lease_file import COSTS
+from supervisor_core.checkpoint.session_history import SessionHistory
 from supervisor_core.events.telemetry import CheckpointRecord
 from supervisor_core.run.advice import Costs, recommended_interval
 from supervisor_core.run.status import SAVE_BOUNDS, CheckpointStatus, Histogram
@@ -42,8 +44,8 @@ class CheckpointStats:
                 self._saves, self._failures, self._in_a_row = self._saves + 1, self._failures + 1, self._in_a_row + 1
                 self._status = replace(self._status, last_error=record.error)
             elif record.path is not None:
-                self._save_secs.add(record.secs)
-                self._blocked_secs.add(record.blocked_secs)
+                self._save_secs.add(record.secs or 0.0)
+                self._blocked_secs.add(record.blocked_secs or 0.0)
                 self._saves, self._in_a_row = self._saves + 1, 0
                 self._status = replace(
                     self._status,
@@ -83,3 +85,11 @@ class CheckpointStats:
                 blocked_secs=self._blocked_secs.snapshot(),
                 recommended_interval_secs=None if costs is None else recommended_interval(costs),
             )
+
+
+def costs_before(before: SessionHistory) -> Costs | None:
+    """Return what the saves of the sessions before have cost; None where that is unknown."""
+    known = [float(value) for name in COSTS if (value := before.costs[name]) is not None]
+    if len(known) < len(COSTS):
+        return None
+    return Costs(trained_secs=known[0], saves=int(known[1]), save_secs=known[2], blocked_secs=known[3])

@@ -10,7 +10,7 @@ import logging
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from supervisor_core.clock import SYSTEM_CLOCK, Clock, boot_secs
@@ -23,11 +23,11 @@ from supervisor_core.engine.service_stalls import ServiceStalls
 from supervisor_core.engine.stall_report import StallReport
 from supervisor_core.engine.stall_stacks import StallStacks
 from supervisor_core.engine.watchdog import NO_RESPONSE, StallResponse, Watchdog
-from supervisor_core.events.telemetry import HeartbeatRecord
+from supervisor_core.events.telemetry import HeartbeatRecord, PauseReport, ThreadStatus, WorkerStatus
 from supervisor_core.options import Options
 from supervisor_core.run.advice import FAILURES, Costs
 from supervisor_core.run.model import PRODUCTIVE
-from supervisor_core.run.status import RunStatus, ServedState, ThreadStatus, WorkerStatus
+from supervisor_core.run.status import RunStatus, ServedState
 
 _LOG = logging.getLogger("supervisor_core")
 
@@ -229,7 +229,7 @@ class SessionMonitor:
                 progress_age_secs=now.progress_age_secs,
                 progress_timeout_secs=now.progress_timeout_secs,
                 activity_secs=now.activity_secs,
-                threads=tuple(asdict(thread) for thread in self._threads()),
+                threads=tuple(self._threads()),
                 workers=self._worker_changes.take(),
                 events_dropped=self._recorder.dropped,
                 loss_finite=self._loss_finite,
@@ -308,12 +308,12 @@ class SessionMonitor:
                 self._blocked = pause
         return bool(pauses)
 
-    def _take_pause(self) -> Mapping[str, Any] | None:
+    def _take_pause(self) -> PauseReport | None:
         pause, self._pause = self._pause, None
         if pause is None:
             return None
         since = self._clock.wall() - (self._clock.monotonic() - pause.until) - pause.secs
-        return {"cause": pause.cause, "since": since, "secs": pause.secs}
+        return PauseReport(cause=pause.cause, since=since, secs=pause.secs)
 
     def _detect_stall(self) -> None:
         now = self._progress.snapshot()
@@ -453,7 +453,7 @@ class WorkerChanges:
         self._written: list[tuple[Any, ...]] = []
         self._written_at: float | None = None
 
-    def take(self) -> tuple[Mapping[str, Any], ...] | None:
+    def take(self) -> tuple[WorkerStatus, ...] | None:
         """Return their status if it must be written now, else None."""
         workers = tuple(self._workers())
         now = self._monotonic()
@@ -462,4 +462,4 @@ class WorkerChanges:
         if not is_due and states == self._written:
             return None
         self._written, self._written_at = states, now
-        return tuple(asdict(each) for each in workers)
+        return workers

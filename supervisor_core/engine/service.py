@@ -18,7 +18,7 @@ from supervisor_core.clock import SYSTEM_CLOCK, Clock
 from supervisor_core.engine.coordinator import Coordinator, text_of
 from supervisor_core.engine.retry import Backoff
 from supervisor_core.errors import ServiceError
-from supervisor_core.run.status import ThreadState, ThreadStatus
+from supervisor_core.events.telemetry import ThreadState, ThreadStatus
 
 
 def never(_error: BaseException) -> bool:

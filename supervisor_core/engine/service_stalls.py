@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from supervisor_core.engine.budgets import TIMES_LONGEST
+from supervisor_core.events.telemetry import ThreadStatus
 from supervisor_core.options import Options
-from supervisor_core.run.status import ThreadStatus
 
 FLOOR_SECS = 60.0
 """No learned budget is shorter."""

@@ -14,7 +14,6 @@ import uuid
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, replace
-from typing import Any
 
 from supervisor_core.checkpoint.guard import Publisher
 from supervisor_core.checkpoint.lease_file import COSTS, ERROR_LETTERS, is_covered
@@ -23,7 +22,7 @@ from supervisor_core.checkpoint.logdir_lock import LogdirLock
 from supervisor_core.checkpoint.session_history import SessionHistory
 from supervisor_core.clock import SYSTEM_CLOCK, Clock, boot_secs
 from supervisor_core.engine.budgets import Budgets
-from supervisor_core.engine.checkpoint_stats import CheckpointStats
+from supervisor_core.engine.checkpoint_stats import CheckpointStats, costs_before
 from supervisor_core.engine.deadline import NEVER, Deadline
 from supervisor_core.engine.environment import MetricsEndpoint, new_page, page_directory, run_name, versions
 from supervisor_core.engine.heartbeat_writer import HeartbeatWriter
@@ -36,11 +35,17 @@ from supervisor_core.engine.watchdog import RECORD_SECS, StallResponse
 from supervisor_core.engine.worker_registry import WorkerRegistry, read_interval_secs
 from supervisor_core.errors import LogdirInUseError, StalledError
 from supervisor_core.events.events_file import guard_directory
-from supervisor_core.events.telemetry import CheckpointRecord, RecoveryRecord, SessionRecord, StopReason, StopRecord
+from supervisor_core.events.telemetry import (
+    CheckpointRecord,
+    RecoveryRecord,
+    ServiceInterval,
+    SessionRecord,
+    StopReason,
+    StopRecord,
+)
 from supervisor_core.options import Options
 from supervisor_core.process.outside import allow_tracer
 from supervisor_core.process.progress_page import page_in
-from supervisor_core.run.advice import Costs
 from supervisor_core.run.model import STATE_OF_OUTCOME, RunState
 from supervisor_core.run.status import RunStatus
 from supervisor_core.storage.local import is_same, local_path
@@ -221,7 +226,7 @@ class SessionRecorder:
             self._identity = replace(
                 self._identity,
                 attempt=before.attempt,
-                earlier_costs=_costs(before),
+                earlier_costs=costs_before(before),
                 restarts=before.restarts,
                 steps_lost=None if before.previous is None and before.attempt > 1 else before.steps_lost,
             )
@@ -272,7 +277,7 @@ class SessionRecorder:
         adopted: bool = False,
         skipped: Sequence[Mapping[str, str]] = (),
         state_problem: str | None = None,
-        services: Sequence[Mapping[str, Any]] = (),
+        services: Sequence[ServiceInterval] = (),
         resume_exact: bool | None = None,
         resume_reasons: Sequence[str] = (),
     ) -> None:
@@ -489,10 +494,3 @@ class SessionRecorder:
                 events_error=None if error is None else error[:ERROR_LETTERS],
                 **self._costs_so_far(),
             )
-
-
-def _costs(before: SessionHistory) -> Costs | None:
-    known = [float(value) for name in COSTS if (value := before.costs[name]) is not None]
-    if len(known) < len(COSTS):
-        return None
-    return Costs(trained_secs=known[0], saves=int(known[1]), save_secs=known[2], blocked_secs=known[3])

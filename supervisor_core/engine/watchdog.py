@@ -23,6 +23,7 @@ from supervisor_core.engine.blocking_call import BlockingCall
 from supervisor_core.engine.deadline import Deadline
 from supervisor_core.engine.stall_report import SECOND_LOOK_SECS
 from supervisor_core.errors import StalledError
+from supervisor_core.events.telemetry import Acted
 from supervisor_core.options import StallAction
 
 _LOG = logging.getLogger("supervisor_core")
@@ -83,7 +84,7 @@ class Watchdog:
         self._has_acted = False
         self.would_act = 0
         """How many stalls it would have ended, under ``observe``."""
-        self.acted: Mapping[str, int] = {} if action == "observe" else {action: 0}
+        self.acted: Mapping[Acted, int] = {} if action == "observe" else {action: 0}
         """How many stalls it has acted upon, by action; nothing under ``observe``."""
 
     def begin(self, now: float) -> None:

@@ -18,9 +18,9 @@ from dataclasses import dataclass, replace
 from supervisor_core.clock import SYSTEM_CLOCK, Clock
 from supervisor_core.engine.deadline import NEVER, Deadline
 from supervisor_core.engine.task_record import TASKS_DIRECTORY, TaskRecord, read_record
+from supervisor_core.events.telemetry import WorkerState, WorkerStatus
 from supervisor_core.options import Options
 from supervisor_core.process.identity import Machine, is_running, this_machine
-from supervisor_core.run.status import WorkerState, WorkerStatus
 from supervisor_core.storage.local import Filesystem, filesystem_for, local_path
 
 MAX_TASKS = 1000

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import get_args
 
+from supervisor_core.events.telemetry import ThreadStatus, WorkerState, WorkerStatus
 from supervisor_core.metrics.metric import Metric, RunMetric, Sample
 from supervisor_core.metrics.render import END, Format, header, lines
 from supervisor_core.metrics.table import (
@@ -28,7 +29,7 @@ from supervisor_core.run.checkpoints import Checkpoint
 from supervisor_core.run.ended_launches import failure_type
 from supervisor_core.run.model import Run, RunState, Session, ThreadHistory, WorkerHistory
 from supervisor_core.run.restarter_launches import LAUNCH_CAUSES
-from supervisor_core.run.status import CheckpointStatus, RunStatus, StallStatus, ThreadStatus, WorkerState, WorkerStatus
+from supervisor_core.run.status import CheckpointStatus, RunStatus, StallStatus
 
 _ACTIVE: dict[RunState, bool | None] = {
     "running": True,

@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Literal, NamedTuple, Protocol, TypeVar
+from typing import Any, Literal, NamedTuple, Protocol, TypeVar
 
-from supervisor_core.run.status import Distribution, RunStatus, ThreadStatus, WorkerStatus
+from supervisor_core.events.telemetry import ThreadStatus, WorkerStatus
+from supervisor_core.run.status import Distribution, RunStatus
 
 MetricType = Literal["gauge", "counter", "histogram", "info"]
 ServedBy = Literal["both", "trainer", "exporter"]
@@ -97,7 +98,7 @@ def per_key(
     name: str,
     help: str,
     label: str,
-    values: Callable[[RunStatus], Mapping[str, float]],
+    values: Callable[[RunStatus], Mapping[Any, float]],
     *,
     unit: str = "",
     served_by: ServedBy = "both",

@@ -78,7 +78,7 @@ class LaunchJournal:
         if writer is None:
             # Of the launch that has ended, or is about to begin: before whatever a later session writes.
             writer = self._writer = EventsWriter(
-                directory, clock=_NameClock(record.started_at - 1.0), filename_suffix=FILENAME_SUFFIX
+                directory, clock=_NameClock((record.started_at or at) - 1.0), filename_suffix=FILENAME_SUFFIX
             )
         writer.summary(summary_bytes(record), step=record.step, wall_time=at)
         writer.sync(WRITE_SECS)

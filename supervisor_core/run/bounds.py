@@ -1,15 +1,14 @@
-"""Bounds on what records can make a reader keep: of one value, and of the history of one run.
+"""Bounds on what records can make a reader keep of one run; of one record, see `supervisor_core.events.record_fields`.
 
-Records come from untrusted JSON: a value of the wrong type, negative, NaN, infinite or huge is None. Items beyond a
-bound are dropped, counted and reported (docs/limits.md); no known real run comes near. Of named things (threads,
-workers, tags) the first are kept, of history the newest.
+Items beyond a bound are dropped, counted and reported (docs/limits.md); no known real run comes near. Of named things
+(threads, workers, tags) the first are kept, of history the newest.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
-from typing import Any, Generic, Literal, Protocol, TypeVar
+from collections.abc import Callable
+from typing import Generic, Literal, Protocol, TypeVar
 
 DroppedKind = Literal["events", "sessions", "history"]
 """What is beyond a bound: events that nothing is known of (whole files, the scalars of a tag, reports of a thread or a
@@ -40,21 +39,8 @@ MAX_HISTORY_CHARS = 32 << 20
 MAX_OLD_THREADS = 20_000
 MAX_OLD_WORKERS = 50_000
 """Of all sessions of one run; those of the sessions with the oldest heartbeats are dropped first."""
-MAX_SKIPPED = 1_000
-"""Checkpoints that one session's restore passed over."""
 MAX_LAUNCHES = 1_000
 """Launches of one file of another writer, and STARTs of one launch."""
-MAX_REASONS = 100
-"""Why one session's resume is not exact."""
-MAX_VERSIONS = 64
-MAX_LOCATION_CHARS = 512
-"""Of the line at which a stall was."""
-MAX_NAME_CHARS = 256
-"""Of a thread, a worker, a session; a longer one is cut."""
-MAX_TEXT = 4096
-"""Characters kept of a path or an error."""
-LARGEST = 1e15
-"""Above any valid time, duration or size, and small enough that sums are exact."""
 
 
 class Allowance:
@@ -229,32 +215,3 @@ def keep_newest(items: list[_T], most: int | None) -> None:
     """Drop the first items of a list beyond a number; None keeps all."""
     if most is not None and len(items) > most:
         del items[: len(items) - most]
-
-
-def number(value: Any) -> float | None:
-    """Return a number from 0 to `LARGEST`; None for anything else."""
-    if type(value) is float and 0.0 <= value < LARGEST:  # most are
-        return value
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < LARGEST:
-        return None
-    return float(value)
-
-
-def whole(value: Any) -> int | None:
-    """Return a number from 0 to `LARGEST`, without its fraction; None for anything else."""
-    return None if number(value) is None else int(value)
-
-
-def text(value: Any, most: int = MAX_TEXT) -> str | None:
-    """Return the first characters of a string; None for anything else."""
-    return value[:most] if isinstance(value, str) else None
-
-
-def truth(value: Any) -> bool | None:
-    """Return a truth value; None for anything else."""
-    return value if isinstance(value, bool) else None
-
-
-def mapping(value: Any) -> Mapping[str, Any]:
-    """Return a mapping; an empty one for anything else."""
-    return value if isinstance(value, Mapping) else {}

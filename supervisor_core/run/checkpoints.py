@@ -8,34 +8,22 @@ from dataclasses import dataclass, replace
 
 from supervisor_core.checkpoint.names import last_part
 from supervisor_core.checkpoint.set_aside import DAMAGED, LAST_GOOD
+from supervisor_core.events.telemetry import CheckpointRecord
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Checkpoint:
-    """A save, successful or not."""
+class Checkpoint(CheckpointRecord):
+    """A save, successful or not: its record, and the state of its files."""
 
-    session: str
     at: float | None
     """When it became durable, or failed."""
     ok: bool
-    step: int | None = None
-    path: str | None = None
-    """As written by the session."""
     on_disk: bool | None = None
     """Whether its files still exist; None where that was not checked."""
-    bytes: int | None = None
-    save_secs: float | None = None
-    blocked_secs: float | None = None
-    trigger: str | None = None
-    doubt: str | None = None
-    """Why the model in it may be spoiled (`supervisor_core.checkpoint.doubt`); None where nothing speaks for that."""
     damage: str | None = None
     """What was wrong with it when a later session passed it over; None where none did."""
     moved_to: str | None = None
     """Where it is if it is no longer at `path`: set aside as damaged, or kept as the last good one."""
-    consistent: bool | None = None
-    verified: bool | None = None
-    error: str | None = None
     inferred: bool = False
 
     @property

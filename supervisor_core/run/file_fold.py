@@ -14,14 +14,10 @@ from supervisor_core.events.chunk import Chunk, Points, TelemetryMark
 from supervisor_core.events.losses import LOSS
 from supervisor_core.events.telemetry import HeartbeatRecord, LaunchRecord, RecoveryRecord
 from supervisor_core.run.bounds import (
-    MAX_NAME_CHARS,
     MAX_SESSIONS_OF_FILE,
     Allowance,
     DroppedKind,
     Newest,
-    number,
-    text,
-    whole,
 )
 from supervisor_core.run.model import NonFinite, ProgramLaunch
 from supervisor_core.run.other_writers import Cadence, Launches
@@ -187,9 +183,7 @@ class FileFold:
         """Add a record; return whether it shows that the wall clock was set."""
         if isinstance(mark.record, LaunchRecord):
             return False
-        id = text(mark.record.session, MAX_NAME_CHARS)
-        if id is None:
-            return False
+        id = mark.record.session
         if id not in self.sessions:
             if not self._allowance.sessions or len(self.sessions) >= MAX_SESSIONS_OF_FILE:
                 self._beyond_bounds["sessions"] += 1
@@ -201,8 +195,8 @@ class FileFold:
             self.sessions[id] = known or SessionFold(id, self._kept_ticks, self._allowance)
         clock_was_set = self.sessions[id].add(mark)
         if isinstance(mark.record, HeartbeatRecord):
-            self.rates.add_heartbeat(number(mark.record.steps_per_sec))
-            if (step := whole(mark.record.step)) is not None:
+            self.rates.add_heartbeat(mark.record.steps_per_sec)
+            if (step := mark.record.step) is not None:
                 beats.append((mark.offset, step))
         elif isinstance(mark.record, RecoveryRecord):  # the scalars before it may be of steps that are repeated
             beats.append((mark.offset, None))
@@ -210,7 +204,7 @@ class FileFold:
 
 
 def _chars_of_launch(launch: ProgramLaunch) -> int:
-    return sum(map(len, filter(None, (launch.last_words, launch.command, launch.error, launch.reason, launch.stacks))))
+    return sum(map(len, filter(None, (launch.stderr, launch.command, launch.error, launch.reason, launch.stacks))))
 
 
 _N = TypeVar("_N", int, float)

@@ -7,34 +7,16 @@ a worker over the run's chiefs.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Any, NamedTuple, get_args
 
-from supervisor_core.run.bounds import keep_newest, number, text, whole
+from supervisor_core.events.record_fields import values_of
+from supervisor_core.events.telemetry import ThreadState, ThreadStatus, WorkerState, WorkerStatus
+from supervisor_core.run.bounds import keep_newest
 from supervisor_core.run.model import ThreadHistory, ThreadSpan, ThreadTick, WorkerHistory, WorkerSpan
-from supervisor_core.run.status import ThreadState, WorkerState
 
-_THREAD_STATES = frozenset(get_args(ThreadState))
-_WORKER_STATES = frozenset(get_args(WorkerState))
 _DIGITS = re.compile(r"([0-9]+)")
-
-
-class _ThreadFields(NamedTuple):
-    """A heartbeat's fields of a thread, without its state; small, since a run has very many."""
-
-    interval_secs: float | None = None
-    ticks: int = 0
-    failures: int = 0
-    last_error: str | None = None
-    last_tick_at: float | None = None
-    last_tick_secs: float | None = None
-    overdue_secs: float = 0.0
-    last_failure_at: float | None = None
-
-
-_NO_THREAD_FIELDS = _ThreadFields()
 
 
 class ThreadFold:
@@ -52,29 +34,25 @@ class ThreadFold:
         self._kept = kept_ticks
         self._spans: list[ThreadSpan] = []
         self._ticks: list[ThreadTick] = []
-        self._last = _NO_THREAD_FIELDS
+        self._last: ThreadStatus | None = None
         self._state: ThreadState | None = None
         self._since = self._until = self._overdue = 0.0
         self._error: str | None = None
 
-    def beat(self, at: float, entry: Mapping[str, Any]) -> None:
-        """Add the entry of the heartbeat of wall time ``at``."""
-        state = entry.get("state")
-        if text(state) not in _THREAD_STATES:
-            return
+    def beat(self, at: float, now: ThreadStatus) -> None:
+        """Add what the heartbeat of wall time ``at`` says."""
         at = max(at, self._until)
-        if state != self._state:
+        if now.state != self._state:
             if self._state is not None:
                 self._spans.append(self._span(at))
                 keep_newest(self._spans, self._kept)
-            self._state, self._since, self._overdue, self._error = state, at, 0.0, None
+            self._state, self._since, self._overdue, self._error = now.state, at, 0.0, None
         self._until = at
-        before, self._last = self._last, _thread_fields(entry)
-        now = self._last
+        before, self._last = self._last, now
         self._overdue = max(self._overdue, now.overdue_secs)
-        if state == "failed" or now.failures > before.failures:
+        if now.state == "failed" or now.failures > (0 if before is None else before.failures):
             self._error = now.last_error
-        if now.last_tick_at is not None and now.last_tick_at != before.last_tick_at:
+        if now.last_tick_at is not None and (before is None or now.last_tick_at != before.last_tick_at):
             # A failure is recorded just before the end of its tick.
             begun_at = now.last_tick_at - (now.last_tick_secs or 0.0) - 1e-3
             ok = now.last_failure_at is None or not begun_at <= now.last_failure_at <= now.last_tick_at
@@ -94,7 +72,7 @@ class ThreadFold:
                 self._state, self._since = span.state, max(span.since, self._until)
                 self._overdue, self._error = span.overdue_secs, span.error
             self._until = max(self._until, span.until)
-        known = self._last.last_tick_at
+        known = None if self._last is None else self._last.last_tick_at
         self._ticks.extend(tick for tick in later._ticks if tick.at != known)
         keep_newest(self._ticks, self._kept)
         keep_newest(self._spans, self._kept)
@@ -102,15 +80,13 @@ class ThreadFold:
 
     def history(self, session: str, until: float) -> ThreadHistory | None:
         """Return the thread's history up to a time; None before the first entry."""
-        if self._state is None:
+        if self._last is None:
             return None
         return ThreadHistory(
-            name=self.name,
+            **values_of(self._last),
             session=session,
-            state=self._state,
             spans=(*self._spans, self._span(max(until, self._until))),
             seen_ticks=tuple(self._ticks),
-            **self._last._asdict(),
         )
 
     def _span(self, until: float) -> ThreadSpan:
@@ -120,19 +96,6 @@ class ThreadFold:
         )
 
 
-def _thread_fields(entry: Mapping[str, Any]) -> _ThreadFields:
-    return _ThreadFields(
-        interval_secs=number(entry.get("interval_secs")),
-        ticks=whole(entry.get("ticks")) or 0,
-        failures=whole(entry.get("failures")) or 0,
-        last_error=text(entry.get("last_error")),
-        last_tick_at=number(entry.get("last_tick_at")),
-        last_tick_secs=number(entry.get("last_tick_secs")),
-        overdue_secs=number(entry.get("overdue_secs")) or 0.0,
-        last_failure_at=number(entry.get("last_failure_at")),
-    )
-
-
 @dataclass(frozen=True, slots=True)
 class WorkerReport:
     """A worker as one chief saw it."""
@@ -140,22 +103,6 @@ class WorkerReport:
     history: WorkerHistory
     starts: frozenset[float]
     """Start times of its processes."""
-
-
-class _WorkerFields(NamedTuple):
-    """A heartbeat's fields of a worker, without its state; small, since a run has very many."""
-
-    last_seen_at: float | None = None
-    phase: str | None = None
-    waiting_for: str | None = None
-    step: int | None = None
-    steps: int | None = None
-    host: str | None = None
-    pid: int | None = None
-    error: str | None = None
-
-
-_NO_WORKER_FIELDS = _WorkerFields()
 
 
 class WorkerFold:
@@ -173,22 +120,19 @@ class WorkerFold:
         self._kept = kept_spans
         self._spans: list[WorkerSpan] = []
         self._starts: set[float] = set()
-        self._last = _NO_WORKER_FIELDS
+        self._last: WorkerStatus | None = None
         self._state: WorkerState | None = None
         self._since = self._until = 0.0
         self._started_at: float | None = None
         self._error: str | None = None
 
-    def beat(self, at: float, entry: Mapping[str, Any]) -> None:
-        """Add the entry of the heartbeat of wall time ``at``."""
-        state: Any = entry.get("state")
-        if text(state) not in _WORKER_STATES:
-            return
+    def beat(self, at: float, now: WorkerStatus) -> None:
+        """Add what the heartbeat of wall time ``at`` says."""
         at = max(at, self._until)
-        self._enter(state, number(entry.get("started_at")), at)
+        self._enter(now.state, now.started_at, at)
         self._until = at
-        self._last = _worker_fields(entry)
-        self._error = self._last.error or self._error
+        self._last = now
+        self._error = now.error or self._error
 
     def absorb(self, later: WorkerFold) -> None:
         """Append what a later file of the same session holds."""
@@ -207,16 +151,14 @@ class WorkerFold:
             reported_at: when it last reported its workers; after a report without this one its state is unknown.
             until: when the session ended, or was last seen.
         """
-        if self._state is None:
+        if self._last is None:
             return None
         is_in_last = reported_at is None or self._until >= reported_at
         history = WorkerHistory(
-            name=self.name,
-            state=self._state,
+            **values_of(self._last),
             spans=(*self._spans, self._span(max(until, self._until) if is_in_last else self._until)),
             starts=max(1, len(self._starts)),
             session=session,
-            **self._last._asdict(),
         )
         return WorkerReport(history, frozenset(self._starts))
 
@@ -263,16 +205,3 @@ def natural_order(name: str) -> tuple[list[tuple[int, str]], str]:
     parts = _DIGITS.split(name)
     digits = [part.lstrip("0") if index % 2 else part for index, part in enumerate(parts)]
     return [(len(part) if index % 2 else 0, part) for index, part in enumerate(digits)], name
-
-
-def _worker_fields(entry: Mapping[str, Any]) -> _WorkerFields:
-    return _WorkerFields(
-        last_seen_at=number(entry.get("last_seen_at")),
-        phase=text(entry.get("phase")),
-        waiting_for=text(entry.get("waiting_for")),
-        step=whole(entry.get("step")),
-        steps=whole(entry.get("steps")),
-        host=text(entry.get("host")),
-        pid=whole(entry.get("pid")),
-        error=text(entry.get("error")),
-    )

@@ -239,7 +239,7 @@ def _facts(number: int, draft: _Draft) -> SessionFacts:
     budget_secs = max((cadence.budget_secs for cadence, _ in draft.cadences), default=LEAST_BUDGET_SECS)
     return SessionFacts(
         session=Session(
-            id=id,
+            session=id,
             attempt=0,
             started_at=started,
             ended_at=ended,

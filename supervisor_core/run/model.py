@@ -11,9 +11,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from supervisor_core.events.telemetry import (
+    Acted,
+    LaunchRecord,
+    SessionRecord,
+    ThreadState,
+    ThreadStatus,
+    WorkerState,
+    WorkerStatus,
+)
 from supervisor_core.process.stacks import Activity
 from supervisor_core.run.checkpoints import Checkpoint
-from supervisor_core.run.status import Distribution, ThreadState, WorkerState
+from supervisor_core.run.status import Distribution
 
 RunState = Literal["running", "stalled", "lost", "stopped", "completed", "failed", "unknown"]
 """``running``: an open session that makes progress. ``stalled``: an open session that has heartbeats but exceeds the
@@ -66,14 +75,10 @@ BUCKET_OF_PHASE: Mapping[str, str] = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Session:
-    """One process's stretch of a run."""
+class Session(SessionRecord):
+    """One process's stretch of a run: its session record, as far as it wrote one, and its history. `session` is
+    ``inferred-<n>`` and `attempt` a count where there is no telemetry."""
 
-    id: str
-    """From its telemetry; ``inferred-<n>`` without."""
-    attempt: int
-    """1 for the run's first session."""
-    started_at: float | None
     ended_at: float | None
     """When it ended; of an open session, the time of its last event."""
     outcome: Outcome
@@ -96,31 +101,10 @@ class Session:
     """The stall budget of `phase`."""
     error: str | None = None
     signal: str | None = None
-    restored_checkpoint: str | None = None
-    restored_step: int | None = None
-    adopted: bool = False
-    """Whether it kept a model found alive in the cluster; `restored_step` is that model's step."""
-    skipped: tuple[Mapping[str, str], ...] = ()
-    """Checkpoints that its restore passed over, ``{"path", "reason"}``, newest first."""
-    state_problem: str | None = None
-    resume_exact: bool | None = None
-    """Whether it goes on exactly as the run would have without the restart; None where unknown."""
-    resume_reasons: tuple[str, ...] = ()
-    """Why it does not, or may not."""
-    starting_secs: float | None = None
-    restoring_secs: float | None = None
-    checkpoint_interval_secs: float | None = None
-    heartbeat_secs: float | None = None
     events_dropped: int = 0
     watchdog_would_act: int = 0
     """How many of its stalls the watchdog would have ended; `watchdog_acted`: upon how many it acted, by action."""
-    watchdog_acted: Mapping[str, int] = field(default_factory=dict)
-    host: str | None = None
-    pid: int | None = None
-    facade: str | None = None
-    run_name: str | None = None
-    """The ``run`` label of its own metrics."""
-    versions: Mapping[str, str] = field(default_factory=dict)
+    watchdog_acted: Mapping[Acted, int] = field(default_factory=dict)
     activity_secs: Mapping[str, float] = field(default_factory=dict)
     """Its seconds by `BUCKETS`, without those of disruptions; they sum to ``ended_at - started_at``."""
     reported_secs: Mapping[str, float] = field(default_factory=dict)
@@ -144,48 +128,22 @@ class Session:
     """Paths of the events files it wrote."""
 
     @property
+    def id(self) -> str:
+        """The same as `session`."""
+        return self.session
+
+    @property
     def is_open(self) -> bool:
         """Whether it has not ended, as far as is known."""
         return self.outcome == "running"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ProgramLaunch:
-    """One run of the program by a restarter outside it, ``tb-supervisor run``."""
+class ProgramLaunch(LaunchRecord):
+    """One run of the program by a restarter outside it, ``tb-supervisor run``: its latest record."""
 
-    id: str
-    attempt: int
-    """1 for the first launch in the logdir."""
-    started_at: float | None = None
     ended_at: float | None = None
-    """None while it runs, or if its end was not recorded; then all that follows is unknown, too."""
-    pid: int | None = None
-    host: str | None = None
-    command: str | None = None
-    session: str | None = None
-    """The program's newest session."""
-    cause: str | None = None
-    """Why it ended, as in docs/events.md."""
-    exit_code: int | None = None
-    signal: str | None = None
-    core_dumped: bool = False
-    oom_kills: int = 0
-    decided_by: str | None = None
-    """Who ended it."""
-    error: str | None = None
-    """Type of its last exception, and the innermost line of the program."""
-    step: int | None = None
-    saved_step: int | None = None
-    progress: bool | None = None
-    """Whether it got the run further than ever; None where unknown."""
-    action: str | None = None
-    """``restart`` or ``end``."""
-    reason: str | None = None
-    counted: bool = False
-    backoff_secs: float = 0.0
-    stacks: str | None = None
-    last_words: str | None = None
-    """The end of its standard error."""
+    """None while it runs, or if its end was not recorded."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -248,25 +206,15 @@ class WorkerSpan:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WorkerHistory:
-    """One other process of the cluster over the run, as its chiefs saw it; no span has the time between two chiefs."""
+class WorkerHistory(WorkerStatus):
+    """One other process of the cluster over the run, as its chiefs saw it; no span has the time between two chiefs.
+    What a `WorkerStatus` has is from the last report of `session`."""
 
-    name: str
-    state: WorkerState
-    """The latest."""
     spans: tuple[WorkerSpan, ...]
     starts: int
     """Number of processes seen under this name."""
     session: str | None = None
-    """The session that saw it last; the fields below are from that session's last report."""
-    last_seen_at: float | None = None
-    phase: str | None = None
-    waiting_for: str | None = None
-    step: int | None = None
-    steps: int | None = None
-    host: str | None = None
-    pid: int | None = None
-    error: str | None = None
+    """The session that saw it last."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -292,24 +240,14 @@ class ThreadTick:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ThreadHistory:
-    """One service thread of one session, over time."""
+class ThreadHistory(ThreadStatus):
+    """One service thread of one session, over time. What a `ThreadStatus` has is from the last heartbeat."""
 
-    name: str
     session: str
-    interval_secs: float | None
-    ticks: int
-    """All ticks, observed or not."""
-    failures: int
-    last_error: str | None
-    state: ThreadState
     spans: tuple[ThreadSpan, ...]
     """In order; states that lasted less than a heartbeat may be missing."""
     seen_ticks: tuple[ThreadTick, ...]
-    last_tick_at: float | None = None
-    last_tick_secs: float | None = None
-    overdue_secs: float = 0.0
-    last_failure_at: float | None = None
+    """Those that were observed; `ticks` counts all."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from supervisor_core.events.chunk import TelemetryMark
+from supervisor_core.events.record_fields import values_of
 from supervisor_core.events.telemetry import LaunchRecord
-from supervisor_core.run.bounds import MAX_NAME_CHARS, number, text, truth, whole
 from supervisor_core.run.model import ProgramLaunch, Restart, Session
 
 LAST_WORDS_CHARS = 2000
@@ -17,51 +17,19 @@ SLACK_SECS = 2.0
 """A session's last event may have a later time than the launch's end by this much."""
 
 
-def launch_of(mark: TelemetryMark, record: LaunchRecord) -> ProgramLaunch | None:
-    """Return what a record says of its launch; None if it does not say of which."""
-    id = text(record.launch, MAX_NAME_CHARS)
-    if id is None:
-        return None
-    began = ProgramLaunch(
-        id=id,
-        attempt=whole(record.attempt) or 0,
-        started_at=number(record.started_at),
-        pid=whole(record.pid),
-        host=text(record.host, MAX_NAME_CHARS),
-        command=text(record.command),
-    )
-    if record.state != "end":
-        return began
-    words = record.stderr[-LAST_WORDS_CHARS:] if isinstance(record.stderr, str) else None
-    return replace(
-        began,
-        ended_at=mark.at,
-        session=text(record.session, MAX_NAME_CHARS),
-        cause=text(record.cause, MAX_NAME_CHARS),
-        exit_code=whole(record.exit_code),
-        signal=text(record.signal, MAX_NAME_CHARS),
-        core_dumped=truth(record.core_dumped) is True,
-        oom_kills=whole(record.oom_kills) or 0,
-        decided_by=text(record.decided_by, MAX_NAME_CHARS),
-        error=text(record.error),
-        step=whole(record.step),
-        saved_step=whole(record.saved_step),
-        progress=truth(record.progress),
-        action=text(record.action, MAX_NAME_CHARS),
-        reason=text(record.reason),
-        counted=truth(record.counted) is True,
-        backoff_secs=number(record.backoff_secs) or 0.0,
-        stacks=text(record.stacks),
-        last_words=words,
-    )
+def launch_of(mark: TelemetryMark, record: LaunchRecord) -> ProgramLaunch:
+    """Return what a record says of its launch."""
+    stderr = None if record.stderr is None else record.stderr[-LAST_WORDS_CHARS:]
+    ended_at = mark.at if record.state == "end" else None
+    return ProgramLaunch(**values_of(replace(record, stderr=stderr)), ended_at=ended_at)
 
 
 def merged(launches: Iterable[ProgramLaunch]) -> tuple[ProgramLaunch, ...]:
     """Return each launch once, in order: what its end says replaces what its begin says."""
     found: dict[str, ProgramLaunch] = {}
     for launch in launches:
-        if launch.id not in found or launch.ended_at is not None:
-            found[launch.id] = launch
+        if launch.launch not in found or launch.ended_at is not None:
+            found[launch.launch] = launch
     return tuple(sorted(found.values(), key=lambda launch: (launch.attempt, launch.started_at or 0.0)))
 
 
@@ -93,8 +61,8 @@ def launch_text(launch: ProgramLaunch) -> str:
     """Return how a launch ended and what followed, in one line for people.
 
     Example:
-        >>> launch_text(ProgramLaunch(id="a", attempt=4, cause="oom", ended_at=0.0, action="restart", backoff_secs=8.0))
-        'restarted by tb-supervisor: OOM-killed; attempt 4; next in 8 s'
+        >>> launch_text(ProgramLaunch(launch="a", state="end", attempt=4, cause="oom", action="restart"))
+        'restarted by tb-supervisor: OOM-killed; attempt 4; next at once'
     """
     what = _CAUSES.get(launch.cause or "") or launch.signal or launch.error or launch.cause or "ended"
     if launch.cause in ("error", "hang") and launch.error:

@@ -118,7 +118,7 @@ def checkpoint_json(item: Checkpoint) -> dict[str, Any]:
         "ok": item.ok,
         "on_disk": item.on_disk,
         "bytes": item.bytes,
-        "save_secs": item.save_secs,
+        "save_secs": item.secs,
         "blocked_secs": item.blocked_secs,
         "trigger": item.trigger,
         "error": item.error,

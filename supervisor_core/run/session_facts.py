@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import get_args
+from dataclasses import dataclass, field, replace
 
-from supervisor_core.events.telemetry import SessionRecord, StallRecord, StopReason, StopRecord
+from supervisor_core.events.record_fields import values_of
+from supervisor_core.events.telemetry import SessionRecord, StallRecord
 from supervisor_core.options import STALL_TIMEOUT_SECS
-from supervisor_core.run.bounds import mapping, number, text, truth, whole
 from supervisor_core.run.checkpoints import Checkpoint
 from supervisor_core.run.file_fold import Reached
 from supervisor_core.run.heartbeat_folds import WorkerReport
@@ -53,20 +52,6 @@ class SessionFacts:
     """Its highest reading; None without one."""
     ended_itself: bool = False
     """Whether another writer's STOP event records its end."""
-    previous_outcome: str | None = None
-    """How the session before it ended, from this one's session record."""
-    previous_step: int | None = None
-    """The last step of the session before it, from lease or progress page."""
-    previous_step_exact: bool = False
-    """Whether that session reached this step and none after it."""
-    previous_seen_at: float | None = None
-    """When the lease was last renewed by the session before it."""
-    run_started_at: float | None = None
-    """When the run's first session started, from the lease: sessions with the same value are ordered by attempt."""
-    previous_elapsed_secs: float | None = None
-    """Age of the session before it at its last renewal of the lease, by a monotonic clock."""
-    previous_seen_secs: float | None = None
-    """Seconds from that renewal to this one's start, by a monotonic clock; None on different machines."""
     is_clock_behind: bool = False
     """Whether this one started before the last renewal of the session before it: a wall clock was set back."""
     checkpoints: tuple[Checkpoint, ...] = ()
@@ -88,7 +73,6 @@ LATE_SECS = 1.0
 """A heartbeat, or a renewal of the lease, may be late by this much: the monitor runs every second."""
 
 _NO_SAVES = Histogram(SAVE_BOUNDS).snapshot()
-_REASONS = frozenset(get_args(StopReason))
 
 
 def telemetry_facts(
@@ -105,10 +89,10 @@ def telemetry_facts(
     """
     record, stop, beat = fold.record, fold.stop, fold.beat
     first = fold.first_at if fold.first_at is not None else 0.0
-    started_at = number(record.started_at) if record else None
+    started_at = record.started_at if record else None
     if started_at is None:
         started_at = fold.begun_at if fold.begun_at is not None else first
-    previous_seen_at = number(record.previous_seen_at) if record else None
+    previous_seen_at = record.previous_seen_at if record else None
     is_clock_behind = previous_seen_at is not None and previous_seen_at > started_at + CLOCK_SET_SECS
     if fold.clock_begun_at is not None and clocks_differ(fold.clock_begun_at, started_at):
         started_at = fold.clock_begun_at  # by the present wall clock, as all its other times
@@ -117,59 +101,41 @@ def telemetry_facts(
     first_step = _first_step(fold, start_step)
     last_step, progress_at = fold.last_step, fold.last_progress_at
     if stop is not None:  # a heartbeat may have counted a step ahead
-        last_step = whole(stop.step) if whole(stop.step) is not None else last_step
+        last_step = last_step if stop.step is None else stop.step
     elif tail is not None and (last_step is None or tail.step > last_step):
         last_step = tail.step
         if tail.at > (progress_at or 0.0):
             progress_at = tail.at
-    phase = "stopped" if stop else text(beat.phase) if beat else None
+    phase = "stopped" if stop else beat.phase if beat else None
     all_stalls = _stalls(fold, ended_at if stop else None)
     stalls = tuple(stall for stall in all_stalls if stall.service is None)
     activity = _activity(fold.reported_secs, ended_at - started_at, phase, _open_stall_secs(fold, stalls, ended_at))
-    outcome: Outcome = _reason(stop) if stop else "running"
-    restored = record.restored_checkpoint if record else None
+    outcome: Outcome = (stop.reason or "unknown") if stop else "running"
+    begun = record or SessionRecord(session=fold.id, attempt=fold.attempt or 0)
     return SessionFacts(
         session=Session(
-            id=fold.id,
-            attempt=(whole(record.attempt) if record else fold.attempt) or 0,
-            started_at=started_at,
+            **values_of(replace(begun, started_at=started_at)),
             ended_at=ended_at,
             outcome=outcome,
             inferred=False,
             first_step=first_step,
             last_step=last_step if last_step is not None else first_step,
-            steps=_steps(fold),
-            steps_per_sec=number(beat.steps_per_sec) if beat else None,
+            steps=stop.steps if stop else beat.steps if beat else None,
+            steps_per_sec=beat.steps_per_sec if beat else None,
             phase=phase,
             last_progress_at=progress_at,
-            progress_timeout_secs=number(beat.progress_timeout_secs) if beat else None,
-            error=text(stop.error) if stop else None,
-            signal=text(stop.signal) if stop else None,
-            restored_checkpoint=text(restored),
-            restored_step=whole(record.restored_step) if record else None,
-            adopted=record is not None and truth(record.adopted) is True,
-            skipped=_skipped(record) if record else (),
-            state_problem=text(record.state_problem) if record else None,
-            resume_exact=truth(record.resume_exact) if record else None,
-            resume_reasons=_texts(record.resume_reasons) if record else (),
-            starting_secs=number(record.starting_secs) if record else None,
-            restoring_secs=number(record.restoring_secs) if record else None,
-            checkpoint_interval_secs=number(record.checkpoint_interval_secs) if record else None,
-            heartbeat_secs=number(record.heartbeat_secs) if record else None,
-            events_dropped=(whole(beat.events_dropped) if beat else None) or 0,
-            watchdog_would_act=(whole(beat.watchdog_would_act) if beat else None) or 0,
+            progress_timeout_secs=beat.progress_timeout_secs if beat else None,
+            error=stop.error if stop else None,
+            signal=stop.signal if stop else None,
+            events_dropped=beat.events_dropped if beat else 0,
+            watchdog_would_act=beat.watchdog_would_act if beat else 0,
             watchdog_acted=beat.watchdog_acted if beat else {},
-            host=text(record.host) if record else None,
-            pid=whole(record.pid) if record else None,
-            facade=text(record.facade) if record else None,
-            run_name=text(record.run) if record else None,
-            versions=record.versions if record else {},
             activity_secs=activity,
             reported_secs=fold.reported_secs,
             saves=fold.saves,
             save_failures=fold.save_failures,
             save_failures_in_a_row=fold.save_failures_in_a_row,
-            loss_finite=truth(beat.loss_finite) if beat else None,
+            loss_finite=beat.loss_finite if beat else None,
             save_secs=_NO_SAVES if fold.save_secs is None else fold.save_secs.snapshot(),
             blocked_secs=_NO_SAVES if fold.blocked_secs is None else fold.blocked_secs.snapshot(),
             recoveries=fold.recoveries.total,
@@ -183,13 +149,6 @@ def telemetry_facts(
         likely_unseen_secs=_until_next_beat(fold, ended_at) / 2,
         most_unseen_secs=_unseen_secs(fold, ended_at),
         most_steps_per_sec=_most_steps_per_sec(fold, first_step, last_step),
-        previous_outcome=text(record.previous_outcome) if record else None,
-        previous_step=whole(record.previous_step) if record else None,
-        previous_step_exact=record is not None and record.previous_step_exact is True,
-        previous_seen_at=previous_seen_at,
-        run_started_at=number(record.run_started_at) if record else None,
-        previous_elapsed_secs=number(record.previous_elapsed_secs) if record else None,
-        previous_seen_secs=number(record.previous_seen_secs) if record else None,
         is_clock_behind=is_clock_behind,
         checkpoints=tuple(fold.checkpoints.items),
         threads=tuple(
@@ -209,25 +168,9 @@ def telemetry_facts(
     )
 
 
-def _reason(stop: StopRecord) -> Outcome:
-    """Return the reason of a stop record; one that only a newer writer knows is ``unknown``."""
-    return stop.reason if text(stop.reason) in _REASONS else "unknown"
-
-
-def _skipped(record: SessionRecord) -> tuple[Mapping[str, str], ...]:
-    return tuple(
-        {name: text(str(mapping(item)[name])) or "" for name in ("path", "reason") if name in mapping(item)}
-        for item in record.skipped
-    )
-
-
-def _texts(values: object) -> tuple[str, ...]:
-    return tuple(found for item in values if (found := text(item))) if isinstance(values, tuple) else ()
-
-
 def _first_step(fold: SessionFold, start_step: int | None) -> int | None:
     """Return the step at which a session began: the restored one; of a new model, from START or its first heartbeat."""
-    restored = whole(fold.record.restored_step) if fold.record else None
+    restored = fold.record.restored_step if fold.record else None
     if restored is not None or fold.record is None:
         return restored
     if start_step is not None or fold.first_report is None:
@@ -242,11 +185,6 @@ def _curves(
     *earlier, latest = fold.curves
     ended = [curve.extended(first_step, None, curve.end_secs) for curve in earlier]
     return (*ended, latest.extended(first_step, last_step, productive_secs))
-
-
-def _steps(fold: SessionFold) -> int | None:
-    newest = fold.stop if fold.stop else fold.beat
-    return whole(newest.steps) if newest else None
 
 
 def _activity(
@@ -285,11 +223,11 @@ def _silence_secs(fold: SessionFold, phase: str | None) -> float | None:
     """Return for how long the session may be silent. With a heartbeat interval: `MISSED_BEATS` intervals. With
     heartbeats only at phase changes: the budget of its phase, since it would report a stall. Before its session record
     the interval is unknown; two heartbeats of one phase show that there is one."""
-    every = number(fold.record.heartbeat_secs) if fold.record else fold.cadence_secs
+    every = fold.record.heartbeat_secs if fold.record else fold.cadence_secs
     if every or phase == "stopped":
         return max(LEAST_SILENCE_SECS, MISSED_BEATS * (every or 0.0))
     if fold.beat is not None:
-        budget = number(fold.beat.progress_timeout_secs)
+        budget = fold.beat.progress_timeout_secs
     else:
         budget = STALL_TIMEOUT_SECS["training" if fold.record else "starting"]
     return None if budget is None else max(LEAST_SILENCE_SECS, budget)
@@ -297,7 +235,7 @@ def _silence_secs(fold: SessionFold, phase: str | None) -> float | None:
 
 def _until_next_beat(fold: SessionFold, seen_at: float) -> float:
     """Return the seconds from a time to the next heartbeat; 0 where none was due."""
-    every = number(fold.record.heartbeat_secs) if fold.record else fold.cadence_secs
+    every = fold.record.heartbeat_secs if fold.record else fold.cadence_secs
     if not every or fold.beat_at is None:
         return 0.0
     return max(0.0, fold.beat_at + every - seen_at)
@@ -328,8 +266,7 @@ def _stalls(fold: SessionFold, ended_at: float | None) -> tuple[Stall, ...]:
     def close(service: str | None, until: float | None, secs: float | None) -> None:
         at, index, record = begun.pop(service)
         second = second_looks.pop(service, None)
-        since: float | None = record.since
-        since = at if since is None else since
+        since = at if record.since is None else record.since
         found.append(
             Stall(
                 session=fold.id,

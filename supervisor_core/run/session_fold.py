@@ -4,37 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, get_args
+from typing import Any
 
 from supervisor_core.events.chunk import TelemetryMark
+from supervisor_core.events.record_fields import values_of
 from supervisor_core.events.telemetry import (
     CheckpointRecord,
     HeartbeatRecord,
+    PauseReport,
     RecoveryRecord,
     SessionRecord,
     StallRecord,
     StopRecord,
 )
-from supervisor_core.options import StallAction
-from supervisor_core.process.stacks import Activity
-from supervisor_core.run.bounds import (
-    MAX_LOCATION_CHARS,
-    MAX_NAME_CHARS,
-    MAX_REASONS,
-    MAX_SKIPPED,
-    MAX_TEXT,
-    MAX_THREADS,
-    MAX_VERSIONS,
-    MAX_WORKERS,
-    Allowance,
-    Named,
-    Newest,
-    mapping,
-    number,
-    text,
-    truth,
-    whole,
-)
+from supervisor_core.run.bounds import MAX_THREADS, MAX_WORKERS, Allowance, Named, Newest
 from supervisor_core.run.checkpoints import Checkpoint
 from supervisor_core.run.heartbeat_folds import ThreadFold, WorkerFold
 from supervisor_core.run.model import BUCKETS, Recovery
@@ -45,9 +28,7 @@ Stacks = Mapping[str, tuple[str, ...]]
 Silent = tuple[float, float, float, str | None]
 """Wall time of the report; total seconds in which the process did not run, before the report and by then; why."""
 
-NOTHING: Mapping[str, float] = {}
-
-_ACTIONS = tuple(action for action in get_args(StallAction) if action != "observe")
+NOTHING: Mapping[str, Any] = {}
 
 _CAUSES = ("stopped", "machine_suspended", "machine_paused")
 """Why a process did not run."""
@@ -196,12 +177,12 @@ class SessionFold:
         elif isinstance(record, CheckpointRecord):
             self._checkpoint(at, record)
         elif isinstance(record, SessionRecord):
-            self.record = _slim(record)
-            self.update_step(whole(record.restored_step))
+            self.record = replace(record, services=())
+            self.update_step(record.restored_step)
         elif isinstance(record, StopRecord):
             self.stop, self.stop_at = record, at
-            self._secs(at, record.activity_secs, whole(record.step))
-            self.update_step(whole(record.step))
+            self._secs(at, record.activity_secs, record.step)
+            self.update_step(record.step)
         elif isinstance(record, RecoveryRecord):
             self._recovery(at, record)
         elif isinstance(record, StallRecord):
@@ -213,27 +194,12 @@ class SessionFold:
     def _stall(self, at: float, record: StallRecord) -> None:
         if record.state == "begin":
             self.stall_count += 1
-            if stacks := _texts(record.stacks):
-                self.stacks.add((self.stall_count, stacks))
-        kept = StallRecord(
-            session=self.id,
-            state=record.state,
-            phase=text(record.phase) or "training",
-            since=number(record.since),  # type: ignore[arg-type]
-            step=whole(record.step),
-            secs=number(record.secs),  # type: ignore[arg-type]
-            timeout_secs=number(record.timeout_secs),
-            thread=text(record.thread, MAX_NAME_CHARS),
-            location=text(record.location, MAX_LOCATION_CHARS),
-            same_frames=truth(record.same_frames),
-            activity=record.activity if record.activity in get_args(Activity) else None,
-            service=text(record.service, MAX_NAME_CHARS),
-        )
-        self.stalls.add((at, self.stall_count, kept))
+            if record.stacks:
+                self.stacks.add((self.stall_count, record.stacks))
+        self.stalls.add((at, self.stall_count, replace(record, stacks=NOTHING)))
 
-    def _look_at_clock(self, at: float, reported_secs: Any) -> bool:
+    def _look_at_clock(self, at: float, elapsed: float | None) -> bool:
         """Compare the two clocks; return whether the wall clock was set since they were last compared."""
-        elapsed = number(reported_secs)
         if elapsed is None:
             return False
         if self.first_elapsed_secs is None:
@@ -242,11 +208,11 @@ class SessionFold:
         return clocks_differ(before, self.clock_begun_at)
 
     def _beat(self, at: float, beat: HeartbeatRecord, clock_was_set: bool) -> None:
-        self.attempt = whole(beat.attempt) if self.attempt is None else self.attempt
-        age = number(beat.progress_age_secs) or 0.0
+        self.attempt = beat.attempt if self.attempt is None else self.attempt
+        age = beat.progress_age_secs
         # Until training resumes, the trainer may still report the step from before the recovery.
         self._going_back &= beat.phase == "restoring"
-        step = None if self._going_back else whole(beat.step)
+        step = None if self._going_back else beat.step
         self._secs(at, beat.activity_secs, step, beat.pause)
         if self.beat is None:
             # Seconds after the last progress are in `activity_secs` only after they have become a stall.
@@ -254,47 +220,25 @@ class SessionFold:
             self.begun_at = at - open_secs - sum(self.reported_secs.values())
         elif beat.phase == self.beat.phase and self.beat_at is not None and not clock_was_set:
             self.cadence_secs = max(self.cadence_secs or 0.0, at - self.beat_at)
-        self.update_rate(number(beat.steps_per_sec))
+        self.update_rate(beat.steps_per_sec)
         if step is not None and self.first_report is None:
-            self.first_report = (step, whole(beat.steps) or 0)
+            self.first_report = (step, beat.steps or 0)
         self.update_step(step)
         self.update_progress(at - age)
         self.is_stalled = is_over_budget(beat)
         # The long fields are folded below; only the short ones are kept.
-        acted = mapping(beat.watchdog_acted)
-        self.beat, self.beat_at = (
-            replace(
-                beat,
-                session=self.id,
-                threads=(),
-                workers=None,
-                activity_secs=NOTHING,
-                pause=None,
-                watchdog_acted={
-                    action: count for action in _ACTIONS if (count := whole(acted.get(action))) is not None
-                },
-            ),
-            at,
-        )
+        self.beat = replace(beat, threads=(), workers=None, activity_secs=NOTHING, pause=None)
+        self.beat_at = at
         self.threads.touch()
-        for entry in beat.threads if isinstance(beat.threads, tuple) else ():
-            name = text(entry.get("name"), MAX_NAME_CHARS) if isinstance(entry, Mapping) else None
-            if name is not None:
-                thread = self.thread(name)
-                if thread is not None:
-                    thread.beat(at, entry)
+        for status in beat.threads:
+            if (thread := self.thread(status.name)) is not None:
+                thread.beat(at, status)
         if beat.workers is not None:
             self.workers_at = at
             self.workers.touch()
-            self._cluster(at, beat.workers)
-
-    def _cluster(self, at: float, workers: Any) -> None:
-        entries = [item for item in workers if isinstance(item, Mapping)] if isinstance(workers, tuple) else []
-        named = {name: item for item in entries if (name := text(item.get("name"), MAX_NAME_CHARS)) is not None}
-        for name, item in named.items():
-            worker = self.worker(name)
-            if worker is not None:
-                worker.beat(at, item)
+            for name, each in {worker.name: worker for worker in beat.workers}.items():
+                if (known := self.worker(name)) is not None:
+                    known.beat(at, each)
 
     def thread(self, name: str) -> ThreadFold | None:
         """Return the thread of a name; None beyond the bound, which is counted."""
@@ -317,26 +261,9 @@ class SessionFold:
         return known
 
     def _checkpoint(self, at: float, record: CheckpointRecord) -> None:
-        step = whole(record.step)
         has_succeeded = record.error is None
-        self.checkpoints.add(
-            Checkpoint(
-                session=self.id,
-                at=at,
-                ok=has_succeeded,
-                step=step,
-                path=text(record.path),
-                bytes=whole(record.bytes),
-                save_secs=number(record.secs),
-                blocked_secs=number(record.blocked_secs),
-                trigger=text(record.trigger),
-                consistent=truth(record.consistent),
-                verified=truth(record.verified),
-                error=text(record.error),
-                doubt=text(record.doubt),
-            )
-        )
-        self.update_step(step)
+        self.checkpoints.add(Checkpoint(**values_of(record), at=at, ok=has_succeeded))
+        self.update_step(record.step)
         if not has_succeeded:
             self.saves += 1
             self.save_failures += 1
@@ -348,24 +275,24 @@ class SessionFold:
                 self.save_secs or save_histogram(),
                 self.blocked_secs or save_histogram(),
             )
-            self.save_secs.add(number(record.secs) or 0.0)
-            self.blocked_secs.add(number(record.blocked_secs) or 0.0)
+            self.save_secs.add(record.secs or 0.0)
+            self.blocked_secs.add(record.blocked_secs or 0.0)
             self.update_progress(at)
 
     def _recovery(self, at: float, record: RecoveryRecord) -> None:
-        from_step, to_step = whole(record.step), whole(record.restored_step)
+        from_step, to_step = record.step, record.restored_step
         rewind = None if from_step is None or to_step is None else max(0, from_step - to_step)
         self.recoveries.add(
             Recovery(
                 session=self.id,
                 at=at,
-                secs=max(0.0, number(record.secs) or 0.0),
-                error=text(record.error) or "",
-                losses=max(1, whole(record.losses) or 1),
+                secs=record.secs,
+                error=record.error,
+                losses=max(1, record.losses),
                 from_step=from_step,
                 to_step=to_step,
                 rewind_steps=rewind,
-                restored_checkpoint=text(record.restored_checkpoint),
+                restored_checkpoint=record.restored_checkpoint,
             )
         )
         curve = self.curves[-1]
@@ -377,12 +304,12 @@ class SessionFold:
         self.last_step = to_step  # None: until the next heartbeat
         self._going_back = True
 
-    def _secs(self, at: float, activity: Any, step: int | None, pause: Any = None) -> None:
-        if not isinstance(activity, Mapping):
-            return
-        reported = {bucket: max(0.0, number(activity.get(bucket)) or 0.0) for bucket in BUCKETS if bucket in activity}
+    def _secs(
+        self, at: float, activity: Mapping[str, float], step: int | None, pause: PauseReport | None = None
+    ) -> None:
+        reported = {bucket: activity[bucket] for bucket in BUCKETS if bucket in activity}
         self.reported_secs = reported
-        cause = text(mapping(pause).get("cause"))
+        cause = None if pause is None else pause.cause
         self.update_silence(at, reported.get("silent", 0.0), cause if cause in _CAUSES else None)
         productive = reported.get("productive", 0.0)
         if step is not None:
@@ -417,7 +344,7 @@ def save_histogram() -> Histogram:
 
 
 def _chars_of_save(item: Checkpoint) -> int:
-    return len(item.path or "") + len(item.error or "") + len(item.trigger or "") + len(item.doubt or "")
+    return len(item.path or "") + len(item.error or "") + len(item.doubt or "")
 
 
 def _chars_of_recovery(item: Recovery) -> int:
@@ -428,27 +355,9 @@ def _chars_of_stacks(item: tuple[int, Stacks]) -> int:
     return sum(len(line) + 1 for lines in item[1].values() for line in lines)
 
 
-def _slim(record: SessionRecord) -> SessionRecord:
-    """Return a record without the parts that are not kept."""
-    skipped = record.skipped[:MAX_SKIPPED] if isinstance(record.skipped, tuple) else ()
-    reasons = record.resume_reasons[:MAX_REASONS] if isinstance(record.resume_reasons, tuple) else ()
-    versions = list(mapping(record.versions).items())[:MAX_VERSIONS]
-    kept = {str(name)[:MAX_NAME_CHARS]: str(version)[:MAX_NAME_CHARS] for name, version in versions}
-    return replace(record, services=(), skipped=skipped, versions=kept, resume_reasons=reasons)
-
-
-def _texts(stacks: Any) -> dict[str, tuple[str, ...]]:
-    return {
-        str(thread)[:MAX_NAME_CHARS]: tuple(str(line)[:MAX_TEXT] for line in lines)
-        for thread, lines in mapping(stacks).items()
-        if isinstance(lines, tuple)
-    }
-
-
 def is_over_budget(beat: HeartbeatRecord) -> bool:
     """Return whether a heartbeat reports no progress for longer than the phase's budget."""
-    timeout = number(beat.progress_timeout_secs)
-    return timeout is not None and (number(beat.progress_age_secs) or 0.0) > timeout
+    return beat.progress_timeout_secs is not None and beat.progress_age_secs > beat.progress_timeout_secs
 
 
 def clocks_differ(one: float | None, other: float | None) -> bool:

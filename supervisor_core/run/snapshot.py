@@ -74,7 +74,7 @@ class WatchedRun:
     @property
     def own_name(self) -> str | None:
         """The label under which its newest session serves its own metrics; None where it is not known."""
-        return next((session.run_name for session in reversed(self.run.sessions) if session.run_name), None)
+        return next((session.run for session in reversed(self.run.sessions) if session.run), None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

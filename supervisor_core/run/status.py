@@ -11,65 +11,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
+from supervisor_core.events.telemetry import Acted, ThreadStatus, WorkerStatus
 from supervisor_core.process.stacks import Activity
-
-ThreadState = Literal["starting", "idle", "ticking", "overdue", "failed", "stopped"]
-"""State of a service thread: ``overdue`` is late by more than its interval, ``failed`` has ended by an error or
-keeps failing, ``stopped`` has ended as asked."""
 
 ServedState = Literal["running", "stalled", "lost", "completed", "stopped", "failed", "unknown", "unreachable"]
 """State of a run: those of docs/model.md, and ``unreachable`` for one that had not ended as planned and whose directory
 is gone or cannot be listed (only an exporter sees that)."""
-
-WorkerState = Literal["waiting", "running", "stalled", "lost", "stopped", "failed"]
-"""State of another process of the cluster: ``waiting`` for the chief, ``running``, ``stalled`` beyond its phase's
-budget, ``lost`` without heartbeats, ``stopped`` when it ended as planned, ``failed`` when it ended by an error."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class WorkerStatus:
-    """Another process of the cluster at one moment, as the chief sees it. Times are wall-clock seconds since the epoch,
-    by the chief's clock; None where unknown."""
-
-    name: str
-    """Its task, ``worker:1``, ``ps:0``; ``host-pid`` without a task."""
-    state: WorkerState
-    phase: str | None = None
-    waiting_for: str | None = None
-    """What it is waiting for; None while it is not."""
-    step: int | None = None
-    """The latest global step it saw."""
-    steps: int | None = None
-    """Steps done by its present process; None for one that does none (a parameter server)."""
-    last_seen_at: float | None = None
-    """When it was last seen."""
-    started_at: float | None = None
-    """When its present process began, by that process's own clock."""
-    host: str | None = None
-    pid: int | None = None
-    error: str | None = None
-    """The error that ended it."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class ThreadStatus:
-    """One service thread at one moment. Times are wall-clock seconds since the epoch; None where there was none."""
-
-    name: str
-    state: ThreadState
-    interval_secs: float | None = None
-    """Seconds between ticks; None for a thread that runs back to back or waits for work."""
-    ticks: int = 0
-    failures: int = 0
-    last_tick_at: float | None = None
-    """When the last tick ended, successful or not."""
-    last_tick_secs: float | None = None
-    overdue_secs: float = 0.0
-    """Delay of the present tick, or of the one that should have begun; 0 when in time."""
-    last_error: str | None = None
-    last_failure_at: float | None = None
-    ticking_secs: float | None = None
-    """How long the present tick has lasted; None where there is none, and for a thread that may wait for work in it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -176,7 +123,7 @@ class RunStatus:
     """Share of the wall time spent on steps that were not repeated, from 0 to 1."""
     watchdog_would_act: int | None = 0
     """How many stalls of the session the watchdog would have ended; None where unknown."""
-    watchdog_acted: Mapping[str, int] = field(default_factory=dict)
+    watchdog_acted: Mapping[Acted, int] = field(default_factory=dict)
     """How many it has acted upon, by action."""
     events_dropped: int | None = 0
     """Events that could not be written; None where unknown."""

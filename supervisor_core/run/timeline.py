@@ -198,7 +198,7 @@ def in_order(facts: Iterable[SessionFacts]) -> list[SessionFacts]:
     others = []
     for each in sorted(facts, key=_by_time):
         if each.session.attempt > 0 and not each.session.inferred:
-            counted.setdefault(each.run_started_at, []).append(each)
+            counted.setdefault(each.session.run_started_at, []).append(each)
         else:
             others.append(each)
     unnamed = counted.pop(None, [])
@@ -234,7 +234,7 @@ def _clock_set_by(before: Session, after: SessionFacts) -> float | None:
     started_at = after.session.started_at
     if started_at is None or after.session.attempt != before.attempt + 1:
         return 0.0
-    known = (before.started_at, after.previous_elapsed_secs, after.previous_seen_secs)
+    known = (before.started_at, after.session.previous_elapsed_secs, after.session.previous_seen_secs)
     if None not in known:
         ahead = started_at - sum(secs for secs in known if secs is not None)
         return ahead if abs(ahead) > CLOCK_SET_SECS else 0.0
@@ -247,7 +247,7 @@ def _outcome(facts: SessionFacts, following: SessionFacts) -> Outcome:
         return facts.session.outcome
     if facts.session.inferred:
         return "unknown"
-    found = following.previous_outcome  # the lease may know what the events file lost
+    found = following.session.previous_outcome  # the lease may know what the events file lost
     return cast(Outcome, found) if found in _OUTCOMES else "lost"
 
 
@@ -295,14 +295,15 @@ RENEWAL_SECS, REMOTE_RENEWAL_SECS = 1.0, 15.0
 
 def crashed_session(facts: SessionFacts, following: SessionFacts) -> SessionFacts:
     """Return a session without a stop record, completed by what its successor found in the lease."""
-    session, seen_at = facts.session, following.previous_seen_at
-    if following.session.attempt != session.attempt + 1 or seen_at is None or session.started_at is None:
+    session, later = facts.session, following.session
+    seen_at = later.previous_seen_at
+    if later.attempt != session.attempt + 1 or seen_at is None or session.started_at is None:
         return facts
-    if following.previous_elapsed_secs is not None:  # monotonic, so comparable with the session's own
-        seen_at = latest = session.started_at + following.previous_elapsed_secs
+    if later.previous_elapsed_secs is not None:  # monotonic, so comparable with the session's own
+        seen_at = latest = session.started_at + later.previous_elapsed_secs
     else:
-        latest = following.session.started_at if following.session.started_at is not None else seen_at
-    return _completed(facts, seen_at, latest, following.previous_step, is_exact=following.previous_step_exact)
+        latest = later.started_at if later.started_at is not None else seen_at
+    return _completed(facts, seen_at, latest, later.previous_step, is_exact=later.previous_step_exact)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,7 +7,7 @@ The facade is TensorFlow's API; this is what happens behind it until the session
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Literal, Protocol
 
@@ -20,6 +20,7 @@ from supervisor_core.engine.service import ServiceRegistry
 from supervisor_core.engine.session_recorder import SessionRecorder
 from supervisor_core.engine.session_state import SessionState, StopReason
 from supervisor_core.errors import LogdirInUseError
+from supervisor_core.events.telemetry import ServiceInterval
 from supervisor_core.options import Options
 from supervisor_core.run.status import RunStatus
 from supervisor_core.tf1.checkpoint_manager import CheckpointManager
@@ -176,7 +177,7 @@ class Lifecycle:
         if self.state.reason.signum is not None:
             coord.request_stop()
 
-    def ready(self, sess: Any, restore_info: RestoreInfo, services: Sequence[Mapping[str, Any]]) -> None:
+    def ready(self, sess: Any, restore_info: RestoreInfo, services: Sequence[ServiceInterval]) -> None:
         """Record that the session is ready, and where its model came from."""
         state, restored = self.state, restore_info.restored
         state.tf_session = sess

@@ -24,6 +24,7 @@ from supervisor_core.engine.coordinator import Coordinator
 from supervisor_core.engine.retry import Backoff
 from supervisor_core.engine.service import OnFailure, Policy
 from supervisor_core.errors import SaveFailedError
+from supervisor_core.events.telemetry import ServiceInterval
 from supervisor_core.options import Options
 from supervisor_core.tf1 import private_symbols as private
 from supervisor_core.tf1.coordinator import ServiceThread
@@ -91,9 +92,9 @@ class StandardServices:
         if checkpoints is not None and checkpoints.interval_secs is not None:
             self._intervals[CHECKPOINT] = checkpoints.interval_secs
 
-    def described(self) -> tuple[Mapping[str, Any], ...]:
+    def described(self) -> tuple[ServiceInterval, ...]:
         """Return name and interval of each service, as the session record has them."""
-        return tuple({"name": name, "interval_secs": secs} for name, secs in self._intervals.items())
+        return tuple(ServiceInterval(name=name, interval_secs=secs) for name, secs in self._intervals.items())
 
     def start(self) -> list[ServiceThread]:
         """Start the services; return their threads, the readers of the loss and of the global step apart."""

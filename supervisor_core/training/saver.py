@@ -28,9 +28,8 @@ from supervisor_core.engine.environment import refuse_unwritable
 from supervisor_core.engine.retry import Backoff, is_outside_fault
 from supervisor_core.engine.session_recorder import SessionRecorder
 from supervisor_core.errors import SaveFailedError, UnreadableCheckpointError
-from supervisor_core.events.telemetry import CheckpointRecord, Trigger
+from supervisor_core.events.telemetry import CheckpointRecord, ThreadState, ThreadStatus, Trigger
 from supervisor_core.options import Options
-from supervisor_core.run.status import ThreadState, ThreadStatus
 from supervisor_core.training.due import Due, SavePolicy
 from supervisor_core.training.state import Captured, TrainingState
 from supervisor_core.training.tree import read_tree, write_tree

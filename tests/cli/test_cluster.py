@@ -20,7 +20,7 @@ START = 1795222244.0
 def session(id: str, since: float, until: float, outcome: Any, **more: Any) -> Session:
     """Return a session of our own."""
     times: dict[str, Any] = {"started_at": START + since, "ended_at": START + until}
-    return Session(id=id, attempt=int(id[1:]), outcome=outcome, inferred=False, **times, **more)
+    return Session(session=id, attempt=int(id[1:]), outcome=outcome, inferred=False, **times, **more)
 
 
 def worker(name: str, state: Any, *starts: float, **more: Any) -> WorkerHistory:

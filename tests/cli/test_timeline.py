@@ -42,7 +42,7 @@ NO_ADVICE = Advice(
 def session(number: int, since: float, until: float, outcome: Any, **more: Any) -> Session:
     """Return a session of our own."""
     return Session(
-        id=f"s{number}",
+        session=f"s{number}",
         attempt=number,
         started_at=START + since,
         ended_at=START + until,
@@ -464,10 +464,10 @@ def test_a_restart_is_said_in_one_line_by_the_best_that_is_known() -> None:
     """A restart that is due, a launch without a session, what a restarter recorded of the launch before; else how the
     earlier session ended. Nothing without a restart."""
     killed = ProgramLaunch(
-        id="l1", attempt=1, started_at=START, ended_at=START + 400.0, cause="signal", signal="SIGKILL",
+        launch="l1", state="end", attempt=1, started_at=START, ended_at=START + 400.0, cause="signal", signal="SIGKILL",
         action="restart", backoff_secs=8.0,
     )  # fmt: skip
-    begun = ProgramLaunch(id="l2", attempt=2, started_at=START + 408.0)
+    begun = ProgramLaunch(launch="l2", state="begin", attempt=2, started_at=START + 408.0)
     text = "restarted by tb-supervisor: killed by SIGKILL; attempt 1; next in 8 s"
     one = run(sessions=run().sessions[:1], restarts=())
     for given, line in (

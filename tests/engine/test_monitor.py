@@ -12,11 +12,17 @@ from supervisor_core.engine.checkpoint_stats import CheckpointStats
 from supervisor_core.engine.monitor import SessionIdentity, SessionMonitor
 from supervisor_core.engine.progress import Progress
 from supervisor_core.engine.recorder import TelemetryRecorder
-from supervisor_core.events.telemetry import CheckpointRecord, HeartbeatRecord, Record, StallRecord
+from supervisor_core.events.telemetry import (
+    CheckpointRecord,
+    HeartbeatRecord,
+    Record,
+    StallRecord,
+    ThreadStatus,
+    WorkerStatus,
+)
 from supervisor_core.options import Options
 from supervisor_core.process.stacks_file import Look
 from supervisor_core.run.advice import Costs
-from supervisor_core.run.status import ThreadStatus, WorkerStatus
 
 
 class Heard(TelemetryRecorder):
@@ -96,8 +102,7 @@ def test_a_heartbeat_shows_the_threads(make) -> None:
     monitor, heard, _, _ = make()
     monitor.beat()
     (record,) = heard.of(HeartbeatRecord)
-    assert record.threads[0]["name"] == "checkpoint"
-    assert record.threads[0]["state"] == "idle"
+    assert (record.threads[0].name, record.threads[0].state) == ("checkpoint", "idle")
 
 
 def test_a_heartbeat_shows_the_cluster(make) -> None:
@@ -106,7 +111,7 @@ def test_a_heartbeat_shows_the_cluster(make) -> None:
     monitor.beat()
     (record,) = heard.of(HeartbeatRecord)
     (worker,) = monitor.status().workers
-    assert WorkerStatus(**record.workers[0]) == worker
+    assert record.workers == (worker,)
     assert (worker.name, worker.waiting_for) == ("worker:1", "the chief")
 
 
@@ -322,5 +327,5 @@ def test_a_hang_in_which_the_monitor_could_not_run_is_recorded_afterwards(make, 
     assert (begin.state, begin.secs, begin.timeout_secs) == ("begin", 40, 30.0)
     assert (end.state, end.secs) == ("end", 40)
     beat = heard.of(HeartbeatRecord)[-1]
-    assert (beat.pause["cause"], beat.pause["secs"], beat.activity_secs["silent"]) == ("interpreter_blocked", 40, 0)
+    assert (beat.pause.cause, beat.pause.secs, beat.activity_secs["silent"]) == ("interpreter_blocked", 40, 0)
     assert not monitor.status().stalled

@@ -9,7 +9,7 @@ import pytest
 
 from supervisor_core.engine.coordinator import Coordinator
 from supervisor_core.engine.service import ServiceRegistry, ServiceThread
-from supervisor_core.run.status import ThreadStatus
+from supervisor_core.events.telemetry import ThreadStatus
 
 
 class Service:

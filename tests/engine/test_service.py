@@ -10,7 +10,7 @@ import pytest
 from supervisor_core.engine.coordinator import Coordinator
 from supervisor_core.engine.retry import Backoff, is_outside_fault
 from supervisor_core.engine.service import Policy, ServiceThread
-from supervisor_core.run.status import ThreadStatus
+from supervisor_core.events.telemetry import ThreadStatus
 
 # Health.
 

@@ -8,9 +8,8 @@ import pytest
 
 from supervisor_core.engine.service_stalls import ServiceStalls
 from supervisor_core.engine.stall_report import StallReport
-from supervisor_core.events.telemetry import StallRecord
+from supervisor_core.events.telemetry import StallRecord, ThreadStatus
 from supervisor_core.options import Options
-from supervisor_core.run.status import ThreadStatus
 
 
 def ticking(secs: float | None, *, ticks: int = 1, last_tick_secs: float | None = None) -> ThreadStatus:

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from supervisor_core.engine.monitor import WorkerChanges
-from supervisor_core.run.status import WorkerStatus
+from supervisor_core.events.telemetry import WorkerStatus
 
 ONE = WorkerStatus(name="worker:1", state="running", steps=5)
 
@@ -32,12 +32,12 @@ def test_no_cluster_is_no_news() -> None:
 def test_steps_alone_are_written_once_per_interval() -> None:
     """Only steps have changed: they are written when the interval is over."""
     cluster = Cluster(ONE)
-    assert [worker["steps"] for worker in cluster.news.take() or ()] == [5]
+    assert [worker.steps for worker in cluster.news.take() or ()] == [5]
     cluster.workers = (replace(ONE, steps=6, last_seen_at=160.0),)
     cluster.now += 59
     assert cluster.news.take() is None
     cluster.now += 1
-    assert [worker["steps"] for worker in cluster.news.take() or ()] == [6]
+    assert [worker.steps for worker in cluster.news.take() or ()] == [6]
 
 
 @pytest.mark.parametrize(

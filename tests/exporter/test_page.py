@@ -17,12 +17,13 @@ from prometheus_client.openmetrics.exposition import generate_latest as openmetr
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as openmetrics_families
 from prometheus_client.parser import text_string_to_metric_families
 
+from supervisor_core.events.telemetry import ThreadStatus
 from supervisor_core.exporter.page import Page, Reading, write_run
 from supervisor_core.metrics.collector import RunCollector
 from supervisor_core.metrics.metric import Metric, Sample
 from supervisor_core.metrics.render import END, OPENMETRICS, TEXT, Format
 from supervisor_core.metrics.table import EXPORTER_RUNS, SCRAPE_SUCCESS
-from supervisor_core.run.status import CheckpointStatus, Distribution, RunStatus, ThreadStatus
+from supervisor_core.run.status import CheckpointStatus, Distribution, RunStatus
 
 NOW = 1_700_000_000.0
 READING = Reading(logdir="/logs", success=True, last_event_at=NOW - 1, corrupt_records=2)

@@ -14,7 +14,7 @@ from types import ModuleType
 import pytest
 
 from supervisor_core.cli.inspect import run_json
-from supervisor_core.events import chunk_builder, directory, event_format, payload, reader
+from supervisor_core.events import chunk_builder, directory, event_format, payload, reader, record_fields, telemetry
 from supervisor_core.events.reader import EventsFileReader
 from supervisor_core.exporter.exporter import Exporter
 from supervisor_core.exporter.page import run_status
@@ -322,8 +322,8 @@ def test_names_have_a_length(watched: Callable[..., WatchedRun], corpus: ModuleT
     ).run
     status = run_status(run, NOW)
     assert len(repr(status)) < 64 * 1024
-    assert len(status.versions) == bounds.MAX_VERSIONS
-    assert len(status.threads[0].name) == bounds.MAX_NAME_CHARS
+    assert len(status.versions) == telemetry.MAX_VERSIONS
+    assert len(status.threads[0].name) == record_fields.MAX_NAME_CHARS
 
 
 def test_what_was_dropped_is_said(tmp_path: Path, corpus: ModuleType) -> None:

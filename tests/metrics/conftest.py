@@ -11,9 +11,10 @@ from typing import Any
 
 import pytest
 
+from supervisor_core.events.telemetry import ThreadStatus, WorkerStatus
 from supervisor_core.metrics.collector import RunCollector
 from supervisor_core.metrics.server import MetricsServer
-from supervisor_core.run.status import CheckpointStatus, Distribution, RunStatus, ThreadStatus, WorkerStatus
+from supervisor_core.run.status import CheckpointStatus, Distribution, RunStatus
 
 NOW = 1_700_000_000.0
 

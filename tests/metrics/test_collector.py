@@ -16,9 +16,10 @@ from prometheus_client.openmetrics.exposition import generate_latest as openmetr
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as openmetrics_families
 from prometheus_client.parser import text_string_to_metric_families
 
+from supervisor_core.events.telemetry import ThreadStatus
 from supervisor_core.metrics.collector import RunCollector
 from supervisor_core.metrics.table import METRICS
-from supervisor_core.run.status import RunStatus, ThreadStatus
+from supervisor_core.run.status import RunStatus
 
 EXPECTED = (Path(__file__).parent / "expected" / "running.prom").read_text()
 EXPECTED_AT_THE_START = (Path(__file__).parent / "expected" / "starting.prom").read_text()

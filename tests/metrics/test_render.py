@@ -16,11 +16,12 @@ from prometheus_client.exposition import choose_encoder
 from prometheus_client.openmetrics.exposition import generate_latest as openmetrics_latest
 from prometheus_client.samples import Sample as LibrarySample
 
+from supervisor_core.events.telemetry import ThreadStatus
 from supervisor_core.metrics.collector import RunCollector
 from supervisor_core.metrics.metric import Metric, Sample
 from supervisor_core.metrics.render import END, OPENMETRICS, TEXT, choose_format, header, label_text, lines
 from supervisor_core.metrics.table import ALL_METRICS, RUN_METRICS, SCRAPE_SUCCESS
-from supervisor_core.run.status import RunStatus, ThreadStatus
+from supervisor_core.run.status import RunStatus
 
 
 class Served:

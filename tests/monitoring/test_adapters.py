@@ -119,6 +119,6 @@ def test_each_adapter_is_seen(all_seen: Prometheus, trainers: Trainers, webhook:
         assert first.restored_step is None and second.restored_step == restart.to_step, name
         assert second.resume_exact is not None, name
         assert {saved.ok for saved in run.checkpoints} == {True} and run.checkpoints[-1].step == second.last_step, name
-        assert all(saved.bytes and saved.save_secs is not None for saved in run.checkpoints), name
+        assert all(saved.bytes and saved.secs is not None for saved in run.checkpoints), name
         assert {thread.state for thread in run.threads if thread.session == second.id} == {"stopped"}, name
         assert run.goodput.ratio is not None and run.goodput.secs["wasted_progress_from_disruption"] > 0, name

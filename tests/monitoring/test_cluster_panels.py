@@ -7,10 +7,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from supervisor_core.events.telemetry import WorkerState, WorkerStatus
 from supervisor_core.exporter.config_files import dashboard, to_yaml
 from supervisor_core.metrics.render import lines
 from supervisor_core.metrics.table import RUN_METRICS
-from supervisor_core.run.status import RunStatus, WorkerState, WorkerStatus
+from supervisor_core.run.status import RunStatus
 
 SHOWN = {"lost": "lost", "failed": "lost", "running": "up", "waiting": "waiting", "stalled": "stalled"}
 """State of a process -> the text that is shown; one that ended as planned is not shown."""

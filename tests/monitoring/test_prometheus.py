@@ -13,6 +13,7 @@ from monitoring_servers import Prometheus, queries_of, wait_until
 from supervisor_core.engine.service import ServiceRegistry
 from supervisor_core.engine.session_recorder import SessionRecorder, StopInfo
 from supervisor_core.events.file_writer import FileWriter
+from supervisor_core.events.telemetry import ThreadStatus, WorkerStatus
 from supervisor_core.exporter.config_files import dashboard, rule_groups, to_yaml
 from supervisor_core.exporter.exporter import Exporter
 from supervisor_core.exporter.thresholds import Thresholds
@@ -21,7 +22,7 @@ from supervisor_core.metrics.collector import RunCollector
 from supervisor_core.metrics.server import MetricsServer
 from supervisor_core.options import PHASES, Options
 from supervisor_core.run.logdir_watch import LogdirWatch
-from supervisor_core.run.status import CheckpointStatus, Distribution, RunStatus, ThreadStatus, WorkerStatus
+from supervisor_core.run.status import CheckpointStatus, Distribution, RunStatus
 
 RULES = rule_groups(Thresholds(interval_secs=1))["groups"][0]["rules"]
 RECORDED = [rule["record"] for rule in RULES if "record" in rule]

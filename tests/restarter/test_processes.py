@@ -144,7 +144,7 @@ def test_a_program_that_fails_alike_is_given_up_and_everything_is_recorded(
     last = run.launches[-1]
     assert (last.cause, last.exit_code, last.error) == ("error", 1, "RuntimeError at program.py:6 in step")
     assert (last.action, last.decided_by, last.progress) == ("end", "program", None)
-    assert last.last_words is not None and last.last_words.endswith("RuntimeError: no such device\n")
+    assert last.stderr is not None and last.stderr.endswith("RuntimeError: no such device\n")
     assert launch_text(run.launches[0]).startswith("restarted by tb-supervisor: RuntimeError at program.py:6")
     assert (run.sessions, run.state) == ((), "failed")  # a launch is no session
     assert f"--reset; without it the counts go on ({tmp_path / 'logs' / '.supervisor.restarts'})" in running.log

@@ -18,6 +18,8 @@ from supervisor_core.events.telemetry import (
     SessionRecord,
     StallRecord,
     StopRecord,
+    from_json,
+    to_json,
 )
 from supervisor_core.run.fold import RunFold
 from supervisor_core.run.model import Run
@@ -46,8 +48,9 @@ class EventsFile:
         return self._add(at, SessionMark(offset=0, at=at, step=step, status=status, checkpoint_path=path))
 
     def record(self, record: Any, step: int, at: float) -> EventsFile:
-        """Write a telemetry record."""
-        return self._add(at, TelemetryMark(offset=0, at=at, step=step, record=record))
+        """Write a telemetry record, as it is read again."""
+        read = from_json(record.kind, to_json(record))
+        return self._add(at, TelemetryMark(offset=0, at=at, step=step, record=read))
 
     def scalar(self, tag: str, step: int, at: float, value: float = 1.0) -> EventsFile:
         """Write a scalar."""

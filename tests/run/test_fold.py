@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from supervisor_core.events.chunk import Chunk
-from supervisor_core.events.telemetry import RecoveryRecord
+from supervisor_core.events.telemetry import RecoveryRecord, from_json, to_json
 from supervisor_core.exporter.page import run_status
 from supervisor_core.run.fold import RunFold
 from supervisor_core.run.model import BUCKETS, Recovery, Run
@@ -115,7 +115,7 @@ def test_numbers_that_are_none_harm_nothing(trainer: Any, run_of: RunOf) -> None
     """A record whose numbers are null, or of another type, is taken for what is left of it."""
     session = trainer().spend(3).ready(started_at=None).train(3).save()
     session.file.events = [
-        (at, replace(mark, record=replace(mark.record, **odd)))
+        (at, replace(mark, record=from_json(mark.record.kind, to_json(replace(mark.record, **odd)))))
         for at, mark in session.file.events
         for odd in [
             {"activity_secs": {"productive": None, "stall": "x"}, "progress_age_secs": None, "threads": ({"name": 7},)}
@@ -160,7 +160,7 @@ def test_checkpoints_are_those_of_the_records_once(killed: Any, run_of: RunOf) -
         (1000, True, "/run/model.ckpt-1000"),
         (1188, False, None),
     ]
-    assert run.checkpoints[0].save_secs == 2.0
+    assert run.checkpoints[0].secs == 2.0
     assert (run.sessions[0].saves, run.sessions[0].save_failures) == (3, 1)
     assert run.session_logs == {"START": 0, "CHECKPOINT": 1, "STOP": 0}
 

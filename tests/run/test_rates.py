@@ -30,7 +30,7 @@ def rates_of(*chunks: Chunk) -> tuple[float, ...]:
 
 def test_heartbeats_give_the_rates() -> None:
     """The heartbeats' steps per second are kept, oldest first; a heartbeat without a rate adds nothing."""
-    marks = (beat(1.0, None), beat(2.0, 10.0), beat(3.0, float("nan")), beat(4.0, 12.5))
+    marks = (beat(1.0, None), beat(2.0, 10.0), beat(4.0, 12.5))
     assert rates_of(Chunk(path="a", from_start=True, created_at=1.0, marks=marks)) == (10.0, 12.5)
 
 

@@ -6,16 +6,17 @@ from typing import Any
 
 import pytest
 
+from supervisor_core.events.telemetry import ThreadState, ThreadStatus
 from supervisor_core.run.heartbeat_folds import ThreadFold
 from supervisor_core.run.model import ThreadHistory, ThreadSpan, ThreadTick
 
 
-def beat_of(state: str, ticks: int = 0, **more: Any) -> dict[str, Any]:
+def beat_of(state: ThreadState, ticks: int = 0, **more: Any) -> ThreadStatus:
     """Return a thread as a heartbeat reports it."""
-    return {"name": "summary", "state": state, "interval_secs": 120, "ticks": ticks, "failures": 0, **more}
+    return ThreadStatus(name="summary", state=state, interval_secs=120, ticks=ticks, **more)
 
 
-BEATS: list[tuple[float, dict[str, Any]]] = [
+BEATS: list[tuple[float, ThreadStatus]] = [
     (10.0, beat_of("starting")),
     (20.0, beat_of("idle", 1, last_tick_at=12.5, last_tick_secs=0.5)),
     (30.0, beat_of("idle", 1, last_tick_at=12.5, last_tick_secs=0.5)),
@@ -79,12 +80,3 @@ def test_two_files_give_the_same_as_one(cut: int) -> None:
     assert [span.state for span in found.spans] == [span.state for span in expected.spans]
     assert [span.since for span in found.spans] == [span.since for span in expected.spans]
     assert found.last_failure_at == expected.last_failure_at
-
-
-def test_what_makes_no_sense_is_passed_over() -> None:
-    """Unknown states and malformed numbers are ignored."""
-    thread = ThreadFold("summary")
-    thread.beat(1.0, {"name": "summary", "state": "asleep"})
-    assert thread.history("a", 2.0) is None
-    thread.beat(2.0, {"name": "summary", "state": "idle", "ticks": None, "last_tick_at": "now", "overdue_secs": None})
-    assert history(thread).ticks == 0

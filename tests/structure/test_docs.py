@@ -18,12 +18,11 @@ from supervisor_core.engine.deadline import STOP_DEADLINE_VARIABLE
 from supervisor_core.engine.environment import ADDRESS_VARIABLE, LOGDIR_VARIABLE
 from supervisor_core.engine.task_record import TaskRecord, decode, encode
 from supervisor_core.engine.tf_config import TF_CONFIG_VARIABLE
-from supervisor_core.events.telemetry import KINDS, from_json, to_json
+from supervisor_core.events.telemetry import KINDS, WorkerState, WorkerStatus, from_json, to_json
 from supervisor_core.options import OPTION_NAMES, STALL_TIMEOUT_SECS, Options
 from supervisor_core.process.outside import TRACER_VARIABLE
 from supervisor_core.process.runtime_directory import VARIABLE as RUNTIME_DIRECTORY_VARIABLE
 from supervisor_core.process.runtime_directory import XDG_VARIABLE
-from supervisor_core.run.status import WorkerState, WorkerStatus
 from tb_plugin.loader import SupervisorLoader
 
 if sys.version_info >= (3, 11):

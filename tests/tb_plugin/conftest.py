@@ -79,7 +79,7 @@ def a_session(id: str, **how: Any) -> Session:
     """A session that ran from one minute before `NOW`, or as said."""
     return Session(
         **{
-            "id": id,
+            "session": id,
             "attempt": 1,
             "started_at": NOW - 60,
             "ended_at": NOW,
@@ -207,7 +207,7 @@ def a_rich_run(name: str = "a") -> Run:
             ),
         ),
         checkpoints=(
-            Checkpoint(session="one", at=NOW - 300, ok=True, step=100, on_disk=True, bytes=9, save_secs=1.5),
+            Checkpoint(session="one", at=NOW - 300, ok=True, step=100, on_disk=True, bytes=9, secs=1.5),
             Checkpoint(session="two", at=NOW - 20, ok=True, step=180, on_disk=False, consistent=True),
             Checkpoint(session="two", at=NOW - 10, ok=False, error="OSError: no space left"),
         ),

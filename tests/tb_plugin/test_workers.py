@@ -6,8 +6,8 @@ import itertools
 import json
 from collections.abc import Callable
 
+from supervisor_core.events.telemetry import WorkerState
 from supervisor_core.run.model import WorkerHistory, WorkerSpan
-from supervisor_core.run.status import WorkerState
 from tests.tb_plugin.conftest import NOW, Bench, a_rich_run, a_run, a_session
 
 

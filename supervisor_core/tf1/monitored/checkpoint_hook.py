@@ -20,8 +20,8 @@ from supervisor_core.clock import SYSTEM_CLOCK, Clock
 from supervisor_core.engine.coordinator import Coordinator
 from supervisor_core.engine.service import OnFailure, Policy, ServiceThread
 from supervisor_core.engine.step_lock import StepLock
+from supervisor_core.events.telemetry import ThreadStatus
 from supervisor_core.options import Options
-from supervisor_core.run.status import ThreadStatus
 from supervisor_core.storage.local import absolute
 from supervisor_core.tf1.checkpoint_manager import CheckpointManager
 from supervisor_core.tf1.checkpoint_writer import CheckpointWriter

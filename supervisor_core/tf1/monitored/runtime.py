@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import os
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import Any
@@ -20,6 +20,7 @@ import tensorflow as tf
 from supervisor_core.clock import SYSTEM_CLOCK, Clock
 from supervisor_core.engine.step_lock import StepLock
 from supervisor_core.events.file_writer import FileWriter
+from supervisor_core.events.telemetry import ServiceInterval
 from supervisor_core.options import Options
 from supervisor_core.storage.local import absolute
 from supervisor_core.tf1 import private_symbols as private
@@ -352,14 +353,11 @@ class MonitoredRuntime:
         self.lifecycle.services.add(service)
         return service
 
-    def _services(self) -> tuple[Mapping[str, Any], ...]:
-        services = []
-        for hook in self._savers:
-            described: dict[str, Any] = {"name": CHECKPOINT, "interval_secs": hook.interval_secs}
-            if hook.interval_steps is not None:
-                described["interval_steps"] = hook.interval_steps
-            services.append(described)
-        return tuple(services)
+    def _services(self) -> tuple[ServiceInterval, ...]:
+        return tuple(
+            ServiceInterval(name=CHECKPOINT, interval_secs=hook.interval_secs, interval_steps=hook.interval_steps)
+            for hook in self._savers
+        )
 
 
 @dataclass

@@ -17,9 +17,8 @@ from supervisor_core.engine.service import ServiceRegistry
 from supervisor_core.engine.session_recorder import SessionRecorder, StopInfo
 from supervisor_core.engine.task_record import TaskRecord, encode, file_name
 from supervisor_core.engine.worker_registry import WorkerRegistry
-from supervisor_core.events.telemetry import Record, from_json
+from supervisor_core.events.telemetry import Record, WorkerStatus, from_json
 from supervisor_core.options import Options
-from supervisor_core.run.status import WorkerStatus
 from supervisor_core.storage.local import Check, LocalFilesystem, Reader, unguarded
 
 

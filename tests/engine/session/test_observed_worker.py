@@ -8,7 +8,7 @@ import pytest
 
 from supervisor_core.engine.task_record import TaskRecord
 from supervisor_core.engine.worker_registry import ObservedWorker, by_name, state_of
-from supervisor_core.run.status import WorkerStatus
+from supervisor_core.events.telemetry import WorkerStatus
 
 
 def record(**values: Any) -> TaskRecord:

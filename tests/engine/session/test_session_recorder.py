@@ -13,21 +13,20 @@ from supervisor_core.engine.session_recorder import StopInfo
 from supervisor_core.errors import LogdirInUseError
 from supervisor_core.events.chunk import Chunk, TelemetryMark
 from supervisor_core.events.file_writer import FileWriter
-from supervisor_core.events.telemetry import CheckpointRecord
+from supervisor_core.events.telemetry import CheckpointRecord, ServiceInterval, ThreadStatus, WorkerStatus
 from supervisor_core.metrics.table import RUN_METRICS
 from supervisor_core.run.advice import Costs
 from supervisor_core.run.fold import RunFold
-from supervisor_core.run.status import ThreadStatus, WorkerStatus
 
 
 def test_a_session_says_who_it_is_and_how_it_ended(begin, writer) -> None:
     """Session and stop records have the same id, and are durable before the call returns."""
     run = begin(checkpoint_interval_secs=600)
-    run.ready(services=[{"name": "checkpoint", "interval_secs": 600}])
+    run.ready(services=[ServiceInterval(name="checkpoint", interval_secs=600)])
     run.end(StopInfo(reason="exhausted", final_checkpoint="model.ckpt-7", final_checkpoint_step=7))
     (session,), (stop,) = writer.of("session"), writer.of("stop")
     assert (session.session, session.attempt, session.facade) == (run.session_id, 1, "Test")
-    assert session.services == ({"name": "checkpoint", "interval_secs": 600},)
+    assert session.services == (ServiceInterval(name="checkpoint", interval_secs=600),)
     assert (stop.session, stop.reason, stop.final_checkpoint_step) == (run.session_id, "exhausted", 7)
     assert writer.synced == ["session", "stop"]
 

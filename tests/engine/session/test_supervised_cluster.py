@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ def shows(state: str, **values: Any):
     """Whether a heartbeat shows a process in a state, and with these values."""
 
     def is_meant(record: HeartbeatRecord) -> bool:
-        return any({"state": state, **values}.items() <= worker.items() for worker in record.workers or ())
+        return any(replace(worker, state=state, **values) == worker for worker in record.workers or ())
 
     return is_meant
 
@@ -106,7 +107,7 @@ def test_the_chiefs_last_word_is_of_the_workers_too(begin, writer) -> None:
     worker.end(StopInfo(reason="completed"))
     chief.end(StopInfo(reason="completed"))
     listed = [beat.workers for beat in writer.of("heartbeat") if beat.workers is not None]
-    assert [worker["state"] for worker in listed[-1]] == ["stopped"]
+    assert [worker.state for worker in listed[-1]] == ["stopped"]
 
 
 def test_a_chief_without_a_cluster_shows_none(begin, writer) -> None:

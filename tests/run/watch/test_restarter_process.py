@@ -20,7 +20,9 @@ HOST = socket.gethostname()
 
 def launch(pid: object, host: str | None = HOST, started_at: float | None = None) -> ProgramLaunch:
     """The second launch of a restarter."""
-    return ProgramLaunch(id=f"{host}-{pid}-2", attempt=2, host=host, started_at=started_at or time.time())
+    return ProgramLaunch(
+        launch=f"{host}-{pid}-2", state="begin", attempt=2, host=host, started_at=started_at or time.time()
+    )
 
 
 def test_a_process_of_this_machine_is_looked_up() -> None:
@@ -34,7 +36,7 @@ def test_a_process_of_this_machine_is_looked_up() -> None:
     assert restarter_runs(launch(os.getpid(), host="elsewhere-1")) is None
     for odd in ("x", "", "0", "9" * 30):
         assert restarter_runs(launch(odd)) is None
-    assert restarter_runs(ProgramLaunch(id="l1", attempt=1, host=HOST)) is None
+    assert restarter_runs(ProgramLaunch(launch="l1", state="begin", attempt=1, host=HOST)) is None
 
 
 def test_a_run_has_failed_as_soon_as_its_restarter_is_gone(tmp_path: Path, writing: ModuleType) -> None:
@@ -42,7 +44,7 @@ def test_a_run_has_failed_as_soon_as_its_restarter_is_gone(tmp_path: Path, writi
     now = time.time()
     writing.RunFile(tmp_path, now - 100.0).ready().beat(now - 90.0, steps=5).stop(now - 80.0, "error")
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as restarter:
-        begun = LaunchRecord(launch=launch(restarter.pid).id, state="begin", attempt=2, started_at=now, host=HOST)
+        begun = LaunchRecord(launch=launch(restarter.pid).launch, state="begin", attempt=2, started_at=now, host=HOST)
         writing.RunFile(tmp_path, now, session="r").record(begun, now)
         watch = LogdirWatch(str(tmp_path))
         [before] = watch.refresh().runs.values()

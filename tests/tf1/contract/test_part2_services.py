@@ -119,7 +119,7 @@ def test_a_failed_service_can_be_borne(
         train(body=body, options=Options(service_errors="continue"))
     assert "in the service" in caplog.text
     records = read_telemetry(logdir)
-    states = [thread["state"] for record in records if record.kind == "heartbeat" for thread in record.threads]
+    states = [thread.state for record in records if record.kind == "heartbeat" for thread in record.threads]
     assert "failed" in states
     [stop] = [record for record in records if record.kind == "stop"]
     assert (stop.reason, stop.step) == ("completed", 5)

@@ -252,7 +252,7 @@ def test_a_custom_saver_every_30_seconds(logdir: str, read_telemetry: Any) -> No
     assert newest == os.path.join(logdir, "weights.ckpt-1")
     assert [name for name, _ in tf.train.list_variables(newest)] == ["weights"]
     [session] = [record for record in read_telemetry(logdir) if record.kind == "session"]
-    assert {"name": "checkpoint", "interval_secs": 30} in [dict(service) for service in session.services]
+    assert ("checkpoint", 30) in [(service.name, service.interval_secs) for service in session.services]
 
 
 def test_checkpoint_names_have_the_step(logdir: str) -> None:

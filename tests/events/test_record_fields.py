@@ -1,0 +1,108 @@
+"""What a record keeps of JSON that anybody may have written."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Literal
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec import Meta
+
+from supervisor_core.events.record_fields import (
+    LARGEST,
+    MAX_NAME_CHARS,
+    MAX_TEXT,
+    Name,
+    Number,
+    Text,
+    Whole,
+    decode,
+    read_record,
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Part:
+    """A record within another."""
+
+    name: Name
+    state: Literal["idle", "busy"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Odd:
+    """A field of each kind."""
+
+    secs: Number | None = None
+    steps: Whole = 7
+    is_good: bool | None = None
+    text: Text | None = None
+    name: Name | None = None
+    last: Annotated[str, Meta(max_length=3)] | None = None
+    state: Literal["idle", "busy"] | None = None
+    part: Part | None = None
+    parts: tuple[Part, ...] = ()
+    reasons: Annotated[tuple[Text, ...], Meta(max_length=2)] = ()
+    by_name: Annotated[Mapping[Name, Number], Meta(max_length=2)] = field(default_factory=dict)
+    by_state: Mapping[Literal["idle", "busy"], Whole] = field(default_factory=dict)
+    stacks: Mapping[Name, tuple[Text, ...]] = field(default_factory=dict)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "kept"),
+    [
+        *[("secs", odd, None) for odd in ("1", True, -1, float("nan"), float("inf"), LARGEST, 10**400, [], {}, None)],
+        ("secs", 2, 2.0),
+        *[("steps", odd, 7) for odd in ("1", False, -3, None)],
+        ("steps", 2.9, 2),
+        *[("is_good", odd, None) for odd in (0, 1, "true")],
+        ("is_good", False, False),
+        *[("text", odd, None) for odd in (1, ["x"])],
+        ("text", "x" * (MAX_TEXT + 1), "x" * MAX_TEXT),
+        ("name", "x" * (MAX_NAME_CHARS + 1), "x" * MAX_NAME_CHARS),
+        ("last", "abcd", "abc"),
+        *[("state", odd, None) for odd in ("asleep", ["idle"], 1)],
+        ("state", "idle", "idle"),
+        *[("parts", odd, ()) for odd in ("x", {"name": "a"}, [None, 3, {}], [{"name": "a", "state": "x"}])],
+        ("parts", [{"name": "a", "state": "busy", "later": 1}], (Part(name="a", state="busy"),)),
+        ("reasons", ["a", 1, "b", "c"], ("a",)),
+        ("by_name", {"a": 1, "b": "x", "c": 3}, {"a": 1.0}),
+        ("by_name", [1], {}),
+        ("stacks", {"Main": ["a.py:1", 2], "x": "no list"}, {"Main": ("a.py:1",)}),
+        ("by_state", {"idle": 1, "asleep": 2}, {"idle": 1}),
+        *[("part", odd, None) for odd in (7, [], {"name": "a"})],
+    ],
+)  # fmt: skip
+def test_a_value_that_its_field_cannot_hold_costs_nothing_else(name: str, value: Any, kept: Any) -> None:
+    """Each by itself: the field has its default, texts and collections are cut, and other fields are as they were."""
+    assert decode(Odd, json.dumps({name: value, "unknown": 1})) == Odd(**({} if kept is None else {name: kept}))
+
+
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.sampled_from(["a", "idle", "state", "name"]),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(["name", "state", "idle"]), inner),
+)
+
+
+@given(st.dictionaries(st.sampled_from([*Odd.__dataclass_fields__]), VALUES))
+def test_it_does_not_matter_which_way_a_record_is_read(values: dict[str, Any]) -> None:
+    """What is decoded at once is what its fields would have been one by one."""
+    text = json.dumps(values)
+    assert decode(Odd, text) == read_record(Odd, json.loads(text))
+
+
+def test_a_field_without_a_default_is_needed() -> None:
+    """One that is wrong is one that is missing."""
+    with pytest.raises(TypeError, match="state"):
+        decode(Part, '{"name": "a", "state": "asleep"}')
+
+
+@pytest.mark.parametrize("text", ["[1]", "1", "{", ""])
+def test_what_is_no_object_is_refused(text: str) -> None:
+    """Whatever it is instead."""
+    with pytest.raises(ValueError, match=r"JSON object|Expecting"):
+        decode(Odd, text)
