@@ -11,7 +11,7 @@ from typing import Any
 
 from supervisor_core.events.telemetry import ThreadState, WorkerState
 from supervisor_core.run.model import Run, RunState, ThreadHistory, ThreadSpan, ThreadTick, WorkerHistory
-from supervisor_core.run.run_json import plain, worker_json
+from supervisor_core.run.run_json import as_json, plain
 
 MAX_TICKS = 4_000
 """Of the threads of one name, all sessions taken together; failed ticks always come, and may go beyond it."""
@@ -138,7 +138,7 @@ def is_sick(run: Run, worker: WorkerHistory) -> bool:
 
 def _worker_lane(run: Run, worker: WorkerHistory, spans: Sequence[_Span], thinned: bool) -> dict[str, Any]:
     return {
-        **plain(worker_json(worker)),
+        **plain(as_json(worker)),
         "present": is_present(run, worker),
         "sick": is_sick(run, worker),
         "thinned": thinned,

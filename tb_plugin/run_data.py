@@ -13,21 +13,8 @@ from numpy.typing import NDArray
 
 from supervisor_core.run.checkpoints import Checkpoint
 from supervisor_core.run.ended_launches import failure_text
-from supervisor_core.run.model import Restart, Run, Session
-from supervisor_core.run.run_json import (
-    advice_json,
-    at_risk_json,
-    checkpoint_json,
-    goodput_json,
-    launch_json,
-    plain,
-    problems_json,
-    recovery_json,
-    restart_json,
-    session_json,
-    silence_json,
-    stall_json,
-)
+from supervisor_core.run.model import Run
+from supervisor_core.run.run_json import as_json, plain, problems_json
 from supervisor_core.run.snapshot import Snapshot, WatchedRun
 from tb_plugin.lanes import is_present, is_sick
 
@@ -179,44 +166,28 @@ def _described(shown: RunView) -> bytes:
         "bytes": watched.bytes,
         "records": watched.records,
         "corrupt_records": watched.corrupt_records,
-        "sessions": [_session(item) for item in run.sessions],
-        "restarts": [_restart(item) for item in run.restarts],
-        "launch": launch_json(run.launches[-1]) if run.launches else None,
-        "recoveries": [recovery_json(item) for item in run.recoveries],
-        "goodput": goodput_json(run.goodput),
-        "at_risk": at_risk_json(run.at_risk),
-        "advice": advice_json(run.advice),
+        "sessions": as_json(run.sessions),
+        "restarts": as_json(run.restarts),
+        "launch": as_json(run.launches[-1]) if run.launches else None,
+        "recoveries": as_json(run.recoveries),
+        "goodput": as_json(run.goodput),
+        "at_risk": as_json(run.at_risk),
+        "advice": as_json(run.advice),
         "dropped": dict(watched.dropped),
         "problems": problems_json(watched.files),
         "checkpoints": {
             "count": len(run.checkpoints),
             "failed": sum(not item.ok for item in run.checkpoints),
-            "newest_good": checkpoint_json(good) if good is not None else None,
-            "last_good": checkpoint_json(run.last_good) if run.last_good is not None else None,
+            "newest_good": as_json(good),
+            "last_good": as_json(run.last_good),
             "on_disk": sum(item.on_disk is True for item in run.checkpoints),
         },
         "stalls": len(run.stalls) + len(run.service_stalls),
-        "silences": [silence_json(item) for item in run.silences[-MOST_SILENCES:]],
+        "silences": as_json(run.silences[-MOST_SILENCES:]),
         "threads": list(dict.fromkeys(thread.name for thread in run.threads)),
         "workers": len(run.workers),
     }
     return json.dumps(plain(values), allow_nan=False, separators=(",", ":")).encode()
-
-
-def _restart(item: Restart) -> dict[str, Any]:
-    return {**restart_json(item), "from_session": item.from_session, "to_session": item.to_session}
-
-
-def _session(item: Session) -> dict[str, Any]:
-    return {
-        **session_json(item),
-        "steps": item.steps,
-        "starting_secs": item.starting_secs,
-        "restoring_secs": item.restoring_secs,
-        "checkpoint_interval_secs": item.checkpoint_interval_secs,
-        "progress_timeout_secs": item.progress_timeout_secs,
-        "last_progress": item.last_progress_at,
-    }
 
 
 GOOD, ON_DISK, DISK_KNOWN, INFERRED, DAMAGED, IN_DOUBT = 1, 2, 4, 8, 16, 32
@@ -232,7 +203,7 @@ def checkpoint_page(run: Run, offset: int, limit: int, *, oldest_first: bool) ->
         page = run.checkpoints[offset : offset + limit]
     else:
         page = run.checkpoints[max(0, total - offset - limit) : max(0, total - offset)][::-1]
-    return {"v": 1, "total": total, "offset": offset, "checkpoints": [plain(_checkpoint(item)) for item in page]}
+    return {"v": 1, "total": total, "offset": offset, "checkpoints": [plain(as_json(item)) for item in page]}
 
 
 def checkpoint_marks(run: Run, offset: int) -> tuple[Mapping[str, NDArray[np.float64]], Mapping[str, Any]]:
@@ -267,16 +238,6 @@ def _columns(items: Sequence[Checkpoint]) -> Mapping[str, NDArray[np.float64]]:
     }
 
 
-def _checkpoint(item: Checkpoint) -> dict[str, Any]:
-    return {
-        **checkpoint_json(item),
-        "session": item.session,
-        "consistent": item.consistent,
-        "verified": item.verified,
-        "inferred": item.inferred,
-    }
-
-
 def _flags(item: Checkpoint) -> int:
     return (
         GOOD * item.ok
@@ -294,4 +255,4 @@ def _column(values: list[Any]) -> NDArray[np.float64]:
 
 def stall_list(run: Run) -> dict[str, Any]:
     """Return every stall of the run, oldest first, then every one of its services."""
-    return {"v": 1, "stalls": [plain(stall_json(item)) for item in (*run.stalls, *run.service_stalls)]}
+    return {"v": 1, "stalls": [plain(as_json(item)) for item in (*run.stalls, *run.service_stalls)]}

@@ -31,24 +31,7 @@ from supervisor_core.log import printable
 from supervisor_core.run.ended_launches import failure_text
 from supervisor_core.run.logdir_watch import LogdirWatch
 from supervisor_core.run.model import Run, RunState
-from supervisor_core.run.run_json import (
-    advice_json,
-    at_risk_json,
-    checkpoint_json,
-    goodput_json,
-    launch_json,
-    nonfinite_json,
-    plain,
-    problems_json,
-    recovery_json,
-    restart_json,
-    session_json,
-    silence_json,
-    stall_json,
-    thread_json,
-    worker_json,
-    worker_span_json,
-)
+from supervisor_core.run.run_json import as_json, plain, problems_json
 from supervisor_core.run.snapshot import Snapshot, WatchedRun
 from supervisor_core.storage.local import local_path
 
@@ -322,26 +305,24 @@ def run_json(watched: WatchedRun, now: float) -> dict[str, Any]:
         "steps_lost_most": run.steps_lost_most,
         "scalar_tags": run.scalar_tags,
         "nonfinite": run.nonfinite,
-        "nonfinite_tags": [nonfinite_json(item) for item in run.nonfinite_tags],
+        "nonfinite_tags": as_json(run.nonfinite_tags),
         "last_event": run.last_event_at,
         "checkpoint_age_secs": max(0.0, now - (good[-1].at or 0.0)) if good else None,
-        "sessions": [session_json(item) for item in run.sessions],
-        "restarts": [restart_json(item) for item in run.restarts],
-        "launches": [{**launch_json(item), "last_words": item.stderr} for item in run.launches],
-        "recoveries": [recovery_json(item) for item in run.recoveries],
-        "workers": [
-            {**worker_json(item), "spans": [worker_span_json(span) for span in item.spans]} for item in run.workers
-        ],
-        "checkpoints": [checkpoint_json(item) for item in run.checkpoints],
+        "sessions": as_json(run.sessions),
+        "restarts": as_json(run.restarts),
+        "launches": [{**as_json(item), "last_words": item.stderr} for item in run.launches],
+        "recoveries": as_json(run.recoveries),
+        "workers": [{**as_json(item), "spans": as_json(item.spans)} for item in run.workers],
+        "checkpoints": as_json(run.checkpoints),
         "loss_nonfinite_since": run.loss_nonfinite_since,
-        "last_good_checkpoint": None if run.last_good is None else checkpoint_json(run.last_good),
-        "threads": [thread_json(item) for item in run.threads],
-        "stalls": [stall_json(item) for item in run.stalls],
-        "service_stalls": [stall_json(item) for item in run.service_stalls],
-        "silences": [silence_json(item) for item in run.silences],
-        "goodput": goodput_json(run.goodput),
-        "at_risk": at_risk_json(run.at_risk),
-        "advice": advice_json(run.advice),
+        "last_good_checkpoint": as_json(run.last_good),
+        "threads": as_json(run.threads),
+        "stalls": as_json(run.stalls),
+        "service_stalls": as_json(run.service_stalls),
+        "silences": as_json(run.silences),
+        "goodput": as_json(run.goodput),
+        "at_risk": as_json(run.at_risk),
+        "advice": as_json(run.advice),
         "dropped": dict(watched.dropped),
         "problems": _problems(watched),
     }

@@ -1,14 +1,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
 
 from supervisor_core.events.chunk import FileFacts, Problem
-from supervisor_core.run.model import Run, Session
-from supervisor_core.run.run_json import session_json
+from supervisor_core.run.model import Run
+from supervisor_core.run.run_json import problems_json
 from tb_plugin import backend, run_data
 from tb_plugin.lanes import thread_lanes
 from tests.tb_plugin.conftest import NOW, Bench, FakeWatch, a_rich_run, a_run, changed, watched
@@ -42,11 +42,11 @@ def test_a_run_is_described_once_for_each_look_that_changed_it(
 ) -> None:
     """A page that asks again, of a run that stands still, costs nothing of what the run holds; the time is that of the
     newest look."""
-    made: list[Session] = []
+    made: list[Sequence[FileFacts]] = []
 
-    def counted(item: Session) -> dict[str, Any]:
-        made.append(item)
-        return session_json(item)
+    def counted(files: Sequence[FileFacts]) -> list[dict[str, Any]]:
+        made.append(files)
+        return problems_json(files)
 
     drawn: list[float] = []
 
@@ -54,7 +54,7 @@ def test_a_run_is_described_once_for_each_look_that_changed_it(
         drawn.append(since)
         return thread_lanes(run, since, until)
 
-    monkeypatch.setattr(run_data, "session_json", counted)
+    monkeypatch.setattr(run_data, "problems_json", counted)
     monkeypatch.setattr(backend, "thread_lanes", counted_lanes)
     watch = FakeWatch(watched(a_rich_run()))
     tab = bench(watch)
@@ -62,7 +62,7 @@ def test_a_run_is_described_once_for_each_look_that_changed_it(
     watch.at += 5.0
     tab.index.refresh()
     assert tab.json("run", run="a") == {**first, "at": first["at"] + 5.0}
-    assert len(made) == len(first["sessions"])
+    assert len(made) == 1
     assert tab.get("threads", run="a").data == tab.get("threads", run="a").data
     assert drawn == [-math.inf]
     tab.get("threads", run="a", **{"from": 5})
