@@ -30,7 +30,9 @@ def test_a_poisoned_state_is_never_saved(tmp_path: Path, facade: str) -> None:
     logdir = str(tmp_path / "run")
     command = [sys.executable, "-c", "from supervisor_core.cli import main; main()", "run", "--logdir", logdir]
     program = [sys.executable, str(LOOPS), facade, "poisoned", logdir, '{"save_steps": 2}']
-    ended = subprocess.run([*command, "--max-backoff", "1s", "--", *program], capture_output=True, text=True)
+    ended = subprocess.run(
+        [*command, "--max-backoff", "1ms", "--no-progress-limit", "2", "--", *program], capture_output=True, text=True
+    )
     assert ended.returncode == NO_PROGRESS_STATUS, ended.stderr
     (item,) = LogdirWatch(logdir).refresh().runs.values()
     assert 3 <= len(item.run.sessions) <= 5

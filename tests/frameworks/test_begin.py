@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
 import sys
+from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from supervisor_core.run.logdir_watch import LogdirWatch
 from supervisor_core.training.data_order import LOADER, SAMPLER
 
-ROOT = Path(__file__).parents[2]
 PROGRAM = Path(__file__).parent / "begin_program.py"
 NEEDS = {
     "supervise": ("safetensors",),
@@ -29,16 +28,20 @@ FACADES = [
     for name, needs in NEEDS.items()
 ]
 STEPS = [f"step {step}" for step in range(4)]
+Process = Callable[..., tuple[int, list[str]]]
 pytestmark = pytest.mark.timeout(600)  # the frameworks are loaded in each process
 
 
-def process(facade: str, logdir: Path, *sessions: dict[str, object]) -> tuple[int, list[str]]:
-    """Make the sessions in one process; return its status and what it said."""
-    command = [sys.executable, str(PROGRAM), facade, str(logdir), json.dumps(sessions)]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    sys.stderr.write(done.stderr)
-    return done.returncode, done.stdout.splitlines()
+@pytest.fixture
+def process(starter_of: Callable[[str], Any]) -> Process:
+    """Makes the sessions in one process; returns its status and what it said."""
+
+    def run(facade: str, logdir: Path, *sessions: dict[str, object]) -> tuple[int, list[str]]:
+        done = starter_of(facade).run([str(PROGRAM), facade, str(logdir), json.dumps(sessions)])
+        sys.stderr.write(done.stderr)
+        return done.returncode, done.stdout.splitlines()
+
+    return run
 
 
 def outcomes(logdir: Path) -> list[str]:
@@ -48,7 +51,7 @@ def outcomes(logdir: Path) -> list[str]:
 
 
 @pytest.mark.parametrize("facade", FACADES)
-def test_a_loop_that_is_called_once_for_each_epoch(tmp_path: Path, facade: str) -> None:
+def test_a_loop_that_is_called_once_for_each_epoch(tmp_path: Path, process: Process, facade: str) -> None:
     """It counts all epochs itself, so the second call has nothing left to do: an error that says what to write instead,
     and no completed run with a part of its training. Where each call is a training of its own, all of them train. A new
     process that finds a finished run ends well, and so does a second loop that goes further in it."""
@@ -69,7 +72,7 @@ def test_a_loop_that_is_called_once_for_each_epoch(tmp_path: Path, facade: str) 
 
 
 @pytest.mark.parametrize("facade", [item for item in FACADES if item.values[0] != "transformers"])
-def test_a_state_that_cannot_be_saved(tmp_path: Path, facade: str) -> None:
+def test_a_state_that_cannot_be_saved(tmp_path: Path, process: Process, facade: str) -> None:
     """Is an error before the first step, and before anything is restored: not ten minutes later, at the first save.
     Where callbacks have their states once training has begun, it is one after the first step."""
     kinds = ("fine", "raises", "hook", "fine")
@@ -85,7 +88,7 @@ def test_a_state_that_cannot_be_saved(tmp_path: Path, facade: str) -> None:
 
 
 @pytest.mark.parametrize("facade", FACADES)
-def test_a_model_of_another_dtype_or_memory_format(tmp_path: Path, facade: str) -> None:
+def test_a_model_of_another_dtype_or_memory_format(tmp_path: Path, process: Process, facade: str) -> None:
     """Is named in the verdict, or refused; one that has not changed is not named. Sums are others then, and added in
     another order."""
     kind = "float64" if facade == "supervise" else "bfloat16"
@@ -115,7 +118,7 @@ def test_a_model_of_another_dtype_or_memory_format(tmp_path: Path, facade: str) 
 
 @pytest.mark.skipif(not all(map(find_spec, ("keras", "jax", "torch"))), reason="needs keras, jax and torch")
 @pytest.mark.parametrize(("loader", "reason"), [("loader", LOADER.format("Own")), ("sampler", SAMPLER.format("Order"))])
-def test_a_loader_of_the_programs_own_in_keras(tmp_path: Path, loader: str, reason: str) -> None:
+def test_a_loader_of_the_programs_own_in_keras(tmp_path: Path, process: Process, loader: str, reason: str) -> None:
     """Whether it yields the same batches again is not known, and the verdict says so."""
     for stop in (2, 3):
         status, (verdict, *_) = process("keras", tmp_path, {"epochs": 9, "stop": stop, "loader": loader})
