@@ -183,6 +183,7 @@ def test_names_are_text_whatever_they_hold(tab: Callable[..., Any], board: Any, 
     text = printable(name)
     assert shown.find(".run-title").text_content() == f"hostile/{text}"
     shown.find(".tags summary").click()
+    shown.find(".tag-name").first.wait_for()
     assert set(shown.find(".tag-name").all_text_contents()) == {text, "loss", 'tag"><svg onload=alert(1)>', "y" * 300}
     shown.find(".tag-list").get_by_title(text, exact=True).locator("input").check()
     shown.find(".chart h3").filter(has_text=re.compile(re.escape(text))).first.wait_for()

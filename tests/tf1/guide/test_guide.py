@@ -78,7 +78,7 @@ def test_services_run_every_10_and_every_2_minutes_by_default(logdir: str, read_
         pass
 
     [session] = [record for record in read_telemetry(logdir) if record.kind == "session"]
-    services = {service["name"]: service["interval_secs"] for service in session.services}
+    services = {service.name: service.interval_secs for service in session.services}
     assert services == {"summary": 120, "step_counter": 120, "checkpoint": 600}
 
 
@@ -148,7 +148,7 @@ def test_larger_model_scenario(
 
     assert [step for step, _ in read_summaries("loss")] == [1, 101, 201, 301]
     [session] = [record for record in read_telemetry(logdir) if record.kind == "session"]
-    assert [service["name"] for service in session.services] == ["step_counter", "checkpoint"]
+    assert [service.name for service in session.services] == ["step_counter", "checkpoint"]
 
 
 def test_pre_trained_model_scenario(logdir: str, tmp_path: Path) -> None:

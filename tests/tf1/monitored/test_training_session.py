@@ -145,7 +145,7 @@ def test_nothing_but_the_facades_name_differs_from_a_supervisors_run(
         [session] = records(read_telemetry, str(tmp_path / name), "session")
         [stop] = records(read_telemetry, str(tmp_path / name), "stop")
         final = records(read_telemetry, str(tmp_path / name), "checkpoint")[-1]
-        found.append((session.facade, [service["name"] for service in session.services], session.attempt,
+        found.append((session.facade, [service.name for service in session.services], session.attempt,
                       session.checkpoint_interval_secs, stop.reason, stop.step, stop.steps, final.step,
                       final.consistent, final.verified))  # fmt: skip
     assert [each[0] for each in found] == ["MonitoredTrainingSession", "Supervisor"]
