@@ -16,6 +16,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 ARGS ?=
+# With bytecode: else each process of a test compiles everything that it imports for itself, frameworks too.
+unexport PYTHONDONTWRITEBYTECODE
 TAB := tb_plugin/static/index.js
 TAB_SOURCES := frontend/build.mjs frontend/package-lock.json $(shell find frontend/src -type f)
 
@@ -35,10 +37,9 @@ $(TAB): $(TAB_SOURCES) | $(INSTALLED)
 demo: $(if $(findstring --framework,$(ARGS)),,$(INSTALLED) $(TAB))
 	@$(if $(findstring --framework,$(ARGS)),"$(PYTHON)" scripts/demo_framework.py,$(BIN)/python -m examples.demo) $(ARGS)
 
-# With bytecode: else each worker, and each process that a test starts, compiles everything for itself.
 test: $(INSTALLED) $(TAB)
 	@scripts/provision
-	env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder $(ARGS)
+	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder $(ARGS)
 
 check: $(INSTALLED)
 	$(BIN)/ruff check .

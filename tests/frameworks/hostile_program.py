@@ -155,7 +155,8 @@ def transformers_train(logdir: str, steps: int, options: Options) -> None:
 
 
 def keras_fit(logdir: str, steps: int, options: Options) -> None:
-    """Keras' fit."""
+    """Keras' fit, on JAX: TensorFlow takes longer to import."""
+    os.environ.setdefault("KERAS_BACKEND", "jax")
     import keras
     import numpy as np
 
