@@ -303,7 +303,7 @@ def _stalls(stalls: Sequence[Stall], title: str = "stall since") -> Table:
         table.add_row(
             moment(item.since),
             duration(item.secs) + lasts,
-            item.phase,
+            literal(item.phase),
             count(item.step),
             literal(thread),
             _doing(item),

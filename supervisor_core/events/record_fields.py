@@ -28,6 +28,8 @@ Number = Annotated[float, Meta(ge=0, lt=LARGEST)]
 Whole = Annotated[int, Meta(ge=0, lt=LARGEST)]
 Text = Annotated[str, Meta(max_length=MAX_TEXT)]
 Name = Annotated[str, Meta(max_length=MAX_NAME_CHARS)]
+Failure = Annotated[str, Meta(max_length=MAX_TEXT, extra={"unreadable": "not readable"})]
+"""A text whose presence alone says something: what is no text counts as this one."""
 
 _T = TypeVar("_T")
 _Read = Callable[[Any], Any]
@@ -53,7 +55,7 @@ def decode(cls: type[_T], data: str) -> _T:
     try:
         return cast("_T", _decoder(cast("Any", cls)).decode(data))
     except (MsgspecError, ValueError, RecursionError):
-        values = json.loads(data)
+        values = json.loads(data, parse_int=float)  # which takes any number of digits
     if not isinstance(values, dict):
         raise ValueError(f"it holds {type(values).__name__}; expected a JSON object")
     return read_record(cls, values)
@@ -65,12 +67,11 @@ def read_record(cls: type[_T], values: Mapping[str, Any]) -> _T:
     Raises:
         TypeError: if a field without a default is absent.
     """
-    hints = get_type_hints(cls, include_extras=True)
     found = {}
-    for item in fields(cast("Any", cls)):
-        value = values.get(item.name)
-        if value is not None and (kept := _reader(hints[item.name])(value)) is not None:
-            found[item.name] = kept
+    for name, read in _readers(cast("Any", cls)).items():
+        value = values.get(name)
+        if value is not None and (kept := read(value)) is not None:
+            found[name] = kept
     return cls(**found)
 
 
@@ -84,11 +85,18 @@ def _decoder(cls: Any) -> Decoder[Any]:
     return Decoder(cls)
 
 
+@cache
+def _readers(cls: Any) -> Mapping[str, _Read]:
+    hints = get_type_hints(cls, include_extras=True)
+    return {item.name: _reader(hints[item.name]) for item in fields(cls)}
+
+
 def _reader(hint: Any, most: int | None = None) -> _Read:
     """Return what reads one field; `most`: how much of it is kept."""
     origin, arguments = get_origin(hint), get_args(hint)
     if origin is Annotated:
-        return _reader(arguments[0], arguments[1].max_length)
+        read, unreadable = _reader(arguments[0], arguments[1].max_length), (arguments[1].extra or {}).get("unreadable")
+        return read if unreadable is None else lambda value: unreadable if (kept := read(value)) is None else kept
     if origin in (Union, types.UnionType):  # of something and None
         return _reader(arguments[0], most)
     if origin is Literal:

@@ -21,7 +21,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from msgspec import Meta
 
 from supervisor_core.errors import EventsError
-from supervisor_core.events.record_fields import Name, Number, Text, Whole, decode
+from supervisor_core.events.record_fields import Failure, Name, Number, Text, Whole, decode
 from supervisor_core.process.stacks import Activity
 from supervisor_core.wire import delimited
 
@@ -196,7 +196,7 @@ class CheckpointRecord:
     """Whether all values are of one step; None when nothing was written."""
     verified: bool | None = None
     """Whether the files were read back and matched."""
-    error: Text | None = None
+    error: Failure | None = None
     data_position: Text | None = None
     """A digest of the position in the training data; None where it was not captured."""
     doubt: Text | None = None
@@ -382,7 +382,7 @@ KINDS: Mapping[str, type[Any]] = {
 
 @dataclass(frozen=True, slots=True)
 class _Version:
-    v: Whole
+    v: Whole | None = None
 
 
 def to_json(record: Record) -> str:
@@ -404,7 +404,7 @@ def from_json(kind: str, text: str) -> Record:
         raise EventsError(f"A {kind} record has {len(text):,} characters, more than {MAX_BYTES:,}.")
     try:
         version = decode(_Version, text).v
-        if version <= SCHEMA_VERSION:
+        if version is not None and version <= SCHEMA_VERSION:
             record: Record = decode(cls, text)
             return record
     except TypeError as error:

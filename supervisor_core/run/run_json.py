@@ -48,7 +48,7 @@ def as_json(item: Any) -> Any:
         return found | {name: value(item) for name, value in _ADDED.get(type(item), {}).items()}
     if isinstance(item, (tuple, list)):
         return [as_json(each) for each in item]
-    return dict(item) if isinstance(item, Mapping) else item
+    return {key: as_json(each) for key, each in item.items()} if isinstance(item, Mapping) else item
 
 
 @cache
@@ -79,12 +79,10 @@ def plain(value: Any) -> Any:
         return value if math.isfinite(value) else None
     if isinstance(value, str):  # file names may be bytes that are no text
         return value if value.isascii() else value.encode("utf-8", "backslashreplace").decode()
-    if isinstance(value, dict):
-        return {key: plain(item) for key, item in value.items()}
     if isinstance(value, list):
         return [plain(item) for item in value]
-    if isinstance(value, Mapping):
-        return {key: plain(item) for key, item in value.items()}
+    if isinstance(value, (dict, Mapping)):
+        return {plain(key): plain(item) for key, item in value.items()}
     return value
 
 

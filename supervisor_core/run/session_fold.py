@@ -177,10 +177,11 @@ class SessionFold:
         elif isinstance(record, CheckpointRecord):
             self._checkpoint(at, record)
         elif isinstance(record, SessionRecord):
-            self.record = replace(record, services=())
+            skipped = tuple({key: item[key] for key in ("path", "reason") if key in item} for item in record.skipped)
+            self.record = replace(record, services=(), skipped=skipped)
             self.update_step(record.restored_step)
         elif isinstance(record, StopRecord):
-            self.stop, self.stop_at = record, at
+            self.stop, self.stop_at = replace(record, activity_secs=NOTHING), at
             self._secs(at, record.activity_secs, record.step)
             self.update_step(record.step)
         elif isinstance(record, RecoveryRecord):
@@ -307,6 +308,8 @@ class SessionFold:
     def _secs(
         self, at: float, activity: Mapping[str, float], step: int | None, pause: PauseReport | None = None
     ) -> None:
+        if not activity:  # as in a record that does not tell it in a way that can be read
+            return
         reported = {bucket: activity[bucket] for bucket in BUCKETS if bucket in activity}
         self.reported_secs = reported
         cause = None if pause is None else pause.cause
@@ -352,7 +355,7 @@ def _chars_of_recovery(item: Recovery) -> int:
 
 
 def _chars_of_stacks(item: tuple[int, Stacks]) -> int:
-    return sum(len(line) + 1 for lines in item[1].values() for line in lines)
+    return sum(len(name) + 1 + sum(len(line) + 1 for line in lines) for name, lines in item[1].items())
 
 
 def is_over_budget(beat: HeartbeatRecord) -> bool:

@@ -221,7 +221,7 @@ def test_threads_and_stalls_have_lanes() -> None:
     )
     stall = Stall(
         session="s2",
-        phase="training",
+        phase="[/x]\x1b[2J",
         since=START + 950,
         until=None,
         step=1800,
@@ -231,7 +231,7 @@ def test_threads_and_stalls_have_lanes() -> None:
     )
     shown = text(timeline(run(threads=(history,), stalls=(stall,)), START + 1000.0, 120))
     assert {"─", "█", "✗"} <= set(next(line for line in shown.splitlines() if line.startswith("summary  ")))
-    assert "!" in lane(shown, "stalls")
+    assert "!" in lane(shown, "stalls") and "[/x]\\x1b[2J" in shown
     assert "input.py:12 next_batch" in shown
     assert "50 s so far" in shown
 

@@ -5,17 +5,19 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_type_hints
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Meta
 
+from supervisor_core.events import record_fields
 from supervisor_core.events.record_fields import (
     LARGEST,
     MAX_NAME_CHARS,
     MAX_TEXT,
+    Failure,
     Name,
     Number,
     Text,
@@ -50,6 +52,7 @@ class Odd:
     by_name: Annotated[Mapping[Name, Number], Meta(max_length=2)] = field(default_factory=dict)
     by_state: Mapping[Literal["idle", "busy"], Whole] = field(default_factory=dict)
     stacks: Mapping[Name, tuple[Text, ...]] = field(default_factory=dict)
+    failure: Failure | None = None
 
 
 @pytest.mark.parametrize(
@@ -72,6 +75,9 @@ class Odd:
         ("reasons", ["a", 1, "b", "c"], ("a",)),
         ("by_name", {"a": 1, "b": "x", "c": 3}, {"a": 1.0}),
         ("by_name", [1], {}),
+        *[("failure", odd, "not readable") for odd in (["disk full"], 0, True)],
+        ("failure", None, None),
+        ("failure", "disk full", "disk full"),
         ("stacks", {"Main": ["a.py:1", 2], "x": "no list"}, {"Main": ("a.py:1",)}),
         ("by_state", {"idle": 1, "asleep": 2}, {"idle": 1}),
         *[("part", odd, None) for odd in (7, [], {"name": "a"})],
@@ -93,6 +99,29 @@ def test_it_does_not_matter_which_way_a_record_is_read(values: dict[str, Any]) -
     """What is decoded at once is what its fields would have been one by one."""
     text = json.dumps(values)
     assert decode(Odd, text) == read_record(Odd, json.loads(text))
+
+
+def test_a_number_of_any_length_costs_nothing_else() -> None:
+    """Python itself refuses to read one of more than 4,300 digits."""
+    assert decode(Odd, f'{{"text": "x", "steps": {"9" * 5_000}, "later": {"9" * 5_000}}}') == Odd(text="x")
+
+
+def test_annotations_are_looked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many records within a record are wrong."""
+    asked: list[object] = []
+
+    def counted(cls: Any, **how: Any) -> Any:
+        asked.append(cls)
+        return get_type_hints(cls, **how)
+
+    @dataclass
+    class Holder:
+        parts: tuple[Part, ...] = ()
+
+    Holder.__annotations__["parts"] = tuple[Part, ...]
+    monkeypatch.setattr(record_fields, "get_type_hints", counted)
+    assert decode(Holder, json.dumps({"parts": [{}] * 1_000})) == Holder()
+    assert len(asked) <= 2
 
 
 def test_a_field_without_a_default_is_needed() -> None:

@@ -91,7 +91,8 @@ def test_fields_from_the_future_are_left_out() -> None:
         ("stop", "no json", "no JSON object"),
         ("stop", "[1]", "holds list"),
         ("stop", '{"v": 2}', "version 2"),
-        ("stop", "{}", "'v'"),
+        ("stop", '{"v": "2", "session": "s"}', "version None"),
+        ("stop", "{}", "version None"),
         ("stop", '{"v": 1}', "session"),
     ],
 )

@@ -15,6 +15,8 @@ from supervisor_core.events.telemetry import KINDS, from_json
 from supervisor_core.exporter.page import run_status
 from supervisor_core.metrics.table import RUN_METRICS
 from supervisor_core.run.fold import RunFold
+from supervisor_core.run.model import Run
+from supervisor_core.run.run_json import as_json, plain
 
 T = 1_600_000_000.0
 ODD = [None, True, 0, -1, 7, 10**30, 10**400, -(2**63), 1e308, -5.5, T, "", "a", "training", [], ["x", None, 3], {}]
@@ -76,3 +78,39 @@ def test_counts_that_cannot_be_are_not_known(trainer: Any) -> None:
     assert (status.threads[0].ticks, status.threads[0].failures, status.threads[0].overdue_secs) == (0, 0, 0.0)
     assert status.checkpoint.save_secs is not None
     assert (status.checkpoint.last_size_bytes, status.checkpoint.save_secs.sum) == (None, 0.0)
+
+
+def test_what_a_heartbeat_does_not_tell_is_not_zero(trainer: Any) -> None:
+    """Seconds that cannot be read do not set counters back."""
+    good = trainer("a", T).spend(15).ready(5).train(10)
+    before = run_of(good)
+    text = json.dumps({"v": 1, "session": "a", "phase": "training", "step": 10, "activity_secs": [1]})
+    good.file.record(from_json("heartbeat", text), 5, good.now)
+    assert run_of(good).sessions[0].reported_secs == before.sessions[0].reported_secs != {}
+
+
+def test_a_save_with_an_error_has_failed_whatever_the_error_is(trainer: Any) -> None:
+    """One that cannot be read is one, too."""
+    good = trainer("a", T).spend(15).ready(5).train(10)
+    saved = {"v": 1, "session": "a", "trigger": "timer", "path": "m-1", "step": 1, "error": ["disk full"]}
+    good.file.record(from_json("checkpoint", json.dumps(saved)), 5, good.now)
+    run = run_of(good)
+    assert [(item.ok, item.error) for item in run.checkpoints] == [(False, "not readable")]
+    assert run.sessions[0].save_failures == 1
+
+
+def test_names_that_are_no_text_are_escapes_in_json(trainer: Any) -> None:
+    """Half a character, in stacks and in the names of threads."""
+    good = trainer("a", T).spend(15).ready(5).train(10)
+    stacks = {"Main\ud800": ["a.py:1 \ud800"]}
+    begun = {"v": 1, "session": "a", "state": "begin", "phase": "training", "since": T, "stacks": stacks}
+    good.file.record(from_json("stall", json.dumps(begun)), 5, good.now)
+    (stall,) = plain(as_json(run_of(good).stalls))
+    assert stall["stacks"] == {"Main\\ud800": ["a.py:1 \\ud800"]}
+
+
+def run_of(good: Any) -> Run:
+    """The run that a file holds."""
+    fold = RunFold("run")
+    fold.update(good.file.chunks())
+    return fold.run(good.now + 5)

@@ -3,12 +3,12 @@
 /** The script of the worker, beside this one; named by `build.mjs`. */
 declare const WORKER: string;
 
-const LIMIT_MS = 2_000;
+const LIMIT_MS = 5_000;
 
 /** See `Match` in `logic/filter.ts`. */
-export function match(expression: string, names: string[], stopped: AbortSignal): Promise<boolean[]> {
+export async function match(expression: string, names: string[], stopped: AbortSignal): Promise<boolean[]> {
   const worker = new Worker(new URL(WORKER, import.meta.url), { type: "module" });
-  return new Promise<boolean[]>((resolve, reject) => {
+  return await new Promise<boolean[]>((resolve, reject) => {
     stopped.addEventListener("abort", reject);
     setTimeout(reject, LIMIT_MS);
     worker.onerror = reject;

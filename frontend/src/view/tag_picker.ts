@@ -71,7 +71,8 @@ export class TagPicker {
     fill(this.list, ...found.slice(0, MOST).map((tag) => this.item(tag)));
     if (focused) this.list.querySelector<HTMLInputElement>(`input[value="${CSS.escape(focused)}"]`)?.focus();
     const more = found.length > MOST ? `, the first ${formatCount(MOST)} are listed` : "";
-    setText(this.note, `${plural(found.length, "tag")}${more}`);
+    const { problem } = this.filter;
+    setText(this.note, `${plural(found.length, "tag")}${more}${problem === null ? "" : `. ${problem}: filtered by this text`}`);
   }
 
   private item(tag: Tag): HTMLElement {
