@@ -55,6 +55,7 @@ HEAVY = {
     "yaml": {"exporter"},
     "bcrypt": {"exporter"},
     "google_crc32c": {"checksum"},
+    "msgspec": {"events"},
 }
 
 PUBLIC = [
