@@ -19,6 +19,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
@@ -30,7 +31,7 @@ from supervisor_core.engine.checkpoint_stats import CheckpointStats
 from supervisor_core.engine.monitor import SessionIdentity, SessionMonitor
 from supervisor_core.engine.progress import Progress
 from supervisor_core.events.chunk import Chunk, Points, TelemetryMark
-from supervisor_core.events.telemetry import CheckpointRecord, HeartbeatRecord, SessionRecord, StopRecord
+from supervisor_core.events.telemetry import CheckpointRecord, HeartbeatRecord, SessionRecord, StopRecord, ThreadStatus
 from supervisor_core.options import Options
 from supervisor_core.run.fold import RunFold
 from supervisor_core.run.model import BUCKETS, Run
@@ -370,12 +371,10 @@ def mean(values: list[float]) -> float:
 def costs(quick: bool) -> Iterator[Row]:
     """Measure what a record costs to fold, and a look at a week's run that has grown by one."""
     count = 6_000 if quick else 60_000
-    threads = tuple(
-        {"name": name, "state": "idle", "interval_secs": 120, "failures": 0} for name in ("a", "b", "c", "d")
-    )
+    threads = tuple(ThreadStatus(name=name, state="idle", interval_secs=120) for name in ("a", "b", "c", "d"))
     marks = []
     for beat in range(count + 1):
-        ticked = tuple({**thread, "ticks": beat // 12, "last_tick_at": 1e9 + beat // 12 * 120} for thread in threads)
+        ticked = tuple(replace(each, ticks=beat // 12, last_tick_at=1e9 + beat // 12 * 120) for each in threads)
         record = HeartbeatRecord(
             session="a",
             phase="training",
