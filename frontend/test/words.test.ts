@@ -187,12 +187,12 @@ test("a newest checkpoint that is damaged or in doubt is named as such, with the
 });
 
 test("what was beyond the limits is counted, in one sentence", () => {
-  const problem = "more than is kept of one run (docs/limits.md): 400 events were dropped";
+  const problem = "more than is kept of one run (docs/limits.md): events dropped 400 x";
   const dropped = { history: 1, sessions: 2000, events: 400 };
   const said = headline(detail({ problem, dropped }), [], T0 + 5000).map((s) => `${s.lead}: ${s.rest}`);
   assert.equal(
     said.at(-1),
-    "Not shown: 400 events, 2,000 sessions, 1 older entry of its history (more than the limits of this page: docs/limits.md)",
+    "Not shown: events 400 x, sessions 2,000 x, older history 1 x (more than the limits of this page: docs/limits.md)",
   );
   assert.equal(said.filter((s) => s.includes("400")).length, 1);
   const damaged = headline(detail({ problem: "it is damaged" }), [], T0 + 5000).at(-1)!;

@@ -378,7 +378,7 @@ EXPORTER_CORRUPT_RECORDS = _of_exporter(
 )
 EXPORTER_DROPPED = _of_exporter(
     "dropped_total",
-    "Events, sessions and older history of the run that were beyond a bound of the exporter (docs/limits.md).",
+    "How often events, sessions or older history of the run were dropped beyond a bound (docs/limits.md).",
     type="counter",
     labels=("kind", "run"),
 )

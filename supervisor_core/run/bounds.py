@@ -12,7 +12,8 @@ from typing import Generic, Literal, Protocol, TypeVar
 
 DroppedKind = Literal["events", "sessions", "history"]
 """What is beyond a bound: events that nothing is known of (whole files, the scalars of a tag, reports of a thread or a
-worker), sessions, or older entries of what is kept."""
+worker), sessions, or older entries of what is kept. Counted is how often something was dropped: a whole file once, a
+session once for each of its records."""
 UNSEEN: tuple[DroppedKind, ...] = ("events", "sessions")
 """Without these a run counts as not read in full."""
 

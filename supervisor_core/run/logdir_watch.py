@@ -237,5 +237,5 @@ def _unreadable(files: Sequence[FileFacts]) -> str | None:
 
 def _dropped(watched: WatchedRun) -> str | None:
     found = watched.dropped
-    parts = [f"{found[kind]:,} {kind}" for kind in UNSEEN if kind in found]
-    return f"more than is kept of one run (docs/limits.md): {', '.join(parts)} were dropped" if parts else None
+    parts = [f"{kind} dropped {found[kind]:,} x" for kind in UNSEEN if kind in found]
+    return f"more than is kept of one run (docs/limits.md): {', '.join(parts)}" if parts else None

@@ -24,7 +24,7 @@ _LEFT_OUT: Mapping[type[Any], str] = {
     ThreadHistory: "last_failure_at ticking_secs spans seen_ticks",
     WorkerHistory: "started_at spans",
 }
-"""Fields that nobody has asked for yet, or that are large."""
+"""Fields that are not shown: internal to the model, or large."""
 _RENAMED: Mapping[type[Any], Mapping[str, str]] = {
     Checkpoint: {"secs": "save_secs"},
     Session: {"session": "id", "skipped": "skipped_checkpoints"},

@@ -70,7 +70,7 @@ def test_says_what_is_beyond_the_limits(tab: Callable[..., Any], board: Any) -> 
     """What is not shown is counted, by the name of the page that lists the limits; a long table is cut, and says so."""
     shown = tab().open(board, run="beyond")
     words = shown.find(".sentences li").last.inner_text()
-    assert "Not shown: 44 events (more than the limits of this page: docs/limits.md)" in words
+    assert "Not shown: events 44 x (more than the limits of this page: docs/limits.md)" in words
     table = shown.find(".tables > div", has_text="Restarts within a session")
     assert "501" in table.locator(".table-head").inner_text()
     assert "the first 500 are shown; the CSV has all" in table.locator(".table-head").inner_text()

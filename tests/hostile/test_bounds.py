@@ -67,7 +67,7 @@ def test_the_files_of_a_run(
     for number in range(5):
         run = watched(records.HEAD, records.scalar(number), name=f"events.out.tfevents.170000000{number}.host")
     assert (run.dropped, [file.path[-6] for file in run.files]) == ({"events": 2}, ["2", "3", "4"])
-    assert "2 events were dropped" in str(run.problem)
+    assert "events dropped 2 x" in str(run.problem)
     exporter = Exporter([LogdirWatch(str(tmp_path / "logs"))])
     exporter.refresh()
     assert 'supervisor_exporter_dropped_total{kind="events",run="run"} 2.0\n' in exporter.scrape(TEXT).decode()
@@ -126,7 +126,7 @@ def test_the_tags_of_a_run(
     )
     assert (run.dropped, run.run.scalar_tags) == ({"events": 5}, 2)
     assert run.problem is not None
-    assert "5 events were dropped" in run.problem
+    assert "events dropped 5 x" in run.problem
 
 
 def test_the_tags_that_are_followed(
@@ -338,7 +338,7 @@ def test_what_was_dropped_is_said(tmp_path: Path, corpus: ModuleType) -> None:
     assert f'supervisor_exporter_run_read_success{{logdir="{tmp_path}",run="run"}} 0.0\n' in page
     found = LogdirWatch(str(tmp_path)).refresh().runs["run"]
     shown = run_json(found, NOW)
-    said = "4 events were dropped"
+    said = "events dropped 4 x"
     assert shown["dropped"] == {"events": 4}
     assert said in shown["problems"][0]["text"]
     assert said in overview_row("run", found)["problem"]

@@ -103,7 +103,7 @@ def test_a_daemon_without_a_session_is_awaited(
     pid = restarter.line()[0]
     while f"left 1 process: {pid} " not in restarter.log:
         assert not restarter.has_line(0.05)
-    os.write(os.open(told, os.O_WRONLY | os.O_NONBLOCK), str(status).encode())  # raises if nobody listens
+    os.write(os.open(told, os.O_WRONLY | os.O_NONBLOCK), str(status).encode())  # raises if the daemon has ended
     assert restarter.status() == (93 if status else 0), restarter.log
     (launch,) = run_of(tmp_path).launches
     assert (launch.cause, launch.exit_code) == (cause, status)

@@ -7,6 +7,7 @@ import math
 from dataclasses import fields
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -89,6 +90,29 @@ def test_what_a_heartbeat_does_not_tell_is_not_zero(trainer: Any) -> None:
     assert run_of(good).sessions[0].reported_secs == before.sessions[0].reported_secs != {}
 
 
+@pytest.mark.parametrize("state", ["asleep", ["idle"], 3, None])
+def test_a_thread_or_worker_in_an_unknown_state_is_none(trainer: Any, state: Any) -> None:
+    """And numbers and texts of one that is known count only where they can be."""
+    good = trainer("a", T).spend(15).ready(5).train(10)
+    odd = {"step": -1, "steps": -7, "pid": "x", "host": 3, "error": [], "last_seen_at": "now", "started_at": "soon"}
+    values = {
+        "threads": [
+            {"name": "odd", "state": state},
+            {"name": "b", "state": "idle", "ticks": None, "last_tick_at": "x"},
+        ],
+        "workers": [{"name": "odd", "state": state}, {"name": "ps:0", "state": "running", **odd}],
+    }
+    text = json.dumps({"v": 1, "session": "a", "phase": "training", **values})
+    good.file.record(from_json("heartbeat", text), 5, good.now)
+    run = run_of(good)
+    assert "odd" not in {thread.name for thread in run.threads}
+    (thread,) = (thread for thread in run.threads if thread.name == "b")
+    assert (thread.ticks, thread.last_tick_at) == (0, None)
+    (worker,) = run.workers
+    assert (worker.name, worker.starts, worker.last_seen_at) == ("ps:0", 1, None)
+    assert (worker.step, worker.steps, worker.pid, worker.host, worker.error) == (None,) * 5
+
+
 def test_a_save_with_an_error_has_failed_whatever_the_error_is(trainer: Any) -> None:
     """One that cannot be read is one, too."""
     good = trainer("a", T).spend(15).ready(5).train(10)
@@ -97,6 +121,14 @@ def test_a_save_with_an_error_has_failed_whatever_the_error_is(trainer: Any) -> 
     run = run_of(good)
     assert [(item.ok, item.error) for item in run.checkpoints] == [(False, "not readable")]
     assert run.sessions[0].save_failures == 1
+
+
+def test_of_a_checkpoint_that_was_passed_over_path_and_reason_are_kept(trainer: Any) -> None:
+    """A record may name it with anything else besides; none of that is kept, or shown."""
+    record = {"v": 1, "session": "a", "attempt": 1, "skipped": [{"path": "m-1", "reason": "cut", "other": "x"}, 7]}
+    good = trainer("a", T).spend(15)
+    good.file.record(from_json("session", json.dumps(record)), 5, good.now)
+    assert run_of(good).sessions[0].skipped == ({"path": "m-1", "reason": "cut"},)
 
 
 def test_names_that_are_no_text_are_escapes_in_json(trainer: Any) -> None:

@@ -200,15 +200,11 @@ function problemSentence(run: RunDetail): Sentence | null {
 
 const LIMITS = "docs/limits.md";
 
-/** What was beyond a limit, what is missing altogether first. */
-const DROPPED: [string, (count: number) => string][] = [
-  ["events", (count) => plural(count, "event")],
-  ["sessions", (count) => plural(count, "session")],
-  ["history", (count) => plural(count, "older entry of its history", "older entries of its history")],
-];
+/** What was beyond a limit, what is missing altogether first. Counted is how often something was dropped. */
+const DROPPED: [string, string][] = [["events", "events"], ["sessions", "sessions"], ["history", "older history"]];
 
 function droppedSentence({ dropped }: RunDetail): Sentence | null {
-  const words = DROPPED.filter(([kind]) => dropped[kind]).map(([kind, say]) => say(dropped[kind] ?? 0));
+  const words = DROPPED.filter(([kind]) => dropped[kind]).map(([kind, name]) => `${name} ${formatCount(dropped[kind] ?? 0)} x`);
   if (!words.length) return null;
   return { tone: "warn", lead: "Not shown", rest: `${words.join(", ")} (more than the limits of this page: ${LIMITS})` };
 }
