@@ -13,7 +13,7 @@ from typing import Any
 import keras
 
 from supervisor_core.keras.fit_call import FitCall, fit_call
-from supervisor_core.keras.position import FitPosition, OfThisFit, random_sources
+from supervisor_core.keras.position import FitPosition, random_sources
 from supervisor_core.keras.siblings import Siblings
 from supervisor_core.keras.variables import ModelVariables, facts_of, metrics_of, sync
 from supervisor_core.options import Options
@@ -21,12 +21,10 @@ from supervisor_core.storage.local import absolute
 from supervisor_core.training import random_state
 from supervisor_core.training.due import SavePolicy
 from supervisor_core.training.in_loop import last_of_epoch
-from supervisor_core.training.random_state import RandomSource
+from supervisor_core.training.position import FitNumber, OfThisFit
 from supervisor_core.training.run import Run
+from supervisor_core.training.save_point import OpenPhase
 from supervisor_core.training.state import DATA, Exactness, TrainingState
-
-_FITS: dict[str, tuple[int, FitPosition]] = {}
-"""By logdir: the number of the last ``fit`` in this process, and its position."""
 
 
 class SupervisorCallback(keras.callbacks.Callback):  # type: ignore[misc]
@@ -71,14 +69,14 @@ class SupervisorCallback(keras.callbacks.Callback):  # type: ignore[misc]
         )
         self._run: Run | None = None
         self._exactness: Exactness | None = None
-        self._position = FitPosition(0)
+        self._position = FitPosition(FitNumber())
         self._variables: ModelVariables
         self._siblings: Siblings
         self._swaps: list[Any] = []
         self._random: dict[str, Any] | None = None
         self._resumes = self._skips = self._holds_siblings = self._is_probed = False
         self._last_begins: float = math.inf
-        self._phase: AbstractContextManager[None] | None = None
+        self._phase = OpenPhase()
         self._last_call: AbstractContextManager[None] | None = None
         self._finalizer: Any = None
 
@@ -109,22 +107,23 @@ class SupervisorCallback(keras.callbacks.Callback):  # type: ignore[misc]
             raise ValueError("BackupAndRestore and SupervisorCallback both resume a training; leave one of them out.")
         _set_back(self.model)
         _build(self.model, call)
-        self._position = position = _next_position(os.path.realpath(self.logdir))
+        fit = FitNumber.next(self.logdir)
+        self._position = position = FitPosition(fit)
         self._variables, self._siblings = ModelVariables(self.model), Siblings(callbacks)
         self._swaps = [item for item in callbacks if isinstance(item, keras.callbacks.SwapEMAWeights)]
         steps = self.params.get("steps")
         self._last_begins = math.inf if steps is None else steps - self.model.steps_per_execution
         self._last_call, self._is_probed = None, False
         run = self._new_run({**call.facts, **facts_of(self.model)}, call.limits)
-        run.moment = self._at_evaluation
+        run.save_point.moment = self._at_evaluation
         run.__enter__()
         self._run, self._exactness = run, run.exactness
         position.is_read = True
-        self._resumes, self._skips, self._holds_siblings = position.takes, False, False
-        if position.takes:
+        self._resumes, self._skips, self._holds_siblings = fit.is_this, False, False
+        if fit.is_this:
             self._random = random_state.capture(random_sources())
             self.model._initial_epoch = self.params["epochs"] if position.is_over else position.epoch
-        elif position.is_past:
+        elif fit.is_later:
             self.model._initial_epoch = self.params["epochs"]
         if call.list is not None:
             self._finalizer = weakref.finalize(call.list, self._left, run)
@@ -149,9 +148,13 @@ class SupervisorCallback(keras.callbacks.Callback):  # type: ignore[misc]
             position.begin_epoch(epoch)
 
     def on_train_batch_begin(self, batch: int, logs: Mapping[str, Any] | None = None) -> None:
-        """Allow the last call of the train function in an epoch to compile: it may have fewer samples."""
-        if batch >= self._last_begins and self._run is not None:
-            self._last_call = last_of_epoch(self._run)
+        """Begin a step; allow the last call of the train function in an epoch to compile: it may have fewer samples."""
+        run = self._run
+        if run is None:
+            return
+        run.save_point.is_in_step = not self._skips
+        if batch >= self._last_begins:
+            self._last_call = last_of_epoch(run)
             self._last_call.__enter__()
 
     def on_train_batch_end(self, batch: int, logs: dict[str, Any] | None = None) -> None:
@@ -166,6 +169,7 @@ class SupervisorCallback(keras.callbacks.Callback):  # type: ignore[misc]
             if batch + 1 >= self._position.batch:
                 self._skipped(logs)
             return
+        run.save_point.is_in_step = False
         self._position.batch = batch + 1
         if not self._is_probed:
             self._is_probed = True
@@ -186,8 +190,7 @@ class SupervisorCallback(keras.callbacks.Callback):  # type: ignore[misc]
             self._holds_siblings = False
         self._variables.metrics = metrics_of(self.model)
         self._siblings.held = self._siblings.states()
-        self._phase = run.phase("evaluating")
-        self._phase.__enter__()
+        self._phase.enter(run, "evaluating")
 
     def on_test_batch_end(self, batch: int, logs: Mapping[str, Any] | None = None) -> None:
         """End if a stop was requested: the evaluation is made again by the next session."""
@@ -217,16 +220,16 @@ class SupervisorCallback(keras.callbacks.Callback):  # type: ignore[misc]
         if run is None:
             return
         self.model._initial_epoch = None
-        if self._resumes and position.takes:  # it was over
+        if self._resumes:  # it was over
             self._siblings.begin()
             self._siblings.apply()
-        elif not position.is_past:
+        elif not position.fit.is_later:
             is_early = self.model.stop_training and position.epoch + 1 < self.params["epochs"]
             position.end_epoch(is_over=is_early)
         self._run = None
         self._forget_fit()
         run.__exit__(None, None, None)
-        position.has_returned = True
+        position.fit.has_returned = True
 
     # How it works inside.
 
@@ -235,10 +238,10 @@ class SupervisorCallback(keras.callbacks.Callback):  # type: ignore[misc]
         state = TrainingState(
             objects={
                 DATA: position,
-                "model": OfThisFit(position, self._variables),
-                "callbacks": OfThisFit(position, siblings),
+                "model": OfThisFit(position.fit, self._variables),
+                "callbacks": OfThisFit(position.fit, siblings),
             },
-            sources=lambda: _sources_for(position),
+            sources=lambda: position.fit.sources(random_sources),
             facts=lambda: {**facts, "list of callbacks": siblings.names},
             limits=lambda: (*limits, *siblings.limits),
         )
@@ -305,7 +308,7 @@ class SupervisorCallback(keras.callbacks.Callback):  # type: ignore[misc]
         self.model.stop_training = True
         self._forget_fit()
         run.__exit__(None, None, None)
-        self._position.has_returned = True
+        self._position.fit.has_returned = True
 
     def _forget_fit(self) -> None:
         if self._finalizer is not None:
@@ -320,20 +323,8 @@ class SupervisorCallback(keras.callbacks.Callback):  # type: ignore[misc]
             run.left_by_unknown("fit() was left by an exception.")
 
     def _end_phase(self) -> None:
-        phase, self._phase = self._phase, None
         self._variables.metrics = self._siblings.held = None
-        if phase is not None:
-            phase.__exit__(None, None, None)
-
-
-def _next_position(logdir: str) -> FitPosition:
-    """Return the position of the ``fit`` that begins. One that an exception has ended is under way: this goes on."""
-    number, last = _FITS.get(logdir, (-1, None))
-    if last is None or last.has_returned:
-        number += 1
-    position = FitPosition(number)
-    _FITS[logdir] = number, position
-    return position
+        self._phase.leave()
 
 
 def _set_back(model: Any) -> None:
@@ -357,13 +348,6 @@ def _build(model: Any, call: FitCall) -> None:
             model._symbolic_build(data_batch=batch)
     elif model.built and model.optimizer is not None and not model.optimizer.built:
         model.optimizer.build(model.trainable_variables)
-
-
-def _sources_for(position: FitPosition) -> tuple[RandomSource, ...]:
-    """Return the random sources; a checkpoint of another `fit` does not set them."""
-    if position.saved is None or position.takes:
-        return random_sources()
-    return tuple(source._replace(set=lambda state: None) for source in random_sources())
 
 
 def _is_number(value: Any) -> bool:

@@ -15,6 +15,7 @@ import keras
 import numpy as np
 
 from supervisor_core.training import random_state
+from supervisor_core.training.position import FitNumber
 from supervisor_core.training.random_state import RandomSource, process_sources
 from supervisor_core.training.state import Part
 
@@ -23,11 +24,11 @@ class FitPosition(Part):
     """The position of one ``fit``.
 
     Args:
-        number: which call of ``fit`` for this logdir it is in this process, from 0.
+        fit: which one it is.
     """
 
-    def __init__(self, number: int) -> None:
-        self.number = number
+    def __init__(self, fit: FitNumber) -> None:
+        self.fit = fit
         self.epoch = 0
         self.batch = 0
         """Batches consumed in this epoch."""
@@ -35,15 +36,9 @@ class FitPosition(Part):
         """Whether the epoch's evaluation had begun."""
         self.is_over = False
         """Whether ``fit`` has ended."""
-        self.has_returned = False
-        """Whether it has returned to the program, and not by an exception."""
         self.start: dict[str, Any] | None = None
         self.saved: Mapping[str, Any] | None = None
         """What was loaded."""
-        self.takes = False
-        """Whether the checkpoint that was loaded is of this ``fit``."""
-        self.is_past = False
-        """Whether it is of a later one: this one is over."""
         self.is_read = False
         """Whether the resume has been judged."""
 
@@ -52,7 +47,7 @@ class FitPosition(Part):
         if self.saved is not None and not self.is_read:
             return dict(self.saved)
         return {
-            "fit": self.number,
+            "fit": self.fit.number,
             "epoch": self.epoch,
             "batch": self.batch,
             "evaluating": self.is_evaluating,
@@ -63,9 +58,8 @@ class FitPosition(Part):
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go to a position, if it is one of this ``fit``."""
         self.saved = state
-        self.takes, self.is_past = int(state["fit"]) == self.number, int(state["fit"]) > self.number
-        if self.takes or self.is_past:
-            self.number = int(state["fit"])  # nothing is saved under this number in between
+        self.fit.load(int(state["fit"]))
+        if self.fit.is_this or self.fit.is_later:
             self.epoch, self.batch = int(state["epoch"]), int(state["batch"])
             self.is_evaluating, self.is_over = bool(state["evaluating"]), bool(state["over"])
             self.start = state["start"]
@@ -78,26 +72,6 @@ class FitPosition(Part):
     def end_epoch(self, *, is_over: bool) -> None:
         """The last epoch has ended, or the training was stopped early."""
         self.epoch, self.batch, self.start, self.is_over = self.epoch + 1, 0, None, is_over
-
-
-class OfThisFit(Part):
-    """An object whose state is set only where the checkpoint is of the present ``fit``. It is not probed: other
-    callbacks have not begun yet.
-
-    Args:
-        position: is restored before.
-        target: the object.
-    """
-
-    def __init__(self, position: FitPosition, target: Any) -> None:
-        self._position = position
-        self.state_dict = target.state_dict
-        self._target = target
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Set the state, or leave the object as it is."""
-        if self._position.takes:
-            self._target.load_state_dict(state)
 
 
 def random_sources() -> tuple[RandomSource, ...]:

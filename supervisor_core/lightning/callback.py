@@ -6,8 +6,8 @@ import logging
 import os
 import signal
 import threading
-from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, nullcontext, suppress
+from collections.abc import Callable
+from contextlib import nullcontext, suppress
 from typing import Any
 
 from lightning.fabric.utilities.data import _auto_add_worker_init_fn
@@ -36,19 +36,15 @@ from supervisor_core.torch.tensors import KINDS, random_sources, structure_of
 from supervisor_core.torch.workers import outlive_signals
 from supervisor_core.training import random_state
 from supervisor_core.training.due import SavePolicy
-from supervisor_core.training.random_state import RandomSource
+from supervisor_core.training.position import Accumulated, FitNumber, OfThisFit
 from supervisor_core.training.run import Run
-from supervisor_core.training.state import DATA, Exactness, Part, TrainingState
+from supervisor_core.training.save_point import OpenPhase
+from supervisor_core.training.state import DATA, Exactness, TrainingState
 
 _LOG = logging.getLogger("supervisor_core")
 
 METRICS = "metrics"
 """The name of the state of the epoch's metrics."""
-
-ACCUMULATED = "It was saved with the gradients of {} accumulated batches, which are not captured."
-
-_FITS: dict[str, tuple[int, bool]] = {}
-"""By logdir: the number of the last ``fit`` in this process, and whether it has returned, and not by an exception."""
 
 
 class SupervisorCallback(Callback):
@@ -107,9 +103,11 @@ class SupervisorCallback(Callback):
         self._random: dict[str, Any] | None = None
         self._before_ahead: dict[str, Any] | None = None
         """The random states before Lightning fetched ahead of a loader without a length: that pass is begun again."""
-        self._phase: AbstractContextManager[None] | None = None
+        self._phase = OpenPhase()
+        self._fit = FitNumber()
         self._limit_train_batches: Any = None
-        self._last_step = self._since_step = self._longest_gap = 0
+        self._last_step = 0
+        self._accumulated = Accumulated()
         self._only: Pass | None = None
         """The training's pass over its only loader, from its first fetch to the end of the epoch."""
         self._counters: tuple[Any, Any, Any]
@@ -165,23 +163,20 @@ class SupervisorCallback(Callback):
         trainer.fit_loop.setup_data()  # the verdict on a resume has to know the loaders
         if self._before_ahead is not None:
             random_state.restore(random_sources(), self._before_ahead)
-        place = os.path.realpath(self.logdir)
-        number, has_returned = _FITS.get(place, (-1, True))
-        number += has_returned  # one that an exception has ended is under way: this one goes on with it
-        _FITS[place] = number, False
+        self._fit = fit = FitNumber.next(self.logdir)
         size = trainer.world_size
         self._data = LoaderStates(
-            number, self._loaders, lambda: trainer.fit_loop.epoch_progress.current.processed, ranks=size
+            fit, self._loaders, lambda: trainer.fit_loop.epoch_progress.current.processed, ranks=size
         )
         self._state, self._metrics, self._is_probed = TrainerState(trainer), EpochMetrics(trainer), False
         run = self._new_run(trainer)
         run.when_recorded = lambda: _ends(run, trainer)
-        run.moment = nullcontext  # Lightning's loops can be captured between two batches only
+        run.save_point.moment = nullcontext  # Lightning's loops can be captured between two batches only
         run.__enter__()
         self._run, self._exactness, self._is_stopped = run, run.exactness, run.stop_probe()
         trainer.loggers = [*trainer.loggers, RunLogger(lambda: self._run, trainer.default_root_dir)]
-        self._random = random_state.capture(random_sources()) if self._data.takes else None
-        if self._data.is_past or (self._data.takes and self._state.is_over and self._state.should_stop):
+        self._random = random_state.capture(random_sources()) if fit.is_this else None
+        if fit.is_later or (fit.is_this and self._state.is_over and self._state.should_stop):
             self._limit_train_batches, trainer.limit_train_batches = trainer.limit_train_batches, 0
 
     def on_sanity_check_start(self, trainer: Any, pl_module: Any) -> None:
@@ -190,7 +185,7 @@ class SupervisorCallback(Callback):
 
     def on_sanity_check_end(self, trainer: Any, pl_module: Any) -> None:
         """End it."""
-        self._end_phase()
+        self._phase.leave()
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
         """Have training begin where it stood."""
@@ -198,12 +193,12 @@ class SupervisorCallback(Callback):
             return
         self._data.set_positions()
         self._counters = _counters_of(trainer.fit_loop.epoch_loop)
-        self._last_step, self._since_step = self._optimizer_steps, 0
-        if self._data.takes and not self._state.is_over:
+        self._last_step, self._accumulated.count = self._optimizer_steps, 0
+        if self._fit.is_this and not self._state.is_over:
             for loop in loops_of(trainer.fit_loop.epoch_loop):
                 forget_restart(loop)  # the first fetch of the epoch brings it to where it stood
             self._state.start_workers()
-        self._is_training = self._run.is_in_step = True  # `run.save()` waits for the moment between two batches
+        self._is_training = self._run.save_point.is_in_step = True  # until the moment between two batches
         iter(trainer.fit_loop._data_fetcher)
 
     def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
@@ -219,15 +214,13 @@ class SupervisorCallback(Callback):
         step = automatic.completed + manual.completed
         if step != self._last_step:
             self._last_step = step
-            if self._since_step:
-                self._longest_gap = max(self._longest_gap, self._since_step)
-                self._since_step = 0
+            self._accumulated.stepped()
             run.count_step()
             if not self._is_probed:
                 self._is_probed = True
                 self._state.probe()
         else:
-            self._since_step += 1
+            self._accumulated.add()
             run.moved()
 
     def on_validation_start(self, trainer: Any, pl_module: Any) -> None:
@@ -241,7 +234,7 @@ class SupervisorCallback(Callback):
 
     def on_validation_end(self, trainer: Any, pl_module: Any) -> None:
         """End an evaluation."""
-        self._end_phase()
+        self._phase.leave()
 
     def on_train_epoch_end(self, trainer: Any, pl_module: Any) -> None:
         """Complete the averages of the epoch."""
@@ -274,13 +267,13 @@ class SupervisorCallback(Callback):
         training: dict[str, Any] = {
             "objects": {
                 DATA: self._data,
-                "trainer": _OfThisFit(self._data, self._state),
-                METRICS: _OfThisFit(self._data, self._metrics),
+                "trainer": OfThisFit(self._fit, self._state),
+                METRICS: OfThisFit(self._fit, self._metrics),
             },
-            "sources": self._sources,
+            "sources": lambda: self._fit.sources(random_sources),
             "kinds": (*KINDS, CheckpointFile(trust=self._options.trust_pickled)),
             "facts": lambda: facts,
-            "limits": lambda: (*self._data.limits, *self._limits(), *of_ranks),
+            "limits": lambda: (*self._data.limits, *self._accumulated.limits, *of_ranks),
         }
         named: dict[str, Any] = {
             "options": self._options,
@@ -304,20 +297,11 @@ class SupervisorCallback(Callback):
         combined = self._trainer.fit_loop._combined_loader
         return [] if combined is None else [item for item in combined.flattened if isinstance(item, SupervisedLoader)]
 
-    def _sources(self) -> tuple[RandomSource, ...]:
-        """Return the random sources; a checkpoint of another ``fit`` does not set them."""
-        if self._data.is_foreign:
-            return tuple(source._replace(set=lambda state: None) for source in random_sources())
-        return random_sources()
-
-    def _limits(self) -> tuple[str, ...]:
-        return (ACCUMULATED.format(self._since_step),) if self._since_step else ()
-
     def _before_fetch(self, current: Pass) -> bool:
         """A batch is about to be fetched. Return whether the training fetches it, and not another's loop."""
         run = self._run
         if current is self._only and run is not None:
-            if self._since_step or self._random is not None or self._is_stopped():
+            if self._accumulated.count or self._random is not None or self._is_stopped():
                 self._between_batches()
             else:
                 run.save_if_due()
@@ -345,7 +329,7 @@ class SupervisorCallback(Callback):
             return
         if self._random is not None:
             self._resumed()
-        if not self._since_step and not self._is_stopped():
+        if not self._accumulated.count and not self._is_stopped():
             run.save_if_due()
         if self._is_stopped() and not self._is_accumulating:
             self._end(None)  # after a signal the process ends here
@@ -372,9 +356,9 @@ class SupervisorCallback(Callback):
     def _is_accumulating(self) -> bool:
         """Whether gradients are accumulated. With manual optimization it is not known where more batches than ever
         made no step."""
-        if not self._since_step:
+        if not self._accumulated.count:
             return False
-        return self._trainer.lightning_module.automatic_optimization or self._since_step <= self._longest_gap
+        return self._trainer.lightning_module.automatic_optimization or not self._accumulated.is_longest
 
     @property
     def _optimizer_steps(self) -> int:
@@ -399,26 +383,17 @@ class SupervisorCallback(Callback):
         connector.received_sigterm = False
 
     def _begin_phase(self) -> None:
-        self._end_phase()
         if self._run is not None:
-            self._phase = self._run.phase("evaluating")
-            self._phase.__enter__()
-
-    def _end_phase(self) -> None:
-        phase, self._phase = self._phase, None
-        if phase is not None:
-            phase.__exit__(None, None, None)
+            self._phase.enter(self._run, "evaluating")
 
     def _end(self, error: BaseException | None) -> None:
-        self._end_phase()
+        self._phase.leave()
         run, self._run, self._is_training, self._only = self._run, None, False, None
         if run is not None:
-            run.is_in_step = False
+            run.save_point.is_in_step = False
             with launcher_waits():
                 run.__exit__(None if error is None else type(error), error, None)
-            if error is None:
-                place = os.path.realpath(self.logdir)
-                _FITS[place] = _FITS[place][0], True
+            self._fit.has_returned = error is None
 
     def _forget_fit(self) -> None:
         trainer, self._trainer, self._before_ahead = self._trainer, None, None
@@ -448,25 +423,3 @@ def _counters_of(loop: Any) -> tuple[Any, Any, Any]:
     object as long as its loop; `Trainer.global_step` reads them through a dozen properties."""
     automatic = loop.automatic_optimization.optim_progress.optimizer.step.total
     return automatic, loop.manual_optimization.optim_step_progress.total, loop.batch_progress.current
-
-
-class _OfThisFit(Part):
-    """A state that is set only where the checkpoint is of the present ``fit``.
-
-    Args:
-        data: is restored before.
-        target: the state.
-    """
-
-    def __init__(self, data: LoaderStates, target: TrainerState | EpochMetrics) -> None:
-        self._data = data
-        self._target = target
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return the state."""
-        return self._target.state_dict()
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Set the state, or leave it as it is."""
-        if self._data.takes:
-            self._target.load_state_dict(state)

@@ -17,6 +17,7 @@ import torch
 from supervisor_core.torch.position import LoaderPosition
 from supervisor_core.torch.ranks_state import NUMBER
 from supervisor_core.torch.tensors import model_facts, random_sources
+from supervisor_core.training.position import FitNumber
 from supervisor_core.training.state import Part
 
 AHEAD = (
@@ -113,7 +114,7 @@ class LoaderStates(Part):
     """The positions of a training in its data: which ``fit`` of the program, and where each loader stands.
 
     Args:
-        number: which call of ``fit`` for this logdir it is in this process, from 0.
+        fit: which one it is.
         loaders: returns the loaders, in their order.
         epoch: returns the number of epochs done.
         ranks: how many processes share the data.
@@ -121,26 +122,17 @@ class LoaderStates(Part):
 
     def __init__(
         self,
-        number: int,
+        fit: FitNumber,
         loaders: Callable[[], list[SupervisedLoader]],
         epoch: Callable[[], int],
         ranks: int = 1,
     ) -> None:
-        self._number = number
+        self._fit = fit
         self._loaders = loaders
         self._epoch = epoch
         self._ranks = ranks
         self._loaded: dict[str, Any] | None = None
-        self.takes = False
-        """Whether the checkpoint that was loaded is of this ``fit``."""
-        self.is_past = False
-        """Whether it is of a later one: this one is over."""
         self._saved_ranks = ranks
-
-    @property
-    def is_foreign(self) -> bool:
-        """Whether a checkpoint of another ``fit`` was loaded."""
-        return self._loaded is not None and not self.takes
 
     @property
     def limits(self) -> tuple[str, ...]:
@@ -159,15 +151,13 @@ class LoaderStates(Part):
         """Return the positions; those that were loaded until `set_positions`."""
         if self._loaded is not None:
             return self._loaded
-        return {"fit": self._number, "loaders": [loader.state() for loader in self._loaders()]}
+        return {"fit": self._fit.number, "loaders": [loader.state() for loader in self._loaders()]}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Take positions, if they are of this ``fit``."""
         self._loaded = state
-        self.takes, self.is_past = int(state["fit"]) == self._number, int(state["fit"]) > self._number
+        self._fit.load(int(state["fit"]))
         self._saved_ranks = max((int(item.get("ranks", 1)) for item in state["loaders"]), default=self._ranks)
-        if self.is_past:
-            self._number = int(state["fit"])  # nothing is saved under this number in between
 
     def present_batch(self, saved: int) -> int:
         """Return after how many batches of an epoch as many samples are consumed as after this many when it was saved,
@@ -177,7 +167,7 @@ class LoaderStates(Part):
     def set_positions(self) -> None:
         """Have the next pass over each loader begin where it stood."""
         loaded, self._loaded = self._loaded, None
-        if self.takes and loaded is not None:
+        if self._fit.is_this and loaded is not None:
             for loader, state in zip(self._loaders(), loaded["loaders"], strict=False):
                 loader.resume = state
 

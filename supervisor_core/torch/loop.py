@@ -20,10 +20,10 @@ from supervisor_core.torch.workers import outlive_signals
 from supervisor_core.training.due import SavePolicy
 from supervisor_core.training.finished_loops import finished, refuse_again
 from supervisor_core.training.in_loop import InLoop, last_of_epoch
+from supervisor_core.training.position import Accumulated
 from supervisor_core.training.run import Run
 from supervisor_core.training.state import DATA, TrainingState
 
-ACCUMULATED = "It was saved with the gradients of {} accumulated batches, which are not captured."
 LEFT = "It was saved in the middle of a batch: random numbers that the batch had drawn are drawn again."
 
 EPOCHS_ONCE = "Write one loop over all of them: for batch in supervised(loader, logdir, epochs=3, ...)."
@@ -167,15 +167,14 @@ class SupervisedLoop(InLoop):
         self._error: BaseException | None = None
         self._generator: Generator[Any, None, None] | None = None
         self._stepped = self._was_left = self._is_entered = self._is_begun = False
-        self._since_step = self._longest_gap = 0
+        self._accumulated = Accumulated()
         self._writer: Any = None
-        run.moment = self._moment
+        run.save_point.moment = self._moment
 
     @property
     def limits(self) -> tuple[str, ...]:
         """What a checkpoint of this moment does not capture: sentences."""
-        left = (LEFT,) if self._was_left else ()
-        return (*left, ACCUMULATED.format(self._since_step)) if self._since_step else left
+        return (*((LEFT,) if self._was_left else ()), *self._accumulated.limits)
 
     @property
     def epoch(self) -> int:
@@ -233,7 +232,7 @@ class SupervisedLoop(InLoop):
         left: LoopExit | None = None
         try:
             self._begin()
-            run, position = self.run, self._position
+            run, position, accumulated = self.run, self._position, self._accumulated
             is_stopped, step, counts_batches = run.stop_probe(), run.step, not self._tracks_steps
             last, has_batches = self._epoch_batches - 1, False
             while position.epoch < self._epochs:
@@ -247,7 +246,7 @@ class SupervisedLoop(InLoop):
                     else:
                         yield batch
                     position.batch += 1
-                    if (self._stepped or counts_batches) and not self._since_step:
+                    if (self._stepped or counts_batches) and not accumulated.count:
                         step()
                     else:
                         self._count()
@@ -292,7 +291,7 @@ class SupervisedLoop(InLoop):
     @contextmanager
     def _moment(self) -> Iterator[int | None]:
         """A phase begins in the loop's body: after the step of its batch, as an evaluation."""
-        if self._since_step or not (self._stepped or not self._tracks_steps):
+        if self._accumulated.count or not (self._stepped or not self._tracks_steps):
             yield None
             return
         self._position.batch += 1
@@ -314,17 +313,16 @@ class SupervisedLoop(InLoop):
     def _count(self) -> None:
         """The body of the loop has ended: count its step, if the optimizer made one."""
         if self._stepped or not self._tracks_steps:
-            self._longest_gap = max(self._longest_gap, self._since_step)
-            self._since_step = 0
+            self._accumulated.stepped()
             self.run.step()
         else:
-            self._since_step += 1
+            self._accumulated.add()
             self.run.moved()
 
     @property
     def _is_at_boundary(self) -> bool:
         """Whether no gradients are accumulated: also where more batches than ever made no step."""
-        return not self._since_step or self._since_step > self._longest_gap
+        return not self._accumulated.count or self._accumulated.is_longest
 
     def _note_step(self, *_: Any) -> None:
         self._stepped = True

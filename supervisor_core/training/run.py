@@ -7,7 +7,7 @@ import math
 import signal
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from types import TracebackType
 from typing import Any
 
@@ -30,6 +30,7 @@ from supervisor_core.storage.local import absolute, join
 from supervisor_core.training.due import Due, SavePolicy
 from supervisor_core.training.ending import STOP_GRACE_SECS, RunCheckpoints, RunEnding
 from supervisor_core.training.finished_loops import STEPS_ONCE, finished, refuse_again
+from supervisor_core.training.save_point import SavePoint
 from supervisor_core.training.saver import Saver
 from supervisor_core.training.state import Exactness, TrainingState
 
@@ -86,11 +87,7 @@ class Run:
         self._exactness: Exactness | None = None
         self._loss_finite: bool | None = None
         self._ended = self._is_interrupt_due = False
-        self.is_in_step = False
-        """Whether a step is under way: `save` then asks for a checkpoint of its end."""
-        self.moment: Callable[[], AbstractContextManager[int | None]] = self._moment
-        """Returns a block within which the state of this moment can be captured. It yields the state's step; None where
-        that is not possible now."""
+        self.save_point = SavePoint(state, lambda: self._step)
         self.unfinished: str | None = None
         """What it means if the interpreter ends and the session has not: the record's error. None: no failure."""
         self.when_recorded: Callable[[], object] = bool
@@ -278,28 +275,23 @@ class Run:
         Args:
             until: the run's last step, over all sessions.
         """
-        is_stopped = self.stop_probe()
+        is_stopped, point = self.stop_probe(), self.save_point
         refuse_again(self.logdir, "steps", until, self._step, STEPS_ONCE)
         try:
             while self._step < until and not is_stopped():
-                self.is_in_step = True
+                point.is_in_step = True
                 yield self._step
-                self.is_in_step = False
+                point.is_in_step = False
                 self.step()
         finally:
-            self._leave_step()
+            point.leave()
         finished(self.logdir, "steps", until, self._step)
 
     def left_step(self, is_done: bool) -> None:
         """For an adapter that knows: the loop over `steps` is left in its body, and whether the step is done."""
-        self.is_in_step = False
+        self.save_point.is_in_step = False
         if is_done:
             self.step()
-
-    def _leave_step(self) -> None:
-        """The loop over `steps` is left: in its body the state may be of the next step already."""
-        self.state.is_mid_step |= self.is_in_step
-        self.is_in_step = False
 
     def should_stop(self) -> bool:
         """Return whether the training is to end: a signal came, or a stop was requested. Cheap."""
@@ -343,31 +335,21 @@ class Run:
         saver = self._saver
         if saver is None or self._task is not None or self._loss_finite is False or self._ended:
             return False
-        if not self.is_in_step:
+        if not self.save_point.is_in_step:
             self.save_if_due()
         if self.options.save_on_stop and self._ending.signals.is_watching:
-            with self.moment() as step, self._recorder_now.progress.held():
+            with self.save_point.moment() as step, self._recorder_now.progress.held():
                 has_copy = step is not None and saver.hold(step)
             if has_copy and self._ending.signals.received is not None:  # its thread may have found none
                 self._ending.save_beside()
             return has_copy
         return False
 
-    @contextmanager
-    def _moment(self) -> Iterator[int | None]:
-        """Between two steps; or in the body of a loop over `steps`, where the state may be of the next step already."""
-        before = self.state.is_mid_step
-        self.state.is_mid_step |= self.is_in_step
-        try:
-            yield self._step
-        finally:
-            self.state.is_mid_step = before
-
     def save(self) -> str | None:
         """Save a checkpoint now; return its directory when it is durable. None for a worker.
 
-        In the body of a loop over `steps` it is saved when the body ends, in the background, and None is returned:
-        before that the state may be of half a step.
+        Within a step, as the body of a loop over `steps`, it is saved when the step has ended, in the background, and
+        None is returned: before that the state may be of half a step.
 
         Raises:
             SaveFailedError: if the watched loss is not finite.
@@ -377,7 +359,7 @@ class Run:
             return None
         if self._loss_finite is False:
             raise SaveFailedError(f"The watched loss {self.options.watched_loss!r} is not finite: nothing is saved.")
-        if self.is_in_step:
+        if self.save_point.is_in_step:
             self.ask_for_save()
             return None
         with self._recorder_now.progress.held():
@@ -456,7 +438,7 @@ class Run:
         recorder, ending = self._recorder, self._ending
         if recorder is None or self._ended or ending.is_inactive:
             return
-        self._leave_step()
+        self.save_point.leave()
         if error is not None and not isinstance(error, GeneratorExit):
             self.state.is_mid_step = True  # where in the step it came is not known
         ending.loop_ended(error)

@@ -6,7 +6,6 @@ import logging
 import os
 import time
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Any
 
@@ -23,6 +22,7 @@ from supervisor_core.torch.workers import outlive_signals
 from supervisor_core.training.due import SavePolicy
 from supervisor_core.training.finished_loops import finished, refuse_again
 from supervisor_core.training.run import Run
+from supervisor_core.training.save_point import OpenPhase
 from supervisor_core.training.state import Exactness, TrainingState
 from supervisor_core.transformers import data, ranks, sealing
 from supervisor_core.transformers.sealing import PREFIX, SealingSaver
@@ -73,8 +73,7 @@ class SupervisorCallback(TrainerCallback):
         self._args: Any = None
         self._found: Sealed | None = None
         self._saver: SealingSaver | None = None
-        self._phase: AbstractContextManager[None] | None = None
-        self._phase_name = ""
+        self._phase = OpenPhase()
         self._save_began: float | None = None
         self._is_training = False
         self._draws = data.DrawWatch()
@@ -195,7 +194,7 @@ class SupervisorCallback(TrainerCallback):
         draws.found |= data.DRAWS in limits
         others = tuple(text for text in limits if text != data.DRAWS)
         self._is_stopped = self.run.stop_probe()
-        self._is_training = True
+        self._is_training = self.run.save_point.is_in_step = True  # a step's end asks the Trainer for what is due
 
     def on_epoch_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """An epoch's order is drawn, and that is not the data's. In one that is resumed Transformers 5.0 draws the
@@ -221,8 +220,7 @@ class SupervisorCallback(TrainerCallback):
         run, saver = self.run, self._saver
         if run is None or saver is None:
             return
-        if self._phase is not None:
-            self._leave_phase()
+        self._phase.leave()
         run.step()
         draws = self._draws
         if draws.skips:
@@ -250,7 +248,7 @@ class SupervisorCallback(TrainerCallback):
         run, saver = self.run, self._saver
         if run is None or saver is None:
             return
-        self._leave_phase()
+        self._phase.leave()
         self._draws.close()
         control.should_save = control.should_save or self._is_put_off
         self._is_put_off = False
@@ -262,14 +260,14 @@ class SupervisorCallback(TrainerCallback):
     def on_prediction_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Be in the phase of evaluation."""
         if self.run is not None and self._is_training:
-            self._enter_phase("evaluating")
+            self._phase.enter(self.run, "evaluating")
             self.run.moved()
 
     def on_evaluate(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """The evaluation has ended."""
         saver = self._saver
         if self._is_training and saver is not None:
-            self._leave_phase()
+            self._phase.leave()
             may_save = args.save_strategy == "best" and not saver.is_saved(state.global_step)
             self._begin_save(args, state, control, may_save=may_save)
             self._draws.begin()
@@ -291,7 +289,7 @@ class SupervisorCallback(TrainerCallback):
         self._doubt = self._draws.doubt
         if isinstance(self.run, ranks.TrainerRun):
             self._doubt = self.run.meet_at_save(self._doubt)
-        self._leave_phase()
+        self._phase.leave()
         trigger, saver.wanted = saver.wanted or "timer", None
         if self.run.should_stop():
             trigger = "signal"
@@ -343,10 +341,10 @@ class SupervisorCallback(TrainerCallback):
         """The Trainer is about to save, unless it evaluates first; or it may, which it decides after this."""
         saver, run = self._saver, self.run
         self._save_began = time.monotonic() if control.should_save else None
-        if saver is None or control.should_evaluate or not (control.should_save or may_save):
+        if saver is None or run is None or control.should_evaluate or not (control.should_save or may_save):
             return
         if control.should_save:
-            self._enter_phase("checkpointing")
+            self._phase.enter(run, "checkpointing")
         saver.settle()  # so that it deletes none that is being sealed
         is_clear = args.process_index != 0 or sealing.clear_the_way(args.output_dir, state.global_step)
         if isinstance(run, ranks.TrainerRun):  # no rank writes before rank 0 has looked
@@ -354,19 +352,8 @@ class SupervisorCallback(TrainerCallback):
         if not is_clear:
             control.should_save, self._save_began = False, None
 
-    def _enter_phase(self, name: str) -> None:
-        if self._phase_name != name and self.run is not None:
-            self._leave_phase()
-            self._phase, self._phase_name = self.run.phase(name), name
-            self._phase.__enter__()
-
-    def _leave_phase(self) -> None:
-        phase, self._phase, self._phase_name = self._phase, None, ""
-        if phase is not None:
-            phase.__exit__(None, None, None)
-
     def _end(self, error: BaseException | None) -> None:
         if self._is_training and self.run is not None:
-            self._leave_phase()
-            self._is_training = False
+            self._phase.leave()
+            self._is_training = self.run.save_point.is_in_step = False
             self.run.__exit__(None if error is None else type(error), error, None)

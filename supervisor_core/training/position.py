@@ -1,0 +1,121 @@
+"""Where a training stands, as far as the adapters have it in common: in which ``fit`` of the program (`FitNumber`), and
+how many batches after its last step (`Accumulated`)."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
+
+from supervisor_core.training.random_state import RandomSource
+from supervisor_core.training.state import Part
+
+ACCUMULATED = "It was saved with the gradients of {} accumulated batches, which are not captured."
+
+
+class Stateful(Protocol):
+    """An object whose state can be saved and set."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the state."""
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Set the state."""
+
+
+class FitNumber:
+    """Which ``fit`` of the program, of those with the same logdir, is under way; the first one has the number 0.
+
+    A program may call ``fit`` more than once. A checkpoint is of one of them: those before it are over, and those after
+    it have not begun. One that an exception has ended is under way: the next one goes on with it.
+
+    Args:
+        number: see above.
+    """
+
+    def __init__(self, number: int = 0) -> None:
+        self.number = number
+        self.has_returned = False
+        """Whether it has returned to the program, and not by an exception."""
+        self.is_loaded = False
+        """Whether a checkpoint was loaded, of whichever ``fit``."""
+        self.is_this = False
+        """Whether the loaded checkpoint is of this ``fit``."""
+        self.is_later = False
+        """Whether it is of a later one: this one is over."""
+
+    @classmethod
+    def next(cls, logdir: str) -> FitNumber:
+        """Return the number of the ``fit`` that begins.
+
+        Args:
+            logdir: the run's directory.
+        """
+        place = os.path.realpath(logdir)
+        before = _FITS.get(place)
+        _FITS[place] = present = cls(0 if before is None else before.number + before.has_returned)
+        return present
+
+    def load(self, number: int) -> None:
+        """A checkpoint was loaded, of the ``fit`` with this number."""
+        self.is_loaded, self.is_this, self.is_later = True, number == self.number, number > self.number
+        if self.is_later:
+            self.number = number  # nothing is saved under this number in between
+
+    def sources(self, sources: Callable[[], tuple[RandomSource, ...]]) -> tuple[RandomSource, ...]:
+        """Return random sources; those that a checkpoint of another ``fit`` does not set."""
+        if self.is_loaded and not self.is_this:
+            return tuple(source._replace(set=lambda state: None) for source in sources())
+        return sources()
+
+
+_FITS: dict[str, FitNumber] = {}
+"""By logdir: the last ``fit`` in this process."""
+
+
+class OfThisFit(Part):
+    """An object whose state is set only where the checkpoint is of the present ``fit``. It is not probed: what it asks
+    for its state has not begun yet.
+
+    Args:
+        fit: the present one; its checkpoint is loaded before.
+        target: the object.
+    """
+
+    def __init__(self, fit: FitNumber, target: Stateful) -> None:
+        self._fit = fit
+        self.state_dict = target.state_dict
+        self._load = target.load_state_dict
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Set the state, or leave the object as it is."""
+        if self._fit.is_this:
+            self._load(state)
+
+
+class Accumulated:
+    """The batches since the last step: their gradients are accumulated, and no checkpoint holds those."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._longest = 0
+
+    def add(self) -> None:
+        """A batch has ended that made no step."""
+        self.count += 1
+
+    def stepped(self) -> None:
+        """A batch has ended that made a step."""
+        if self.count:
+            self._longest = max(self._longest, self.count)
+            self.count = 0
+
+    @property
+    def is_longest(self) -> bool:
+        """Whether more batches than ever have made no step: training may make none any more."""
+        return self.count > self._longest
+
+    @property
+    def limits(self) -> tuple[str, ...]:
+        """What a checkpoint of this moment does not capture: sentences."""
+        return (ACCUMULATED.format(self.count),) if self.count else ()
