@@ -6,8 +6,10 @@
     file_at=5     in this step a file takes the place of the directory of the checkpoints, for `file_for` steps
     file_for=6
     save_on_error=1
+    save_at=5     ask for a checkpoint within this step, after its update
+    every=100     steps between checkpoints, in place of 2
 
-A checkpoint is saved every second step; two are kept. In each step the saves before it have ended.
+Two checkpoints are kept. In each step the saves before it have ended. At the end it says the sum of the weights.
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ from supervisor_core import Options
 
 FACADE, LOGDIR, STEPS = sys.argv[1], sys.argv[2], int(sys.argv[3])
 GIVEN = {name: int(value) for name, value in (item.split("=") for item in sys.argv[4:])}
-KEPT, EVERY = 2, 2
+KEPT, EVERY = 2, GIVEN.get("every", 2)
 OPTIONS = Options(
     save_on_error=bool(GIVEN.get("save_on_error")), retry_initial_secs=0.01, retry_max_secs=0.02, metrics_linger_secs=0
 )
@@ -37,6 +39,9 @@ class Story:
 
     def __init__(self) -> None:
         self.bad = 0
+        self.now = -1
+        self.save: Callable[[], object] = bool
+        """Asks for a checkpoint."""
 
     def batch(self, step: int) -> float:
         """Return the batch of a step, at its begin."""
@@ -45,7 +50,7 @@ class Story:
 
     def happen(self, step: int) -> None:
         """Do what is due at the begin of a step."""
-        away = DIRECTORY.with_name("away")
+        away, self.now = DIRECTORY.with_name("away"), step
         if step == GIVEN.get("kill_at"):
             os.kill(os.getpid(), signal.SIGKILL)
         if step == GIVEN.get("file_at"):
@@ -57,12 +62,19 @@ class Story:
 
     def stepped(self, loss: float) -> None:
         """The update of a step is made."""
+        if self.now == GIVEN.get("save_at"):
+            self.save()
         self.bad += not math.isfinite(loss)
         if self.bad == GIVEN.get("raises", 0) and self.bad:
             raise FloatingPointError(f"the loss is {loss}")
 
 
 STORY = Story()
+
+
+def say_weights(*parts: Any) -> None:
+    """Say the sum of the weights at the end of a training, which tells how many updates were made."""
+    print("weights", sum(float(part.sum()) for part in parts), flush=True)
 
 
 def supervise() -> None:
@@ -84,12 +96,14 @@ def supervise() -> None:
     with supervisor_core.supervise(
         LOGDIR, state={"weight": weight}, options=OPTIONS, save_secs=None, save_steps=EVERY, max_to_keep=KEPT
     ) as run:
+        STORY.save = run.save
         for step in run.steps(STEPS):
             run.wait_until_saved()
             loss = STORY.batch(step) * (weight.value + 1).sum()
             weight.value = weight.value + 1 + 0 * loss
             run.log("loss", loss)
             STORY.stepped(loss)
+    say_weights(weight.value)
 
 
 def torch_loop(within: bool) -> None:
@@ -106,6 +120,8 @@ def torch_loop(within: bool) -> None:
         max_to_keep=KEPT,
     )  # fmt: skip
 
+    STORY.save = loop.save
+
     def train() -> None:
         for _ in loop:
             loop.run.wait_until_saved()
@@ -121,6 +137,7 @@ def torch_loop(within: bool) -> None:
             train()
     else:
         train()
+    say_weights(*(part.detach() for part in model.parameters()))
 
 
 def lightning_fit() -> None:
@@ -138,6 +155,7 @@ def lightning_fit() -> None:
         def training_step(self, batch: Any, number: int) -> Any:
             run = supervisor.run
             assert run is not None
+            STORY.save = run.save
             run.wait_until_saved()
             self.loss = self.layer(batch * STORY.batch(run.global_step)).sum()
             return self.loss
@@ -153,7 +171,9 @@ def lightning_fit() -> None:
         max_epochs=1, callbacks=[supervisor], accelerator="cpu", devices=1, logger=False, enable_checkpointing=False,
         enable_progress_bar=False, enable_model_summary=False, default_root_dir=LOGDIR,
     )  # fmt: skip
-    trainer.fit(Model(), torch.utils.data.DataLoader(torch.ones(STEPS, 3)))
+    model = Model()
+    trainer.fit(model, torch.utils.data.DataLoader(torch.ones(STEPS, 3)))
+    say_weights(*(part.detach() for part in model.parameters()))
 
 
 def keras_fit() -> None:
@@ -166,6 +186,7 @@ def keras_fit() -> None:
     class Steps(keras.callbacks.Callback):
         def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
             if supervisor.is_training and supervisor.run is not None:
+                STORY.save = supervisor.run.save
                 supervisor.run.wait_until_saved()
                 STORY.happen(supervisor.run.global_step)
 
@@ -179,12 +200,14 @@ def keras_fit() -> None:
         def set_state(self, state: Any) -> None:
             pass
 
+    keras.utils.set_random_seed(1)
     values = np.ones((STEPS, 3), np.float32)
     values[GIVEN.get("nan_at", STEPS) :] = math.nan
     model = keras.Sequential([keras.layers.Input((3,)), keras.layers.Dense(1)])
     model.compile("sgd", "mse")
     supervisor = SupervisorCallback(LOGDIR, options=OPTIONS, save_secs=None, save_steps=EVERY, max_to_keep=KEPT)
     model.fit(values, np.ones(STEPS), batch_size=1, shuffle=False, epochs=1, verbose=0, callbacks=[Steps(), supervisor])
+    say_weights(*model.get_weights())
 
 
 def jax_loop() -> None:
@@ -196,12 +219,14 @@ def jax_loop() -> None:
     with supervised(
         LOGDIR, state={"weight": jnp.zeros(3)}, options=OPTIONS, save_secs=None, save_steps=EVERY, max_to_keep=KEPT
     ) as run:
+        STORY.save = run.save
         for step in run.steps(STEPS):
             run.run.wait_until_saved()
             loss = (run.state["weight"] + 1).sum() * STORY.batch(step)
             run.state = {"weight": run.state["weight"] + 1 + 0 * loss}
             run.log("loss", loss)
             STORY.stepped(float(loss))
+    say_weights(run.state["weight"])
 
 
 def trainer() -> None:
@@ -230,6 +255,7 @@ def trainer() -> None:
     class Steps(transformers.TrainerCallback):  # type: ignore[misc]
         def on_step_begin(self, *arguments: Any, **named: Any) -> None:
             assert supervisor.run is not None
+            STORY.save = supervisor.run.save
             supervisor.run.wait_until_saved()
 
         def on_step_end(self, *arguments: Any, **named: Any) -> None:
@@ -245,6 +271,7 @@ def trainer() -> None:
     own = transformers.Trainer(model=model, args=args, train_dataset=data, callbacks=[supervisor, Steps()])
     with supervisor:
         own.train(resume_from_checkpoint=supervisor.resume_from())
+    say_weights(*(part.detach() for part in model.parameters()))
 
 
 def graph() -> tuple[Any, Any, Callable[[Any, Any], None]]:

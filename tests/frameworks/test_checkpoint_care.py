@@ -162,6 +162,25 @@ def test_a_damaged_newest_checkpoint_is_named(tmp_path: Path, train: Train, faca
     assert again == "on disk"
 
 
+@pytest.mark.parametrize("facade", [name for name in ALL if NEEDS[name] != "tensorflow"], indirect=True)
+def test_a_save_within_a_step(tmp_path: Path, train: Train, facade: str) -> None:
+    """One that the program asks for when the update is made, and the step not counted, is of the step's end: what is
+    resumed from it ends with the weights of a training that nothing has interrupted."""
+
+    def weights(done: subprocess.CompletedProcess[str]) -> str:
+        (found,) = re.findall(r"(?m)^weights .*$", done.stdout)
+        return str(found)
+
+    truth = weights(train(facade, tmp_path / "truth", 12))
+    run = tmp_path / "run"
+    killed = train(facade, run, 12, every=100, save_at=5, kill_at=9)
+    assert killed.returncode == -9, killed.stderr
+    (saved,) = run_of(run).checkpoints
+    assert saved.trigger == "manual" and saved.step in (6, 7)  # a Trainer's other callbacks come after the step's end
+    done = train(facade, run, 12)
+    assert weights(done) == truth, done.stderr
+
+
 @pytest.mark.parametrize("facade", [name for name in ALL if name not in ("torch, for", *IN_LOGDIR)], indirect=True)
 def test_a_directory_that_is_away_for_a_while(tmp_path: Path, train: Train, facade: str) -> None:
     """A file in its place, as a mount that is gone may look: training goes on, each save that fails is recorded and
