@@ -83,6 +83,23 @@ FIRST = (
 )
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add an option for those who change what is shown."""
+    parser.addoption("--renew", action="store_true", help="write the files below tests/metrics/expected again")
+
+
+@pytest.fixture
+def renewed(pytestconfig: pytest.Config) -> Callable[[Path, str], str]:
+    """Returns the text that a file of expected output has; with ``--renew`` it is written first."""
+
+    def read(file: Path, shown: str) -> str:
+        if pytestconfig.getoption("renew"):
+            file.write_text(shown)
+        return file.read_text()
+
+    return read
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, object, object]:
     """Collect without the garbage collector, and have it leave alone what was imported: it would look through all of
