@@ -112,7 +112,6 @@ def process_samples() -> Iterator[tuple[Metric, list[Sample]]]:
         counts = family.type == "counter"
         metric = Metric(
             name=f"{family.name}_total" if counts else family.name,
-            type="counter" if counts else "gauge",
             help=family.documentation,
             labels=(),
         )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, Protocol, TypeVar
 
@@ -13,6 +13,8 @@ from supervisor_core.run.status import Distribution, RunStatus
 MetricType = Literal["gauge", "counter", "histogram", "info"]
 ServedBy = Literal["both", "trainer", "exporter"]
 """Whose page has a metric: the training process's own, an exporter's, or both."""
+_TYPES: Mapping[str, MetricType] = {"total": "counter", "info": "info"}
+_UNITS = ("seconds", "bytes", "ratio")
 
 
 class Sample(NamedTuple):
@@ -37,17 +39,28 @@ Read = Callable[[RunStatus, float], Iterable[Sample]]
 
 @dataclass(frozen=True, kw_only=True)
 class Metric:
-    """What stands about a metric in its ``HELP``, ``TYPE`` and ``UNIT`` lines."""
+    """What stands about a metric in its ``HELP``, ``TYPE`` and ``UNIT`` lines. Its name says its type and its unit."""
 
     name: str
     """As Prometheus shows it: ``_total`` and ``_info`` included, a histogram's suffixes not."""
-    type: MetricType
     help: str
-    unit: str = ""
-    """The base unit that the name ends in (before ``_total``); empty for counts, steps and states."""
     labels: tuple[str, ...] = ("run",)
     """An ``info`` metric has one more label per fact."""
     served_by: ServedBy = "both"
+    is_histogram: bool = False
+
+    @property
+    def type(self) -> MetricType:
+        """The type, as the exposition formats name it."""
+        last = self.name.rpartition("_")[2]
+        return "histogram" if self.is_histogram else _TYPES.get(last, "gauge")
+
+    @property
+    def unit(self) -> str:
+        """The base unit that the name ends in (before ``_total``); empty for counts, steps and states, and for what
+        every Prometheus client serves of its process, which has no ``UNIT`` lines."""
+        last = self.name.removesuffix("_total").rpartition("_")[2]
+        return last if last in _UNITS and self.name.startswith("supervisor_") else ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,28 +72,17 @@ class RunMetric(Metric):
     """Whether its samples depend on when the scrape is; those of all others are the status's alone."""
 
 
-def gauge(
-    name: str,
-    help: str,
-    value: Callable[[RunStatus], float | None],
-    *,
-    unit: str = "",
-    type: MetricType = "gauge",
-    served_by: ServedBy = "both",
+def single(
+    name: str, help: str, read_one: Callable[[RunStatus], float | None], *, served_by: ServedBy = "both"
 ) -> RunMetric:
-    """Return a metric that is one value of a run; a gauge where nothing else is said. None yields no sample."""
+    """Return a metric that is one value of a run. None yields no sample."""
 
     def read(status: RunStatus, now: float) -> Iterator[Sample]:
-        known = value(status)
+        known = read_one(status)
         if known is not None:
             yield Sample({"run": status.run}, known)
 
-    return RunMetric(name=name, type=type, help=help, unit=unit, served_by=served_by, read=read)
-
-
-def counter(name: str, help: str, value: Callable[[RunStatus], float | None]) -> RunMetric:
-    """Return a counter that is one value of a run."""
-    return gauge(name, help, value, type="counter")
+    return RunMetric(name=name, help=help, served_by=served_by, read=read)
 
 
 def age(name: str, help: str, since: Callable[[RunStatus], float | None]) -> RunMetric:
@@ -91,7 +93,20 @@ def age(name: str, help: str, since: Callable[[RunStatus], float | None]) -> Run
         if then is not None:
             yield Sample({"run": status.run}, max(0.0, now - then))  # below 0 when the machine's clock was set back
 
-    return RunMetric(name=name, type="gauge", help=help, unit="seconds", read=read, timed=True)
+    return RunMetric(name=name, help=help, read=read, timed=True)
+
+
+def one_of(
+    name: str, help: str, label: str, names: Sequence[str], now_is: Callable[[RunStatus], str | None]
+) -> RunMetric:
+    """Return a gauge with one sample for each of some names: 1 for the present one. None yields no samples."""
+
+    def read(status: RunStatus, now: float) -> Iterator[Sample]:
+        present = now_is(status)
+        for each in names if present is not None else ():
+            yield Sample({"run": status.run, label: each}, each == present)
+
+    return RunMetric(name=name, help=help, labels=("run", label), read=read)
 
 
 def per_key(
@@ -100,42 +115,25 @@ def per_key(
     label: str,
     values: Callable[[RunStatus], Mapping[Any, float]],
     *,
-    unit: str = "",
     served_by: ServedBy = "both",
 ) -> RunMetric:
     """Return a counter with one sample for each key of a mapping."""
 
     def read(status: RunStatus, now: float) -> Iterator[Sample]:
-        for key, value in values(status).items():
-            yield Sample({"run": status.run, label: key}, value)
+        for key, known in values(status).items():
+            yield Sample({"run": status.run, label: key}, known)
 
-    return RunMetric(
-        name=name, type="counter", help=help, unit=unit, labels=("run", label), served_by=served_by, read=read
-    )
+    return RunMetric(name=name, help=help, labels=("run", label), served_by=served_by, read=read)
 
 
-def per_thread(
-    name: str,
-    help: str,
-    value: Callable[[ThreadStatus], float | None],
-    *,
-    unit: str = "",
-    type: MetricType = "gauge",
-) -> RunMetric:
+def per_thread(name: str, help: str, read_one: Callable[[ThreadStatus], float | None]) -> RunMetric:
     """Return a metric with one sample for each service thread."""
-    return _per_part(name, help, "thread", lambda status: status.threads, value, unit=unit, type=type)
+    return _per_part(name, help, "thread", lambda status: status.threads, read_one)
 
 
-def per_worker(
-    name: str,
-    help: str,
-    value: Callable[[WorkerStatus], float | None],
-    *,
-    unit: str = "",
-    type: MetricType = "gauge",
-) -> RunMetric:
+def per_worker(name: str, help: str, read_one: Callable[[WorkerStatus], float | None]) -> RunMetric:
     """Return a metric with one sample for each other process of the cluster."""
-    return _per_part(name, help, "worker", lambda status: status.workers, value, unit=unit, type=type)
+    return _per_part(name, help, "worker", lambda status: status.workers, read_one)
 
 
 def _per_part(
@@ -143,18 +141,15 @@ def _per_part(
     help: str,
     label: str,
     parts: Callable[[RunStatus], Iterable[_P]],
-    value: Callable[[_P], float | None],
-    *,
-    unit: str,
-    type: MetricType,
+    read_one: Callable[[_P], float | None],
 ) -> RunMetric:
     def read(status: RunStatus, now: float) -> Iterator[Sample]:
         for part in parts(status):
-            known = value(part)
+            known = read_one(part)
             if known is not None:
                 yield Sample({"run": status.run, label: part.name}, known)
 
-    return RunMetric(name=name, type=type, help=help, unit=unit, labels=("run", label), read=read)
+    return RunMetric(name=name, help=help, labels=("run", label), read=read)
 
 
 def histogram(
@@ -173,7 +168,7 @@ def histogram(
         yield Sample({"run": status.run}, known.sum, "_sum")
         yield Sample({"run": status.run}, total, "_count")
 
-    return RunMetric(name=name, type="histogram", help=help, unit="seconds", served_by=served_by, read=read)
+    return RunMetric(name=name, help=help, served_by=served_by, is_histogram=True, read=read)
 
 
 def facts_metric(name: str, help: str, facts: Callable[[RunStatus], Mapping[str, str]]) -> RunMetric:
@@ -185,7 +180,7 @@ def facts_metric(name: str, help: str, facts: Callable[[RunStatus], Mapping[str,
             labels = {_label_name(fact): value for fact, value in known.items()}
             yield Sample({**labels, "run": status.run}, 1)
 
-    return RunMetric(name=name, type="info", help=help, read=read)
+    return RunMetric(name=name, help=help, read=read)
 
 
 def _label_name(fact: str) -> str:

@@ -8,39 +8,27 @@ yields no sample at all: a checkpoint age of 0 would read as "just now", a times
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import get_args
 
 from supervisor_core.log import printable
 from supervisor_core.metrics.metric import (
     Metric,
-    MetricType,
     RunMetric,
-    Sample,
     age,
-    counter,
     facts_metric,
-    gauge,
     histogram,
+    one_of,
     per_key,
     per_thread,
     per_worker,
+    single,
 )
 from supervisor_core.options import PHASES
 from supervisor_core.process.stacks import MAX_LOCATION
 from supervisor_core.run.status import RunStatus, ServedState
 
 RUN_STATES: tuple[str, ...] = get_args(ServedState)
-
-
-def _phases(status: RunStatus, now: float) -> Iterator[Sample]:
-    for phase in PHASES if status.phase is not None else ():
-        yield Sample({"run": status.run, "phase": phase}, phase == status.phase)
-
-
-def _states(status: RunStatus, now: float) -> Iterator[Sample]:
-    for state in RUN_STATES if status.state is not None else ():
-        yield Sample({"run": status.run, "state": state}, state == status.state)
 
 
 _ERROR_TYPE = re.compile(r"[A-Za-z_][\w.]{0,99}(?=:|$)")
@@ -68,48 +56,39 @@ def _stall(status: RunStatus) -> Mapping[str, str]:
 
 
 RUN_METRICS: tuple[RunMetric, ...] = (
-    gauge(
+    single(
         "supervisor_active",
         "1 from the start of a session until it has ended, or until a lost one is dropped; then 0.",
         lambda s: s.active,
     ),
-    RunMetric(
-        name="supervisor_run_state",
-        type="gauge",
-        help="1 for the state that the run is in, 0 for every other.",
-        labels=("run", "state"),
-        read=_states,
+    one_of(
+        "supervisor_run_state",
+        "1 for the state that the run is in, 0 for every other.",
+        "state",
+        RUN_STATES,
+        lambda s: s.state,
     ),
     facts_metric(
         "supervisor_run_error_info",
         "The type of the error that ended the run, while it is in the state failed.",
         _error_type,
     ),
-    RunMetric(
-        name="supervisor_phase",
-        type="gauge",
-        help="1 for the phase of the session, 0 for every other phase.",
-        labels=("run", "phase"),
-        read=_phases,
+    one_of(
+        "supervisor_phase",
+        "1 for the phase of the session, 0 for every other phase.",
+        "phase",
+        PHASES,
+        lambda s: s.phase,
     ),
-    gauge(
-        "supervisor_session_start_timestamp_seconds",
-        "When this session began.",
-        lambda s: s.session_started_at,
-        unit="seconds",
-    ),
-    gauge(
+    single("supervisor_session_start_timestamp_seconds", "When this session began.", lambda s: s.session_started_at),
+    single(
         "supervisor_session_last_seen_timestamp_seconds",
         "When this session was last seen alive: by its own process now, by an exporter its newest event.",
         lambda s: s.session_seen_at,
-        unit="seconds",
     ),
-    counter("supervisor_sessions_total", "Sessions the run has had, this one included.", lambda s: s.sessions),
+    single("supervisor_sessions_total", "Sessions the run has had, this one included.", lambda s: s.sessions),
     per_key(
-        "supervisor_restarts_total",
-        "Earlier sessions of the run, by how they ended.",
-        "reason",
-        lambda s: s.restarts,
+        "supervisor_restarts_total", "Earlier sessions of the run, by how they ended.", "reason", lambda s: s.restarts
     ),
     per_key(
         "supervisor_launches_total",
@@ -118,51 +97,48 @@ RUN_METRICS: tuple[RunMetric, ...] = (
         lambda s: s.launches,
         served_by="exporter",
     ),
-    gauge(
+    single(
         "supervisor_resume_exact",
         "1 if this session goes on exactly as the run would have without the restart, 0 if it does not; absent where "
         "that is unknown, and for the first session.",
         lambda s: s.resume_exact,
     ),
-    counter(
+    single(
         "supervisor_recoveries_total",
         "Recoveries: how often TensorFlow's session was lost and created again within this session.",
         lambda s: s.recoveries,
     ),
-    gauge("supervisor_global_step", "The global step.", lambda s: s.global_step),
-    counter("supervisor_steps_total", "Training steps done by this session.", lambda s: s.steps),
-    gauge(
+    single("supervisor_global_step", "The global step.", lambda s: s.global_step),
+    single("supervisor_steps_total", "Training steps done by this session.", lambda s: s.steps),
+    single(
         "supervisor_steps_per_second",
         "Training steps per second over the last 30 seconds and at least 10 steps; evaluations are left out.",
         lambda s: s.steps_per_second,
     ),
-    gauge(
+    single(
         "supervisor_last_step_timestamp_seconds",
         "When the last training step ended.",
         lambda s: s.last_step_at,
-        unit="seconds",
         served_by="trainer",
     ),
-    gauge(
+    single(
         "supervisor_last_progress_timestamp_seconds",
         "When anything moved last: a step, a phase, a part of a save or of a restore.",
         lambda s: s.last_progress_at,
-        unit="seconds",
     ),
-    gauge(
+    single(
         "supervisor_progress_timeout_seconds",
         "Seconds the present phase may go without progress before it counts as stalled.",
         lambda s: s.progress_timeout_secs,
-        unit="seconds",
     ),
-    gauge("supervisor_stalled", "1 while the session itself sees no progress for too long.", lambda s: s.stalled),
+    single("supervisor_stalled", "1 while the session itself sees no progress for too long.", lambda s: s.stalled),
     facts_metric(
         "supervisor_stall_info",
         "Where the run hangs, while it is stalled: thread, location (its innermost line of the program), phase and "
         "activity.",
         _stall,
     ),
-    counter(
+    single(
         "supervisor_watchdog_would_act_total",
         "Stalls of this session that the watchdog would have ended; its stall_action is observe.",
         lambda s: s.watchdog_would_act,
@@ -184,42 +160,38 @@ RUN_METRICS: tuple[RunMetric, ...] = (
         "Seconds since the newest good checkpoint was durable.",
         lambda s: s.checkpoint.last_success_at,
     ),
-    gauge(
+    single(
         "supervisor_checkpoint_last_success_timestamp_seconds",
         "When the newest good checkpoint was durable.",
         lambda s: s.checkpoint.last_success_at,
-        unit="seconds",
     ),
-    gauge(
+    single(
         "supervisor_checkpoint_last_success_step",
         "The step of the newest good checkpoint.",
         lambda s: s.checkpoint.last_success_step,
     ),
-    gauge(
+    single(
         "supervisor_checkpoint_last_size_bytes",
         "Size of the newest good checkpoint.",
         lambda s: s.checkpoint.last_size_bytes,
-        unit="bytes",
     ),
-    gauge(
+    single(
         "supervisor_checkpoint_interval_seconds",
         "Configured seconds between checkpoints.",
         lambda s: s.checkpoint.interval_secs,
-        unit="seconds",
     ),
-    gauge(
+    single(
         "supervisor_checkpoint_recommended_interval_seconds",
         "Seconds between checkpoints that lose the least time, from the run's own save cost and failures (Young/Daly).",
         lambda s: s.checkpoint.recommended_interval_secs,
-        unit="seconds",
     ),
-    counter(
+    single(
         "supervisor_checkpoint_saves_total", "Saves tried by this session, good or bad.", lambda s: s.checkpoint.saves
     ),
-    counter(
+    single(
         "supervisor_checkpoint_failures_total", "Saves of this session that failed.", lambda s: s.checkpoint.failures
     ),
-    gauge(
+    single(
         "supervisor_checkpoint_failures_in_a_row",
         "Saves of this session that failed since its last good one.",
         lambda s: s.checkpoint.failures_in_a_row,
@@ -230,9 +202,7 @@ RUN_METRICS: tuple[RunMetric, ...] = (
         lambda s: s.checkpoint.save_secs,
     ),
     histogram(
-        "supervisor_checkpoint_blocked_seconds",
-        "How long saves blocked training.",
-        lambda s: s.checkpoint.blocked_secs,
+        "supervisor_checkpoint_blocked_seconds", "How long saves blocked training.", lambda s: s.checkpoint.blocked_secs
     ),
     per_thread(
         "supervisor_thread_up",
@@ -243,23 +213,14 @@ RUN_METRICS: tuple[RunMetric, ...] = (
         "supervisor_thread_overdue_seconds",
         "By how much the service thread's present tick, or the one that should have begun, is late; 0 when in time.",
         lambda t: t.overdue_secs,
-        unit="seconds",
     ),
     per_thread(
         "supervisor_thread_last_tick_timestamp_seconds",
         "When the service thread's last tick ended, good or bad.",
         lambda t: t.last_tick_at,
-        unit="seconds",
     ),
-    per_thread(
-        "supervisor_thread_ticks_total", "Ticks of the service thread, good or bad.", lambda t: t.ticks, type="counter"
-    ),
-    per_thread(
-        "supervisor_thread_failures_total",
-        "Ticks of the service thread that failed.",
-        lambda t: t.failures,
-        type="counter",
-    ),
+    per_thread("supervisor_thread_ticks_total", "Ticks of the service thread, good or bad.", lambda t: t.ticks),
+    per_thread("supervisor_thread_failures_total", "Ticks of the service thread that failed.", lambda t: t.failures),
     per_worker(
         "supervisor_worker_up",
         "1 while the other process of the cluster has heartbeats, 0 once it is lost or has failed; absent after a "
@@ -280,15 +241,13 @@ RUN_METRICS: tuple[RunMetric, ...] = (
         "supervisor_worker_last_seen_timestamp_seconds",
         "The last heartbeat of the other process of the cluster.",
         lambda w: w.last_seen_at,
-        unit="seconds",
     ),
     per_worker(
         "supervisor_worker_steps_total",
         "Training steps done by the other process of the cluster since it began.",
         lambda w: w.steps,
-        type="counter",
     ),
-    counter(
+    single(
         "supervisor_steps_lost_total",
         "Steps recomputed after restarts and recoveries, at least.",
         lambda s: s.steps_lost,
@@ -298,34 +257,31 @@ RUN_METRICS: tuple[RunMetric, ...] = (
         "Time of the newest session by activity, as far as that is decided.",
         "activity",
         lambda s: s.activity_secs,
-        unit="seconds",
     ),
     per_key(
         "supervisor_run_time_seconds_total",
         "Wall time of the whole run by activity, including recomputed steps and downtime.",
         "activity",
         lambda s: s.run_activity_secs,
-        unit="seconds",
         served_by="exporter",
     ),
-    gauge(
+    single(
         "supervisor_goodput_ratio",
         "Share of the run's wall time that went into steps which were kept, from 0 to 1.",
         lambda s: s.goodput,
-        unit="ratio",
         served_by="exporter",
     ),
-    counter(
+    single(
         "supervisor_events_dropped_total",
         "Events that could not be written to the events file.",
         lambda s: s.events_dropped,
     ),
-    gauge(
+    single(
         "supervisor_loss_finite",
         "0 while the newest value of the watched loss, or of a tag that looks like a loss, is NaN or infinite, else 1.",
         lambda s: s.loss_finite,
     ),
-    gauge(
+    single(
         "supervisor_events_failing",
         "1 while the session cannot write its events (disk full, no permission), else 0.",
         lambda s: s.events_failing,
@@ -341,7 +297,6 @@ RUN_METRICS: tuple[RunMetric, ...] = (
 
 SCRAPE_SUCCESS = Metric(
     name="supervisor_scrape_success",
-    type="gauge",
     help="1 if everything known about every run could be read for this scrape.",
     labels=(),
 )
@@ -351,66 +306,48 @@ METRICS: tuple[Metric, ...] = (*RUN_METRICS, SCRAPE_SUCCESS)
 """What a training process serves, and an exporter too."""
 
 
-def _of_exporter(
-    name: str, help: str, *, unit: str = "", type: MetricType = "gauge", labels: tuple[str, ...] = ()
-) -> Metric:
-    return Metric(
-        name=f"supervisor_exporter_{name}", type=type, help=help, unit=unit, labels=labels, served_by="exporter"
-    )
+def _of_exporter(name: str, help: str, *labels: str) -> Metric:
+    return Metric(name=f"supervisor_exporter_{name}", help=help, labels=labels, served_by="exporter")
 
 
 EXPORTER_RUN_READ_SUCCESS = _of_exporter(
     "run_read_success",
     "1 if all the events files of the run could be read at the last refresh of its logdir.",
-    labels=("logdir", "run"),
+    "logdir",
+    "run",
 )
 EXPORTER_LAST_EVENT = _of_exporter(
-    "last_event_timestamp_seconds",
-    "The latest wall time among the run's events, by its writer's clock.",
-    unit="seconds",
-    labels=("run",),
+    "last_event_timestamp_seconds", "The latest wall time among the run's events, by its writer's clock.", "run"
 )
 EXPORTER_CORRUPT_RECORDS = _of_exporter(
-    "corrupt_records_total",
-    "Damaged places that were skipped in the run's events files.",
-    type="counter",
-    labels=("run",),
+    "corrupt_records_total", "Damaged places that were skipped in the run's events files.", "run"
 )
 EXPORTER_DROPPED = _of_exporter(
     "dropped_total",
     "How often events, sessions or older history of the run were dropped beyond a bound (docs/limits.md).",
-    type="counter",
-    labels=("kind", "run"),
+    "kind",
+    "run",
 )
 EXPORTER_LOGDIR_UP = _of_exporter(
-    "logdir_up", "1 if the logdir was there and could be listed at its last refresh, else 0.", labels=("logdir",)
+    "logdir_up", "1 if the logdir was there and could be listed at its last refresh, else 0.", "logdir"
 )
-EXPORTER_RUNS = _of_exporter("runs", "Runs of the logdir that are served.", labels=("logdir",))
+EXPORTER_RUNS = _of_exporter("runs", "Runs of the logdir that are served.", "logdir")
 EXPORTER_LAST_REFRESH = _of_exporter(
-    "last_refresh_timestamp_seconds",
-    "When the logdir was last looked at, to the end.",
-    unit="seconds",
-    labels=("logdir",),
+    "last_refresh_timestamp_seconds", "When the logdir was last looked at, to the end.", "logdir"
 )
-EXPORTER_REFRESH_DURATION = _of_exporter(
-    "refresh_duration_seconds", "How long that took.", unit="seconds", labels=("logdir",)
-)
+EXPORTER_REFRESH_DURATION = _of_exporter("refresh_duration_seconds", "How long that took.", "logdir")
 EXPORTER_REFRESH_FAILURES = _of_exporter(
-    "refresh_failures_total",
-    "Refreshes in which the logdir, or a run in it, could not be looked at.",
-    type="counter",
-    labels=("logdir",),
+    "refresh_failures_total", "Refreshes in which the logdir, or a run in it, could not be looked at.", "logdir"
 )
 EXPORTER_REQUESTS = _of_exporter(
     "storage_requests_total",
     "Requests to the object store that the logdir is in, for listings and events files.",
-    type="counter",
-    labels=("logdir",),
+    "logdir",
 )
 EXPORTER_SCRAPE_DURATION = _of_exporter(
-    "scrape_duration_seconds", "How long this scrape took to put together, compression apart.", unit="seconds"
+    "scrape_duration_seconds", "How long this scrape took to put together, compression apart."
 )
-EXPORTER_BUILD_INFO = _of_exporter("build_info", "Versions the exporter runs with, one label each.", type="info")
+EXPORTER_BUILD_INFO = _of_exporter("build_info", "Versions the exporter runs with, one label each.")
 
 EXPORTER_METRICS: tuple[Metric, ...] = (
     EXPORTER_RUN_READ_SUCCESS,
