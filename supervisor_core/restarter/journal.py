@@ -16,6 +16,7 @@ import queue
 import socket
 import threading
 import time
+from dataclasses import replace
 from typing import Literal
 
 from supervisor_core.clock import SystemClock
@@ -105,14 +106,9 @@ class LaunchJournal:
         if state == "begin":
             return begun
         end, decision = launch.end, launch.decision
-        return LaunchRecord(
-            launch=begun.launch,
+        return replace(
+            begun,
             state="end",
-            attempt=begun.attempt,
-            started_at=begun.started_at,
-            host=begun.host,
-            pid=begun.pid,
-            command=begun.command,
             session=launch.session,
             cause=launch.cause,
             exit_code=None if end is None else end.exit_code,

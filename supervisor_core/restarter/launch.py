@@ -10,7 +10,7 @@ from supervisor_core.restarter.child import ChildEnd
 from supervisor_core.restarter.failure import signal_name
 from supervisor_core.restarter.hang import Hang
 from supervisor_core.restarter.hang_stacks import KeptStacks
-from supervisor_core.restarter.policy import Cause, Decision, Limits
+from supervisor_core.restarter.policy import Cause, Decision, Failure, Limits
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,14 +72,23 @@ class LaunchFacts:
     end: ChildEnd | None = None
     cause: Cause | None = None
     decision: Decision | None = None
-    error: str | None = None
-    """Of its failure: the type, and the innermost line of the program."""
+    failure: Failure | None = None
+    """What identifies its failure."""
+    has_stepped: bool = False
+    """Whether a session of it has done a step, by the sessions' pages and records."""
+    was_stopped: bool = False
+    """Whether its session's own record says that a signal stopped it."""
     step: int | None = None
     saved_step: int | None = None
     session: str | None = None
     hang: Hang | None = None
     kept_stacks: KeptStacks | None = None
     """The stacks of a hang."""
+
+    @property
+    def error(self) -> str | None:
+        """Its failure for people: the type, and the innermost line of the program."""
+        return None if self.failure is None else str(self.failure)
 
     @property
     def stacks(self) -> str | None:

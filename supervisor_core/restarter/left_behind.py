@@ -91,9 +91,8 @@ class BackgroundJob:
         return None
 
     def _look(self) -> None:
-        look = self._view.look()
-        is_ours = look.has_session_since(self._started_at, self._before)
-        self._recorded = {look.session_pid} if is_ours and look.session_pid is not None else set()
+        session = self._view.look().session_since(self._started_at, self._before)
+        self._recorded = set() if session is None or session.pid is None else {session.pid}
 
 
 def names_of_left(keeper: int) -> str:

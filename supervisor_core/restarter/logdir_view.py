@@ -10,7 +10,6 @@ from __future__ import annotations
 import fcntl
 import json
 import logging
-import math
 import os
 import queue
 import threading
@@ -20,14 +19,17 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any, TypeVar
 
+from msgspec import MsgspecError, convert
+
 from supervisor_core.checkpoint import bundle, contents
 from supervisor_core.checkpoint.recovery import find_runs
 from supervisor_core.checkpoint.sealed_store import SealedStore, find_sealed, prefix_of
 from supervisor_core.checkpoint.store import CheckpointStore
 from supervisor_core.errors import CheckpointError
 from supervisor_core.log import error_text
-from supervisor_core.restarter.policy import RestartState, state_from_json, state_json
+from supervisor_core.restarter.policy import RestartState, Time, state_from_json, state_json
 from supervisor_core.run.logdir_watch import LogdirWatch
+from supervisor_core.run.model import Session
 from supervisor_core.run.snapshot import Snapshot
 from supervisor_core.storage.local import filesystem_for, local_path
 
@@ -76,7 +78,7 @@ class LogdirThread:
 class OpenLaunch:
     """A launch under way, as it is kept on disk."""
 
-    started_at: float
+    started_at: Time
     host: str
     boot: str | None
     pid: int
@@ -94,29 +96,24 @@ class LogdirLook:
     reached_step: int | None
     records: int
     """Number of events so far: it rises while the program writes."""
-    session: str | None
-    """Id of the newest session with telemetry."""
-    session_step: int | None
-    """Its last step."""
-    session_outcome: str | None
+    session: Session | None
+    """The newest session with telemetry."""
     last_event_at: float | None
     has_scalars: bool
     directory: str
     """Where the newest run is: the logdir, or below it."""
-    newest_session_at: float | None = None
-    session_steps: int = 0
-    session_pid: int | None = None
-    """The process of the newest session with telemetry."""
 
-    def has_session_since(self, started_at: float, before: LogdirLook | None) -> bool:
-        """Say whether the newest session is of a launch.
+    def session_since(self, started_at: float, before: LogdirLook | None) -> Session | None:
+        """Return the newest session if it is of a launch; None if it is not.
 
         Args:
             started_at: when the launch was started, wall time.
             before: the look before that: a session that was there already may have begun just before it.
         """
-        is_new = before is None or self.session != before.session
-        return is_new and (self.newest_session_at or 0.0) >= started_at - 1.0
+        known = None if before is None or before.session is None else before.session.id
+        if self.session is None or self.session.id == known:
+            return None
+        return self.session if (self.session.started_at or 0.0) >= started_at - 1.0 else None
 
 
 class LogdirView:
@@ -189,15 +186,10 @@ class LogdirView:
             saved_step=saved_step,
             reached_step=max(steps, default=None),
             records=sum(item.records for item in snapshot.runs.values()),
-            session=None if last is None else last.id,
-            session_step=None if last is None else last.last_step,
-            session_outcome=None if last is None else last.outcome,
+            session=last,
             last_event_at=None if newest is None else newest.last_event_at,
             has_scalars=any(run.scalar_tags for run in runs),
             directory=self.logdir if newest is None or here else f"{self.logdir.rstrip('/')}/{newest.name}",
-            newest_session_at=None if last is None else last.started_at,
-            session_steps=0 if last is None else last.steps or 0,
-            session_pid=None if last is None else last.pid,
         )
 
     def _saved_step(self, snapshot: Snapshot) -> tuple[int | None, bool, bool]:
@@ -273,14 +265,6 @@ def decode_state(data: bytes) -> tuple[RestartState, OpenLaunch | None]:
 
 
 def _open_launch(values: Any) -> OpenLaunch | None:
-    with suppress(TypeError, KeyError, ValueError, OverflowError):
-        boot, started_at = values["boot"], float(values["started_at"])
-        if not math.isfinite(started_at):
-            return None
-        return OpenLaunch(
-            started_at=started_at,
-            host=str(values["host"]),
-            boot=None if boot is None else str(boot),
-            pid=int(values["pid"]),
-        )
+    with suppress(MsgspecError, ValueError):
+        return convert(values, OpenLaunch)
     return None

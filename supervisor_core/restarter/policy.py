@@ -15,9 +15,11 @@ No count is ever raised by a launch that made progress, so a run that progresses
 from __future__ import annotations
 
 import signal
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Literal
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Annotated, Literal
+
+from msgspec import Meta, MsgspecError, convert
 
 Cause = Literal[
     "completed",
@@ -46,6 +48,13 @@ NO_PROGRESS_STATUS, SPENT_STATUS, IN_USE_STATUS = 93, 94, 95
 """Status of the restarter: nothing would come of another restart; too many restarts; another process has the logdir."""
 USAGE_STATUS = 2
 HOUR_SECS = 3600.0
+MOST_KEPT = 1000
+"""How many of the newest failures, and of the newest restarts, are read from the disk."""
+_LARGEST = 1 << 62
+Count = Annotated[int, Meta(ge=0, lt=_LARGEST)]
+Step = Annotated[int, Meta(ge=-_LARGEST, le=_LARGEST)]
+Time = Annotated[float, Meta(gt=-_LARGEST, lt=_LARGEST)]
+"""What the fields of a `RestartState` may hold; a finite time."""
 
 _PERMANENT = ("ImportError", "ModuleNotFoundError", "SyntaxError", "IndentationError", "TabError")
 
@@ -75,7 +84,7 @@ class Failure:
     """Of the exception; a signal's name where there is none."""
     where: str | None = None
     """The innermost frame of the program itself."""
-    step: int | None = None
+    step: Step | None = None
     rank: int | None = None
     """Of the process that failed, in a job of several."""
 
@@ -124,18 +133,18 @@ class EndedLaunch:
 class RestartState:
     """What is kept between launches, and between restarters."""
 
-    attempt: int = 0
+    attempt: Count = 0
     """Number of launches so far."""
-    best_saved_step: int | None = None
+    best_saved_step: Step | None = None
     """The best verified checkpoint ever seen in the logdir."""
-    best_reached_step: int | None = None
-    without_progress: int = 0
+    best_reached_step: Step | None = None
+    without_progress: Count = 0
     """Counted launches since the last progress that are known to have made none."""
-    backoffs: int = 0
+    backoffs: Count = 0
     """Counted restarts since the last progress."""
     failures: tuple[Failure, ...] = ()
     """The newest identical failures since the last progress."""
-    counted_at: tuple[float, ...] = ()
+    counted_at: tuple[Time, ...] = ()
     """Wall times of counted restarts since the last progress, within the last hour."""
 
 
@@ -304,64 +313,15 @@ def _highest(first: int | None, second: int | None) -> int | None:
 
 def state_json(state: RestartState) -> dict[str, object]:
     """Return a state as plain values for JSON; `state_from_json` reads it."""
-    return {
-        "attempt": state.attempt,
-        "best_saved_step": state.best_saved_step,
-        "best_reached_step": state.best_reached_step,
-        "without_progress": state.without_progress,
-        "backoffs": state.backoffs,
-        "failures": [{"type": item.type, "where": item.where, "step": item.step} for item in state.failures],
-        "counted_at": list(state.counted_at),
-    }
+    failures = [{"type": item.type, "where": item.where, "step": item.step} for item in state.failures]
+    return {**asdict(state), "failures": failures}
 
 
 def state_from_json(values: object) -> RestartState:
     """Return the state in plain values. Raises ValueError if they hold none; says why."""
-    if not isinstance(values, Mapping):
-        raise ValueError(f"expected an object, not {type(values).__name__}")
-    return RestartState(
-        attempt=_count(values, "attempt"),
-        best_saved_step=_step(values, "best_saved_step"),
-        best_reached_step=_step(values, "best_reached_step"),
-        without_progress=_count(values, "without_progress"),
-        backoffs=_count(values, "backoffs"),
-        failures=tuple(_failure(item) for item in _list(values, "failures")),
-        counted_at=tuple(_time(item) for item in _list(values, "counted_at")),
-    )
-
-
-_LARGEST = 1 << 62
-
-
-def _count(values: Mapping[str, object], name: str) -> int:
-    found = values.get(name, 0)
-    if type(found) is not int or not 0 <= found < _LARGEST:
-        raise ValueError(f"{name} is {found!r:.80}")
-    return found
-
-
-def _step(values: Mapping[str, object], name: str) -> int | None:
-    found = values.get(name)
-    if found is not None and (type(found) is not int or abs(found) > _LARGEST):
-        raise ValueError(f"{name} is {found!r:.80}")
-    return found
-
-
-def _list(values: Mapping[str, object], name: str) -> list[object]:
-    found = values.get(name, [])
-    if not isinstance(found, list):
-        raise ValueError(f"{name} is {found!r:.80}")
-    return found[-1000:]
-
-
-def _time(value: object) -> float:
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not abs(value) < _LARGEST:
-        raise ValueError(f"a time is {value!r:.80}")
-    return float(value)
-
-
-def _failure(value: object) -> Failure:
-    if not isinstance(value, Mapping) or not isinstance(value.get("type"), str):
-        raise ValueError(f"a failure is {value!r:.80}")
-    where = value.get("where")
-    return Failure(type=value["type"], where=where if isinstance(where, str) else None, step=_step(value, "step"))
+    try:
+        state = convert(values, RestartState)
+    except MsgspecError as error:
+        raise ValueError(str(error)) from error
+    failures = tuple(replace(item, rank=None) for item in state.failures[-MOST_KEPT:])
+    return replace(state, failures=failures, counted_at=state.counted_at[-MOST_KEPT:])

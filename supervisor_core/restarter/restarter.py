@@ -188,10 +188,8 @@ class Restarter:
         except OSError as error:  # no more processes, no memory: counted, and tried again
             facts.ended_at = time.time()
             facts.end = ChildEnd(exit_code=1, stderr=f"The keeper could not be started: {error_text(error)}".encode())
-            self._has_stepped = False
             return facts
         running.run(child, lambda: self._begun(facts))
-        self._has_stepped = running.has_stepped
         return facts
 
     def _begun(self, facts: LaunchFacts) -> None:
@@ -226,32 +224,29 @@ class Restarter:
         assert end is not None
         look = self._logdir.do(self._view.look, LOOK_SECS)
         self._look = look if look is not None else before
-        is_ours = look is not None and look.has_session_since(facts.started_at, before)
-        if look is not None and is_ours:
-            facts.session = facts.session or look.session
+        session = None if look is None else look.session_since(facts.started_at, before)
+        if session is not None:
+            facts.session = facts.session or session.id
             # A session that ended by itself has removed its page, which was last read up to a second before.
-            facts.step = max((step for step in (facts.step, look.session_step) if step is not None), default=None)
-            self._has_stepped |= look.session_steps > 0
+            facts.step = max((step for step in (facts.step, session.last_step) if step is not None), default=None)
+            facts.has_stepped |= (session.steps or 0) > 0
         elif look is not None and before is not None and look.session is None:
             has_events = look.has_scalars and (look.last_event_at or 0.0) >= facts.started_at
-            self._has_stepped |= has_events and look.records > before.records
+            facts.has_stepped |= has_events and look.records > before.records
             facts.step = look.reached_step if has_events and facts.step is None else facts.step
-        self._was_stopped = is_ours and look is not None and look.session_outcome == "signal"
-        failure = None
+        facts.was_stopped = session is not None and session.outcome == "signal"
         if end.exit_code != 0:
-            failure = failure_of(end.stderr, end.signal, facts.step)
+            facts.failure = failure_of(end.stderr, end.signal, facts.step)
         facts.cause = cause_of(
             end,
-            failure,
+            facts.failure,
             asked_to_stop=self._signals.stop_signal is not None,
             is_hung=facts.hang is not None,
             never=self._options.limits.never,
-            stopped_by_signal=self._was_stopped,
+            stopped_by_signal=facts.was_stopped,
         )
         if facts.hang is not None:
-            failure = Failure(type="hang", where=facts.hang.location or facts.place, step=facts.step)
-        self._failure = failure
-        facts.error = None if failure is None else str(failure)
+            facts.failure = Failure(type="hang", where=facts.hang.location or facts.place, step=facts.step)
         return self._decide(facts, look)
 
     def _decide(self, facts: LaunchFacts, look: LogdirLook | None) -> Decision:
@@ -263,15 +258,15 @@ class Restarter:
             at=facts.ended_at or time.time(),
             exit_code=None if end is None else end.exit_code,
             signal=None if end is None else end.signal,
-            failure=self._failure,
+            failure=facts.failure,
             is_known=look is not None and look.is_known,
             saved_step=facts.saved_step,
             reached_step=max(
                 (step for step in (facts.step, None if look is None else look.reached_step) if step is not None),
                 default=None,
             ),
-            has_stepped=self._has_stepped,
-            was_stopped=self._was_stopped,
+            has_stepped=facts.has_stepped,
+            was_stopped=facts.was_stopped,
         )
         self._state, decision = decide(self._state, launch, self._options.limits, chance=random.random())
         facts.decision = decision
@@ -295,9 +290,6 @@ class Restarter:
             )
 
     # Helpers.
-
-    _failure: Failure | None = None
-    _has_stepped = _was_stopped = False
 
     @property
     def _directory(self) -> str:

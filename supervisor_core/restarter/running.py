@@ -84,8 +84,6 @@ class RunningLaunch:
         self._is_settled = False
         """Whether all that is left is being ended, and nothing else is to be done about it."""
         self._is_loss_said = False
-        self.has_stepped = False
-        """Whether a session of it has done a step, by the sessions' pages."""
 
     def run(self, child: Child, begun: Callable[[], object]) -> None:
         """Return when all of a program has ended.
@@ -130,7 +128,7 @@ class RunningLaunch:
             pages = watch.readings.values()
             facts.step = watch.step
             facts.session = max(pages, key=lambda page: page.started_at).session if pages else None
-            self.has_stepped = watch.steps > 0
+            facts.has_stepped = watch.steps > 0
             if child.left is not None and end.exit_code == 0:
                 job = ChildEnd.of_status(child.left.job_status({page.pid for page in pages}))
                 end = replace(end, exit_code=job.exit_code, signal=job.signal, core=job.core)

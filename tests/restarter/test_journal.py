@@ -14,7 +14,7 @@ from supervisor_core.restarter.hang import Hang
 from supervisor_core.restarter.hang_stacks import KeptStacks
 from supervisor_core.restarter.journal import LaunchJournal
 from supervisor_core.restarter.launch import LaunchFacts
-from supervisor_core.restarter.policy import Decision
+from supervisor_core.restarter.policy import Decision, Failure
 from supervisor_core.run.logdir_watch import LogdirWatch
 from supervisor_core.run.restarter_launches import launch_text
 
@@ -40,7 +40,7 @@ def facts(attempt: int, directory: Path, started_at: float = STARTED) -> LaunchF
 def end(launch: LaunchFacts, *, secs: float = 60.0) -> LaunchFacts:
     """The launch after the kernel killed it for want of memory."""
     launch.end, launch.cause = ChildEnd(signal=9, oom_kills=1, stderr=b"step 7\n"), "oom"
-    launch.ended_at, launch.step, launch.error = launch.started_at + secs, 7, "SIGKILL"
+    launch.ended_at, launch.step, launch.failure = launch.started_at + secs, 7, Failure(type="SIGKILL")
     launch.decision = Decision(action="restart", reason="progress", delay_secs=8.0, counted=True, progress=True)
     return launch
 
@@ -98,7 +98,7 @@ def test_what_cannot_be_written_is_logged_and_keeps_nothing_waiting(
 def test_a_hang_is_the_watchdogs_decision(tmp_path: Path) -> None:
     """With where it hangs, and where the stacks are."""
     launch = end(facts(1, tmp_path))
-    launch.cause, launch.error = "hang", "hang at MainThread at train.py:88 in step"
+    launch.cause, launch.failure = "hang", Failure(type="hang", where="MainThread at train.py:88 in step")
     launch.kept_stacks = KeptStacks("/dev/shm/a.stacks")
     launch.hang = Hang(phase="training", secs=9.0, budget_secs=6.0, act_after_secs=None, pid=4711)
     journal = LaunchJournal(("python",))
