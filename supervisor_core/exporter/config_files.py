@@ -7,7 +7,8 @@ what is served, not for what the rules record, so it works without them. Trainer
 every query takes the maximum by run, or it would show both. To change it, import the file into Grafana, edit it there,
 and export it as JSON.
 
-The manifests are the exporter, and what the Prometheus operator needs for it, the trainers and the rules.
+``manifests.yaml``, beside it, is the exporter, and what the Prometheus operator needs for it, the trainers and the
+rules.
 """
 
 from __future__ import annotations
@@ -44,10 +45,8 @@ def rule_groups(
         >>> [group["name"] for group in rule_groups()["groups"]]
         ['supervisor']
     """
-    text = files(__package__).joinpath("rules.yaml").read_text(encoding="utf-8")
-    content: dict[str, Any] = _filled(
-        yaml.safe_load(text), {**_values(limits or Thresholds()), "runbook_base": runbook_base}
-    )
+    values = {**_values(limits or Thresholds()), "runbook_base": runbook_base}
+    content: dict[str, Any] = _filled(yaml.safe_load(_text_of("rules.yaml")), values)
     key = rf"\1 ({', '.join(by)}"
     for rule in content["groups"][0]["rules"]:
         rule["expr"] = _KEY.sub(key, rule["expr"])
@@ -83,7 +82,11 @@ def _filled(part: Any, values: Mapping[str, str]) -> Any:
         return {key: _filled(value, values) for key, value in part.items()}
     if isinstance(part, list):
         return [_filled(value, values) for value in part]
-    return _PLACE.sub(lambda place: values.get(place[1], place[0]), part)
+    return _PLACE.sub(lambda place: values.get(place[1], place[0]), part) if isinstance(part, str) else part
+
+
+def _text_of(name: str) -> str:
+    return files(__package__).joinpath(name).read_text(encoding="utf-8")
 
 
 class _Dumper(yaml.SafeDumper):
@@ -107,20 +110,8 @@ def dashboard() -> dict[str, Any]:
         >>> dashboard()["title"]
         'Supervised training'
     """
-    content: dict[str, Any] = json.loads(files(__package__).joinpath("dashboard.json").read_text(encoding="utf-8"))
+    content: dict[str, Any] = json.loads(_text_of("dashboard.json"))
     return content
-
-
-NAME = "tb-supervisor-exporter"
-"""The exporter's Deployment, Service and ServiceMonitor."""
-
-PORT = 10988
-
-TRAINER_LABEL = ("app.kubernetes.io/component", "supervised-training")
-"""What a training pod must be labelled with to be scraped, at its container port named ``metrics``."""
-
-_SELECTOR = {"app.kubernetes.io/name": NAME}
-_OPERATOR = "monitoring.coreos.com/v1"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -145,7 +136,7 @@ class Deployed:
     @property
     def runbook_base(self) -> str:
         """The page of alerts that the exporter serves, as seen within the cluster."""
-        return f"http://{NAME}.{self.namespace}.svc:{PORT}/alerts"
+        return f"http://tb-supervisor-exporter.{self.namespace}.svc:10988/alerts"
 
 
 def manifests(
@@ -164,75 +155,13 @@ def manifests(
         by: see `rule_groups`.
     """
     limits = limits or Thresholds()
-    groups = rule_groups(limits, runbook_base=runbook_base or where.runbook_base, by=by)
-    interval = duration(limits.interval_secs)
-    key, value = TRAINER_LABEL
-    return [
-        _object(where, "apps/v1", "Deployment", NAME, _deployment(where)),
-        _object(
-            where,
-            "v1",
-            "Service",
-            NAME,
-            {"selector": _SELECTOR, "ports": [{"name": "metrics", "port": PORT, "targetPort": "metrics"}]},
-        ),
-        _object(
-            where,
-            _OPERATOR,
-            "ServiceMonitor",
-            NAME,
-            {"selector": {"matchLabels": _SELECTOR}, "endpoints": [{"port": "metrics", "interval": interval}]},
-        ),
-        _object(
-            where,
-            _OPERATOR,
-            "PodMonitor",
-            "tb-supervisor-trainers",
-            {
-                "selector": {"matchLabels": {key: value}},
-                "namespaceSelector": {"any": True},
-                "podMetricsEndpoints": [{"port": "metrics", "interval": interval}],
-            },
-        ),
-        _object(where, _OPERATOR, "PrometheusRule", "tb-supervisor", groups),
-    ]
-
-
-def _object(where: Deployed, version: str, kind: str, name: str, spec: dict[str, Any]) -> dict[str, Any]:
-    metadata = {"name": name, "namespace": where.namespace, "labels": {**_SELECTOR, **where.labels}}
-    return {"apiVersion": version, "kind": kind, "metadata": metadata, "spec": spec}
-
-
-def _deployment(where: Deployed) -> dict[str, Any]:
-    container: dict[str, Any] = {
-        "name": "exporter",
-        "image": where.image,
-        "command": ["tb-supervisor", "exporter"],
-        "args": [f"--logdir={where.logdir}", f"--web.listen-address=0.0.0.0:{PORT}"],
-        "ports": [{"name": "metrics", "containerPort": PORT}],
-        "livenessProbe": {"httpGet": {"path": "/-/healthy", "port": "metrics"}, "periodSeconds": 30},
-        "readinessProbe": {"httpGet": {"path": "/-/ready", "port": "metrics"}, "periodSeconds": 5},
-        "resources": {"requests": {"cpu": "50m", "memory": "128Mi"}, "limits": {"memory": "1Gi"}},
-        "securityContext": {
-            "allowPrivilegeEscalation": False,
-            "capabilities": {"drop": ["ALL"]},
-            "readOnlyRootFilesystem": True,
-        },
-    }
-    pod: dict[str, Any] = {
-        "automountServiceAccountToken": False,
-        "securityContext": {
-            "runAsNonRoot": True,
-            "runAsUser": 65534,
-            "seccompProfile": {"type": "RuntimeDefault"},
-        },
-        "containers": [container],
-    }
-    if where.is_local:
-        container["volumeMounts"] = [{"name": "logs", "mountPath": where.logdir, "readOnly": True}]
-        pod["volumes"] = [{"name": "logs", "persistentVolumeClaim": {"claimName": where.claim, "readOnly": True}}]
-    return {
-        "replicas": 1,
-        "selector": {"matchLabels": _SELECTOR},
-        "template": {"metadata": {"labels": {**_SELECTOR, **where.labels}}, "spec": pod},
-    }
+    values = {**vars(where), "interval": duration(limits.interval_secs)}
+    objects: list[dict[str, Any]] = _filled(list(yaml.safe_load_all(_text_of("manifests.yaml"))), values)
+    deployment, *_, rules = objects
+    template = deployment["spec"]["template"]
+    for each in (*objects, template):
+        each["metadata"]["labels"] |= where.labels
+    if not where.is_local:
+        del template["spec"]["volumes"], template["spec"]["containers"][0]["volumeMounts"]
+    rules["spec"] = rule_groups(limits, runbook_base=runbook_base or where.runbook_base, by=by)
+    return objects
