@@ -11,8 +11,8 @@ import struct
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import get_args
+from dataclasses import dataclass, field, fields, replace
+from typing import TypeVar, get_args
 
 from supervisor_core.events.telemetry import ThreadStatus, WorkerState, WorkerStatus
 from supervisor_core.metrics.metric import Metric, RunMetric, Sample
@@ -27,9 +27,11 @@ from supervisor_core.metrics.table import (
 from supervisor_core.process.stacks import BLOCKED, location
 from supervisor_core.run.checkpoints import Checkpoint
 from supervisor_core.run.ended_launches import failure_type
-from supervisor_core.run.model import Run, RunState, Session, ThreadHistory, WorkerHistory
+from supervisor_core.run.model import Run, RunState, Session, WorkerHistory
 from supervisor_core.run.restarter_launches import LAUNCH_CAUSES
 from supervisor_core.run.status import CheckpointStatus, RunStatus, StallStatus
+
+_Status = TypeVar("_Status", ThreadStatus, WorkerStatus)
 
 _ACTIVE: dict[RunState, bool | None] = {
     "running": True,
@@ -76,63 +78,65 @@ def run_status(
         label: the ``run`` label. Default: the run's name.
         forget_after_secs: seconds without events after which a lost run is not active any more.
     """
-    name = run.name if label is None else label
-    if not run.sessions:
-        return RunStatus(
-            run=name,
-            active=_ACTIVE[run.state],
-            phase=None,
-            state=run.state,
-            error=failure_type(run) if run.state == "failed" else None,
-            sessions=0,
-            launches=_launches(run),
-            recoveries=None,
-            global_step=run.step,
-            steps=None,
-            stalled=None,
-            checkpoint=_NOTHING_SAVED,
-            steps_lost=None,
-            events_dropped=None,
-            watchdog_would_act=None,
-        )
-    last = run.sessions[-1]
-    has_telemetry = not last.inferred
-    active = _ACTIVE[run.state] and not (run.state == "lost" and _is_silent_for(forget_after_secs, run, now))
-    return RunStatus(
-        run=name,
-        active=active if has_telemetry or active is False else None,
-        phase=last.phase,
+    without_session = RunStatus(
+        run=run.name if label is None else label,
+        active=_ACTIVE[run.state],
+        phase=None,
         state=run.state,
         error=failure_type(run) if run.state == "failed" else None,
-        session_id=last.id if has_telemetry else None,
+        sessions=0,
+        launches=_launches(run),
+        recoveries=None,
+        global_step=run.step,
+        steps=None,
+        stalled=None,
+        checkpoint=_NOTHING_SAVED,
+        steps_lost=None,
+        events_dropped=None,
+        watchdog_would_act=None,
+    )
+    if not run.sessions:
+        return without_session
+    last = run.sessions[-1]
+    is_active = _ACTIVE[run.state] and not (run.state == "lost" and _is_silent_for(forget_after_secs, run, now))
+    is_alive = run.state in ("running", "stalled")
+    without_telemetry = replace(
+        without_session,
+        active=False if is_active is False else None,
+        phase=last.phase,
         session_started_at=last.started_at,
-        session_seen_at=min(last.ended_at, now) if has_telemetry and last.ended_at is not None else None,
         sessions=last.attempt,
         restarts=dict(Counter(restart.reason for restart in run.restarts)),
-        launches=_launches(run),
         resume_exact=last.resume_exact,
-        recoveries=last.recoveries if has_telemetry else None,
-        global_step=run.step,
         steps=last.steps,
-        steps_per_second=last.steps_per_sec if run.state in ("running", "stalled") else None,
+        steps_per_second=last.steps_per_sec if is_alive else None,
         last_progress_at=_progress_at(run, last, now),
         progress_timeout_secs=last.progress_timeout_secs,
-        stalled=run.state == "stalled" if has_telemetry else None,
         stall=_stall(run, last),
         checkpoint=_checkpoint(run, last),
-        threads=tuple(_thread(history) for history in run.threads if history.session == last.id),
+        threads=tuple(_part(ThreadStatus, history) for history in run.threads if history.session == last.id),
         workers=_workers(run, last, now),
         steps_lost=None if run.inferred else run.steps_lost,
         run_activity_secs={} if run.inferred else run.goodput.booked_secs,
-        activity_secs=last.reported_secs if has_telemetry else {},
         goodput=None if run.inferred else run.goodput.ratio,
-        events_dropped=last.events_dropped if has_telemetry else None,
-        watchdog_would_act=last.watchdog_would_act if has_telemetry else None,
         watchdog_acted=last.watchdog_acted,
         loss_finite=run.loss_finite,
-        events_failing=last.events_error is not None if has_telemetry and run.state in ("running", "stalled") else None,
         versions=last.versions,
         info=_info(last),
+    )
+    if last.inferred:
+        return without_telemetry
+    return replace(
+        without_telemetry,
+        active=is_active,
+        session_id=last.id,
+        session_seen_at=None if last.ended_at is None else min(last.ended_at, now),
+        recoveries=last.recoveries,
+        stalled=run.state == "stalled",
+        activity_secs=last.reported_secs,
+        events_dropped=last.events_dropped,
+        watchdog_would_act=last.watchdog_would_act,
+        events_failing=last.events_error is not None if is_alive else None,
     )
 
 
@@ -185,25 +189,20 @@ def _is_whole(saved: Checkpoint) -> bool:
     return saved.ok and saved.path is not None
 
 
-def _thread(history: ThreadHistory) -> ThreadStatus:
-    return ThreadStatus(
-        name=history.name,
-        state=history.state,
-        interval_secs=history.interval_secs,
-        ticks=history.ticks,
-        failures=history.failures,
-        last_tick_at=history.last_tick_at,
-        last_tick_secs=history.last_tick_secs,
-        overdue_secs=history.overdue_secs,
-        last_error=history.last_error,
-        last_failure_at=history.last_failure_at,
-    )
+def _part(cls: type[_Status], history: _Status) -> _Status:
+    """Return what was last reported of a thread or a worker, without its history, which extends it."""
+    return cls(**{each.name: getattr(history, each.name) for each in fields(cls)})
 
 
 def _workers(run: Run, last: Session, now: float) -> tuple[WorkerStatus, ...]:
+    """Return the workers whose state still holds, with the newest start and no later time than now."""
     valid = _VALID.get(run.state, frozenset())
     return tuple(
-        _worker(history, now)
+        replace(
+            _part(WorkerStatus, history),
+            last_seen_at=None if history.last_seen_at is None else min(history.last_seen_at, now),
+            started_at=history.spans[-1].started_at,
+        )
         for history in run.workers
         if history.state in valid and history.session == last.id and _is_named(history, last)
     )
@@ -212,22 +211,6 @@ def _workers(run: Run, last: Session, now: float) -> tuple[WorkerStatus, ...]:
 def _is_named(history: WorkerHistory, last: Session) -> bool:
     """Whether the session's latest heartbeat names the worker: then its last span ends with the session."""
     return last.ended_at is None or history.spans[-1].until >= last.ended_at
-
-
-def _worker(history: WorkerHistory, now: float) -> WorkerStatus:
-    return WorkerStatus(
-        name=history.name,
-        state=history.state,
-        phase=history.phase,
-        waiting_for=history.waiting_for,
-        step=history.step,
-        steps=history.steps,
-        last_seen_at=None if history.last_seen_at is None else min(history.last_seen_at, now),
-        started_at=history.spans[-1].started_at,
-        host=history.host,
-        pid=history.pid,
-        error=history.error,
-    )
 
 
 def _info(last: Session) -> dict[str, str]:
