@@ -149,7 +149,7 @@ COMMANDS = {
 @click.group(
     cls=LazyGroup,
     modules=COMMANDS,
-    context_settings={"help_option_names": ["-h", "--help"]},
+    context_settings={"help_option_names": ["-h", "--help"], "show_default": True},
     epilog="\b\nExamples:\n  tb-supervisor inspect /runs\n  tb-supervisor inspect --help",
 )
 @click.option(
@@ -226,7 +226,6 @@ def by_option(command: Command) -> Command:
     return click.option(
         "--by",
         default="run",
-        show_default=True,
         metavar="LABELS",
         callback=_labels,
         help="Labels that identify a run, for example run,namespace. Every alert of a run has them.",

@@ -47,7 +47,6 @@ _CHECK_SECS = 5.0
     "--web.listen-address",
     "address",
     default=DEFAULT_ADDRESS,
-    show_default=True,
     metavar="HOST:PORT",
     help="Where to listen. Without a host: this machine only.",
 )
@@ -62,7 +61,6 @@ _CHECK_SECS = 5.0
     "--web.telemetry-path",
     "telemetry_path",
     default="/metrics",
-    show_default=True,
     metavar="PATH",
     help="Where the metrics are served.",
 )
@@ -78,18 +76,14 @@ _CHECK_SECS = 5.0
     "--refresh-interval",
     "interval_secs",
     default="15s",
-    show_default=True,
     type=Duration(least=0.1, most=86_400.0),
-    metavar="DURATION",
     help="How often the logdirs are read.",
 )
 @click.option(
     "--forget-after",
     "forget_after_secs",
     default="7d",
-    show_default=True,
     type=Duration(),
-    metavar="DURATION",
     help="How long a lost run counts as active after its last event.",
 )
 @click.option("--include", metavar="REGEX", help="Serve only runs whose name matches.")

@@ -76,6 +76,7 @@ def _states(context: click.Context, parameter: click.Parameter, value: str) -> t
     "--fail-on",
     callback=_states,
     default="",
+    show_default=False,
     metavar="STATES",
     help="Exit with status 3 if a run is in one of these states, for example lost,failed,stalled.",
 )

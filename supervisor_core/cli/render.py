@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 import click
@@ -17,59 +17,36 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 _USUAL = Thresholds()
 
-_DURATIONS = {
-    "interval": "How often Prometheus evaluates the rules. Use the scrape interval.",
-    "hold": "How long a condition must hold before an alert fires, except for a stall.",
-    "stall-hold": "How long a run must be stalled before an alert fires.",
-    "dead-hold": "How long a run must be lost or failed before an alert fires.",
-    "unanswered": "How long a trainer without an exporter may not answer before it is lost.",
-    "forget": "After how long without a report a dead run, or a deleted exporter, is dropped.",
-    "silent": "How long the alert for a silent run of another program stays on.",
-    "save-hold": "How long saves, or event writes, must fail before an alert fires.",
-    "worker-hold": "How long a worker must be lost before an alert fires.",
-    "worker-wait": "How long a worker may wait, or make no progress, while its chief trains.",
-    "behind": "How old an exporter's data may be. At least twice its refresh interval.",
-    "slow-window": "The time over which speed is averaged. It is compared with 24 times as long.",
+_SECS, _COUNT, _SHARE = Duration(), click.INT, click.FLOAT
+_OPTIONS: Mapping[str, tuple[click.ParamType[Any], str]] = {
+    "interval": (_SECS, "How often Prometheus evaluates the rules. Use the scrape interval."),
+    "hold": (_SECS, "How long a condition must hold before an alert fires, except for a stall."),
+    "stall-hold": (_SECS, "How long a run must be stalled before an alert fires."),
+    "dead-hold": (_SECS, "How long a run must be lost or failed before an alert fires."),
+    "unanswered": (_SECS, "How long a trainer without an exporter may not answer before it is lost."),
+    "forget": (_SECS, "After how long without a report a dead run, or a deleted exporter, is dropped."),
+    "silent": (_SECS, "How long the alert for a silent run of another program stays on."),
+    "save-hold": (_SECS, "How long saves, or event writes, must fail before an alert fires."),
+    "worker-hold": (_SECS, "How long a worker must be lost before an alert fires."),
+    "worker-wait": (_SECS, "How long a worker may wait, or make no progress, while its chief trains."),
+    "behind": (_SECS, "How old an exporter's data may be. At least twice its refresh interval."),
+    "slow-window": (_SECS, "The time over which speed is averaged. It is compared with 24 times as long."),
+    "checkpoint-intervals": (_SHARE, "How many checkpoint intervals old the newest checkpoint may be."),
+    "restarts": (_COUNT, "How many unplanned restarts within one hour are a loop."),
+    "recoveries": (_COUNT, "How many lost TensorFlow sessions within half an hour are a loop."),
+    "slow-below": (_SHARE, "A training is slow below this share of its usual speed."),
+    "goodput-below": (_SHARE, "Goodput is low below this share of the sessions' time."),
 }
-_NUMBERS: dict[str, tuple[click.ParamType[Any], str]] = {
-    "checkpoint-intervals": (click.FLOAT, "How many checkpoint intervals old the newest checkpoint may be."),
-    "restarts": (click.INT, "How many unplanned restarts within one hour are a loop."),
-    "recoveries": (click.INT, "How many lost TensorFlow sessions within half an hour are a loop."),
-    "slow-below": (click.FLOAT, "A training is slow below this share of its usual speed."),
-    "goodput-below": (click.FLOAT, "Goodput is low below this share of the sessions' time."),
-}
+"""Option -> its type, and what its threshold is; `Thresholds` has the field and the usual value."""
 
 
 def rule_options(command: Command) -> Command:
     """Give a command the options; it gets them as keyword arguments, for `limits_of`."""
-    decorators = [
-        *(
-            click.option(
-                f"--{name}",
-                _field(name),
-                type=Duration(),
-                default=duration(getattr(_USUAL, _field(name))),
-                show_default=True,
-                metavar="DURATION",
-                help=text,
-            )
-            for name, text in _DURATIONS.items()
-        ),
-        *(
-            click.option(
-                f"--{name}",
-                _field(name),
-                type=kind,
-                default=getattr(_USUAL, _field(name)),
-                show_default=True,
-                metavar="NUMBER",
-                help=text,
-            )
-            for name, (kind, text) in _NUMBERS.items()
-        ),
-    ]
-    for decorate in reversed(decorators):
-        command = decorate(command)
+    for name, (kind, text) in reversed(_OPTIONS.items()):
+        usual, metavar = getattr(_USUAL, _field(name)), None if kind is _SECS else "NUMBER"
+        default = duration(usual) if kind is _SECS else usual
+        option = click.option(f"--{name}", _field(name), type=kind, default=default, metavar=metavar, help=text)
+        command = option(command)
     return command
 
 
@@ -82,7 +59,6 @@ def runbook_option(default: str | None = DEFAULT_RUNBOOK_BASE) -> Callable[[Comm
     return click.option(
         "--runbook-base",
         default=default,
-        show_default=default is not None,
         metavar="URL",
         help="URL of the page of alerts. A runbook_url is this and the alert's anchor.",
     )
@@ -115,7 +91,7 @@ def checked_url(url: str) -> str:
 
 
 def _field(option: str) -> str:
-    return option.replace("-", "_") + ("_secs" if option in _DURATIONS else "")
+    return option.replace("-", "_") + ("_secs" if _OPTIONS[option][0] is _SECS else "")
 
 
 @click.command(
@@ -166,14 +142,12 @@ _LABEL_VALUE = re.compile(r"([A-Za-z0-9]([\w.-]{0,61}[A-Za-z0-9])?)?", re.ASCII)
 @click.option(
     "--image",
     default=f"tb-supervisor:{__version__}",
-    show_default=True,
     metavar="IMAGE",
     help="An image with tb-supervisor installed. None is published.",
 )
 @click.option(
     "--logdir",
     default="/logs",
-    show_default=True,
     metavar="DIR",
     shell_complete=directories,
     help="Where the runs are: a directory, or a URL like gs://bucket/logs.",
@@ -181,13 +155,10 @@ _LABEL_VALUE = re.compile(r"([A-Za-z0-9]([\w.-]{0,61}[A-Za-z0-9])?)?", re.ASCII)
 @click.option(
     "--claim",
     default="training-logs",
-    show_default=True,
     metavar="NAME",
     help="The persistent volume claim to mount there, read-only.",
 )
-@click.option(
-    "--namespace", default="monitoring", show_default=True, metavar="NAME", help="The namespace of the objects."
-)
+@click.option("--namespace", default="monitoring", metavar="NAME", help="The namespace of the objects.")
 @click.option("--label", "labels", multiple=True, metavar="KEY=VALUE", help="Add a label to every object. Repeatable.")
 @rule_options
 @by_option

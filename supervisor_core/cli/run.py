@@ -9,7 +9,8 @@ import signal
 import sys
 from collections.abc import Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING, Literal
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -40,25 +41,25 @@ if TYPE_CHECKING:
 )
 @click.option(
     "--no-progress-limit",
+    "no_progress",
     type=click.IntRange(1, 1000),
     default=3,
-    show_default=True,
     metavar="N",
     help="End after N launches in a row without progress.",
 )
 @click.option(
     "--identical-limit",
+    "identical",
     type=click.IntRange(1, 1000),
     default=3,
-    show_default=True,
     metavar="N",
     help="End after N identical failures in a row.",
 )
 @click.option(
     "--restarts-per-hour",
+    "per_hour",
     type=click.IntRange(1, 1000),
     default=10,
-    show_default=True,
     metavar="N",
     help="End when more than N restarts are needed within an hour without progress.",
 )
@@ -67,8 +68,6 @@ if TYPE_CHECKING:
     "backoff_max_secs",
     type=Duration(least=0.0, most=86_400.0),
     default="5m",
-    show_default=True,
-    metavar="DURATION",
     help="The longest wait before a restart.",
 )
 @click.option(
@@ -84,29 +83,24 @@ if TYPE_CHECKING:
     "stop_timeout_secs",
     type=Duration(least=0.1, most=86_400.0),
     default="28s",
-    show_default=True,
-    metavar="DURATION",
     help="How long the program may take to end after a stop signal.",
 )
 @click.option(
     "--stall-timeout",
     "stall_timeout_secs",
     type=Duration(least=1.0, most=864_000.0),
-    metavar="DURATION",
     help="Take a program without a progress page for hung if it writes no events for this long.",
 )
 @click.option(
     "--on-hang",
     type=click.Choice(["restart", "observe"]),
     default="restart",
-    show_default=True,
     help="What to do with a program that hangs, after its stacks were taken.",
 )
 @click.option(
     "--hang-timeout",
     "hang_timeout_secs",
     type=Duration(least=0.1, most=864_000.0),
-    metavar="DURATION",
     help="End a program that hangs only after this long without progress, even where its budget is shorter. Default: "
     "when its own watchdog would act, never before 5m in training; 5m where the program does not say.",
 )
@@ -116,20 +110,7 @@ if TYPE_CHECKING:
     help="Count failures and restarts from zero: the cause of those so far was repaired.",
 )
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
-def run(
-    logdir: str,
-    no_progress_limit: int,
-    identical_limit: int,
-    restarts_per_hour: int,
-    backoff_max_secs: float,
-    never: tuple[int, ...],
-    stop_timeout_secs: float,
-    stall_timeout_secs: float | None,
-    on_hang: Literal["restart", "observe"],
-    hang_timeout_secs: float | None,
-    reset: bool,
-    command: tuple[str, ...],
-) -> None:
+def run(logdir: str, never: tuple[int, ...], command: tuple[str, ...], **given: Any) -> None:
     """Run COMMAND, and run it again whenever it dies or hangs, as long as that gets the run in the logdir further.
 
     Works with any program that writes events or TensorFlow checkpoints. SIGTERM, SIGINT, SIGHUP and SIGQUIT stop it:
@@ -145,22 +126,9 @@ def run(
     from supervisor_core.restarter.restarter import Restarter
 
     configure_log()
-    options = RestarterOptions(
-        logdir=logdir,
-        command=command,
-        limits=Limits(
-            no_progress=no_progress_limit,
-            identical=identical_limit,
-            per_hour=restarts_per_hour,
-            backoff_max_secs=backoff_max_secs,
-            never=(NEVER_STATUS, *never),
-        ),
-        stop_timeout_secs=stop_timeout_secs,
-        stall_timeout_secs=stall_timeout_secs,
-        on_hang=on_hang,
-        hang_timeout_secs=hang_timeout_secs,
-        reset=reset,
-    )
+    counts = {item.name: given.pop(item.name) for item in fields(Limits) if item.name in given}
+    limits = Limits(**counts, never=(NEVER_STATUS, *never))
+    options = RestarterOptions(logdir=logdir, command=command, limits=limits, **given)
     display = TerminalDisplay() if sys.stderr.isatty() else LogDisplay()
     if (warning := _outer_restarter(os.environ)) is not None:
         display.line(f"warning: {warning}")

@@ -79,7 +79,6 @@ class ProcessStacks:
     "--again",
     "again_secs",
     type=Duration(least=0.1, most=3600.0),
-    metavar="DURATION",
     help="Look again after this time, and say which threads have moved.",
 )
 @click.pass_context
