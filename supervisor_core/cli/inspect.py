@@ -5,18 +5,18 @@ from __future__ import annotations
 import json
 import os
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from collections.abc import Iterator, Sequence
+from contextlib import nullcontext, suppress
 from itertools import islice
 from typing import Any
 
 import click
-from rich.console import Console, Group, RenderableType
+from rich.console import Group, RenderableType
 from rich.live import Live
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.text import Text
 
 from supervisor_core.cli import WrongInput, directories
+from supervisor_core.cli.progress import runs_bar
 from supervisor_core.cli.sentences import (
     LOSS_IS_NOT_FINITE,
     failure_lines,
@@ -49,8 +49,6 @@ SHOWN_TROUBLES = 10
 """Lines of each kind below the table of all runs."""
 UNBOUNDED = 100_000
 """Columns of a pipe: there lines are as long as they need to be."""
-
-OnProgress = Callable[[int, int], None]
 
 
 def _states(context: click.Context, parameter: click.Parameter, value: str) -> tuple[RunState, ...]:
@@ -99,7 +97,7 @@ def inspect(
     _check(logdir)
     try:
         watch = LogdirWatch(logdir)
-        with _progress() as on_progress:
+        with runs_bar("reading") as on_progress:
             snapshot = watch.refresh(on_progress)
     except SupervisorError as error:
         raise WrongInput(str(error)) from error
@@ -262,18 +260,6 @@ def _following(watch: LogdirWatch, looks: list[Snapshot]) -> Iterator[Snapshot]:
     while not never.wait(FOLLOW_SECS):
         looks[:] = [watch.refresh()]
         yield looks[0]
-
-
-@contextmanager
-def _progress() -> Iterator[OnProgress | None]:
-    console = Console(stderr=True)
-    if not console.is_terminal:
-        yield None
-        return
-    columns = (TextColumn("reading"), BarColumn(), MofNCompleteColumn(), TextColumn("runs"))
-    with Progress(*columns, console=console, transient=True) as progress:
-        task = progress.add_task("reading", total=None)
-        yield lambda done, total: progress.update(task, completed=done, total=total)
 
 
 SCHEMA_VERSION = 1

@@ -42,7 +42,7 @@ _OPTIONS: Mapping[str, tuple[click.ParamType[Any], str]] = {
 
 def rule_options(command: Command) -> Command:
     """Give a command the options; it gets them as keyword arguments, for `limits_of`."""
-    for name, (kind, text) in reversed(_OPTIONS.items()):
+    for name, (kind, text) in reversed(list(_OPTIONS.items())):
         usual, metavar = getattr(_USUAL, _field(name)), None if kind is _SECS else "NUMBER"
         default = duration(usual) if kind is _SECS else usual
         option = click.option(f"--{name}", _field(name), type=kind, default=default, metavar=metavar, help=text)

@@ -11,16 +11,17 @@ from functools import partial
 from typing import Any, Literal
 
 import click
-from rich.console import Console
-from rich.progress import BarColumn, DownloadColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, DownloadColumn, TextColumn, TimeRemainingColumn
 
 from supervisor_core.checkpoint import bundle, contents
 from supervisor_core.checkpoint.contents import FORMATS
 from supervisor_core.checkpoint.names import step_in_name
-from supervisor_core.checkpoint.recovery import Candidate, RunDirectory, Skipped, choose, find_runs
+from supervisor_core.checkpoint.recovery import Candidate, Recovery, RunDirectory, Skipped, choose, find_runs
 from supervisor_core.checkpoint.sealed_store import SealedStore, find_sealed, prefix_of
+from supervisor_core.checkpoint.set_aside import SetAside
 from supervisor_core.checkpoint.store import CheckpointStore
 from supervisor_core.cli import WrongInput, directories
+from supervisor_core.cli.progress import OnProgress, progress_bar, runs_bar
 from supervisor_core.cli.text import Output, bold, literal
 from supervisor_core.errors import CheckpointError, DamagedCheckpointError, EventsError, NoUsableCheckpointError
 from supervisor_core.events.chunk import FileFacts
@@ -30,8 +31,8 @@ from supervisor_core.storage.local import Filesystem, filesystem_for, local_path
 
 SCHEMA_VERSION = 1
 
-OnProgress = Callable[[int, int], None]
 Watch = Callable[[str], OnProgress]
+Check = Callable[[str], bundle.VerifiedCheckpoint]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,20 +54,6 @@ class CheckpointVerdict:
 
 
 @dataclass(frozen=True, kw_only=True)
-class SetAsideVerdict:
-    """A damaged checkpoint that a session has moved out of the way, as ``--json`` shows it."""
-
-    path: str
-    """The directory that it is in."""
-    name: str
-    """What the checkpoint was called."""
-    step: int | None
-    at: float
-    """When it was moved, wall time; 0 where its note does not say."""
-    reason: str
-
-
-@dataclass(frozen=True, kw_only=True)
 class RunVerdict:
     """One run directory, as ``--json`` shows it."""
 
@@ -80,7 +67,7 @@ class RunVerdict:
     resume_step: int | None = None
     problem: str | None = None
     """Why a restart would not start, in one line."""
-    set_aside: tuple[SetAsideVerdict, ...] = ()
+    set_aside: tuple[SetAside, ...] = ()
     """Oldest first."""
     events: tuple[EventsVerdict, ...] = ()
 
@@ -109,12 +96,12 @@ def verify(context: click.Context, logdir: str, as_json: bool) -> None:
     filesystem, top = _directory(logdir)
     unsearched: list[str] = []
     runs = list(find_runs(filesystem, top, on_error=lambda error: unsearched.append(error_text(error))))
-    with _progress() as watch:
+    with _reading() as watch:
         verdicts = [_verify_run(filesystem, top, run, watch) for run in runs]
         if local_path(top) is not None:
             sealed = find_sealed(top, on_error=lambda error: None)  # which said what it could not search
             verdicts = _with_sealed(verdicts, [_verify_sealed(top, directory) for directory in sealed])
-    with _counting() as on_progress:
+    with runs_bar("events files") as on_progress:
         try:
             events, unlisted = verify_events(top, on_progress)
         except EventsError as error:
@@ -160,21 +147,12 @@ def _together(
 
 
 def _verify_run(filesystem: Filesystem, top: str, run: RunDirectory, watch: Watch) -> RunVerdict:
-    results: dict[str, bundle.VerifiedCheckpoint | DamagedCheckpointError] = {}
-
     first = CheckpointStore(run.path, run.basenames[0], filesystem=filesystem)
-
-    def read(path: str) -> bundle.VerifiedCheckpoint:
-        return bundle.verify(path, on_progress=watch(path))
-
-    def check(path: str) -> bundle.VerifiedCheckpoint:
-        return _once(results, path, lambda: first.verify(path, verify=read))
-
+    check = _once(partial(first.verify, verify=lambda path: bundle.verify(path, on_progress=watch(path))))
     verdicts: dict[str, CheckpointVerdict] = {}
-    problem = resume = state_problem = None
-    resume_step = None
-    aside: dict[str, SetAsideVerdict] = {}
-    try:
+    aside: dict[str, SetAside] = {}
+
+    def resume() -> Recovery:
         for basename in run.basenames:
             store = CheckpointStore(run.path, basename, filesystem=filesystem)
             for candidate in store.candidates():
@@ -182,77 +160,75 @@ def _verify_run(filesystem: Filesystem, top: str, run: RunDirectory, watch: Watc
                     verdicts[candidate.path] = _verify_one(candidate, check)
             for item in store.without_index():
                 verdicts.setdefault(item.path, _without_index(item))
-            aside.update((item.path, SetAsideVerdict(**asdict(item))) for item in store.all_set_aside())
-        recovery = first.newest_usable(verify=check)
-        state_problem = recovery.state_problem
-        if recovery.chosen is not None and recovery.verified is not None:
-            resume, resume_step = recovery.chosen.path, _step(recovery.chosen, recovery.verified)
-    except NoUsableCheckpointError:
-        problem = "none of its checkpoints can be read"
-    except CheckpointError as error:
-        problem = str(error)
-    except OSError as error:
-        problem = error_text(error)
-    return RunVerdict(
-        run=os.path.relpath(run.path, top) if "://" not in top else run.path[len(top) :].strip("/") or ".",
-        path=run.path,
-        checkpoints=tuple(verdicts.values()),
-        set_aside=tuple(sorted(aside.values(), key=lambda item: (item.at, item.path))),
-        state_problem=state_problem,
-        resume=resume,
-        resume_step=resume_step,
-        problem=problem,
-    )
+            aside.update((item.path, item) for item in store.all_set_aside())
+        return first.newest_usable(verify=check)
+
+    name = os.path.relpath(run.path, top) if "://" not in top else run.path[len(top) :].strip("/") or "."
+    return _run_verdict(name, run.path, resume, verdicts, aside)
 
 
 def _verify_sealed(top: str, directory: str) -> RunVerdict:
     """Check the sealed checkpoints of one directory, as a resume does; they belong to the run above it."""
     prefix = prefix_of(directory)
     store = SealedStore(directory, prefix)
-    results: dict[str, bundle.VerifiedCheckpoint | DamagedCheckpointError] = {}
+    check = _once(partial(store.verify, decode=partial(contents.check, kind=FORMATS[prefix])))
+    verdicts: dict[str, CheckpointVerdict] = {}
 
-    def check(path: str) -> bundle.VerifiedCheckpoint:
-        return _once(results, path, lambda: store.verify(path, decode=partial(contents.check, kind=FORMATS[prefix])))
-
-    verdicts: list[CheckpointVerdict] = []
-    problem = resume = None
-    resume_step = None
-    try:
+    def resume() -> Recovery:
         candidates = store.checkpoints()
-        verdicts = [_verify_one(candidate, check) for candidate in candidates]
-        recovery = choose(candidates, (), directory, None, verify=check, start_over=False)
-        if recovery.chosen is not None and recovery.verified is not None:
-            resume, resume_step = recovery.chosen.path, _step(recovery.chosen, recovery.verified)
+        verdicts.update((candidate.path, _verify_one(candidate, check)) for candidate in candidates)
+        return choose(candidates, (), directory, None, verify=check, start_over=False)
+
+    run = os.path.dirname(directory) if os.path.basename(directory) == "checkpoints" else directory
+    return _run_verdict(os.path.relpath(run, top), run, resume, verdicts, {})
+
+
+def _run_verdict(
+    run: str,
+    path: str,
+    resume: Callable[[], Recovery],
+    verdicts: Mapping[str, CheckpointVerdict],
+    aside: Mapping[str, SetAside],
+) -> RunVerdict:
+    """Return the verdict of a run: what `resume`, which fills in the other two, would resume from, or its problem."""
+    problem, recovery = None, Recovery(chosen=None, verified=None)
+    try:
+        recovery = resume()
     except NoUsableCheckpointError:
         problem = "none of its checkpoints can be read"
     except CheckpointError as error:
         problem = str(error)
-    run = os.path.dirname(directory) if os.path.basename(directory) == "checkpoints" else directory
+    except OSError as error:
+        problem = error_text(error)
+    chosen = recovery.chosen if recovery.verified is not None else None
     return RunVerdict(
-        run=os.path.relpath(run, top),
-        path=run,
-        checkpoints=tuple(verdicts),
-        resume=resume,
-        resume_step=resume_step,
+        run=run,
+        path=path,
+        checkpoints=tuple(verdicts.values()),
+        set_aside=tuple(sorted(aside.values(), key=lambda item: (item.at, item.path))),
+        state_problem=recovery.state_problem,
+        resume=None if chosen is None else chosen.path,
+        resume_step=None if chosen is None else _step(chosen, recovery.verified),
         problem=problem,
     )
 
 
-def _once(
-    results: dict[str, bundle.VerifiedCheckpoint | DamagedCheckpointError],
-    path: str,
-    verify: Callable[[], bundle.VerifiedCheckpoint],
-) -> bundle.VerifiedCheckpoint:
-    """Verify a checkpoint once; return, or raise, the same later."""
-    if path not in results:
-        try:
-            results[path] = verify()
-        except DamagedCheckpointError as error:
-            results[path] = error
-    result = results[path]
-    if isinstance(result, DamagedCheckpointError):
-        raise result
-    return result
+def _once(verify: Check) -> Check:
+    """Return what verifies each checkpoint once, and returns or raises the same later."""
+    results: dict[str, bundle.VerifiedCheckpoint | DamagedCheckpointError] = {}
+
+    def check(path: str) -> bundle.VerifiedCheckpoint:
+        if path not in results:
+            try:
+                results[path] = verify(path)
+            except DamagedCheckpointError as error:
+                results[path] = error
+        result = results[path]
+        if isinstance(result, DamagedCheckpointError):
+            raise result
+        return result
+
+    return check
 
 
 def _with_sealed(verdicts: list[RunVerdict], sealed: list[RunVerdict]) -> list[RunVerdict]:
@@ -273,7 +249,7 @@ def _with_sealed(verdicts: list[RunVerdict], sealed: list[RunVerdict]) -> list[R
     return list(runs.values())
 
 
-def _verify_one(candidate: Candidate, check: Callable[[str], bundle.VerifiedCheckpoint]) -> CheckpointVerdict:
+def _verify_one(candidate: Candidate, check: Check) -> CheckpointVerdict:
     verified: bundle.VerifiedCheckpoint | None = None
     reason: str | None = None
     verdict: Literal["good", "damaged", "missing"] = "good"
@@ -372,32 +348,16 @@ def _outlook(verdict: RunVerdict) -> str:
 
 
 @contextmanager
-def _progress() -> Iterator[Watch]:
-    console = Console(stderr=True)
-    if not console.is_terminal:
-        yield lambda path: lambda done, total: None
-        return
+def _reading() -> Iterator[Watch]:
+    """Show how much of which checkpoint is read."""
     columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=console, transient=True) as progress:
-        task = progress.add_task("reading", total=None)
+    with progress_bar(*columns) as update:
 
         def watch(path: str) -> OnProgress:
-            progress.update(task, description=literal(os.path.basename(path)), completed=0, total=None)
-            return lambda done, total: progress.update(task, completed=done, total=total)
+            update(description=literal(os.path.basename(path)), completed=0, total=None)
+            return lambda done, total: update(completed=done, total=total)
 
         yield watch
-
-
-@contextmanager
-def _counting() -> Iterator[OnProgress]:
-    console = Console(stderr=True)
-    if not console.is_terminal:
-        yield lambda done, total: None
-        return
-    columns = (TextColumn("events files"), BarColumn(), MofNCompleteColumn(), TextColumn("runs"))
-    with Progress(*columns, console=console, transient=True) as progress:
-        task = progress.add_task("reading", total=None)
-        yield lambda done, total: progress.update(task, completed=done, total=total)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -71,13 +71,14 @@ def test_the_json_fields_are_documented() -> None:
     """Every field of the JSON output is described, and no other."""
     from dataclasses import fields
 
-    from supervisor_core.cli.verify import CheckpointVerdict, EventsVerdict, RunVerdict, SetAsideVerdict
+    from supervisor_core.checkpoint.set_aside import SetAside
+    from supervisor_core.cli.verify import CheckpointVerdict, EventsVerdict, RunVerdict
 
     text = documented()["verify"]
     described = set(re.findall(r"^\| `([a-z_]+)` \|", text, re.MULTILINE))
     top = {"v", "logdir", "good", "damaged", "missing", "unsearched", "runs"}
     assert described == top | {
-        item.name for kind in (CheckpointVerdict, SetAsideVerdict, RunVerdict, EventsVerdict) for item in fields(kind)
+        item.name for kind in (CheckpointVerdict, SetAside, RunVerdict, EventsVerdict) for item in fields(kind)
     }
 
 
