@@ -263,6 +263,8 @@ def _following(watch: LogdirWatch, looks: list[Snapshot]) -> Iterator[Snapshot]:
 
 
 SCHEMA_VERSION = 1
+_LEFT_OUT = ("rates", "loss_finite")
+"""Fields of a run that are not shown."""
 
 
 def run_json(watched: WatchedRun, now: float) -> dict[str, Any]:
@@ -270,48 +272,25 @@ def run_json(watched: WatchedRun, now: float) -> dict[str, Any]:
     run, files = watched.run, watched.files
     read = [file for file in files if file.skipped is None]
     good = [item for item in run.checkpoints if item.ok and item.at]
+    known = as_json(run)
     values = {
-        "run": run.name,
-        "state": run.state,
+        "run": known.pop("name"),
         "failure": failure_text(run),
         "trouble": trouble_lines(run),
-        "inferred": run.inferred,
         "files": len(read),
         "bytes": sum(file.size_bytes or 0 for file in read),
         "records": sum(file.records for file in read),
         "truncated_files": sum(file.torn_bytes > 0 for file in read),
         "corrupt_records": sum(file.corrupt_records for file in read),
         "skipped_files": len(files) - len(read),
-        "session_logs": {status: run.session_logs.get(status, 0) for status in ("START", "CHECKPOINT", "STOP")},
-        "first_step": run.first_step,
-        "last_step": run.last_step,
-        "max_step": run.max_step,
-        "step": run.step,
-        "steps_per_sec": run.steps_per_sec,
-        "steps_lost": run.steps_lost,
-        "steps_lost_most": run.steps_lost_most,
-        "scalar_tags": run.scalar_tags,
-        "nonfinite": run.nonfinite,
-        "nonfinite_tags": as_json(run.nonfinite_tags),
-        "last_event": run.last_event_at,
         "checkpoint_age_secs": max(0.0, now - (good[-1].at or 0.0)) if good else None,
-        "sessions": as_json(run.sessions),
-        "restarts": as_json(run.restarts),
-        "launches": [{**as_json(item), "last_words": item.stderr} for item in run.launches],
-        "recoveries": as_json(run.recoveries),
-        "workers": [{**as_json(item), "spans": as_json(item.spans)} for item in run.workers],
-        "checkpoints": as_json(run.checkpoints),
-        "loss_nonfinite_since": run.loss_nonfinite_since,
-        "last_good_checkpoint": as_json(run.last_good),
-        "threads": as_json(run.threads),
-        "stalls": as_json(run.stalls),
-        "service_stalls": as_json(run.service_stalls),
-        "silences": as_json(run.silences),
-        "goodput": as_json(run.goodput),
-        "at_risk": as_json(run.at_risk),
-        "advice": as_json(run.advice),
-        "dropped": dict(watched.dropped),
+        "last_good_checkpoint": known.pop("last_good"),
         "problems": _problems(watched),
+        **{name: value for name, value in known.items() if name not in _LEFT_OUT},
+        "session_logs": {status: run.session_logs.get(status, 0) for status in ("START", "CHECKPOINT", "STOP")},
+        "launches": [{**as_json(item), "last_words": item.stderr} for item in run.launches],
+        "workers": [{**as_json(item), "spans": as_json(item.spans)} for item in run.workers],
+        "dropped": dict(watched.dropped),
     }
     described: dict[str, Any] = plain(values)
     return described
