@@ -5,7 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from typing import Any, Literal, get_args
+from functools import cache
+from types import NoneType
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from supervisor_core.address import parse_address
 from supervisor_core.errors import OptionsError
@@ -154,58 +156,17 @@ class Options:
     False: no timer and no signal handler; py-spy still reads the stacks from outside."""
 
     def __post_init__(self) -> None:
-        for name in (
-            "heartbeat_secs",
-            "metrics_linger_secs",
-            "signal_grace_secs",
-            "snapshot_wait_secs",
-            "finished_wait_secs",
-        ):
-            self._check_secs(name, getattr(self, name), zero=True)
-        for name in ("retry_initial_secs", "retry_max_secs", "lease_timeout_secs"):
-            self._check_secs(name, getattr(self, name), zero=False)
+        if self.save_signal is not None and self.save_signal not in SAVE_SIGNALS:
+            raise OptionsError(
+                f"Options.save_signal is {self.save_signal!r}; expected None or one of {', '.join(SAVE_SIGNALS)}."
+            )
+        for name, kind in _kinds().items():
+            _check(name, kind, getattr(self, name))
         if self.retry_max_secs < self.retry_initial_secs:
             raise OptionsError(
                 f"Options.retry_max_secs is {self.retry_max_secs}, below retry_initial_secs "
                 f"({self.retry_initial_secs}); give it at least that."
             )
-        if self.save_signal is not None and self.save_signal not in SAVE_SIGNALS:
-            raise OptionsError(
-                f"Options.save_signal is {self.save_signal!r}; expected None or one of {', '.join(SAVE_SIGNALS)}."
-            )
-        if self.service_errors not in ("stop", "continue"):
-            raise OptionsError(f"Options.service_errors is {self.service_errors!r}; expected 'stop' or 'continue'.")
-        if self.stall_action not in get_args(StallAction):
-            expected = ", ".join(map(repr, get_args(StallAction)))
-            raise OptionsError(f"Options.stall_action is {self.stall_action!r}; expected one of {expected}.")
-        if self.unusable_checkpoints not in ("stop", "start_over"):
-            raise OptionsError(
-                f"Options.unusable_checkpoints is {self.unusable_checkpoints!r}; expected 'stop' or 'start_over'."
-            )
-        if self.unwritable_checkpoints not in ("stop", "continue"):
-            raise OptionsError(
-                f"Options.unwritable_checkpoints is {self.unwritable_checkpoints!r}; expected 'stop' or 'continue'."
-            )
-        for name in ("max_save_failures", "max_recoveries"):
-            bound = getattr(self, name)
-            if bound is not None and (isinstance(bound, bool) or not isinstance(bound, int) or bound < 0):
-                raise OptionsError(f"Options.{name} is {bound!r}; expected None or a whole number from 0.")
-        for name in (
-            "write_telemetry",
-            "save_on_stop",
-            "save_on_error",
-            "handle_signals",
-            "verify_checkpoints",
-            "trust_pickled",
-            "exclusive_logdir",
-            "dump_blocked_stacks",
-        ):
-            if not isinstance(getattr(self, name), bool):
-                raise OptionsError(f"Options.{name} is {getattr(self, name)!r}; expected True or False.")
-        for name in ("run_name", "worker_name", "metrics_address"):
-            value = getattr(self, name)
-            if value is not None and (not isinstance(value, str) or not value):
-                raise OptionsError(f"Options.{name} is {value!r}; expected None or a string that is not empty.")
         if self.metrics_address is not None:
             parse_address(self.metrics_address, "Options.metrics_address")
         if not isinstance(self.stall_timeout_secs, Mapping):
@@ -214,19 +175,45 @@ class Options:
             if phase not in STALL_TIMEOUT_SECS:
                 expected = ", ".join(STALL_TIMEOUT_SECS)
                 raise OptionsError(f"Options.stall_timeout_secs names the phase {phase!r}; expected one of {expected}.")
-            self._check_secs(f"stall_timeout_secs[{phase!r}]", secs, zero=False)
+            _check(f"stall_timeout_secs[{phase!r}]", float, secs)
 
     def stall_timeout(self, phase: str) -> float | None:
         """Return the stall budget of a phase before any is learned, in seconds; None where a phase cannot stall
         (``stopped``)."""
         return self.stall_timeout_secs.get(phase, STALL_TIMEOUT_SECS.get(phase))
 
-    @staticmethod
-    def _check_secs(name: str, value: object, *, zero: bool) -> None:
-        number = isinstance(value, (int, float)) and not isinstance(value, bool)
-        if not number or not math.isfinite(value) or value < 0 or (value == 0 and not zero):  # type: ignore[arg-type,operator]
-            expected = "a number of seconds from 0" if zero else "a number of seconds above 0"
-            raise OptionsError(f"Options.{name} is {value!r}; expected {expected}.")
+
+_FROM_ZERO = ("heartbeat_secs", "metrics_linger_secs", "signal_grace_secs", "snapshot_wait_secs", "finished_wait_secs")
+
+
+@cache
+def _kinds() -> Mapping[str, Any]:
+    """Return the type of each option, as it is declared."""
+    return get_type_hints(Options)
+
+
+def _check(name: str, kind: Any, value: Any) -> None:
+    """Raise an error for a value that an option of a type cannot have; types that are not named here have any."""
+    choices = get_args(kind)
+    if kind is bool:
+        is_usable, expected = isinstance(value, bool), "True or False"
+    elif kind is float:
+        is_number = isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+        is_usable = is_number and (value > 0 or (value == 0 and name in _FROM_ZERO))
+        expected = f"a number of seconds {'from' if name in _FROM_ZERO else 'above'} 0"
+    elif get_origin(kind) is Literal:
+        is_usable, names = value in choices, [repr(choice) for choice in choices]
+        expected = " or ".join(names) if len(names) == 2 else f"one of {', '.join(names)}"
+    elif choices == (int, NoneType):
+        is_usable = value is None or (isinstance(value, int) and not isinstance(value, bool) and value >= 0)
+        expected = "None or a whole number from 0"
+    elif choices == (str, NoneType):
+        is_usable = value is None or (isinstance(value, str) and bool(value))
+        expected = "None or a string that is not empty"
+    else:
+        return
+    if not is_usable:
+        raise OptionsError(f"Options.{name} is {value!r}; expected {expected}.")
 
 
 OPTION_NAMES = tuple(item.name for item in fields(Options))

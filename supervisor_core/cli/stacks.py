@@ -8,7 +8,7 @@ import socket
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import click
@@ -223,10 +223,7 @@ def _process(seen: ProcessStacks) -> dict[str, Any]:
         threads.append({"name": thread, "id": None if state is None else state.id, "frames": list(seen.stacks[thread])})
     return {
         "pid": seen.pid,
-        "session": None if page is None else page.session,
-        "logdir": None if page is None else page.logdir,
-        "phase": None if page is None else page.phase,
-        "step": None if page is None else page.step,
+        **{name: None if page is None else getattr(page, name) for name in ("session", "logdir", "phase", "step")},
         "progress_age_secs": seen.progress_age_secs,
         "budget_secs": None if page is None else page.budget_secs,
         "source": seen.source,
@@ -234,8 +231,5 @@ def _process(seen: ProcessStacks) -> dict[str, Any]:
         "problem": seen.outside.problem,
         "holds_lock": seen.holds_lock,
         "threads": threads,
-        "kernel": [
-            {"id": state.id, "name": state.name, "state": state.state, "waits_in": state.waits_in}
-            for state in seen.states
-        ],
+        "kernel": [asdict(state) for state in seen.states],
     }

@@ -22,35 +22,32 @@ from dataclasses import replace
 from functools import cache
 from importlib.resources import files
 from itertools import pairwise
-from types import TracebackType
 
 from supervisor_core.address import parse_address
 from supervisor_core.exporter.access import RETRY_SECS, TooManyWaitError, WebAccess
 from supervisor_core.exporter.exporter import Exporter
-from supervisor_core.log import printable
-from supervisor_core.metrics.listener import SECURITY_HEADERS, Listener, Request, Response
+from supervisor_core.metrics.listener import (
+    SECURITY_HEADERS,
+    Listener,
+    Request,
+    Response,
+    landing_page,
+    text_response,
+)
 from supervisor_core.metrics.render import choose_format, gzip_accepted
 
 _NO_PASSWORD = "a user and a password are needed"
+_ABOUT = "<p>Metrics of the runs below some logdirs, from their events files.</p>\n"
+_LINKS = (
+    '<a href="/alerts">alerts</a>: the meaning of each, and what to do',
+    '<a href="/-/healthy">healthy</a>: does this process answer?',
+    '<a href="/-/ready">ready</a>: have all runs been read?',
+)
+_TOO_MANY = "too many passwords are being checked; try again later"
 _CHALLENGE = 'Basic realm="supervisor exporter", charset="UTF-8"'
-_LANDING_PAGE = """<!DOCTYPE html>
-<html lang="en">
-<head><meta charset="utf-8"><meta name="viewport" content="width=device-width"><title>Supervisor exporter</title></head>
-<body>
-<h1>Supervisor exporter</h1>
-<p>Metrics of the runs below some logdirs, from their events files.</p>
-<ul>
-<li><a href="{path}">metrics</a>: for Prometheus</li>
-<li><a href="/alerts">alerts</a>: the meaning of each, and what to do</li>
-<li><a href="/-/healthy">healthy</a>: does this process answer?</li>
-<li><a href="/-/ready">ready</a>: have all runs been read?</li>
-</ul>
-</body>
-</html>
-"""
 
 
-class Web:
+class Web(Listener):
     """Listens from construction, answers from `start` to `close`.
 
     Args:
@@ -82,7 +79,7 @@ class Web:
         self._path = telemetry_path
         host, port = parse_address(address)
         context: Callable[[], ssl.SSLContext] | None = self._access.context if self._access.tls else None
-        self._listener = Listener(
+        super().__init__(
             host,
             port,
             self._respond,
@@ -93,30 +90,15 @@ class Web:
         )
 
     @property
-    def address(self) -> str:
-        """``host:port`` as bound, with the port that was picked."""
-        return self._listener.address
-
-    @property
     def url(self) -> str:
         """The URL to scrape."""
         return f"http{'s' if self._access.tls else ''}://{self.address}{self._path}"
-
-    def start(self) -> None:
-        """Start answering, in daemon threads."""
-        self._listener.start()
-
-    def close(self) -> None:
-        """Close the port and the connections; answers that are being written have a second to end."""
-        self._listener.close()
 
     def __enter__(self) -> Web:
         self.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     def _respond(self, request: Request) -> Response:
@@ -125,23 +107,27 @@ class Web:
                 request.header("Authorization"), client=request.client, is_gone=request.is_gone
             )
         except TooManyWaitError:
-            response = _text(503, "too many passwords are being checked; try again later", Retry_After=str(RETRY_SECS))
+            response = text_response(
+                503, "too many passwords are being checked; try again later", Retry_After=str(RETRY_SECS)
+            )
         else:
-            response = self._page(request) if admitted else _text(401, _NO_PASSWORD, WWW_Authenticate=_CHALLENGE)
+            response = (
+                self._page(request) if admitted else text_response(401, _NO_PASSWORD, WWW_Authenticate=_CHALLENGE)
+            )
         return replace(response, headers={**response.headers, **self._access.headers()})
 
     def _page(self, request: Request) -> Response:
         if request.path == self._path:
             return self._metrics(request)
         if request.path == "/-/healthy":
-            return _text(200, "healthy")
+            return text_response(200, "healthy")
         if request.path == "/-/ready":
             if self._exporter.ready:
-                return _text(200, "ready")
+                return text_response(200, "ready")
             if self._exporter.unreachable:
                 logdirs = ", ".join(self._exporter.unreachable)
-                return _text(503, f"not ready: not there, or cannot be listed: {logdirs}")
-            return _text(503, "not ready: the runs are being looked at for the first time")
+                return text_response(503, f"not ready: not there, or cannot be listed: {logdirs}")
+            return text_response(503, "not ready: the runs are being looked at for the first time")
         if request.path == "/alerts":
             return Response(
                 status=200,
@@ -150,9 +136,9 @@ class Web:
                 headers={_POLICY: f"{SECURITY_HEADERS[_POLICY]}; style-src '{_digest(_STYLE)}'"},
             )
         if request.path == "/":
-            page = _LANDING_PAGE.format(path=html.escape(self._path))
-            return Response(status=200, body=page.encode(), content_type="text/html; charset=utf-8")
-        return _text(404, f"nothing here; see {self._path}, /-/healthy and /-/ready")
+            metrics = f'<a href="{html.escape(self._path)}">metrics</a>: for Prometheus'
+            return landing_page("Supervisor exporter", metrics, *_LINKS, about=_ABOUT)
+        return text_response(404, f"nothing here; see {self._path}, /-/healthy and /-/ready")
 
     def _metrics(self, request: Request) -> Response:
         format = choose_format(request.header("Accept") or "")
@@ -163,11 +149,6 @@ class Web:
             content_type=format.content_type,
             encoding="gzip" if gzip else None,
         )
-
-
-def _text(status: int, line: str, **headers: str) -> Response:
-    named = {name.replace("_", "-"): value for name, value in headers.items()}
-    return Response(status=status, body=f"{printable(line)}\n".encode(), headers=named)
 
 
 _POLICY = "Content-Security-Policy"

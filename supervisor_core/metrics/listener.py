@@ -53,6 +53,16 @@ SECURITY_HEADERS: Mapping[str, str] = {
 
 _HOST = re.compile(r"(?:\[(?P<ipv6>[^\[\]]*)\]|(?P<name>[^\[\]:]*))(?::[0-9]*)?")
 _CLOSE_SECS = 1.0
+_LANDING_PAGE = """<!DOCTYPE html>
+<html lang="en">
+<head><meta charset="utf-8"><meta name="viewport" content="width=device-width"><title>{title}</title></head>
+<body>
+<h1>{title}</h1>
+{about}<ul>
+{items}</ul>
+</body>
+</html>
+"""
 _SHOWN = 100
 """Characters of a host name that an answer repeats."""
 _GONE = select.POLLHUP | select.POLLERR | getattr(select, "POLLRDHUP", 0)
@@ -83,6 +93,18 @@ class Response:
     """Further headers."""
     sent: Callable[[], None] | None = None
     """Called when the whole answer to a GET has been handed to the network."""
+
+
+def text_response(status: int, line: str, **headers: str) -> Response:
+    """Return an answer of one line; headers with underscores for dashes."""
+    named = {name.replace("_", "-"): value for name, value in headers.items()}
+    return Response(status=status, body=f"{printable(line)}\n".encode(), headers=named)
+
+
+def landing_page(title: str, *items: str, about: str = "") -> Response:
+    """Return the page that links to the others; all of it is HTML."""
+    page = _LANDING_PAGE.format(title=title, about=about, items="".join(f"<li>{item}</li>\n" for item in items))
+    return Response(status=200, body=page.encode(), content_type="text/html; charset=utf-8")
 
 
 class Listener(ThreadingMixIn, TCPServer):
@@ -341,8 +363,7 @@ class _Handler(BaseHTTPRequestHandler):
         self._answer(self._response(), body=False)
 
     def _refuse(self) -> None:
-        text = f"{self.command} is not allowed here; use GET or HEAD.\n"
-        self._answer(Response(status=405, body=text.encode()), body=True)
+        self._answer(text_response(405, f"{self.command} is not allowed here; use GET or HEAD."), body=True)
 
     do_POST = do_PUT = do_PATCH = do_DELETE = do_OPTIONS = do_TRACE = do_CONNECT = _refuse  # noqa: N815
 
@@ -350,7 +371,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.server.asked(self.connection, answered=True)
         refusal = self.server.refusal(self.headers.get_all("Host", []))
         if refusal is not None:
-            return Response(status=421, body=f"{refusal}\n".encode())
+            return text_response(421, refusal)
         return self.server.respond(
             Request(
                 path=self.path.partition("?")[0],

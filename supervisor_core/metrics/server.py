@@ -18,36 +18,28 @@ import os
 import ssl
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from functools import partial
 from types import TracebackType
 from weakref import WeakSet
 
-from prometheus_client.core import Metric as Family
+from prometheus_client import CollectorRegistry
 from prometheus_client.registry import Collector
 
 from supervisor_core.address import format_address, parse_address
 from supervisor_core.clock import SYSTEM_CLOCK, Clock
 from supervisor_core.metrics.collector import RunCollector
-from supervisor_core.metrics.listener import Listener, Request, Response
+from supervisor_core.metrics.listener import Listener, Request, Response, landing_page, text_response
 from supervisor_core.metrics.render import choose_encoding, gzip_accepted
 
 _LOG = logging.getLogger("supervisor_core")
 
 _NOT_READY = "the run is not training yet (its phase is in supervisor_phase at /metrics)"
-_LANDING_PAGE = b"""<!DOCTYPE html>
-<html lang="en">
-<head><meta charset="utf-8"><meta name="viewport" content="width=device-width"><title>Supervisor metrics</title></head>
-<body>
-<h1>Supervisor metrics</h1>
-<ul>
-<li><a href="metrics">metrics</a>: for Prometheus</li>
-<li><a href="-/healthy">healthy</a>: does this process answer?</li>
-<li><a href="-/ready">ready</a>: is the run under way?</li>
-</ul>
-</body>
-</html>
-"""
+_LINKS = (
+    '<a href="metrics">metrics</a>: for Prometheus',
+    '<a href="-/healthy">healthy</a>: does this process answer?',
+    '<a href="-/ready">ready</a>: is the run under way?',
+)
 
 
 class MetricsServer:
@@ -83,7 +75,9 @@ class MetricsServer:
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self._collector = collector
-        self._served = collector if process is None else _Both(collector, process)
+        self._served = CollectorRegistry()
+        for served in filter(None, (collector, process)):
+            self._served.register(served)
         self._host, self._port = parse_address(address)
         self._ready = ready
         self._ssl_context = ssl_context
@@ -188,12 +182,12 @@ class MetricsServer:
         if request.path == "/metrics":
             return self._metrics(request)
         if request.path == "/-/healthy":
-            return _text(200, "healthy")
+            return text_response(200, "healthy")
         if request.path == "/-/ready":
             return self._readiness()
         if request.path == "/":
-            return Response(status=200, body=_LANDING_PAGE, content_type="text/html; charset=utf-8")
-        return _text(404, "nothing here; see /metrics, /-/healthy and /-/ready")
+            return landing_page("Supervisor metrics", *_LINKS)
+        return text_response(404, "nothing here; see /metrics, /-/healthy and /-/ready")
 
     def _metrics(self, request: Request) -> Response:
         with self._scraped:
@@ -208,7 +202,7 @@ class MetricsServer:
             if not self._failing:
                 _LOG.exception("Metrics: nothing can be exported")
             self._failing = True
-            return _text(500, f"nothing can be exported: {error!r}")
+            return text_response(500, f"nothing can be exported: {error!r}")
         self._failing = False
         encoding = "gzip" if gzip_accepted(request.header("Accept-Encoding") or "") else None
         if encoding is not None:
@@ -237,7 +231,7 @@ class MetricsServer:
             reason = None if self._ready() else _NOT_READY
         except Exception as error:  # unknown is not ready
             reason = f"it could not be found out: {error!r}"
-        return _text(200, "ready") if reason is None else _text(503, f"not ready: {reason}")
+        return text_response(200, "ready") if reason is None else text_response(503, f"not ready: {reason}")
 
     def _why(self, error: Exception) -> str:
         address = format_address(self._host, self._port)
@@ -247,17 +241,6 @@ class MetricsServer:
                 f"Choose another port in the metrics address, or port 0 for any free one."
             )
         return f"cannot listen on {address}: {error}. Choose an address of this machine and a port you may use."
-
-
-class _Both(Collector):
-    """Two collectors, one after the other."""
-
-    def __init__(self, first: Collector, second: Collector) -> None:
-        self._collectors = (first, second)
-
-    def collect(self) -> Iterator[Family]:
-        for collector in self._collectors:
-            yield from collector.collect()
 
 
 _Scraper = tuple[str, str, str]
@@ -280,10 +263,6 @@ class _Wait:
 
     def is_over(self, n: int) -> bool:
         return bool(self.scrapes) and min(self.scrapes.values()) >= n
-
-
-def _text(status: int, line: str) -> Response:
-    return Response(status=status, body=f"{line}\n".encode("utf-8", "backslashreplace"))
 
 
 _SERVING: WeakSet[MetricsServer] = WeakSet()
