@@ -48,7 +48,7 @@ def is_running(pid: int) -> bool:
 def started_ticks(pid: int) -> int | None:
     """Return when a process started, in clock ticks since the machine's start: a second process of the same id has
     another one. None where there is no such process, or the system does not say."""
-    fields = _stat(pid)
+    fields = stat_fields(pid)
     try:
         return None if fields is None else int(fields[19])
     except (IndexError, ValueError):
@@ -65,7 +65,7 @@ def started_at(pid: int) -> float | None:
 
 def is_stopped(pid: int) -> bool:
     """Say whether a process is known to be stopped (SIGSTOP, a debugger), or frozen (``docker pause``)."""
-    fields = _stat(pid)
+    fields = stat_fields(pid)
     if fields is not None and fields[:1] in ([b"T"], [b"t"]):
         return True
     try:
@@ -84,7 +84,7 @@ def pid_namespace() -> str | None:
 
 
 def _is_zombie(pid: int) -> bool:
-    fields = _stat(pid)
+    fields = stat_fields(pid)
     try:
         # A first thread that has ended looks the same while the others go on.
         return fields is not None and fields[:1] == [b"Z"] and len(os.listdir(f"/proc/{pid}/task")) <= 1
@@ -92,7 +92,7 @@ def _is_zombie(pid: int) -> bool:
         return False
 
 
-def _stat(pid: int) -> list[bytes] | None:
+def stat_fields(pid: int) -> list[bytes] | None:
     """Return the fields of ``/proc/PID/stat`` from the third, the state, on: names of programs may hold anything."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:

@@ -40,8 +40,6 @@ class ChildEnd:
     """Processes that the kernel killed for want of memory meanwhile, in this control group."""
     not_started: str | None = None
     """Why the program could not be run."""
-    keeper_died: bool = False
-    """Whether the keeper was killed; the kernel has then killed the program."""
 
     @classmethod
     def of_status(cls, status: int) -> ChildEnd:
@@ -166,7 +164,7 @@ class Child:
         self._keeper.kill()
         self._close()
         kill_all_descendants()
-        return ChildEnd(signal=signal.SIGKILL, keeper_died=True, oom_kills=self._oom_kills)
+        return ChildEnd(signal=signal.SIGKILL, oom_kills=self._oom_kills)
 
     def _close(self) -> None:
         self._control.close()

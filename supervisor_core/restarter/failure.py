@@ -19,7 +19,6 @@ _RANK = re.compile(r"\n\s+rank\s+: (?P<rank>\d+) \(local_rank: \d+\)\n\s+exitcod
 _LOST = re.compile(r"RanksError|DistBackendError|DistNetworkError|Connection (closed|reset)|Broken pipe")
 """In the error of a rank that has lost another one."""
 _BEGIN = "Traceback (most recent call last):"
-_FATAL = re.compile(r"Fatal Python error: ([^\n]{1,100})")
 _THREAD = re.compile(r"(Current thread|Thread) 0x[0-9a-f]+.*\(most recent call first\):")
 _FRAME = re.compile(r'\s+File "(?P<file>.+)", line (?P<line>\d+)(, in (?P<function>.+)| in (?P<other>.+))?$')
 _ERROR = re.compile(r"(?P<type>[A-Za-z_][\w.]{0,200})(:|$)")

@@ -18,7 +18,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from supervisor_core.process.identity import is_stopped
+from supervisor_core.process.identity import is_stopped, stat_fields
 from supervisor_core.process.progress_page import PageReading, read_page
 from supervisor_core.process.runtime_directory import private_directories
 from supervisor_core.process.stacks import Activity, whereabouts
@@ -41,8 +41,6 @@ class Hang:
     act_after_secs: float | None
     """It is to be ended after this long, by its page; None where that does not say."""
     pid: int
-    session: str | None = None
-    step: int | None = None
     location: str = ""
     """Where it hangs, if the program itself could say so: ``MainThread at train.py:88 in step``."""
     activity: Activity | None = None
@@ -91,10 +89,9 @@ class HangWatch:
         self._stopped = stopped
         self._running = running
         self._ours: dict[str, bool] = {}
-        self._silences: dict[str, tuple[object, float]] = {}
+        self._silences: dict[str, _Silence] = {}
         self._unwritten: dict[str, tuple[bool, bool]] = {}
-        self._records: int | None = None
-        self._records_silent_secs = 0.0
+        self._records = _Silence()
         self.readings: dict[str, PageReading] = {}
         """The newest reading of each session of this launch, by its id."""
 
@@ -157,60 +154,60 @@ class HangWatch:
         return found
 
     def _count(self, page: PageReading, secs: float) -> None:
-        now = (page.steps, page.progress_at, page.phase, page.attempt)
-        before, silent_secs = self._silences.get(page.session, (None, 0.0))
-        if before != now or self._stopped(page.pid):
-            silent_secs = 0.0
-        else:
-            silent_secs += secs
-        self._silences[page.session] = (now, silent_secs)
+        progress = page.steps, page.progress_at, page.phase, page.attempt
+        silence = self._silences.setdefault(page.session, _Silence())
+        silence.count(progress, secs, is_stopped=self._stopped(page.pid))
 
     def _is_awaited(self, page: PageReading) -> bool:
         """Say whether others may wait for this process: it does something else than to train, and is not to be ended
         for it."""
         if page.ended or page.budget_secs is None or page.phase in (TRAINS, *WAITS_FOR_NOTHING):
             return False
-        _, silent_secs = self._silences[page.session]
+        silent_secs = self._silences[page.session].secs
         return silent_secs <= max(page.budget_secs, page.act_after_secs or 0.0) and self._running(page)
 
     def _judge(self, page: PageReading, one_is_awaited: bool) -> Hang | None:
-        now, silent_secs = self._silences[page.session]
+        silence = self._silences[page.session]
         if page.phase == TRAINS and one_is_awaited:
-            self._silences[page.session] = (now, 0.0)
+            silence.secs = 0.0
             return None
         if page.ended or page.budget_secs is None or page.phase in WAITS_FOR_NOTHING:
             return None
-        if silent_secs <= page.budget_secs or not self._running(page):
+        if silence.secs <= page.budget_secs or not self._running(page):
             return None
         return Hang(
             phase=page.phase,
-            secs=silent_secs,
+            secs=silence.secs,
             budget_secs=page.budget_secs,
             act_after_secs=page.act_after_secs,
             pid=page.pid,
-            session=page.session,
-            step=page.step,
             location=page.location,
             activity=page.activity,
             stacks=None if page.stacks is None else str(page.stacks),
         )
 
     def _judge_records(self, records: int | None, secs: float) -> Hang | None:
-        if self._stall_timeout_secs is None or records is None:
+        budget_secs = self._stall_timeout_secs
+        if budget_secs is None or records is None:
             return None
-        if records != self._records or self._stopped(self._leader):
-            self._records, self._records_silent_secs = records, 0.0
-        else:
-            self._records_silent_secs += secs
-        if self._records_silent_secs <= self._stall_timeout_secs:
+        self._records.count(records, secs, is_stopped=self._stopped(self._leader))
+        silent_secs = self._records.secs
+        if silent_secs <= budget_secs:
             return None
-        return Hang(
-            phase=None,
-            secs=self._records_silent_secs,
-            budget_secs=self._stall_timeout_secs,
-            act_after_secs=None,
-            pid=self._leader,
-        )
+        return Hang(phase=None, secs=silent_secs, budget_secs=budget_secs, act_after_secs=None, pid=self._leader)
+
+
+class _Silence:
+    """For how long something has not changed."""
+
+    def __init__(self) -> None:
+        self.secs = 0.0
+        self._before: object = None
+
+    def count(self, now: object, secs: float, *, is_stopped: bool) -> None:
+        """Count some seconds in which it is as it is now; none while its process is stopped."""
+        self.secs = 0.0 if now != self._before or is_stopped else self.secs + secs
+        self._before = now
 
 
 def pages_here(*more: Path) -> list[PageReading]:
@@ -236,12 +233,8 @@ def is_descendant(pid: int, ancestor: int) -> bool:
     for _ in range(64):
         if pid == ancestor:
             return True
-        try:
-            with open(f"/proc/{pid}/stat", "rb") as file:
-                parent = int(file.read().rpartition(b")")[2].split()[1])
-        except (OSError, ValueError, IndexError):
+        fields = stat_fields(pid) or []
+        pid = int(fields[1]) if len(fields) > 1 else 0  # its parent
+        if pid <= 1:
             return False
-        if parent <= 1:
-            return False
-        pid = parent
     return False

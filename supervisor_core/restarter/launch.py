@@ -1,5 +1,5 @@
 """`RestarterOptions`: what the command line says. `LaunchFacts`: what is known of one launch; `Display` shows it, and
-`Journal` records it."""
+`supervisor_core.restarter.journal` records it."""
 
 from __future__ import annotations
 
@@ -44,19 +44,6 @@ class Display(Protocol):
 
     def done(self) -> None:
         """Stop showing a wait."""
-
-
-class Journal(Protocol):
-    """Writes launches into the events files."""
-
-    def begun(self, launch: LaunchFacts) -> None:
-        """Record that a launch has begun."""
-
-    def ended(self, launch: LaunchFacts) -> None:
-        """Record how one has ended, and what was decided."""
-
-    def close(self) -> None:
-        """Wait for what is being written, within limits."""
 
 
 @dataclass(kw_only=True)

@@ -222,18 +222,18 @@ def decide(state: RestartState, launch: EndedLaunch, limits: Limits, *, chance: 
     progress = made_progress(state, launch)
     state = _updated(state, launch, progress)
     final = _final(launch, limits)
-    if final is not None:
-        return state, replace(final, progress=progress)
-    if launch.cause in OTHERS_DECIDED and (progress or launch.is_machine_lost):
-        return state, Decision(action="restart", reason="not counted", progress=progress)
-    return _counted(state, launch, limits, progress, chance)
+    if final is None and launch.cause in OTHERS_DECIDED and (progress or launch.is_machine_lost):
+        final = Decision(action="restart", reason="not counted")
+    if final is None:
+        state, final = _counted(state, launch, limits, progress, chance)
+    return state, replace(final, progress=progress)
 
 
 def _updated(state: RestartState, launch: EndedLaunch, progress: bool | None) -> RestartState:
     state = replace(
         state,
-        best_saved_step=_highest(state.best_saved_step, launch.saved_step),
-        best_reached_step=_highest(state.best_reached_step, launch.reached_step),
+        best_saved_step=highest(state.best_saved_step, launch.saved_step),
+        best_reached_step=highest(state.best_reached_step, launch.reached_step),
     )
     return reset(state) if progress else state
 
@@ -248,15 +248,15 @@ def _final(launch: EndedLaunch, limits: Limits) -> Decision | None:
     if launch.cause == "completed":
         return Decision(action="end", reason="completed")
     if launch.cause == "refused" or (status is not None and status in limits.never):
-        return _end(NEVER_STATUS, None, f"the program ended with status {status}: never restart")
+        return _end(NEVER_STATUS, f"the program ended with status {status}: never restart")
     if launch.cause == "not_started":
-        return _end(NEVER_STATUS, None, "the program cannot be run")
+        return _end(NEVER_STATUS, "the program cannot be run")
     if launch.has_stepped:
         return None
     if status == USAGE_STATUS:
-        return _end(NEVER_STATUS, None, "the program ended with status 2 before its first step: wrong arguments")
+        return _end(NEVER_STATUS, "the program ended with status 2 before its first step: wrong arguments")
     if launch.cause == "error" and failure is not None and failure.type in _PERMANENT:
-        return _end(NEVER_STATUS, None, f"{failure.type} before the first step")
+        return _end(NEVER_STATUS, f"{failure.type} before the first step")
     return None
 
 
@@ -274,18 +274,16 @@ def _counted(
         where = f" at {last.where}" if last.where else ""
         step = "" if last.step is None else f", step {last.step:,}"
         text = f"{len(state.failures)} identical failures: {last.type}{where}{step}"
-        return state, _end(_status_of(launch, NO_PROGRESS_STATUS), progress, text, by_counts=True)
+        return state, _end(_status_of(launch, NO_PROGRESS_STATUS), text, by_counts=True)
     if state.without_progress >= limits.no_progress:
         text = f"{state.without_progress} launches without progress"
-        return state, _end(_status_of(launch, NO_PROGRESS_STATUS), progress, text, by_counts=True)
+        return state, _end(_status_of(launch, NO_PROGRESS_STATUS), text, by_counts=True)
     if len(recent) >= limits.per_hour:
-        return state, _end(SPENT_STATUS, progress, f"{len(recent) + 1} restarts within an hour", by_counts=True)
+        return state, _end(SPENT_STATUS, f"{len(recent) + 1} restarts within an hour", by_counts=True)
     most_secs = min(limits.backoff_max_secs, limits.backoff_secs * 2.0 ** min(state.backoffs, 32))
     state = replace(state, backoffs=state.backoffs + 1, counted_at=(*recent, launch.at))
     reason = {True: "progress", False: "no progress", None: "progress unknown"}[progress]
-    return state, Decision(
-        action="restart", reason=reason, delay_secs=most_secs * chance, counted=True, progress=progress
-    )
+    return state, Decision(action="restart", reason=reason, delay_secs=most_secs * chance, counted=True)
 
 
 def _status_of(launch: EndedLaunch, status: int) -> int:
@@ -299,15 +297,16 @@ def _alike(failures: Sequence[Failure], new: Failure | None) -> tuple[Failure, .
     return (*failures, new) if failures and failures[-1].is_same(new) else (new,)
 
 
-def _end(status: int, progress: bool | None, reason: str, *, by_counts: bool = False) -> Decision:
-    return Decision(action="end", reason=reason, status=status, progress=progress, by_counts=by_counts)
+def _end(status: int, reason: str, *, by_counts: bool = False) -> Decision:
+    return Decision(action="end", reason=reason, status=status, by_counts=by_counts)
 
 
 def _is_above(step: int, best: int | None) -> bool:
     return best is None or step > best
 
 
-def _highest(first: int | None, second: int | None) -> int | None:
+def highest(first: int | None, second: int | None) -> int | None:
+    """Return the higher of two steps; None where neither is known."""
     return max((step for step in (first, second) if step is not None), default=None)
 
 

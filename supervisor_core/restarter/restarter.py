@@ -32,7 +32,8 @@ from supervisor_core.restarter.child import Child, ChildEnd
 from supervisor_core.restarter.failure import cause_of, failure_of
 from supervisor_core.restarter.hang import Hang, pages_here
 from supervisor_core.restarter.hang_stacks import hang_stacks
-from supervisor_core.restarter.launch import Display, Journal, LaunchFacts, RestarterOptions, describe
+from supervisor_core.restarter.journal import LaunchJournal
+from supervisor_core.restarter.launch import Display, LaunchFacts, RestarterOptions, describe
 from supervisor_core.restarter.logdir_view import LogdirLook, LogdirThread, LogdirView, OpenLaunch
 from supervisor_core.restarter.policy import (
     IN_USE_STATUS,
@@ -41,6 +42,7 @@ from supervisor_core.restarter.policy import (
     Failure,
     RestartState,
     decide,
+    highest,
     next_step,
     reset,
 )
@@ -83,7 +85,7 @@ class Restarter:
         view: LogdirView,
         *,
         display: Display,
-        journal: Journal,
+        journal: LaunchJournal,
         environment: Mapping[str, str] = os.environ,
         stacks_of: Callable[[Hang], str | None] = hang_stacks,
     ) -> None:
@@ -106,10 +108,8 @@ class Restarter:
         self._signals.install()
         self._pages_in = self._directory_for_pages()
         if self._logdir.do(self._view.take, LOOK_SECS) is False:
-            text = (
-                f"{self._view.logdir} is in use by another tb-supervisor run. Stop that one, or give another --logdir"
-            )
-            self._display.line(text)
+            other = "in use by another tb-supervisor run. Stop that one, or give another --logdir"
+            self._display.line(f"{self._view.logdir} is {other}")
             return RestarterEnd(status=IN_USE_STATUS)
         decision = self._begin()
         while decision is None or decision.action == "restart":
@@ -130,16 +130,14 @@ class Restarter:
 
     def _directory_for_pages(self) -> Path | None:
         """Return the directory for progress pages; say aloud where there is none, or not the one that was asked for."""
+
+        def warn(what: str, error: OSError) -> None:
+            self._display.line(f"warning: {what}: {error_text(error)}")
+
         try:
-            return private_directory(
-                lambda error: self._display.line(
-                    f"warning: {RUNTIME_DIRECTORY_VARIABLE} is not used for progress pages: {error_text(error)}"
-                )
-            )
+            return private_directory(partial(warn, f"{RUNTIME_DIRECTORY_VARIABLE} is not used for progress pages"))
         except OSError as error:
-            self._display.line(
-                f"warning: no directory for progress pages: a hang of the program is not seen: {error_text(error)}"
-            )
+            warn("no directory for progress pages: a hang of the program is not seen", error)
             return None
 
     def _begin(self) -> Decision | None:
@@ -228,7 +226,7 @@ class Restarter:
         if session is not None:
             facts.session = facts.session or session.id
             # A session that ended by itself has removed its page, which was last read up to a second before.
-            facts.step = max((step for step in (facts.step, session.last_step) if step is not None), default=None)
+            facts.step = highest(facts.step, session.last_step)
             facts.has_stepped |= (session.steps or 0) > 0
         elif look is not None and before is not None and look.session is None:
             has_events = look.has_scalars and (look.last_event_at or 0.0) >= facts.started_at
@@ -261,10 +259,7 @@ class Restarter:
             failure=facts.failure,
             is_known=look is not None and look.is_known,
             saved_step=facts.saved_step,
-            reached_step=max(
-                (step for step in (facts.step, None if look is None else look.reached_step) if step is not None),
-                default=None,
-            ),
+            reached_step=highest(facts.step, None if look is None else look.reached_step),
             has_stepped=facts.has_stepped,
             was_stopped=facts.was_stopped,
         )
@@ -277,17 +272,14 @@ class Restarter:
     def _announce(self, facts: LaunchFacts, decision: Decision) -> None:
         assert facts.cause is not None
         what = describe(facts)
+        after = f"; next in {decision.delay_secs:.1f} s"
         if decision.action == "end":
             advice = "" if facts.cause == "stopped" else next_step(decision, facts.cause, self._view.state_path)
             after = f". It is not started again: status {decision.status}. {advice}" if advice else ""
             if advice and decision.by_counts:
                 inspect = command_line("tb-supervisor", "inspect", "--run=.", "--", self._directory)
                 after += f". Move checkpoints in doubt away first: `{inspect}` names the last good one"
-            self._display.line(f"launch {facts.attempt} has ended: {what}; {decision.reason}{after}")
-        else:
-            self._display.line(
-                f"launch {facts.attempt} has ended: {what}; {decision.reason}; next in {decision.delay_secs:.1f} s"
-            )
+        self._display.line(f"launch {facts.attempt} has ended: {what}; {decision.reason}{after}")
 
     # Helpers.
 

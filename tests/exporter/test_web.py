@@ -192,9 +192,9 @@ def test_a_flood_of_passwords(guarded, ask, password_hash: str, monkeypatch: pyt
     for caller in waiting[1:]:
         caller.close()
     hung_up = select.poll()
-    while len(web._listener._connections) > len(waiting):
+    while len(web._connections) > len(waiting):
         threading.Event().wait(0.001)
-    for connection in web._listener._connections:
+    for connection in web._connections:
         hung_up.register(connection, select.POLLRDHUP)
     while len(hung_up.poll(1)) < len(waiting) - 1:
         pass
