@@ -10,6 +10,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from supervisor_core.checkpoint.names import last_part
 from supervisor_core.cli.sentences import (
     advice_text,
     again_text,
@@ -257,7 +258,7 @@ def _checkpoints(checkpoints: Sequence[Checkpoint]) -> Table:
     table = headed("checkpoint", "at", "size", "took", "blocked", "trigger", "")
     for item in newest(checkpoints):
         table.add_row(
-            literal((item.path or "").replace("\\", "/").rsplit("/", 1)[-1] or f"step {count(item.step)}"),
+            literal(last_part(item.path or "") or f"step {count(item.step)}"),
             moment(item.at),
             size(item.bytes),
             duration(item.secs),

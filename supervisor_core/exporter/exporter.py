@@ -19,7 +19,6 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib.metadata import PackageNotFoundError, version
-from typing import Protocol
 
 from supervisor_core.clock import SYSTEM_CLOCK, Clock
 from supervisor_core.exporter.labels import RunPlace, logdir_labels, run_labels
@@ -39,6 +38,7 @@ from supervisor_core.metrics.table import (
     EXPORTER_SCRAPE_DURATION,
     SCRAPE_SUCCESS,
 )
+from supervisor_core.run.logdir_watch import LogdirWatch
 from supervisor_core.run.snapshot import Snapshot, WatchedRun
 from supervisor_core.storage.local import join, local_path
 
@@ -51,20 +51,6 @@ _STOP_SECS = 2.0
 _SHOW_SECS = 1.0
 _SHOW_SHARE = 0.1
 """The share of the first scan's time that may be spent on publishing what it has read so far."""
-
-
-class Watch(Protocol):
-    """The part of `LogdirWatch` that the exporter uses."""
-
-    @property
-    def logdir(self) -> str:
-        """The logdir, as it was given."""
-
-    def refresh(self, on_progress: Callable[[int, int], None] | None = None) -> Snapshot:
-        """Scan the logdir; call ``on_progress`` after each run."""
-
-    def so_far(self) -> Snapshot:
-        """Return the runs read so far by the refresh under way."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,7 +79,7 @@ class Exporter:
 
     def __init__(
         self,
-        watches: Sequence[Watch],
+        watches: Sequence[LogdirWatch],
         *,
         interval_secs: float = DEFAULT_INTERVAL_SECS,
         forget_after_secs: float = FORGET_AFTER_SECS,
@@ -276,22 +262,17 @@ class Exporter:
             texts.append(run.written(labels[key], now))
             problems[key[0]].append(f"Run {labels[key]!r}: its directory is gone, and it had not ended.")
         self._written = written
-        if all(scan is not None and (scan.at is not None or not scan.snapshot.reachable) for scan in self._scans):
+        if all(scan is not None and scan.is_through for scan in self._scans):
             # Not before: in the first looks a run may have its own name because a rival has not been read yet.
             self._labels = labels
         page = Page(texts)
         logdirs = list(before.logdirs)
         for index, scan in scans.items():
-            new = (scan.at is not None or not scan.snapshot.reachable) and scan is not logdirs[index].scan
+            new = scan.is_through and scan is not logdirs[index].scan
             failures = logdirs[index].failures + (new and bool(problems[index]))
             logdirs[index] = replace(logdirs[index], runs=runs[index], scan=scan, failures=failures)
         self._current = _CurrentPage(page=page, logdirs=tuple(logdirs))
-        found = [
-            text
-            for index, scan in scans.items()
-            if scan.at is not None or not scan.snapshot.reachable
-            for text in problems[index]
-        ]
+        found = [text for index, scan in scans.items() if scan.is_through for text in problems[index]]
         self._log_problems([*found, *page.problems])
         if self._current.ready and not self._announced:
             self._announced = True
@@ -312,13 +293,7 @@ class Exporter:
         return self._vanished.runs
 
     def _write_run(self, index: int, watched: WatchedRun, label: str, directory: str, now: float) -> RunText:
-        reading = Reading(
-            logdir=self._current.logdirs[index].label,
-            success=watched.read_ok,
-            last_event_at=watched.run.last_event_at or None,  # some writers have all their events happen in 1970
-            corrupt_records=watched.corrupt_records,
-            dropped=watched.dropped,
-        )
+        reading = Reading.of(watched, self._current.logdirs[index].label, success=watched.read_ok)
         status = run_status(watched.run, now, label=label, forget_after_secs=self._forget_after_secs)
         status = replace(status, info={"logdir": directory, **status.info})
         if watched.unreachable and watched.run.state in UNFINISHED:
@@ -353,6 +328,11 @@ class _Scan:
     """Wall time at which the last scan that reached the logdir ended; None before the first."""
     secs: float | None = None
     """Duration of that scan."""
+
+    @property
+    def is_through(self) -> bool:
+        """Whether a scan has ended: it has reached the logdir at least once, or found that it cannot."""
+        return self.at is not None or not self.snapshot.reachable
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

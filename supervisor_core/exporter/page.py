@@ -29,6 +29,7 @@ from supervisor_core.run.checkpoints import Checkpoint
 from supervisor_core.run.ended_launches import failure_type
 from supervisor_core.run.model import Run, RunState, Session, WorkerHistory
 from supervisor_core.run.restarter_launches import LAUNCH_CAUSES
+from supervisor_core.run.snapshot import WatchedRun
 from supervisor_core.run.status import CheckpointStatus, RunStatus, StallStatus
 
 _Status = TypeVar("_Status", ThreadStatus, WorkerStatus)
@@ -235,6 +236,17 @@ class Reading:
     corrupt_records: int
     dropped: Mapping[str, int] = field(default_factory=dict)
     """Items beyond a bound (docs/limits.md), by kind."""
+
+    @classmethod
+    def of(cls, watched: WatchedRun, logdir: str, *, success: bool) -> Reading:
+        """Return the reading of a run."""
+        return cls(
+            logdir=logdir,
+            success=success,
+            last_event_at=watched.run.last_event_at or None,  # some writers have all their events happen in 1970
+            corrupt_records=watched.corrupt_records,
+            dropped=dict(watched.dropped),
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -119,19 +119,16 @@ class Thresholds:
     """How old what the exporter serves may be before nothing is concluded from it."""
 
     def __post_init__(self) -> None:
-        for name in ("slow_below", "goodput_below"):
-            value = getattr(self, name)
-            if not 0 < value < 1:
-                raise ValueError(f"{name} is {value}; expected a share above 0 and below 1")
-        for name in ("restarts", "recoveries", "save_failures"):
-            value = getattr(self, name)
-            if not value >= 1:
-                raise ValueError(f"{name} is {value}; expected at least 1")
-        for name in ("checkpoint_intervals", "interval_factor"):
-            value = getattr(self, name)
-            if not (value > 1 and math.isfinite(value)):
-                raise ValueError(f"{name} is {value}; expected a number above 1")
-        for name in (name for name in vars(self) if name.endswith("_secs")):
-            value = getattr(self, name)
-            if not (value > 0 and math.isfinite(value)):
-                raise ValueError(f"{name} is {value}; expected a number of seconds above 0")
+        for name, value in vars(self).items():
+            if name in ("slow_below", "goodput_below"):
+                is_usable, expected = 0 < value < 1, "a share above 0 and below 1"
+            elif name in ("restarts", "recoveries", "save_failures"):
+                is_usable, expected = value >= 1, "at least 1"
+            elif name in ("checkpoint_intervals", "interval_factor"):
+                is_usable, expected = 1 < value < math.inf, "a number above 1"
+            elif name.endswith("_secs"):
+                is_usable, expected = 0 < value < math.inf, "a number of seconds above 0"
+            else:
+                continue
+            if not is_usable:
+                raise ValueError(f"{name} is {value}; expected {expected}")

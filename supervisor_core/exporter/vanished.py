@@ -106,13 +106,7 @@ class VanishedRuns:
         run, status = watched.run, text.status
         if sum(map(len, text.fragments)) > MAX_BYTES_OF_RUN:
             status = replace(status, threads=(), workers=(), versions={})
-        reading = Reading(
-            logdir=logdir,
-            success=False,
-            last_event_at=run.last_event_at or None,
-            corrupt_records=watched.corrupt_records,
-            dropped=dict(watched.dropped),
-        )
+        reading = Reading.of(watched, logdir, success=False)
         is_lost = run.state == "lost" and run.last_event_at is not None
         return VanishedRun(
             own_name=watched.own_name,
