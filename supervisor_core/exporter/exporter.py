@@ -27,17 +27,7 @@ from supervisor_core.exporter.vanished import UNFINISHED, Key, VanishedRun, Vani
 from supervisor_core.metrics.collector import process_samples
 from supervisor_core.metrics.metric import Metric, Sample
 from supervisor_core.metrics.render import Format
-from supervisor_core.metrics.table import (
-    EXPORTER_BUILD_INFO,
-    EXPORTER_LAST_REFRESH,
-    EXPORTER_LOGDIR_UP,
-    EXPORTER_REFRESH_DURATION,
-    EXPORTER_REFRESH_FAILURES,
-    EXPORTER_REQUESTS,
-    EXPORTER_RUNS,
-    EXPORTER_SCRAPE_DURATION,
-    SCRAPE_SUCCESS,
-)
+from supervisor_core.metrics.table import EXPORTER_METRICS, SCRAPE_SUCCESS
 from supervisor_core.run.logdir_watch import LogdirWatch
 from supervisor_core.run.snapshot import Snapshot, WatchedRun
 from supervisor_core.storage.local import join, local_path
@@ -172,8 +162,8 @@ class Exporter:
                     for facts, faults in zip(up.logdirs, self._faults, strict=True)
                 ]
             )
-            yield EXPORTER_SCRAPE_DURATION, [Sample({}, self._clock.monotonic() - began)]
-            yield EXPORTER_BUILD_INFO, [Sample(self._versions, 1)]
+            yield EXPORTER_METRICS["scrape_duration_seconds"], [Sample({}, self._clock.monotonic() - began)]
+            yield EXPORTER_METRICS["build_info"], [Sample(self._versions, 1)]
             yield from process_samples()
 
         return up.page.render(format, now=self._clock.wall(), about=about, gzip=gzip)
@@ -368,18 +358,21 @@ def _facts_samples(logdirs: Sequence[_LogdirFacts]) -> Iterator[tuple[Metric, li
         ]
 
     yield (
-        EXPORTER_LOGDIR_UP,
+        EXPORTER_METRICS["logdir_up"],
         [
             Sample({"logdir": facts.label}, float(facts.reachable))
             for facts in logdirs
             if facts.looked or not facts.reachable
         ],
     )
-    yield EXPORTER_RUNS, of(lambda facts, scan: facts.runs)
-    yield EXPORTER_LAST_REFRESH, of(lambda facts, scan: scan.at)
-    yield EXPORTER_REFRESH_DURATION, of(lambda facts, scan: scan.secs)
-    yield EXPORTER_REQUESTS, of(lambda facts, scan: scan.snapshot.requests)
-    yield EXPORTER_REFRESH_FAILURES, [Sample({"logdir": facts.label}, facts.failures) for facts in logdirs]
+    yield EXPORTER_METRICS["runs"], of(lambda facts, scan: facts.runs)
+    yield EXPORTER_METRICS["last_refresh_timestamp_seconds"], of(lambda facts, scan: scan.at)
+    yield EXPORTER_METRICS["refresh_duration_seconds"], of(lambda facts, scan: scan.secs)
+    yield EXPORTER_METRICS["storage_requests_total"], of(lambda facts, scan: scan.snapshot.requests)
+    yield (
+        EXPORTER_METRICS["refresh_failures_total"],
+        [Sample({"logdir": facts.label}, facts.failures) for facts in logdirs],
+    )
 
 
 def _shown_logdir(logdir: str) -> str:

@@ -17,13 +17,7 @@ from typing import TypeVar, get_args
 from supervisor_core.events.telemetry import ThreadStatus, WorkerState, WorkerStatus
 from supervisor_core.metrics.metric import Metric, RunMetric, Sample
 from supervisor_core.metrics.render import END, Format, header, lines
-from supervisor_core.metrics.table import (
-    EXPORTER_CORRUPT_RECORDS,
-    EXPORTER_DROPPED,
-    EXPORTER_LAST_EVENT,
-    EXPORTER_RUN_READ_SUCCESS,
-    RUN_METRICS,
-)
+from supervisor_core.metrics.table import EXPORTER_METRICS, RUN_METRICS
 from supervisor_core.process.stacks import BLOCKED, location
 from supervisor_core.run.checkpoints import Checkpoint
 from supervisor_core.run.ended_launches import failure_type
@@ -221,8 +215,8 @@ def _info(last: Session) -> dict[str, str]:
 
 _LASTING = tuple(metric for metric in RUN_METRICS if not metric.timed)
 _TIMED = tuple(metric for metric in RUN_METRICS if metric.timed)
-_OF_READING = (EXPORTER_RUN_READ_SUCCESS, EXPORTER_LAST_EVENT, EXPORTER_CORRUPT_RECORDS, EXPORTER_DROPPED)
-_PREPARED: tuple[Metric, ...] = (*_LASTING, *_OF_READING)
+_OF_READING = ("run_read_success", "last_event_timestamp_seconds", "corrupt_records_total", "dropped_total")
+_PREPARED: tuple[Metric, ...] = (*_LASTING, *(EXPORTER_METRICS[name] for name in _OF_READING))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -265,12 +259,14 @@ def write_run(status: RunStatus, reading: Reading) -> RunText:
     problems: list[str] = []
     fragments = [_written(metric, status, 0.0, problems) for metric in _LASTING]
     label = {"run": status.run}
-    fragments.append(lines(EXPORTER_RUN_READ_SUCCESS, [Sample({**label, "logdir": reading.logdir}, reading.success)]))
-    known = reading.last_event_at is not None
-    fragments.append(lines(EXPORTER_LAST_EVENT, [Sample(label, reading.last_event_at or 0.0)] if known else []))
-    fragments.append(lines(EXPORTER_CORRUPT_RECORDS, [Sample(label, reading.corrupt_records)]))
-    dropped = [Sample({**label, "kind": kind}, count) for kind, count in sorted(reading.dropped.items())]
-    fragments.append(lines(EXPORTER_DROPPED, dropped))
+    of_reading = (
+        [Sample({**label, "logdir": reading.logdir}, reading.success)],
+        [] if reading.last_event_at is None else [Sample(label, reading.last_event_at)],
+        [Sample(label, reading.corrupt_records)],
+        [Sample({**label, "kind": kind}, count) for kind, count in sorted(reading.dropped.items())],
+    )
+    for name, samples in zip(_OF_READING, of_reading, strict=True):
+        fragments.append(lines(EXPORTER_METRICS[name], samples))
     return RunText(status, tuple(fragments), tuple(problems))
 
 

@@ -306,64 +306,38 @@ METRICS: tuple[Metric, ...] = (*RUN_METRICS, SCRAPE_SUCCESS)
 """What a training process serves, and an exporter too."""
 
 
-def _of_exporter(name: str, help: str, *labels: str) -> Metric:
-    return Metric(name=f"supervisor_exporter_{name}", help=help, labels=labels, served_by="exporter")
+_OF_EXPORTER: Mapping[str, tuple[str, ...]] = {
+    "run_read_success": (
+        "1 if all the events files of the run could be read at the last refresh of its logdir.",
+        "logdir",
+        "run",
+    ),
+    "last_event_timestamp_seconds": ("The latest wall time among the run's events, by its writer's clock.", "run"),
+    "corrupt_records_total": ("Damaged places that were skipped in the run's events files.", "run"),
+    "dropped_total": (
+        "How often events, sessions or older history of the run were dropped beyond a bound (docs/limits.md).",
+        "kind",
+        "run",
+    ),
+    "logdir_up": ("1 if the logdir was there and could be listed at its last refresh, else 0.", "logdir"),
+    "runs": ("Runs of the logdir that are served.", "logdir"),
+    "last_refresh_timestamp_seconds": ("When the logdir was last looked at, to the end.", "logdir"),
+    "refresh_duration_seconds": ("How long that took.", "logdir"),
+    "refresh_failures_total": ("Refreshes in which the logdir, or a run in it, could not be looked at.", "logdir"),
+    "storage_requests_total": (
+        "Requests to the object store that the logdir is in, for listings and events files.",
+        "logdir",
+    ),
+    "scrape_duration_seconds": ("How long this scrape took to put together, compression apart.",),
+    "build_info": ("Versions the exporter runs with, one label each.",),
+}
+"""Name without its prefix -> help and labels."""
 
+EXPORTER_METRICS: Mapping[str, Metric] = {
+    name: Metric(name=f"supervisor_exporter_{name}", help=help, labels=tuple(labels), served_by="exporter")
+    for name, (help, *labels) in _OF_EXPORTER.items()
+}
+"""What an exporter serves besides, by the name without its prefix, in the order in which it is served."""
 
-EXPORTER_RUN_READ_SUCCESS = _of_exporter(
-    "run_read_success",
-    "1 if all the events files of the run could be read at the last refresh of its logdir.",
-    "logdir",
-    "run",
-)
-EXPORTER_LAST_EVENT = _of_exporter(
-    "last_event_timestamp_seconds", "The latest wall time among the run's events, by its writer's clock.", "run"
-)
-EXPORTER_CORRUPT_RECORDS = _of_exporter(
-    "corrupt_records_total", "Damaged places that were skipped in the run's events files.", "run"
-)
-EXPORTER_DROPPED = _of_exporter(
-    "dropped_total",
-    "How often events, sessions or older history of the run were dropped beyond a bound (docs/limits.md).",
-    "kind",
-    "run",
-)
-EXPORTER_LOGDIR_UP = _of_exporter(
-    "logdir_up", "1 if the logdir was there and could be listed at its last refresh, else 0.", "logdir"
-)
-EXPORTER_RUNS = _of_exporter("runs", "Runs of the logdir that are served.", "logdir")
-EXPORTER_LAST_REFRESH = _of_exporter(
-    "last_refresh_timestamp_seconds", "When the logdir was last looked at, to the end.", "logdir"
-)
-EXPORTER_REFRESH_DURATION = _of_exporter("refresh_duration_seconds", "How long that took.", "logdir")
-EXPORTER_REFRESH_FAILURES = _of_exporter(
-    "refresh_failures_total", "Refreshes in which the logdir, or a run in it, could not be looked at.", "logdir"
-)
-EXPORTER_REQUESTS = _of_exporter(
-    "storage_requests_total",
-    "Requests to the object store that the logdir is in, for listings and events files.",
-    "logdir",
-)
-EXPORTER_SCRAPE_DURATION = _of_exporter(
-    "scrape_duration_seconds", "How long this scrape took to put together, compression apart."
-)
-EXPORTER_BUILD_INFO = _of_exporter("build_info", "Versions the exporter runs with, one label each.")
-
-EXPORTER_METRICS: tuple[Metric, ...] = (
-    EXPORTER_RUN_READ_SUCCESS,
-    EXPORTER_LAST_EVENT,
-    EXPORTER_CORRUPT_RECORDS,
-    EXPORTER_DROPPED,
-    EXPORTER_LOGDIR_UP,
-    EXPORTER_RUNS,
-    EXPORTER_LAST_REFRESH,
-    EXPORTER_REFRESH_DURATION,
-    EXPORTER_REFRESH_FAILURES,
-    EXPORTER_REQUESTS,
-    EXPORTER_SCRAPE_DURATION,
-    EXPORTER_BUILD_INFO,
-)
-"""What an exporter serves besides, in the order in which it is served."""
-
-ALL_METRICS: tuple[Metric, ...] = (*METRICS, *EXPORTER_METRICS)
+ALL_METRICS: tuple[Metric, ...] = (*METRICS, *EXPORTER_METRICS.values())
 """Every metric there is."""

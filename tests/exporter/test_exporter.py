@@ -151,7 +151,7 @@ def test_every_metric_of_its_own_is_served(tmp_path: Path, writing, clock, expor
     exporter = exporter_of(tmp_path)
     for format, parse in ((TEXT, text_string_to_metric_families), (OPENMETRICS, openmetrics_families)):
         families = {family.name: family for family in parse(exporter.scrape(format).decode())}
-        for metric in EXPORTER_METRICS:
+        for metric in EXPORTER_METRICS.values():
             name = metric.name
             if metric.type == "counter" or format.openmetrics:
                 name = name.removesuffix("_total").removesuffix("_info")

@@ -22,7 +22,7 @@ from supervisor_core.exporter.page import Page, Reading, write_run
 from supervisor_core.metrics.collector import RunCollector
 from supervisor_core.metrics.metric import Metric, Sample
 from supervisor_core.metrics.render import END, OPENMETRICS, TEXT, Format
-from supervisor_core.metrics.table import EXPORTER_RUNS, SCRAPE_SUCCESS
+from supervisor_core.metrics.table import EXPORTER_METRICS, SCRAPE_SUCCESS
 from supervisor_core.run.status import CheckpointStatus, Distribution, RunStatus
 
 NOW = 1_700_000_000.0
@@ -69,7 +69,7 @@ RUNS = [
 def about(complete: bool) -> Iterator[tuple[Metric, list[Sample]]]:
     """What an exporter says of itself, in short."""
     yield SCRAPE_SUCCESS, [Sample({}, float(complete))]
-    yield EXPORTER_RUNS, []
+    yield EXPORTER_METRICS["runs"], []
 
 
 def page(*runs: RunStatus) -> Page:
