@@ -12,9 +12,7 @@ from __future__ import annotations
 
 import logging
 import os
-import queue
 import socket
-import threading
 import time
 from dataclasses import replace
 from typing import Literal
@@ -26,6 +24,7 @@ from supervisor_core.events.writer import EventsWriter
 from supervisor_core.log import error_text
 from supervisor_core.restarter.failure import signal_name
 from supervisor_core.restarter.launch import LaunchFacts
+from supervisor_core.restarter.logdir_view import LogdirThread
 from supervisor_core.restarter.processes import command_text
 
 WRITE_SECS, CLOSE_SECS = 10.0, 5.0
@@ -46,48 +45,40 @@ class LaunchJournal:
         self._command = command_text(command)
         self._host = socket.gethostname()
         self._writer: EventsWriter | None = None
-        self._work: queue.SimpleQueue[tuple[LaunchRecord, float, str] | None] = queue.SimpleQueue()
-        self._thread = threading.Thread(target=self._run, name="restarter-journal", daemon=True)
-        self._thread.start()
+        self._thread = LogdirThread("restarter-journal")
 
     def begun(self, launch: LaunchFacts) -> None:
         """Record that a launch has begun."""
-        self._work.put((self._record(launch, "begin"), launch.started_at, launch.directory))
+        record = self._record(launch, "begin")
+        self._thread.do(lambda: self._write(record, launch.started_at, launch.directory), 0.0)
 
     def ended(self, launch: LaunchFacts) -> None:
         """Record how one has ended, and what was decided."""
-        self._work.put((self._record(launch, "end"), launch.ended_at or time.time(), launch.directory))
+        record, at = self._record(launch, "end"), launch.ended_at or time.time()
+        self._thread.do(lambda: self._write(record, at, launch.directory), 0.0)
 
     def close(self) -> None:
         """Write what is left; wait for at most `CLOSE_SECS`."""
-        self._work.put(None)
-        self._thread.join(CLOSE_SECS)
-
-    def _run(self) -> None:
-        while (work := self._work.get()) is not None:
-            record, at, directory = work
-            try:
-                self._write(record, at, directory)
-            except (SupervisorError, OSError, ValueError) as error:
-                self._writer = None
-                _LOG.warning("Launch %d is not recorded: %s", record.attempt, error_text(error))
-        if self._writer is not None:
-            self._close(self._writer)
+        self._thread.do(self._close, CLOSE_SECS)
 
     def _write(self, record: LaunchRecord, at: float, directory: str) -> None:
-        writer = self._writer
-        if writer is None:
-            # Of the launch that has ended, or is about to begin: before whatever a later session writes.
-            writer = self._writer = EventsWriter(
-                directory, clock=_NameClock((record.started_at or at) - 1.0), filename_suffix=FILENAME_SUFFIX
-            )
-        writer.summary(summary_bytes(record), step=record.step, wall_time=at)
-        writer.sync(WRITE_SECS)
-        if record.state == "begin":
+        try:
+            if self._writer is None:
+                # Of the launch that has ended, or is about to begin: before whatever a later session writes.
+                clock = _NameClock((record.started_at or at) - 1.0)
+                self._writer = EventsWriter(directory, clock=clock, filename_suffix=FILENAME_SUFFIX)
+            self._writer.summary(summary_bytes(record), step=record.step, wall_time=at)
+            self._writer.sync(WRITE_SECS)
+            if record.state == "begin":
+                self._close()
+        except (SupervisorError, OSError, ValueError) as error:
             self._writer = None
-            self._close(writer)
+            _LOG.warning("Launch %d is not recorded: %s", record.attempt, error_text(error))
 
-    def _close(self, writer: EventsWriter) -> None:
+    def _close(self) -> None:
+        writer, self._writer = self._writer, None
+        if writer is None:
+            return
         try:
             writer.close(WRITE_SECS)
         except SupervisorError as error:

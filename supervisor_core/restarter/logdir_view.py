@@ -45,9 +45,9 @@ _T = TypeVar("_T")
 class LogdirThread:
     """Makes calls in their order, in a daemon thread; waits for each as long as the caller likes."""
 
-    def __init__(self) -> None:
+    def __init__(self, name: str = "restarter-logdir") -> None:
         self._calls: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
-        threading.Thread(target=self._run, name="restarter-logdir", daemon=True).start()
+        threading.Thread(target=self._run, name=name, daemon=True).start()
 
     def do(self, call: Callable[[], _T], wait_secs: float) -> _T | None:
         """Return what a call returns; None if it takes longer than this, and is then made all the same, or raised an
