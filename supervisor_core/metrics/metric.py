@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple, Protocol, TypeVar
+from typing import Any, Literal, NamedTuple
 
 from supervisor_core.events.telemetry import ThreadStatus, WorkerStatus
 from supervisor_core.run.status import Distribution, RunStatus
@@ -25,13 +25,6 @@ class Sample(NamedTuple):
     suffix: str = ""
     """Empty but for histograms: ``_bucket``, ``_sum``, ``_count``."""
 
-
-class _Named(Protocol):
-    @property
-    def name(self) -> str: ...
-
-
-_P = TypeVar("_P", bound=_Named)
 
 Read = Callable[[RunStatus, float], Iterable[Sample]]
 """Reads one metric's samples from a run's status and the wall time (seconds since the epoch) of the scrape."""
@@ -101,12 +94,11 @@ def one_of(
 ) -> RunMetric:
     """Return a gauge with one sample for each of some names: 1 for the present one. None yields no samples."""
 
-    def read(status: RunStatus, now: float) -> Iterator[Sample]:
+    def rows(status: RunStatus) -> Iterable[tuple[str, float]]:
         present = now_is(status)
-        for each in names if present is not None else ():
-            yield Sample({"run": status.run, label: each}, each == present)
+        return [] if present is None else [(each, each == present) for each in names]
 
-    return RunMetric(name=name, help=help, labels=("run", label), read=read)
+    return _labelled(name, help, label, rows)
 
 
 def per_key(
@@ -118,38 +110,34 @@ def per_key(
     served_by: ServedBy = "both",
 ) -> RunMetric:
     """Return a counter with one sample for each key of a mapping."""
-
-    def read(status: RunStatus, now: float) -> Iterator[Sample]:
-        for key, known in values(status).items():
-            yield Sample({"run": status.run, label: key}, known)
-
-    return RunMetric(name=name, help=help, labels=("run", label), served_by=served_by, read=read)
+    return _labelled(name, help, label, lambda status: values(status).items(), served_by)
 
 
 def per_thread(name: str, help: str, read_one: Callable[[ThreadStatus], float | None]) -> RunMetric:
     """Return a metric with one sample for each service thread."""
-    return _per_part(name, help, "thread", lambda status: status.threads, read_one)
+    return _labelled(name, help, "thread", lambda status: [(each.name, read_one(each)) for each in status.threads])
 
 
 def per_worker(name: str, help: str, read_one: Callable[[WorkerStatus], float | None]) -> RunMetric:
     """Return a metric with one sample for each other process of the cluster."""
-    return _per_part(name, help, "worker", lambda status: status.workers, read_one)
+    return _labelled(name, help, "worker", lambda status: [(each.name, read_one(each)) for each in status.workers])
 
 
-def _per_part(
+def _labelled(
     name: str,
     help: str,
     label: str,
-    parts: Callable[[RunStatus], Iterable[_P]],
-    read_one: Callable[[_P], float | None],
+    rows: Callable[[RunStatus], Iterable[tuple[str, float | None]]],
+    served_by: ServedBy = "both",
 ) -> RunMetric:
-    def read(status: RunStatus, now: float) -> Iterator[Sample]:
-        for part in parts(status):
-            known = read_one(part)
-            if known is not None:
-                yield Sample({"run": status.run, label: part.name}, known)
+    """Return a metric with one sample for each row: what the label is, and the value; None yields no sample."""
 
-    return RunMetric(name=name, help=help, labels=("run", label), read=read)
+    def read(status: RunStatus, now: float) -> Iterator[Sample]:
+        for key, known in rows(status):
+            if known is not None:
+                yield Sample({"run": status.run, label: key}, known)
+
+    return RunMetric(name=name, help=help, labels=("run", label), served_by=served_by, read=read)
 
 
 def histogram(
