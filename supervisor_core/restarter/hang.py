@@ -57,37 +57,56 @@ class Hang:
         return f"{what} for {self.secs:.0f} s (budget {self.budget_secs:.0f} s){where}"
 
 
-class HangWatch:
-    """Watches one launch.
+def pages_here(*more: Path) -> list[PageReading]:
+    """Return the pages of this user that were written on this machine since it started.
 
     Args:
-        leader: process id of the program.
-        stall_timeout_secs: how long the events files may stay as they are; None: not judged by them.
-        root: the process whose descendants are the launch, also when the program has ended. Default: the program.
-        pages: returns the pages there are; replaced in tests.
-        is_of: says whether the process of a page is below another; replaced in tests.
-        stopped: says whether a process is stopped; replaced in tests.
-        running: says whether the process of a page runs; replaced in tests.
+        more: directories to look into besides `private_directories`.
     """
+    paths = []
+    for directory in dict.fromkeys((*more, *private_directories())):
+        with suppress(OSError):
+            paths += [entry.path for entry in os.scandir(directory) if entry.name.endswith(".page")]
+    return [page for path in paths if (page := read_page(path)) is not None and page.is_here]
 
-    def __init__(
-        self,
-        leader: int,
-        stall_timeout_secs: float | None = None,
-        *,
-        root: int | None = None,
-        pages: Callable[[], list[PageReading]] | None = None,
-        is_of: Callable[[PageReading, int], bool] | None = None,
-        stopped: Callable[[int], bool] = is_stopped,
-        running: Callable[[PageReading], bool] = lambda page: page.is_running,
-    ) -> None:
-        self._leader = leader
-        self._root = leader if root is None else root
-        self._stall_timeout_secs = stall_timeout_secs
-        self._pages = pages_here if pages is None else pages
-        self._is_of = _is_below if is_of is None else is_of
-        self._stopped = stopped
-        self._running = running
+
+def _is_below(page: PageReading, ancestor: int) -> bool:
+    """Say whether a page is of a descendant: a killed process leaves its page, and others get its process id."""
+    return page.has_process and is_descendant(page.pid, ancestor)
+
+
+def is_descendant(pid: int, ancestor: int) -> bool:
+    """Say whether a process is another one, or one that it started, directly or not."""
+    for _ in range(64):
+        if pid == ancestor:
+            return True
+        fields = stat_fields(pid) or []
+        pid = int(fields[1]) if len(fields) > 1 else 0  # its parent
+        if pid <= 1:
+            return False
+    return False
+
+
+@dataclass(eq=False)
+class HangWatch:
+    """Watches one launch. What a test replaces comes last."""
+
+    leader: int
+    """Process id of the program."""
+    stall_timeout_secs: float | None = None
+    """How long the events files may stay as they are; None: not judged by them."""
+    root: int | None = None
+    """The process whose descendants are the launch, also when the program has ended. Default: the program."""
+    pages: Callable[[], list[PageReading]] = pages_here
+    """Returns the pages there are."""
+    is_of: Callable[[PageReading, int], bool] = _is_below
+    """Says whether the process of a page is below another."""
+    stopped: Callable[[int], bool] = is_stopped
+    """Says whether a process is stopped."""
+    running: Callable[[PageReading], bool] = lambda page: page.is_running
+    """Says whether the process of a page runs."""
+
+    def __post_init__(self) -> None:
         self._ours: dict[str, bool] = {}
         self._silences: dict[str, _Silence] = {}
         self._unwritten: dict[str, tuple[bool, bool]] = {}
@@ -123,7 +142,7 @@ class HangWatch:
     def lost_page(self) -> PageReading | None:
         """The page of a session that still runs, and whose directory is gone; None without one."""
         lost = (page for page in self.readings.values() if not page.ended and not page.path.parent.exists())
-        return next((page for page in lost if self._running(page)), None)
+        return next((page for page in lost if self.running(page)), None)
 
     def tick(self, passed_secs: float, records: int | None) -> Hang | None:
         """Look again; return the worst hang.
@@ -145,9 +164,9 @@ class HangWatch:
     def read(self) -> list[PageReading]:
         """Return the pages of this launch as they are now."""
         found = []
-        for page in self._pages():
+        for page in self.pages():
             if page.session not in self._ours:
-                self._ours[page.session] = self._is_of(page, self._root)
+                self._ours[page.session] = self.is_of(page, self.leader if self.root is None else self.root)
             if self._ours[page.session]:
                 self.readings[page.session] = page
                 found.append(page)
@@ -156,7 +175,7 @@ class HangWatch:
     def _count(self, page: PageReading, secs: float) -> None:
         progress = page.steps, page.progress_at, page.phase, page.attempt
         silence = self._silences.setdefault(page.session, _Silence())
-        silence.count(progress, secs, is_stopped=self._stopped(page.pid))
+        silence.count(progress, secs, is_stopped=self.stopped(page.pid))
 
     def _is_awaited(self, page: PageReading) -> bool:
         """Say whether others may wait for this process: it does something else than to train, and is not to be ended
@@ -164,7 +183,7 @@ class HangWatch:
         if page.ended or page.budget_secs is None or page.phase in (TRAINS, *WAITS_FOR_NOTHING):
             return False
         silent_secs = self._silences[page.session].secs
-        return silent_secs <= max(page.budget_secs, page.act_after_secs or 0.0) and self._running(page)
+        return silent_secs <= max(page.budget_secs, page.act_after_secs or 0.0) and self.running(page)
 
     def _judge(self, page: PageReading, one_is_awaited: bool) -> Hang | None:
         silence = self._silences[page.session]
@@ -173,7 +192,7 @@ class HangWatch:
             return None
         if page.ended or page.budget_secs is None or page.phase in WAITS_FOR_NOTHING:
             return None
-        if silence.secs <= page.budget_secs or not self._running(page):
+        if silence.secs <= page.budget_secs or not self.running(page):
             return None
         return Hang(
             phase=page.phase,
@@ -187,14 +206,14 @@ class HangWatch:
         )
 
     def _judge_records(self, records: int | None, secs: float) -> Hang | None:
-        budget_secs = self._stall_timeout_secs
+        budget_secs = self.stall_timeout_secs
         if budget_secs is None or records is None:
             return None
-        self._records.count(records, secs, is_stopped=self._stopped(self._leader))
+        self._records.count(records, secs, is_stopped=self.stopped(self.leader))
         silent_secs = self._records.secs
         if silent_secs <= budget_secs:
             return None
-        return Hang(phase=None, secs=silent_secs, budget_secs=budget_secs, act_after_secs=None, pid=self._leader)
+        return Hang(phase=None, secs=silent_secs, budget_secs=budget_secs, act_after_secs=None, pid=self.leader)
 
 
 class _Silence:
@@ -208,33 +227,3 @@ class _Silence:
         """Count some seconds in which it is as it is now; none while its process is stopped."""
         self.secs = 0.0 if now != self._before or is_stopped else self.secs + secs
         self._before = now
-
-
-def pages_here(*more: Path) -> list[PageReading]:
-    """Return the pages of this user that were written on this machine since it started.
-
-    Args:
-        more: directories to look into besides `private_directories`.
-    """
-    paths = []
-    for directory in dict.fromkeys((*more, *private_directories())):
-        with suppress(OSError):
-            paths += [entry.path for entry in os.scandir(directory) if entry.name.endswith(".page")]
-    return [page for path in paths if (page := read_page(path)) is not None and page.is_here]
-
-
-def _is_below(page: PageReading, ancestor: int) -> bool:
-    """Say whether a page is of a descendant: a killed process leaves its page, and others get its process id."""
-    return page.has_process and is_descendant(page.pid, ancestor)
-
-
-def is_descendant(pid: int, ancestor: int) -> bool:
-    """Say whether a process is another one, or one that it started, directly or not."""
-    for _ in range(64):
-        if pid == ancestor:
-            return True
-        fields = stat_fields(pid) or []
-        pid = int(fields[1]) if len(fields) > 1 else 0  # its parent
-        if pid <= 1:
-            return False
-    return False

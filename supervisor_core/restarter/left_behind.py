@@ -41,21 +41,19 @@ class LeftBehind:
         return next((status for status in found if status), 0)
 
 
+@dataclass(eq=False)
 class BackgroundJob:
-    """See the module's docstring.
+    """See the module's docstring."""
 
-    Args:
-        started_at: when the launch was started, wall time.
-        before: how far the run was then; None where unknown.
-        view: the logdir.
-        thread: reads it.
-    """
+    started_at: float
+    """When the launch was started, wall time."""
+    before: LogdirLook | None
+    """How far the run was then; None where unknown."""
+    view: LogdirView
+    thread: LogdirThread
+    """Reads the logdir."""
 
-    def __init__(self, started_at: float, before: LogdirLook | None, view: LogdirView, thread: LogdirThread) -> None:
-        self._started_at = started_at
-        self._before = before
-        self._view = view
-        self._thread = thread
+    def __post_init__(self) -> None:
         self._ticks = 0
         self._is_watched = False
         self._looked_at = -1
@@ -74,7 +72,7 @@ class BackgroundJob:
         """
         if not sessions and self._looked_at < len(left.statuses):  # a short one may have had no page that was seen
             self._looked_at = len(left.statuses)
-            self._thread.do(self._look, 0.0)
+            self.thread.do(self._look, 0.0)
         recorded = self._recorded or set()
         trainings = {page.pid for page in sessions} | recorded
         is_training = any(page.is_running for page in sessions) or any(map(is_running, recorded))
@@ -91,7 +89,7 @@ class BackgroundJob:
         return None
 
     def _look(self) -> None:
-        session = self._view.look().session_since(self._started_at, self._before)
+        session = self.view.look().session_since(self.started_at, self.before)
         self._recorded = set() if session is None or session.pid is None else {session.pid}
 
 

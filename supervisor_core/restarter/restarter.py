@@ -18,7 +18,7 @@ import select
 import socket
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
@@ -67,34 +67,23 @@ class RestarterEnd:
     """The signal to end by; None: with the status."""
 
 
+@dataclass(eq=False)
 class Restarter:
-    """See the module's docstring.
+    """See the module's docstring."""
 
-    Args:
-        options: what the command line says.
-        view: the logdir.
-        display: shows what happens.
-        journal: writes it down.
-        environment: the program's.
-        stacks_of: returns a path with the stacks of a program that hangs; None without any.
-    """
+    options: RestarterOptions
+    """What the command line says."""
+    view: LogdirView
+    """The logdir."""
+    _: KW_ONLY
+    display: Display
+    journal: LaunchJournal
+    environment: Mapping[str, str] = field(default_factory=lambda: os.environ)
+    """The program's."""
+    stacks_of: Callable[[Hang], str | None] = hang_stacks
+    """Returns a path with the stacks of a program that hangs; None without any."""
 
-    def __init__(
-        self,
-        options: RestarterOptions,
-        view: LogdirView,
-        *,
-        display: Display,
-        journal: LaunchJournal,
-        environment: Mapping[str, str] = os.environ,
-        stacks_of: Callable[[Hang], str | None] = hang_stacks,
-    ) -> None:
-        self._options = options
-        self._view = view
-        self._display = display
-        self._journal = journal
-        self._environment = environment
-        self._stacks_of = stacks_of
+    def __post_init__(self) -> None:
         self._logdir = LogdirThread()
         self._state = RestartState()
         self._look: LogdirLook | None = None
@@ -107,9 +96,9 @@ class Restarter:
         become_subreaper()
         self._signals.install()
         self._pages_in = self._directory_for_pages()
-        if self._logdir.do(self._view.take, LOOK_SECS) is False:
+        if self._logdir.do(self.view.take, LOOK_SECS) is False:
             other = "in use by another tb-supervisor run. Stop that one, or give another --logdir"
-            self._display.line(f"{self._view.logdir} is {other}")
+            self.display.line(f"{self.view.logdir} is {other}")
             return RestarterEnd(status=IN_USE_STATUS)
         decision = self._begin()
         while decision is None or decision.action == "restart":
@@ -118,7 +107,7 @@ class Restarter:
             facts = self._launch()
             decision = self._judge(facts)
             self._announce(facts, decision)
-        self._journal.close()
+        self.journal.close()
         if self._signals.stop_signal is not None and (decision is None or decision.action == "restart"):
             return RestarterEnd(signal=self._signals.stop_signal)
         assert decision is not None
@@ -132,7 +121,7 @@ class Restarter:
         """Return the directory for progress pages; say aloud where there is none, or not the one that was asked for."""
 
         def warn(what: str, error: OSError) -> None:
-            self._display.line(f"warning: {what}: {error_text(error)}")
+            self.display.line(f"warning: {what}: {error_text(error)}")
 
         try:
             return private_directory(partial(warn, f"{RUNTIME_DIRECTORY_VARIABLE} is not used for progress pages"))
@@ -142,15 +131,15 @@ class Restarter:
 
     def _begin(self) -> Decision | None:
         """Read what earlier restarters have left; return the decision about a launch that was lost with one."""
-        kept = self._logdir.do(self._view.read_state, LOOK_SECS)
-        self._look = self._logdir.do(self._view.look, LOOK_SECS)
+        kept = self._logdir.do(self.view.read_state, LOOK_SECS)
+        self._look = self._logdir.do(self.view.look, LOOK_SECS)
         state, left = kept if kept is not None else (None, None)
         if state is None:
             look = self._look
             saved, reached = (None, None) if look is None else (look.saved_step, look.reached_step)
             self._state = RestartState(best_saved_step=saved, best_reached_step=reached)
             return None
-        self._state = reset(state) if self._options.reset else state
+        self._state = reset(state) if self.options.reset else state
         if left is None:
             return None
         # On a machine that has started again, or on another one, it was the machine that ended it.
@@ -169,18 +158,18 @@ class Restarter:
         self._state = replace(self._state, attempt=self._state.attempt + 1)
         facts = LaunchFacts(attempt=self._state.attempt, started_at=now, directory=self._directory)
         running = RunningLaunch(
-            self._options,
+            self.options,
             facts,
             before=self._look,
-            view=self._view,
+            view=self.view,
             logdir=self._logdir,
-            display=self._display,
+            display=self.display,
             signals=self._signals,
             pages=partial(pages_here, *([] if self._pages_in is None else [self._pages_in])),
-            stacks_of=self._stacks_of,
+            stacks_of=self.stacks_of,
         )
         try:
-            child = Child(self._options.command, self._child_environment())
+            child = Child(self.options.command, self._child_environment())
         except FileNotFoundError:
             raise
         except OSError as error:  # no more processes, no memory: counted, and tried again
@@ -193,14 +182,14 @@ class Restarter:
     def _begun(self, facts: LaunchFacts) -> None:
         launch = OpenLaunch(started_at=facts.started_at, host=socket.gethostname(), boot=boot_id(), pid=os.getpid())
         self._write_state(launch, wait_secs=0.0)
-        self._journal.begun(facts)
-        self._display.line(f"launch {facts.attempt} started: process {facts.pid}")
+        self.journal.begun(facts)
+        self.display.line(f"launch {facts.attempt} started: process {facts.pid}")
 
     def _pause(self, decision: Decision) -> bool:
         """Wait before the next launch; return whether there is to be one."""
         until = time.monotonic() + decision.delay_secs
         if decision.delay_secs > 0:
-            self._display.waiting(f"launch {self._state.attempt + 1}", decision.delay_secs)
+            self.display.waiting(f"launch {self._state.attempt + 1}", decision.delay_secs)
         try:
             while True:
                 stops = [signum for signum in self._signals.take() if signum in STOPPING]
@@ -212,7 +201,7 @@ class Restarter:
                     return True
                 select.select([self._signals], [], [], left_secs)
         finally:
-            self._display.done()
+            self.display.done()
 
     # After a launch.
 
@@ -220,7 +209,7 @@ class Restarter:
         """Return what to do after a launch."""
         before, end = self._look, facts.end
         assert end is not None
-        look = self._logdir.do(self._view.look, LOOK_SECS)
+        look = self._logdir.do(self.view.look, LOOK_SECS)
         self._look = look if look is not None else before
         session = None if look is None else look.session_since(facts.started_at, before)
         if session is not None:
@@ -240,7 +229,7 @@ class Restarter:
             facts.failure,
             asked_to_stop=self._signals.stop_signal is not None,
             is_hung=facts.hang is not None,
-            never=self._options.limits.never,
+            never=self.options.limits.never,
             stopped_by_signal=facts.was_stopped,
         )
         if facts.hang is not None:
@@ -263,10 +252,10 @@ class Restarter:
             has_stepped=facts.has_stepped,
             was_stopped=facts.was_stopped,
         )
-        self._state, decision = decide(self._state, launch, self._options.limits, chance=random.random())
+        self._state, decision = decide(self._state, launch, self.options.limits, chance=random.random())
         facts.decision = decision
         self._write_state(None, wait_secs=WRITE_SECS)
-        self._journal.ended(facts)
+        self.journal.ended(facts)
         return decision
 
     def _announce(self, facts: LaunchFacts, decision: Decision) -> None:
@@ -274,27 +263,27 @@ class Restarter:
         what = describe(facts)
         after = f"; next in {decision.delay_secs:.1f} s"
         if decision.action == "end":
-            advice = "" if facts.cause == "stopped" else next_step(decision, facts.cause, self._view.state_path)
+            advice = "" if facts.cause == "stopped" else next_step(decision, facts.cause, self.view.state_path)
             after = f". It is not started again: status {decision.status}. {advice}" if advice else ""
             if advice and decision.by_counts:
                 inspect = command_line("tb-supervisor", "inspect", "--run=.", "--", self._directory)
                 after += f". Move checkpoints in doubt away first: `{inspect}` names the last good one"
-        self._display.line(f"launch {facts.attempt} has ended: {what}; {decision.reason}{after}")
+        self.display.line(f"launch {facts.attempt} has ended: {what}; {decision.reason}{after}")
 
     # Helpers.
 
     @property
     def _directory(self) -> str:
-        return self._view.logdir if self._look is None else self._look.directory
+        return self.view.logdir if self._look is None else self._look.directory
 
     def _write_state(self, launch: OpenLaunch | None, *, wait_secs: float) -> None:
         state = self._state
-        self._logdir.do(lambda: self._view.write_state(state, launch), wait_secs)
+        self._logdir.do(lambda: self.view.write_state(state, launch), wait_secs)
 
     def _child_environment(self) -> dict[str, str]:
-        secs = max(self._options.stop_timeout_secs - MARGIN_SECS, self._options.stop_timeout_secs / 2)
+        secs = max(self.options.stop_timeout_secs - MARGIN_SECS, self.options.stop_timeout_secs / 2)
         return {
-            **self._environment,
+            **self.environment,
             **({} if self._pages_in is None else {RUNTIME_DIRECTORY_VARIABLE: str(self._pages_in)}),
             STOP_DEADLINE_VARIABLE: f"{secs:g}",
             TRACER_VARIABLE: str(os.getpid()),

@@ -10,7 +10,7 @@ import signal
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from supervisor_core.process.progress_page import PageReading
 from supervisor_core.process.runtime_directory import VARIABLE
@@ -39,48 +39,34 @@ WRITE_SECS = 1.0
 """How long is waited for a file to be written into the logdir."""
 
 
+@dataclass(eq=False)
 class RunningLaunch:
-    """See the module's docstring.
+    """See the module's docstring."""
 
-    Args:
-        options: what the command line says.
-        facts: the launch; `run` fills in what it finds.
-        before: how far the run is before it; None where unknown.
-        view: the logdir.
-        logdir: the thread that reads and writes it.
-        display: shows what happens.
-        signals: those of this process.
-        pages: returns the progress pages that there are, of all programs.
-        stacks_of: returns a path with the stacks of a program that hangs; None without any.
-    """
+    options: RestarterOptions
+    """What the command line says."""
+    facts: LaunchFacts
+    """The launch; `run` fills in what it finds."""
+    before: LogdirLook | None
+    """How far the run is before it; None where unknown."""
+    view: LogdirView
+    logdir: LogdirThread
+    """Reads and writes it."""
+    display: Display
+    signals: ReceivedSignals
+    """Those of this process."""
+    pages: Callable[[], list[PageReading]]
+    """Returns the progress pages that there are, of all programs."""
+    stacks_of: Callable[[Hang], str | None]
+    """Returns a path with the stacks of a program that hangs; None without any."""
 
-    def __init__(
-        self,
-        options: RestarterOptions,
-        facts: LaunchFacts,
-        *,
-        before: LogdirLook | None,
-        view: LogdirView,
-        logdir: LogdirThread,
-        display: Display,
-        signals: ReceivedSignals,
-        pages: Callable[[], list[PageReading]],
-        stacks_of: Callable[[Hang], str | None],
-    ) -> None:
-        self._options = options
-        self._facts = facts
-        self._view = view
-        self._logdir = logdir
-        self._display = display
-        self._signals = signals
-        self._pages = pages
-        self._stacks_of = stacks_of
+    def __post_init__(self) -> None:
         self._alarm = _Alarm()
         self._stops = 0
         self._stopped_at = 0.0
         self._kill_at: float | None = None
         self._given_secs = 0.0
-        self._job = BackgroundJob(facts.started_at, before, view, logdir)
+        self._job = BackgroundJob(self.facts.started_at, self.before, self.view, self.logdir)
         self._is_settled = False
         """Whether all that is left is being ended, and nothing else is to be done about it."""
         self._is_loss_said = False
@@ -92,12 +78,12 @@ class RunningLaunch:
             child: the program.
             begun: called when it has started.
         """
-        facts = self._facts
+        facts = self.facts
         watch: HangWatch | None = None
-        follow = _Follow(self._logdir, self._view)
+        follow = _Follow(self.logdir, self.view)
         poll = select.poll()
         poll.register(child, select.POLLIN)
-        poll.register(self._signals, select.POLLIN)
+        poll.register(self.signals, select.POLLIN)
         end: ChildEnd | None = None
         ticked_at = time.monotonic()
         while end is None:
@@ -107,7 +93,7 @@ class RunningLaunch:
             if child.leader is not None and watch is None:
                 facts.pid = child.leader
                 watch = HangWatch(
-                    child.leader, self._options.stall_timeout_secs, root=child.keeper_pid, pages=self._pages
+                    child.leader, self.options.stall_timeout_secs, root=child.keeper_pid, pages=self.pages
                 )
                 begun()
             self._pass_signals_on(child)
@@ -120,7 +106,7 @@ class RunningLaunch:
                 self._check_hang(child, watch.tick(passed_secs, follow.records()))
                 self._check_pages(watch)
                 for text in watch.write_changes():
-                    self._display.line(f"launch {facts.attempt} {text}")
+                    self.display.line(f"launch {facts.attempt} {text}")
             if child.left is not None:
                 self._look_at_left(child, child.left, watch, is_tick=is_tick)
         if watch is not None:
@@ -144,19 +130,19 @@ class RunningLaunch:
 
     def _check_hang(self, child: Child, hang: Hang | None) -> None:
         """Take the stacks of a program that hangs, twice; if it still hangs then, end it."""
-        alarm, attempt = self._alarm, self._facts.attempt
+        alarm, attempt = self._alarm, self.facts.attempt
         is_ending = self._kill_at is not None or self._is_settled
-        if is_ending or self._signals.stop_signal is not None or alarm.acted is not None:
+        if is_ending or self.signals.stop_signal is not None or alarm.acted is not None:
             return
         if hang is None:
             if alarm.seen_at is not None:
-                self._display.line(f"launch {attempt} makes progress again")
+                self.display.line(f"launch {attempt} makes progress again")
             alarm.clear()
             return
         now = time.monotonic()
         if alarm.seen_at is None:
             alarm.seen_at = now
-            self._display.line(f"launch {attempt} may hang: {hang.text}")
+            self.display.line(f"launch {attempt} may hang: {hang.text}")
             self._take_stacks(hang)
         elif hang.secs >= (limit_secs := self._act_after_secs(hang)) and not alarm.is_confirmed:
             if now - alarm.seen_at < min(CONFIRM_SECS, 2 * hang.budget_secs):
@@ -164,34 +150,34 @@ class RunningLaunch:
             alarm.is_confirmed = True
             self._take_stacks(hang)
             shown = "" if alarm.stacks is None else f"; stacks: {alarm.stacks.text}"
-            if self._options.on_hang == "observe":
-                self._display.line(f"launch {attempt} hangs: {hang.text}; not stopped (--on-hang observe){shown}")
+            if self.options.on_hang == "observe":
+                self.display.line(f"launch {attempt} hangs: {hang.text}; not stopped (--on-hang observe){shown}")
                 return
             limit = f"stopping it after {limit_secs:g} s"
             advice = 'what takes longer needs phase("evaluating"), or a longer --hang-timeout'
-            self._display.line(f"launch {attempt} hangs: {hang.text}; {limit} ({advice}){shown}")
+            self.display.line(f"launch {attempt} hangs: {hang.text}; {limit} ({advice}){shown}")
             alarm.acted = hang
-            self._stop(child, signal.SIGTERM, self._options.stop_timeout_secs)
+            self._stop(child, signal.SIGTERM, self.options.stop_timeout_secs)
 
     def _check_pages(self, watch: HangWatch) -> None:
         """Say once that the pages are gone: a system's own directory in memory may go with the user's last login."""
         if (page := watch.lost_page) is not None and not self._is_loss_said:
             self._is_loss_said = True
-            self._display.line(
+            self.display.line(
                 f"{page.path.parent} was removed, with the progress page of process {page.pid}: a hang is not seen any "
                 f"more. Set {VARIABLE} to a directory that stays"
             )
 
     def _take_stacks(self, hang: Hang) -> None:
         """Take the stacks of a program that hangs, and copy them into the logdir, if that answers."""
-        path = self._stacks_of(hang)
+        path = self.stacks_of(hang)
         if path is not None:
             self._alarm.stacks = kept = KeptStacks(path)
-            self._logdir.do(lambda: kept.copy_to(self._facts.directory), WRITE_SECS)
+            self.logdir.do(lambda: kept.copy_to(self.facts.directory), WRITE_SECS)
 
     def _act_after_secs(self, hang: Hang) -> float:
         """Return after how long without progress a program that hangs is ended."""
-        given = self._options.hang_timeout_secs
+        given = self.options.hang_timeout_secs
         if given is not None:
             return given
         return HANG_SECS if hang.act_after_secs is None else hang.act_after_secs
@@ -199,7 +185,7 @@ class RunningLaunch:
     # Signals.
 
     def _pass_signals_on(self, child: Child) -> None:
-        for signum in self._signals.take():
+        for signum in self.signals.take():
             if signum == signal.SIGWINCH:
                 child.resize()
             elif signum in PASSED_ON:
@@ -213,10 +199,10 @@ class RunningLaunch:
         """Pass a stop signal on to the program; a second one leaves it less time, a third none."""
         now, name = time.monotonic(), signal_name(signum)
         is_same = now - self._stopped_at < AGAIN_SECS
-        if self._signals.stop_signal is None:
-            self._signals.stop_signal = signum
-            secs = self._options.stop_timeout_secs
-            self._display.line(f"{name}: stopping the program; it has {secs:g} s to exit")
+        if self.signals.stop_signal is None:
+            self.signals.stop_signal = signum
+            secs = self.options.stop_timeout_secs
+            self.display.line(f"{name}: stopping the program; it has {secs:g} s to exit")
         elif is_same:
             return
         elif self._stops > 1:
@@ -224,7 +210,7 @@ class RunningLaunch:
             return
         else:
             secs = HURRY_SECS
-            self._display.line(f"{name} again: the program has {secs:g} s to exit")
+            self.display.line(f"{name} again: the program has {secs:g} s to exit")
         self._stops += 1
         if is_same:  # the program has it already
             self._kill_at, self._given_secs = now + secs, secs
@@ -241,7 +227,7 @@ class RunningLaunch:
         """Kill all of a launch: nothing else is done about it from now on."""
         self._kill_at, self._is_settled = None, True
         if why is not None:
-            self._display.line(why)
+            self.display.line(why)
         child.kill()
 
     # What a program leaves behind.
@@ -250,23 +236,23 @@ class RunningLaunch:
         """Decide whether to wait for the processes that the program has left running, or to end them."""
         if self._kill_at is not None or self._is_settled:
             return
-        program = f"Process {self._facts.pid}"
+        program = f"Process {self.facts.pid}"
         if is_sigterm(ChildEnd.of_status(left.status)):  # of a shell perhaps, and not of the training within it
-            secs = self._options.stop_timeout_secs
+            secs = self.options.stop_timeout_secs
             names = names_of_left(child.keeper_pid)
-            self._display.line(f"{program} was ended by SIGTERM from outside and left {names}; {secs:g} s to exit")
+            self.display.line(f"{program} was ended by SIGTERM from outside and left {names}; {secs:g} s to exit")
             self._stop(child, signal.SIGTERM, secs, came_from_others=True)
         elif left.status:
             self._kill(child)
         elif is_tick and (verdict := self._job.judge(left, watch.readings.values())) is not None:
             if verdict == "failed":
-                self._kill(child, f"launch {self._facts.attempt}: the training in the background failed")
+                self._kill(child, f"launch {self.facts.attempt}: the training in the background failed")
                 return
             said = f"{program} ended with status 0 and left {names_of_left(child.keeper_pid)}"
             if verdict == "goes on":
-                self._display.line(f"{said}; launch {self._facts.attempt} goes on until all have ended")
+                self.display.line(f"{said}; launch {self.facts.attempt} goes on until all have ended")
             else:
-                self._display.line(f"{said}; sending SIGTERM, and SIGKILL after {LINGER_SECS:g} s")
+                self.display.line(f"{said}; sending SIGTERM, and SIGKILL after {LINGER_SECS:g} s")
                 self._is_settled = True
                 child.end_rest()
 

@@ -164,7 +164,7 @@ def test_a_killed_evaluation_is_not_waited_for(page: PageReading) -> None:
     """Its page stays, and shows the phase that it was in."""
     trainer = Trainer(page)
     trainer.pages.append(replace(page, session="b", phase="evaluating", budget_secs=50.0))
-    trainer.watch._running = lambda reading: reading.phase == "training"
+    trainer.watch.running = lambda reading: reading.phase == "training"
     assert trainer.silent(5).phase == "training"
 
 
