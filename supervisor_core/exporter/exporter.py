@@ -16,8 +16,9 @@ import logging
 import os
 import platform
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, replace
 from importlib.metadata import PackageNotFoundError, version
 
 from supervisor_core.clock import SYSTEM_CLOCK, Clock
@@ -55,47 +56,39 @@ class _CurrentPage:
         return bool(self.logdirs) and all(facts.looked and facts.reachable for facts in self.logdirs)
 
 
+@dataclass(eq=False)
 class Exporter:
-    """See the module's docstring.
+    """See the module's docstring."""
 
-    Args:
-        watches: the logdirs; from `start` on only the exporter's own threads refresh them, each its own.
-        interval_secs: seconds from the beginning of one look at a logdir to that of the next; one that takes longer is
-            followed by the next at once.
-        forget_after_secs: how long after its last record a lost run is not active any more, and how long a
-            run that is gone from the disk is served as unreachable.
-        clock: the time.
-    """
+    watches: Sequence[LogdirWatch]
+    """The logdirs; from `start` on only the exporter's own threads refresh them, each its own."""
+    _: KW_ONLY
+    interval_secs: float = DEFAULT_INTERVAL_SECS
+    """Seconds from the beginning of one look at a logdir to that of the next; one that takes longer is followed by the
+    next at once."""
+    forget_after_secs: float = FORGET_AFTER_SECS
+    """How long after its last record a lost run is not active any more, and how long a run that is gone from the disk
+    is served as unreachable."""
+    clock: Clock = SYSTEM_CLOCK
 
-    def __init__(
-        self,
-        watches: Sequence[LogdirWatch],
-        *,
-        interval_secs: float = DEFAULT_INTERVAL_SECS,
-        forget_after_secs: float = FORGET_AFTER_SECS,
-        clock: Clock = SYSTEM_CLOCK,
-    ) -> None:
-        self._watches = watches
-        self._interval_secs = interval_secs
-        self._forget_after_secs = forget_after_secs
-        self._clock = clock
-        labels = logdir_labels([_shown_logdir(watch.logdir) for watch in watches])
+    def __post_init__(self) -> None:
+        labels = logdir_labels([_shown_logdir(watch.logdir) for watch in self.watches])
         self._current = _CurrentPage(page=Page([]), logdirs=tuple(_LogdirFacts(label=label) for label in labels))
-        self._scans: list[_Scan | None] = [None] * len(watches)
-        self._faults = [0] * len(watches)
+        self._scans: list[_Scan | None] = [None] * len(self.watches)
+        self._faults = [0] * len(self.watches)
         self._writing = threading.Lock()
         self._unwritten = False
         self._written: dict[Key, tuple[WatchedRun, RunText]] = {}
         self._labels: dict[Key, str] = {}
         self._logged: frozenset[str] = frozenset()
-        self._vanished = VanishedRuns(forget_after_secs)
+        self._vanished = VanishedRuns(self.forget_after_secs)
         self._announced = False
         self._versions = _versions()
-        self._show_next = clock.monotonic()
+        self._show_next = self.clock.monotonic()
         self._stopping = threading.Event()
         self._threads = [
             threading.Thread(target=self._scan_repeatedly, args=(index,), name="exporter-refresh", daemon=True)
-            for index in range(len(watches))
+            for index in range(len(self.watches))
         ]
 
     @property
@@ -116,11 +109,11 @@ class Exporter:
     def stop(self) -> None:
         """Stop scanning; a scan under way has two seconds to end. The current page stays."""
         self._stopping.set()
-        deadline = self._clock.monotonic() + _STOP_SECS
-        for watch, thread in zip(self._watches, self._threads, strict=True):
+        deadline = self.clock.monotonic() + _STOP_SECS
+        for watch, thread in zip(self.watches, self._threads, strict=True):
             if thread.ident is None:
                 continue
-            thread.join(max(0.0, deadline - self._clock.monotonic()))
+            thread.join(max(0.0, deadline - self.clock.monotonic()))
             if thread.is_alive():
                 _LOG.warning(
                     "A refresh of %s is still under way, or waits for the storage; it is left behind.", watch.logdir
@@ -128,7 +121,7 @@ class Exporter:
 
     def refresh(self) -> None:
         """Scan every logdir in turn, and publish a new page of all; without `start`."""
-        for index in range(len(self._watches)):
+        for index in range(len(self.watches)):
             self._scan(index)
         self._publish()
 
@@ -151,7 +144,7 @@ class Exporter:
 
     def scrape(self, format: Format, *, gzip: bool = False) -> bytes:
         """Return a scrape. Reads no file and waits for nothing."""
-        began = self._clock.monotonic()
+        began = self.clock.monotonic()
         up = self._current
 
         def about(complete: bool) -> Iterator[tuple[Metric, list[Sample]]]:
@@ -162,42 +155,42 @@ class Exporter:
                     for facts, faults in zip(up.logdirs, self._faults, strict=True)
                 ]
             )
-            yield EXPORTER_METRICS["scrape_duration_seconds"], [Sample({}, self._clock.monotonic() - began)]
+            yield EXPORTER_METRICS["scrape_duration_seconds"], [Sample({}, self.clock.monotonic() - began)]
             yield EXPORTER_METRICS["build_info"], [Sample(self._versions, 1)]
             yield from process_samples()
 
-        return up.page.render(format, now=self._clock.wall(), about=about, gzip=gzip)
+        return up.page.render(format, now=self.clock.wall(), about=about, gzip=gzip)
 
     def _scan_repeatedly(self, index: int) -> None:
-        due = self._clock.monotonic()  # about the same for all, and later too: looks that end together share a page
+        due = self.clock.monotonic()  # about the same for all, and later too: looks that end together share a page
         while not self._stopping.is_set():
             try:
                 self._scan(index)
                 self._publish()
             except Exception:  # the next one may do better; until then the current page stays
-                _LOG.exception("A refresh of %s has failed", self._watches[index].logdir)
+                _LOG.exception("A refresh of %s has failed", self.watches[index].logdir)
                 self._faults[index] += 1
-            due = max(due + self._interval_secs, self._clock.monotonic())
-            self._stopping.wait(due - self._clock.monotonic())
+            due = max(due + self.interval_secs, self.clock.monotonic())
+            self._stopping.wait(due - self.clock.monotonic())
 
     def _scan(self, index: int) -> None:
-        watch, known, began = self._watches[index], self._scans[index], self._clock.monotonic()
+        watch, known, began = self.watches[index], self._scans[index], self.clock.monotonic()
         first = known is None or known.at is None
         snapshot = watch.refresh(self._showing(index) if first else None)
-        secs = self._clock.monotonic() - began
-        at = self._clock.wall() if snapshot.reachable else None if known is None else known.at
+        secs = self.clock.monotonic() - began
+        at = self.clock.wall() if snapshot.reachable else None if known is None else known.at
         self._scans[index] = _Scan(snapshot=snapshot, at=at, secs=secs)
 
     def _showing(self, index: int) -> Callable[[int, int], None]:
         """Return what shows the runs of a logdir that have been read so far."""
 
         def progressed(done: int, total: int) -> None:
-            began = self._clock.monotonic()
+            began = self.clock.monotonic()
             if began < self._show_next:
                 return
-            self._scans[index] = _Scan(snapshot=self._watches[index].so_far())
+            self._scans[index] = _Scan(snapshot=self.watches[index].so_far())
             self._publish()
-            ended = self._clock.monotonic()
+            ended = self.clock.monotonic()
             self._show_next = ended + max(_SHOW_SECS, (ended - began) / _SHOW_SHARE)
 
         return progressed
@@ -213,8 +206,8 @@ class Exporter:
                 self._writing.release()
 
     def _write(self) -> None:
-        before, scans = self._current, {index: scan for index, scan in enumerate(self._scans) if scan is not None}
-        now = self._clock.wall()
+        scans = {index: scan for index, scan in enumerate(self._scans) if scan is not None}
+        now = self.clock.wall()
         live = {
             (index, name): watched
             for index, scan in scans.items()
@@ -222,31 +215,9 @@ class Exporter:
         }
         problems = {index: list(scan.snapshot.problems) for index, scan in scans.items()}
         gone = self._missed(scans, problems, now)
-        own_names = {key: watched.own_name for key, watched in live.items()}
-        own_names |= {key: run.own_name for key, run in gone.items()}
-        places = [
-            RunPlace(_shown_logdir(scans[index].snapshot.logdir), name, own_name, self._labels.get((index, name)))
-            for (index, name), own_name in own_names.items()
-        ]
-        labels = dict(zip(own_names, run_labels(places), strict=True))
-        written: dict[Key, tuple[WatchedRun, RunText]] = {}
-        runs = dict.fromkeys(scans, 0)
-        for (index, name), watched in live.items():
-            label, last = labels[index, name], self._written.get((index, name))
-            if watched.problem is not None:
-                problems[index].append(f"Run {label!r}: {watched.problem}")
-            if last is not None and last[0] is watched and last[1].status.run == label:
-                written[index, name] = last
-            else:
-                try:
-                    logdir = _shown_logdir(scans[index].snapshot.logdir)
-                    directory = logdir if name == "." else join(logdir, name)
-                    written[index, name] = watched, self._write_run(index, watched, label, directory, now)
-                except Exception as error:  # a fault of ours; it must not cost the other runs
-                    _LOG.debug("Run %r cannot be shown", label, exc_info=True)
-                    problems[index].append(f"Run {label!r} cannot be shown: {error!r}")
-                    continue
-            runs[index] += 1
+        own_names = {key: run.own_name for runs in (live, gone) for key, run in runs.items()}
+        labels = self._labels_of(own_names, scans)
+        written = self._write_live(live, labels, problems, now)
         texts = [text for _, text in written.values()]
         for key, run in gone.items():
             texts.append(run.written(labels[key], now))
@@ -255,12 +226,46 @@ class Exporter:
         if all(scan is not None and scan.is_through for scan in self._scans):
             # Not before: in the first looks a run may have its own name because a rival has not been read yet.
             self._labels = labels
-        page = Page(texts)
-        logdirs = list(before.logdirs)
+        self._show(Page(texts), scans, problems)
+
+    def _labels_of(self, own_names: Mapping[Key, str | None], scans: Mapping[int, _Scan]) -> dict[Key, str]:
+        places = [
+            RunPlace(_shown_logdir(scans[index].snapshot.logdir), name, own_name, self._labels.get((index, name)))
+            for (index, name), own_name in own_names.items()
+        ]
+        return dict(zip(own_names, run_labels(places), strict=True))
+
+    def _write_live(
+        self,
+        live: Mapping[Key, WatchedRun],
+        labels: Mapping[Key, str],
+        problems: Mapping[int, list[str]],
+        now: float,
+    ) -> dict[Key, tuple[WatchedRun, RunText]]:
+        """Return the runs that are there as text: as before, where neither the run nor its label has changed."""
+        written: dict[Key, tuple[WatchedRun, RunText]] = {}
+        for key, watched in live.items():
+            label, last = labels[key], self._written.get(key)
+            if watched.problem is not None:
+                problems[key[0]].append(f"Run {label!r}: {watched.problem}")
+            if last is not None and last[0] is watched and last[1].status.run == label:
+                written[key] = last
+                continue
+            try:
+                written[key] = watched, self._write_run(key, watched, label, now)
+            except Exception as error:  # a fault of ours; it must not cost the other runs
+                _LOG.debug("Run %r cannot be shown", label, exc_info=True)
+                problems[key[0]].append(f"Run {label!r} cannot be shown: {error!r}")
+        return written
+
+    def _show(self, page: Page, scans: Mapping[int, _Scan], problems: Mapping[int, list[str]]) -> None:
+        """Let scrapes have a page from now on; log what is new among its problems."""
+        counts = Counter(index for index, _ in self._written)
+        logdirs = list(self._current.logdirs)
         for index, scan in scans.items():
             new = scan.is_through and scan is not logdirs[index].scan
             failures = logdirs[index].failures + (new and bool(problems[index]))
-            logdirs[index] = replace(logdirs[index], runs=runs[index], scan=scan, failures=failures)
+            logdirs[index] = replace(logdirs[index], runs=counts[index], scan=scan, failures=failures)
         self._current = _CurrentPage(page=page, logdirs=tuple(logdirs))
         found = [text for index, scan in scans.items() if scan.is_through for text in problems[index]]
         self._log_problems([*found, *page.problems])
@@ -282,9 +287,14 @@ class Exporter:
             )
         return self._vanished.runs
 
-    def _write_run(self, index: int, watched: WatchedRun, label: str, directory: str, now: float) -> RunText:
+    def _write_run(self, key: Key, watched: WatchedRun, label: str, now: float) -> RunText:
+        index, name = key
+        scan = self._scans[index]
+        assert scan is not None
+        logdir = _shown_logdir(scan.snapshot.logdir)
+        directory = logdir if name == "." else join(logdir, name)
         reading = Reading.of(watched, self._current.logdirs[index].label, success=watched.read_ok)
-        status = run_status(watched.run, now, label=label, forget_after_secs=self._forget_after_secs)
+        status = run_status(watched.run, now, label=label, forget_after_secs=self.forget_after_secs)
         status = replace(status, info={"logdir": directory, **status.info})
         if watched.unreachable and watched.run.state in UNFINISHED:
             status = replace(status, state="unreachable")
