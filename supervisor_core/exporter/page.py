@@ -73,23 +73,7 @@ def run_status(
         label: the ``run`` label. Default: the run's name.
         forget_after_secs: seconds without events after which a lost run is not active any more.
     """
-    without_session = RunStatus(
-        run=run.name if label is None else label,
-        active=_ACTIVE[run.state],
-        phase=None,
-        state=run.state,
-        error=failure_type(run) if run.state == "failed" else None,
-        sessions=0,
-        launches=_launches(run),
-        recoveries=None,
-        global_step=run.step,
-        steps=None,
-        stalled=None,
-        checkpoint=_NOTHING_SAVED,
-        steps_lost=None,
-        events_dropped=None,
-        watchdog_would_act=None,
-    )
+    without_session = _without_session(run, run.name if label is None else label)
     if not run.sessions:
         return without_session
     last = run.sessions[-1]
@@ -132,6 +116,26 @@ def run_status(
         events_dropped=last.events_dropped,
         watchdog_would_act=last.watchdog_would_act,
         events_failing=last.events_error is not None if is_alive else None,
+    )
+
+
+def _without_session(run: Run, label: str) -> RunStatus:
+    return RunStatus(
+        run=label,
+        active=_ACTIVE[run.state],
+        phase=None,
+        state=run.state,
+        error=failure_type(run) if run.state == "failed" else None,
+        sessions=0,
+        launches=_launches(run),
+        recoveries=None,
+        global_step=run.step,
+        steps=None,
+        stalled=None,
+        checkpoint=_NOTHING_SAVED,
+        steps_lost=None,
+        events_dropped=None,
+        watchdog_would_act=None,
     )
 
 

@@ -214,6 +214,12 @@ def tls_context(tls: Mapping[str, Any]) -> ssl.SSLContext:
         context.load_default_certs(ssl.Purpose.CLIENT_AUTH)
     context.verify_mode = CLIENT_AUTH_TYPES[kind]
 
+    _choose_ciphers(context, tls, highest)
+    return context
+
+
+def _choose_ciphers(context: ssl.SSLContext, tls: Mapping[str, Any], highest: str) -> None:
+    """Have a context offer only the cipher suites and the curve that a section names."""
     suites, curves = tls.get("cipher_suites", []), tls.get("curve_preferences", [])
     if chosen := ":".join(CIPHERS[name] for name in suites if name in CIPHERS):
         with _explained(f"tls_server_config.cipher_suites: this OpenSSL has none of {chosen}"):
@@ -227,7 +233,6 @@ def tls_context(tls: Mapping[str, Any]) -> ssl.SSLContext:
     elif curves:
         with _explained(f"tls_server_config.curve_preferences: this Python cannot choose {curves[0]}; leave it out"):
             context.set_ecdh_curve(CURVES[curves[0]])
-    return context
 
 
 @contextmanager

@@ -109,17 +109,21 @@ class RunningLaunch:
                     self.display.line(f"launch {facts.attempt} {text}")
             if child.left is not None:
                 self._look_at_left(child, child.left, watch, is_tick=is_tick)
-        if watch is not None:
-            watch.read()  # a killed process leaves its page, with the step that it had reached
-            pages = watch.readings.values()
-            facts.step = watch.step
-            facts.session = max(pages, key=lambda page: page.started_at).session if pages else None
-            facts.has_stepped = watch.steps > 0
-            if child.left is not None and end.exit_code == 0:
-                job = ChildEnd.of_status(child.left.job_status({page.pid for page in pages}))
-                end = replace(end, exit_code=job.exit_code, signal=job.signal, core=job.core)
-        facts.ended_at, facts.end = time.time(), end
+        facts.ended_at, facts.end = time.time(), end if watch is None else self._as_watched(child, end, watch)
         facts.hang, facts.kept_stacks = self._alarm.acted, self._alarm.stacks
+
+    def _as_watched(self, child: Child, end: ChildEnd, watch: HangWatch) -> ChildEnd:
+        """Note what the pages show of the sessions; return the end of the job, which may be what was left behind."""
+        facts = self.facts
+        watch.read()  # a killed process leaves its page, with the step that it had reached
+        pages = watch.readings.values()
+        facts.step = watch.step
+        facts.session = max(pages, key=lambda page: page.started_at).session if pages else None
+        facts.has_stepped = watch.steps > 0
+        if child.left is None or end.exit_code != 0:
+            return end
+        job = ChildEnd.of_status(child.left.job_status({page.pid for page in pages}))
+        return replace(end, exit_code=job.exit_code, signal=job.signal, core=job.core)
 
     def _most_wait_secs(self) -> float:
         if self._kill_at is None:
