@@ -99,16 +99,16 @@ def _failures_in_one_line() -> Iterator[None]:
     except KeyboardInterrupt:
         click.echo("\nInterrupted.", err=True)
         raise click.exceptions.Exit(INTERRUPTED_STATUS) from None
-    except BrokenPipeError:
-        _discard_output()
-        click.echo("Error: The output was closed before everything was written.", err=True)
-        raise click.exceptions.Exit(CLOSED_PIPE_STATUS) from None
     except OSError as error:
-        if error.errno not in _NO_SPACE:
+        if isinstance(error, BrokenPipeError):
+            text, status = "The output was closed before everything was written", CLOSED_PIPE_STATUS
+        elif error.errno in _NO_SPACE:
+            text, status = f"Cannot write the output: {error.strerror}", OUTPUT_STATUS
+        else:
             raise
         _discard_output()
-        click.echo(f"Error: Cannot write the output: {error.strerror}.", err=True)
-        raise click.exceptions.Exit(OUTPUT_STATUS) from None
+        click.echo(f"Error: {text}.", err=True)
+        raise click.exceptions.Exit(status) from None
 
 
 def _discard_output() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import resource
 import signal
@@ -20,8 +19,7 @@ from supervisor_core.errors import SupervisorError
 from supervisor_core.log import error_text
 
 if TYPE_CHECKING:
-    from rich.status import Status
-
+    from supervisor_core.restarter.launch import Display
     from supervisor_core.restarter.restarter import RestarterEnd
 
 
@@ -120,7 +118,7 @@ def run(logdir: str, never: tuple[int, ...], command: tuple[str, ...], **given: 
     help; 94 if too many restarts were needed; 95 if the logdir is in use; 2 if an argument is wrong.
     """
     from supervisor_core.restarter.journal import LaunchJournal
-    from supervisor_core.restarter.launch import RestarterOptions
+    from supervisor_core.restarter.launch import Display, RestarterOptions
     from supervisor_core.restarter.logdir_view import LogdirView
     from supervisor_core.restarter.policy import NEVER_STATUS, Limits
     from supervisor_core.restarter.restarter import Restarter
@@ -129,7 +127,7 @@ def run(logdir: str, never: tuple[int, ...], command: tuple[str, ...], **given: 
     counts = {item.name: given.pop(item.name) for item in fields(Limits) if item.name in given}
     limits = Limits(**counts, never=(NEVER_STATUS, *never))
     options = RestarterOptions(logdir=logdir, command=command, limits=limits, **given)
-    display = TerminalDisplay() if sys.stderr.isatty() else LogDisplay()
+    display = _terminal_display() if sys.stderr.isatty() else Display()
     if (warning := _outer_restarter(os.environ)) is not None:
         display.line(f"warning: {warning}")
     try:
@@ -142,52 +140,10 @@ def run(logdir: str, never: tuple[int, ...], command: tuple[str, ...], **given: 
     _end_process(end)
 
 
-class LogDisplay:
-    """Lines in a log, with their time."""
+def _terminal_display() -> Display:
+    from supervisor_core.cli.display import TerminalDisplay  # which imports rich
 
-    def line(self, text: str) -> None:
-        """Show what has happened, in one line."""
-        logging.getLogger("supervisor_core").info("%s", text)
-
-    def waiting(self, text: str, secs: float) -> None:
-        """A log has no lines for what has not happened yet."""
-
-    def done(self) -> None:
-        """Nothing was shown."""
-
-
-class TerminalDisplay:
-    """Lines on a terminal, and a status line while no program runs that writes to it, too."""
-
-    def __init__(self) -> None:
-        from rich.console import Console
-
-        self._console = Console(stderr=True, highlight=False)
-        self._status: Status | None = None
-
-    def line(self, text: str) -> None:
-        """Show what has happened, in one line."""
-        with suppress(OSError):  # a terminal that is gone does not end the training
-            self._console.print(f"[bold cyan]tb-supervisor[/bold cyan] {_literal(text)}", soft_wrap=True)
-
-    def waiting(self, text: str, secs: float) -> None:
-        """Show for how long the next launch is waited for."""
-        with suppress(OSError):
-            self._status = self._console.status(f"{_literal(text)} in {secs:.0f} s (Ctrl-C ends it)")
-            self._status.start()
-
-    def done(self) -> None:
-        """Stop showing a wait."""
-        if self._status is not None:
-            with suppress(OSError):
-                self._status.stop()
-        self._status = None
-
-
-def _literal(text: str) -> str:
-    from supervisor_core.cli.text import literal  # which imports rich
-
-    return literal(text)
+    return TerminalDisplay()
 
 
 def _end_process(end: RestarterEnd) -> None:

@@ -3,8 +3,9 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass, field
-from typing import Literal, Protocol
+from typing import Literal
 
 from supervisor_core.restarter.child import ChildEnd
 from supervisor_core.restarter.failure import signal_name
@@ -33,14 +34,15 @@ class RestarterOptions:
     """Whether the counts of earlier restarters begin at zero."""
 
 
-class Display(Protocol):
-    """Shows what the restarter does."""
+class Display:
+    """Shows what the restarter does: lines in the log, with their time."""
 
     def line(self, text: str) -> None:
         """Show what has happened, in one line."""
+        logging.getLogger("supervisor_core").info("%s", text)
 
     def waiting(self, text: str, secs: float) -> None:
-        """Show for how long the next launch is waited for."""
+        """Show for how long the next launch is waited for. A log has no lines for what has not happened yet."""
 
     def done(self) -> None:
         """Stop showing a wait."""
