@@ -19,7 +19,6 @@ from supervisor_core.errors import SupervisorError
 from supervisor_core.log import error_text
 
 if TYPE_CHECKING:
-    from supervisor_core.restarter.launch import Display
     from supervisor_core.restarter.restarter import RestarterEnd
 
 
@@ -127,7 +126,11 @@ def run(logdir: str, never: tuple[int, ...], command: tuple[str, ...], **given: 
     counts = {item.name: given.pop(item.name) for item in fields(Limits) if item.name in given}
     limits = Limits(**counts, never=(NEVER_STATUS, *never))
     options = RestarterOptions(logdir=logdir, command=command, limits=limits, **given)
-    display = _terminal_display() if sys.stderr.isatty() else Display()
+    display = Display()
+    if sys.stderr.isatty():
+        from supervisor_core.cli.display import TerminalDisplay  # which imports rich
+
+        display = TerminalDisplay()
     if (warning := _outer_restarter(os.environ)) is not None:
         display.line(f"warning: {warning}")
     try:
@@ -138,12 +141,6 @@ def run(logdir: str, never: tuple[int, ...], command: tuple[str, ...], **given: 
     except OSError as error:
         raise click.ClickException(f"Cannot start the program: {error_text(error)}.") from error
     _end_process(end)
-
-
-def _terminal_display() -> Display:
-    from supervisor_core.cli.display import TerminalDisplay  # which imports rich
-
-    return TerminalDisplay()
 
 
 def _end_process(end: RestarterEnd) -> None:
