@@ -15,9 +15,9 @@ import queue
 import threading
 from collections.abc import Callable, Collection
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from msgspec import MsgspecError, convert
 
@@ -27,7 +27,7 @@ from supervisor_core.checkpoint.sealed_store import SealedStore, find_sealed, pr
 from supervisor_core.checkpoint.store import CheckpointStore
 from supervisor_core.errors import CheckpointError
 from supervisor_core.log import error_text
-from supervisor_core.restarter.policy import RestartState, Time, state_from_json, state_json
+from supervisor_core.restarter.policy import RestartState, Time
 from supervisor_core.run.logdir_watch import LogdirWatch
 from supervisor_core.run.model import Session
 from supervisor_core.run.snapshot import Snapshot
@@ -35,6 +35,8 @@ from supervisor_core.storage.local import filesystem_for, local_path
 
 STATE_NAME, LOCK_NAME = ".supervisor.restarts", ".supervisor.restarts.lock"
 VERSION = 1
+MOST_KEPT = 1000
+"""How many of the newest failures, and of the newest restarts, are read from the disk."""
 MAX_VERIFIED = 1000
 """How many checkpoints are known to verify, so that none is read twice."""
 
@@ -245,8 +247,13 @@ class LogdirView:
 
 def encode_state(state: RestartState, launch: OpenLaunch | None) -> bytes:
     """Return what is kept on disk between restarters."""
-    values = {"v": VERSION, "state": state_json(state), "launch": None if launch is None else asdict(launch)}
-    return json.dumps(values, indent=1).encode() + b"\n"
+    failures = [{"type": item.type, "where": item.where, "step": item.step} for item in state.failures]
+    kept = {
+        "v": VERSION,
+        "state": {**asdict(state), "failures": failures},
+        "launch": None if launch is None else asdict(launch),
+    }
+    return json.dumps(kept, indent=1).encode() + b"\n"
 
 
 def decode_state(data: bytes) -> tuple[RestartState, OpenLaunch | None]:
@@ -257,14 +264,15 @@ def decode_state(data: bytes) -> tuple[RestartState, OpenLaunch | None]:
     """
     try:
         values = json.loads(data)
+        if not isinstance(values, dict) or values.get("v") != VERSION:
+            raise ValueError(f"it is not of version {VERSION}")
+        state = convert(values.get("state"), RestartState)
     except RecursionError as error:
         raise ValueError("it is nested too deeply") from error
-    if not isinstance(values, dict) or values.get("v") != VERSION:
-        raise ValueError(f"it is not of version {VERSION}")
-    return state_from_json(values.get("state")), _open_launch(values.get("launch"))
-
-
-def _open_launch(values: Any) -> OpenLaunch | None:
+    except MsgspecError as error:
+        raise ValueError(str(error)) from error
+    failures = tuple(replace(item, rank=None) for item in state.failures[-MOST_KEPT:])
+    state = replace(state, failures=failures, counted_at=state.counted_at[-MOST_KEPT:])
     with suppress(MsgspecError, ValueError):
-        return convert(values, OpenLaunch)
-    return None
+        return state, convert(values.get("launch"), OpenLaunch)
+    return state, None

@@ -16,10 +16,10 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Annotated, Literal
 
-from msgspec import Meta, MsgspecError, convert
+from msgspec import Meta
 
 Cause = Literal[
     "completed",
@@ -48,13 +48,11 @@ NO_PROGRESS_STATUS, SPENT_STATUS, IN_USE_STATUS = 93, 94, 95
 """Status of the restarter: nothing would come of another restart; too many restarts; another process has the logdir."""
 USAGE_STATUS = 2
 HOUR_SECS = 3600.0
-MOST_KEPT = 1000
-"""How many of the newest failures, and of the newest restarts, are read from the disk."""
 _LARGEST = 1 << 62
 Count = Annotated[int, Meta(ge=0, lt=_LARGEST)]
 Step = Annotated[int, Meta(ge=-_LARGEST, le=_LARGEST)]
 Time = Annotated[float, Meta(gt=-_LARGEST, lt=_LARGEST)]
-"""What the fields of a `RestartState` may hold; a finite time."""
+"""What the fields of a `RestartState` may hold when it is read from the disk; a finite time."""
 
 _PERMANENT = ("ImportError", "ModuleNotFoundError", "SyntaxError", "IndentationError", "TabError")
 
@@ -308,19 +306,3 @@ def _is_above(step: int, best: int | None) -> bool:
 def highest(first: int | None, second: int | None) -> int | None:
     """Return the higher of two steps; None where neither is known."""
     return max((step for step in (first, second) if step is not None), default=None)
-
-
-def state_json(state: RestartState) -> dict[str, object]:
-    """Return a state as plain values for JSON; `state_from_json` reads it."""
-    failures = [{"type": item.type, "where": item.where, "step": item.step} for item in state.failures]
-    return {**asdict(state), "failures": failures}
-
-
-def state_from_json(values: object) -> RestartState:
-    """Return the state in plain values. Raises ValueError if they hold none; says why."""
-    try:
-        state = convert(values, RestartState)
-    except MsgspecError as error:
-        raise ValueError(str(error)) from error
-    failures = tuple(replace(item, rank=None) for item in state.failures[-MOST_KEPT:])
-    return replace(state, failures=failures, counted_at=state.counted_at[-MOST_KEPT:])

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import random
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from supervisor_core.restarter.logdir_view import decode_state, encode_state
 from supervisor_core.restarter.policy import (
     HOUR_SECS,
     Decision,
@@ -19,8 +21,6 @@ from supervisor_core.restarter.policy import (
     made_progress,
     next_step,
     reset,
-    state_from_json,
-    state_json,
 )
 
 DEFECT = Failure(type="RuntimeError", where="train.py:88 in step", step=1000)
@@ -230,10 +230,10 @@ def test_the_wait_doubles_up_to_a_limit_with_full_jitter() -> None:
 def test_the_state_survives_the_disk() -> None:
     """It is read back as it was written; what is no state is refused with the field's name."""
     state = RestartState(attempt=4, best_saved_step=7, failures=(DEFECT,), counted_at=(1.5,), without_progress=2)
-    assert state_from_json(state_json(state)) == state
+    assert decode_state(encode_state(state, None)) == (state, None)
     for wrong in ({"attempt": -1}, {"best_saved_step": "x"}, {"failures": [1]}, {"counted_at": 3}, []):
         with pytest.raises(ValueError):
-            state_from_json(wrong)
+            decode_state(json.dumps({"v": 1, "state": wrong}).encode())
 
 
 @pytest.mark.parametrize(
