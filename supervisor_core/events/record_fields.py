@@ -14,7 +14,7 @@ from dataclasses import fields, is_dataclass
 from functools import cache
 from typing import Annotated, Any, Literal, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
-from msgspec import Meta, MsgspecError
+from msgspec import Meta, MsgspecError, convert
 from msgspec.json import Decoder
 
 MAX_TEXT = 4096
@@ -26,6 +26,8 @@ LARGEST = 10**15
 
 Number = Annotated[float, Meta(ge=0, lt=LARGEST)]
 Whole = Annotated[int, Meta(ge=0, lt=LARGEST)]
+Step = Annotated[int, Meta(ge=-(1 << 62), le=1 << 62)]
+"""A step as any checkpoint may have it."""
 Text = Annotated[str, Meta(max_length=MAX_TEXT)]
 Name = Annotated[str, Meta(max_length=MAX_NAME_CHARS)]
 Failure = Annotated[str, Meta(max_length=MAX_TEXT, extra={"unreadable": "not readable"})]
@@ -73,6 +75,18 @@ def read_record(cls: type[_T], values: Mapping[str, Any]) -> _T:
         if value is not None and (kept := read(value)) is not None:
             found[name] = kept
     return cls(**found)
+
+
+def read_strictly(cls: type[_T], values: Any) -> _T:
+    """Return a dataclass of values that all have to be what its fields can hold; absent ones have their defaults.
+
+    Raises:
+        ValueError: if one is not; says which.
+    """
+    try:
+        return convert(values, cls)
+    except MsgspecError as error:
+        raise ValueError(str(error)) from error
 
 
 def values_of(item: Any) -> dict[str, Any]:

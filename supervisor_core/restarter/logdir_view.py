@@ -19,15 +19,14 @@ from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import TypeVar
 
-from msgspec import MsgspecError, convert
-
 from supervisor_core.checkpoint import bundle, contents
 from supervisor_core.checkpoint.recovery import find_runs
 from supervisor_core.checkpoint.sealed_store import SealedStore, find_sealed, prefix_of
 from supervisor_core.checkpoint.store import CheckpointStore
 from supervisor_core.errors import CheckpointError
+from supervisor_core.events.record_fields import Number, read_strictly
 from supervisor_core.log import error_text
-from supervisor_core.restarter.policy import RestartState, Time
+from supervisor_core.restarter.policy import RestartState
 from supervisor_core.run.logdir_watch import LogdirWatch
 from supervisor_core.run.model import Session
 from supervisor_core.run.snapshot import Snapshot
@@ -80,7 +79,7 @@ class LogdirThread:
 class OpenLaunch:
     """A launch under way, as it is kept on disk."""
 
-    started_at: Time
+    started_at: Number
     host: str
     boot: str | None
     pid: int
@@ -266,13 +265,11 @@ def decode_state(data: bytes) -> tuple[RestartState, OpenLaunch | None]:
         values = json.loads(data)
         if not isinstance(values, dict) or values.get("v") != VERSION:
             raise ValueError(f"it is not of version {VERSION}")
-        state = convert(values.get("state"), RestartState)
+        state = read_strictly(RestartState, values.get("state"))
     except RecursionError as error:
         raise ValueError("it is nested too deeply") from error
-    except MsgspecError as error:
-        raise ValueError(str(error)) from error
     failures = tuple(replace(item, rank=None) for item in state.failures[-MOST_KEPT:])
     state = replace(state, failures=failures, counted_at=state.counted_at[-MOST_KEPT:])
-    with suppress(MsgspecError, ValueError):
-        return state, convert(values.get("launch"), OpenLaunch)
+    with suppress(ValueError):
+        return state, read_strictly(OpenLaunch, values.get("launch"))
     return state, None

@@ -17,9 +17,9 @@ from __future__ import annotations
 import signal
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated, Literal
+from typing import Literal
 
-from msgspec import Meta
+from supervisor_core.events.record_fields import Number, Step, Whole
 
 Cause = Literal[
     "completed",
@@ -48,12 +48,6 @@ NO_PROGRESS_STATUS, SPENT_STATUS, IN_USE_STATUS = 93, 94, 95
 """Status of the restarter: nothing would come of another restart; too many restarts; another process has the logdir."""
 USAGE_STATUS = 2
 HOUR_SECS = 3600.0
-_LARGEST = 1 << 62
-Count = Annotated[int, Meta(ge=0, lt=_LARGEST)]
-Step = Annotated[int, Meta(ge=-_LARGEST, le=_LARGEST)]
-Time = Annotated[float, Meta(gt=-_LARGEST, lt=_LARGEST)]
-"""What the fields of a `RestartState` may hold when it is read from the disk; a finite time."""
-
 _PERMANENT = ("ImportError", "ModuleNotFoundError", "SyntaxError", "IndentationError", "TabError")
 
 
@@ -131,18 +125,18 @@ class EndedLaunch:
 class RestartState:
     """What is kept between launches, and between restarters."""
 
-    attempt: Count = 0
+    attempt: Whole = 0
     """Number of launches so far."""
     best_saved_step: Step | None = None
     """The best verified checkpoint ever seen in the logdir."""
     best_reached_step: Step | None = None
-    without_progress: Count = 0
+    without_progress: Whole = 0
     """Counted launches since the last progress that are known to have made none."""
-    backoffs: Count = 0
+    backoffs: Whole = 0
     """Counted restarts since the last progress."""
     failures: tuple[Failure, ...] = ()
     """The newest identical failures since the last progress."""
-    counted_at: tuple[Time, ...] = ()
+    counted_at: tuple[Number, ...] = ()
     """Wall times of counted restarts since the last progress, within the last hour."""
 
 
