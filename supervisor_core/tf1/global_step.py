@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -59,14 +60,19 @@ def read_global_step(sess: Any, global_step: Any) -> int:
     """Return the global step's present value.
 
     Args:
-        sess: the session to read it in; its own uncounted ``run_internal`` is used where it has one.
+        sess: the session to read it in; see `internal_run`.
         global_step: a tensor or variable of size 1, of rank 0 or more.
 
     Raises:
         ValueError: if it does not hold exactly one value.
     """
-    run = getattr(sess, "run_internal", sess.run)
-    return step_value(run(global_step), global_step)
+    return step_value(internal_run(sess)(global_step), global_step)
+
+
+def internal_run(sess: Any) -> Callable[..., Any]:
+    """Return a session's own uncounted ``run_internal``; ``run`` of one that is not ours."""
+    run: Callable[..., Any] = getattr(sess, "run_internal", sess.run)
+    return run
 
 
 def step_value(value: Any, global_step: Any) -> int:

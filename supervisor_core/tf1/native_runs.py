@@ -13,6 +13,7 @@ Native           the functions of TensorFlow that are not public. Without them o
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -51,19 +52,9 @@ class PreparedRun:
         self._elements = [*fetches, *targets]
         self._fetched = len(fetches)
         self._callable: Any = None
-        try:
-            make = private.MAKE_FROM_OPTIONS.of(session)
-            options = private.CALLABLE_OPTIONS.load()
-        except AttributeError:  # then it runs as any other run does
-            return
-        self._callable = make(
-            options(
-                feed=[tensor.name for tensor in feeds],
-                fetch=[tensor.name for tensor in fetches],
-                target=[op.name for op in targets],
-                run_options=tf.compat.v1.RunOptions(inter_op_thread_pool=-1),
-            )
-        )
+        run_options = tf.compat.v1.RunOptions(inter_op_thread_pool=-1)
+        with suppress(AttributeError):  # then it runs as any other run does
+            self._callable = _new_callable(session, feeds, fetches, targets, run_options=run_options)
 
     def __call__(self, *values: Any) -> list[Any]:
         """Run with these values fed, in the order of the feeds; return the fetched values."""
@@ -77,7 +68,6 @@ class NativeCallable:
     """One prepared run, released with this object.
 
     Args:
-        functions: those of TensorFlow.
         session: the session, kept alive by this object.
         feeds: tensors fed.
         fetches: tensors fetched.
@@ -87,33 +77,28 @@ class NativeCallable:
         AttributeError: if this TensorFlow's sessions lack what is needed.
     """
 
-    __slots__ = ("_c_session", "_functions", "_handle", "_session", "run")
+    __slots__ = ("_callable", "run")
 
-    def __init__(
-        self,
-        functions: CallableFunctions,
-        session: Any,
-        feeds: Sequence[Any],
-        fetches: Sequence[Any],
-        targets: Sequence[Any],
-    ) -> None:
-        self._functions = functions
-        self._session = session
-        self._c_session = private.C_SESSION.of(session)
-        options = functions.options(
+    def __init__(self, session: Any, feeds: Sequence[Any], fetches: Sequence[Any], targets: Sequence[Any]) -> None:
+        self._callable = _new_callable(session, feeds, fetches, targets)
+        run, handle = private.RUN_CALLABLE.load(), private.HANDLE.of(self._callable)
+        self.run: Callable[..., list[Any]] = partial(run, private.C_SESSION.of(session), handle)
+        """``(arrays, None)``, the arrays in the order of the feeds -> the values of the fetches."""
+
+
+def _new_callable(
+    session: Any, feeds: Sequence[Any], fetches: Sequence[Any], targets: Sequence[Any], **more: Any
+) -> Any:
+    """Return a run as TensorFlow prepares it; `AttributeError` if this TensorFlow's sessions lack what is needed."""
+    make, options = private.MAKE_FROM_OPTIONS.of(session), private.CALLABLE_OPTIONS.load()
+    return make(
+        options(
             feed=[tensor.name for tensor in feeds],
             fetch=[tensor.name for tensor in fetches],
             target=[op.name for op in targets],
+            **more,
         )
-        private.EXTEND_GRAPH.of(session)()
-        self._handle = functions.make(self._c_session, options.SerializeToString())
-        self.run = partial(functions.run, self._c_session, self._handle)
-        """``(arrays, None)``, the arrays in the order of the feeds -> the values of the fetches."""
-
-    def __del__(self) -> None:
-        handle = getattr(self, "_handle", None)
-        if handle is not None and not private.CLOSED.get(self._session, True):
-            self._functions.release(self._c_session, handle)
+    )
 
 
 def is_safe(graph: Any, feeds: Sequence[Any], fetches: Sequence[Any], targets: Sequence[Any]) -> bool:
@@ -169,27 +154,11 @@ def _size_bytes(tensor: Any) -> int:
 
 
 @dataclass(frozen=True, kw_only=True)
-class CallableFunctions:
-    """What a run that is prepared down to its executors needs."""
-
-    make: Callable[..., int]
-    """``(c_session, serialized CallableOptions)`` -> handle."""
-    run: Callable[..., list[Any]]
-    """``(c_session, handle, arrays, metadata)``."""
-    release: Callable[..., None]
-    """``(c_session, handle)``."""
-    options: Any
-    """The class ``CallableOptions``."""
-
-
-@dataclass(frozen=True, kw_only=True)
 class Native:
     """What a run needs below ``Session.run``. Found by `installed`."""
 
     run: Callable[..., list[Any]]
     """``(c_session, options, {output: array}, fetched outputs, operations, metadata)``; what Session.run calls."""
-    callables: CallableFunctions | None
-    """None where this TensorFlow lacks one of them."""
     as_array: Callable[[Any, Any], Any]
     """``(value, numpy type)`` -> the array that Session.run would feed."""
     as_scalar: Callable[[Any, Any], Any]
@@ -210,7 +179,6 @@ def installed() -> Native | None:
             return None  # a profiler has put its own in that place, to see every run
         return Native(
             run=private.RUN.load(),
-            callables=_callables(),
             as_array=_as_array(),
             as_scalar=private.AS_SCALAR.load(),
             expansions=private.EXPANSIONS.load(),
@@ -226,25 +194,3 @@ def _as_array() -> Any:
         return private.AS_ARRAY.load()
     except AttributeError:
         return np.asarray
-
-
-def _callables() -> CallableFunctions | None:
-    try:
-        make = private.MAKE_CALLABLE.load()
-        new_buffer, delete_buffer = private.NEW_BUFFER.load(), private.DELETE_BUFFER.load()
-
-        def make_callable(c_session: Any, options: bytes) -> int:
-            buffer = new_buffer(options)
-            try:
-                return int(make(c_session, buffer))
-            finally:
-                delete_buffer(buffer)
-
-        return CallableFunctions(
-            make=make_callable,
-            run=private.RUN_CALLABLE.load(),
-            release=private.RELEASE_CALLABLE.load(),
-            options=private.CALLABLE_OPTIONS.load(),
-        )
-    except AttributeError:
-        return None

@@ -148,25 +148,13 @@ CLOSED = PrivateSymbol(
 )
 
 # Runs that are prepared down to their executors.
-MAKE_CALLABLE = PrivateSymbol(_WRAPPERS, "TF_SessionMakeCallable", _UNPREPARED)
 RUN_CALLABLE = PrivateSymbol(_WRAPPERS, "TF_SessionRunCallable", _UNPREPARED)
-RELEASE_CALLABLE = PrivateSymbol(_WRAPPERS, "TF_SessionReleaseCallable", _UNPREPARED)
-NEW_BUFFER = PrivateSymbol(_WRAPPERS, "TF_NewBufferFromString", _UNPREPARED)
-DELETE_BUFFER = PrivateSymbol(_WRAPPERS, "TF_DeleteBuffer", _UNPREPARED)
-CALLABLE_OPTIONS = PrivateSymbol(
-    "tensorflow.core.protobuf.config_pb2",
-    "CallableOptions",
-    f"{_UNPREPARED}; a snapshot copies every value while training waits, 0.3 s per GB",
-)
-MAKE_FROM_OPTIONS = PrivateSymbol(
-    _SESSION,
-    "_make_callable_from_options",
-    "a snapshot copies every value while training waits, 0.3 s per GB",
-)
+HANDLE = PrivateSymbol(f"{_CLIENT}:BaseSession._Callable", "_handle", _UNPREPARED)
+_COPIES = f"{_UNPREPARED}; a snapshot copies every value while training waits, 0.3 s per GB"
+CALLABLE_OPTIONS = PrivateSymbol("tensorflow.core.protobuf.config_pb2", "CallableOptions", _COPIES)
+MAKE_FROM_OPTIONS = PrivateSymbol(_SESSION, "_make_callable_from_options", _COPIES)
 EXTEND_GRAPH = PrivateSymbol(
-    _SESSION,
-    "_extend_graph",
-    f"{_UNPREPARED}; in a cluster the first run connects, and may wait longer than was asked for",
+    _SESSION, "_extend_graph", "in a cluster the first run connects, and may wait longer than was asked for"
 )
 
 # What a graph is made of.

@@ -299,9 +299,8 @@ class RunPlan:
         fed = [feed.tensor for feed in self.feeds]
         try:
             # A callable is only known to be equal where it runs in this process.
-            functions = None if self._session.sess_str else self._native.callables
-            if functions is not None and is_safe(self._graph, fed, self.tensors, self.targets):
-                self.prepared = NativeCallable(functions, self._session, fed, self.tensors, self.targets)
+            if not self._session.sess_str and is_safe(self._graph, fed, self.tensors, self.targets):
+                self.prepared = NativeCallable(self._session, fed, self.tensors, self.targets)
         except Exception:  # a run that went well does not fail for want of a faster one
             _LOG.debug("No callable could be made for %s", ", ".join(map(str, self.elements)), exc_info=True)
 

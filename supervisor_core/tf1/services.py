@@ -3,9 +3,6 @@
 Source: the service threads of ``tf.compat.v1.train.Supervisor`` (contract, items 12 to 14). Each ticks at once, then on
 its interval. They run without the step lock and uncounted (``run_internal``), so they delay no snapshot and are no
 steps. Each is also an instance of the original's class for it, which programs may test for.
-
-Each takes the coordinator, its interval in seconds, its thread's name, an error `Policy`, and ``on_failure``, which is
-called for every failure.
 """
 
 from __future__ import annotations
@@ -13,22 +10,21 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Callable, Iterable, Mapping
-from types import SimpleNamespace
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import tensorflow as tf
 
-from supervisor_core.clock import SYSTEM_CLOCK, Clock
+from supervisor_core.clock import SYSTEM_CLOCK
 from supervisor_core.engine.coordinator import Coordinator
 from supervisor_core.engine.retry import Backoff
-from supervisor_core.engine.service import OnFailure, Policy
+from supervisor_core.engine.service import Policy
 from supervisor_core.errors import SaveFailedError
 from supervisor_core.events.telemetry import ServiceInterval
 from supervisor_core.options import Options
 from supervisor_core.tf1 import private_symbols as private
 from supervisor_core.tf1.coordinator import ServiceThread
-from supervisor_core.tf1.global_step import read_global_step, step_value
+from supervisor_core.tf1.global_step import internal_run, read_global_step, step_value
 from supervisor_core.tf1.lifecycle import Lifecycle
 from supervisor_core.tf1.session import SupervisedSession
 from supervisor_core.tf1.tf_errors import is_outside_fault
@@ -54,11 +50,16 @@ def _original(symbol: private.PrivateSymbol) -> Any:
         return tf.compat.v1.train.LooperThread
 
 
-_ORIGINAL: Any = SimpleNamespace(
-    summary=_original(private.SUMMARY_THREAD),
-    step_counter=_original(private.STEP_COUNTER_THREAD),
-    checkpoint=_original(private.CHECKPOINT_THREAD),
-)
+class SummaryService(ServiceThread, _original(private.SUMMARY_THREAD)):  # type: ignore[misc]
+    """Runs the summary op and appends what it returns."""
+
+
+class StepCounterService(ServiceThread, _original(private.STEP_COUNTER_THREAD)):  # type: ignore[misc]
+    """Appends the steps per second of each interval; nothing before two readings."""
+
+
+class CheckpointService(ServiceThread, _original(private.CHECKPOINT_THREAD)):  # type: ignore[misc]
+    """Saves a checkpoint on a timer."""
 
 
 class StandardServices:
@@ -67,22 +68,19 @@ class StandardServices:
     Args:
         supervisor: says what is summarized, counted and how often, and which writer to use.
         sess: the session.
-        lifecycle: where the services are known.
-        options: what happens to their errors.
+        lifecycle: where the services are known; its options say what happens to their errors.
     """
 
-    def __init__(
-        self, supervisor: tf.compat.v1.train.Supervisor, sess: Any, lifecycle: Lifecycle, options: Options
-    ) -> None:
+    def __init__(self, supervisor: tf.compat.v1.train.Supervisor, sess: Any, lifecycle: Lifecycle) -> None:
         self._coord = supervisor.coord
         self._sess = sess
         self._lifecycle = lifecycle
-        self._options = options
         self._writer = supervisor.summary_writer
         self._summary_op = supervisor.summary_op
         self._global_step = supervisor.global_step
+        self._last_step: tuple[float, int] | None = None  # when it was read, and what it was
         secs = supervisor.save_summaries_secs
-        checkpoints = lifecycle.checkpoints
+        self._checkpoints = checkpoints = lifecycle.checkpoints
         self._intervals: dict[str, float] = {}
         if secs and self._writer:
             if self._summary_op is not None:
@@ -98,65 +96,128 @@ class StandardServices:
 
     def start(self) -> list[ServiceThread]:
         """Start the services; return their threads, the readers of the loss and of the global step apart."""
-        services = [self._make(name, secs) for name, secs in self._intervals.items()]
-        readers: list[ServiceThread] = []
-        if (watched := self._options.watched_loss) is not None:
-            readers.append(LossReader(self._coord, self._lifecycle, self._sess, watched=watched))
-        if self._global_step is not None:
-            readers.append(StepReader(self._coord, self._lifecycle, self._sess, self._global_step))
-        for service in [*services, *readers]:
+        work: dict[str, tuple[type[ServiceThread], Callable[[], object]]] = {
+            SUMMARY: (SummaryService, self._summarize),
+            STEP_COUNTER: (StepCounterService, self._count_steps),
+            CHECKPOINT: (CheckpointService, self._save),
+        }
+        services = [
+            new_service(kind, self._coord, self._lifecycle, self._sess, name=name, interval_secs=secs, target=tick)
+            for name, secs in self._intervals.items()
+            for kind, tick in [work[name]]
+        ]
+        if CHECKPOINT in self._intervals and self._checkpoints is not None:
+            self._checkpoints.serve()
+        for service in [*services, *new_readers(self._coord, self._lifecycle, self._sess, self._global_step)]:
             self._lifecycle.services.add(service).start()
         return services
 
-    def _make(self, name: str, secs: float) -> ServiceThread:
-        reserved = self._lifecycle.services.reserve_name(name)
-        failed = self._lifecycle.service_failed
-        if name == CHECKPOINT:
-            checkpoints = self._lifecycle.checkpoints
-            assert checkpoints is not None
-            checkpoints.serve()
+    def _summarize(self) -> None:
+        """Compute and append the summaries once."""
+        run, feed_dict = internal_run(self._sess), self._lifecycle.options.summary_feed_dict
+        if self._global_step is None:
+            summary, step = run(self._summary_op, feed_dict=feed_dict), None
+        else:
+            summary, value = run([self._summary_op, self._global_step], feed_dict=feed_dict)
+            step = step_value(value, self._global_step)
+        _LOG.info("Recording summary at step %s.", step)
+        self._writer.add_summary(summary, step)
 
-            def save() -> None:
-                check_open(self._sess)
-                checkpoints.save("timer")
+    def _count_steps(self) -> None:
+        """Read the step; append the rate since the last reading, as ``<global step's name>/sec``."""
+        step = read_global_step(self._sess, self._global_step)
+        now = SYSTEM_CLOCK.monotonic()
+        last, self._last_step = self._last_step, (now, step)
+        if last is None or now <= last[0]:
+            return
+        write_rate(self._writer, f"{self._global_step.op.name}/sec", (step - last[1]) / (now - last[0]), step)
 
-            return CheckpointService(
-                self._coord,
-                secs,
-                save=save,
-                name=reserved,
-                policy=service_policy(self._options, self._sess, max_failures=self._options.max_save_failures),
-                on_failure=failed,
-            )
-        if name == SUMMARY:
-            return SummaryService(
-                self._coord,
-                secs,
-                self._sess,
-                summary_op=self._summary_op,
-                global_step=self._global_step,
-                writer=self._writer,
-                feed_dict=self._options.summary_feed_dict,
-                name=reserved,
-                policy=service_policy(self._options, self._sess),
-                on_failure=failed,
-            )
-        return StepCounterService(
-            self._coord,
-            secs,
-            self._sess,
-            global_step=self._global_step,
-            writer=self._writer,
-            name=reserved,
-            policy=service_policy(self._options, self._sess),
-            on_failure=failed,
-        )
+    def _save(self) -> None:
+        assert self._checkpoints is not None
+        check_open(self._sess)
+        self._checkpoints.save("timer")
+
+
+def write_rate(writer: Any, tag: str, rate: float, step: int) -> None:
+    """Append steps per second to an events file, if there is one, and to the log."""
+    if writer is not None:
+        value = tf.compat.v1.Summary.Value(tag=tag, simple_value=rate)
+        writer.add_summary(tf.compat.v1.Summary(value=[value]), step)
+    _LOG.info("%s: %g", tag, rate)
+
+
+Service = TypeVar("Service", bound=ServiceThread)
+
+
+def new_service(
+    kind: type[Service],
+    coord: Coordinator,
+    lifecycle: Lifecycle,
+    sess: Any,
+    *,
+    name: str,
+    interval_secs: float,
+    target: Callable[..., object],
+) -> Service:
+    """Return a service of a session, not yet started."""
+    return kind(
+        coord,
+        interval_secs,
+        target,
+        name=lifecycle.services.reserve_name(name),
+        policy=service_policy(lifecycle.options, sess, name),
+        on_failure=lifecycle.service_failed,
+    )
+
+
+def new_readers(
+    coord: Coordinator,
+    lifecycle: Lifecycle,
+    sess: Any,
+    global_step: Any,
+    newest_loss: Callable[[], Any] | None = None,
+) -> list[ServiceThread]:
+    """Return what reads for heartbeats and metrics, which may not touch the session; not yet started.
+
+    Whether the watched losses are finite is read, so that an alert need not wait for the next checkpoint, and the
+    global step.
+
+    Args:
+        coord: the coordinator.
+        lifecycle: the session's; records what is read.
+        sess: the session.
+        global_step: what counts its steps, or None.
+        newest_loss: returns other losses, of hooks; None as long as there is none. Default: there are no others.
+    """
+    reads: dict[str, Callable[[], None]] = {}
+    watched, recorder = lifecycle.options.watched_loss, lifecycle.recorder
+    tensor = None if watched is None else WatchedLoss(sess.graph, watched).tensor
+
+    def read_loss() -> None:
+        read = None if tensor is None else internal_run(sess)(tensor)
+        newest = None if newest_loss is None else newest_loss()
+        losses = [np.asarray(loss) for loss in (read, newest) if loss is not None]
+        if losses:
+            recorder.loss_read(all(bool(np.all(np.isfinite(loss))) for loss in losses))
+
+    def read_step() -> None:
+        since = recorder.progress.steps
+        recorder.progress.step_read(read_global_step(sess, global_step), since)
+
+    if watched is not None or newest_loss is not None:
+        reads[LOSS_READER] = read_loss
+    if global_step is not None:
+        reads[STEP_READER] = read_step
+    names = lifecycle.services
+    return [
+        ServiceThread(coord, READER_SECS, read, name=names.reserve_name(name), policy=reader_policy(sess))
+        for name, read in reads.items()
+    ]
 
 
 def start_loop(
     coord: Coordinator,
     lifecycle: Lifecycle,
-    options: Options,
     interval_secs: float | None,
     target: Callable[..., Any],
     args: Iterable[Any] | None,
@@ -170,7 +231,7 @@ def start_loop(
         args=args,
         kwargs=kwargs,
         name=lifecycle.services.reserve_name(target),
-        policy=Policy(on_error=options.service_errors),
+        policy=Policy(on_error=lifecycle.options.service_errors),
         on_failure=lifecycle.service_failed,
     )
     lifecycle.services.add(service).start()
@@ -186,171 +247,7 @@ def start_queue_threads(sess: Any, queue_runners: Iterable[Any], coord: Coordina
     return threads
 
 
-class SummaryService(ServiceThread, _ORIGINAL.summary):
-    """Runs the summary op and appends what it returns.
-
-    Args:
-        summary_op: returns a serialized ``Summary``.
-        global_step: read in the same run; None when there is none.
-        feed_dict: `Options.summary_feed_dict`.
-    """
-
-    def __init__(
-        self,
-        coord: Coordinator,
-        interval_secs: float,
-        sess: Any,
-        *,
-        summary_op: Any,
-        global_step: Any,
-        writer: Any,
-        feed_dict: Mapping[Any, Any] | None,
-        name: str,
-        policy: Policy,
-        on_failure: OnFailure,
-    ) -> None:
-        super().__init__(coord, interval_secs, name=name, policy=policy, on_failure=on_failure)
-        self._run = runner(sess)
-        self._summary_op = summary_op
-        self._global_step = global_step
-        self._writer = writer
-        self._feed_dict = feed_dict
-
-    def run_loop(self) -> None:
-        """Compute and append the summaries once."""
-        if self._global_step is None:
-            summary, step = self._run(self._summary_op, feed_dict=self._feed_dict), None
-        else:
-            summary, value = self._run([self._summary_op, self._global_step], feed_dict=self._feed_dict)
-            step = step_value(value, self._global_step)
-        _LOG.info("Recording summary at step %s.", step)
-        self._writer.add_summary(summary, step)
-
-
-class StepCounterService(ServiceThread, _ORIGINAL.step_counter):
-    """Appends the steps per second of each interval, as ``<global step's name>/sec``; nothing before two readings.
-
-    Args:
-        global_step: what counts.
-        clock: the time; monotonic for the rate.
-    """
-
-    def __init__(
-        self,
-        coord: Coordinator,
-        interval_secs: float,
-        sess: Any,
-        *,
-        global_step: Any,
-        writer: Any,
-        name: str,
-        policy: Policy,
-        on_failure: OnFailure,
-        clock: Clock = SYSTEM_CLOCK,
-    ) -> None:
-        super().__init__(coord, interval_secs, name=name, policy=policy, on_failure=on_failure, clock=clock)
-        self._sess = sess
-        self._global_step = global_step
-        self._writer = writer
-        self._tag = f"{global_step.op.name}/sec"
-        self._last: tuple[float, int] | None = None
-
-    def run_loop(self) -> None:
-        """Read the step; append the rate since the last reading."""
-        step = read_global_step(self._sess, self._global_step)
-        now = self._clock.monotonic()
-        last, self._last = self._last, (now, step)
-        if last is None or now <= last[0]:
-            return
-        rate = (step - last[1]) / (now - last[0])
-        value = tf.compat.v1.Summary.Value(tag=self._tag, simple_value=rate)
-        self._writer.add_summary(tf.compat.v1.Summary(value=[value]), step)
-        _LOG.info("%s: %g", self._tag, rate)
-
-
-class CheckpointService(ServiceThread, _ORIGINAL.checkpoint):
-    """Saves a checkpoint on a timer.
-
-    Args:
-        save: saves one checkpoint, or raises.
-    """
-
-    def __init__(
-        self,
-        coord: Coordinator,
-        interval_secs: float,
-        *,
-        save: Callable[[], object],
-        name: str,
-        policy: Policy,
-        on_failure: OnFailure,
-    ) -> None:
-        super().__init__(coord, interval_secs, name=name, policy=policy, on_failure=on_failure)
-        self._save = save
-
-    def run_loop(self) -> None:
-        """Save once."""
-        self._save()
-
-
-class LossReader(ServiceThread):
-    """Reads whether the watched losses are finite, so that an alert need not wait for the next checkpoint.
-
-    Args:
-        coord: the coordinator.
-        lifecycle: the session's; records the result.
-        sess: the session.
-        watched: `Options.watched_loss`; None where none is watched.
-        newest: returns other losses, of hooks; None as long as there is none.
-    """
-
-    def __init__(
-        self,
-        coord: Coordinator,
-        lifecycle: Lifecycle,
-        sess: Any,
-        *,
-        watched: Any,
-        newest: Callable[[], Any] = lambda: None,
-    ) -> None:
-        name = lifecycle.services.reserve_name(LOSS_READER)
-        super().__init__(coord, READER_SECS, name=name, policy=reader_policy(sess))
-        self._run = runner(sess)
-        self._watched = None if watched is None else WatchedLoss(sess.graph, watched)
-        self._newest = newest
-        self._record = lifecycle.recorder.loss_read
-
-    def run_loop(self) -> None:
-        """Read once."""
-        read = None if self._watched is None else self._run(self._watched.tensor)
-        losses = [np.asarray(loss) for loss in (read, self._newest()) if loss is not None]
-        if losses:
-            self._record(all(bool(np.all(np.isfinite(loss))) for loss in losses))
-
-
-class StepReader(ServiceThread):
-    """Reads the global step, for what may not touch the session: heartbeats, metrics."""
-
-    def __init__(self, coord: Coordinator, lifecycle: Lifecycle, sess: Any, global_step: Any) -> None:
-        name = lifecycle.services.reserve_name(STEP_READER)
-        super().__init__(coord, READER_SECS, name=name, policy=reader_policy(sess))
-        self._sess = sess
-        self._global_step = global_step
-        self._progress = lifecycle.recorder.progress
-
-    def run_loop(self) -> None:
-        """Read once."""
-        since = self._progress.steps
-        self._progress.step_read(read_global_step(self._sess, self._global_step), since)
-
-
-def runner(sess: Any) -> Callable[..., Any]:
-    """Return the session's uncounted, plain_session ``run``; plain ``run`` for a session that is not ours."""
-    run: Callable[..., Any] = getattr(sess, "run_internal", sess.run)
-    return run
-
-
-def service_policy(options: Options, sess: Any, max_failures: int | None = None) -> Policy:
+def service_policy(options: Options, sess: Any, name: str) -> Policy:
     """Return the policy of a service: disk and network errors are retried, other errors do as the options say.
 
     A service ends as planned when the program has closed the session under it.
@@ -358,14 +255,14 @@ def service_policy(options: Options, sess: Any, max_failures: int | None = None)
     Args:
         options: how the run behaves.
         sess: what the service works in.
-        max_failures: how many faults in a row are tolerated.
+        name: which service it is; `Options.max_save_failures` is for the one that saves.
     """
     return Policy(
         on_error=options.service_errors,
         transient=is_outside_fault,
         over=ended_with(sess),
         backoff=Backoff(initial_secs=options.retry_initial_secs, max_secs=options.retry_max_secs),
-        max_failures=max_failures,
+        max_failures=options.max_save_failures if name == CHECKPOINT else None,
         give_up=_too_many_failures,
         explain=explain_unfed,
     )

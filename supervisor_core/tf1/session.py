@@ -13,42 +13,16 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager
-from typing import Any, Protocol
+from typing import Any
 
 import tensorflow as tf
 
 from supervisor_core.clock import SYSTEM_CLOCK, Clock
+from supervisor_core.engine.progress import Progress
+from supervisor_core.engine.step_lock import StepLock
 from supervisor_core.tf1.cluster.connect import close_session
 from supervisor_core.tf1.run_cache import run_cache_for
 from supervisor_core.tf1.step_detection import RunAnalysis, RunTraits
-
-
-class SharedLock(Protocol):
-    """Keeps snapshots out while runs are inside; see `runtime.step_lock.StepLock`."""
-
-    def acquire_shared(self) -> None:
-        """Go inside, which may have to wait."""
-
-    def release_shared(self) -> None:
-        """Go outside again."""
-
-
-class RunObserver(Protocol):
-    """Observes runs as they end; called in the thread of the run, so it must be quick."""
-
-    def run_ended(self, is_step: bool, started: float, ended: float, changes: bool = True) -> None:
-        """Record a run that went well.
-
-        Args:
-            is_step: whether the run moved the global step.
-            started: monotonic seconds when it began; waiting at the step lock comes before that.
-            ended: monotonic seconds when its results were there.
-            changes: whether the run may have changed what a checkpoint holds.
-        """
-
-    def first_call(self, is_step: bool) -> AbstractContextManager[None]:
-        """Be in the first run of some fetches while the block runs: TensorFlow prepares it, and may compile it."""
 
 
 class SupervisedSession(tf.compat.v1.Session):
@@ -66,6 +40,8 @@ class SupervisedSession(tf.compat.v1.Session):
         global_step: the variable (or a tensor that reads it) whose update makes a run a step. Default: every run
             counts as one.
         clock: replaced in tests.
+        plain: a ``tf.compat.v1.Session`` to run in, and to close when closed. Of one that is supervised it is the plain
+            one inside. Default: a new one.
 
     Example:
         with SupervisedSession(graph=graph, step_lock=step_lock, observer=progress, global_step=step) as sess:
@@ -79,48 +55,21 @@ class SupervisedSession(tf.compat.v1.Session):
         graph: Any = None,
         config: Any = None,
         *,
-        step_lock: SharedLock | None = None,
-        observer: RunObserver | None = None,
+        step_lock: StepLock | None = None,
+        observer: Progress | None = None,
         global_step: Any = None,
         clock: Clock = SYSTEM_CLOCK,
+        plain: Any = None,
     ) -> None:
-        plain = tf.compat.v1.Session(target, graph=graph, config=config)
-        self._supervise(plain, step_lock, observer, global_step, clock)
-
-    @classmethod
-    def around(
-        cls,
-        session: Any,
-        *,
-        step_lock: SharedLock | None = None,
-        observer: RunObserver | None = None,
-        global_step: Any = None,
-        clock: Clock = SYSTEM_CLOCK,
-    ) -> SupervisedSession:
-        """Return a supervised session that runs in a plain one which exists already, and closes it when closed.
-
-        Args:
-            session: a ``tf.compat.v1.Session``; one that is supervised is taken for the plain one inside it.
-            step_lock: see the constructor.
-            observer: see the constructor.
-            global_step: see the constructor.
-            clock: see the constructor.
-        """
-        supervised = cls.__new__(cls)
-        plain = session.plain_session() if isinstance(session, SupervisedSession) else session
-        supervised._supervise(plain, step_lock, observer, global_step, clock)
-        return supervised
-
-    def _supervise(
-        self, plain: Any, step_lock: SharedLock | None, observer: RunObserver | None, global_step: Any, clock: Clock
-    ) -> None:
-        self._plain = plain
+        if plain is None:
+            plain = tf.compat.v1.Session(target, graph=graph, config=config)
+        self._plain = plain.plain_session() if isinstance(plain, SupervisedSession) else plain
         self._step_lock = step_lock
         self._observer = observer
         # Twice in every step, so without the detour.
         self._monotonic = time.monotonic if clock is SYSTEM_CLOCK else clock.monotonic
-        self._analysis = RunAnalysis(plain.graph, global_step)
-        self._run_cache = run_cache_for(plain, self._analysis)
+        self._analysis = RunAnalysis(self._plain.graph, global_step)
+        self._run_cache = run_cache_for(self._plain, self._analysis)
 
     def __getattr__(self, name: str) -> Any:
         # Whatever TensorFlow's own methods keep in a session, they find in the plain one.
@@ -176,19 +125,7 @@ class SupervisedSession(tf.compat.v1.Session):
 
     def run_internal(self, fetches: Any, feed_dict: Any = None, options: Any = None, run_metadata: Any = None) -> Any:
         """Run on behalf of the supervisor: as `run`, but past the step lock and unseen by the observer."""
-        plan, arrays = None, None
-        if options is None and run_metadata is None:
-            plan = self._run_cache.find(fetches, feed_dict)
-            arrays = None if plan is None else plan.arrays(feed_dict)
-        started = self._monotonic()
-        if plan is None or arrays is None:
-            result = self._plain.run(fetches, feed_dict, options, run_metadata)
-            if plan is None:
-                self._run_cache.remember(fetches, feed_dict, self._monotonic() - started)
-            return result
-        values = plan.run(arrays)
-        plan.ran(started, self._monotonic())
-        return plan.results(fetches, values)
+        return self._plain.run(fetches, feed_dict, options, run_metadata)
 
     def make_callable(self, fetches: Any, feed_list: Any = None, accept_options: bool = False) -> Callable[..., Any]:
         """Return a callable as ``tf.compat.v1.Session.make_callable`` does; its calls are runs like any other."""
@@ -234,7 +171,7 @@ class SupervisedSession(tf.compat.v1.Session):
 
 
 def supervise(
-    sess: Any, *, step_lock: SharedLock, observer: RunObserver, global_step: Any, clock: Clock = SYSTEM_CLOCK
+    sess: Any, *, step_lock: StepLock, observer: Progress, global_step: Any, clock: Clock = SYSTEM_CLOCK
 ) -> Any:
     """Return a supervised session that runs in a session of TensorFlow's; any other session is returned as it is.
 
@@ -242,7 +179,7 @@ def supervise(
     """
     if isinstance(sess, SupervisedSession) or type(sess) is not tf.compat.v1.Session:
         return sess
-    return SupervisedSession.around(sess, step_lock=step_lock, observer=observer, global_step=global_step, clock=clock)
+    return SupervisedSession(plain=sess, step_lock=step_lock, observer=observer, global_step=global_step, clock=clock)
 
 
 # Programs unwrap sessions until they come to one whose type has this name; what they run in it is supervised, too.

@@ -234,7 +234,7 @@ class Supervisor(RunMethods, tf.compat.v1.train.Supervisor):
             step = read_global_step(sess, self._global_step)
             self._lifecycle.recorder.progress.step_read(step)  # before training: from here on steps are counted
             self._engine.writer.add_session_log(_START, step)
-        return StandardServices(self, sess, self._lifecycle, self._options).start()
+        return StandardServices(self, sess, self._lifecycle).start()
 
     def stop(
         self, threads: Iterable[Any] | None = None, close_summary_writer: bool = True, ignore_live_threads: bool = False
@@ -314,7 +314,7 @@ class Supervisor(RunMethods, tf.compat.v1.train.Supervisor):
             args: positional arguments.
             kwargs: named arguments.
         """
-        return start_loop(self._coord, self._lifecycle, self._options, timer_interval_secs, target, args, kwargs)
+        return start_loop(self._coord, self._lifecycle, timer_interval_secs, target, args, kwargs)
 
     def managed_session(
         self,
@@ -385,7 +385,7 @@ class Supervisor(RunMethods, tf.compat.v1.train.Supervisor):
             self._begin(serves=serves)
         if self._lifecycle.state.is_ready:
             return
-        services = StandardServices(self, sess, self._lifecycle, self._options).described() if serves else ()
+        services = StandardServices(self, sess, self._lifecycle).described() if serves else ()
         self._lifecycle.ready(sess, RestoreInfo.of(self._session_manager, sess, self._global_step), services)
 
     def _close_writer(self) -> None:

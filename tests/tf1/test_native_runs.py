@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from typing import Any
 
@@ -22,8 +21,7 @@ v1 = tf.compat.v1
 
 def test_this_tensorflow_can_be_planned_for() -> None:
     """The parts of TensorFlow that plans need are there in the version that is tested."""
-    found = installed()
-    assert found is not None and found.callables is not None
+    assert installed() is not None
 
 
 def test_a_run_method_put_in_its_place_is_used(
@@ -46,7 +44,7 @@ def test_a_run_method_put_in_its_place_is_used(
     assert len(seen) == 1
     with monkeypatch.context() as patch:
         patch.setattr(client.BaseSession, "run", profiled)
-        later = SupervisedSession.around(sess)
+        later = SupervisedSession(plain=sess)
         assert [later.run(one) for _ in range(3)] == [1] * 3
     assert len(seen) == 4
 
@@ -59,7 +57,7 @@ def test_fetches_that_are_taught_are_learnt(sess: SupervisedSession, plan_of: An
     client._REGISTERED_EXPANSIONS.insert(0, entry)
     try:
         assert [sess.run(one) for _ in range(3)] == [("seen", 1)] * 3
-        later = SupervisedSession.around(sess)
+        later = SupervisedSession(plain=sess)
         assert [later.run(one) for _ in range(3)] == [("seen", 1)] * 3
     finally:
         client._REGISTERED_EXPANSIONS.remove(entry)
@@ -114,26 +112,27 @@ def test_callables_are_made_only_where_results_are_the_same(graph: Any) -> None:
     assert not is_safe(graph, [], [tf.constant("a")], [])
 
 
-def test_callables_are_released_with_their_plan(graph: Any) -> None:
+def test_callables_are_released_with_their_plan(graph: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """A plan runs by its callable and gives it back with itself; after the session is closed nothing is given back."""
-    native = installed()
-    assert native is not None and native.callables is not None
-    functions = native.callables
+    native, functions = installed(), client.tf_session
+    assert native is not None
+    run_wrapper, release_wrapper = functions.TF_SessionRunCallable, functions.TF_SessionReleaseCallable
     run: list[int] = []
     released: list[int] = []
 
     def run_callable(c_session: Any, handle: int, arrays: Any, metadata: Any) -> Any:
         run.append(handle)
-        return functions.run(c_session, handle, arrays, metadata)
+        return run_wrapper(c_session, handle, arrays, metadata)
 
     def release(c_session: Any, handle: int) -> None:
         released.append(handle)
-        functions.release(c_session, handle)
+        release_wrapper(c_session, handle)
 
-    counting = dataclasses.replace(native, callables=dataclasses.replace(functions, run=run_callable, release=release))
+    monkeypatch.setattr(functions, "TF_SessionRunCallable", run_callable)
+    monkeypatch.setattr(functions, "TF_SessionReleaseCallable", release)
     one = tf.constant(1)
     with v1.Session() as plain:
-        plans = [RunPlan(counting, plain, RunAnalysis(graph), one, []) for _ in range(2)]
+        plans = [RunPlan(native, plain, RunAnalysis(graph), one, []) for _ in range(2)]
         for plan in plans:
             plan.make_callable()
         assert [plan.results(one, plan.run(())) for plan in plans] == [1, 1]
@@ -146,20 +145,20 @@ def test_callables_are_released_with_their_plan(graph: Any) -> None:
     assert len(released) == 1
 
 
-def test_a_callable_that_cannot_be_made_changes_nothing(graph: Any) -> None:
+def test_a_callable_that_cannot_be_made_changes_nothing(graph: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where TensorFlow refuses to make one, the plan goes on as before."""
     native = installed()
-    assert native is not None and native.callables is not None
+    assert native is not None
 
     one = tf.constant(1)
     for error in (tf.errors.UnimplementedError(None, None, "not here"), AttributeError("no longer there")):
 
-        def refuse(c_session: Any, options: bytes, error: Exception = error) -> int:
+        def refuse(self: Any, options: Any, error: Exception = error) -> Any:
             raise error
 
-        with v1.Session() as plain:
-            refusing = dataclasses.replace(native, callables=dataclasses.replace(native.callables, make=refuse))
-            plan = RunPlan(refusing, plain, RunAnalysis(graph), one, [])
+        with v1.Session() as plain, monkeypatch.context() as patch:
+            patch.setattr(v1.Session, "_make_callable_from_options", refuse)
+            plan = RunPlan(native, plain, RunAnalysis(graph), one, [])
             plan.make_callable()
             assert plan.prepared is None
             assert plan.results(one, plan.run(())) == 1

@@ -72,14 +72,11 @@ EFFECTS: dict[PrivateSymbol, dict[str, Any]] = {
     private.UNFEEDABLE: UNCACHED,
     private.UNFETCHABLE: UNCACHED,
     private.CLOSED: {**UNCACHED, "ends_with_its_session": False},
-    private.MAKE_CALLABLE: UNPREPARED,
     private.RUN_CALLABLE: UNPREPARED,
-    private.RELEASE_CALLABLE: UNPREPARED,
-    private.NEW_BUFFER: UNPREPARED,
-    private.DELETE_BUFFER: UNPREPARED,
+    private.HANDLE: UNPREPARED,
     private.CALLABLE_OPTIONS: {**UNPREPARED, "snapshot_prepared": False},
-    private.MAKE_FROM_OPTIONS: {"snapshot_prepared": False},
-    private.EXTEND_GRAPH: UNPREPARED,
+    private.MAKE_FROM_OPTIONS: {**UNPREPARED, "snapshot_prepared": False},
+    private.EXTEND_GRAPH: {},
     private.FUNCTION: {**UNPREPARED, "counted": STEPS + 1},
     private.CONTROL_OUTPUTS: {},
     private.GRAPH_ELEMENT: {},
@@ -127,7 +124,7 @@ def supervised(logdir: str) -> dict[str, Any]:
                     sess.run(reads)
                     seen["counted"] = sv.run_status().steps
                     seen["snapshot_prepared"] = PreparedRun(sess.plain_session(), fetches=[total])._callable is not None
-                is_over = service_policy(Options(), sess.plain_session()).over
+                is_over = service_policy(Options(), sess.plain_session(), "summary").over
                 sv.request_stop()
             seen["ends_with_its_session"] = is_over(RuntimeError("Attempted to use a closed Session."))
     found = {os.path.basename(path).removesuffix(".index") for path in glob.glob(f"{logdir}/*.index")}

@@ -370,8 +370,8 @@ def test_it_wraps_a_session_that_exists(model: Any, diary: Diary) -> None:
     """``around`` supervises a plain session, or takes the plain one out of a supervised one; all share its state."""
     plain = v1.Session()
     plain.run(v1.global_variables_initializer())
-    first = SupervisedSession.around(plain, step_lock=diary, observer=diary, global_step=model.global_step)
-    second = SupervisedSession.around(first)
+    first = SupervisedSession(plain=plain, step_lock=diary, observer=diary, global_step=model.global_step)
+    second = SupervisedSession(plain=first)
     assert first.plain_session() is second.plain_session() is plain
     first.run(model.train_op)
     second.run(model.train_op)

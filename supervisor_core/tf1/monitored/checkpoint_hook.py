@@ -17,14 +17,13 @@ from typing import Any
 import tensorflow as tf
 
 from supervisor_core.clock import SYSTEM_CLOCK, Clock
-from supervisor_core.engine.coordinator import Coordinator
-from supervisor_core.engine.service import OnFailure, Policy, ServiceThread
 from supervisor_core.engine.step_lock import StepLock
 from supervisor_core.events.telemetry import ThreadStatus
 from supervisor_core.options import Options
 from supervisor_core.storage.local import absolute
 from supervisor_core.tf1.checkpoint_manager import CheckpointManager
 from supervisor_core.tf1.checkpoint_writer import CheckpointWriter
+from supervisor_core.tf1.coordinator import ServiceThread
 from supervisor_core.tf1.global_step import collected_global_step
 from supervisor_core.tf1.graph_record import GraphRecord, export_meta_graph
 from supervisor_core.tf1.lifecycle import Lifecycle
@@ -309,7 +308,6 @@ class SnapshotHookSaver:
         lifecycle: the session's; the time that training waits is counted in its recorder.
         checkpoints: takes and writes the checkpoints.
         service: the thread that writes, not yet started.
-        on_timer: whether the service saves on its own timer.
         clock: replaced in tests.
     """
 
@@ -318,10 +316,9 @@ class SnapshotHookSaver:
         lifecycle: Lifecycle,
         checkpoints: CheckpointManager,
         service: SnapshotService,
-        on_timer: bool,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
-        self.on_timer = on_timer
+        self.on_timer = service.on_timer
         """Whether the service saves on its own timer."""
         self._lifecycle = lifecycle
         self._checkpoints = checkpoints
@@ -375,32 +372,15 @@ class _Request:
 
 
 class SnapshotService(ServiceThread):
-    """Saves checkpoints on a timer or on request.
+    """Saves checkpoints on a timer or on request; its target is a `Save`. On request only: `ON_DEMAND_SECS`."""
 
-    Args:
-        coord: the coordinator.
-        interval_secs: seconds between two checkpoints; None: on request only.
-        save: saves one checkpoint.
-        name: the thread's name.
-        policy: how errors are handled.
-        on_failure: called after every failure.
-    """
+    _asked: _Request | None = None
+    _to_retry = False
 
-    def __init__(
-        self,
-        coord: Coordinator,
-        interval_secs: float | None,
-        *,
-        save: Save,
-        name: str,
-        policy: Policy,
-        on_failure: OnFailure,
-    ) -> None:
-        super().__init__(coord, interval_secs or ON_DEMAND_SECS, name=name, policy=policy, on_failure=on_failure)
-        self._on_timer = bool(interval_secs)
-        self._save = save
-        self._asked: _Request | None = None
-        self._to_retry = False
+    @property
+    def on_timer(self) -> bool:
+        """Whether it saves on its own timer."""
+        return self._timer_interval_secs != ON_DEMAND_SECS
 
     def ensure_started(self) -> None:
         """Start the thread unless it was started."""
@@ -430,12 +410,13 @@ class SnapshotService(ServiceThread):
     def run_loop(self) -> None:
         """Save if it is time, if requested, or if the last save failed."""
         request, self._asked = self._asked, None
-        if request is None and not self._on_timer and not self._to_retry:
+        if request is None and not self.on_timer and not self._to_retry:
             return
         request = request or _Request()
         self._to_retry = True
         try:
-            request.path = self._save(request.taken.set)
+            save: Any = self._target
+            request.path = save(request.taken.set)
             self._to_retry = False
         finally:
             request.taken.set()
@@ -444,4 +425,4 @@ class SnapshotService(ServiceThread):
     def status(self) -> ThreadStatus:
         """Return the service's health; its interval is None if it saves on request only."""
         status = super().status()
-        return status if self._on_timer else replace(status, interval_secs=None)
+        return status if self.on_timer else replace(status, interval_secs=None)

@@ -17,6 +17,7 @@ from supervisor_core.storage.local import absolute
 from supervisor_core.tf1 import private_symbols as private
 from supervisor_core.tf1.global_step import step_value
 from supervisor_core.tf1.monitored.hosted_hook import HostedHook, StepTimer
+from supervisor_core.tf1.services import write_rate
 
 _RunArgs = tf.compat.v1.train.SessionRunArgs
 _START = tf.compat.v1.SessionLog(status=tf.compat.v1.SessionLog.START)
@@ -257,12 +258,8 @@ class StepCounterHook(HostedHook, tf.compat.v1.train.StepCounterHook):
 
     def _log_and_record(self, elapsed_steps: int, elapsed_time: float, global_step: int) -> None:
         """Append the rate. Of the original's own name, since programs override it."""
-        rate = elapsed_steps / elapsed_time
         tag = self._summary_tag or f"{self._counted().op.name}/sec"
-        if self._summary_writer is not None:
-            value = tf.compat.v1.Summary.Value(tag=tag, simple_value=rate)
-            self._summary_writer.add_summary(tf.compat.v1.Summary(value=[value]), global_step)
-        _LOG.info("%s: %g", tag, rate)
+        write_rate(self._summary_writer, tag, elapsed_steps / elapsed_time, global_step)
 
 
 def _warn(step: int) -> None:

@@ -27,20 +27,20 @@ from supervisor_core.tf1 import private_symbols as private
 from supervisor_core.tf1.checkpoint_manager import CheckpointManager, refuse_unwritable_saves
 from supervisor_core.tf1.checkpoint_writer import SavePlace
 from supervisor_core.tf1.cluster.task import task_name
-from supervisor_core.tf1.coordinator import Coordinator, ServiceThread
+from supervisor_core.tf1.coordinator import Coordinator
 from supervisor_core.tf1.global_step import collected_global_step, read_global_step
 from supervisor_core.tf1.graph_record import GraphRecord, export_meta_graph
 from supervisor_core.tf1.lifecycle import RELEASE_AFTER_SECS, Lifecycle, RunContext
-from supervisor_core.tf1.monitored.checkpoint_hook import CheckpointSaverHook, SnapshotHookSaver, SnapshotService
+from supervisor_core.tf1.monitored.checkpoint_hook import (
+    ON_DEMAND_SECS,
+    CheckpointSaverHook,
+    SnapshotHookSaver,
+    SnapshotService,
+)
 from supervisor_core.tf1.monitored.hooked_session import HookLosses
 from supervisor_core.tf1.monitored.hosted_hook import HostedHook, writer_for
 from supervisor_core.tf1.restore import RestoreInfo
-from supervisor_core.tf1.services import (
-    CHECKPOINT,
-    LossReader,
-    StepReader,
-    service_policy,
-)
+from supervisor_core.tf1.services import CHECKPOINT, new_readers, new_service
 from supervisor_core.tf1.session import supervise
 from supervisor_core.tf1.tf_errors import error_text
 
@@ -196,11 +196,8 @@ class MonitoredRuntime:
             self._progress.rewound(step)
             if first and self._writer is not None:
                 self._writer.add_session_log(_START, step)
-            reader: ServiceThread = StepReader(self.coord, self.lifecycle, supervised, self.global_step)
-            self.lifecycle.services.add(reader).start()
-        if self.options.watched_loss is not None or self.losses.keys:
-            watched, newest = self.options.watched_loss, self.losses.newest
-            reader = LossReader(self.coord, self.lifecycle, supervised, watched=watched, newest=newest)
+        newest_loss = self.losses.newest if self.losses.keys else None
+        for reader in new_readers(self.coord, self.lifecycle, supervised, self.global_step, newest_loss):
             self.lifecycle.services.add(reader).start()
         return supervised
 
@@ -226,9 +223,19 @@ class MonitoredRuntime:
         checkpoints = self._checkpoints.get(id(hook))
         if checkpoints is None:
             return None
-        on_timer = None if hook.listens else hook.interval_secs
-        service = self._snapshot_service(checkpoints, on_timer)
-        return SnapshotHookSaver(self.lifecycle, checkpoints, service, on_timer is not None, self._clock)
+        interval_secs = None if hook.listens else hook.interval_secs
+        service = new_service(
+            SnapshotService,
+            self.coord,
+            self.lifecycle,
+            self.lifecycle.state.tf_session,
+            name=CHECKPOINT,
+            interval_secs=interval_secs or ON_DEMAND_SECS,
+            target=lambda taken: checkpoints.save("timer", taken),
+        )
+        checkpoints.serve()
+        self.lifecycle.services.add(service)
+        return SnapshotHookSaver(self.lifecycle, checkpoints, service, self._clock)
 
     def save_after_error(self) -> None:
         """Save the last state after an exception ended the loop, if the options say so. Never raises."""
@@ -337,21 +344,6 @@ class MonitoredRuntime:
             if not self._checkpoints:
                 self.lifecycle.use(checkpoints)
             self._checkpoints[id(hook)] = checkpoints
-
-    def _snapshot_service(self, checkpoints: CheckpointManager, interval_secs: float | None) -> SnapshotService:
-        service = SnapshotService(
-            self.coord,
-            interval_secs,
-            save=lambda taken: checkpoints.save("timer", taken),
-            name=self.lifecycle.services.reserve_name(CHECKPOINT),
-            policy=service_policy(
-                self.options, self.lifecycle.state.tf_session, max_failures=self.options.max_save_failures
-            ),
-            on_failure=self.lifecycle.service_failed,
-        )
-        checkpoints.serve()
-        self.lifecycle.services.add(service)
-        return service
 
     def _services(self) -> tuple[ServiceInterval, ...]:
         return tuple(
