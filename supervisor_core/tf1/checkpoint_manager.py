@@ -25,14 +25,13 @@ from supervisor_core.engine.deadline import NEVER, Deadline
 from supervisor_core.engine.environment import refuse_unwritable
 from supervisor_core.engine.final_save import LOOK_AGAIN_SECS, given_up, save_until_saved
 from supervisor_core.engine.session_recorder import SessionRecorder
-from supervisor_core.engine.step_lock import StepLock
 from supervisor_core.errors import SaveFailedError
 from supervisor_core.events.file_writer import FileWriter
 from supervisor_core.events.telemetry import Trigger
 from supervisor_core.options import Options
 from supervisor_core.storage.local import local_path
 from supervisor_core.tf1 import private_symbols as private
-from supervisor_core.tf1.checkpoint_writer import CheckpointWriter, SavePlace, SaveResult
+from supervisor_core.tf1.checkpoint_writer import CheckpointWriter, SaveResult
 from supervisor_core.tf1.restore import Restored
 from supervisor_core.tf1.session import SupervisedSession
 from supervisor_core.tf1.tf_errors import is_outside_fault
@@ -50,60 +49,29 @@ class CheckpointManager:
     """Takes the checkpoints of one supervisor, session after session. Thread-safe.
 
     Args:
-        graph: the model's graph; nothing is added to it.
-        saver: the saver whose variables are saved.
-        save_path: what checkpoints' paths begin with.
-        global_step: the step in their names; None for none.
-        meta_graph_def: what goes into ``.meta``.
+        checkpoint_writer: writes them.
         interval_secs: seconds between two checkpoints; None where they are not taken on the clock.
-        step_lock: keeps steps out while a snapshot is taken.
-        options: how saves behave.
-        place: what it shares with others of the same ``save_path``. Default: nothing.
-        watched: returns a loss that must be finite too, besides ``options.watched_loss``; None where there is none.
         clock: replaced in tests.
     """
 
+    serving = False
+    """Whether the session's checkpoint service was started: without it nothing is saved at the end either."""
+
     def __init__(
-        self,
-        *,
-        graph: Any,
-        saver: Any,
-        save_path: str,
-        global_step: Any,
-        meta_graph_def: Any,
-        interval_secs: float | None,
-        step_lock: StepLock,
-        options: Options,
-        place: SavePlace | None = None,
-        watched: Callable[[], Any] | None = None,
-        clock: Clock = SYSTEM_CLOCK,
+        self, checkpoint_writer: CheckpointWriter, interval_secs: float | None, clock: Clock = SYSTEM_CLOCK
     ) -> None:
+        self.checkpoint_writer = checkpoint_writer
+        """Writes them."""
         self.interval_secs = interval_secs
-        self._serving = False
-        self._options = options
-        self._save_path = save_path
         self._clock = clock
-        self._step_lock = step_lock
-        place = place or SavePlace(save_path)
-        self._checkpoint_writer = CheckpointWriter(
-            graph=graph,
-            saver=saver,
-            save_path=save_path,
-            global_step=global_step,
-            meta_graph_def=meta_graph_def,
-            step_lock=step_lock,
-            options=options,
-            place=place,
-            watched=watched,
-            clock=clock,
-        )
-        self._lock = place.lock
+        self._lock = checkpoint_writer.lock
         self._last_lock = threading.Lock()  # of the save at the end
         self._last_failure: str | None = None  # of the save at the end
         self._sess: Any = None
         self._recorder: SessionRecorder | None = None
         self._writer: Any = None
-        self._newest: tuple[str, int | None] | None = None
+        self.newest: tuple[str, int | None] | None = None
+        """Path and step of the newest checkpoint; None without one."""
         self._counted = (0, 0)  # changes and steps of the session up to the newest checkpoint
         self._warned = False
 
@@ -128,7 +96,7 @@ class CheckpointManager:
             self._sess, self._recorder, self._writer = sess, run, writer
             path = None if restored is None else restored.path
             ours = isinstance(writer, FileWriter)
-            doubted = self._checkpoint_writer.attach(
+            doubted = self.checkpoint_writer.attach(
                 run.publisher,
                 holds=run.holds,
                 restored=path,
@@ -137,59 +105,31 @@ class CheckpointManager:
             )
             if ours:
                 writer.take_up_losses(doubted)
-            self._serving = False
+            self.serving = False
             self._last_failure = None
-            self._newest = None if restored is None else (restored.path, restored.step)
+            self.newest = None if restored is None else (restored.path, restored.step)
             self._counted = (run.progress.changes, run.progress.steps)
-
-    def refuse_unwritable(self) -> None:
-        """Raise `SaveFailedError` where no checkpoint could be saved; see `environment.refuse_unwritable`."""
-        refuse_unwritable_saves(self._save_path, self._options)
 
     def training_failed(self, error: BaseException) -> None:
         """Say that training has ended with an error: what is saved from now on is in doubt."""
-        self._checkpoint_writer.training_failed(error)
-
-    def serve(self) -> None:
-        """Record that the session's checkpoint service is started: without it nothing is saved at the end either."""
-        self._serving = True
-
-    @property
-    def serving(self) -> bool:
-        """Whether it was, in this session."""
-        return self._serving
-
-    @property
-    def consistent(self) -> bool:
-        """Whether snapshots can be taken: if not, a save has to keep training waiting to be of one step."""
-        return self._checkpoint_writer.consistent
-
-    @property
-    def size_bytes(self) -> float:
-        """How much a snapshot holds; infinite where that is not known."""
-        return self._checkpoint_writer.size_bytes
+        self.checkpoint_writer.training_failed(error)
 
     @property
     def is_saved(self) -> bool:
         """Whether no run has changed anything since the newest checkpoint, so that memory is as the disk."""
         with self._lock:
             return (
-                self._newest is not None
+                self.newest is not None
                 and self._recorder is not None
                 and self._counts_all
                 and self._recorder.progress.changes == self._counted[0]
-                and _is_there(self._newest[0])
+                and _is_there(self.newest[0])
             )
-
-    @property
-    def newest(self) -> tuple[str, int | None] | None:
-        """Path and step of the newest checkpoint; None without one."""
-        return self._newest
 
     @property
     def is_between_steps(self) -> bool:
         """Whether no step is under way, as far as steps are counted."""
-        return self._counts_all and self._step_lock.is_free
+        return self._counts_all and self.checkpoint_writer.step_lock.is_free
 
     @property
     def _counts_all(self) -> bool:
@@ -198,7 +138,7 @@ class CheckpointManager:
 
     def settle(self, timeout_secs: float) -> None:
         """Wait until no save is under way, at most for this many seconds."""
-        self._checkpoint_writer.hurry()
+        self.checkpoint_writer.hurry()
         if self._lock.acquire(timeout=timeout_secs):
             self._lock.release()
 
@@ -216,7 +156,7 @@ class CheckpointManager:
             SaveFailedError: if there is no session, or another save takes too long.
             Exception: what kept it from being saved.
         """
-        self._checkpoint_writer.hurry()
+        self.checkpoint_writer.hurry()
         if not self._lock.acquire(timeout=deadline.timeout):
             raise SaveFailedError("Another save is still under way.")
         try:
@@ -237,25 +177,25 @@ class CheckpointManager:
         self, run: SessionRecorder, sess: Any, trigger: Trigger, taken: Callable[[], None], deadline: Deadline
     ) -> tuple[SaveResult | None, str | None]:
         """Save, unless nothing has changed; return the result, None where nothing was saved, and the newest path."""
-        newest, counted = self._newest, self._counted
+        newest, counted = self.newest, self._counted
         if not isinstance(sess, SupervisedSession):
             newest = None  # the runs of such a session are not counted, so there may always be something to save
         elif newest is not None and not _is_there(newest[0]):
-            newest = self._newest = None  # somebody has deleted it
+            newest = self.newest = None  # somebody has deleted it
         if newest is not None and self._counts_all and run.progress.changes == counted[0]:
             return None, newest[0]  # as it stands on the disk, so it is in memory
         moment = _Moment(run.progress, None if newest is None else newest[1], counted)
 
         def is_new(step: int | None) -> bool:
             new = moment.is_new(step)
-            if self._checkpoint_writer.consistent:
+            if self.checkpoint_writer.consistent:
                 taken()
             return new
 
-        _LOG.info("Saving checkpoint to path %s", self._save_path)
+        _LOG.info("Saving checkpoint to path %s", self.checkpoint_writer.save_path)
         longest = run.progress.longest_step_secs()
         wait_secs = deadline.remaining() / 2
-        result = self._checkpoint_writer.save(sess, trigger, is_new, wait_secs, longest, run.progress.held)
+        result = self.checkpoint_writer.save(sess, trigger, is_new, wait_secs, longest, run.progress.held)
         if result.consistent and not isinstance(sess, SupervisedSession):
             result.consistent = False  # its runs pass no step lock
         if result.skipped and newest is not None:
@@ -264,7 +204,7 @@ class CheckpointManager:
         if result.cause is not None or result.error is not None or result.path is None:
             return result, None
         self._warn_if_stuck(result, moment.counted[0] - counted[0])
-        self._newest, self._counted = (result.path, result.step), moment.counted
+        self.newest, self._counted = (result.path, result.step), moment.counted
         self._last_failure = None
         return result, result.path
 
@@ -284,64 +224,59 @@ class CheckpointManager:
         The save is made in a thread of its own, except where there are no more threads: at the interpreter's end. One
         that hangs is abandoned at the deadline.
         """
+        save = partial(
+            save_until_saved,
+            partial(self._save_again, trigger, has_failed, deadline),
+            deadline=deadline,
+            retry_until=retry_until,
+            options=self.checkpoint_writer.options,
+            clock=self._clock,
+            passes=is_outside_fault,
+        )
         if not self._last_lock.acquire(timeout=deadline().timeout):
             raise self._given_up(_HANGS)
         try:
-            save = partial(self._save_until_saved, trigger, has_failed, deadline, retry_until)
-            call = BlockingCall(save, name="supervisor-final-save")
-        except RuntimeError:
-            return save()
-        else:
-            while not call.wait(deadline().remaining(LOOK_AGAIN_SECS)):
-                if deadline().is_over:
-                    call.abandon()
-                    raise self._given_up("; ".join(filter(None, (_HANGS, self._last_failure))))
-            return call.result()
-        finally:
-            self._last_lock.release()
-
-    def _save_until_saved(
-        self,
-        trigger: Trigger,
-        has_failed: Callable[[], bool],
-        deadline: Callable[[], Deadline],
-        retry_until: Deadline,
-    ) -> tuple[str | None, int | None]:
-        def save() -> None:
-            if private.CLOSED.get(self._sess, False):
-                _LOG.warning("The session was closed before the supervisor was stopped: no final checkpoint is saved.")
-                return
-            try:
-                if not has_failed():
-                    self.save(trigger, deadline=deadline())
-            except Exception as error:
-                self._last_failure = f"{type(error).__name__}: {text_of(error)}"
-                raise
-            self._correct_progress()
-
-        try:
-            save_until_saved(
-                save,
-                deadline=deadline,
-                retry_until=retry_until,
-                options=self._options,
-                clock=self._clock,
-                passes=is_outside_fault,
-            )
+            self._save_beside(save, deadline)
         except SaveFailedError as error:
             raise self._given_up(str(error)) from error.__cause__
-        return self._newest or (None, None)
+        finally:
+            self._last_lock.release()
+        return self.newest or (None, None)
+
+    def _save_beside(self, save: Callable[[], None], deadline: Callable[[], Deadline]) -> None:
+        try:
+            call = BlockingCall(save, name="supervisor-final-save")
+        except RuntimeError:
+            save()
+            return
+        while not call.wait(deadline().remaining(LOOK_AGAIN_SECS)):
+            if deadline().is_over:
+                call.abandon()
+                raise SaveFailedError("; ".join(filter(None, (_HANGS, self._last_failure))))
+        call.result()
+
+    def _save_again(self, trigger: Trigger, has_failed: Callable[[], bool], deadline: Callable[[], Deadline]) -> None:
+        if private.CLOSED.get(self._sess, False):
+            _LOG.warning("The session was closed before the supervisor was stopped: no final checkpoint is saved.")
+            return
+        try:
+            if not has_failed():
+                self.save(trigger, deadline=deadline())
+        except Exception as error:
+            self._last_failure = f"{type(error).__name__}: {text_of(error)}"
+            raise
+        self._correct_progress()
 
     def _correct_progress(self) -> None:
         """Where training has ended, the newest checkpoint's step is the last one."""
         with self._lock:
-            step = self._newest[1] if self._newest is not None else None
+            step = self.newest[1] if self.newest is not None else None
             if self._recorder is not None and step is not None and self._recorder.progress.changes == self._counted[0]:
                 self._recorder.progress.step_read(step)
 
     def _given_up(self, reason: str) -> SaveFailedError:
         step = None if self._recorder is None else self._recorder.progress.snapshot().global_step
-        return given_up(reason, self._newest, step)
+        return given_up(reason, self.newest, step)
 
     def _record(self, run: SessionRecorder, writer: Any, result: SaveResult, deadline: Deadline) -> None:
         run.saved(result.record(run.session_id), deadline)
@@ -357,7 +292,7 @@ class CheckpointManager:
             writer.add_session_log(log, result.step)
 
     def _warn_if_stuck(self, result: SaveResult, runs: int) -> None:
-        stuck = self._newest is not None and result.step is not None and result.step == self._newest[1]
+        stuck = self.newest is not None and result.step is not None and result.step == self.newest[1]
         # After a signal a checkpoint may follow right upon another: the loop reads a last value in between.
         if stuck and not self._warned and result.trigger != "signal":
             self._warned = True
@@ -387,11 +322,11 @@ class _Moment:
     def __init__(self, progress: Any, newest_step: int | None, counted: tuple[int, int]) -> None:
         self.counted = (progress.changes, progress.steps)
         self._progress = progress
-        self._newest_step = newest_step
+        self.newest_step = newest_step
         self._before = counted
 
     def is_new(self, step: int | None) -> bool:
         """Record the counts; return whether there is anything to write. Called between two steps."""
         self.counted = (self._progress.changes, self._progress.steps)
         changes, steps = (now - before for now, before in zip(self.counted, self._before, strict=True))
-        return step is None or step != self._newest_step or changes != steps
+        return step is None or step != self.newest_step or changes != steps

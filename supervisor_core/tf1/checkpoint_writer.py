@@ -18,8 +18,8 @@ import math
 import os
 import re
 import threading
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -168,14 +168,14 @@ class CheckpointWriter:
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self._saver = saver
-        self._save_path = os.fspath(save_path)
+        self.save_path = os.fspath(save_path)
         self._global_step = global_step
         self._meta_graph_def = meta_graph_def
-        self._step_lock = step_lock
-        self._options = options
+        self.step_lock = step_lock
+        self.options = options
         self._clock = clock
-        self._place = place or SavePlace(self._save_path)
-        self._lock = self._place.lock
+        self._place = place or SavePlace(self.save_path)
+        self.lock = self._place.lock
         self._wait_secs = options.snapshot_wait_secs  # in the present save
         self._blocking = blocking
         self._is_last = False
@@ -209,13 +209,13 @@ class CheckpointWriter:
             skipped: the damaged checkpoints that were passed over.
             losses: returns the tags of the losses whose newest values are not finite.
         """
-        with self._lock:
+        with self.lock:
             self._store = self._place.store(publisher)
             self._losses, self._failure = losses, None
             self._retention = CheckpointRetention(
                 self._saver,
                 self._store,
-                read_data=self._options.verify_checkpoints,
+                read_data=self.options.verify_checkpoints,
                 holds=holds,
                 restored=restored,
                 skipped=skipped,
@@ -267,7 +267,7 @@ class CheckpointWriter:
         Returns:
             The finished result; a failure is in it, not raised.
         """
-        with self._lock:
+        with self.lock:
             self._place.hurry.clear()
             self._is_last = trigger in ("final", "signal")
             started = self._clock.monotonic()
@@ -275,7 +275,7 @@ class CheckpointWriter:
             try:
                 self._tidy()
                 self._retention.set_aside_skipped()
-                self._wait_secs = min(wait_secs, step_wait_secs(self._options.snapshot_wait_secs, step_secs))
+                self._wait_secs = min(wait_secs, step_wait_secs(self.options.snapshot_wait_secs, step_secs))
                 session = sess.plain_session() if hasattr(sess, "plain_session") else sess
                 self._save(session, result, is_new, training_waits)
             except Exception as error:
@@ -317,7 +317,7 @@ class CheckpointWriter:
             self._loss.bind(session)
         try:
             snapshot.prepare()
-            with training_waits(), self._step_lock.exclusive(self._wait_secs) as held:
+            with training_waits(), self.step_lock.exclusive(self._wait_secs) as held:
                 wanted = not self._refuses(session, result)
                 if wanted:
                     result.step = snapshot.take()
@@ -326,15 +326,11 @@ class CheckpointWriter:
             if not wanted or result.skipped:
                 return
             losses = self._losses()  # of the moment that is saved: writing may take minutes
-            staged = self._stage(result.step)
-            try:
+            with self._staged(result.step) as staged:
                 doubt = doubt_of(self._failure, losses, self._write(snapshot, staged.path))
                 snapshot.drop()
                 result.consistent = held.consistent
                 self._complete(result, staged, staged.path, doubt)
-            except BaseException:
-                staged.discard()
-                raise
             self._write_meta(result)
         finally:
             snapshot.drop()
@@ -352,9 +348,8 @@ class CheckpointWriter:
         """
         if self._loss is not None:
             self._loss.bind(session)
-        staged: StagedCheckpoint | None = None
-        step_lock = self._step_lock.exclusive(self._wait_secs) if between_steps else nullcontext()
-        try:
+        step_lock = self.step_lock.exclusive(self._wait_secs) if between_steps else nullcontext()
+        with ExitStack() as until_complete:
             with step_lock as held:
                 if self._refuses(session, result):
                     return
@@ -363,8 +358,8 @@ class CheckpointWriter:
                 result.skipped = not is_new(result.step)
                 if result.skipped:
                     return
-                staged = self._stage(result.step)
-                base = os.path.join(os.path.dirname(staged.path), last_part(self._save_path))
+                staged = until_complete.enter_context(self._staged(result.step))
+                base = os.path.join(os.path.dirname(staged.path), last_part(self.save_path))
                 with session.graph.as_default():  # or else, in a thread of ours, TensorFlow takes it for eager
                     written = self._saver.save(
                         session, base, global_step=result.step, write_meta_graph=False, write_state=False
@@ -376,15 +371,18 @@ class CheckpointWriter:
                 return
             result.consistent = held is not None and held.consistent
             self._complete(result, staged, written, doubt_of(self._failure, self._losses(), None))
-        except BaseException:
-            if staged is not None:
-                staged.discard()
-            raise
         self._write_meta(result)
 
-    def _stage(self, step: int | None) -> StagedCheckpoint:
+    @contextmanager
+    def _staged(self, step: int | None) -> Iterator[StagedCheckpoint]:
+        """Be around the writing of a checkpoint; one that fails is discarded."""
         self._store.prepare()
-        return StagedCheckpoint(self._store, self._path(step))
+        staged = StagedCheckpoint(self._store, self._path(step))
+        try:
+            yield staged
+        except BaseException:
+            staged.discard()
+            raise
 
     def _let_save(self, session: Any, result: SaveResult) -> None:
         """Have a saver of the program's own do all that it does, and record the result."""
@@ -392,7 +390,7 @@ class CheckpointWriter:
             return
         self._store.prepare()
         with session.graph.as_default():
-            path = self._saver.save(session, self._save_path, global_step=self._global_step)
+            path = self._saver.save(session, self.save_path, global_step=self._global_step)
         result.path, result.step, result.consistent = path, step_in_name(path or ""), False
         filesystem, name = filesystem_for(path or "")
         if path and filesystem.is_file(f"{name}.index"):
@@ -425,9 +423,9 @@ class CheckpointWriter:
 
     def _verify(self, result: SaveResult, path: str) -> int | None:
         """Verify what was written; return the step that is stored in it."""
-        verified = bundle.verify(path, data=self._options.verify_checkpoints)
+        verified = bundle.verify(path, data=self.options.verify_checkpoints)
         result.bytes = verified.bytes
-        result.verified = self._options.verify_checkpoints
+        result.verified = self.options.verify_checkpoints
         return verified.step
 
     def _write_meta(self, result: SaveResult) -> None:
@@ -459,9 +457,9 @@ class CheckpointWriter:
 
     def _path(self, step: int | None) -> str:
         if step is None:
-            return self._save_path
+            return self.save_path
         padded = private.PAD_STEP.get(self._saver, False)
-        return f"{self._save_path}-{step:08d}" if padded else f"{self._save_path}-{step}"
+        return f"{self.save_path}-{step:08d}" if padded else f"{self.save_path}-{step}"
 
     def _tidy(self) -> None:
         """Take over what earlier sessions left; again at each save as long as some of it may be a save under way."""

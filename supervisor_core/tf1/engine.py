@@ -16,6 +16,7 @@ from supervisor_core.engine.step_lock import StepLock
 from supervisor_core.events.file_writer import FileWriter
 from supervisor_core.options import Options
 from supervisor_core.tf1.checkpoint_manager import CheckpointManager
+from supervisor_core.tf1.checkpoint_writer import CheckpointWriter
 from supervisor_core.tf1.cluster.task import task_name
 from supervisor_core.tf1.lifecycle import Claim, Lifecycle
 from supervisor_core.tf1.session import supervise
@@ -92,14 +93,13 @@ def _checkpoints(
 ) -> CheckpointManager | None:
     if not (supervisor.is_chief and save_path and supervisor.saver and supervisor.save_model_secs):
         return None
-    return CheckpointManager(
+    checkpoint_writer = CheckpointWriter(
         graph=supervisor._graph,
         saver=supervisor.saver,
         save_path=save_path,
         global_step=supervisor.global_step,
         meta_graph_def=supervisor._meta_graph_def,
-        interval_secs=supervisor.save_model_secs,
         step_lock=step_lock,
         options=options,
-        clock=SYSTEM_CLOCK,
     )
+    return CheckpointManager(checkpoint_writer, supervisor.save_model_secs)

@@ -107,7 +107,7 @@ class StandardServices:
             for kind, tick in [work[name]]
         ]
         if CHECKPOINT in self._intervals and self._checkpoints is not None:
-            self._checkpoints.serve()
+            self._checkpoints.serving = True
         for service in [*services, *new_readers(self._coord, self._lifecycle, self._sess, self._global_step)]:
             self._lifecycle.services.add(service).start()
         return services

@@ -21,6 +21,7 @@ from supervisor_core.events.file_writer import FileWriter
 from supervisor_core.options import Options
 from supervisor_core.storage.local import absolute
 from supervisor_core.tf1 import defaults
+from supervisor_core.tf1.checkpoint_manager import refuse_unwritable_saves
 from supervisor_core.tf1.cluster.connect import FinishedSession
 from supervisor_core.tf1.cluster.ready_flag import ReadyFlag, ready_flag_for
 from supervisor_core.tf1.coordinator import Coordinator, ServiceThread
@@ -229,7 +230,7 @@ class Supervisor(RunMethods, tf.compat.v1.train.Supervisor):
         self._ready(sess, serves=True)
         self._lifecycle.refuse_guest()
         if (checkpoints := self._lifecycle.checkpoints) is not None:
-            checkpoints.refuse_unwritable()
+            refuse_unwritable_saves(checkpoints.checkpoint_writer.save_path, self._options)
         if self._global_step is not None and self._engine.writer and not self._lifecycle.state.is_guest:
             step = read_global_step(sess, self._global_step)
             self._lifecycle.recorder.progress.step_read(step)  # before training: from here on steps are counted

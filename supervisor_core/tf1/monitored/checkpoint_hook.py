@@ -346,7 +346,8 @@ class SnapshotHookSaver:
         if checkpoints.is_saved:
             self._service.ensure_started()
             return True
-        wait = until_written or not checkpoints.consistent or checkpoints.size_bytes <= SMALL_BYTES
+        checkpoint_writer = checkpoints.checkpoint_writer
+        wait = until_written or not checkpoint_writer.consistent or checkpoint_writer.size_bytes <= SMALL_BYTES
         progress, started = self._lifecycle.recorder.progress, self._clock.monotonic()
         try:
             with progress.held():

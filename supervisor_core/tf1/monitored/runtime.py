@@ -25,7 +25,7 @@ from supervisor_core.options import Options
 from supervisor_core.storage.local import absolute
 from supervisor_core.tf1 import private_symbols as private
 from supervisor_core.tf1.checkpoint_manager import CheckpointManager, refuse_unwritable_saves
-from supervisor_core.tf1.checkpoint_writer import SavePlace
+from supervisor_core.tf1.checkpoint_writer import CheckpointWriter, SavePlace
 from supervisor_core.tf1.cluster.task import task_name
 from supervisor_core.tf1.coordinator import Coordinator
 from supervisor_core.tf1.global_step import collected_global_step, read_global_step
@@ -233,7 +233,7 @@ class MonitoredRuntime:
             interval_secs=interval_secs or ON_DEMAND_SECS,
             target=lambda taken: checkpoints.save("timer", taken),
         )
-        checkpoints.serve()
+        checkpoints.serving = True
         self.lifecycle.services.add(service)
         return SnapshotHookSaver(self.lifecycle, checkpoints, service, self._clock)
 
@@ -328,19 +328,19 @@ class MonitoredRuntime:
             saver = hook._get_saver()
             if saver is None or not _saves_anything(saver):
                 continue
-            checkpoints = CheckpointManager(
+            checkpoint_writer = CheckpointWriter(
                 graph=graph,
                 saver=saver,
                 save_path=hook.save_path,
                 global_step=self.global_step,
                 meta_graph_def=self._meta_graph_def if hook.save_graph_def else None,
-                interval_secs=hook.interval_secs,
                 step_lock=self._step_lock,
                 options=self.options,
                 place=place,
                 watched=self.losses.newest,
                 clock=self._clock,
             )
+            checkpoints = CheckpointManager(checkpoint_writer, hook.interval_secs, self._clock)
             if not self._checkpoints:
                 self.lifecycle.use(checkpoints)
             self._checkpoints[id(hook)] = checkpoints
