@@ -11,43 +11,27 @@ from typing import Any
 
 import tensorflow as tf
 
-from supervisor_core.clock import SYSTEM_CLOCK
-from supervisor_core.engine.step_lock import StepLock
 from supervisor_core.events.file_writer import FileWriter
 from supervisor_core.options import Options
 from supervisor_core.tf1.checkpoint_manager import CheckpointManager
 from supervisor_core.tf1.checkpoint_writer import CheckpointWriter
 from supervisor_core.tf1.cluster.task import task_name
 from supervisor_core.tf1.lifecycle import Claim, Lifecycle
-from supervisor_core.tf1.session import supervise
 
 
 class Engine:
     """The parts of one supervisor.
 
     Args:
-        supervisor: whose attributes say what is supervised.
-        options: how the run behaves.
-        logdir: the run's directory, absolute, which a worker knows too.
-        save_path: what checkpoints' paths begin with, absolute; None where none are saved.
-        sets_ready_flag: whether workers may wait for this process.
-        begin: begins a session, for a program that makes a TensorFlow session of its own before there is one.
+        supervisor: a `Supervisor`, whose attributes say what is supervised.
     """
 
-    def __init__(
-        self,
-        supervisor: tf.compat.v1.train.Supervisor,
-        options: Options,
-        *,
-        logdir: str | None,
-        save_path: str | None,
-        sets_ready_flag: bool,
-        begin: Callable[[], object],
-    ) -> None:
-        self._is_unsaved = not supervisor.saver and not sets_ready_flag
-        self._step_lock = StepLock(clock=SYSTEM_CLOCK)
+    def __init__(self, supervisor: Any) -> None:
+        options: Options = supervisor._options
+        logdir = supervisor._absolute(supervisor._shared_logdir or supervisor._logdir)
+        self._is_unsaved = not supervisor.saver and supervisor._ready_flag is None
         self._global_step = supervisor.global_step
-        self._begin = begin
+        self._begin: Callable[[], object] = supervisor._begin
         self.writer = supervisor.summary_writer
         """Takes the telemetry: the program's summary writer, or one of our own; None where nothing is written."""
         self.is_writer_own = self.writer is None
@@ -62,9 +46,8 @@ class Engine:
             writer=self.writer,
             is_chief=supervisor.is_chief,
             task=None if supervisor.is_chief else task_name(options, supervisor._graph),
-            checkpoints=_checkpoints(supervisor, save_path, options, self._step_lock),
-            clock=SYSTEM_CLOCK,
         )
+        self._add_checkpoints(supervisor, supervisor._absolute(supervisor.save_path))
 
     def new_session(self, target: str, graph: Any, config: Any) -> Any:
         """Return a new supervised session on a TensorFlow master."""
@@ -74,8 +57,7 @@ class Engine:
 
     def supervise(self, sess: Any) -> Any:
         """Return a session that does what this one does, supervised; this one itself if it is none of TensorFlow's."""
-        observer = self.lifecycle.recorder.progress
-        return supervise(sess, step_lock=self._step_lock, observer=observer, global_step=self._global_step)
+        return self.lifecycle.supervise(sess, self._global_step)
 
     def claim(self, *, serves: bool) -> Claim:
         """Return how the logdir is taken, by what this process can come to write there.
@@ -87,19 +69,16 @@ class Engine:
             return "gives way"
         return "required" if serves else "if free"
 
-
-def _checkpoints(
-    supervisor: tf.compat.v1.train.Supervisor, save_path: str | None, options: Options, step_lock: StepLock
-) -> CheckpointManager | None:
-    if not (supervisor.is_chief and save_path and supervisor.saver and supervisor.save_model_secs):
-        return None
-    checkpoint_writer = CheckpointWriter(
-        graph=supervisor._graph,
-        saver=supervisor.saver,
-        save_path=save_path,
-        global_step=supervisor.global_step,
-        meta_graph_def=supervisor._meta_graph_def,
-        step_lock=step_lock,
-        options=options,
-    )
-    return CheckpointManager(checkpoint_writer, supervisor.save_model_secs)
+    def _add_checkpoints(self, supervisor: Any, save_path: str | None) -> None:
+        if not (supervisor.is_chief and save_path and supervisor.saver and supervisor.save_model_secs):
+            return
+        checkpoint_writer = CheckpointWriter(
+            graph=supervisor._graph,
+            saver=supervisor.saver,
+            save_path=save_path,
+            global_step=supervisor.global_step,
+            meta_graph_def=supervisor._meta_graph_def,
+            step_lock=self.lifecycle.step_lock,
+            options=self.lifecycle.options,
+        )
+        self.lifecycle.use(CheckpointManager(checkpoint_writer, supervisor.save_model_secs))

@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Literal, Protocol
 
+import tensorflow as tf
+
 from supervisor_core.checkpoint.guard import Publisher
 from supervisor_core.clock import SYSTEM_CLOCK, Clock
 from supervisor_core.engine.chief_status import ChiefStatus
@@ -19,6 +21,7 @@ from supervisor_core.engine.deadline import StopDeadline, granted_secs
 from supervisor_core.engine.service import ServiceRegistry
 from supervisor_core.engine.session_recorder import SessionRecorder
 from supervisor_core.engine.session_state import SessionState, StopReason
+from supervisor_core.engine.step_lock import StepLock
 from supervisor_core.errors import LogdirInUseError
 from supervisor_core.events.telemetry import ServiceInterval
 from supervisor_core.options import Options
@@ -28,6 +31,7 @@ from supervisor_core.tf1.cluster.connect import close_with_timeout
 from supervisor_core.tf1.cluster.wait import SessionContext
 from supervisor_core.tf1.graph_ending import GraphEnding, end_abandoned
 from supervisor_core.tf1.restore import Restored, RestoreInfo
+from supervisor_core.tf1.session import SupervisedSession
 from supervisor_core.tf1.tf_errors import explain_finalized
 
 _LOG = logging.getLogger("supervisor_core")
@@ -54,8 +58,7 @@ class Lifecycle:
         writer: the run's summary writer, or None.
         is_chief: whether this process writes.
         task: what a worker is called in its cluster; None for a chief, and for a process that belongs to none.
-        checkpoints: takes the checkpoints; None where none are taken, or they are not known yet: see `use`.
-        checkpoint_interval_secs: seconds between two. Default: what ``checkpoints`` says.
+        checkpoint_interval_secs: seconds between two checkpoints, as far as that is known before `use`.
         clock: replaced in tests.
     """
 
@@ -69,7 +72,6 @@ class Lifecycle:
         writer: Any,
         is_chief: bool,
         task: str | None = None,
-        checkpoints: CheckpointManager | None,
         checkpoint_interval_secs: float | None = None,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
@@ -77,14 +79,14 @@ class Lifecycle:
         self.options = options
         """How the run behaves."""
         deadline = StopDeadline(granted_secs(options.signal_grace_secs), clock)
-        self.state = SessionState(coord=coord, logdir=logdir, writer=writer, checkpoints=checkpoints, deadline=deadline)
+        self.state = SessionState(coord=coord, logdir=logdir, writer=writer, deadline=deadline)
         """The session under way, or the last one."""
         self.ending = GraphEnding(self.state, options, clock)
         """How it ends."""
-        self._checkpoints = checkpoints
+        self.step_lock = StepLock(clock=clock)
+        """Keeps steps out while a snapshot is taken."""
+        self._checkpoints: CheckpointManager | None = None
         self._interval_secs = checkpoint_interval_secs
-        if checkpoints is not None:
-            self._interval_secs = checkpoints.interval_secs
         self._facade = facade
         self._is_chief = is_chief
         self._task = task
@@ -165,9 +167,26 @@ class Lifecycle:
             state.coord.request_stop()
         return run
 
+    def supervise(self, sess: Any, global_step: Any) -> Any:
+        """Return a session that does what this one does, supervised; this one itself if it is none of TensorFlow's.
+
+        Args:
+            sess: the session.
+            global_step: what counts its steps, or None.
+        """
+        if isinstance(sess, SupervisedSession) or type(sess) is not tf.compat.v1.Session:
+            return sess
+        return SupervisedSession(
+            plain=sess,
+            step_lock=self.step_lock,
+            observer=self.recorder.progress,
+            global_step=global_step,
+            clock=self._clock,
+        )
+
     def use(self, checkpoints: CheckpointManager) -> None:
         """Have the session's last checkpoint, and one at a signal, saved by this."""
-        self._checkpoints = checkpoints
+        self._checkpoints, self._interval_secs = checkpoints, checkpoints.interval_secs
         if not self.state.is_guest:
             self.state.checkpoints = checkpoints
 
@@ -406,14 +425,12 @@ class RunContext(SessionContext):
 
     Args:
         lifecycle: the run; one of its sessions must be in progress.
-        wait: waits for a stop request, up to the seconds given; returns whether it came.
         clock: replaced in tests.
     """
 
-    def __init__(self, lifecycle: Lifecycle, wait: Callable[[float], bool], clock: Clock = SYSTEM_CLOCK) -> None:
+    def __init__(self, lifecycle: Lifecycle, clock: Clock = SYSTEM_CLOCK) -> None:
         super().__init__(clock)
         self._lifecycle = lifecycle
-        self._wait_for_stop = wait
 
     @property
     def session(self) -> str:
@@ -432,7 +449,7 @@ class RunContext(SessionContext):
 
     def wait(self, secs: float) -> bool:
         """Wait for a number of seconds; return whether a stop was requested."""
-        return self._wait_for_stop(secs)
+        return self._lifecycle.state.coord.wait_for_stop(secs)
 
     def restoring(self) -> None:
         """Record the phase "restoring"."""

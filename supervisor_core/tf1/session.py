@@ -170,17 +170,5 @@ class SupervisedSession(tf.compat.v1.Session):
         return result, ended - started
 
 
-def supervise(
-    sess: Any, *, step_lock: StepLock, observer: Progress, global_step: Any, clock: Clock = SYSTEM_CLOCK
-) -> Any:
-    """Return a supervised session that runs in a session of TensorFlow's; any other session is returned as it is.
-
-    For the arguments see `SupervisedSession`.
-    """
-    if isinstance(sess, SupervisedSession) or type(sess) is not tf.compat.v1.Session:
-        return sess
-    return SupervisedSession(plain=sess, step_lock=step_lock, observer=observer, global_step=global_step, clock=clock)
-
-
 # Programs unwrap sessions until they come to one whose type has this name; what they run in it is supervised, too.
 SupervisedSession.__name__ = SupervisedSession.__qualname__ = "Session"

@@ -34,6 +34,7 @@ from supervisor_core.tf1.services import StandardServices, start_loop, start_que
 from supervisor_core.tf1.session_manager import SessionManager
 
 _LOG = logging.getLogger("supervisor_core")
+_KEYS = tf.compat.v1.GraphKeys
 _START = tf.compat.v1.SessionLog(status=tf.compat.v1.SessionLog.START)
 _EAGER = "with eager execution. Build and run the model in a graph: with tf.Graph().as_default(): ..."
 
@@ -349,14 +350,7 @@ class Supervisor(RunMethods, tf.compat.v1.train.Supervisor):
     def _engine(self) -> Engine:
         if not isinstance(self._coord, Coordinator):  # a subclass's constructor has made TensorFlow's
             self._coord = Coordinator()
-        return Engine(
-            self,
-            self._options,
-            logdir=self._absolute(self._shared_logdir or self._logdir),
-            save_path=self._absolute(self.save_path),
-            sets_ready_flag=self._ready_flag is not None,
-            begin=self._begin,
-        )
+        return Engine(self)
 
     def _absolute(self, path: str | None) -> str | None:
         """Return a path as it was when the program passed it, whatever the working directory has become."""
@@ -400,28 +394,35 @@ class Supervisor(RunMethods, tf.compat.v1.train.Supervisor):
 
     def _init_ready_op(self, ready_op: Any = USE_DEFAULT, ready_for_local_init_op: Any = USE_DEFAULT) -> None:
         """Settle what says whether the model is ready; this and the next methods are there to be overridden."""
-        self._ready_op = defaults.ready_op(ready_op, self._get_first_op_from_collection)
-        self._ready_for_local_init_op = defaults.ready_for_local_init_op(
-            ready_for_local_init_op, self._get_first_op_from_collection
-        )
+        self._ready_op = self._chosen(ready_op, _KEYS.READY_OP, tf.compat.v1.report_uninitialized_variables)
+        if ready_for_local_init_op is Supervisor.USE_DEFAULT:  # then only what the collection holds
+            ready_for_local_init_op = self._get_first_op_from_collection(_KEYS.READY_FOR_LOCAL_INIT_OP)
+        self._ready_for_local_init_op = ready_for_local_init_op
 
     def _init_init_op(self, init_op: Any = USE_DEFAULT, init_feed_dict: Mapping[Any, Any] | None = None) -> None:
-        self._init_op = defaults.init_op(init_op, self._get_first_op_from_collection)
+        self._init_op = self._chosen(init_op, _KEYS.INIT_OP, tf.compat.v1.global_variables_initializer)
         self._init_feed_dict = init_feed_dict
 
     def _init_local_init_op(self, local_init_op: Any = USE_DEFAULT) -> None:
-        self._local_init_op = defaults.local_init_op(local_init_op, self._get_first_op_from_collection)
+        def both() -> Any:
+            return tf.group(tf.compat.v1.local_variables_initializer(), tf.compat.v1.tables_initializer())
+
+        self._local_init_op = self._chosen(local_init_op, _KEYS.LOCAL_INIT_OP, both)
 
     def _init_saver(self, saver: Any = USE_DEFAULT) -> None:
-        self._saver = defaults.saver(saver, self._get_first_op_from_collection)
+        def unsharded() -> Any:
+            return tf.compat.v1.train.Saver() if tf.compat.v1.global_variables() else None
+
+        self._saver = self._chosen(saver, _KEYS.SAVERS, unsharded)
 
     def _init_summary_op(self, summary_op: Any = USE_DEFAULT) -> None:
-        self._summary_op = defaults.summary_op(summary_op, self._get_first_op_from_collection)
+        self._summary_op = self._chosen(summary_op, _KEYS.SUMMARY_OP, tf.compat.v1.summary.merge_all)
 
     def _init_global_step(self, global_step: Any = USE_DEFAULT) -> None:
-        self._global_step = defaults.global_step(
-            global_step, self._get_first_op_from_collection, self._default_global_step_tensor
-        )
+        self._global_step = self._chosen(global_step, _KEYS.GLOBAL_STEP, self._default_global_step_tensor)
+
+    def _chosen(self, given: Any, key: str, make: Callable[[], Any]) -> Any:
+        return defaults.chosen(given, key, make, self._get_first_op_from_collection)
 
     def _get_first_op_from_collection(self, key: str) -> Any:
         return defaults.first_in_collection(key)
@@ -441,7 +442,7 @@ class Supervisor(RunMethods, tf.compat.v1.train.Supervisor):
                 session_factory=self._engine.new_session,
                 ready_flag=self._ready_flag,
                 checkpoint_basename=self._checkpoint_basename,
-                context=RunContext(self._lifecycle, self._coord.wait_for_stop),
+                context=RunContext(self._lifecycle),
             )
         self._session_manager = session_manager
 

@@ -18,7 +18,6 @@ from typing import Any
 import tensorflow as tf
 
 from supervisor_core.clock import SYSTEM_CLOCK, Clock
-from supervisor_core.engine.step_lock import StepLock
 from supervisor_core.events.file_writer import FileWriter
 from supervisor_core.events.telemetry import ServiceInterval
 from supervisor_core.options import Options
@@ -41,7 +40,6 @@ from supervisor_core.tf1.monitored.hooked_session import HookLosses
 from supervisor_core.tf1.monitored.hosted_hook import HostedHook, writer_for
 from supervisor_core.tf1.restore import RestoreInfo
 from supervisor_core.tf1.services import CHECKPOINT, new_readers, new_service
-from supervisor_core.tf1.session import supervise
 from supervisor_core.tf1.tf_errors import error_text
 
 _LOG = logging.getLogger("supervisor_core")
@@ -87,9 +85,7 @@ class MonitoredRuntime:
         """The variable that counts the steps, once there is a session; None without one."""
         self._stop_grace_secs = stop_grace_secs
         self._clock = clock
-        self._step_lock = StepLock(clock=clock)
-        self.losses = HookLosses(hooks, self._step_lock)
-        """The losses that NaN hooks check."""
+        self._hooks = hooks
         own = [hook for hook in hooks if isinstance(hook, HostedHook)]
         self._savers = [hook for hook in own if isinstance(hook, CheckpointSaverHook)]
         directories = [hook.output_dir for hook in own if hook.output_dir]
@@ -126,10 +122,11 @@ class MonitoredRuntime:
             writer=self._writer,
             is_chief=bool(self._savers),
             task=task_name(self.options, tf.compat.v1.get_default_graph()) if self._is_worker else None,
-            checkpoints=None,
             checkpoint_interval_secs=self._savers[0].interval_secs if self._savers else None,
             clock=self._clock,
         )
+        self.losses = HookLosses(self._hooks, self.lifecycle.step_lock)
+        """The losses that NaN hooks check."""
         try:
             if self._directory or (self._is_worker and self._name_source):
                 self._open.enter_context(self.lifecycle.ending.signals.watched())
@@ -157,7 +154,7 @@ class MonitoredRuntime:
 
     def context(self) -> RunContext:
         """Return the context in which session creators of this run work."""
-        return RunContext(self.lifecycle, self.coord.wait_for_stop, self._clock)
+        return RunContext(self.lifecycle, self._clock)
 
     def supervise(self, sess: Any, maker: Any) -> Any:
         """Return a supervised session around a new one; begin its records and start its readers.
@@ -171,8 +168,7 @@ class MonitoredRuntime:
         if first:
             with graph.as_default():
                 self.global_step = collected_global_step(graph)
-        observer, step = self.lifecycle.recorder.progress, self.global_step
-        supervised = supervise(sess, step_lock=self._step_lock, observer=observer, global_step=step, clock=self._clock)
+        supervised = self.lifecycle.supervise(sess, self.global_step)
         restore_info = RestoreInfo.of(maker, supervised, self.global_step)
         step = None if self.global_step is None else read_global_step(supervised, self.global_step)
         self.losses.forget()
@@ -334,7 +330,7 @@ class MonitoredRuntime:
                 save_path=hook.save_path,
                 global_step=self.global_step,
                 meta_graph_def=self._meta_graph_def if hook.save_graph_def else None,
-                step_lock=self._step_lock,
+                step_lock=self.lifecycle.step_lock,
                 options=self.options,
                 place=place,
                 watched=self.losses.newest,
