@@ -22,6 +22,7 @@ import numpy as np
 import tensorflow as tf
 
 from supervisor_core.tf1 import private_symbols as private
+from supervisor_core.tf1.graph_walk import needs, reached
 
 _CONDITIONAL = frozenset({"RefSwitch", "Switch", "_SwitchN"})
 _MAX_OPS = 20_000
@@ -115,15 +116,10 @@ def is_safe(graph: Any, feeds: Sequence[Any], fetches: Sequence[Any], targets: S
     if any(np.dtype(tensor.dtype.as_numpy_dtype).kind not in "biufc" for tensor in (*feeds, *fetches)):
         return False
     fed = {id(tensor) for tensor in feeds}
-    pending = [*(tensor.op for tensor in fetches), *targets]
-    seen: set[str] = set()
     calls: dict[str, bool] = {}
     constant_bytes = 0
-    while pending:
-        op = pending.pop()
-        if op.name in seen:
-            continue
-        seen.add(op.name)
+    run = reached([*(tensor.op for tensor in fetches), *targets], partial(needs, fed=fed))
+    for number, op in enumerate(run, 1):
         if op.type not in calls:
             calls[op.type] = _calls_functions(graph, op)
         if op.type == "Const":
@@ -131,12 +127,10 @@ def is_safe(graph: Any, feeds: Sequence[Any], fetches: Sequence[Any], targets: S
         if (
             calls[op.type]
             or (fetches and op.type in _CONDITIONAL)
-            or len(seen) > _MAX_OPS
+            or number > _MAX_OPS
             or constant_bytes > _MAX_CONSTANT_BYTES
         ):
             return False
-        pending.extend(tensor.op for tensor in op.inputs if id(tensor) not in fed)
-        pending.extend(op.control_inputs)
     return True
 
 

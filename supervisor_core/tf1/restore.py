@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import errno
 import logging
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,6 +23,7 @@ from supervisor_core.checkpoint.recovery import Skipped, log_skipped
 from supervisor_core.checkpoint.store import CheckpointStore
 from supervisor_core.errors import DamagedCheckpointError, NoUsableCheckpointError
 from supervisor_core.tf1.global_step import read_global_step
+from supervisor_core.tf1.graph_walk import reached
 from supervisor_core.tf1.tf_errors import error_text
 
 _LOG = logging.getLogger("supervisor_core")
@@ -260,7 +261,9 @@ def explain_mismatch(saver: Any, graph: Any, path: str) -> str:
 def restored_shapes(saver: Any, graph: Any) -> Mapping[str, tuple[int, ...] | None]:
     """Return what a saver's restore op asks a checkpoint for: name -> shape, None where the graph does not say."""
     shapes: dict[str, tuple[int, ...] | None] = {}
-    for op in _restore_ops(graph.get_operation_by_name(saver.saver_def.restore_op_name)):
+    for op in reached([graph.get_operation_by_name(saver.saver_def.restore_op_name)]):
+        if op.type != "RestoreV2":
+            continue
         names = tf.get_static_value(op.inputs[1])
         slices = tf.get_static_value(op.inputs[2])
         if names is None:
@@ -269,18 +272,6 @@ def restored_shapes(saver: Any, graph: Any) -> Mapping[str, tuple[int, ...] | No
             whole = slices is not None and not slices.reshape(-1)[position]
             shapes[raw.decode()] = _target_shape(op.outputs[position]) if whole else None
     return shapes
-
-
-def _restore_ops(restore_op: Any) -> Iterator[Any]:
-    seen, pending = {restore_op}, [restore_op]
-    while pending:
-        op = pending.pop()
-        if op.type == "RestoreV2":
-            yield op
-            continue
-        sources = {tensor.op for tensor in op.inputs} | set(op.control_inputs)
-        pending.extend(sources - seen)
-        seen |= sources
 
 
 def _target_shape(tensor: Any) -> tuple[int, ...] | None:

@@ -18,6 +18,8 @@ from typing import Any, Literal
 
 import tensorflow as tf
 
+from supervisor_core.tf1.graph_walk import needs, reached
+
 _VARIABLES = frozenset({"AutoReloadVariable", "TemporaryVariable", "Variable", "VariableV2"})
 _FRAME = frozenset(
     {
@@ -169,23 +171,18 @@ def check_is_local(sources: Iterable[Source], devices: Callable[[], Iterable[str
 
 
 def _find_saves(end: Any) -> tuple[list[Any], list[Any]]:
-    pending, seen = [end], {end.name}
-    saves, merges = [], []
-    while pending:
-        op = pending.pop()
-        if op.type not in _FRAME:
-            raise CannotSnapshot(f"its save operation runs {op.type} ({op.name})")
-        before = [tensor.op for tensor in op.inputs]
-        if op.type == "MergeV2Checkpoints":
-            merges.append(op)
-        elif op.type == "SaveV2":
-            saves.append(op)
-            before = before[:3]  # prefix, names and slices
-        for other in (*before, *op.control_inputs):
-            if other.name not in seen:
-                seen.add(other.name)
-                pending.append(other)
-    return saves, merges
+    ops = list(reached([end], _frame_before))
+    saves = [op for op in ops if op.type == "SaveV2"]
+    return saves, [op for op in ops if op.type == "MergeV2Checkpoints"]
+
+
+def _frame_before(op: Any) -> list[Any]:
+    """The operations around ``SaveV2`` before this one: not those that compute the values."""
+    if op.type not in _FRAME:
+        raise CannotSnapshot(f"its save operation runs {op.type} ({op.name})")
+    if op.type != "SaveV2":
+        return needs(op)
+    return [*(tensor.op for tensor in op.inputs[:3]), *op.control_inputs]  # prefix, names and slices
 
 
 def _check_prefix(save: Any, filename: Any, *, sharded: bool) -> None:

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from supervisor_core.tf1 import private_symbols as private
+from supervisor_core.tf1.graph_walk import needs, reached
 from supervisor_core.tf1.run_values import elements
 
 _LOG = logging.getLogger("supervisor_core")
@@ -209,18 +210,9 @@ class TrainingOps:
         if not any(tensor.op.name in dependents for tensor in fed):
             return True
         fed_ids = {id(tensor) for tensor in fed}
-        pending = [_op(fetch) for fetch in fetches if id(fetch) not in fed_ids]
-        seen: set[str] = set()
-        while pending:
-            op = pending.pop()
-            if op.name in seen or op.name not in dependents:
-                continue
-            if op.name in writers:
-                return True
-            seen.add(op.name)
-            pending.extend(tensor.op for tensor in op.inputs if id(tensor) not in fed_ids)
-            pending.extend(op.control_inputs)
-        return False
+        run = [_op(fetch) for fetch in fetches if id(fetch) not in fed_ids]
+        before = reached(run, lambda op: needs(op, fed_ids) if op.name in dependents else ())
+        return any(op.name in writers for op in before)
 
     def _analysed(self) -> tuple[frozenset[str], frozenset[str]]:
         """The names of the operations that write the step, and of all that depend on one of them."""
@@ -292,18 +284,12 @@ class ChangingOps:
     def _is_reached_by(self, fetched: Any) -> bool:
         if fetched.name in self._changing:
             return True
-        pending, seen = [fetched], {fetched.name}
-        while pending:
-            op = pending.pop()
-            if op.name in self._reading:
-                continue
-            if self._changes(op):
+        seen: set[str] = set()
+        for op in reached([fetched], lambda op: () if op.name in self._reading else needs(op)):
+            if op.name not in self._reading and self._changes(op):
                 self._changing.add(fetched.name)
                 return True
-            for other in (*(tensor.op for tensor in op.inputs), *op.control_inputs):
-                if other.name not in seen:
-                    seen.add(other.name)
-                    pending.append(other)
+            seen.add(op.name)
         self._reading |= seen
         return False
 
@@ -375,15 +361,12 @@ def _is_restored(tensor: Any) -> bool:
 
 
 def _dependents(graph: Any, writers: Iterable[Any]) -> set[str]:
-    pending, seen = list(writers), set()
     later = _control_outputs(graph)
-    while pending:
-        op = pending.pop()
-        if op.name not in seen:
-            seen.add(op.name)
-            pending.extend(consumer for output in op.outputs for consumer in output.consumers())
-            pending.extend(later(op))
-    return seen
+
+    def after(op: Any) -> list[Any]:
+        return [*(consumer for output in op.outputs for consumer in output.consumers()), *later(op)]
+
+    return {op.name for op in reached(writers, after)}
 
 
 def _control_outputs(graph: Any) -> Callable[[Any], Sequence[Any]]:

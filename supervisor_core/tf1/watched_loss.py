@@ -8,6 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from supervisor_core.errors import OptionsError
+from supervisor_core.tf1.graph_walk import reached
 from supervisor_core.tf1.native_runs import PreparedRun
 
 _READS = frozenset(
@@ -77,16 +78,10 @@ class WatchedLoss:
 
 def _obstacle(op: Any) -> Any:
     """An operation before this one that takes input, has an effect, or is different each time; None without any."""
-    pending, seen = [op], {op.name}
-    while pending:
-        op = pending.pop()
-        writes = any(argument.is_ref for argument in op.op_def.input_arg)
-        if op.type.startswith("Placeholder") and op.type != "PlaceholderWithDefault":
-            return op
-        if op.type not in _READS and (writes or op.op_def.is_stateful):
-            return op
-        for other in (*(tensor.op for tensor in op.inputs), *op.control_inputs):
-            if other.name not in seen:
-                seen.add(other.name)
-                pending.append(other)
+    for needed in reached([op]):
+        writes = any(argument.is_ref for argument in needed.op_def.input_arg)
+        if needed.type.startswith("Placeholder") and needed.type != "PlaceholderWithDefault":
+            return needed
+        if needed.type not in _READS and (writes or needed.op_def.is_stateful):
+            return needed
     return None
