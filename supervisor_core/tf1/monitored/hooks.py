@@ -16,7 +16,7 @@ import tensorflow as tf
 from supervisor_core.storage.local import absolute
 from supervisor_core.tf1 import private_symbols as private
 from supervisor_core.tf1.global_step import step_value
-from supervisor_core.tf1.monitored.hosted_hook import HostedHook, StepTimer
+from supervisor_core.tf1.monitored.hosted_hook import HostedHook, StepTimer, WritingHook
 from supervisor_core.tf1.services import write_rate
 
 _RunArgs = tf.compat.v1.train.SessionRunArgs
@@ -39,7 +39,7 @@ FinalOpsHook = tf.compat.v1.train.FinalOpsHook
 FeedFnHook = tf.compat.v1.train.FeedFnHook
 
 
-class SummarySaverHook(HostedHook, tf.compat.v1.train.SummarySaverHook):
+class SummarySaverHook(WritingHook, tf.compat.v1.train.SummarySaverHook):
     """Appends summaries at the same steps as ``tf.compat.v1.train.SummarySaverHook``, computed in the training call.
 
     In a supervised session calls without summaries fetch nothing extra, and a graph needs no global step: calls are
@@ -72,24 +72,11 @@ class SummarySaverHook(HostedHook, tf.compat.v1.train.SummarySaverHook):
         if (scaffold is None) == (summary_op is None):
             raise ValueError("Exactly one of scaffold or summary_op must be provided.")
         self._timer = StepTimer(every_secs=save_secs, every_steps=save_steps)
-        self._has_writer = summary_writer is not None
-        self._output_dir = output_dir
-        self._directory = output_dir and absolute(output_dir)
-        self._summary_writer = summary_writer
+        self._write_to(output_dir, summary_writer)
         self._scaffold = scaffold
         self._summary_op = summary_op
         self._next_step: int | None = None
         self._request_summary = False
-
-    @property
-    def output_dir(self) -> str | None:
-        """The directory whose events file it writes to."""
-        return None if self._has_writer else self._directory
-
-    @property
-    def given_dir(self) -> str | None:
-        """See `HostedHook.given_dir`."""
-        return None if self._has_writer else self._output_dir
 
     @property
     def is_active(self) -> bool:
@@ -101,15 +88,9 @@ class SummarySaverHook(HostedHook, tf.compat.v1.train.SummarySaverHook):
         return self._next_step is None or self._timer.should_trigger_for_step(step)
 
     def begin(self) -> None:
-        """Find the writer and the global step.
-
-        Raises:
-            RuntimeError: in a graph without one, except in a supervised session.
-        """
-        if self.output_dir:
-            self._summary_writer = self._writer_of(self.output_dir, self.given_dir)
+        """See `WritingHook.begin`."""
         self._next_step = None
-        self._find_step()
+        super().begin()
 
     def after_create_session(self, session: Any, coord: Any) -> None:
         """Restart the interval: after a recovery the step may be an earlier one."""
@@ -160,7 +141,7 @@ TIMES_TO_WARN = 5
 """How often to warn that the global step does not increase."""
 
 
-class StepCounterHook(HostedHook, tf.compat.v1.train.StepCounterHook):
+class StepCounterHook(WritingHook, tf.compat.v1.train.StepCounterHook):
     """Appends the steps per second, as ``<global step's name>/sec``.
 
     In a supervised session it does not fetch the global step, and does nothing in a graph without one.
@@ -187,10 +168,7 @@ class StepCounterHook(HostedHook, tf.compat.v1.train.StepCounterHook):
         if (every_n_steps is None) == (every_n_secs is None):
             raise ValueError("exactly one of every_n_steps and every_n_secs should be provided.")
         self._timer = StepTimer(every_secs=every_n_secs, every_steps=every_n_steps)
-        self._has_writer = summary_writer is not None
-        self._output_dir = output_dir
-        self._directory = output_dir and absolute(output_dir)
-        self._summary_writer = summary_writer
+        self._write_to(output_dir, summary_writer)
         self._summary_tag: str | None = None
         self._steps_per_run = 1
         self._last_global_step: int | None = None
@@ -200,16 +178,6 @@ class StepCounterHook(HostedHook, tf.compat.v1.train.StepCounterHook):
         self._steps_per_run = steps_per_run
 
     @property
-    def output_dir(self) -> str | None:
-        """The directory whose events file it writes to."""
-        return None if self._has_writer else self._directory
-
-    @property
-    def given_dir(self) -> str | None:
-        """See `HostedHook.given_dir`."""
-        return None if self._has_writer else self._output_dir
-
-    @property
     def is_active(self) -> bool:
         """Whether there is a global step."""
         return self._step_fetch() is not None
@@ -217,16 +185,6 @@ class StepCounterHook(HostedHook, tf.compat.v1.train.StepCounterHook):
     def is_due(self, step: int) -> bool:
         """Return whether it is due at this step."""
         return self._timer.should_trigger_for_step(step)
-
-    def begin(self) -> None:
-        """Find the writer and the global step.
-
-        Raises:
-            RuntimeError: in a graph without one, except in a supervised session.
-        """
-        if self.output_dir:
-            self._summary_writer = self._writer_of(self.output_dir, self.given_dir)
-        self._find_step()
 
     def after_create_session(self, session: Any, coord: Any) -> None:
         """Restart the interval."""
@@ -283,14 +241,6 @@ class StopAtStepHook(HostedHook, tf.compat.v1.train.StopAtStepHook):
     Raises:
         ValueError: unless exactly one of the two is given.
     """
-
-    def __init__(self, num_steps: int | None = None, last_step: int | None = None) -> None:
-        if num_steps is None and last_step is None:
-            raise ValueError("One of num_steps or last_step must be specified.")
-        if num_steps is not None and last_step is not None:
-            raise ValueError("Only one of num_steps or last_step can be specified.")
-        self._num_steps = num_steps
-        self._last_step = last_step
 
     def begin(self) -> None:
         """Find the global step.

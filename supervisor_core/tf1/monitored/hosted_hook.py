@@ -12,6 +12,7 @@ from typing import Any, Protocol
 import tensorflow as tf
 
 from supervisor_core.clock import SYSTEM_CLOCK, Clock
+from supervisor_core.storage.local import absolute
 from supervisor_core.tf1.global_step import collected_global_step, step_tensor, step_value
 
 _RunArgs = tf.compat.v1.train.SessionRunArgs
@@ -158,6 +159,40 @@ class HostedHook:
         return step_value(session.run(self._global_step_tensor), self._global_step_tensor)
 
 
+class WritingHook(HostedHook):
+    """A hook that appends to the events file of a directory, or to a writer that it was given."""
+
+    _output_dir: str | None
+    _summary_writer: Any
+
+    def _write_to(self, output_dir: str | None, summary_writer: Any) -> None:
+        """Set where it writes to; called by the constructor."""
+        self._has_writer = summary_writer is not None
+        self._output_dir = output_dir
+        self._directory = output_dir and absolute(output_dir)
+        self._summary_writer = summary_writer
+
+    @property
+    def output_dir(self) -> str | None:
+        """The directory whose events file it writes to."""
+        return None if self._has_writer else self._directory
+
+    @property
+    def given_dir(self) -> str | None:
+        """See `HostedHook.given_dir`."""
+        return None if self._has_writer else self._output_dir
+
+    def begin(self) -> None:
+        """Find the writer and the global step.
+
+        Raises:
+            RuntimeError: in a graph without one, except in a supervised session.
+        """
+        if self.output_dir:
+            self._summary_writer = self._writer_of(self.output_dir, self.given_dir)
+        self._find_step()
+
+
 def writer_for(directory: str) -> Any:
     """Return the summary writer of a directory from TensorFlow's cache, so that everyone shares one."""
     return tf.compat.v1.summary.FileWriterCache.get(directory)
@@ -182,14 +217,10 @@ class StepTimer(tf.compat.v1.train.SecondOrStepTimer):
     def __init__(
         self, every_secs: float | None = None, every_steps: int | None = None, *, clock: Clock = SYSTEM_CLOCK
     ) -> None:
-        if every_secs is None and every_steps is None:
-            raise ValueError("Either every_secs or every_steps should be provided.")
-        if every_secs is not None and every_steps is not None:
-            raise ValueError("Can not provide both every_secs and every_steps.")
+        super().__init__(every_secs, every_steps)
         self.every_secs = every_secs
         self.every_steps = every_steps
         self._clock = clock
-        self.reset()
 
     def reset(self) -> None:
         """Be due at once."""

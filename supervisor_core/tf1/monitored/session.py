@@ -23,6 +23,7 @@ from supervisor_core.tf1.lifecycle import Lifecycle, RunMethods
 from supervisor_core.tf1.monitored.hooked_session import HookedSession
 from supervisor_core.tf1.monitored.runtime import MonitoredRuntime
 from supervisor_core.tf1.monitored.session_creator import WorkerSessionCreator, default_creator, unfinalize
+from supervisor_core.tf1.services import start_queue_threads
 from supervisor_core.tf1.tf_errors import explain_finalized
 
 _LOG = logging.getLogger("supervisor_core")
@@ -208,9 +209,7 @@ class Monitored(RunMethods):
         self._session = plain
         self._session = self._runtime.supervise(plain, self._creator)
         runners = self._default_graph.get_collection(tf.compat.v1.GraphKeys.QUEUE_RUNNERS)
-        inner = self._session.plain_session() if hasattr(self._session, "plain_session") else self._session
-        for queue_runner in runners:
-            queue_runner.create_threads(inner, coord=coord, daemon=True, start=True)
+        start_queue_threads(self._session, runners, coord)
         for hook in self._hooks:
             hook.after_create_session(self._session, coord)
         self._hooked = HookedSession(self._session, self._hooks, self._runtime.losses, self._runtime.step)
@@ -321,10 +320,10 @@ class Monitored(RunMethods):
 
     @property
     def _sess(self) -> Any:
-        """The next session of the chain (`_SessionView`); None once it is closed."""
+        """The next session of the chain (`ChainLink`); None once it is closed."""
         if self._session is None:
             return None
-        return RecoverableView(self) if self._recovers else CoordinatedView(self)
+        return ChainLink(self, _RECOVERS if self._recovers else _COORDINATES)
 
     @property
     def _coordinated_creator(self) -> CoordinatedCreator:
@@ -360,21 +359,39 @@ class CoordinatedCreator:
         return self._monitored._session
 
 
-class _SessionView:
+_RECOVERS, _COORDINATES, _CALLS_HOOKS = range(3)
+"""The places in the chain of sessions."""
+
+
+class ChainLink:
     """One of the sessions that programs reach through ``sess._sess._sess._sess._sess``.
 
     TensorFlow's monitored session is a chain: one that recovers, one that coordinates threads, one that calls hooks,
     and the plain session. Programs and libraries follow it, or ask one link for its coordinator. Here `Monitored` does
-    all of that; the views hold no state, so that they stay valid after a recovery.
+    all of that; the links hold no state, so that they stay valid after a recovery.
     """
 
-    def __init__(self, monitored: Monitored) -> None:
+    def __init__(self, monitored: Monitored, place: int) -> None:
         self._monitored = monitored
+        self._place = place
 
     @property
     def _sess(self) -> Any:
-        """The next session of the chain."""
-        raise NotImplementedError
+        """The next session of the chain; in the end the plain one."""
+        last = self._place == _CALLS_HOOKS
+        return self._monitored._session if last else ChainLink(self._monitored, self._place + 1)
+
+    @property
+    def _sess_creator(self) -> CoordinatedCreator:
+        return self._monitored._coordinated_creator
+
+    @property
+    def _coord(self) -> Any:
+        return self._monitored._coordinator
+
+    @property
+    def _hooks(self) -> list[Any]:
+        return self._monitored._hooks
 
     @property
     def graph(self) -> Any:
@@ -387,8 +404,9 @@ class _SessionView:
         return self._monitored._session.sess_str
 
     def run(self, fetches: Any, feed_dict: Any = None, options: Any = None, run_metadata: Any = None) -> Any:
-        """Run as ``tf.compat.v1.Session.run`` does, hooks included."""
-        return self._monitored._open_session().run(fetches, feed_dict, options, run_metadata)
+        """Run as ``tf.compat.v1.Session.run`` does, hooks included; the first link of four recovers."""
+        session = self._monitored if self._place == _RECOVERS else self._monitored._open_session()
+        return session.run(fetches, feed_dict, options, run_metadata)
 
     def should_stop(self) -> bool:
         """Return whether the loop should end."""
@@ -397,46 +415,6 @@ class _SessionView:
     def close(self) -> None:
         """Close the monitored session."""
         self._monitored.close()
-
-
-class RecoverableView(_SessionView):
-    """View of the session that recovers."""
-
-    @property
-    def _sess_creator(self) -> CoordinatedCreator:
-        return self._monitored._coordinated_creator
-
-    @property
-    def _sess(self) -> CoordinatedView:
-        return CoordinatedView(self._monitored)
-
-    def run(self, fetches: Any, feed_dict: Any = None, options: Any = None, run_metadata: Any = None) -> Any:
-        """Run as ``tf.compat.v1.Session.run`` does, hooks and recovery included."""
-        return self._monitored.run(fetches, feed_dict, options, run_metadata)
-
-
-class CoordinatedView(_SessionView):
-    """View of the session that stops with its coordinator."""
-
-    @property
-    def _coord(self) -> Any:
-        return self._monitored._coordinator
-
-    @property
-    def _sess(self) -> HookedView:
-        return HookedView(self._monitored)
-
-
-class HookedView(_SessionView):
-    """View of the session that calls hooks; the plain session is next."""
-
-    @property
-    def _hooks(self) -> list[Any]:
-        return self._monitored._hooks
-
-    @property
-    def _sess(self) -> Any:
-        return self._monitored._session
 
 
 class RecoveryBackoff:
