@@ -10,14 +10,13 @@ import glob
 import logging
 import os
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 import tensorflow as tf
 
 from supervisor_core.checkpoint import ledger
-from supervisor_core.checkpoint.recovery import Skipped
 from supervisor_core.clock import SYSTEM_CLOCK, Clock
 from supervisor_core.engine.blocking_call import BlockingCall
 from supervisor_core.engine.coordinator import text_of
@@ -32,7 +31,7 @@ from supervisor_core.options import Options
 from supervisor_core.storage.local import local_path
 from supervisor_core.tf1 import private_symbols as private
 from supervisor_core.tf1.checkpoint_writer import CheckpointWriter, SaveResult
-from supervisor_core.tf1.restore import Restored
+from supervisor_core.tf1.restore import RestoreInfo
 from supervisor_core.tf1.session import SupervisedSession
 from supervisor_core.tf1.tf_errors import is_outside_fault
 
@@ -75,23 +74,17 @@ class CheckpointManager:
         self._counted = (0, 0)  # changes and steps of the session up to the newest checkpoint
         self._warned = False
 
-    def attach(
-        self,
-        sess: Any,
-        run: SessionRecorder,
-        writer: Any,
-        restored: Restored | None,
-        skipped: Sequence[Skipped] = (),
-    ) -> None:
+    def attach(self, sess: Any, run: SessionRecorder, writer: Any, restore_info: RestoreInfo) -> None:
         """Begin a session: checkpoints are taken of ``sess`` from now on.
 
         Args:
             sess: the session.
             run: its run.
             writer: the run's summary writer, or None.
-            restored: what its model came from, if it was a checkpoint.
-            skipped: the damaged checkpoints that were passed over; they are set aside before the first save.
+            restore_info: where its model came from. Damaged checkpoints that were passed over are set aside before the
+                first save.
         """
+        restored = restore_info.restored
         with self._lock:
             self._sess, self._recorder, self._writer = sess, run, writer
             path = None if restored is None else restored.path
@@ -100,7 +93,7 @@ class CheckpointManager:
                 run.publisher,
                 holds=run.holds,
                 restored=path,
-                skipped=skipped,
+                skipped=restore_info.skipped,
                 losses=writer.losses_not_finite if ours else tuple,
             )
             if ours:

@@ -16,18 +16,6 @@ _LOG = logging.getLogger("supervisor_core")
 GRAPH_FILE = "graph.pbtxt"
 
 
-def export_meta_graph(graph: Any, graph_def: Any, saver: Any) -> Any:
-    """Return a graph's ``MetaGraphDef``.
-
-    Args:
-        graph: the graph, whose collections go into it.
-        graph_def: its operations.
-        saver: whose ``SaverDef`` goes into it; None for none.
-    """
-    saver_def = saver.saver_def if saver else None
-    return tf.compat.v1.train.export_meta_graph(graph_def=graph_def, graph=graph, saver_def=saver_def)
-
-
 class GraphRecord:
     """Writes the graph: ``graph.pbtxt`` for people, graph and meta graph for TensorBoard.
 
@@ -39,8 +27,22 @@ class GraphRecord:
 
     def __init__(self, graph: Any, graph_def: Any, meta_graph_def: Any) -> None:
         self._graph = graph
-        self._graph_def = graph_def if graph_def is not None else graph.as_graph_def(add_shapes=True)
-        self._meta_graph_def = meta_graph_def
+        self.graph_def = graph_def if graph_def is not None else graph.as_graph_def(add_shapes=True)
+        self.meta_graph_def = meta_graph_def
+        """That with its collections and saver."""
+
+    @classmethod
+    def of(cls, graph: Any, saver: Any) -> GraphRecord:
+        """Return the record of a graph as it is now.
+
+        Args:
+            graph: the graph.
+            saver: whose ``SaverDef`` goes into it; None for none.
+        """
+        graph_def = graph.as_graph_def(add_shapes=True)
+        saver_def = saver.saver_def if saver else None
+        meta_graph_def = tf.compat.v1.train.export_meta_graph(graph_def=graph_def, graph=graph, saver_def=saver_def)
+        return cls(graph, graph_def, meta_graph_def)
 
     def write_file(self, logdir: str) -> None:
         """Write ``graph.pbtxt`` for people to read, whole or not at all: no training ends for want of it."""
@@ -50,23 +52,23 @@ class GraphRecord:
         try:
             filesystem, directory = filesystem_for(logdir)
             filesystem.make_directory(directory)
-            text: str = text_format.MessageToString(self._graph_def)
+            text: str = text_format.MessageToString(self.graph_def)
             filesystem.replace(os.path.join(directory, GRAPH_FILE), text.encode())
         except Exception as error:
             _LOG.warning("%s cannot be written; training continues without it: %s", GRAPH_FILE, error)
 
     def write_events(self, writer: Any) -> None:
         """Add graph and meta graph to an events file."""
-        writer.add_graph(_Serialized(self._graph, self._graph_def) if isinstance(writer, FileWriter) else self._graph)
-        writer.add_meta_graph(self._meta_graph_def)
+        writer.add_graph(_Serialized(self._graph, self.graph_def) if isinstance(writer, FileWriter) else self._graph)
+        writer.add_meta_graph(self.meta_graph_def)
 
 
 class _Serialized:
     """A graph that is serialized already, as a `FileWriter` takes a graph."""
 
     def __init__(self, graph: Any, graph_def: Any) -> None:
-        self._graph_def = graph_def
+        self.graph_def = graph_def
         self.get_collection = graph.get_collection
 
     def as_graph_def(self, add_shapes: bool) -> Any:
-        return self._graph_def
+        return self.graph_def

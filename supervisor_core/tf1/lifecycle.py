@@ -203,7 +203,7 @@ class Lifecycle:
         state.is_ready = True
         state.coord.reset_heeded()
         if self.checkpoints is not None:
-            self.checkpoints.attach(sess, self.recorder, state.writer, restored, restore_info.skipped)
+            self.checkpoints.attach(sess, self.recorder, state.writer, restore_info)
         self._note_restored(restored)
         self.recorder.ready(
             restored_checkpoint=None if restored is None else restored.path,

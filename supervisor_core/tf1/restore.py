@@ -11,7 +11,7 @@ from __future__ import annotations
 import errno
 import logging
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import tensorflow as tf
@@ -50,7 +50,7 @@ _PASSING = ("Identity", "Reshape", "Cast")
 
 @dataclass(frozen=True, kw_only=True)
 class Restored:
-    """What a session was restored from, and what was passed over on the way."""
+    """What a session was restored from."""
 
     path: str
     step: int | None = None
@@ -58,8 +58,6 @@ class Restored:
     saved_at: float | None = None
     """Wall time at which it was saved, where known."""
     bytes: int | None = None
-    skipped: tuple[Skipped, ...] = ()
-    """Newest first."""
     state_problem: str | None = None
 
 
@@ -85,12 +83,34 @@ class RestoreInfo:
             sess: the session.
             global_step: what counts its steps, or None.
         """
-        restored: Restored | None = getattr(maker, "restored", None)
-        if restored is not None:
-            return cls(restored=restored, skipped=restored.skipped, step=restored.step)
-        if not getattr(maker, "adopted", False):
-            return cls(skipped=getattr(maker, "skipped", ()))
-        return cls(adopted=True, step=None if global_step is None else read_global_step(sess, global_step))
+        found = getattr(maker, "restore_info", None)
+        if not isinstance(found, RestoreInfo):
+            return cls()
+        if not found.adopted or global_step is None:
+            return found
+        return replace(found, step=read_global_step(sess, global_step))
+
+
+class SessionMaker:
+    """Makes sessions, and says where the model of the last one came from."""
+
+    restore_info = RestoreInfo()
+    """Where it came from; of one that was kept without the step."""
+
+    @property
+    def restored(self) -> Restored | None:
+        """The checkpoint that the last session was restored from; None if its model was initialised."""
+        return self.restore_info.restored
+
+    @property
+    def skipped(self) -> tuple[Skipped, ...]:
+        """The damaged checkpoints that recovery skipped for the last session, newest first."""
+        return self.restore_info.skipped
+
+    @property
+    def adopted(self) -> bool:
+        """Whether the last session's model was found alive in the cluster, and kept as it was."""
+        return self.restore_info.adopted
 
 
 def restore_explicit(sess: Any, saver: Any, path: str) -> Restored:
@@ -127,7 +147,7 @@ def restore_newest(
     *,
     waits: bool = False,
     publisher: Publisher | None = None,
-) -> tuple[Restored | None, tuple[Skipped, ...]]:
+) -> RestoreInfo:
     """Restore the newest checkpoint of a directory that can be read.
 
     Args:
@@ -141,7 +161,7 @@ def restore_newest(
         waits: whether to come again for one: then none is restored where none is usable yet.
 
     Returns:
-        What was restored, None where there is nothing; and what was passed over, newest first.
+        What was restored, and what was passed over.
 
     Raises:
         NoUsableCheckpointError: if there are checkpoints and none can be read; each is listed with its damage.
@@ -163,10 +183,10 @@ def restore_newest(
         except NoUsableCheckpointError:  # whoever writes them may be about to
             if not waits:
                 raise
-            return None, ()
+            return RestoreInfo()
         if recovery.chosen is None:
             log_skipped(recovery.skipped, None)
-            return None, recovery.skipped
+            return RestoreInfo(skipped=recovery.skipped)
         on_restore()
         path = recovery.chosen.path
         try:
@@ -189,10 +209,9 @@ def restore_newest(
             step=stored if stored is not None else recovery.chosen.step,
             saved_at=recovery.chosen.saved_at,
             bytes=verified.bytes if verified is not None else None,
-            skipped=recovery.skipped,
             state_problem=recovery.state_problem,
         )
-        return restored, recovery.skipped
+        return RestoreInfo(restored=restored, skipped=recovery.skipped, step=restored.step)
 
 
 def hand_over(saver: Any, directory: str | None, basename: str | None) -> None:

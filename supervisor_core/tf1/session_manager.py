@@ -9,14 +9,13 @@ that comes after a crash keeps the model that it finds alive in its cluster.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-from supervisor_core.checkpoint.recovery import Skipped
 from supervisor_core.tf1 import private_symbols as private
 from supervisor_core.tf1.cluster.connect import (
     LocalMaster,
@@ -27,13 +26,13 @@ from supervisor_core.tf1.cluster.connect import (
 )
 from supervisor_core.tf1.cluster.ready_flag import ReadyFlag
 from supervisor_core.tf1.cluster.wait import DeadlineWait, SessionContext
-from supervisor_core.tf1.restore import Restored, hand_over, restore_explicit, restore_newest
+from supervisor_core.tf1.restore import RestoreInfo, SessionMaker, hand_over, restore_explicit, restore_newest
 from supervisor_core.tf1.tf_errors import error_text
 
 _LOG = logging.getLogger("supervisor_core")
 
 
-class SessionManager(tf.compat.v1.train.SessionManager):
+class SessionManager(SessionMaker, tf.compat.v1.train.SessionManager):
     """Restores from a checkpoint, or initialises, and creates the session.
 
     Subclasses may override what they could in the original: ``_restore_checkpoint``, ``_try_run_local_init_op``,
@@ -93,24 +92,6 @@ class SessionManager(tf.compat.v1.train.SessionManager):
         self._checkpoint_basename = checkpoint_basename
         self._context = context or SessionContext()
         self._local = LocalMaster()
-        self._restored: Restored | None = None
-        self._skipped: tuple[Skipped, ...] = ()
-        self._adopted = False
-
-    @property
-    def restored(self) -> Restored | None:
-        """What the last session was restored from, and what was passed over; None when it was initialised."""
-        return self._restored
-
-    @property
-    def skipped(self) -> tuple[Skipped, ...]:
-        """The damaged checkpoints that the last session passed over, newest first."""
-        return self._skipped
-
-    @property
-    def adopted(self) -> bool:
-        """Whether the last session's model was found alive in the cluster, and kept as it was."""
-        return self._adopted
 
     @raised_as_unavailable()
     def prepare_session(
@@ -154,7 +135,7 @@ class SessionManager(tf.compat.v1.train.SessionManager):
             tf.errors.NotFoundError, tf.errors.InvalidArgumentError: if the checkpoint is of another model; the text
                 lists missing, extra and reshaped variables.
         """
-        self._restored, self._skipped, self._adopted = None, (), False
+        self.restore_info = RestoreInfo()
         sess, loaded = self._restore_checkpoint(
             master,
             saver,
@@ -164,9 +145,9 @@ class SessionManager(tf.compat.v1.train.SessionManager):
             max_wait_secs=max_wait_secs,
             config=config,
         )
-        if self._adopted:
+        if self.adopted:
             return sess
-        try:
+        with _closed_on_error(sess):
             if not loaded:
                 if init_op is None and not init_fn and self._local_init_op is None:
                     raise RuntimeError("Model is not initialized and no init_op or init_fn or local_init_op was given")
@@ -188,9 +169,6 @@ class SessionManager(tf.compat.v1.train.SessionManager):
                     f"Init operations did not make model ready.  Init op: {_name(init_op)}, init fn: {init_fn}, "
                     f"local_init_op: {self._local_init_op}, error: {reason}"
                 )
-        except BaseException:
-            _close_quietly(sess)
-            raise
         return sess
 
     def recover_session(
@@ -208,7 +186,7 @@ class SessionManager(tf.compat.v1.train.SessionManager):
         The local init op runs in any case. Not ready is the second item, never raised. For the arguments see
         `prepare_session`; `ValueError` if both a directory and a file name are given.
         """
-        self._restored, self._skipped, self._adopted = None, (), False
+        self.restore_info = RestoreInfo()
         sess, loaded = self._restore_checkpoint(
             master,
             saver,
@@ -218,9 +196,9 @@ class SessionManager(tf.compat.v1.train.SessionManager):
             max_wait_secs=max_wait_secs,
             config=config,
         )
-        if self._adopted:
+        if self.adopted:
             return sess, True
-        try:
+        with _closed_on_error(sess):
             is_ready, reason = self._try_run_local_init_op(sess)
             if not loaded:
                 return sess, False
@@ -234,9 +212,6 @@ class SessionManager(tf.compat.v1.train.SessionManager):
                 return sess, False
             if self._ready_flag is not None:
                 self._ready_flag.set(sess, self._context.session)
-        except BaseException:
-            _close_quietly(sess)
-            raise
         _LOG.info("Restored model from %s", source)
         return sess, True
 
@@ -255,7 +230,7 @@ class SessionManager(tf.compat.v1.train.SessionManager):
             tf.errors.CancelledError: if a stop was requested while waiting.
             RunFinishedError: if the run has finished, and begins no more.
         """
-        self._restored, self._skipped, self._adopted = None, (), False
+        self.restore_info = RestoreInfo()
         self._target = master = self._local.target_of(master)
         deadline = DeadlineWait(max_wait_secs, self._recovery_wait_secs, self._context)
         while True:
@@ -321,7 +296,7 @@ class SessionManager(tf.compat.v1.train.SessionManager):
             return False
         self._ready_flag.set(sess, self._context.session)
         _LOG.warning("The model of session %s is alive in the cluster: it is kept, and nothing is restored.", session)
-        self._adopted = True
+        self.restore_info = RestoreInfo(adopted=True)
         return True
 
     def _open(self, master: str, config: Any, deadline: DeadlineWait) -> Any:
@@ -331,12 +306,9 @@ class SessionManager(tf.compat.v1.train.SessionManager):
 
         def connected() -> Any:
             sess = self._session_factory(master, self._graph, config)
-            try:
+            with _closed_on_error(sess):
                 # This makes the session; the first run would do it, and block.
                 private.EXTEND_GRAPH.get(sess, lambda: None)()
-            except BaseException:
-                _close_quietly(sess)
-                raise
             return sess
 
         return deadline.call_blocking(connected, who=lambda: self._context.missing(config), discard=_close_quietly)
@@ -359,7 +331,7 @@ class SessionManager(tf.compat.v1.train.SessionManager):
         deadline = DeadlineWait(max_wait_secs, self._recovery_wait_secs, self._context)
         sess = self._open(self._target, config, deadline)
         deadline.done()
-        try:
+        with _closed_on_error(sess):
             if self._adopt(sess, any_session=checkpoint_filename_with_path is None):
                 hand_over(saver, checkpoint_dir, self._checkpoint_basename)
                 return sess, True
@@ -368,9 +340,6 @@ class SessionManager(tf.compat.v1.train.SessionManager):
             return sess, self._restore(
                 sess, saver, checkpoint_dir, checkpoint_filename_with_path, wait_for_checkpoint, max_wait_secs
             )
-        except BaseException:
-            _close_quietly(sess)
-            raise
 
     def _restore(
         self, sess: Any, saver: Any, directory: str | None, filename: str | None, wait: bool, max_wait_secs: float
@@ -379,7 +348,7 @@ class SessionManager(tf.compat.v1.train.SessionManager):
             raise ValueError("Can not provide both checkpoint_dir and checkpoint_filename_with_path.")
         if saver and filename:
             self._context.restoring()
-            self._restored = restore_explicit(sess, saver, filename)
+            self.restore_info = RestoreInfo(restored=restore_explicit(sess, saver, filename))
             return True
         if not saver or not directory:
             return False
@@ -388,12 +357,12 @@ class SessionManager(tf.compat.v1.train.SessionManager):
             waits = wait and bool(deadline.remaining_secs)
             name, around = self._checkpoint_basename, self._context
             publisher = around.publisher(directory)
-            self._restored, self._skipped = restore_newest(
+            self.restore_info = restore_newest(
                 sess, saver, directory, name, around.restoring, around.starts_over, waits=waits, publisher=publisher
             )
-            if self._restored is not None or not waits:
+            if self.restored is not None or not waits:
                 deadline.done()
-                return self._restored is not None
+                return self.restored is not None
             with suppress(tf.errors.DeadlineExceededError):  # one more look, and then without
                 deadline.pause(f"a checkpoint to be available in {directory}.")
 
@@ -416,6 +385,15 @@ class SessionManager(tf.compat.v1.train.SessionManager):
     def _model_ready_for_local_init(self, sess: Any) -> tuple[bool, str | None]:
         """Return whether the local init op may run, and why not."""
         return _readiness(self._ready_for_local_init_op, sess, "Model not ready for local init")
+
+
+@contextmanager
+def _closed_on_error(sess: Any) -> Iterator[None]:
+    try:
+        yield
+    except BaseException:
+        _close_quietly(sess)
+        raise
 
 
 def _close_quietly(sess: Any) -> None:

@@ -27,7 +27,7 @@ from supervisor_core.tf1.cluster.ready_flag import ReadyFlag, ready_flag_for
 from supervisor_core.tf1.coordinator import Coordinator, ServiceThread
 from supervisor_core.tf1.engine import Engine
 from supervisor_core.tf1.global_step import find_global_step, read_global_step
-from supervisor_core.tf1.graph_record import GraphRecord, export_meta_graph
+from supervisor_core.tf1.graph_record import GraphRecord
 from supervisor_core.tf1.lifecycle import Lifecycle, RunContext, RunMethods, managed_session
 from supervisor_core.tf1.restore import RestoreInfo
 from supervisor_core.tf1.services import StandardServices, start_loop, start_queue_threads
@@ -128,8 +128,8 @@ class Supervisor(RunMethods, tf.compat.v1.train.Supervisor):
             self._init_global_step(global_step=global_step)
             # The last that is added: the graph is captured as it is trained, to the last node.
             self._ready_flag = ready_flag_for(self._graph) if session_manager is None else None
-        self._graph_def = self._graph.as_graph_def(add_shapes=True)
-        self._meta_graph_def = export_meta_graph(self._graph, self._graph_def, self._saver)
+        record = GraphRecord.of(self._graph, self._saver)
+        self._graph_def, self._meta_graph_def = record.graph_def, record.meta_graph_def
         self._is_chief = is_chief
         self._coord: Any = Coordinator()
         self._recovery_wait_secs = recovery_wait_secs

@@ -25,7 +25,7 @@ from supervisor_core.tf1.checkpoint_manager import CheckpointManager
 from supervisor_core.tf1.checkpoint_writer import CheckpointWriter
 from supervisor_core.tf1.coordinator import ServiceThread
 from supervisor_core.tf1.global_step import collected_global_step
-from supervisor_core.tf1.graph_record import GraphRecord, export_meta_graph
+from supervisor_core.tf1.graph_record import GraphRecord
 from supervisor_core.tf1.lifecycle import Lifecycle
 from supervisor_core.tf1.monitored.hosted_hook import HookSaver, HostedHook, StepTimer, writer_for
 
@@ -261,8 +261,7 @@ class BlockingHookSaver:
     def begin(self, session: Any) -> None:
         """Write ``graph.pbtxt``, and graph and meta graph to the events file."""
         graph = tf.compat.v1.get_default_graph()
-        graph_def = graph.as_graph_def(add_shapes=True)
-        record = GraphRecord(graph, graph_def, export_meta_graph(graph, graph_def, self._find_saver()))
+        record = GraphRecord.of(graph, self._find_saver())
         if self._save_graph_def:
             record.write_file(os.path.dirname(self._save_path))
         record.write_events(self._writer)
@@ -288,7 +287,7 @@ class BlockingHookSaver:
         tf.io.gfile.makedirs(os.path.dirname(self._save_path) or ".")
         meta_graph_def = None
         if self._save_graph_def:
-            meta_graph_def = export_meta_graph(graph, graph.as_graph_def(add_shapes=True), saver)
+            meta_graph_def = GraphRecord.of(graph, saver).meta_graph_def
         return CheckpointWriter(
             graph=graph,
             saver=saver,

@@ -28,7 +28,7 @@ from supervisor_core.tf1.checkpoint_writer import CheckpointWriter, SavePlace
 from supervisor_core.tf1.cluster.task import task_name
 from supervisor_core.tf1.coordinator import Coordinator
 from supervisor_core.tf1.global_step import collected_global_step, read_global_step
-from supervisor_core.tf1.graph_record import GraphRecord, export_meta_graph
+from supervisor_core.tf1.graph_record import GraphRecord
 from supervisor_core.tf1.lifecycle import RELEASE_AFTER_SECS, Lifecycle, RunContext
 from supervisor_core.tf1.monitored.checkpoint_hook import (
     ON_DEMAND_SECS,
@@ -173,8 +173,7 @@ class MonitoredRuntime:
         step = None if self.global_step is None else read_global_step(supervised, self.global_step)
         self.losses.forget()
         if first:
-            self._record_graph(graph)
-            self._build_checkpoints(graph)
+            self._build_checkpoints(graph, self._record_graph(graph))
             if self.global_step is None and self._own:
                 _LOG.warning(_NO_GLOBAL_STEP)
             self.lifecycle.ready(supervised, restore_info, self._services())
@@ -186,8 +185,7 @@ class MonitoredRuntime:
             self.lifecycle.recovered(supervised, restore_info, self._recovery.error, self._recovery.times, secs)
         self._recovery = None
         for checkpoints in self._checkpoints.values():
-            recorder, restored = self.lifecycle.recorder, restore_info.restored
-            checkpoints.attach(supervised, recorder, self._writer, restored, restore_info.skipped)
+            checkpoints.attach(supervised, self.lifecycle.recorder, self._writer, restore_info)
         if step is not None:
             self._progress.rewound(step)
             if first and self._writer is not None:
@@ -303,18 +301,17 @@ class MonitoredRuntime:
         self.lifecycle.ending.close_writer()
         self._writers.close()
 
-    def _record_graph(self, graph: Any) -> None:
+    def _record_graph(self, graph: Any) -> GraphRecord:
         saver = self._savers[0]._get_saver() if self._savers else None
-        graph_def = graph.as_graph_def(add_shapes=True)
-        self._meta_graph_def = export_meta_graph(graph, graph_def, saver)
-        self._graph_record = GraphRecord(graph, graph_def, self._meta_graph_def)
+        self._graph_record = GraphRecord.of(graph, saver)
         if self._savers:
             if self._logdir and self._savers[0].save_graph_def:
                 self._graph_record.write_file(self._logdir)
             if self._writer is not None:
                 self._graph_record.write_events(self._writer)
+        return self._graph_record
 
-    def _build_checkpoints(self, graph: Any) -> None:
+    def _build_checkpoints(self, graph: Any, graph_record: GraphRecord) -> None:
         locks: dict[str, threading.RLock] = {}  # of the directories
         places: dict[str, SavePlace] = {}
         for hook in self._savers:
@@ -329,7 +326,7 @@ class MonitoredRuntime:
                 saver=saver,
                 save_path=hook.save_path,
                 global_step=self.global_step,
-                meta_graph_def=self._meta_graph_def if hook.save_graph_def else None,
+                meta_graph_def=graph_record.meta_graph_def if hook.save_graph_def else None,
                 step_lock=self.lifecycle.step_lock,
                 options=self.options,
                 place=place,

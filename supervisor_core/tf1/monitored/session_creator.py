@@ -14,40 +14,23 @@ from typing import Any
 
 import tensorflow as tf
 
-from supervisor_core.checkpoint.recovery import Skipped
 from supervisor_core.storage.local import absolute
 from supervisor_core.tf1 import private_symbols as private
 from supervisor_core.tf1.cluster.ready_flag import ReadyFlag, ready_flag_for
 from supervisor_core.tf1.cluster.wait import SessionContext
-from supervisor_core.tf1.restore import Restored
+from supervisor_core.tf1.restore import SessionMaker
 from supervisor_core.tf1.session_manager import SessionManager
 
 
-class _ScaffoldedSessionCreator(tf.compat.v1.train.SessionCreator):
+class _ScaffoldedSessionCreator(SessionMaker, tf.compat.v1.train.SessionCreator):
     """Base class: creates a session manager for a scaffold."""
 
     def __init__(self, scaffold: Any, master: str, config: Any) -> None:
         self._scaffold = scaffold or tf.compat.v1.train.Scaffold()
         self._master = master
         self._config = config
-        self._manager: SessionManager | None = None
         self._ready_flag: ReadyFlag | None = None
         self._context: SessionContext | None = None
-
-    @property
-    def restored(self) -> Restored | None:
-        """The checkpoint that the last session was restored from; None if its model was initialised."""
-        return None if self._manager is None else self._manager.restored
-
-    @property
-    def skipped(self) -> tuple[Skipped, ...]:
-        """The damaged checkpoints that recovery skipped for the last session, newest first."""
-        return () if self._manager is None else self._manager.skipped
-
-    @property
-    def adopted(self) -> bool:
-        """Whether the last session kept a model that was alive in the cluster."""
-        return self._manager is not None and self._manager.adopted
 
     def use_context(self, context: SessionContext) -> None:
         """Create the next sessions for a run, which is notified and may interrupt."""
@@ -59,7 +42,7 @@ class _ScaffoldedSessionCreator(tf.compat.v1.train.SessionCreator):
         if self._ready_flag is None:
             with unfinalized(graph) as may_grow:
                 self._ready_flag = ready_flag_for(graph) if may_grow else None
-        self._manager = SessionManager(
+        return SessionManager(
             local_init_op=self._scaffold.local_init_op,
             local_init_feed_dict=self._scaffold.local_init_feed_dict,
             ready_op=self._scaffold.ready_op,
@@ -68,7 +51,6 @@ class _ScaffoldedSessionCreator(tf.compat.v1.train.SessionCreator):
             ready_flag=self._ready_flag,
             context=self._context,
         )
-        return self._manager
 
 
 class ChiefSessionCreator(_ScaffoldedSessionCreator):
@@ -103,7 +85,8 @@ class ChiefSessionCreator(_ScaffoldedSessionCreator):
             ValueError: if both a directory and a file name were given.
             NoUsableCheckpointError: if there are checkpoints and none can be read.
         """
-        return self._ready_manager().prepare_session(
+        manager = self._ready_manager()
+        sess = manager.prepare_session(
             self._master,
             saver=self._scaffold.saver,
             checkpoint_dir=self._checkpoint_dir,
@@ -113,6 +96,8 @@ class ChiefSessionCreator(_ScaffoldedSessionCreator):
             init_feed_dict=self._scaffold.init_feed_dict,
             init_fn=self._scaffold.init_fn,
         )
+        self.restore_info = manager.restore_info
+        return sess
 
 
 class WorkerSessionCreator(_ScaffoldedSessionCreator):
