@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 import tensorflow as tf
 
@@ -285,26 +285,9 @@ class Lifecycle:
             )
 
 
-class Managed(Protocol):
-    """What the block needs of a supervisor."""
-
-    @property
-    def coord(self) -> Coordinator:
-        """Its coordinator."""
-
-    def prepare_or_wait_for_session(self, *, master: str, config: Any, start_standard_services: bool) -> Any:
-        """Return a session whose model is ready."""
-
-    def request_stop(self, ex: BaseException) -> None:
-        """Report an error, and ask everything to stop."""
-
-    def stop(self, *, close_summary_writer: bool) -> None:
-        """Stop the services, and save what is not saved."""
-
-
 @contextmanager
 def managed_session(
-    supervisor: Managed,
+    supervisor: tf.compat.v1.train.Supervisor,
     lifecycle: Lifecycle,
     *,
     prepared: Callable[[Any], object],
@@ -334,7 +317,9 @@ def managed_session(
             lifecycle.ending.stop_serving()
 
 
-def _guarded(supervisor: Managed, lifecycle: Lifecycle, sess: Any, close_summary_writer: bool) -> Iterator[Any]:
+def _guarded(
+    supervisor: tf.compat.v1.train.Supervisor, lifecycle: Lifecycle, sess: Any, close_summary_writer: bool
+) -> Iterator[Any]:
     reason = lifecycle.state.reason
     try:
         try:
@@ -357,7 +342,7 @@ def _guarded(supervisor: Managed, lifecycle: Lifecycle, sess: Any, close_summary
         raise reason.body_error  # which the coordinator ignores if a stop had been requested before
 
 
-def _stop(supervisor: Managed, reason: StopReason, close_summary_writer: bool) -> None:
+def _stop(supervisor: tf.compat.v1.train.Supervisor, reason: StopReason, close_summary_writer: bool) -> None:
     body_error = reason.body_error
     reason.ignores_live_threads = True
     try:
@@ -368,7 +353,7 @@ def _stop(supervisor: Managed, reason: StopReason, close_summary_writer: bool) -
         raise
 
 
-def _give_up(supervisor: Managed, lifecycle: Lifecycle, close_summary_writer: bool) -> None:
+def _give_up(supervisor: tf.compat.v1.train.Supervisor, lifecycle: Lifecycle, close_summary_writer: bool) -> None:
     """End what a failed preparation has begun; its own error is the one that counts."""
     if not lifecycle.has_begun:  # refused: not a word into the run of the one at work
         if lifecycle.state.writer is not None:

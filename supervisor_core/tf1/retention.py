@@ -188,17 +188,17 @@ class CheckpointRetention:
         for saved in kept:
             if _key(saved.path) in self._good or not saved.deletable:
                 continue
+            whole = self._read_data and not quick and not self._hurry.is_set()
             try:
-                whole = self._read_data and not quick and not self._hurry.is_set()
-                try:
-                    bundle.verify(saved.path, data=whole, on_progress=lambda done, total: self._give_way())
-                except _GaveWayError:
-                    continue
-                if whole:
-                    self._good.add(_key(saved.path))
+                bundle.verify(saved.path, data=whole, on_progress=lambda done, total: self._give_way())
+            except _GaveWayError:
+                continue
             except DamagedCheckpointError as error:
                 _LOG.warning("The checkpoint %s is damaged: %s", saved.path, error)
                 found.append(Skipped(saved.path, str(error), not isinstance(error, UnreadableCheckpointError)))
+            else:
+                if whole:
+                    self._good.add(_key(saved.path))
         return found
 
     def _give_way(self) -> None:

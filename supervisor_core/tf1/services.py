@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
 import numpy as np
@@ -213,29 +213,6 @@ def new_readers(
         ServiceThread(coord, READER_SECS, read, name=names.reserve_name(name), policy=reader_policy(sess))
         for name, read in reads.items()
     ]
-
-
-def start_loop(
-    coord: Coordinator,
-    lifecycle: Lifecycle,
-    interval_secs: float | None,
-    target: Callable[..., Any],
-    args: Iterable[Any] | None,
-    kwargs: Mapping[str, Any] | None,
-) -> ServiceThread:
-    """Start a service of the program's own, and return it; see `Supervisor.loop`."""
-    service = ServiceThread(
-        coord,
-        interval_secs,
-        target=target,
-        args=args,
-        kwargs=kwargs,
-        name=lifecycle.services.reserve_name(target),
-        policy=Policy(on_error=lifecycle.options.service_errors),
-        on_failure=lifecycle.service_failed,
-    )
-    lifecycle.services.add(service).start()
-    return service
 
 
 def start_queue_threads(sess: Any, queue_runners: Iterable[Any], coord: Coordinator) -> list[Any]:

@@ -47,6 +47,9 @@ _SHARE_BYTES = 32 << 20
 """What is worth a thread of its own to copy: some 3 ms."""
 
 _COPYING_THREADS = 4
+_PARTS = 16
+"""How many parts of equal size a thread's share has, or more smaller ones."""
+
 _ALIGNMENT_BYTES = 64
 _PAGE_BYTES = 4096
 
@@ -232,17 +235,14 @@ def _copy_all(copies: list[tuple[Array, Array]]) -> None:
     """Copy on several processors: training waits for it."""
     total = sum(len(target) for target, _ in copies)
     threads = min(_COPYING_THREADS, os.cpu_count() or 1, 1 + total // _SHARE_BYTES)
-    shares: list[list[tuple[Array, Array]]] = [[] for _ in range(threads)]
-    share, left = 0, total // threads + 1
-    for target, source in copies:
-        start = 0
-        while start < len(target):
-            end = min(len(target), start + left)
-            shares[share].append((target[start:end], source[start:end]))
-            left -= end - start
-            start = end
-            if not left:
-                share, left = share + 1, total // threads + 1
+    size = total // (_PARTS * threads) + 1
+    parts = [
+        (target[start : start + size], source[start : start + size])
+        for target, source in copies
+        for start in range(0, len(target), size)
+    ]
+    parts.sort(key=lambda part: len(part[0]))  # so that each share has as many large ones
+    shares = [parts[number::threads] for number in range(threads)]
     helpers = [threading.Thread(target=_copy_share, args=(each,), daemon=True) for each in shares[1:]]
     for helper in helpers:
         helper.start()

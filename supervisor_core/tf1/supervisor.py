@@ -16,6 +16,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from supervisor_core.engine.service import Policy
 from supervisor_core.errors import RunFinishedError
 from supervisor_core.events.file_writer import FileWriter
 from supervisor_core.options import Options
@@ -30,7 +31,7 @@ from supervisor_core.tf1.global_step import find_global_step, read_global_step
 from supervisor_core.tf1.graph_record import GraphRecord
 from supervisor_core.tf1.lifecycle import Lifecycle, RunContext, RunMethods, managed_session
 from supervisor_core.tf1.restore import RestoreInfo
-from supervisor_core.tf1.services import StandardServices, start_loop, start_queue_threads
+from supervisor_core.tf1.services import StandardServices, start_queue_threads
 from supervisor_core.tf1.session_manager import SessionManager
 
 _LOG = logging.getLogger("supervisor_core")
@@ -316,7 +317,18 @@ class Supervisor(RunMethods, tf.compat.v1.train.Supervisor):
             args: positional arguments.
             kwargs: named arguments.
         """
-        return start_loop(self._coord, self._lifecycle, timer_interval_secs, target, args, kwargs)
+        service = ServiceThread(
+            self._coord,
+            timer_interval_secs,
+            target,
+            args,
+            kwargs,
+            name=self._lifecycle.services.reserve_name(target),
+            policy=Policy(on_error=self._options.service_errors),
+            on_failure=self._lifecycle.service_failed,
+        )
+        self._lifecycle.services.add(service).start()
+        return service
 
     def managed_session(
         self,

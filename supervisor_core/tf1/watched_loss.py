@@ -49,9 +49,10 @@ class WatchedLoss:
             found = graph.as_graph_element(watched)
         except (KeyError, TypeError, ValueError) as error:
             raise OptionsError(f"Options.watched_loss is {watched!r}, which is not in the graph: {error}") from error
-        self._tensor = found.outputs[0] if isinstance(found, tf.Operation) else found
-        self.name = str(self._tensor.name)
-        obstacle = _obstacle(self._tensor.op)
+        self.tensor = found.outputs[0] if isinstance(found, tf.Operation) else found
+        """What is watched."""
+        self.name = str(self.tensor.name)
+        obstacle = _obstacle(self.tensor.op)
         if obstacle is not None:
             raise OptionsError(
                 f"Options.watched_loss is {self.name!r}, which cannot be read between two steps: it needs "
@@ -60,15 +61,10 @@ class WatchedLoss:
             )
         self._session: Any = None
 
-    @property
-    def tensor(self) -> Any:
-        """What is watched."""
-        return self._tensor
-
     def bind(self, session: Any) -> None:
         """Get ready to read in this session."""
         if session is not self._session:
-            self._read = PreparedRun(session, fetches=[self._tensor])
+            self._read = PreparedRun(session, fetches=[self.tensor])
             self._session = session
 
     def read(self) -> Any:

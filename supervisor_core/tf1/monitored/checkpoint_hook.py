@@ -27,7 +27,7 @@ from supervisor_core.tf1.coordinator import ServiceThread
 from supervisor_core.tf1.global_step import collected_global_step
 from supervisor_core.tf1.graph_record import GraphRecord
 from supervisor_core.tf1.lifecycle import Lifecycle
-from supervisor_core.tf1.monitored.hosted_hook import HookSaver, HostedHook, StepTimer, writer_for
+from supervisor_core.tf1.monitored.hosted_hook import HookSaver, StepTimer, WritingHook, writer_for
 
 _LOG = logging.getLogger("supervisor_core")
 
@@ -43,7 +43,7 @@ Save = Callable[[Callable[[], None]], str | None]
 """Saves a checkpoint and calls its argument as soon as training may continue; returns its path, or None."""
 
 
-class CheckpointSaverHook(HostedHook, tf.compat.v1.train.CheckpointSaverHook):
+class CheckpointSaverHook(WritingHook, tf.compat.v1.train.CheckpointSaverHook):
     """Saves checkpoints: arguments, listeners and moments are those of ``tf.compat.v1.train.CheckpointSaverHook``.
 
     It replaces TensorFlow's, whose saves may not survive a power failure and whose event names a file that does not
@@ -96,23 +96,13 @@ class CheckpointSaverHook(HostedHook, tf.compat.v1.train.CheckpointSaverHook):
         self._listeners = listeners or []
         # More than any call does, so that the step is always read unless _set_steps_per_run is called.
         self._steps_per_run = 1_000_000
-        self._summary_writer: Any = None
+        self._write_to(self._checkpoint_dir, None)
         self._hook_saver: HookSaver | None = None
         self._at_end = False
 
     def _set_steps_per_run(self, steps_per_run: int) -> None:
         """Set the steps per call, so that the step is read only when a save may be due."""
         self._steps_per_run = steps_per_run
-
-    @property
-    def output_dir(self) -> str:
-        """The directory whose events file records the saves."""
-        return self.checkpoint_dir
-
-    @property
-    def given_dir(self) -> str:
-        """See `HostedHook.given_dir`."""
-        return self._checkpoint_dir
 
     @property
     def interval_secs(self) -> float | None:

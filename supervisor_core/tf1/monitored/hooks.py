@@ -242,6 +242,14 @@ class StopAtStepHook(HostedHook, tf.compat.v1.train.StopAtStepHook):
         ValueError: unless exactly one of the two is given.
     """
 
+    def __init__(self, num_steps: int | None = None, last_step: int | None = None) -> None:
+        if num_steps is None and last_step is None:
+            raise ValueError("One of num_steps or last_step must be specified.")
+        if num_steps is not None and last_step is not None:
+            raise ValueError("Only one of num_steps or last_step can be specified.")
+        self._num_steps = num_steps
+        self._last_step = last_step
+
     def begin(self) -> None:
         """Find the global step.
 
