@@ -104,19 +104,6 @@ class LooperThread(threading.Thread):
         self._kwargs = dict(kwargs or {})
         self._coord.register_thread(self)
 
-    @staticmethod
-    def loop(
-        coord: Coordinator,
-        timer_interval_secs: float | None,
-        target: Callable[..., object],
-        args: Iterable[Any] | None = None,
-        kwargs: Mapping[str, Any] | None = None,
-    ) -> LooperThread:
-        """Start a thread that calls ``target(*args, **kwargs)`` at a fixed interval, and return it."""
-        looper = LooperThread(coord, timer_interval_secs, target=target, args=args, kwargs=kwargs)
-        looper.start()
-        return looper
-
     def run(self) -> None:
         """Loop until the coordinator stops. The thread's body; not to be called."""
         with self._coord.stop_on_exception():

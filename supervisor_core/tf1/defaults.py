@@ -12,8 +12,9 @@ from typing import Any
 
 import tensorflow as tf
 
+from supervisor_core.tf1.graph_walk import VARIABLES
+
 _LOG = logging.getLogger("supervisor_core")
-_VARIABLE_OPS = ("Variable", "VariableV2", "VarHandleOp")
 
 USE_DEFAULT = 0
 """Stands for "use the default" in the constructors' arguments."""
@@ -30,7 +31,7 @@ def first_in_collection(key: str) -> Any:
 def check_devices(graph: Any) -> None:
     """Raise `ValueError` for a variable without a device: replicas would each keep one of their own."""
     for op in graph.get_operations():
-        if op.type in _VARIABLE_OPS and not op.device:
+        if op.type in VARIABLES and not op.device:
             raise ValueError(f"When using replicas, all Variables must have their device set: {op}")
 
 

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Any
 
+VARIABLES = frozenset({"VarHandleOp", "Variable", "VariableV2"})
+"""What a variable is in a graph."""
+
 
 def needs(op: Any, fed: Collection[int] = frozenset()) -> list[Any]:
     """Return the operations that one waits for.

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from supervisor_core.tf1 import private_symbols as private
-from supervisor_core.tf1.graph_walk import needs, reached
+from supervisor_core.tf1.graph_walk import VARIABLES, needs, reached
 from supervisor_core.tf1.run_values import elements
 
 _LOG = logging.getLogger("supervisor_core")
@@ -70,6 +70,7 @@ _PASS_ON = frozenset(
 _HARMLESS = (
     _READS
     | _PASS_ON
+    | VARIABLES
     | {
         "Assert",
         "AutoReloadVariable",
@@ -82,9 +83,6 @@ _HARMLESS = (
         "PrintV2",
         "SaveV2",
         "ShardedFilename",
-        "VarHandleOp",
-        "Variable",
-        "VariableV2",
     }
 )
 """What takes or is a variable, or has another effect, and leaves every variable as it is."""

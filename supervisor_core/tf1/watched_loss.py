@@ -8,21 +8,10 @@ import numpy as np
 import tensorflow as tf
 
 from supervisor_core.errors import OptionsError
-from supervisor_core.tf1.graph_walk import reached
+from supervisor_core.tf1.graph_walk import VARIABLES, reached
 from supervisor_core.tf1.native_runs import PreparedRun
 
-_READS = frozenset(
-    {
-        "DisableCopyOnRead",
-        "ReadVariableOp",
-        "ResourceGather",
-        "ResourceGatherNd",
-        "VarHandleOp",
-        "Variable",
-        "VariableShape",
-        "VariableV2",
-    }
-)
+_READS = VARIABLES | {"DisableCopyOnRead", "ReadVariableOp", "ResourceGather", "ResourceGatherNd", "VariableShape"}
 
 
 class WatchedLoss:

@@ -127,8 +127,8 @@ def test_26_arguments_without_target(given: dict[str, Any]) -> None:
     assert not coord._to_join
 
 
-def test_26_loop_starts_a_thread() -> None:
-    """Contract 26: ``LooperThread.loop`` starts a thread that calls the target with its arguments."""
+def test_26_a_target_gets_its_arguments() -> None:
+    """Contract 26: the thread calls the target with its arguments, and is named after it."""
     coord = Coordinator()
     calls: list[Any] = []
 
@@ -136,8 +136,8 @@ def test_26_loop_starts_a_thread() -> None:
         calls.append((args, kwargs))
         coord.request_stop()
 
-    looper = LooperThread.loop(coord, 60, target, args=(1, 2), kwargs={"c": 3})
-    assert isinstance(looper, LooperThread)
+    looper = LooperThread(coord, 60, target, args=(1, 2), kwargs={"c": 3})
+    looper.start()
     coord.join()
     assert calls == [((1, 2), {"c": 3})]
     assert "target" in looper.name

@@ -136,7 +136,7 @@ class CheckpointSaverHook(WritingHook, tf.compat.v1.train.CheckpointSaverHook):
         """
         self._at_end = False
         self._hook_saver = None
-        self._summary_writer = writer_for(self.given_dir) if self._host is None else None
+        self._summary_writer = writer_for(self._checkpoint_dir) if self._host is None else None
         self._find_step()
         for listener in self._listeners:
             listener.begin()
