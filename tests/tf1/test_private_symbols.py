@@ -19,7 +19,7 @@ import supervisor_core
 from supervisor_core.options import Options
 from supervisor_core.tf1 import private_symbols as private
 from supervisor_core.tf1 import run_cache
-from supervisor_core.tf1.native_runs import PreparedRun
+from supervisor_core.tf1.native_runs import NativeCallable, PreparedRun
 from supervisor_core.tf1.private_symbols import SYMBOLS, PrivateSymbol, tensorflow_version
 from supervisor_core.tf1.services import service_policy
 
@@ -95,6 +95,9 @@ EFFECTS: dict[PrivateSymbol, dict[str, Any]] = {
 }
 AT_IMPORT = {private.SUMMARY_THREAD, private.STEP_COUNTER_THREAD, private.CHECKPOINT_THREAD}
 """What is read when the package is imported: `test_part3_subclasses` takes these away before that."""
+
+IN_CLUSTERS = {private.EXTEND_GRAPH}
+"""What only sessions in a cluster use."""
 
 
 def supervised(logdir: str) -> dict[str, Any]:
@@ -262,7 +265,7 @@ def test_training_goes_on_without_it(
     with caplog.at_level(logging.WARNING, "supervisor_core"):
         seen = everywhere(tmp_path, read_telemetry)
     assert seen == (Outcome() if missing is None else replace(Outcome(), **EFFECTS[missing]))
-    is_quiet = missing is None or missing in OLDER or missing in AT_IMPORT
+    is_quiet = missing is None or missing in OLDER or missing in AT_IMPORT | IN_CLUSTERS
     assert warnings_of(caplog) == ([] if is_quiet or missing is None else [warning_of(missing)])
 
 
@@ -289,10 +292,12 @@ def test_training_goes_on_without_all_of_them(
 
 
 @pytest.mark.parametrize("missing", [None, private.EXTEND_GRAPH], ids=repr)
-def test_a_session_in_a_cluster_goes_on(missing: PrivateSymbol | None, tmp_path: Path, monkeypatch: Any) -> None:
-    """Where a session in a cluster cannot be connected beforehand, the first run connects it."""
+def test_a_session_in_a_cluster_goes_on(
+    missing: PrivateSymbol | None, tmp_path: Path, take_away: Callable[..., None], caplog: pytest.LogCaptureFixture
+) -> None:
+    """Where a session in a cluster cannot be connected beforehand, the first run connects it; one warning."""
     if missing is not None:
-        monkeypatch.setattr(missing, "name", "_no_longer_there")
+        take_away(missing)
     server = v1.train.Server.create_local_server()
     with tf.Graph().as_default():
         train_op = v1.train.get_or_create_global_step().assign_add(1)
@@ -301,6 +306,7 @@ def test_a_session_in_a_cluster_goes_on(missing: PrivateSymbol | None, tmp_path:
             assert [int(sess.run(train_op)) for _ in range(3)] == [1, 2, 3]
             sv.request_stop()
     assert tf.train.latest_checkpoint(str(tmp_path / "run")).endswith("-3")
+    assert warnings_of(caplog) == ([] if missing is None else [warning_of(missing)])
 
 
 def test_this_tensorflow_has_every_symbol() -> None:
@@ -309,6 +315,7 @@ def test_this_tensorflow_has_every_symbol() -> None:
         variable = v1.get_variable("v", initializer=0.0, use_resource=True)
         holders = [sess, graph, graph.get_operations()[0], tf.constant(0), variable, v1.train.Saver([variable])]
         holders.append(_WorkerContext(None, None, None, None))
+        holders.append(NativeCallable(sess, [], [], [variable.initializer])._callable)
         missing = []
         for symbol in SYMBOLS:
             owner = symbol.owner_class()
