@@ -361,7 +361,7 @@ def _segments_of(session: Session, recoveries: Sequence[Recovery], abandoned_aft
     starts = [started_at, *(recovery.at for recovery in recoveries)]
     found: list[_Segment] = []
     for index in range(len(recoveries), -1, -1):
-        to_step = recoveries[index].to_step if index < len(recoveries) else None
+        to_step = recoveries[index].restored_step if index < len(recoveries) else None
         known = [step for step in (abandoned_after, to_step) if step is not None]
         abandoned_after = min(known, default=None)
         found.append(_Segment(session.id, starts[index], abandoned_after))

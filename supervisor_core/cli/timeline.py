@@ -376,8 +376,8 @@ def recoveries(items: Sequence[Recovery]) -> Table:
     made = headed("recovered", "took", "steps", "error")
     for item in newest(items):
         steps = UNKNOWN
-        if item.to_step is not None:
-            steps = f"back from {count(item.from_step)} to {count(item.to_step)}"
+        if item.restored_step is not None:
+            steps = f"back from {count(item.step)} to {count(item.restored_step)}"
         times = f" (the last of {item.losses})" if item.losses > 1 else ""
         made.add_row(moment(item.at), duration(item.secs), steps, literal(in_a_line(item.error)) + times)
     return made

@@ -17,7 +17,6 @@ class Checkpoint(CheckpointRecord):
 
     at: float | None
     """When it became durable, or failed."""
-    ok: bool
     on_disk: bool | None = None
     """Whether its files still exist; None where that was not checked."""
     damage: str | None = None
@@ -25,6 +24,11 @@ class Checkpoint(CheckpointRecord):
     moved_to: str | None = None
     """Where it is if it is no longer at `path`: set aside as damaged, or kept as the last good one."""
     inferred: bool = False
+
+    @property
+    def ok(self) -> bool:
+        """Whether it was successful."""
+        return self.error is None
 
     @property
     def is_there(self) -> bool | None:

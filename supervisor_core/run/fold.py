@@ -328,7 +328,7 @@ def run_state(last: SessionFacts | None, now: float, last_event_at: float | None
     """
     if last is None:
         return "unknown"
-    if last.is_over:
+    if last.session.gone:
         return "lost"
     if last.session.inferred:
         if last.ended_itself:
@@ -350,7 +350,7 @@ def _outcome_of_last(last: SessionFacts, state: RunState) -> Outcome:
         return last.session.outcome
     if state in ("running", "stalled"):
         return "running"
-    if last.is_over:
+    if last.session.gone:
         return _OUTCOMES_OF_THE_DEAD.get(state, "lost")
     return "lost" if state == "lost" else "unknown"
 
@@ -406,9 +406,13 @@ def _saved(
 ) -> _Saved:
     own = _newest_good(tried)
     for recovery in reversed(recoveries):
-        if recovery.session == last.id and recovery.to_step is not None and recovery.restored_checkpoint is not None:
+        if (
+            recovery.session == last.id
+            and recovery.restored_step is not None
+            and recovery.restored_checkpoint is not None
+        ):
             if own is None or own.at is None or recovery.at > own.at:
-                return _Saved(recovery.to_step, True)
+                return _Saved(recovery.restored_step, True)
             break
     has_begun = last.first_step is not None and not last.adopted  # else the earlier checkpoints count
     newest = own if own is not None or has_begun else _newest_good(checkpoints)

@@ -260,7 +260,7 @@ def _facts(number: int, draft: _Draft) -> SessionFacts:
         silence_secs=budget_secs,
         ended_itself=draft.stopped,
         checkpoints=tuple(
-            Checkpoint(session=id, at=_wall(at), ok=True, step=step, path=path, inferred=True)
+            Checkpoint(session=id, at=_wall(at), step=step, path=path, inferred=True)
             for at, step, path in draft.checkpoints
         ),
     )

@@ -14,13 +14,14 @@ from typing import Literal
 from supervisor_core.events.telemetry import (
     Acted,
     LaunchRecord,
+    RecoveryRecord,
     SessionRecord,
+    StallRecord,
     ThreadState,
     ThreadStatus,
     WorkerState,
     WorkerStatus,
 )
-from supervisor_core.process.stacks import Activity
 from supervisor_core.run.checkpoints import Checkpoint
 from supervisor_core.run.status import Distribution
 
@@ -173,24 +174,21 @@ class Restart:
     """The launch that ended before it; None without a restarter outside."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Recovery:
-    """A restart within a session: the framework's own session was lost with a process of the cluster, and recreated."""
+def rewound(from_step: int | None, to_step: int | None) -> int | None:
+    """Return the number of steps that are repeated, at least 0; None where one of the two is unknown."""
+    return None if from_step is None or to_step is None else max(0, from_step - to_step)
 
-    session: str
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recovery(RecoveryRecord):
+    """A restart within a session: its record, and when training resumed."""
+
     at: float
-    """When training resumed."""
-    secs: float
-    """From the loss of the session until then."""
-    error: str
-    losses: int
-    """How often it was lost before training resumed."""
-    from_step: int | None
-    to_step: int | None
-    """The step at which training resumed."""
-    rewind_steps: int | None
-    """Repeated steps, at least 0; None where one of the two is unknown."""
-    restored_checkpoint: str | None = None
+
+    @property
+    def rewind_steps(self) -> int | None:
+        """Repeated steps, at least 0; None where one of the two steps is unknown."""
+        return rewound(self.step, self.restored_step)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -251,31 +249,17 @@ class ThreadHistory(ThreadStatus):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Stall:
-    """A session made no progress for longer than the stall budget of its phase."""
+class Stall(StallRecord):
+    """A session made no progress for longer than the stall budget of its phase: the record of its begin, with
+    `same_frames` and `activity` of the one that it lasts, and its end."""
 
-    session: str
-    phase: str
+    state: Literal["begin"] = "begin"
     since: float
     """The last progress before it."""
     until: float | None
     """None while it lasts."""
-    step: int | None
-    secs: float
-    timeout_secs: float | None
-    thread: str | None = None
-    """The thread that made no progress; None where unknown."""
-    location: str | None = None
-    """The innermost line of the program in that thread's stack; None where unknown."""
-    same_frames: bool | None = None
-    activity: Activity | None = None
-    """By a second look: whether that stack was the same, and what the thread did meanwhile; None where unknown."""
     blocked_since: float | None = None
     """Since when native code has held the interpreter lock; None if it does not, or where it is unknown."""
-    stacks: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """When it began."""
-    service: str | None = None
-    """The service whose tick did not end; None if the session made no progress."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,7 +10,16 @@ from typing import Any, cast
 
 from supervisor_core.events.chunk import FileFacts
 from supervisor_core.run.checkpoints import Checkpoint
-from supervisor_core.run.model import Goodput, ProgramLaunch, Session, ThreadHistory, WorkerHistory, WorkerSpan
+from supervisor_core.run.model import (
+    Goodput,
+    ProgramLaunch,
+    Recovery,
+    Session,
+    Stall,
+    ThreadHistory,
+    WorkerHistory,
+    WorkerSpan,
+)
 from supervisor_core.run.restarter_launches import launch_text
 
 _LEFT_OUT: Mapping[type[Any], str] = {
@@ -21,18 +30,21 @@ _LEFT_OUT: Mapping[type[Any], str] = {
     "previous_elapsed_secs previous_seen_secs run_started_at services heartbeat_secs versions steps_per_sec "
     "events_dropped watchdog_would_act watchdog_acted activity_secs reported_secs saves save_failures "
     "save_failures_in_a_row save_error loss_finite events_error save_secs blocked_secs recoveries files",
+    Stall: "state",
     ThreadHistory: "last_failure_at ticking_secs spans seen_ticks",
     WorkerHistory: "started_at spans",
 }
 """Fields that are not shown: internal to the model, or large."""
 _RENAMED: Mapping[type[Any], Mapping[str, str]] = {
     Checkpoint: {"secs": "save_secs"},
+    Recovery: {"step": "from_step", "restored_step": "to_step"},
     Session: {"session": "id", "skipped": "skipped_checkpoints"},
     WorkerSpan: {"started_at": "process_started"},
 }
-_ADDED: Mapping[type[Any], Mapping[str, Callable[[Any], str | None]]] = {
-    Checkpoint: {"status": lambda item: str(item.status)},
+_ADDED: Mapping[type[Any], Mapping[str, Callable[[Any], Any]]] = {
+    Checkpoint: {"ok": lambda item: item.ok, "status": lambda item: item.status},
     ProgramLaunch: {"text": lambda item: None if item.ended_at is None else launch_text(item)},
+    Recovery: {"rewind_steps": lambda item: item.rewind_steps},
 }
 
 

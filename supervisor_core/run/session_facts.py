@@ -40,8 +40,6 @@ class SessionFacts:
     """Whether its start time is from its own session record."""
     is_stalled: bool = False
     """Whether its latest record reports a stall."""
-    is_over: bool = False
-    """Whether its process is known to be over, though no record says so."""
     silence_secs: float | None = None
     """How long it may be silent before it counts as lost; None: without limit."""
     likely_unseen_secs: float = 0.0
@@ -267,23 +265,15 @@ def _stalls(fold: SessionFold, ended_at: float | None) -> tuple[Stall, ...]:
         at, index, record = begun.pop(service)
         second = second_looks.pop(service, None)
         since = at if record.since is None else record.since
-        found.append(
-            Stall(
-                session=fold.id,
-                phase=record.phase,
-                since=since,
-                until=until,
-                step=record.step,
-                secs=secs if secs is not None else max(0.0, (until if until is not None else at) - since),
-                timeout_secs=record.timeout_secs,
-                thread=record.thread,
-                location=record.location,
-                same_frames=None if second is None else second.same_frames,
-                activity=None if second is None else second.activity,
-                stacks=stacks.get(index, {}),
-                service=service,
-            )
+        whole = replace(
+            record,
+            since=since,
+            secs=secs if secs is not None else max(0.0, (until if until is not None else at) - since),
+            same_frames=None if second is None else second.same_frames,
+            activity=None if second is None else second.activity,
+            stacks=stacks.get(index, {}),
         )
+        found.append(Stall(**values_of(whole), until=until))
 
     for at, index, record in fold.stalls.items:
         service = record.service

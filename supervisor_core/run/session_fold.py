@@ -262,10 +262,9 @@ class SessionFold:
         return known
 
     def _checkpoint(self, at: float, record: CheckpointRecord) -> None:
-        has_succeeded = record.error is None
-        self.checkpoints.add(Checkpoint(**values_of(record), at=at, ok=has_succeeded))
+        self.checkpoints.add(Checkpoint(**values_of(record), at=at))
         self.update_step(record.step)
-        if not has_succeeded:
+        if record.error is not None:
             self.saves += 1
             self.save_failures += 1
             self.save_failures_in_a_row += 1
@@ -282,20 +281,7 @@ class SessionFold:
 
     def _recovery(self, at: float, record: RecoveryRecord) -> None:
         from_step, to_step = record.step, record.restored_step
-        rewind = None if from_step is None or to_step is None else max(0, from_step - to_step)
-        self.recoveries.add(
-            Recovery(
-                session=self.id,
-                at=at,
-                secs=record.secs,
-                error=record.error,
-                losses=max(1, record.losses),
-                from_step=from_step,
-                to_step=to_step,
-                rewind_steps=rewind,
-                restored_checkpoint=record.restored_checkpoint,
-            )
-        )
+        self.recoveries.add(Recovery(**values_of(replace(record, losses=max(1, record.losses))), at=at))
         curve = self.curves[-1]
         if from_step is not None:
             curve.reached(from_step, curve.end_secs)

@@ -25,6 +25,7 @@ from supervisor_core.run.model import (
     Session,
     ThreadHistory,
     WorkerHistory,
+    rewound,
 )
 from supervisor_core.run.session_facts import LATE_SECS, SessionFacts
 from supervisor_core.run.session_fold import CLOCK_SET_SECS
@@ -255,9 +256,7 @@ def _restart(
     before: Session, after: Session, step: int | None, clock_set_by: float | None, facts: SessionFacts
 ) -> Restart:
     from_step, to_step = step, after.first_step
-    rewind = None if from_step is None or to_step is None else max(0, from_step - to_step)
-    if after.adopted:
-        rewind = 0
+    rewind = 0 if after.adopted else rewound(from_step, to_step)
     downtime = None
     if before.ended_at is not None and after.started_at is not None and clock_set_by is not None:
         downtime = 0.0 if before.outcome in COMPLETED else max(0.0, after.started_at - clock_set_by - before.ended_at)
@@ -325,7 +324,7 @@ def dead_session(facts: SessionFacts, death: Death) -> SessionFacts:
     if death.elapsed_secs is not None and session.started_at is not None:
         seen_at = session.started_at + death.elapsed_secs
     found = _completed(facts, seen_at, seen_at, death.step, is_exact=death.is_step_exact)
-    return replace(found, is_over=True, session=replace(found.session, gone=True))
+    return replace(found, session=replace(found.session, gone=True))
 
 
 def _completed(facts: SessionFacts, seen_at: float, latest: float, step: int | None, *, is_exact: bool) -> SessionFacts:

@@ -38,9 +38,8 @@ RECOVERY = Recovery(
     secs=12.0,
     error="UnavailableError: [gone]",
     losses=1,
-    from_step=420,
-    to_step=400,
-    rewind_steps=20,
+    step=420,
+    restored_step=400,
 )
 
 
@@ -63,7 +62,7 @@ def text(what: RenderableType, width: int = 80) -> str:
 def test_a_recovery_is_a_line() -> None:
     """When training could go on, how long that took, how many steps it went back, and why; steps that are not known are
     not made up."""
-    several = replace(RECOVERY, losses=3, to_step=None, error="AbortedError: x")
+    several = replace(RECOVERY, losses=3, restored_step=None, error="AbortedError: x")
     first, second = text(recoveries((RECOVERY, several)), 120).splitlines()[1:]
     assert re.split(" {2,}", first)[1:] == ["12 s", "back from 420 to 400", "UnavailableError: [gone]"]
     assert re.split(" {2,}", second)[1:] == ["12 s", "-", "AbortedError: x (the last of 3)"]

@@ -76,8 +76,8 @@ def run(**changes: Any) -> Run:
             ),
         ),
         "checkpoints": (
-            Checkpoint(session="s1", at=START + 390.0, ok=True, step=800, path="/r/model.ckpt-800", bytes=21_000_000),
-            Checkpoint(session="s2", at=START + 900.0, ok=False, error="OSError: no space"),
+            Checkpoint(session="s1", at=START + 390.0, step=800, path="/r/model.ckpt-800", bytes=21_000_000),
+            Checkpoint(session="s2", at=START + 900.0, error="OSError: no space"),
         ),
         "threads": (),
         "stalls": (),
@@ -404,7 +404,7 @@ def test_a_run_without_anything_is_shown() -> None:
 
 def test_only_the_newest_rows_are_shown() -> None:
     """A hundred checkpoints do not push the rest off the screen."""
-    many = tuple(Checkpoint(session="s1", at=START + i, ok=True, step=i, path=f"m-{i}") for i in range(100))
+    many = tuple(Checkpoint(session="s1", at=START + i, step=i, path=f"m-{i}") for i in range(100))
     shown = text(timeline(run(checkpoints=many), START + 1000.0, 120))
     assert shown.count("  m-") + shown.count("\nm-") == SHOWN_ROWS
     assert "m-99" in shown and "m-79" not in shown

@@ -197,7 +197,7 @@ def test_history_is_let_go_of(
     assert run.dropped == {"history": 15}
     assert [saved.step for saved in run.run.checkpoints] == [3, 4]
     assert [stall.step for stall in run.run.stalls] == [3, 4]
-    assert [lost.to_step for lost in run.run.recoveries] == [3, 4]
+    assert [lost.restored_step for lost in run.run.recoveries] == [3, 4]
     assert [silence.secs for silence in run.run.silences] == [1.0, 1.0]
     status = run_status(run.run, NOW)
     assert (status.checkpoint.saves, status.recoveries, run.problem) == (5, 5, None)

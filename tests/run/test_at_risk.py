@@ -130,5 +130,5 @@ def test_a_run_that_its_lease_shows_alive_is_at_no_risk(killed: Any, run_of: Run
     assert alive.goodput.ratio == pytest.approx(
         (lost.goodput.secs["productive"] + 187) / lost.goodput.wall_secs, abs=0.01
     )
-    failing = replace(lost, checkpoints=tuple(replace(saved, ok=False) for saved in lost.checkpoints))
+    failing = replace(lost, checkpoints=tuple(replace(saved, error="disk full") for saved in lost.checkpoints))
     assert with_lease(failing, lease, now).at_risk == lost.at_risk

@@ -103,10 +103,10 @@ def test_the_stretch_does_not_depend_on_how_the_file_was_read(events_file: Any, 
         ({"on_disk": None}, ""),
         ({"on_disk": None, "doubt": "There is NaN."}, "in doubt: There is NaN."),
         ({"on_disk": False, "doubt": "There is NaN."}, "deleted"),
-        ({"ok": False, "error": "no space"}, "failed: no space"),
+        ({"error": "no space"}, "failed: no space"),
     ],
 )
 def test_the_words(changes: dict[str, Any], status: str) -> None:
     """What matters now: why a deleted one was in doubt does not."""
-    given: dict[str, Any] = {"session": "a", "at": 1.0, "ok": True, "path": "/run/ckpt-1", "on_disk": True, **changes}
+    given: dict[str, Any] = {"session": "a", "at": 1.0, "path": "/run/ckpt-1", "on_disk": True, **changes}
     assert Checkpoint(**given).status == status

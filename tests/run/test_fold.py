@@ -262,12 +262,11 @@ def test_a_recovery_is_a_restart_within_the_session(killed: Any, run_of: RunOf) 
         secs=12.0,
         error="UnavailableError: gone",
         losses=2,
-        from_step=1188,
-        to_step=1000,
-        rewind_steps=188,
+        step=1188,
+        restored_step=1000,
         restored_checkpoint="/run/model.ckpt-1000",
     )
-    assert (second.from_step, second.to_step, second.rewind_steps, second.losses) == (1005, None, None, 1)
+    assert (second.step, second.restored_step, second.rewind_steps, second.losses) == (1005, None, None, 1)
     assert (len(run.sessions), run.restarts, run.sessions[0].recoveries) == (1, (), 2)
 
 
@@ -277,7 +276,7 @@ def test_a_recovery_may_hold_anything(killed: Any, run_of: RunOf) -> None:
     killed.recover(None, **odd).file.record(RecoveryRecord(session="a", error="E", secs=-3.0), 1188, killed.now)
     found, another = run_of(killed).recoveries
     assert another.secs == 0.0
-    assert (found.error, found.secs, found.losses, found.from_step, found.restored_checkpoint) == (
+    assert (found.error, found.secs, found.losses, found.step, found.restored_checkpoint) == (
         "",
         0.0,
         1,

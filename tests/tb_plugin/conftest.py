@@ -171,9 +171,8 @@ def a_rich_run(name: str = "a") -> Run:
                 secs=5.0,
                 error="UnavailableError: Socket closed",
                 losses=2,
-                from_step=190,
-                to_step=180,
-                rewind_steps=10,
+                step=190,
+                restored_step=180,
                 restored_checkpoint="model.ckpt-180",
             ),
         ),
@@ -207,9 +206,9 @@ def a_rich_run(name: str = "a") -> Run:
             ),
         ),
         checkpoints=(
-            Checkpoint(session="one", at=NOW - 300, ok=True, step=100, on_disk=True, bytes=9, secs=1.5),
-            Checkpoint(session="two", at=NOW - 20, ok=True, step=180, on_disk=False, consistent=True),
-            Checkpoint(session="two", at=NOW - 10, ok=False, error="OSError: no space left"),
+            Checkpoint(session="one", at=NOW - 300, step=100, on_disk=True, bytes=9, secs=1.5),
+            Checkpoint(session="two", at=NOW - 20, step=180, on_disk=False, consistent=True),
+            Checkpoint(session="two", at=NOW - 10, error="OSError: no space left"),
         ),
         threads=(
             ThreadHistory(

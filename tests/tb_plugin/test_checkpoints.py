@@ -25,7 +25,7 @@ def test_a_save_has_all_its_fields(bench: Callable[..., Bench]) -> None:
 
 def test_thousands_of_saves_are_paged(bench: Callable[..., Bench]) -> None:
     """Pages follow one another without gap or overlap from either end, and end where the saves end."""
-    items = tuple(Checkpoint(session="one", at=NOW + step, ok=True, step=step) for step in range(COUNT))
+    items = tuple(Checkpoint(session="one", at=NOW + step, step=step) for step in range(COUNT))
     tab = bench(a_run(checkpoints=items))
     assert tab.json("checkpoints", run="a")["total"] == COUNT
     assert steps(tab.json("checkpoints", run="a")) == list(range(COUNT - 1, COUNT - 1_001, -1))
@@ -54,11 +54,11 @@ def test_marks_are_the_saves_in_order(bench: Callable[..., Bench]) -> None:
 def test_a_save_says_what_it_is_now(bench: Callable[..., Bench]) -> None:
     """In words, in the table; as bits, for its mark. The run names the last good one."""
     items = (
-        Checkpoint(session="one", at=NOW, ok=True, step=1, path="/r/ckpt-1", on_disk=True),
-        Checkpoint(session="one", at=NOW, ok=True, step=2, path="/r/ckpt-2", on_disk=True, doubt="There is NaN."),
-        Checkpoint(session="one", at=NOW, ok=True, step=3, path="/r/ckpt-3", on_disk=False, damage="cut",
+        Checkpoint(session="one", at=NOW, step=1, path="/r/ckpt-1", on_disk=True),
+        Checkpoint(session="one", at=NOW, step=2, path="/r/ckpt-2", on_disk=True, doubt="There is NaN."),
+        Checkpoint(session="one", at=NOW, step=3, path="/r/ckpt-3", on_disk=False, damage="cut",
                    moved_to="/r/ckpt-3.damaged"),
-        Checkpoint(session="one", at=NOW, ok=True, step=4, path="/r/ckpt-4", on_disk=False,
+        Checkpoint(session="one", at=NOW, step=4, path="/r/ckpt-4", on_disk=False,
                    moved_to="/r/last-good-ckpt-4"),
     )  # fmt: skip
     tab = bench(a_run(checkpoints=items, last_good=items[-1]))
@@ -81,14 +81,14 @@ def test_only_new_marks_are_sent(bench: Callable[..., Bench]) -> None:
     assert header["errors"] == [[2, "OSError: no space left"]]
     header, columns = tab.columns("checkpoint_marks", run="a", offset=10**17)
     assert (header["offset"], columns["at"]) == (3, [])
-    many = tuple(Checkpoint(session="one", at=NOW + step, ok=True, step=step) for step in range(COUNT))
+    many = tuple(Checkpoint(session="one", at=NOW + step, step=step) for step in range(COUNT))
     whole = bench(a_run(checkpoints=many)).get("checkpoint_marks", run="a", offset=COUNT - 1)
     assert len(whole.data) < 1000
 
 
 def test_inferred_saves_are_marked(bench: Callable[..., Bench]) -> None:
     """What was concluded from another writer's events says so, in both forms."""
-    tab = bench(a_run(checkpoints=(Checkpoint(session="one", at=NOW, ok=True, inferred=True),)))
+    tab = bench(a_run(checkpoints=(Checkpoint(session="one", at=NOW, inferred=True),)))
     assert tab.json("checkpoints", run="a")["checkpoints"][0]["inferred"] is True
     assert tab.columns("checkpoint_marks", run="a")[1]["flags"] == [1 | 8]
 

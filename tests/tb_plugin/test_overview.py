@@ -155,5 +155,5 @@ def test_problems_of_logdir_and_run_are_shown(bench: Callable[..., Bench]) -> No
 def test_a_failing_save_is_forgotten_with_the_next_good_one(bench: Callable[..., Bench]) -> None:
     """``checkpoints_failing`` is about the newest save."""
     run = a_rich_run()
-    saved = dataclasses.replace(run, checkpoints=(*run.checkpoints, Checkpoint(session="two", at=NOW, ok=True, step=2)))
+    saved = dataclasses.replace(run, checkpoints=(*run.checkpoints, Checkpoint(session="two", at=NOW, step=2)))
     assert bench(saved).json("runs")["runs"][0]["checkpoints_failing"] is False

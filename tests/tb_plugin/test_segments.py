@@ -139,9 +139,8 @@ def recovery(session: str, at: float, to_step: int | None) -> Recovery:
         secs=1.0,
         error="AbortedError",
         losses=1,
-        from_step=None,
-        to_step=to_step,
-        rewind_steps=None,
+        step=None,
+        restored_step=to_step,
     )
 
 

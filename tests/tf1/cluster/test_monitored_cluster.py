@@ -61,8 +61,8 @@ def test_the_loss_is_a_restart_within_the_session(story: Any) -> None:
     first = story.run().sessions[0]
     [recovery] = [each for each in story.run().recoveries if each.session == first.id]
     assert "UnavailableError" in recovery.error
-    assert recovery.to_step >= story.steps["saved"]
-    assert recovery.restored_checkpoint.endswith(f"-{recovery.to_step}")
+    assert recovery.restored_step >= story.steps["saved"]
+    assert recovery.restored_checkpoint.endswith(f"-{recovery.restored_step}")
     assert (first.recoveries, first.outcome) == (1, "lost")
 
 
