@@ -11,7 +11,7 @@ import os
 import socket
 import threading
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, replace
 
@@ -40,6 +40,7 @@ from supervisor_core.events.telemetry import (
     RecoveryRecord,
     ServiceInterval,
     SessionRecord,
+    SkippedCheckpoint,
     StopReason,
     StopRecord,
 )
@@ -275,7 +276,7 @@ class SessionRecorder:
         restored_checkpoint: str | None = None,
         restored_step: int | None = None,
         adopted: bool = False,
-        skipped: Sequence[Mapping[str, str]] = (),
+        skipped: Sequence[SkippedCheckpoint] = (),
         state_problem: str | None = None,
         services: Sequence[ServiceInterval] = (),
         resume_exact: bool | None = None,

@@ -16,7 +16,7 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, get_args
 
 from msgspec import Meta
 
@@ -117,6 +117,14 @@ class ThreadStatus:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SkippedCheckpoint:
+    """A checkpoint that a session passed over when it was restored."""
+
+    path: Text = ""
+    reason: Text = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SessionRecord:
     """A session has started: who, from where, after what."""
 
@@ -140,8 +148,8 @@ class SessionRecord:
     adopted: bool = False
     """Whether the model was found alive in the cluster and kept: ``restored_step`` is its step, and no checkpoint was
     read."""
-    skipped: Annotated[tuple[Mapping[Name, Text], ...], Meta(max_length=MAX_SKIPPED)] = ()
-    """Checkpoints that were skipped: ``{"path": ..., "reason": ...}``, newest first."""
+    skipped: Annotated[tuple[SkippedCheckpoint, ...], Meta(max_length=MAX_SKIPPED)] = ()
+    """Newest first."""
     state_problem: Text | None = None
     """The problem with the ``checkpoint`` state file, if there was one."""
     previous_outcome: Text | None = None
@@ -365,18 +373,7 @@ class LaunchRecord:
 
 
 Record = SessionRecord | CheckpointRecord | HeartbeatRecord | StallRecord | RecoveryRecord | StopRecord | LaunchRecord
-KINDS: Mapping[str, type[Any]] = {
-    cls.kind: cls
-    for cls in (
-        SessionRecord,
-        CheckpointRecord,
-        HeartbeatRecord,
-        StallRecord,
-        RecoveryRecord,
-        StopRecord,
-        LaunchRecord,
-    )
-}
+KINDS: Mapping[str, type[Any]] = {cls.kind: cls for cls in get_args(Record)}
 """Record classes by kind."""
 
 

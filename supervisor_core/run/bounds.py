@@ -178,22 +178,33 @@ class Named(Generic[_T]):
 
     Args:
         pool: as of `Newest`.
+        most: how many are kept, the first.
+        make: makes one from its name.
     """
 
-    __slots__ = ("_pool", "by_name", "dropped")
+    __slots__ = ("_make", "_most", "_pool", "by_name", "dropped", "refused")
 
-    def __init__(self, pool: Pool) -> None:
+    def __init__(self, pool: Pool, most: int, make: Callable[[str], _T]) -> None:
         self.by_name: dict[str, _T] = {}
         self.dropped = 0
+        self.refused = 0
+        """How often one beyond the bound was asked for."""
         self._pool = pool
+        self._most = most
+        self._make = make
 
     def __len__(self) -> int:
         return len(self.by_name)
 
-    def add(self, name: str, item: _T) -> None:
-        """Add an item."""
-        self.by_name[name] = item
-        self._pool.added(self)
+    def get(self, name: str) -> _T | None:
+        """Return the thing of a name; None beyond the bound, which is counted."""
+        if name not in self.by_name:
+            if len(self) >= self._most:
+                self.refused += 1
+                return None
+            self.by_name[name] = self._make(name)
+            self._pool.added(self)
+        return self.by_name[name]
 
     def touch(self) -> None:
         """Mark the session as active."""

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from supervisor_core.checkpoint.names import last_part
 from supervisor_core.checkpoint.set_aside import DAMAGED, LAST_GOOD
-from supervisor_core.events.telemetry import CheckpointRecord
+from supervisor_core.events.telemetry import CheckpointRecord, SkippedCheckpoint
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,7 +65,7 @@ class Checkpoint(CheckpointRecord):
         return self.moved_to is not None and last_part(self.moved_to).startswith(LAST_GOOD)
 
 
-def passed_over(checkpoints: Sequence[Checkpoint], skipped: Sequence[Mapping[str, str]]) -> Iterator[tuple[int, str]]:
+def passed_over(checkpoints: Sequence[Checkpoint], skipped: Sequence[SkippedCheckpoint]) -> Iterator[tuple[int, str]]:
     """Yield which checkpoints a later session has passed over, by index, and why.
 
     Args:
@@ -73,11 +73,11 @@ def passed_over(checkpoints: Sequence[Checkpoint], skipped: Sequence[Mapping[str
         skipped: see `Session.skipped`.
     """
     for item in skipped:
-        name = last_part(item.get("path", ""))
+        name = last_part(item.path)
         for index in reversed(range(len(checkpoints))):
             saved = checkpoints[index]
             if saved.ok and saved.path is not None and last_part(saved.path) == name:
-                yield index, item.get("reason", "")
+                yield index, item.reason
                 break
 
 

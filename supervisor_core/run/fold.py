@@ -39,8 +39,9 @@ from supervisor_core.run.model import (
 )
 from supervisor_core.run.other_writers import LEAST_BUDGET_SECS
 from supervisor_core.run.restarter_launches import joined, merged
-from supervisor_core.run.session_facts import SessionFacts, merged_session, telemetry_facts
-from supervisor_core.run.session_fold import clocks_differ
+from supervisor_core.run.session_facts import SessionFacts, telemetry_facts
+from supervisor_core.run.session_fold import merged_session
+from supervisor_core.run.session_parts import clocks_differ
 from supervisor_core.run.timeline import Death, Timeline, TimelineFold
 
 
@@ -245,16 +246,16 @@ def _state_of(id: str, file: FileFold) -> tuple[object, ...]:
 
 
 def _own_facts(id: str, files: Sequence[FileFold]) -> SessionFacts:
-    if len(files) > 1 and all(file.sessions[id].first_elapsed_secs is not None for file in files):
-        files = sorted(files, key=lambda file: (file.sessions[id].first_elapsed_secs or 0.0, file.order))
+    if len(files) > 1 and all(file.sessions[id].clock.first_elapsed_secs is not None for file in files):
+        files = sorted(files, key=lambda file: (file.sessions[id].clock.first_elapsed_secs or 0.0, file.order))
     latest = files[-1]
-    begun_at = latest.sessions[id].clock_begun_at
+    begun_at = latest.sessions[id].clock.begun_at
     last_times = [
         file.last_at
         for file in files
         if file.last_session == id
         and file.last_at is not None
-        and not clocks_differ(file.sessions[id].clock_begun_at, begun_at)
+        and not clocks_differ(file.sessions[id].clock.begun_at, begun_at)
     ]
     return telemetry_facts(
         merged_session(file.sessions[id] for file in files),

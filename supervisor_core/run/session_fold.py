@@ -1,40 +1,24 @@
-"""`SessionFold`: the telemetry of one session in one file, record by record."""
+"""`SessionFold`: the telemetry of one session in one file, record by record; `merged_session`: in all its files."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from supervisor_core.events.chunk import TelemetryMark
-from supervisor_core.events.record_fields import values_of
 from supervisor_core.events.telemetry import (
     CheckpointRecord,
     HeartbeatRecord,
-    PauseReport,
     RecoveryRecord,
     SessionRecord,
     StallRecord,
     StopRecord,
 )
 from supervisor_core.run.bounds import MAX_THREADS, MAX_WORKERS, Allowance, Named, Newest
-from supervisor_core.run.checkpoints import Checkpoint
 from supervisor_core.run.heartbeat_folds import ThreadFold, WorkerFold
-from supervisor_core.run.model import BUCKETS, Recovery
-from supervisor_core.run.status import SAVE_BOUNDS, Histogram
-from supervisor_core.run.step_time_curve import StepTimeCurve
-
-Stacks = Mapping[str, tuple[str, ...]]
-Silent = tuple[float, float, float, str | None]
-"""Wall time of the report; total seconds in which the process did not run, before the report and by then; why."""
-
-NOTHING: Mapping[str, Any] = {}
-
-_CAUSES = ("stopped", "machine_suspended", "machine_paused")
-"""Why a process did not run."""
-
-CLOCK_SET_SECS = 2.0
-"""The wall clock was set if it moved by more than this against the monotonic clock."""
+from supervisor_core.run.session_parts import NOTHING, ActivityFold, SaveFold, SessionClock, StallFold, StepFold
 
 
 class SessionFold:
@@ -46,103 +30,24 @@ class SessionFold:
         allowance: bounds its history together with that of the other sessions of its run. Default: its own.
     """
 
-    __slots__ = (
-        "_allowance",
-        "_going_back",
-        "_records",
-        "attempt",
-        "beat",
-        "beat_at",
-        "begun_at",
-        "blocked_secs",
-        "cadence_secs",
-        "checkpoints",
-        "clock_begun_at",
-        "curves",
-        "dropped_reports",
-        "first_at",
-        "first_elapsed_secs",
-        "first_report",
-        "id",
-        "is_stalled",
-        "kept_ticks",
-        "last_at",
-        "last_progress_at",
-        "last_step",
-        "most_steps_per_sec",
-        "record",
-        "recoveries",
-        "reported_secs",
-        "save_failures",
-        "save_failures_in_a_row",
-        "save_secs",
-        "saves",
-        "silences",
-        "silent_secs",
-        "stacks",
-        "stall_count",
-        "stalls",
-        "stop",
-        "stop_at",
-        "threads",
-        "workers",
-        "workers_at",
-    )
-
     def __init__(self, id: str, kept_ticks: int | None = None, allowance: Allowance | None = None) -> None:
+        pools = allowance or Allowance()
         self.id = id
         self.kept_ticks = kept_ticks
-        self._records = 0
         self.record: SessionRecord | None = None
         self.stop: StopRecord | None = None
         self.stop_at: float | None = None
-        self.first_at: float | None = None
-        """Wall time of its first record."""
-        self.last_at: float | None = None
-        """Wall time of its last record; records from before its clock was set do not count."""
-        self.begun_at: float | None = None
-        """Its start, calculated from its first heartbeat."""
-        self.clock_begun_at: float | None = None
-        """Its start by the present wall clock, calculated with the monotonic clock."""
-        self.first_elapsed_secs: float | None = None
-        """Its age at its first heartbeat in this file, by the monotonic clock."""
-        self.attempt: int | None = None
-        self.first_report: tuple[int, int] | None = None
-        """The first reported step, and the number of steps done by then."""
-        self.last_step: int | None = None
-        """Its highest step since its last recovery."""
-        self.beat: HeartbeatRecord | None = None
-        self.beat_at: float | None = None
+        self.beats = BeatFold()
+        self.clock = SessionClock()
         self.last_progress_at: float | None = None
-        self.cadence_secs: float | None = None
-        """The longest time between two heartbeats of one phase."""
-        self.reported_secs: Mapping[str, float] = {}
-        self.most_steps_per_sec: float | None = None
         self.is_stalled = False
-        self._going_back = False
-        self.curves = [StepTimeCurve()]
-        """See `SessionFacts`."""
-        self.dropped_reports = 0
-        """Of threads and workers beyond the bounds."""
-        self.workers_at: float | None = None
-        """When they were last reported."""
-        self.stall_count = 0
-        self._allowance = pools = allowance or Allowance()
-        self.threads: Named[ThreadFold] = Named(pools.threads)
-        self.workers: Named[WorkerFold] = Named(pools.workers)
-        self.checkpoints: Newest[Checkpoint] = Newest(pools.checkpoints, _chars_of_save)
-        self.stalls: Newest[tuple[float, int, StallRecord]] = Newest(pools.stalls)
-        """Its records: wall time, number of the stall, the record without its stacks."""
-        self.stacks: Newest[tuple[int, Stacks]] = Newest(pools.stacks, _chars_of_stacks)
-        """Number of the stall, and its stacks."""
-        self.recoveries: Newest[Recovery] = Newest(pools.recoveries, _chars_of_recovery)
-        self.silences: Newest[Silent] = Newest(pools.silences)
-        self.silent_secs = 0.0
-        """Total seconds in which the process did not run, by the latest report."""
-        self.saves = self.save_failures = self.save_failures_in_a_row = 0
-        self.save_secs: Histogram | None = None
-        """Durations of its successful saves; None before the first, likewise `blocked_secs`."""
-        self.blocked_secs: Histogram | None = None
+        self.steps = StepFold(pools)
+        self.activity = ActivityFold(pools.silences)
+        self.saves = SaveFold(pools.checkpoints)
+        self.stalls = StallFold(pools)
+        self.threads: Named[ThreadFold] = Named(pools.threads, MAX_THREADS, partial(ThreadFold, kept_ticks=kept_ticks))
+        self.workers: Named[WorkerFold] = Named(pools.workers, MAX_WORKERS, partial(WorkerFold, kept_spans=kept_ticks))
+        self._records = 0
 
     @property
     def version(self) -> int:
@@ -152,196 +57,148 @@ class SessionFold:
     @property
     def dropped_history(self) -> int:
         """Number of entries dropped beyond the bounds."""
-        kept = (self.checkpoints, self.stalls, self.stacks, self.recoveries, self.silences, self.threads, self.workers)
-        return sum(each.dropped for each in kept)
+        return sum(each.dropped for each in (*self._histories, self.steps.recoveries))
+
+    @property
+    def dropped_reports(self) -> int:
+        """Number of reports of threads and workers beyond the bounds."""
+        return self.threads.refused + self.workers.refused
+
+    @property
+    def _histories(self) -> tuple[Newest[Any] | Named[Any], ...]:
+        stalls = self.stalls
+        return self.saves.checkpoints, stalls.records, stalls.stacks, self.activity.silences, self.threads, self.workers
 
     def give_back(self) -> None:
         """Return this session's share of the allowance to the run."""
-        self._allowance.curves += len(self.curves) - 1
-        for share in (self.threads, self.workers):
-            share.give_back()
-        for history in (self.checkpoints, self.stalls, self.stacks, self.recoveries, self.silences):
+        self.steps.give_back()
+        for history in self._histories:
             history.give_back()
 
     def add(self, mark: TelemetryMark) -> bool:
         """Add one record; return whether it shows that the wall clock was set since the one before."""
         self._records += 1
         at, record = mark.at, mark.record
-        was_set = isinstance(record, (HeartbeatRecord, StopRecord)) and self._look_at_clock(at, record.elapsed_secs)
-        self.first_at = at if self.first_at is None else self.first_at
-        self.last_at = at if self.last_at is None or was_set else max(at, self.last_at)
+        elapsed_secs = record.elapsed_secs if isinstance(record, (HeartbeatRecord, StopRecord)) else None
+        was_set = self.clock.add(at, elapsed_secs)
         if was_set:
             self.last_progress_at = None
         if isinstance(record, HeartbeatRecord):
             self._beat(at, record, was_set)
         elif isinstance(record, CheckpointRecord):
-            self._checkpoint(at, record)
+            self.steps.reached(record.step)
+            if self.saves.add(at, record):
+                self._progressed(at)
         elif isinstance(record, SessionRecord):
-            skipped = tuple({key: item[key] for key in ("path", "reason") if key in item} for item in record.skipped)
-            self.record = replace(record, services=(), skipped=skipped)
-            self.update_step(record.restored_step)
+            self.record = replace(record, services=())
+            self.steps.reached(record.restored_step)
         elif isinstance(record, StopRecord):
             self.stop, self.stop_at = replace(record, activity_secs=NOTHING), at
-            self._secs(at, record.activity_secs, record.step)
-            self.update_step(record.step)
+            self._spent(at, record, record.step)
+            self.steps.reached(record.step)
         elif isinstance(record, RecoveryRecord):
-            self._recovery(at, record)
+            self.steps.recovered(at, record)
         elif isinstance(record, StallRecord):
-            self._stall(at, record)
+            self.stalls.add(at, record)
             if record.service is None:
                 self.is_stalled = record.state in ("begin", "lasts")
         return was_set
 
-    def _stall(self, at: float, record: StallRecord) -> None:
-        if record.state == "begin":
-            self.stall_count += 1
-            if record.stacks:
-                self.stacks.add((self.stall_count, record.stacks))
-        self.stalls.add((at, self.stall_count, replace(record, stacks=NOTHING)))
-
-    def _look_at_clock(self, at: float, elapsed: float | None) -> bool:
-        """Compare the two clocks; return whether the wall clock was set since they were last compared."""
-        if elapsed is None:
-            return False
-        if self.first_elapsed_secs is None:
-            self.first_elapsed_secs = elapsed
-        before, self.clock_begun_at = self.clock_begun_at, at - elapsed
-        return clocks_differ(before, self.clock_begun_at)
-
     def _beat(self, at: float, beat: HeartbeatRecord, clock_was_set: bool) -> None:
-        self.attempt = beat.attempt if self.attempt is None else self.attempt
-        age = beat.progress_age_secs
-        # Until training resumes, the trainer may still report the step from before the recovery.
-        self._going_back &= beat.phase == "restoring"
-        step = None if self._going_back else beat.step
-        self._secs(at, beat.activity_secs, step, beat.pause)
-        if self.beat is None:
-            # Seconds after the last progress are in `activity_secs` only after they have become a stall.
-            open_secs = 0.0 if is_over_budget(beat) else age
-            self.begun_at = at - open_secs - sum(self.reported_secs.values())
-        elif beat.phase == self.beat.phase and self.beat_at is not None and not clock_was_set:
-            self.cadence_secs = max(self.cadence_secs or 0.0, at - self.beat_at)
-        self.update_rate(beat.steps_per_sec)
-        if step is not None and self.first_report is None:
-            self.first_report = (step, beat.steps or 0)
-        self.update_step(step)
-        self.update_progress(at - age)
+        step = self.steps.since_recovery(beat.step, beat.phase)
+        self._spent(at, beat, step)
+        self.beats.add(at, beat, sum(self.activity.secs.values()), clock_was_set=clock_was_set)
+        self.steps.rate(beat.steps_per_sec)
+        if step is not None and self.steps.first_report is None:
+            self.steps.first_report = (step, beat.steps or 0)
+        self.steps.reached(step)
+        self._progressed(at - beat.progress_age_secs)
         self.is_stalled = is_over_budget(beat)
-        # The long fields are folded below; only the short ones are kept.
-        self.beat = replace(beat, threads=(), workers=None, activity_secs=NOTHING, pause=None)
-        self.beat_at = at
         self.threads.touch()
         for status in beat.threads:
-            if (thread := self.thread(status.name)) is not None:
+            if (thread := self.threads.get(status.name)) is not None:
                 thread.beat(at, status)
         if beat.workers is not None:
-            self.workers_at = at
             self.workers.touch()
             for name, each in {worker.name: worker for worker in beat.workers}.items():
-                if (known := self.worker(name)) is not None:
-                    known.beat(at, each)
+                if (worker := self.workers.get(name)) is not None:
+                    worker.beat(at, each)
 
-    def thread(self, name: str) -> ThreadFold | None:
-        """Return the thread of a name; None beyond the bound, which is counted."""
-        known = self.threads.by_name.get(name)
-        if known is None:
-            if len(self.threads) >= MAX_THREADS:
-                self.dropped_reports += 1
-                return None
-            self.threads.add(name, known := ThreadFold(name, self.kept_ticks))
-        return known
+    def _spent(self, at: float, record: HeartbeatRecord | StopRecord, step: int | None) -> None:
+        if record.activity_secs:  # else it does not tell it in a way that can be read
+            self.activity.add(at, record.activity_secs, record.pause if isinstance(record, HeartbeatRecord) else None)
+            self.steps.productive(self.activity.secs.get("productive", 0.0), step)
 
-    def worker(self, name: str) -> WorkerFold | None:
-        """Return the worker of a name; None beyond the bound, which is counted."""
-        known = self.workers.by_name.get(name)
-        if known is None:
-            if len(self.workers) >= MAX_WORKERS:
-                self.dropped_reports += 1
-                return None
-            self.workers.add(name, known := WorkerFold(name, self.kept_ticks))
-        return known
-
-    def _checkpoint(self, at: float, record: CheckpointRecord) -> None:
-        self.checkpoints.add(Checkpoint(**values_of(record), at=at))
-        self.update_step(record.step)
-        if record.error is not None:
-            self.saves += 1
-            self.save_failures += 1
-            self.save_failures_in_a_row += 1
-        elif record.path is not None:
-            self.saves += 1
-            self.save_failures_in_a_row = 0
-            self.save_secs, self.blocked_secs = (
-                self.save_secs or save_histogram(),
-                self.blocked_secs or save_histogram(),
-            )
-            self.save_secs.add(record.secs or 0.0)
-            self.blocked_secs.add(record.blocked_secs or 0.0)
-            self.update_progress(at)
-
-    def _recovery(self, at: float, record: RecoveryRecord) -> None:
-        from_step, to_step = record.step, record.restored_step
-        self.recoveries.add(Recovery(**values_of(replace(record, losses=max(1, record.losses))), at=at))
-        curve = self.curves[-1]
-        if from_step is not None:
-            curve.reached(from_step, curve.end_secs)
-        if to_step is not None and self._allowance.curves:
-            self._allowance.curves -= 1
-            self.curves.append(StepTimeCurve(to_step, curve.end_secs))
-        self.last_step = to_step  # None: until the next heartbeat
-        self._going_back = True
-
-    def _secs(
-        self, at: float, activity: Mapping[str, float], step: int | None, pause: PauseReport | None = None
-    ) -> None:
-        if not activity:  # as in a record that does not tell it in a way that can be read
-            return
-        reported = {bucket: activity[bucket] for bucket in BUCKETS if bucket in activity}
-        self.reported_secs = reported
-        cause = None if pause is None else pause.cause
-        self.update_silence(at, reported.get("silent", 0.0), cause if cause in _CAUSES else None)
-        productive = reported.get("productive", 0.0)
-        if step is not None:
-            self.curves[-1].reached(step, productive)
-        self.curves[-1].end_secs = max(self.curves[-1].end_secs, productive)
-
-    def update_silence(self, at: float, secs: float, cause: str | None = None) -> None:
-        """Add a report of the total seconds in which the process did not run, and why."""
-        if secs > self.silent_secs:
-            self.silences.add((at, self.silent_secs, secs, cause))
-            self.silent_secs = secs
-
-    def update_rate(self, steps_per_sec: float | None) -> None:
-        """Add a reading of steps per second."""
-        if steps_per_sec is not None:
-            self.most_steps_per_sec = max(self.most_steps_per_sec or 0.0, steps_per_sec)
-
-    def update_step(self, step: int | None) -> None:
-        """Add a step that was reached."""
-        if step is not None and (self.last_step is None or step > self.last_step):
-            self.last_step = step
-
-    def update_progress(self, at: float) -> None:
-        """Add a time at which it made progress."""
-        if self.last_progress_at is None or at > self.last_progress_at:
+    def _progressed(self, at: float | None) -> None:
+        if at is not None and (self.last_progress_at is None or at > self.last_progress_at):
             self.last_progress_at = at
 
+    def absorb(self, later: SessionFold) -> None:
+        """Add what a later file of the same session holds."""
+        if later.clock.last_at is None:
+            return
+        if self.clock.absorb(later.clock):
+            self.last_progress_at = None
+        self.record = self.record or later.record
+        self.stop, self.stop_at = (later.stop, later.stop_at) if later.stop else (self.stop, self.stop_at)
+        self.is_stalled = later.is_stalled
+        self._progressed(later.last_progress_at)
+        self.beats.absorb(later.beats)
+        self.activity.absorb(later.activity)
+        self.steps.absorb(later.steps)
+        self.saves.absorb(later.saves)
+        self.stalls.absorb(later.stalls)
+        for name, thread in later.threads.by_name.items():
+            if (whole_thread := self.threads.get(name)) is not None:
+                whole_thread.absorb(thread)
+        for name, worker in later.workers.by_name.items():
+            if (whole_worker := self.workers.get(name)) is not None:
+                whole_worker.absorb(worker)
 
-def save_histogram() -> Histogram:
-    """Return an empty histogram of durations of saves."""
-    return Histogram(SAVE_BOUNDS)
 
+@dataclass(slots=True)
+class BeatFold:
+    """A session's heartbeats: the first, the last, and how often they come."""
 
-def _chars_of_save(item: Checkpoint) -> int:
-    return len(item.path or "") + len(item.error or "") + len(item.doubt or "")
+    attempt: int | None = None
+    begun_at: float | None = None
+    """The session's start, calculated from its first heartbeat."""
+    last: HeartbeatRecord | None = None
+    """Without its long fields."""
+    last_at: float | None = None
+    longest_secs: float | None = None
+    """The longest time between two heartbeats of one phase."""
+    workers_at: float | None = None
+    """When the other processes of the cluster were last reported."""
 
+    def add(self, at: float, beat: HeartbeatRecord, spent_secs: float, *, clock_was_set: bool) -> None:
+        """Add a heartbeat.
 
-def _chars_of_recovery(item: Recovery) -> int:
-    return len(item.error) + len(item.restored_checkpoint or "")
+        Args:
+            at: its wall time.
+            beat: the record.
+            spent_secs: the seconds that the session has reported so far.
+            clock_was_set: whether the wall clock was set since the last one.
+        """
+        self.attempt = beat.attempt if self.attempt is None else self.attempt
+        if self.last is None or self.last_at is None:
+            # Seconds after the last progress are reported only after they have become a stall.
+            open_secs = 0.0 if is_over_budget(beat) else beat.progress_age_secs
+            self.begun_at = at - open_secs - spent_secs
+        elif beat.phase == self.last.phase and not clock_was_set:
+            self.longest_secs = max(self.longest_secs or 0.0, at - self.last_at)
+        self.last, self.last_at = replace(beat, threads=(), workers=None, activity_secs=NOTHING, pause=None), at
+        if beat.workers is not None:
+            self.workers_at = at
 
-
-def _chars_of_stacks(item: tuple[int, Stacks]) -> int:
-    return sum(len(name) + 1 + sum(len(line) + 1 for line in lines) for name, lines in item[1].items())
+    def absorb(self, later: BeatFold) -> None:
+        """Add those of a later file."""
+        self.attempt = later.attempt if self.attempt is None else self.attempt
+        self.begun_at = later.begun_at if self.begun_at is None else self.begun_at
+        self.last, self.last_at = (later.last, later.last_at) if later.last else (self.last, self.last_at)
+        if later.longest_secs is not None:
+            self.longest_secs = max(self.longest_secs or 0.0, later.longest_secs)
+        self.workers_at = self.workers_at if later.workers_at is None else later.workers_at
 
 
 def is_over_budget(beat: HeartbeatRecord) -> bool:
@@ -349,6 +206,12 @@ def is_over_budget(beat: HeartbeatRecord) -> bool:
     return beat.progress_timeout_secs is not None and beat.progress_age_secs > beat.progress_timeout_secs
 
 
-def clocks_differ(one: float | None, other: float | None) -> bool:
-    """Return whether two calculated start times of a session differ by more than one wall clock explains."""
-    return one is not None and other is not None and abs(one - other) > CLOCK_SET_SECS
+def merged_session(parts: Iterable[SessionFold]) -> SessionFold:
+    """Return one session from its parts in several files, given in order; a single part is returned as it is."""
+    first, *later = parts
+    if not later:
+        return first
+    merged = SessionFold(first.id, first.kept_ticks)
+    for part in (first, *later):
+        merged.absorb(part)
+    return merged

@@ -28,7 +28,7 @@ from supervisor_core.run.model import (
     rewound,
 )
 from supervisor_core.run.session_facts import LATE_SECS, SessionFacts
-from supervisor_core.run.session_fold import CLOCK_SET_SECS
+from supervisor_core.run.session_parts import CLOCK_SET_SECS
 
 RATE_MARGIN = 2.0
 """An unseen session may have been faster than its highest reported rate by this factor."""

@@ -23,7 +23,7 @@ from supervisor_core.engine.session_recorder import SessionRecorder
 from supervisor_core.engine.session_state import SessionState, StopReason
 from supervisor_core.engine.step_lock import StepLock
 from supervisor_core.errors import LogdirInUseError
-from supervisor_core.events.telemetry import ServiceInterval
+from supervisor_core.events.telemetry import ServiceInterval, SkippedCheckpoint
 from supervisor_core.options import Options
 from supervisor_core.run.status import RunStatus
 from supervisor_core.tf1.checkpoint_manager import CheckpointManager
@@ -209,7 +209,7 @@ class Lifecycle:
             restored_checkpoint=None if restored is None else restored.path,
             restored_step=restore_info.step,
             adopted=restore_info.adopted,
-            skipped=[{"path": item.path, "reason": item.reason} for item in restore_info.skipped],
+            skipped=[SkippedCheckpoint(path=item.path, reason=item.reason) for item in restore_info.skipped],
             state_problem=None if restored is None else restored.state_problem,
             services=services,
         )

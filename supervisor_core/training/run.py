@@ -23,7 +23,7 @@ from supervisor_core.engine.session_recorder import SessionRecorder
 from supervisor_core.engine.session_state import SessionState
 from supervisor_core.errors import SaveFailedError
 from supervisor_core.events.file_writer import FileWriter
-from supervisor_core.events.telemetry import ServiceInterval, Trigger
+from supervisor_core.events.telemetry import ServiceInterval, SkippedCheckpoint, Trigger
 from supervisor_core.options import Options
 from supervisor_core.run.status import RunStatus
 from supervisor_core.storage.local import absolute, join
@@ -187,7 +187,7 @@ class Run:
         recorder.ready(
             restored_checkpoint=None if sealed is None else sealed.path,
             restored_step=None if sealed is None else sealed.manifest.step,
-            skipped=[{"path": item.path, "reason": item.reason} for item in skipped],
+            skipped=[SkippedCheckpoint(path=item.path, reason=item.reason) for item in skipped],
             services=[ServiceInterval(name=saver.name, interval_secs=self._policy.save_secs)],
             resume_exact=None if exactness is None else exactness.is_exact,
             resume_reasons=() if exactness is None else exactness.reasons,

@@ -19,6 +19,7 @@ from supervisor_core.events.telemetry import (
     RecoveryRecord,
     ServiceInterval,
     SessionRecord,
+    SkippedCheckpoint,
     StallRecord,
     StopRecord,
     ThreadStatus,
@@ -30,7 +31,7 @@ from supervisor_core.events.telemetry import (
 RECORDS: list[Record] = [
     SessionRecord(
         session="s", attempt=2, host="hôte", pid=1, facade="Supervisor", started_at=1.5,
-        skipped=({"path": "模型.ckpt-1", "reason": "cut"},), versions={"python": "3.11"},
+        skipped=(SkippedCheckpoint(path="模型.ckpt-1", reason="cut"),), versions={"python": "3.11"},
         services=(ServiceInterval(name="summary", interval_secs=120),),
     ),
     CheckpointRecord(session="s", trigger="signal", path="/a/model.ckpt-7", step=7, bytes=9, secs=1.0, consistent=True),

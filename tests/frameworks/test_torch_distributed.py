@@ -207,7 +207,7 @@ def test_a_fully_sharded_model(tmp_path: Path, job: Callable[[Path], Job], progr
     for (verdict, *after), lines in zip(killed.run({"fsdp": True}), expected, strict=True):
         assert (verdict, after) == ("exact", lines[4:])
     (skipped,) = killed.watch().sessions[-1].skipped
-    assert "__1_0.distcp: its checksum is" in skipped["reason"]
+    assert "__1_0.distcp: its checksum is" in skipped.reason
     assert not list(newest.parent.glob("*.saving-*"))
 
 

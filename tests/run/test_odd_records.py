@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from supervisor_core.errors import EventsError
-from supervisor_core.events.telemetry import KINDS, from_json
+from supervisor_core.events.telemetry import KINDS, SkippedCheckpoint, from_json
 from supervisor_core.exporter.page import run_status
 from supervisor_core.metrics.table import RUN_METRICS
 from supervisor_core.run.fold import RunFold
@@ -128,7 +128,7 @@ def test_of_a_checkpoint_that_was_passed_over_path_and_reason_are_kept(trainer: 
     record = {"v": 1, "session": "a", "attempt": 1, "skipped": [{"path": "m-1", "reason": "cut", "other": "x"}, 7]}
     good = trainer("a", T).spend(15)
     good.file.record(from_json("session", json.dumps(record)), 5, good.now)
-    assert run_of(good).sessions[0].skipped == ({"path": "m-1", "reason": "cut"},)
+    assert run_of(good).sessions[0].skipped == (SkippedCheckpoint(path="m-1", reason="cut"),)
 
 
 def test_names_that_are_no_text_are_escapes_in_json(trainer: Any) -> None:

@@ -17,6 +17,7 @@ import pytest
 from werkzeug.test import Client, TestResponse
 
 from supervisor_core.events.chunk import Chunk, FileFacts, Points
+from supervisor_core.events.telemetry import SkippedCheckpoint
 from supervisor_core.run.checkpoints import Checkpoint
 from supervisor_core.run.model import (
     BUCKETS,
@@ -146,7 +147,7 @@ def a_rich_run(name: str = "a") -> Run:
                 last_step=200,
                 phase="training",
                 checkpoint_interval_secs=60.0,
-                skipped=({"path": "model.ckpt-120", "reason": "cut short"},),
+                skipped=(SkippedCheckpoint(path="model.ckpt-120", reason="cut short"),),
             ),
         ),
         restarts=(

@@ -85,10 +85,10 @@ def test_a_damaged_newest_checkpoint_is_passed_over(
     [session] = [record for record in read_telemetry(logdir) if record.kind == "session"]
     assert session.restored_step == 3
     [skipped] = session.skipped
-    assert skipped["path"] == newest
-    assert skipped["reason"]
+    assert skipped.path == newest
+    assert skipped.reason
     assert newest in caplog.text
-    assert skipped["reason"] in caplog.text
+    assert skipped.reason in caplog.text
 
 
 @pytest.mark.parametrize("harm", [cut, empty, Path.unlink, lambda path: path.write_bytes(b"\x00\xff" * 20)])

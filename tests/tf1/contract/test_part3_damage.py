@@ -186,7 +186,7 @@ def test_the_right_checkpoint_is_restored(run: Path, train: Any, session_record:
     session = session_record()
     assert session.restored_step == step
     assert len(session.skipped) == skipped
-    assert all(item["reason"] for item in session.skipped)
+    assert all(item.reason for item in session.skipped)
     assert (run / "notes.pbtxt").read_text() == "node {}\n"
 
 
@@ -212,7 +212,7 @@ def test_a_flipped_bit_names_tensor_file_and_checksums(
     change(DATA, lambda data: flip(data, position))(run)
     train()
     [skipped] = session_record().skipped
-    assert re.fullmatch(WHERE % tensor, skipped["reason"])
+    assert re.fullmatch(WHERE % tensor, skipped.reason)
 
 
 def test_a_flipped_bit_in_an_explicit_checkpoint(run: Path, ours: Any, build_model: Any) -> None:
@@ -266,7 +266,7 @@ def test_starting_over_on_purpose_loses_no_file(
     assert train(steps=3, **arguments) == (0, 3)
     session = session_record()
     assert session.restored_step is None
-    assert [Path(item["path"]).name for item in session.skipped] == ["model.ckpt-7", "model.ckpt-5", "model.ckpt-3"]
+    assert [Path(item.path).name for item in session.skipped] == ["model.ckpt-7", "model.ckpt-5", "model.ckpt-3"]
     assert "Starting at step 0 instead." in caplog.text
     now = left_of(run)
     aside = {path.name: path.read_bytes() for path in run.glob("*.damaged/model.ckpt*")}
@@ -368,6 +368,6 @@ def test_a_monitored_session_sets_them_aside_too(run: Path, build_model: Any, se
     with supervisor_core.MonitoredTrainingSession(checkpoint_dir=str(run), save_checkpoint_steps=1) as sess:
         sess.run(model.train_op)
     [skipped] = session_record().skipped
-    assert re.fullmatch(WHERE % "weight", skipped["reason"])
+    assert re.fullmatch(WHERE % "weight", skipped.reason)
     [aside] = CheckpointStore(run).all_set_aside()
-    assert (aside.name, aside.reason) == ("model.ckpt-7", skipped["reason"])
+    assert (aside.name, aside.reason) == ("model.ckpt-7", skipped.reason)

@@ -172,7 +172,7 @@ def test_a_monitored_session_passes_over_a_damaged_newest_checkpoint(
     Path(f"{logdir}/model.ckpt-4.data-00000-of-00001").write_bytes(b"")
     assert run_steps(1) == (2, 3)
     *_, session = records(read_telemetry, logdir, "session")
-    assert [os.path.basename(item["path"]) for item in session.skipped] == ["model.ckpt-4"]
+    assert [os.path.basename(item.path) for item in session.skipped] == ["model.ckpt-4"]
     for path in Path(logdir).glob("*.index"):
         path.write_bytes(b"")
     with pytest.raises(NoUsableCheckpointError, match=r"model.ckpt-3"):
