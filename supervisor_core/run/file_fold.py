@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter, deque
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import NamedTuple, TypeVar
 
 import numpy as np
@@ -19,7 +19,7 @@ from supervisor_core.run.bounds import (
     DroppedKind,
     Newest,
 )
-from supervisor_core.run.model import NonFinite, ProgramLaunch
+from supervisor_core.run.model import FileTotals, NonFinite, ProgramLaunch
 from supervisor_core.run.other_writers import Cadence, Launches
 from supervisor_core.run.restarter_launches import launch_of
 from supervisor_core.run.session_fold import SessionFold
@@ -208,20 +208,6 @@ def _chars_of_launch(launch: ProgramLaunch) -> int:
 
 
 _N = TypeVar("_N", int, float)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FileTotals:
-    """Sums over files; the fields are those of `Run` with the same names."""
-
-    first_step: int | None
-    last_step: int | None
-    max_step: int | None
-    last_event_at: float | None
-    session_logs: Mapping[str, int]
-    scalar_tags: int
-    nonfinite_tags: tuple[NonFinite, ...]
-    rates: tuple[float, ...]
 
 
 def totals(files: Iterable[FileFold], earlier: Collection[str] = ()) -> FileTotals:

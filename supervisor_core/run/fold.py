@@ -13,6 +13,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from supervisor_core.events.chunk import Chunk
+from supervisor_core.events.record_fields import values_of
 from supervisor_core.run.advice import FAILURES, Costs, advice
 from supervisor_core.run.bounds import Allowance, DroppedKind
 from supervisor_core.run.checkpoints import Checkpoint, CheckpointFiles, Present, last_good
@@ -97,7 +98,7 @@ class RunFold:
     @property
     def newest_session(self) -> Session | None:
         """The newest session, by the events; its outcome is ``running`` without a record of its end."""
-        sessions = self._line().sessions
+        sessions = self._line().history.sessions
         return sessions[-1] if sessions else None
 
     def died(self, death: Death) -> None:
@@ -117,29 +118,24 @@ class RunFold:
         line = self._line()
         files, last = self._totals, line.facts[-1] if line.facts else None
         state = run_state(last, now, files.last_event_at)
-        sessions = line.sessions
+        sessions = line.history.sessions
         state = ended_state(state, sessions[-1] if sessions else None, self._launches)
         if last is not None:
             outcome = _outcome_of_last(last, state)
             if outcome != sessions[-1].outcome:
                 sessions = (*sessions[:-1], replace(sessions[-1], outcome=outcome))
-        checkpoints = line.checkpoints
+        checkpoints = line.history.checkpoints
         if present is not unchecked:
             checkpoints = self._presence.joined(checkpoints, present)
         loss_finite, since = self._losses(sessions)
-        unsaved = _unsaved_steps(state, line.step, sessions, checkpoints, line.recoveries)
+        unsaved = _unsaved_steps(state, line.history.step, sessions, checkpoints, line.history.recoveries)
         goodput = _goodput(line, state, now, None if unsaved is None else unsaved.after_step)
         return Run(
+            **{**values_of(line.history), **values_of(files), "sessions": sessions, "checkpoints": checkpoints},
             name=self.name,
             state=shown_state(state, sessions[-1] if sessions else None, self._launches, now, restarter_runs),
             inferred=all(session.inferred for session in sessions),
-            sessions=sessions,
-            restarts=line.restarts,
-            recoveries=line.recoveries,
             launches=self._launches,
-            workers=line.workers,
-            checkpoints=checkpoints,
-            threads=line.threads,
             stalls=_stalls(line, [facts.stalls for facts in line.facts], state, now),
             service_stalls=_stalls(line, [facts.service_stalls for facts in line.facts], state, now),
             silences=tuple(silence for facts in line.facts for silence in facts.silences),
@@ -148,22 +144,11 @@ class RunFold:
             if unsaved is None
             else AtRisk(steps=unsaved.steps, secs=goodput.secs[AT_RISK], saved_step=unsaved.saved_step),
             advice=_advice(sessions, goodput),
-            first_step=files.first_step,
-            last_step=files.last_step,
-            max_step=files.max_step,
-            step=line.step,
             steps_per_sec=sessions[-1].steps_per_sec if sessions else None,
-            rates=files.rates,
-            last_event_at=files.last_event_at,
-            session_logs=files.session_logs,
-            scalar_tags=files.scalar_tags,
             nonfinite=sum(found.values for found in files.nonfinite_tags),
-            nonfinite_tags=files.nonfinite_tags,
             loss_finite=loss_finite,
             loss_nonfinite_since=since,
             last_good=last_good(checkpoints, since),
-            steps_lost=line.steps_lost,
-            steps_lost_most=line.steps_lost_most,
             dropped={str(kind): count for kind, count in self._dropped.items() if count},
         )
 
@@ -186,14 +171,14 @@ class RunFold:
             files = sorted(self._files.values(), key=lambda file: file.order)
             self._launches = merged(launch for file in files for launch in file.restarter_launches.items)
             self._timeline = self._timelines.build(self._session_facts(files), self._death_of)
-            sessions = self._timeline.sessions
+            history = self._timeline.history
+            sessions = history.sessions
             last = sessions[-1].files if sessions else ()
             earlier = {path for session in sessions if not session.inferred for path in session.files}
             self._totals = totals(_in_order(files, sessions), earlier.difference(last))
             if self._launches:
-                self._timeline = replace(
-                    self._timeline, restarts=joined(self._timeline.restarts, sessions, self._launches)
-                )
+                history = replace(history, restarts=joined(history.restarts, sessions, self._launches))
+                self._timeline = replace(self._timeline, history=history)
             self._dropped = sum((file.dropped for file in files), Counter({"sessions": self._undivided}))
         return self._timeline
 
@@ -273,7 +258,7 @@ def _goodput(line: Timeline, state: RunState, now: float, at_risk_after: int | N
         return line.walk.value(now, STALL, at_risk_after)
     if state != "running":
         return line.walk.value(None, "other", at_risk_after)
-    last = line.sessions[-1]
+    last = line.history.sessions[-1]
     bucket = PRODUCTIVE if last.inferred else BUCKET_OF_PHASE.get(last.phase or "", "other")
     return line.walk.value(now, bucket, at_risk_after)
 

@@ -10,6 +10,7 @@ time: there was nothing to train.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from copy import copy
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -59,11 +60,8 @@ class GoodputWalk:
 
     def copy(self) -> GoodputWalk:
         """Return an independent copy."""
-        other = GoodputWalk()
+        other = copy(self)
         other._secs, other._booked, other._kept = dict(self._secs), dict(self._booked), list(self._kept)
-        other._gross, other._most, other._until = self._gross, self._most, self._until
-        other._inferred, other._has_telemetry, other._unseen = self._inferred, self._has_telemetry, self._unseen
-        other._is_completed = self._is_completed
         return other
 
     def add(self, facts: SessionFacts, *, has_ended: bool, clock_set_by: float = 0.0) -> None:

@@ -344,8 +344,47 @@ class Advice:
     recommended_cost_ratio: float | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Run:
+@dataclass(frozen=True, kw_only=True)
+class RunHistory:
+    """What the order of a run's sessions determines, whatever the present time."""
+
+    sessions: tuple[Session, ...]
+    restarts: tuple[Restart, ...]
+    recoveries: tuple[Recovery, ...] = ()
+    """By time."""
+    workers: tuple[WorkerHistory, ...] = ()
+    """By name, in natural order."""
+    checkpoints: tuple[Checkpoint, ...]
+    threads: tuple[ThreadHistory, ...]
+    step: int | None
+    """The run's present step: the latest of its newest session."""
+    steps_lost: int
+    """Steps repeated after restarts and recoveries: a lower bound."""
+    steps_lost_most: int | None = None
+    """The upper bound; None where unknown."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class FileTotals:
+    """Sums over the files of a run."""
+
+    first_step: int | None
+    """Of the first record that holds a summary, in file order."""
+    last_step: int | None
+    """Of the last such record."""
+    max_step: int | None
+    last_event_at: float | None
+    session_logs: Mapping[str, int]
+    """Number of session logs by status: START, CHECKPOINT, STOP."""
+    scalar_tags: int
+    nonfinite_tags: tuple[NonFinite, ...] = ()
+    """Scalar values that are NaN or infinite, in the order of the tags' names."""
+    rates: tuple[float, ...] = ()
+    """The latest readings of steps per second, at most 60, oldest first."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Run(RunHistory, FileTotals):
     """One run at one moment."""
 
     name: str
@@ -353,16 +392,8 @@ class Run:
     state: RunState
     inferred: bool
     """Whether none of its sessions wrote telemetry."""
-    sessions: tuple[Session, ...]
-    restarts: tuple[Restart, ...]
-    recoveries: tuple[Recovery, ...] = ()
-    """By time."""
     launches: tuple[ProgramLaunch, ...] = ()
     """By a restarter outside, in order."""
-    workers: tuple[WorkerHistory, ...] = ()
-    """By name, in natural order."""
-    checkpoints: tuple[Checkpoint, ...]
-    threads: tuple[ThreadHistory, ...]
     stalls: tuple[Stall, ...]
     service_stalls: tuple[Stall, ...] = ()
     """Ticks of services that did not end; the session may have made progress."""
@@ -372,24 +403,9 @@ class Run:
     at_risk: AtRisk | None = None
     """None where no steps are at risk, or it is unknown."""
     advice: Advice
-    first_step: int | None
-    """Of the first record that holds a summary, in file order."""
-    last_step: int | None
-    """Of the last such record."""
-    max_step: int | None
-    step: int | None
-    """The run's present step: the latest of its newest session."""
     steps_per_sec: float | None
-    rates: tuple[float, ...] = ()
-    """The latest readings of steps per second, at most 60, oldest first."""
-    last_event_at: float | None
-    session_logs: Mapping[str, int]
-    """Number of session logs by status: START, CHECKPOINT, STOP."""
-    scalar_tags: int
     nonfinite: int
     """Scalar values that are NaN or infinite."""
-    nonfinite_tags: tuple[NonFinite, ...] = ()
-    """The same by tag, in the order of the tags' names."""
     loss_finite: bool | None = None
     """Whether every newest loss of the newest session is neither NaN nor infinite; None without a loss."""
     loss_nonfinite_since: int | None = None
@@ -397,9 +413,5 @@ class Run:
     last_good: Checkpoint | None = None
     """The newest checkpoint on disk that is neither damaged nor in doubt, and of a step before
     `loss_nonfinite_since`."""
-    steps_lost: int
-    """Steps repeated after restarts and recoveries: a lower bound."""
-    steps_lost_most: int | None = None
-    """The upper bound; None where unknown."""
     dropped: Mapping[str, int] = field(default_factory=dict)
     """Items dropped beyond a bound, by kind (docs/limits.md); for tags, their points."""

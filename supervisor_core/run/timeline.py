@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, replace
 from typing import cast, get_args
 
@@ -22,9 +23,9 @@ from supervisor_core.run.model import (
     Outcome,
     Recovery,
     Restart,
+    RunHistory,
     Session,
     ThreadHistory,
-    WorkerHistory,
     rewound,
 )
 from supervisor_core.run.session_facts import LATE_SECS, SessionFacts
@@ -41,18 +42,9 @@ class Timeline:
     """What the order of sessions determines, whatever the present time."""
 
     facts: tuple[SessionFacts, ...]
-    sessions: tuple[Session, ...]
-    """Attempts and outcomes are set, except the outcome of the last."""
-    restarts: tuple[Restart, ...]
-    recoveries: tuple[Recovery, ...]
-    workers: tuple[WorkerHistory, ...]
-    checkpoints: tuple[Checkpoint, ...]
-    threads: tuple[ThreadHistory, ...]
+    history: RunHistory
+    """Attempts and outcomes of the sessions are set, except the outcome of the last."""
     walk: GoodputWalk
-    step: int | None
-    """The step the run is at."""
-    steps_lost: int
-    steps_lost_most: int | None
 
 
 class TimelineFold:
@@ -122,15 +114,13 @@ class _TimelineBuilder:
         self._steps_lost_most: int | None = 0
 
     def copy(self) -> _TimelineBuilder:
-        other = _TimelineBuilder(self._kept_spans)
+        other = copy(self)
         other.given, other._facts = list(self.given), list(self._facts)
         other._sessions, other._restarts = list(self._sessions), list(self._restarts)
         other._recoveries = list(self._recoveries)
         other._workers = {name: list(reports) for name, reports in self._workers.items()}
         other._checkpoints, other._threads = list(self._checkpoints), list(self._threads)
-        other._walk, other._attempt = self._walk.copy(), self._attempt
-        other._step, other._steps_lost = self._step, self._steps_lost
-        other._steps_lost_most = self._steps_lost_most
+        other._walk = self._walk.copy()
         return other
 
     def add(self, facts: SessionFacts, following: SessionFacts | None) -> None:
@@ -171,8 +161,7 @@ class _TimelineBuilder:
         self._steps_lost_most = None if most is None or self._steps_lost_most is None else self._steps_lost_most + most
 
     def timeline(self) -> Timeline:
-        return Timeline(
-            facts=tuple(self._facts),
+        history = RunHistory(
             sessions=tuple(self._sessions),
             restarts=tuple(self._restarts),
             recoveries=tuple(sorted(self._recoveries, key=lambda recovery: recovery.at)),
@@ -182,11 +171,11 @@ class _TimelineBuilder:
             ),
             checkpoints=tuple(self._checkpoints),
             threads=tuple(self._threads),
-            walk=self._walk,
             step=self._step,
             steps_lost=self._steps_lost,
             steps_lost_most=self._steps_lost_most,
         )
+        return Timeline(facts=tuple(self._facts), history=history, walk=self._walk)
 
 
 def in_order(facts: Iterable[SessionFacts]) -> list[SessionFacts]:
