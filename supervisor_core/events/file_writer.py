@@ -8,14 +8,13 @@ import sys
 import warnings
 from collections.abc import Iterable
 from contextlib import suppress
-from types import FrameType, TracebackType
+from types import FrameType
 from typing import Any
 
 from supervisor_core import wire
 from supervisor_core.errors import EventsWriteError, WaitTimeoutError, WriterClosedError
-from supervisor_core.events import event_format
-from supervisor_core.events.event_format import PayloadKind
-from supervisor_core.events.writer import EventsWriter, close_after
+from supervisor_core.events import event_format, writer
+from supervisor_core.events.writer import EventsWriter
 from supervisor_core.storage.local import append_filesystem_for, join
 
 _LOG = logging.getLogger("supervisor_core")
@@ -23,10 +22,11 @@ _LOG = logging.getLogger("supervisor_core")
 MIN_QUEUE = 65_536
 """Lower bound of ``max_queue``: the original's ten events would block training without need."""
 
+_OWN_FILES = (__file__, writer.__file__)
 _PLUGIN_ASSETS = "__tensorboard_plugin_asset__"
 
 
-class FileWriter:
+class FileWriter(EventsWriter):
     """Writes summaries, graphs and session logs to an events file, with the calls and defaults of the original.
 
     Messages may be TensorFlow's, TensorBoard's or any other of the same name that serializes itself; they are
@@ -64,7 +64,7 @@ class FileWriter:
                 "FileWriter(session=...) is not supported: this writer runs outside of the graph. Leave the argument "
                 "out, or use tf.compat.v1.summary.FileWriter for a writer that the session's summary ops share."
             )
-        self._writer = EventsWriter(
+        super().__init__(
             str(logdir),
             max_queue=max(max_queue, MIN_QUEUE),
             flush_secs=max(0.0, flush_secs),
@@ -73,8 +73,10 @@ class FileWriter:
         self._run_metadata_tags: set[str] = set()
         if graph is not None or graph_def is not None:
             serialized = self._graph_bytes(graph, graph_def)
-            self._add("graph_def", serialized, None)
-            self._add("meta_graph_def", _meta_graph_bytes(graph if graph is not None else graph_def, serialized), None)
+            self.payload("graph_def", serialized, None)
+            self.payload(
+                "meta_graph_def", _meta_graph_bytes(graph if graph is not None else graph_def, serialized), None
+            )
 
     def add_summary(self, summary: Any, global_step: Any = None) -> None:
         """Add a ``Summary``, as a message or serialized (what running a summary op returns).
@@ -89,16 +91,13 @@ class FileWriter:
             _check_summary(summary)
         else:
             summary = _serialized(summary, "Summary", "summary")
-        try:
-            self._writer.summary(summary, global_step)
-        except WriterClosedError:
-            _warn_closed()
+        self.summary(summary, global_step)
 
     def add_session_log(self, session_log: Any, global_step: Any = None) -> None:
         """Add a ``SessionLog``, as a message or serialized: START, STOP or CHECKPOINT."""
         is_serialized = isinstance(session_log, bytes)
         data = session_log if is_serialized else _serialized(session_log, "SessionLog", "session_log")
-        self._add("session_log", data, global_step)
+        self.payload("session_log", data, global_step)
 
     def add_graph(self, graph: Any, global_step: Any = None, graph_def: Any = None) -> None:
         """Add a ``Graph``, with the shapes it has inferred and the assets of its plugins.
@@ -107,7 +106,7 @@ class FileWriter:
             ValueError: if both a graph and a graph_def are given.
             TypeError: if neither is a ``Graph`` or ``GraphDef``.
         """
-        self._add("graph_def", self._graph_bytes(graph, graph_def), global_step)
+        self.payload("graph_def", self._graph_bytes(graph, graph_def), global_step)
 
     def add_meta_graph(self, meta_graph_def: Any, global_step: Any = None) -> None:
         """Add a ``MetaGraphDef``.
@@ -117,7 +116,7 @@ class FileWriter:
         """
         if not _is_message(meta_graph_def, "MetaGraphDef"):
             raise TypeError(f"meta_graph_def must be type MetaGraphDef, saw type: {type(meta_graph_def)}")
-        self._add("meta_graph_def", meta_graph_def.SerializeToString(), global_step)
+        self.payload("meta_graph_def", meta_graph_def.SerializeToString(), global_step)
 
     def add_run_metadata(self, run_metadata: Any, tag: str, global_step: Any = None) -> None:
         """Add the ``RunMetadata`` of one run, under a tag that was not used before.
@@ -129,112 +128,60 @@ class FileWriter:
             raise ValueError("The provided tag was already used for this event type")
         serialized = _serialized(run_metadata, "RunMetadata", "run_metadata")
         self._run_metadata_tags.add(tag)
-        self._add("tagged_run_metadata", event_format.tagged_run_metadata(tag, serialized), global_step)
+        self.payload("tagged_run_metadata", event_format.tagged_run_metadata(tag, serialized), global_step)
 
     def add_event(self, event: Any) -> None:
         """Add an ``Event`` as it is, wall time and step included."""
-        serialized = _serialized(event, "Event", "event")
-        try:
-            self._writer.event_bytes(serialized)
-        except WriterClosedError:
-            _warn_closed()
+        self.event_bytes(_serialized(event, "Event", "event"))
 
     def scalar(self, tag: str, value: float, step: Any = None, wall_time: float | None = None) -> None:
         """Add the value of a tag without building a message; see `EventsWriter.scalar`."""
         try:
-            self._writer.scalar(tag, value, step, wall_time)
+            EventsWriter.scalar(self, tag, value, step, wall_time)
         except WriterClosedError:
             _warn_closed()
 
     def get_logdir(self) -> str:
         """Return the directory, as it was given."""
-        return self._writer.logdir
+        return self.logdir
 
-    def flush(self) -> None:
+    def flush(self, timeout_secs: float | None = None) -> None:
         """Return when everything added so far is in the file, or cannot be written now.
 
         As with `add_summary`, a full disk raises nothing into the training loop: the log says when events could not be
         written, what fits is held in memory and written when that is possible again, and what does not is counted in
         `dropped`. `sync` raises.
+
+        Raises:
+            WaitTimeoutError: if it takes longer than ``timeout_secs``; default: no limit.
         """
-        if self._writer.closed:
+        if self.closed:
             _warn_closed()
         try:
-            self._writer.flush()
+            super().flush(timeout_secs)
         except EventsWriteError as error:  # the writer's thread has logged the outage
             _LOG.debug("%s", error)
 
     def take_up_losses(self, tags: Iterable[str]) -> None:
         """Go on from a checkpoint at whose save the newest values of these losses were not finite."""
-        self._writer.losses.take_up(tags)
+        self.losses.take_up(tags)
 
     def losses_not_finite(self, timeout_secs: float = 1.0) -> tuple[str, ...]:
         """Return the tags of the losses whose newest value is NaN or infinite, of all scalars added so far; where that
         takes longer than ``timeout_secs``, as on a disk that hangs, of those that are encoded already."""
         with suppress(EventsWriteError, WaitTimeoutError):
-            self._writer.flush(timeout_secs)
-        return self._writer.losses.not_finite
+            super().flush(timeout_secs)
+        return self.losses.not_finite
 
     def sync(self, timeout_secs: float | None = None) -> None:
         """Return when everything added so far would survive a power cut; see `EventsWriter.sync`."""
-        if self._writer.closed:
+        if self.closed:
             _warn_closed()
-        self._writer.sync(timeout_secs)
+        super().sync(timeout_secs)
 
-    def close(self, timeout_secs: float | None = None) -> None:
-        """Write and sync everything, and close the file; see `EventsWriter.close`."""
-        self._writer.close(timeout_secs)
-
-    def reopen(self) -> None:
-        """Continue in a new file after `close`; does nothing if the writer is open."""
-        self._writer.reopen()
-
-    @property
-    def path(self) -> str | None:
-        """The newest file."""
-        return self._writer.path
-
-    @property
-    def closed(self) -> bool:
-        """Whether adding is a no-op until `reopen`."""
-        return self._writer.closed
-
-    @property
-    def written(self) -> int:
-        """Events in files."""
-        return self._writer.written
-
-    @property
-    def dropped(self) -> int:
-        """Events lost for good."""
-        return self._writer.dropped
-
-    @property
-    def pending(self) -> int:
-        """Events in memory that are not in a file yet."""
-        return self._writer.pending
-
-    @property
-    def failing(self) -> bool:
-        """Whether the last attempt to write failed."""
-        return self._writer.failing
-
-    @property
-    def last_error(self) -> EventsWriteError | None:
-        """The newest error, whether or not it was raised somewhere."""
-        return self._writer.last_error
-
-    def __enter__(self) -> FileWriter:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        close_after(self.close, error)
-
-    def _add(self, kind: PayloadKind, data: bytes, step: Any) -> None:
+    def _put(self, field: int, data: bytes, step: Any, wall_time: float | None) -> None:
         try:
-            self._writer.payload(kind, data, step)
+            super()._put(field, data, step, wall_time)
         except WriterClosedError:
             _warn_closed()
 
@@ -264,7 +211,7 @@ class FileWriter:
             found = graph.get_collection(_PLUGIN_ASSETS + name)
             if len(found) != 1:
                 raise ValueError(f"Collection for {name} had {len(found)} items, expected 1")
-            logdir = self._writer.directory
+            logdir = self.directory
             filesystem = append_filesystem_for(logdir)
             directory = join(join(logdir, "plugins"), found[0].plugin_name)
             filesystem.make_directory(directory)
@@ -275,7 +222,7 @@ class FileWriter:
 def _warn_closed() -> None:
     level = 1
     frame: FrameType | None = sys._getframe()
-    while frame is not None and frame.f_code.co_filename == __file__:  # the line to show is the caller's
+    while frame is not None and frame.f_code.co_filename in _OWN_FILES:  # the line to show is the caller's
         level, frame = level + 1, frame.f_back
     warnings.warn(
         "Attempting to use a closed FileWriter. The operation will be a noop unless the FileWriter is explicitly "
