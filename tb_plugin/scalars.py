@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from supervisor_core.events.columns import Columns
 from supervisor_core.run.model import Recovery, Run, Session
-from supervisor_core.run.run_json import plain
+from supervisor_core.run.run_json import as_json, plain
 from tb_plugin.run_data import RunView
 from tb_plugin.scalar_store import TagFacts
 
@@ -50,7 +50,7 @@ class _Part:
             return self
         places = thin(self.x, self.columns.values, edges, rises=self.rises)
         is_smoothed = self.smoothed is not self.columns.values
-        columns = _taken(self.columns, places)
+        columns = self.columns.taken(places)
         means = pixel_means(self.x, self.smoothed, edges, places) if is_smoothed else columns.values
         return _Part(self.owner, self.x[places], columns, means, self.rises)
 
@@ -168,15 +168,11 @@ def _inside(
             chosen: Any = slice(np.searchsorted(x, low), np.searchsorted(x, high, side="right"))
         else:
             chosen = np.flatnonzero((x >= low) & (x <= high) & np.isfinite(x))
-        taken = _taken(columns, chosen)
+        taken = columns.taken(chosen)
         # Where nothing is smoothed both are the same object: `thinned` has then nothing to average.
         part = _Part(owner, x[chosen], taken, taken.values if smoothed is columns.values else smoothed[chosen], rises)
         if len(part.x):
             yield part
-
-
-def _taken(columns: Columns, chosen: Any) -> Columns:
-    return Columns(columns.steps[chosen], columns.walls[chosen], columns.values[chosen])
 
 
 def _joined(columns: list[NDArray[Any]]) -> NDArray[np.float64]:
@@ -271,21 +267,7 @@ def _along(values: Floats, average: _Average, weight: float) -> tuple[Floats, _A
 
 def tag_list(tags: Mapping[str, TagFacts]) -> dict[str, Any]:
     """Return the tags by name, with how much each holds and where it stands."""
-    return {
-        "v": 1,
-        "tags": [
-            plain(
-                {
-                    "tag": tag,
-                    "points": facts.points,
-                    "first_step": facts.first_step,
-                    "last_step": facts.last_step,
-                    "last_value": facts.last_value,
-                }
-            )
-            for tag, facts in sorted(tags.items())
-        ],
-    }
+    return {"v": 1, "tags": [plain({"tag": tag, **as_json(facts)}) for tag, facts in sorted(tags.items())]}
 
 
 UNKNOWN = -1
@@ -330,12 +312,11 @@ class Segments:
         owners = np.searchsorted(np.maximum.accumulate(starts), columns.walls, side="right") - 1
         if np.any(owners[1:] < owners[:-1]):
             order = np.argsort(owners, kind="stable")
-            columns, owners = Columns(columns.steps[order], columns.walls[order], columns.values[order]), owners[order]
+            columns, owners = columns.taken(order), owners[order]
         bounds = [0, *(np.flatnonzero(np.diff(owners)) + 1).tolist(), len(owners)]
         for first, last in pairwise(bounds):
             if first < last:
-                part = slice(first, last)
-                yield found[owners[first]], Columns(columns.steps[part], columns.walls[part], columns.values[part])
+                yield found[owners[first]], columns.taken(slice(first, last))
 
     def describe(self, indices: Sequence[int]) -> list[dict[str, str | int | None]]:
         """Return each segment's session and the step after which it was abandoned."""

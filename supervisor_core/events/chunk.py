@@ -58,6 +58,10 @@ class Points:
     def __len__(self) -> int:
         return len(self.steps)
 
+    def taken(self, chosen: slice) -> Points:
+        """Return some of them, as views."""
+        return Points(self.offsets[chosen], self.steps[chosen], self.walls[chosen], self.values[chosen])
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Problem:

@@ -28,6 +28,10 @@ class Columns:
     def __len__(self) -> int:
         return len(self.steps)
 
+    def taken(self, chosen: slice | NDArray[np.int64]) -> Columns:
+        """Return some of them: a slice, or places."""
+        return Columns(self.steps[chosen], self.walls[chosen], self.values[chosen])
+
 
 class ColumnStore:
     """Keeps all scalars of one run's chunks, without sampling: 24 bytes a point, and at most as much again as room to

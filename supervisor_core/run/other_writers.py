@@ -103,7 +103,8 @@ class Launch:
     def add(self, tag: str, points: Points) -> None:
         """Add the next scalars of a tag."""
         if tag not in self.tags:
-            self.tags[tag] = TagSteps(points)
+            first_step = int(points.steps[0])
+            self.tags[tag] = TagSteps(int(points.offsets[0]), first_step, first_step)
         steps = self.tags[tag]
         steps.add(points)
         lowest, highest = self.range or (steps.first_step, steps.max_step)
@@ -198,9 +199,7 @@ def _divided(scalars: Mapping[str, Points], starts: Sequence[int]) -> Iterator[l
         numbers = np.searchsorted(starts, points.offsets, side="right")
         bounds = [0, *(np.flatnonzero(np.diff(numbers)) + 1).tolist(), len(numbers)]
         for first, last in pairwise(bounds):
-            part = slice(first, last)
-            cut = Points(points.offsets[part], points.steps[part], points.walls[part], points.values[part])
-            stretches[int(numbers[first])].append((tag, cut))
+            stretches[int(numbers[first])].append((tag, points.taken(slice(first, last))))
     return iter(stretches)
 
 
@@ -223,29 +222,19 @@ class StepReset(NamedTuple):
     """Wall time of the first point after it."""
 
 
+@dataclass(slots=True, eq=False)
 class TagSteps:
     """The steps of one tag in one stretch of a file."""
 
-    __slots__ = (
-        "_held",
-        "count",
-        "first_offset",
-        "first_step",
-        "last_offset",
-        "last_step",
-        "last_value",
-        "max_step",
-        "resets",
-    )
-
-    def __init__(self, points: Points) -> None:
-        self.first_step = self.max_step = int(points.steps[0])
-        self.first_offset = int(points.offsets[0])
-        self.last_step = self.last_offset = 0
-        self.last_value = 0.0
-        self.count = 0
-        self.resets: list[StepReset] = []
-        self._held: Points | None = None
+    first_offset: int
+    first_step: int
+    max_step: int
+    last_step: int = 0
+    last_offset: int = 0
+    last_value: float = 0.0
+    count: int = 0
+    resets: list[StepReset] = field(default_factory=list)
+    _held: Points | None = None
 
     @property
     def is_witness(self) -> bool:
@@ -269,7 +258,7 @@ class TagSteps:
     def _find_resets(self, points: Points) -> None:
         """Add new resets. A reset needs the point after it, so the last two points are kept for the next call."""
         seen = points if self._held is None else _joined(self._held, points)
-        self._held = _slice(seen, max(0, len(seen) - 2))
+        self._held = _joined(seen.taken(slice(-2, None)))  # a copy: a view would keep the whole chunk's arrays
         if len(seen) < 3:
             return
         steps = seen.steps
@@ -288,18 +277,12 @@ class TagSteps:
             )
 
 
-def _slice(points: Points, start: int) -> Points:
-    # Copies: a view would keep the whole chunk's arrays.
-    offsets, steps = points.offsets[start:].copy(), points.steps[start:].copy()
-    return Points(offsets, steps, points.walls[start:].copy(), points.values[start:].copy())
-
-
-def _joined(first: Points, second: Points) -> Points:
+def _joined(*parts: Points) -> Points:
     return Points(
-        np.concatenate((first.offsets, second.offsets)),
-        np.concatenate((first.steps, second.steps)),
-        np.concatenate((first.walls, second.walls)),
-        np.concatenate((first.values, second.values)),
+        np.concatenate([part.offsets for part in parts]),
+        np.concatenate([part.steps for part in parts]),
+        np.concatenate([part.walls for part in parts]),
+        np.concatenate([part.values for part in parts]),
     )
 
 
