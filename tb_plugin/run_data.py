@@ -12,9 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from supervisor_core.run.checkpoints import Checkpoint
-from supervisor_core.run.ended_launches import failure_text
 from supervisor_core.run.model import Run
-from supervisor_core.run.run_json import as_json, plain, problems_json
+from supervisor_core.run.run_json import as_json, described, plain, problems_json
 from supervisor_core.run.snapshot import Snapshot, WatchedRun
 from tb_plugin.lanes import is_present, is_sick
 
@@ -151,29 +150,11 @@ def _described(shown: RunView) -> bytes:
     good = next((item for item in reversed(run.checkpoints) if item.ok), None)
     values = {
         "run": shown.name,
-        "state": run.state,
-        "failure": failure_text(run),
-        "inferred": run.inferred,
-        "problem": watched.problem,
-        "step": run.step,
-        "steps_per_sec": run.steps_per_sec,
-        "first_step": run.first_step,
-        "max_step": run.max_step,
-        "steps_lost": run.steps_lost,
-        "steps_lost_most": run.steps_lost_most,
-        "last_event": run.last_event_at,
-        "files": len(watched.files) - watched.skipped_files,
-        "bytes": watched.bytes,
+        **described(watched),
         "records": watched.records,
         "corrupt_records": watched.corrupt_records,
-        "sessions": as_json(run.sessions),
-        "restarts": as_json(run.restarts),
+        "problem": watched.problem,
         "launch": as_json(run.launches[-1]) if run.launches else None,
-        "recoveries": as_json(run.recoveries),
-        "goodput": as_json(run.goodput),
-        "at_risk": as_json(run.at_risk),
-        "advice": as_json(run.advice),
-        "dropped": dict(watched.dropped),
         "problems": problems_json(watched.files),
         "checkpoints": {
             "count": len(run.checkpoints),

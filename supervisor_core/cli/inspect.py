@@ -28,10 +28,9 @@ from supervisor_core.cli.text import STATES, Output, literal, overview
 from supervisor_core.cli.timeline import timeline
 from supervisor_core.errors import SupervisorError
 from supervisor_core.log import printable
-from supervisor_core.run.ended_launches import failure_text
 from supervisor_core.run.logdir_watch import LogdirWatch
 from supervisor_core.run.model import Run, RunState
-from supervisor_core.run.run_json import as_json, plain, problems_json
+from supervisor_core.run.run_json import as_json, described, plain, problems_json
 from supervisor_core.run.snapshot import Snapshot, WatchedRun
 from supervisor_core.storage.local import local_path
 
@@ -263,37 +262,40 @@ def _following(watch: LogdirWatch, looks: list[Snapshot]) -> Iterator[Snapshot]:
 
 
 SCHEMA_VERSION = 1
-_LEFT_OUT = ("rates", "loss_finite")
-"""Fields of a run that are not shown."""
 
 
 def run_json(watched: WatchedRun, now: float) -> dict[str, Any]:
     """Return one run as plain values, with nothing in it that JSON cannot hold."""
-    run, files = watched.run, watched.files
-    read = [file for file in files if file.skipped is None]
+    run = watched.run
+    read = [file for file in watched.files if file.skipped is None]
     good = [item for item in run.checkpoints if item.ok and item.at]
-    known = as_json(run)
     values = {
-        "run": known.pop("name"),
-        "failure": failure_text(run),
-        "trouble": trouble_lines(run),
-        "files": len(read),
-        "bytes": sum(file.size_bytes or 0 for file in read),
+        "run": run.name,
+        **described(watched),
         "records": sum(file.records for file in read),
-        "truncated_files": sum(file.torn_bytes > 0 for file in read),
         "corrupt_records": sum(file.corrupt_records for file in read),
-        "skipped_files": len(files) - len(read),
-        "checkpoint_age_secs": max(0.0, now - (good[-1].at or 0.0)) if good else None,
-        "last_good_checkpoint": known.pop("last_good"),
-        "problems": _problems(watched),
-        **{name: value for name, value in known.items() if name not in _LEFT_OUT},
+        "trouble": trouble_lines(run),
+        "truncated_files": watched.torn_files,
+        "skipped_files": watched.skipped_files,
         "session_logs": {status: run.session_logs.get(status, 0) for status in ("START", "CHECKPOINT", "STOP")},
+        "last_step": run.last_step,
+        "scalar_tags": run.scalar_tags,
+        "nonfinite": run.nonfinite,
+        "nonfinite_tags": as_json(run.nonfinite_tags),
+        "checkpoint_age_secs": max(0.0, now - (good[-1].at or 0.0)) if good else None,
         "launches": [{**as_json(item), "last_words": item.stderr} for item in run.launches],
         "workers": [{**as_json(item), "spans": as_json(item.spans)} for item in run.workers],
-        "dropped": dict(watched.dropped),
+        "checkpoints": as_json(run.checkpoints),
+        "loss_nonfinite_since": run.loss_nonfinite_since,
+        "last_good_checkpoint": as_json(run.last_good),
+        "threads": as_json(run.threads),
+        "stalls": as_json(run.stalls),
+        "service_stalls": as_json(run.service_stalls),
+        "silences": as_json(run.silences),
+        "problems": _problems(watched),
     }
-    described: dict[str, Any] = plain(values)
-    return described
+    found: dict[str, Any] = plain(values)
+    return found
 
 
 def _problems(watched: WatchedRun) -> list[dict[str, Any]]:

@@ -10,6 +10,7 @@ from typing import Any, cast
 
 from supervisor_core.events.chunk import FileFacts
 from supervisor_core.run.checkpoints import Checkpoint
+from supervisor_core.run.ended_launches import failure_text
 from supervisor_core.run.model import (
     Goodput,
     ProgramLaunch,
@@ -21,6 +22,7 @@ from supervisor_core.run.model import (
     WorkerSpan,
 )
 from supervisor_core.run.restarter_launches import launch_text
+from supervisor_core.run.snapshot import WatchedRun
 
 _LEFT_OUT: Mapping[type[Any], str] = {
     Checkpoint: "data_position",
@@ -68,6 +70,32 @@ def _names(cls: Any) -> list[tuple[str, str]]:
     left_out, renamed = _LEFT_OUT.get(cls, "").split(), _RENAMED.get(cls, {})
     shown = [item.name for item in fields(cls) if item.name not in left_out]
     return [(renamed.get(name, name.removesuffix("_at")), name) for name in shown]
+
+
+def described(watched: WatchedRun) -> dict[str, Any]:
+    """Return what ``inspect --json`` and the tab both say of a run. Numbers may be some that JSON cannot hold."""
+    run = watched.run
+    return {
+        "state": run.state,
+        "failure": failure_text(run),
+        "inferred": run.inferred,
+        "files": len(watched.files) - watched.skipped_files,
+        "bytes": watched.bytes,
+        "first_step": run.first_step,
+        "max_step": run.max_step,
+        "step": run.step,
+        "steps_per_sec": run.steps_per_sec,
+        "steps_lost": run.steps_lost,
+        "steps_lost_most": run.steps_lost_most,
+        "last_event": run.last_event_at,
+        "sessions": as_json(run.sessions),
+        "restarts": as_json(run.restarts),
+        "recoveries": as_json(run.recoveries),
+        "goodput": as_json(run.goodput),
+        "at_risk": as_json(run.at_risk),
+        "advice": as_json(run.advice),
+        "dropped": dict(watched.dropped),
+    }
 
 
 def problems_json(files: Sequence[FileFacts]) -> list[dict[str, Any]]:
