@@ -113,7 +113,7 @@ class _File:
         self._source = source
         self._data = source.data
 
-    def pread(self, length: int, offset: int) -> bytes:
+    def read_at(self, offset: int, length: int) -> bytes:
         self._source.fetched += max(0, min(length, len(self._data) - offset))
         return self._data[offset : offset + length]
 
@@ -136,8 +136,8 @@ class MemorySource:
         """See `ReadFileSystem.open`."""
         return _File(self)
 
-    def list(self, directory: str) -> Iterator[Entry]:
-        """See `ReadFileSystem.list`."""
+    def entries(self, directory: str) -> Iterator[Entry]:
+        """See `ReadFileSystem.entries`."""
         yield Entry(NAME, is_directory=False, is_link=False)
 
 

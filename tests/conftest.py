@@ -17,7 +17,8 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
-from supervisor_core.storage.source import LOCAL_SOURCE, Entry, FileStatus, ReadFile
+from supervisor_core.storage.local import LOCAL
+from supervisor_core.storage.source import Entry, FileStatus, ReadFile
 
 # What a shell or nohup starts in the background ignores signals, and so do its children: tests that send one would time
 # out.
@@ -151,15 +152,15 @@ class Storage:
 
     def stat(self, path: str) -> FileStatus:
         self._ask("stat", path)
-        return LOCAL_SOURCE.stat(path)
+        return LOCAL.stat(path)
 
     def open(self, path: str) -> ReadFile:
         self._ask("open", path)
-        return LOCAL_SOURCE.open(path)
+        return LOCAL.open(path)
 
-    def list(self, directory: str) -> Iterator[Entry]:
+    def entries(self, directory: str) -> Iterator[Entry]:
         self._ask("list", directory)
-        return LOCAL_SOURCE.list(directory)
+        return LOCAL.entries(directory)
 
     def _ask(self, operation: str, path: str) -> None:
         self.calls.append((operation, path))

@@ -117,7 +117,7 @@ class Directory:
         links: set[str] = set()
         subs: list[Entry] = []
         found = 0
-        for entry in self._source.list(self.path):
+        for entry in self._source.entries(self.path):
             if entry.is_directory:
                 subs.append(entry)
             elif is_events_file(entry.name):

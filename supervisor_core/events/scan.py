@@ -330,7 +330,7 @@ class Window:
         if self.fetched + wanted > self.most_bytes:
             raise SparseFileError(f"it is mostly holes, of which {self.fetched:,} bytes were read now")
         self.fetched += wanted
-        self.data = self._file.pread(wanted, offset)
+        self.data = self._file.read_at(offset, wanted)
         self.base = offset
         self._scan = None
         if len(self.data) < wanted:

@@ -1,4 +1,5 @@
 """The interfaces of the file layer, and local files; for checkpoints (`Filesystem`) and events (`AppendFilesystem`).
+Those of reading what grows are in `source`.
 
 Local paths (``file://`` too, for checkpoints) go straight to the operating system. All others (``gs://``, ``s3://``,
 ``memory://``) go through TensorBoard's gfile, which is loaded only then (`remote`). Failures of a `Filesystem` raise
@@ -15,12 +16,12 @@ import os
 import re
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from types import TracebackType
 from typing import Protocol
 
 from supervisor_core.storage import trees
 from supervisor_core.storage.directory import moved_text, path_now
 from supervisor_core.storage.opening import MAX_READ_BYTES, OPEN_FLAGS, open_regular, too_long
+from supervisor_core.storage.source import Entry, ReadFile
 
 _LOG = logging.getLogger("supervisor_core")
 
@@ -36,25 +37,19 @@ def unguarded() -> None:
     """The check where there can be no other chief: passes."""
 
 
-class Reader(Protocol):
-    """One file, open for reading at any offset."""
+class Reader(ReadFile, Protocol):
+    """One file, open for reading at any offset; leaving its ``with`` closes it."""
 
-    @property
-    def size(self) -> int:
-        """The file's length in bytes when it was opened."""
+    size: int
+    """The file's length in bytes when it was opened."""
+    is_linked: bool
+    """Whether its name is a symbolic link: it may be any file that this process may read."""
 
-    @property
-    def is_linked(self) -> bool:
-        """Whether its name is a symbolic link: it may be any file that this process may read."""
+    def __enter__(self) -> Reader:
+        return self
 
-    def read_at(self, offset: int, length: int) -> bytes:
-        """Return ``length`` bytes from ``offset``; fewer only where the file ends."""
-
-    def __enter__(self) -> Reader: ...
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None: ...
+    def __exit__(self, *error: object) -> None:
+        self.close()
 
 
 class Filesystem(Protocol):
@@ -154,17 +149,23 @@ class AppendFilesystem(Protocol):
 
 
 class LocalFilesystem:
-    """The operating system's files; a `Filesystem` and an `AppendFilesystem`."""
+    """The operating system's files; a `Filesystem`, an `AppendFilesystem` and a `ReadFileSystem`."""
 
     prompt = True
+    stat = staticmethod(os.stat)
+    walk = staticmethod(trees.walk)
+    remove_tree = staticmethod(trees.remove_tree)
 
     def list_names(self, directory: str) -> list[str]:
         """See `Filesystem.list_names`."""
         return os.listdir(directory)
 
-    def walk(self, top: str, on_error: Callable[[OSError], None]) -> Iterator[tuple[str, list[str]]]:
-        """See `Filesystem.walk`."""
-        return trees.walk(top, on_error)
+    def entries(self, directory: str) -> Iterator[Entry]:
+        """See `ReadFileSystem.entries`."""
+        with os.scandir(directory) as entries:
+            for entry in entries:
+                is_directory, is_link = trees.is_directory(entry), entry.is_symlink()
+                yield Entry(entry.name, is_directory, is_link, _owner(entry) if is_link and is_directory else None)
 
     def is_file(self, path: str) -> bool:
         """See `Filesystem.is_file`; an inaccessible path counts as a file, so that reading it raises the reason."""
@@ -178,7 +179,7 @@ class LocalFilesystem:
             return True
 
     def open(self, path: str) -> Reader:
-        """See `Filesystem.open`."""
+        """See `Filesystem.open`; waits for no device and no other end of a pipe, and opens nothing but a file."""
         return _LocalReader(path)
 
     def read(self, path: str) -> bytes:
@@ -229,10 +230,6 @@ class LocalFilesystem:
         """See `Filesystem.remove`."""
         os.unlink(path)
 
-    def remove_tree(self, path: str) -> None:
-        """See `Filesystem.remove_tree`."""
-        trees.remove_tree(path)
-
     def move(self, path: str, target: str) -> None:
         """See `Filesystem.move`."""
         os.replace(path, target)
@@ -262,7 +259,14 @@ class LocalFilesystem:
         return os.path.commonpath([parent, root]) == root
 
 
-class _LocalReader:
+def _owner(entry: os.DirEntry[str]) -> int | None:
+    try:
+        return entry.stat(follow_symlinks=False).st_uid
+    except OSError:
+        return None
+
+
+class _LocalReader(Reader):
     def __init__(self, path: str) -> None:
         self.is_linked = False
         try:
@@ -278,19 +282,14 @@ class _LocalReader:
         data = os.pread(self._fd, length, offset)
         if len(data) == length or not data:
             return data
-        parts = [data]  # a signal or a network file system may cut a read short
+        parts = [data]  # a signal or a network disk may cut a read short, and one call returns at most 2 GB
         got = len(data)
         while got < length and (data := os.pread(self._fd, length - got, offset + got)):
             parts.append(data)
             got += len(data)
         return b"".join(parts)
 
-    def __enter__(self) -> _LocalReader:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def close(self) -> None:
         os.close(self._fd)
 
 
@@ -336,11 +335,7 @@ class LocalAppendFile:
         try:
             os.fsync(self._descriptor)
             if not self._directory_synced:
-                directory = os.open(os.path.dirname(self._path) or ".", os.O_RDONLY | os.O_CLOEXEC)
-                try:
-                    os.fsync(directory)
-                finally:
-                    os.close(directory)
+                _sync_one(os.path.dirname(self._path) or ".")
         except OSError as error:
             if error.errno not in _CANNOT_SYNC:
                 raise
@@ -397,9 +392,9 @@ def filesystem_for(path: str | os.PathLike[str]) -> tuple[Filesystem, str]:
     local = local_path(path)
     if local is not None:
         return LOCAL, local
-    from supervisor_core.storage.remote import RemoteFilesystem
+    from supervisor_core.storage.remote import checkpoint_filesystem
 
-    return RemoteFilesystem(), os.fspath(path)
+    return checkpoint_filesystem(), os.fspath(path)
 
 
 def append_filesystem_for(path: str) -> AppendFilesystem:
@@ -410,9 +405,9 @@ def append_filesystem_for(path: str) -> AppendFilesystem:
     """
     if "://" not in path:
         return LOCAL
-    from supervisor_core.storage.remote import remote_append_filesystem
+    from supervisor_core.storage.remote import events_filesystem
 
-    return remote_append_filesystem(path)
+    return events_filesystem(path)
 
 
 def join(directory: str, name: str) -> str:

@@ -1,12 +1,11 @@
-"""Object stores and other remote file systems, through the gfile at hand.
+"""Object stores and other remote file systems, through a gfile: tensorflow's, or TensorBoard's stand-in for it.
 
-Checkpoints (`RemoteFilesystem`): where tensorflow is loaded (a training), TensorBoard's gfile is tensorflow's own,
-which reads and writes. Where it is not (a monitoring host), it is TensorBoard's stand-in (fsspec, boto3), with which
-checkpoints can be read and verified; there nothing can be deleted.
+Checkpoints: where tensorflow is loaded (a training), tensorflow's own, which reads and writes. Where it is not (a
+monitoring host), TensorBoard's stand-in (fsspec, boto3), with which checkpoints can be read and verified; there nothing
+can be deleted.
 
-Events (`RemoteAppendFilesystem`): where tensorflow is loaded and knows the scheme, tensorflow's, so that summaries and
-checkpoints share one client and its credentials; everywhere else TensorBoard's, which supports every store for which
-fsspec has a package.
+Events: where tensorflow is loaded and knows the scheme, tensorflow's, so that summaries and checkpoints share one
+client and its credentials; everywhere else TensorBoard's, which supports every store for which fsspec has a package.
 """
 
 from __future__ import annotations
@@ -17,12 +16,12 @@ import os
 import sys
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from types import TracebackType
-from typing import Any, ParamSpec, Protocol, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
-from supervisor_core.errors import EventsError, SupervisorError
+from supervisor_core.errors import EventsError
 from supervisor_core.storage.local import Check, Reader, unguarded
 from supervisor_core.storage.opening import MAX_READ_BYTES, too_long
+from supervisor_core.storage.source import Entry
 
 READ_AHEAD_BYTES = 8 << 20
 """The least size of a request to a remote store: a round trip costs more than a megabyte."""
@@ -31,43 +30,81 @@ _P = ParamSpec("_P")
 _T = TypeVar("_T")
 
 # The canonical status codes, as tensorflow's errors and TensorBoard's stand-ins both carry them.
-_ERRNO_OF_CODE = {5: errno.ENOENT, 6: errno.EEXIST, 7: errno.EACCES, 8: errno.ENOSPC, 12: errno.ENOTSUP}
+_ERRNO_OF_CODE = {
+    5: errno.ENOENT,
+    6: errno.EEXIST,
+    7: errno.EACCES,
+    8: errno.ENOSPC,
+    12: errno.ENOTSUP,
+    16: errno.EACCES,
+}
 
 
-def _as_os_error(function: Callable[_P, _T]) -> Callable[_P, _T]:
-    """Turn the exceptions of a file system's client into the equivalent `OSError`."""
+def os_error(error: Exception, path: str | None) -> OSError:
+    """Return the `OSError` that is equivalent to what a store's client raised; such clients share no base class."""
+    if isinstance(error, OSError) and error.errno is not None:
+        return error
+    if isinstance(error, FileNotFoundError):
+        return FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+    if isinstance(error, PermissionError):
+        return PermissionError(errno.EACCES, str(error), path)
+    kind = type(error).__name__
+    text = getattr(error, "message", None) or (f"{kind}: {error}" if str(error) else kind)
+    return OSError(_ERRNO_OF_CODE.get(getattr(error, "error_code", None) or 0, errno.EIO), text, path)
+
+
+def as_os_error(function: Callable[_P, _T]) -> Callable[_P, _T]:
+    """Turn the exceptions of a file system's client into the equivalent `OSError`, with the first text as its path."""
 
     @functools.wraps(function)
     def wrapped(*args: _P.args, **kwargs: _P.kwargs) -> _T:
         try:
             return function(*args, **kwargs)
-        except (OSError, SupervisorError):
-            raise
-        except Exception as error:  # clients of object stores share no base class
-            code = getattr(error, "error_code", None)
-            path = next((value for value in args if isinstance(value, str)), None)
-            text = getattr(error, "message", None) or str(error) or type(error).__name__
-            raise OSError(_ERRNO_OF_CODE.get(code or 0, errno.EIO), text, path) from error
+        except Exception as error:
+            raise os_error(error, next((value for value in args if isinstance(value, str)), None)) from error
 
     return wrapped
 
 
 class RemoteFilesystem:
-    """See `Filesystem`; the paths keep their scheme."""
+    """A `Filesystem` and an `AppendFilesystem`; the paths keep their scheme.
 
-    def __init__(self) -> None:
-        if "tensorflow" in sys.modules:
-            from tensorboard.compat import tf
+    Args:
+        gfile: tensorflow's, or the stand-in's module.
+    """
 
-            self._gfile: Any = tf.io.gfile
-            self._full = True
-        else:
-            from tensorboard.compat.tensorflow_stub.io import gfile
+    prompt = False
 
-            self._gfile = gfile
-            self._full = False
+    def __init__(self, gfile: Any) -> None:
+        self._gfile = gfile
+        self._stand_in = hasattr(gfile, "get_filesystem")
 
-    @_as_os_error
+    @as_os_error
+    def size_of(self, path: str) -> int | None:
+        """Return a file's length; None for a directory."""
+        if self._stand_in and self._gfile.isdir(path):  # its status does not say
+            return None
+        found = self._gfile.stat(path)
+        return None if getattr(found, "is_directory", False) else int(found.length)
+
+    @as_os_error
+    def read_range(self, path: str, offset: int, length: int) -> bytes:
+        """Return a part of a file; fewer bytes only where it ends."""
+        if self._stand_in:
+            filesystem = self._gfile.get_filesystem(path)
+            return bytes(filesystem.read(path, True, length, {"opaque_offset": offset})[0])
+        with self._gfile.GFile(path, "rb") as file:
+            return _read_at(file, offset, length)
+
+    @as_os_error
+    def entries(self, path: str) -> list[Entry]:
+        """Return the entries of a directory; a request for each."""
+        return [
+            Entry(name.rstrip("/"), name.endswith("/") or bool(self._gfile.isdir(f"{path.rstrip('/')}/{name}")), False)
+            for name in self._gfile.listdir(path)
+        ]
+
+    @as_os_error
     def list_names(self, directory: str) -> list[str]:
         """See `Filesystem.list_names`."""
         return [name.rstrip("/") for name in self._gfile.listdir(directory)]
@@ -75,39 +112,27 @@ class RemoteFilesystem:
     def walk(self, top: str, on_error: Callable[[OSError], None]) -> Iterator[tuple[str, list[str]]]:
         """See `Filesystem.walk`."""
         try:
-            yield from _as_os_error(self._walk)(top)
-        except OSError as error:
-            on_error(error)
+            found = [(directory, sorted(files)) for directory, _, files in self._gfile.walk(top)]
+        except Exception as error:
+            on_error(os_error(error, top))
+        else:
+            yield from found
 
-    def _walk(self, top: str) -> list[tuple[str, list[str]]]:
-        return [(directory, sorted(files)) for directory, _, files in self._gfile.walk(top)]
-
-    @_as_os_error
+    @as_os_error
     def is_file(self, path: str) -> bool:
         """See `Filesystem.is_file`."""
         return bool(self._gfile.exists(path)) and not self._gfile.isdir(path)
 
-    @_as_os_error
+    @as_os_error
     def open(self, path: str) -> Reader:
         """See `Filesystem.open`."""
         size = int(self._gfile.stat(path).length)
-        if self._full:
-            file = self._gfile.GFile(path, "rb")
+        if self._stand_in:
+            return _RemoteReader(size, functools.partial(self.read_range, path))
+        file = self._gfile.GFile(path, "rb")
+        return _RemoteReader(size, functools.partial(_read_at, file), file.close)
 
-            def read_full(offset: int, length: int) -> bytes:
-                file.seek(offset)
-                return bytes(file.read(length))
-
-            return _RemoteReader(size, read_full, file.close)
-        filesystem = self._gfile.get_filesystem(path)
-
-        def read_stand_in(offset: int, length: int) -> bytes:
-            data, _ = filesystem.read(path, True, length, {"opaque_offset": offset})
-            return bytes(data)
-
-        return _RemoteReader(size, read_stand_in, lambda: None)
-
-    @_as_os_error
+    @as_os_error
     def read(self, path: str) -> bytes:
         """See `Filesystem.read`."""
         with self._gfile.GFile(path, "rb") as file:
@@ -116,83 +141,114 @@ class RemoteFilesystem:
             raise too_long(path)
         return data
 
-    @_as_os_error
     def replace(self, path: str, data: bytes, check: Check = unguarded) -> None:
         """See `Filesystem.replace`; an object store replaces atomically, others by a rename."""
-        if not self._full:
+        put = as_os_error(self.put)
+        if self._stand_in:
             check()
-            with self._gfile.GFile(path, "wb") as file:
-                file.write(data)
+            put(path, data)
             return
         temporary = f"{path}.tmp{uuid.uuid4().hex}"
-        with self._gfile.GFile(temporary, "wb") as file:
-            file.write(data)
+        put(temporary, data)
         try:
             check()
         except BaseException:
-            self._gfile.remove(temporary)
+            self.remove(temporary)
             raise
-        self._gfile.rename(temporary, path, overwrite=True)
+        self.move(temporary, path)
 
     def sync(self, paths: Iterable[str], directory: str) -> None:
         """Return at once: a remote file is durable when its writer has closed it."""
 
-    @_as_os_error
+    @as_os_error
     def remove(self, path: str) -> None:
         """See `Filesystem.remove`."""
-        self._require_full("delete", path)
-        self._gfile.remove(path)
+        self._full_gfile("delete", path).remove(path)
 
-    @_as_os_error
+    @as_os_error
     def remove_tree(self, path: str) -> None:
         """See `Filesystem.remove_tree`."""
-        self._require_full("delete", path)
-        self._gfile.rmtree(path)
+        self._full_gfile("delete", path).rmtree(path)
 
-    @_as_os_error
+    @as_os_error
     def move(self, path: str, target: str) -> None:
         """See `Filesystem.move`; an object store copies it, then deletes the first."""
-        self._require_full("rename", path)
-        self._gfile.rename(path, target, overwrite=True)
+        self._full_gfile("rename", path).rename(path, target, overwrite=True)
 
-    @_as_os_error
+    @as_os_error
     def make_directory(self, path: str) -> None:
         """See `Filesystem.make_directory`."""
         self._gfile.makedirs(path)
 
-    @_as_os_error
+    @as_os_error
     def modified_at(self, path: str) -> float | None:
         """See `Filesystem.modified_at`."""
         nanoseconds = getattr(self._gfile.stat(path), "mtime_nsec", 0)
         return nanoseconds / 1e9 if nanoseconds else None
 
-    @_as_os_error
+    @as_os_error
     def now_in(self, directory: str) -> float | None:
         """See `Filesystem.now_in`."""
-        if not self._full:
+        if self._stand_in:
             return None
         probe = os.path.join(directory, f".supervisor.probe{uuid.uuid4().hex}")
-        with self._gfile.GFile(probe, "wb") as file:
-            file.write(b"\n")
+        self.put(probe, b"\n")
         try:
             return self.modified_at(probe)
         finally:
-            self._gfile.remove(probe)
+            self.remove(probe)
 
     def contains(self, directory: str, path: str) -> bool:
         """See `Filesystem.contains`; by the names alone, as these file systems have no symbolic links."""
         return path.startswith(directory.rstrip("/") + "/") and ".." not in path.split("/")
 
-    def _require_full(self, verb: str, path: str) -> None:
-        if not self._full:
+    # `AppendFilesystem`: what follows raises whatever the client raises.
+
+    def put(self, path: str, data: bytes) -> None:
+        """Write a whole file, in place of one that is there."""
+        with self._gfile.GFile(path, "wb") as file:
+            file.write(data)
+
+    def append(self, path: str, data: bytes) -> None:
+        """Append to a file.
+
+        Raises:
+            NotImplementedError: if the store cannot; a `ValueError`, of some.
+        """
+        if self._stand_in:
+            filesystem = self._gfile.get_filesystem(path)
+            if not hasattr(filesystem, "append"):
+                raise NotImplementedError(path)
+            filesystem.append(path, data, True)
+            return
+        # Opened for each append: an open handle buffers, and a forked child would write the buffer again.
+        with self._gfile.GFile(path, "ab") as file:
+            file.write(data)
+
+    def create(self, path: str, data: bytes) -> RemoteAppendFile:
+        """See `AppendFilesystem.create`; stores have no exclusive creation, so this asks first and then writes."""
+        if self._gfile.exists(path):
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), path)
+        self.put(path, data)
+        return RemoteAppendFile(self, path)
+
+    def _full_gfile(self, verb: str, path: str) -> Any:
+        if self._stand_in:
             raise OSError(errno.ENOTSUP, f"cannot {verb} without tensorflow", path)
+        return self._gfile
 
 
-class _RemoteReader:
-    def __init__(self, size: int, read: Callable[[int, int], bytes], close: Callable[[], None]) -> None:
+def _read_at(file: Any, offset: int, length: int) -> bytes:
+    file.seek(offset)
+    return bytes(file.read(length))
+
+
+class _RemoteReader(Reader):
+    is_linked = False
+
+    def __init__(self, size: int, read: Callable[[int, int], bytes], close: Callable[[], None] = lambda: None) -> None:
         self.size = size
-        self.is_linked = False
-        self._read = _as_os_error(read)
+        self._read = as_os_error(read)
         self._close = close
         self._start = 0
         self._block = b""
@@ -205,89 +261,16 @@ class _RemoteReader:
             self._block = self._read(offset, min(max(length, READ_AHEAD_BYTES), self.size - offset)) if length else b""
         return self._block[offset - self._start : end - self._start]
 
-    def __enter__(self) -> _RemoteReader:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def close(self) -> None:
         self._close()
-
-
-class _Client(Protocol):
-    def exists(self, path: str) -> bool: ...
-
-    def make_dirs(self, path: str) -> None: ...
-
-    def write(self, path: str, data: bytes) -> None: ...
-
-    def append(self, path: str, data: bytes) -> None: ...
-
-    def read(self, path: str) -> bytes: ...
-
-    def size(self, path: str) -> int: ...
-
-
-class _TensorBoardClient:
-    def __init__(self, filesystem: Any) -> None:
-        self._filesystem = filesystem
-
-    def exists(self, path: str) -> bool:
-        return bool(self._filesystem.exists(path))
-
-    def make_dirs(self, path: str) -> None:
-        self._filesystem.makedirs(path)
-
-    def write(self, path: str, data: bytes) -> None:
-        self._filesystem.write(path, data, True)
-
-    def append(self, path: str, data: bytes) -> None:
-        if not hasattr(self._filesystem, "append"):
-            raise NotImplementedError(path)
-        self._filesystem.append(path, data, True)
-
-    def read(self, path: str) -> bytes:
-        return bytes(self._filesystem.read(path, True)[0])
-
-    def size(self, path: str) -> int:
-        return int(self._filesystem.stat(path).length)
-
-
-class _TensorFlowClient:
-    def __init__(self, gfile: Any) -> None:
-        self._gfile = gfile
-
-    def exists(self, path: str) -> bool:
-        return bool(self._gfile.exists(path))
-
-    def make_dirs(self, path: str) -> None:
-        self._gfile.makedirs(path)
-
-    def write(self, path: str, data: bytes) -> None:
-        self._put(path, data, "wb")
-
-    def append(self, path: str, data: bytes) -> None:
-        self._put(path, data, "ab")
-
-    def read(self, path: str) -> bytes:
-        with self._gfile.GFile(path, "rb") as file:
-            return bytes(file.read())
-
-    def size(self, path: str) -> int:
-        return int(self._gfile.stat(path).length)
-
-    def _put(self, path: str, data: bytes, mode: str) -> None:
-        # Opened for each append: an open handle buffers, and a forked child would write the buffer again.
-        with self._gfile.GFile(path, mode) as file:
-            file.write(data)
 
 
 class RemoteAppendFile:
     """A file behind a gfile. Each append is a request of its own; where the store cannot append, the whole file is
     rewritten each time, from a copy in memory."""
 
-    def __init__(self, client: _Client, path: str) -> None:
-        self._client = client
+    def __init__(self, filesystem: RemoteFilesystem, path: str) -> None:
+        self._filesystem = filesystem
         self._path = path
         self._whole: bytearray | None = None
 
@@ -296,16 +279,16 @@ class RemoteAppendFile:
         data = b"".join(chunks)
         if self._whole is None:
             try:
-                self._client.append(self._path, data)
+                self._filesystem.append(self._path, data)
                 return
             except (NotImplementedError, ValueError):  # how fsspec says that a store cannot append
-                self._whole = bytearray(self._client.read(self._path))
-        self._client.write(self._path, bytes(self._whole) + data)
+                self._whole = bytearray(self._filesystem.read_range(self._path, 0, self.size()))
+        self._filesystem.put(self._path, bytes(self._whole) + data)
         self._whole += data
 
     def size(self) -> int:
         """See `AppendFile.size`."""
-        return self._client.size(self._path)
+        return self._filesystem.size_of(self._path) or 0
 
     def truncate(self, size: int) -> None:
         """Raise: remote files cannot be cut."""
@@ -322,57 +305,19 @@ class RemoteAppendFile:
         """Do nothing: nothing is held open."""
 
 
-class RemoteAppendFilesystem:
-    """See `AppendFilesystem`."""
-
-    prompt = False
-
-    def __init__(self, client: _Client) -> None:
-        self._client = client
-
-    def make_directory(self, path: str) -> None:
-        """See `AppendFilesystem.make_directory`."""
-        self._client.make_dirs(path)
-
-    def create(self, path: str, data: bytes) -> RemoteAppendFile:
-        """See `AppendFilesystem.create`; stores have no exclusive creation, so this asks first and then writes."""
-        if self._client.exists(path):
-            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), path)
-        self._client.write(path, data)
-        return RemoteAppendFile(self._client, path)
-
-    def replace(self, path: str, data: bytes) -> None:
-        """See `AppendFilesystem.replace`."""
-        self._client.write(path, data)
-
-
-def remote_append_filesystem(path: str) -> RemoteAppendFilesystem:
-    """Return the file system of a path with ``://`` in it.
-
-    Raises:
-        EventsError: if none is installed for its scheme.
-    """
-    gfile = tensorflow_gfile(path)
-    if gfile is not None:
-        return RemoteAppendFilesystem(_TensorFlowClient(gfile))
-    return RemoteAppendFilesystem(_TensorBoardClient(tensorboard_filesystem(path, "write events to")))
-
-
-def scheme_of(path: str) -> str:
-    """Return the scheme of a remote path; of a chained one (``simplecache::gs://...``) the first."""
-    return path.partition("::")[0].partition("://")[0]
-
-
-def tensorflow_gfile(path: str) -> Any | None:
-    """Return TensorFlow's gfile; None where TensorFlow is not loaded or does not know the path's scheme."""
+def checkpoint_filesystem() -> RemoteFilesystem:
+    """Return the file system of the checkpoints at remote paths; a scheme that it does not know is an `OSError` of each
+    call."""
     tensorflow = sys.modules.get("tensorflow")
-    if tensorflow is None or scheme_of(path) not in tensorflow.io.gfile.get_registered_schemes():
-        return None
-    return tensorflow.io.gfile
+    if tensorflow is not None:
+        return RemoteFilesystem(tensorflow.io.gfile)
+    from tensorboard.compat.tensorflow_stub.io import gfile
+
+    return RemoteFilesystem(gfile)
 
 
-def tensorboard_filesystem(path: str, task: str) -> Any:
-    """Return TensorBoard's own file system of a path.
+def events_filesystem(path: str, task: str = "write events to") -> RemoteFilesystem:
+    """Return the file system of the events at a remote path.
 
     Args:
         path: one with ``://`` in it.
@@ -381,13 +326,27 @@ def tensorboard_filesystem(path: str, task: str) -> Any:
     Raises:
         EventsError: if none is installed for its scheme; the text names the package to install.
     """
+    if tensorflow_knows(path):
+        return RemoteFilesystem(sys.modules["tensorflow"].io.gfile)
     from tensorboard.compat.tensorflow_stub.io import gfile
 
     try:
-        return gfile.get_filesystem(path)
+        gfile.get_filesystem(path)
     except (ImportError, ValueError) as error:
         scheme = scheme_of(path)
         raise EventsError(
             f"Cannot {task} {path!r}: no file system for {scheme}:// is installed ({error}). Install fsspec "
             f"and its package for {scheme}:// (for gs:// that is gcsfs, for s3:// s3fs), or give a local directory."
         ) from error
+    return RemoteFilesystem(gfile)
+
+
+def tensorflow_knows(path: str) -> bool:
+    """Return whether TensorFlow is loaded, and knows a path's scheme."""
+    tensorflow = sys.modules.get("tensorflow")
+    return tensorflow is not None and scheme_of(path) in tensorflow.io.gfile.get_registered_schemes()
+
+
+def scheme_of(path: str) -> str:
+    """Return the scheme of a remote path; of a chained one (``simplecache::gs://...``) the first."""
+    return path.partition("::")[0].partition("://")[0]

@@ -1,9 +1,9 @@
-"""Reads events files on remote file systems, through the gfile at hand, and fetches ahead.
+"""Reads events files on remote file systems, and fetches ahead.
 
-TensorFlow's where it is loaded and knows the scheme, as the writer's (`supervisor_core.storage.remote`); else fsspec
-where it has a package for that; else TensorBoard's own client. fsspec itself is asked directly, because it can list a
-directory with the kinds of its entries in one request, and because its cached listings must be dropped: a file that
-grows would keep its first size.
+Through TensorFlow where it is loaded and knows the scheme, as the writer (`supervisor_core.storage.remote`); else
+through fsspec where it has a package for that; else through TensorBoard's own client. fsspec itself is asked directly,
+because it can list a directory with the kinds of its entries in one request, and because its cached listings must be
+dropped: a file that grows would keep its first size.
 """
 
 from __future__ import annotations
@@ -12,35 +12,26 @@ import errno
 import os
 import stat
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
 from typing import Any, Protocol
 
-from supervisor_core.storage.remote import scheme_of, tensorboard_filesystem, tensorflow_gfile
-from supervisor_core.storage.source import FIRST_BYTES, Entry
+from supervisor_core.storage.remote import as_os_error, events_filesystem, scheme_of, tensorflow_knows
+from supervisor_core.storage.source import FIRST_BYTES, Entry, RemoteStatus
 
 NAMES_OF_A_REQUEST = 1000
 """Names that a store lists in one request: the page size of S3 and GCS."""
 
 
-@dataclass(frozen=True, slots=True)
-class RemoteStatus:
-    """See `supervisor_core.storage.source.FileStatus`; stores have no inodes."""
-
-    st_size: int
-    st_mode: int = stat.S_IFREG
-    st_mtime_ns: int = 0
-    st_ino: int = 0
-    st_dev: int = 0
-
-
 class _Client(Protocol):
-    def size(self, path: str) -> int | None:
-        """Return a file's length; None for a directory. Raises whatever the store's library raises."""
+    """A store: `RemoteFilesystem`, or fsspec."""
 
-    def read(self, path: str, length: int, offset: int) -> bytes: ...
+    def size_of(self, path: str) -> int | None: ...
 
-    def list(self, path: str) -> Iterator[Entry]: ...
+    def read_range(self, path: str, offset: int, length: int) -> bytes: ...
+
+    def entries(self, path: str) -> list[Entry]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,68 +59,36 @@ class _FsspecClient:
             if info["type"] == "directory" or not path.startswith(own + "/"):
                 continue
             sizes[path] = int(info["size"] or 0)
-            above, _, name = path.rpartition("/")
-            known = above in entries
-            entries.setdefault(above, {})[name] = Entry(name, False, False)
-            while not known and above != own:
-                above, _, name = above.rpartition("/")
-                known = above in entries
-                entries.setdefault(above, {})[name] = Entry(name, True, False)
+            is_directory = is_known = False
+            while path != own and not is_known:  # what is above a known directory is known
+                above, _, name = path.rpartition("/")
+                is_known = above in entries
+                entries.setdefault(above, {})[name] = Entry(name, is_directory, False)
+                path, is_directory = above, True
         return _Listing(own, sizes, entries)
 
     def key(self, path: str) -> str:
         """Return a path without its scheme."""
         return str(self._filesystem._strip_protocol(path)).rstrip("/")
 
-    def size(self, path: str) -> int | None:
+    @as_os_error
+    def size_of(self, path: str) -> int | None:
         self._filesystem.invalidate_cache()
         info = self._filesystem.info(path)
         return None if info["type"] == "directory" else int(info["size"])
 
-    def read(self, path: str, length: int, offset: int) -> bytes:
+    @as_os_error
+    def read_range(self, path: str, offset: int, length: int) -> bytes:
         return bytes(self._filesystem.cat_file(path, start=offset, end=offset + length))
 
-    def list(self, path: str) -> Iterator[Entry]:
-        own = self._filesystem._strip_protocol(path).rstrip("/")
-        for info in self._filesystem.ls(path, detail=True):
-            name = info["name"].rstrip("/")
-            if name != own:  # a store without directories may list a marker for the directory itself
-                yield Entry(name.rpartition("/")[2], info["type"] == "directory", False)
-
-
-class _TensorBoardClient:
-    def __init__(self, filesystem: Any) -> None:
-        self._filesystem = filesystem
-
-    def size(self, path: str) -> int | None:
-        return None if self._filesystem.isdir(path) else int(self._filesystem.stat(path).length)
-
-    def read(self, path: str, length: int, offset: int) -> bytes:
-        return bytes(self._filesystem.read(path, True, length, {"opaque_offset": offset})[0])
-
-    def list(self, path: str) -> Iterator[Entry]:
-        for name in self._filesystem.listdir(path):
-            name = name.rstrip("/")
-            yield Entry(name, bool(self._filesystem.isdir(f"{path.rstrip('/')}/{name}")), False)
-
-
-class _TensorFlowClient:
-    def __init__(self, gfile: Any) -> None:
-        self._gfile = gfile
-
-    def size(self, path: str) -> int | None:
-        found = self._gfile.stat(path)
-        return None if found.is_directory else int(found.length)
-
-    def read(self, path: str, length: int, offset: int) -> bytes:
-        with self._gfile.GFile(path, "rb") as file:
-            file.seek(offset)
-            return bytes(file.read(length))
-
-    def list(self, path: str) -> Iterator[Entry]:
-        for name in self._gfile.listdir(path):
-            is_directory = name.endswith("/") or self._gfile.isdir(f"{path.rstrip('/')}/{name}")
-            yield Entry(name.rstrip("/"), bool(is_directory), False)
+    @as_os_error
+    def entries(self, path: str) -> list[Entry]:
+        own = self.key(path)
+        found = {info["name"].rstrip("/"): info["type"] for info in self._filesystem.ls(path, detail=True)}
+        # A store without directories may list a marker for the directory itself.
+        return [
+            Entry(os.path.basename(name), kind == "directory", False) for name, kind in found.items() if name != own
+        ]
 
 
 class RemoteReadFile:
@@ -139,9 +98,9 @@ class RemoteReadFile:
         self._source = source
         self._path = path
 
-    def pread(self, length: int, offset: int) -> bytes:
+    def read_at(self, offset: int, length: int) -> bytes:
         """See `supervisor_core.storage.source.ReadFile`."""
-        return self._source.read(self._path, length, offset)
+        return self._source.read(self._path, offset, length)
 
     def close(self) -> None:
         """Do nothing: nothing is held open."""
@@ -159,7 +118,7 @@ class RemoteSource:
         """Number of requests so far; a listing of many names counts as one for each thousand."""
 
     def list_all(self, root: str) -> None:
-        """List everything below a directory; until the next call `stat` and `list` answer from this listing.
+        """List everything below a directory; until the next call `stat` and `entries` answer from this listing.
 
         Where the store's library has no such request, or fails, each directory is listed on demand.
         """
@@ -188,28 +147,32 @@ class RemoteSource:
     def stat(self, path: str) -> RemoteStatus:
         """See `supervisor_core.storage.source.ReadFileSystem`."""
         listing, key = self._known(path)
-        if listing is not None:
-            if key in listing.sizes:
-                return RemoteStatus(listing.sizes[key])
-            if key in listing.entries:
-                return RemoteStatus(0, stat.S_IFDIR)
+        if listing is None:
+            self._count(1)
+            size = self._client.size_of(path)
+        elif key in listing.sizes or key in listing.entries:
+            size = listing.sizes.get(key)
+        else:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
-        self._count(1)
-        try:
-            size = self._client.size(path)
-        except Exception as error:
-            raise _os_error(error, path) from error
         return RemoteStatus(0, stat.S_IFDIR) if size is None else RemoteStatus(size)
 
     def open(self, path: str) -> RemoteReadFile:
         """See `supervisor_core.storage.source.ReadFileSystem`."""
         return RemoteReadFile(self, path)
 
-    def read(self, path: str, length: int, offset: int) -> bytes:
+    def entries(self, directory: str) -> Iterable[Entry]:
+        """See `supervisor_core.storage.source.ReadFileSystem`."""
+        listing, key = self._known(directory)
+        if listing is not None:
+            return listing.entries.get(key, {}).values()
+        self._count(1)
+        return self._client.entries(directory)
+
+    def read(self, path: str, offset: int, length: int) -> bytes:
         """Return a range of a file."""
         ahead = self._ahead
-        fetched = None if ahead is None else ahead.take(path, length, offset)
-        return self._fetch(path, length, offset) if fetched is None else fetched
+        fetched = None if ahead is None else ahead.take(path, offset, length)
+        return self._fetch(path, offset, length) if fetched is None else fetched
 
     def read_ahead(self, ranges: Sequence[Range]) -> None:
         """Begin to fetch the first ranges of the files in parallel, in the order in which they will be read; ends with
@@ -223,40 +186,13 @@ class RemoteSource:
         if ahead is not None:
             ahead.close()
 
-    def _fetch(self, path: str, length: int, offset: int) -> bytes:
+    def _fetch(self, path: str, offset: int, length: int) -> bytes:
         self._count(1)
-        try:
-            return self._client.read(path, length, offset)
-        except Exception as error:
-            raise _os_error(error, path) from error
+        return self._client.read_range(path, offset, length)
 
     def _count(self, requests: int) -> None:
         with self._count_lock:
             self.requests += requests
-
-    def list(self, directory: str) -> Iterator[Entry]:
-        """See `supervisor_core.storage.source.ReadFileSystem`."""
-        listing, key = self._known(directory)
-        if listing is not None:
-            yield from listing.entries.get(key, {}).values()
-            return
-        self._count(1)
-        try:
-            yield from self._client.list(directory)
-        except Exception as error:
-            raise _os_error(error, directory) from error
-
-
-def _os_error(error: Exception, path: str) -> OSError:
-    if isinstance(error, OSError) and error.errno is not None:
-        return error
-    # TensorFlow's and TensorBoard's errors are recognized by their names: neither package is loaded.
-    kind = type(error).__name__
-    if isinstance(error, FileNotFoundError) or kind == "NotFoundError":
-        return FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
-    if isinstance(error, PermissionError) or kind in ("PermissionDeniedError", "UnauthenticatedError"):
-        return PermissionError(errno.EACCES, str(error), path)
-    return OSError(errno.EIO, f"{kind}: {error}", path)
 
 
 def remote_source(path: str) -> RemoteSource:
@@ -265,26 +201,21 @@ def remote_source(path: str) -> RemoteSource:
     Raises:
         EventsError: if no file system for its scheme is installed.
     """
-    gfile = tensorflow_gfile(path)
-    if gfile is not None:
-        return RemoteSource(_TensorFlowClient(gfile))
-    filesystem = _fsspec_filesystem(path, scheme_of(path))
-    if filesystem is not None:
-        return RemoteSource(_FsspecClient(filesystem))
-    return RemoteSource(_TensorBoardClient(tensorboard_filesystem(path, "read events from")))
+    filesystem = None if tensorflow_knows(path) else _fsspec_filesystem(path)
+    return RemoteSource(events_filesystem(path, "read events from") if filesystem is None else filesystem)
 
 
-def _fsspec_filesystem(path: str, scheme: str) -> Any | None:
+def _fsspec_filesystem(path: str) -> _FsspecClient | None:
     """Return fsspec's own file system for a path; None where its package is not installed.
 
     It comes before TensorBoard's client for S3, which takes several requests for each directory. Like that one it goes
     to the endpoint that ``S3_ENDPOINT`` names.
     """
-    endpoint = os.environ.get("S3_ENDPOINT") if scheme == "s3" else None
+    endpoint = os.environ.get("S3_ENDPOINT") if scheme_of(path) == "s3" else None
     try:
         from fsspec.core import url_to_fs
 
-        return url_to_fs(path, **({"endpoint_url": endpoint} if endpoint else {}))[0]
+        return _FsspecClient(url_to_fs(path, **({"endpoint_url": endpoint} if endpoint else {}))[0])
     except (ImportError, ValueError):
         return None
 
@@ -305,83 +236,62 @@ class Range:
     length: int
 
 
-@dataclass(slots=True)
-class _Job:
-    range: Range
-    done: threading.Event = field(default_factory=threading.Event)
-    data: bytes = b""
-    error: BaseException | None = None
-
-
 class ReadAhead:
     """Fetches ranges in their order, at most `PARALLEL_REQUESTS` ahead of the reader.
 
     Threads are daemons: a store that does not answer does not block the exit.
 
     Args:
-        fetch: reads a range: path, length, offset. Called from several threads at once.
+        fetch: reads a range: path, offset, length. Called from several threads at once.
         ranges: one for each file, in the order in which they will be taken; cut to `RANGE_BYTES`.
     """
 
     def __init__(self, fetch: Callable[[str, int, int], bytes], ranges: Sequence[Range]) -> None:
         self._fetch = fetch
-        self._jobs = [_Job(Range(each.path, each.offset, min(each.length, RANGE_BYTES))) for each in ranges]
-        self._places = {job.range.path: place for place, job in enumerate(self._jobs)}
+        self._ranges = [Range(each.path, each.offset, min(each.length, RANGE_BYTES)) for each in ranges]
+        self._places = {each.path: place for place, each in enumerate(ranges)}
         self._slots = threading.Semaphore(PARALLEL_REQUESTS)
-        self._lock = threading.Lock()  # guards what follows
-        self._begun = self._passed = 0
-        for _ in range(min(PARALLEL_REQUESTS, len(self._jobs))):
-            threading.Thread(target=self._work, name="supervisor_read_ahead", daemon=True).start()
+        self._begun: dict[int, Future[bytes]] = {}
+        self._passed = 0
+        self._pass(0)
 
-    def take(self, path: str, length: int, offset: int) -> bytes | None:
-        """Return bytes of a file; None where they were not fetched ahead. Files are taken in their order: the ranges of
-        earlier ones are released.
+    def take(self, path: str, offset: int, length: int) -> bytes | None:
+        """Return bytes of a file; None where they were not fetched ahead. Files are taken in their order, by one
+        thread: the ranges of earlier ones are released.
 
         Raises:
             Exception: that of the fetch.
         """
-        place = self._places.get(path)
-        if place is None or not self._pass(place):
+        place = self._places.get(path, -1)
+        if place < self._passed:
             return None
-        job = self._jobs[place]
-        start = offset - job.range.offset
-        if start < 0 or start + length > job.range.length:
+        self._pass(place)
+        start = offset - self._ranges[place].offset
+        if start < 0 or start + length > self._ranges[place].length:
             return None
-        job.done.wait()
-        if job.error is not None:
-            raise job.error
-        return job.data[start : start + length]
+        return self._begun[place].result()[start : start + length]
 
     def close(self) -> None:
         """Release all ranges, and begin no further request."""
-        self._pass(len(self._jobs))
+        self._pass(len(self._ranges))
 
-    def _pass(self, place: int) -> bool:
-        """Release the ranges before a place; return whether the place itself is still held."""
-        with self._lock:
-            for job in self._jobs[self._passed : place]:
-                job.data = b""
-            freed = max(0, min(place, self._begun) - self._passed)
-            is_held = place >= self._passed
-            self._passed = max(self._passed, place)
-            self._begun = max(self._begun, self._passed)
-        if freed:
-            self._slots.release(freed)
-        if place == len(self._jobs):
-            self._slots.release(PARALLEL_REQUESTS)  # for threads that wait for one
-        return is_held
+    def _pass(self, place: int) -> None:
+        """Release the ranges before a place, and begin to fetch those that are now near enough."""
+        self._passed = place
+        near = range(place, min(place + PARALLEL_REQUESTS, len(self._ranges)))
+        self._begun = {each: self._begun.get(each) or self._begin(each) for each in near}
 
-    def _work(self) -> None:
-        while True:
-            self._slots.acquire()
-            with self._lock:
-                if self._begun == len(self._jobs):
-                    self._slots.release()
-                    return
-                job = self._jobs[self._begun]
-                self._begun += 1
+    def _begin(self, place: int) -> Future[bytes]:
+        future: Future[bytes] = Future()
+        threading.Thread(target=self._work, args=(place, future), name="supervisor_read_ahead", daemon=True).start()
+        return future
+
+    def _work(self, place: int, future: Future[bytes]) -> None:
+        wanted = self._ranges[place]
+        with self._slots:  # what was passed over may still be under way
+            if place < self._passed:
+                return
             try:
-                job.data = self._fetch(job.range.path, job.range.length, job.range.offset)
+                future.set_result(self._fetch(wanted.path, wanted.offset, wanted.length))
             except BaseException as error:  # raised where it is taken
-                job.error = error
-            job.done.set()
+                future.set_exception(error)

@@ -76,7 +76,7 @@ def walk(top: str, on_error: Callable[[OSError], None]) -> Iterator[tuple[str, l
         directory = waiting.pop()
         try:
             with os.scandir(directory) as found:
-                kinds = {entry.name: _is_directory(entry) for entry in found}
+                kinds = {entry.name: is_directory(entry) for entry in found}
             status = os.stat(directory)
         except OSError as error:
             on_error(error)
@@ -90,10 +90,11 @@ def walk(top: str, on_error: Callable[[OSError], None]) -> Iterator[tuple[str, l
         waiting += [os.path.join(directory, name) for name in reversed(names) if kinds[name]]
 
 
-def _is_directory(entry: os.DirEntry[str]) -> bool:
+def is_directory(entry: os.DirEntry[str]) -> bool:
+    """Say whether an entry is a directory, or a link to one."""
     try:
         return entry.is_dir()
-    except OSError:
+    except OSError:  # a symbolic link that leads in a circle, or nowhere one may look
         return False
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from supervisor_core.storage.local import AppendFile, LocalFilesystem
-from supervisor_core.storage.source import Entry, LocalReadFile, LocalSource
+from supervisor_core.storage.source import Entry, ReadFile
 
 
 def crc_of_byte(crc: int) -> int:
@@ -247,29 +247,29 @@ class WatchedSource:
     def open(self, path: str) -> _WatchedFile:
         if path in self.open_errors:
             raise self.open_errors[path]
-        file = _WatchedFile(self, LocalSource().open(path))
+        file = _WatchedFile(self, LocalFilesystem().open(path))
         self.open_files += 1
         self.most_open = max(self.most_open, self.open_files)
         return file
 
-    def list(self, directory: str) -> Iterator[Entry]:
+    def entries(self, directory: str) -> Iterator[Entry]:
         self.listed.append(directory)
         if directory in self.list_errors:
             raise self.list_errors[directory]
-        return LocalSource().list(directory)
+        return LocalFilesystem().entries(directory)
 
 
 class _WatchedFile:
-    def __init__(self, owner: WatchedSource, file: LocalReadFile) -> None:
+    def __init__(self, owner: WatchedSource, file: ReadFile) -> None:
         self._owner = owner
         self._file = file
 
-    def pread(self, length: int, offset: int) -> bytes:
+    def read_at(self, offset: int, length: int) -> bytes:
         owner = self._owner
         owner.on_pread(owner.preads)
         if owner.preads in owner.pread_errors:
             raise owner.pread_errors.pop(owner.preads)
-        data = self._file.pread(length, offset)
+        data = self._file.read_at(offset, length)
         owner.preads += 1
         owner.bytes_read += len(data)
         return data

@@ -16,7 +16,8 @@ from supervisor_core.events import EventsWriter, directory
 from supervisor_core.events import index as index_module
 from supervisor_core.events.chunk import Chunk
 from supervisor_core.events.index import LogdirIndex, RunIndex
-from supervisor_core.storage.source import Entry, LocalReadFile, LocalSource
+from supervisor_core.storage.local import LocalFilesystem
+from supervisor_core.storage.source import Entry, ReadFile
 
 
 def write(directory: Path, *steps: int, name: str | None = None) -> str:
@@ -350,9 +351,9 @@ def test_links_of_one_owner_count_for_no_other(tmp_path: Path) -> None:
     (target / "again").symlink_to(target / "inner")
     write(target / "inner", 1)
 
-    class Owned(LocalSource):
-        def list(self, directory: str) -> Iterator[Entry]:
-            return (replace(entry, owner=owners.get(entry.name, 1)) for entry in super().list(directory))
+    class Owned(LocalFilesystem):
+        def entries(self, directory: str) -> Iterator[Entry]:
+            return (replace(entry, owner=owners.get(entry.name, 1)) for entry in super().entries(directory))
 
     index = LogdirIndex(str(logs), filesystem=Owned())
     index.refresh()
@@ -365,9 +366,9 @@ def test_a_directory_that_becomes_a_link_while_it_is_walked(tmp_path: Path) -> N
     (tmp_path / "a" / "b").mkdir()
     write(tmp_path / "c", 1)
 
-    class Swapping(LocalSource):
-        def list(self, directory: str) -> Iterator[Entry]:
-            entries = list(super().list(directory))
+    class Swapping(LocalFilesystem):
+        def entries(self, directory: str) -> Iterator[Entry]:
+            entries = list(super().entries(directory))
             if directory == str(tmp_path / "a"):
                 (tmp_path / "a" / "b").rmdir()
                 (tmp_path / "a" / "b").symlink_to(tmp_path)
@@ -423,7 +424,7 @@ def test_a_file_is_read_under_its_own_name(tmp_path: Path) -> None:
     for number in (1, 2):
         write(tmp_path / "b", number, name=f"events.out.tfevents.{number}.host")
 
-    class OneInode(LocalSource):
+    class OneInode(LocalFilesystem):
         def stat(self, path: str) -> os.stat_result:  # type: ignore[override]  # the base has a function in its place
             status = os.stat(path)
             return os.stat_result((status[0], 7, *status[2:])) if "/b/events" in path else status
@@ -439,8 +440,8 @@ def test_what_takes_a_files_place_before_it_is_opened(tmp_path: Path) -> None:
     path = Path(write(tmp_path / "a", 1))
     write(tmp_path / "b", 1)
 
-    class Swapping(LocalSource):
-        def open(self, name: str) -> LocalReadFile:
+    class Swapping(LocalFilesystem):
+        def open(self, name: str) -> ReadFile:
             if name == str(path) and path.is_file():
                 path.unlink()
                 os.mkfifo(path)

@@ -1,8 +1,11 @@
 from __future__ import annotations
 
+import io
 import os
 import uuid
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -10,11 +13,11 @@ import pytest
 from supervisor_core.events import EventsWriter
 from supervisor_core.events.events_file import EventsFile
 from supervisor_core.storage.local import append_filesystem_for
-from supervisor_core.storage.remote import RemoteAppendFile, RemoteAppendFilesystem
+from supervisor_core.storage.remote import RemoteAppendFile, RemoteFilesystem
 
 
-class FakeClient:
-    """A store in a dict; it may be unable to append."""
+class FakeStore:
+    """A gfile of a store in a dict; it may be unable to append."""
 
     def __init__(self, *, appends: bool = True) -> None:
         self.objects: dict[str, bytes] = {}
@@ -25,28 +28,25 @@ class FakeClient:
     def exists(self, path: str) -> bool:
         return path in self.objects
 
-    def make_dirs(self, path: str) -> None:
+    def makedirs(self, path: str) -> None:
         self.log.append("make_dirs")
 
-    def write(self, path: str, data: bytes) -> None:
-        self.log.append("write")
-        if self.error is not None:
-            raise self.error
-        self.objects[path] = data
+    def stat(self, path: str) -> Any:
+        return SimpleNamespace(length=len(self.objects[path]), is_directory=False)
 
-    def append(self, path: str, data: bytes) -> None:
-        self.log.append("append")
-        if not self.appends:
+    @contextmanager
+    def GFile(self, path: str, mode: str) -> Iterator[io.BytesIO]:  # noqa: N802 - TensorFlow's name
+        if mode == "rb":
+            yield io.BytesIO(self.objects[path])
+            return
+        self.log.append("append" if mode == "ab" else "write")
+        if mode == "ab" and not self.appends:
             raise NotImplementedError("File mode not supported")
         if self.error is not None:
             raise self.error
-        self.objects[path] += data
-
-    def read(self, path: str) -> bytes:
-        return self.objects[path]
-
-    def size(self, path: str) -> int:
-        return len(self.objects[path])
+        file = io.BytesIO()
+        yield file
+        self.objects[path] = (self.objects[path] if mode == "ab" else b"") + file.getvalue()
 
 
 @pytest.fixture
@@ -88,65 +88,65 @@ def test_reopening_is_another_remote_file(memory: Any, read_bytes: Callable[...,
 
 def test_nothing_is_overwritten() -> None:
     """A name that is taken is refused, as locally."""
-    client = FakeClient()
-    client.objects["x://a"] = b"there"
+    store = FakeStore()
+    store.objects["x://a"] = b"there"
     with pytest.raises(FileExistsError):
-        RemoteAppendFilesystem(client).create("x://a", b"new")
-    assert client.objects["x://a"] == b"there"
+        RemoteFilesystem(store).create("x://a", b"new")
+    assert store.objects["x://a"] == b"there"
 
 
 def test_each_append_is_one_request() -> None:
     """The chunks of a batch travel together."""
-    client = FakeClient()
-    file = RemoteAppendFilesystem(client).create("x://a", b"1")
+    store = FakeStore()
+    file = RemoteFilesystem(store).create("x://a", b"1")
     file.append([b"2", b"3", b"4"])
-    assert (client.log, client.objects["x://a"]) == (["write", "append"], b"1234")
+    assert (store.log, store.objects["x://a"]) == (["write", "append"], b"1234")
 
 
 def test_a_store_that_cannot_append_gets_the_whole_file() -> None:
     """Where appending is refused, everything written so far is rewritten, and each request is made once."""
-    client = FakeClient(appends=False)
-    file = RemoteAppendFilesystem(client).create("x://a", b"1")
+    store = FakeStore(appends=False)
+    file = RemoteFilesystem(store).create("x://a", b"1")
     file.append([b"2"])
     file.append([b"3"])
-    assert client.objects["x://a"] == b"123"
-    assert client.log == ["write", "append", "write", "write"]
+    assert store.objects["x://a"] == b"123"
+    assert store.log == ["write", "append", "write", "write"]
 
 
 def test_a_failed_whole_write_is_not_taken_for_written() -> None:
     """After an outage the copy in memory holds exactly what the store acknowledged."""
-    client = FakeClient(appends=False)
-    file = RemoteAppendFilesystem(client).create("x://a", b"1")
-    client.error = ConnectionError("gone")
+    store = FakeStore(appends=False)
+    file = RemoteFilesystem(store).create("x://a", b"1")
+    store.error = ConnectionError("gone")
     with pytest.raises(ConnectionError):
         file.append([b"2"])
-    client.error = None
+    store.error = None
     file.append([b"2"])
-    assert client.objects["x://a"] == b"12"
+    assert store.objects["x://a"] == b"12"
 
 
 def test_after_a_remote_failure_nothing_is_lost(clock: Any, read_bytes: Callable[..., Any]) -> None:
     """A batch that a store refused goes into a file that it accepts, once, whatever the client raised."""
     from supervisor_core.events.event_format import BatchEncoder
 
-    client = FakeClient()
-    file = EventsFile("x://run", RemoteAppendFilesystem(client), clock, "")
+    store = FakeStore()
+    file = EventsFile("x://run", RemoteFilesystem(store), clock, "")
     file.open()
     encoder = BatchEncoder()
     file.append(encoder.encode([("a", 1.0, 1, 1.0)]))
     batch = encoder.encode([("a", 1.0, 2, 1.0)])
-    client.error = RuntimeError("503")
+    store.error = RuntimeError("503")
     with pytest.raises(RuntimeError):
         file.append(batch)
-    client.error = None
+    store.error = None
     file.append(batch)
-    assert [read_bytes(data).steps for data in client.objects.values()] == [[1], [2]]
+    assert [read_bytes(data).steps for data in store.objects.values()] == [[1], [2]]
 
 
 def test_a_remote_file_cannot_be_cut() -> None:
     """Truncation is refused, so that the writer begins a new file instead."""
     with pytest.raises(OSError):
-        RemoteAppendFile(FakeClient(), "x://a").truncate(3)
+        RemoteAppendFile(RemoteFilesystem(FakeStore()), "x://a").truncate(3)
 
 
 def test_remote_events_are_gathered() -> None:

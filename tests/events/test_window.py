@@ -17,7 +17,7 @@ class Memory:
         self.data = data
         self.asked: list[tuple[int, int]] = []
 
-    def pread(self, length: int, offset: int) -> bytes:
+    def read_at(self, offset: int, length: int) -> bytes:
         self.asked.append((offset, length))
         return self.data[offset : offset + length]
 

@@ -15,8 +15,8 @@ from supervisor_core.errors import EventsError
 from supervisor_core.events import EventsWriter
 from supervisor_core.events.index import LogdirIndex
 from supervisor_core.events.reader import EventsFileReader
+from supervisor_core.storage.remote import RemoteFilesystem
 from supervisor_core.storage.remote_source import PARALLEL_REQUESTS, RANGE_BYTES, Range, ReadAhead, RemoteSource
-from supervisor_core.storage.source import Entry
 
 
 @pytest.fixture
@@ -120,45 +120,47 @@ def test_a_file_system_that_is_not_installed_is_named(path: str, monkeypatch: py
         LogdirIndex(path)
 
 
-class FailingClient:
-    """A store whose library raises errors of its own."""
+class FailingStore:
+    """A gfile of a store whose library raises errors of its own."""
 
     def __init__(self, error: Exception) -> None:
         self.error = error
 
-    def size(self, path: str) -> int | None:
+    def stat(self, path: str) -> Any:
         raise self.error
 
-    def read(self, path: str, length: int, offset: int) -> bytes:
+    def listdir(self, path: str) -> list[str]:
         raise self.error
 
-    def list(self, path: str) -> Iterator[Entry]:
+    def GFile(self, path: str, mode: str) -> Any:  # noqa: N802 - TensorFlow's name
         raise self.error
 
 
-def named(name: str) -> Exception:
-    """An error of a type that has only its name in common with the store's."""
-    kind: type[Exception] = types.new_class(name, (Exception,))
-    return kind("the store says no")
+def coded(error_code: int | None = None) -> Exception:
+    """An error of a store's library, with one of the codes that TensorFlow's errors have."""
+    error: Any = types.new_class("HttpError", (Exception,))("the store says no")
+    error.error_code = error_code
+    return error  # type: ignore[no-any-return]
 
 
 @pytest.mark.parametrize(
     ("error", "code"),
     [
-        (named("NotFoundError"), errno.ENOENT),
+        (coded(5), errno.ENOENT),
         (FileNotFoundError("x"), errno.ENOENT),
-        (named("PermissionDeniedError"), errno.EACCES),
-        (named("HttpError"), errno.EIO),
+        (coded(7), errno.EACCES),
+        (coded(16), errno.EACCES),
+        (coded(), errno.EIO),
         (TimeoutError("x"), errno.EIO),
     ],
 )
 def test_whatever_a_store_raises_becomes_an_error_of_the_system(error: Exception, code: int) -> None:
     """So that whoever reads handles one kind of error, and no store ends it."""
-    source: Any = RemoteSource(FailingClient(error))
+    source: Any = RemoteSource(RemoteFilesystem(FailingStore(error)))
     for ask in (
         lambda: source.stat("x://a"),
-        lambda: source.open("x://a").pread(1, 0),
-        lambda: list(source.list("x://a")),
+        lambda: source.open("x://a").read_at(0, 1),
+        lambda: list(source.entries("x://a")),
     ):
         with pytest.raises(OSError) as caught:
             ask()
@@ -237,10 +239,10 @@ def test_files_that_are_passed_over_hold_up_nothing() -> None:
     """Of ranges that the reader does not take, in whatever number, none keeps a request from those after it."""
     fetched: list[str] = []
     ranges = [Range(f"f{number}", 0, 10) for number in range(5 * PARALLEL_REQUESTS)]
-    ahead = ReadAhead(lambda path, length, offset: fetched.append(path) or path.encode(), ranges)
+    ahead = ReadAhead(lambda path, offset, length: fetched.append(path) or path.encode(), ranges)
     last = ranges[-1].path
-    assert ahead.take(last, 10, 0) == last.encode()
-    assert ahead.take("f0", 10, 0) is None  # let go of
-    assert ahead.take(last, RANGE_BYTES, 0) is None and ahead.take("other", 1, 0) is None
+    assert ahead.take(last, 0, 10) == last.encode()
+    assert ahead.take("f0", 0, 10) is None  # let go of
+    assert ahead.take(last, 0, RANGE_BYTES) is None and ahead.take("other", 0, 1) is None
     ahead.close()
     assert last in fetched

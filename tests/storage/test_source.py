@@ -5,15 +5,16 @@ from pathlib import Path
 
 import pytest
 
-from supervisor_core.storage.source import LocalSource, is_regular, source_of
+from supervisor_core.storage.local import LOCAL
+from supervisor_core.storage.source import is_regular, source_of
 
 
 def test_a_read_gets_all_there_is(tmp_path: Path) -> None:
     """Any place, any length; fewer bytes only where the file ends."""
     path = tmp_path / "a"
     path.write_bytes(b"0123456789")
-    file = LocalSource().open(str(path))
-    assert [file.pread(4, 0), file.pread(4, 8), file.pread(4, 10)] == [b"0123", b"89", b""]
+    file = LOCAL.open(str(path))
+    assert [file.read_at(0, 4), file.read_at(8, 4), file.read_at(10, 4)] == [b"0123", b"89", b""]
     file.close()
 
 
@@ -23,8 +24,8 @@ def test_short_reads_are_completed(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     path.write_bytes(b"0123456789")
     whole = os.pread
     monkeypatch.setattr(os, "pread", lambda descriptor, length, offset: whole(descriptor, min(length, 3), offset))
-    file = LocalSource().open(str(path))
-    assert file.pread(100, 1) == b"123456789"
+    file = LOCAL.open(str(path))
+    assert file.read_at(1, 100) == b"123456789"
     file.close()
 
 
@@ -35,7 +36,7 @@ def test_entries_say_what_they_are(tmp_path: Path) -> None:
     (tmp_path / "to-directory").symlink_to("directory")
     (tmp_path / "to-nothing").symlink_to("nothing")
     (tmp_path / "to-itself").symlink_to("to-itself")
-    found = {entry.name: (entry.is_directory, entry.is_link) for entry in LocalSource().list(str(tmp_path))}
+    found = {entry.name: (entry.is_directory, entry.is_link) for entry in LOCAL.entries(str(tmp_path))}
     assert found == {
         "directory": (True, False),
         "file": (False, False),
