@@ -27,11 +27,7 @@ def this_machine() -> Machine:
 
 def boot_id() -> str | None:
     """Return the kernel's boot id; None where the system has none."""
-    try:
-        with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
-            return file.read().strip() or None
-    except OSError:
-        return None
+    return read_kernel("/proc/sys/kernel/random/boot_id").decode("ascii", "replace").strip() or None
 
 
 def is_running(pid: int) -> bool:
@@ -48,9 +44,8 @@ def is_running(pid: int) -> bool:
 def started_ticks(pid: int) -> int | None:
     """Return when a process started, in clock ticks since the machine's start: a second process of the same id has
     another one. None where there is no such process, or the system does not say."""
-    fields = stat_fields(pid)
     try:
-        return None if fields is None else int(fields[19])
+        return int(stat_fields(pid)[19])
     except (IndexError, ValueError):
         return None
 
@@ -65,14 +60,9 @@ def started_at(pid: int) -> float | None:
 
 def is_stopped(pid: int) -> bool:
     """Say whether a process is known to be stopped (SIGSTOP, a debugger), or frozen (``docker pause``)."""
-    fields = stat_fields(pid)
-    if fields is not None and fields[:1] in ([b"T"], [b"t"]):
+    if stat_fields(pid)[:1] in ([b"T"], [b"t"]):
         return True
-    try:
-        with open(f"/proc/{pid}/wchan", encoding="ascii") as file:
-            return file.read() in ("do_freezer_trap", "__refrigerator")
-    except (OSError, ValueError):
-        return False
+    return read_kernel(f"/proc/{pid}/wchan") in (b"do_freezer_trap", b"__refrigerator")
 
 
 def pid_namespace() -> str | None:
@@ -84,18 +74,22 @@ def pid_namespace() -> str | None:
 
 
 def _is_zombie(pid: int) -> bool:
-    fields = stat_fields(pid)
     try:
         # A first thread that has ended looks the same while the others go on.
-        return fields is not None and fields[:1] == [b"Z"] and len(os.listdir(f"/proc/{pid}/task")) <= 1
+        return stat_fields(pid)[:1] == [b"Z"] and len(os.listdir(f"/proc/{pid}/task")) <= 1
     except OSError:
         return False
 
 
-def stat_fields(pid: int) -> list[bytes] | None:
+def stat_fields(pid: int) -> list[bytes]:
     """Return the fields of ``/proc/PID/stat`` from the third, the state, on: names of programs may hold anything."""
+    return read_kernel(f"/proc/{pid}/stat").rpartition(b")")[2].split()
+
+
+def read_kernel(path: str) -> bytes:
+    """Return what a file of the kernel says, at most 4,096 bytes; nothing where it cannot be read."""
     try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
-            return file.read().rpartition(b")")[2].split()
+        with open(path, "rb") as file:
+            return file.read(4096)
     except OSError:
-        return None
+        return b""

@@ -6,7 +6,6 @@ tick; whoever changes the phase, the rest.
 
 from __future__ import annotations
 
-import math
 import mmap
 import os
 import sys
@@ -15,41 +14,12 @@ import time
 import weakref
 import zlib
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from supervisor_core.process.identity import boot_id, pid_namespace, started_ticks
-from supervisor_core.process.progress_page import (
-    BUSY,
-    ENDED,
-    ERROR_BYTES,
-    ERRORS_AT,
-    EVENTS_FAIL,
-    HEAD,
-    LARGEST,
-    LAST_PROGRESS,
-    LOCATION_BYTES,
-    MAGIC,
-    PAGE_BYTES,
-    PHASES,
-    SELECTOR,
-    SLOT,
-    SLOTS,
-    STALLED,
-    STEP_KNOWN,
-    STEPS,
-    TEXTS,
-    TICK,
-    TICK_BOOT,
-    TICK_MAIN_THREAD,
-    TICK_PROCESS,
-    TICKS,
-    VERSION,
-    WAITS,
-    WRITES_KNOWN,
-    page_in,
-)
+from supervisor_core.process import progress_page as layout
+from supervisor_core.process.identity import boot_id, pid_namespace
 from supervisor_core.process.stacks import Activity
 
 _PAGES: weakref.WeakSet[ProgressPage] = weakref.WeakSet()
@@ -69,12 +39,12 @@ class ProgressPage:
         """The page as signed integers of 8 bytes."""
         self.times: memoryview[float]
         """The same bytes as floats."""
-        self._map(memoryview(bytearray(PAGE_BYTES)))
+        self._map(memoryview(bytearray(layout.PAGE_BYTES)))
         self._path: Path | None = None
         self._process = os.getpid()
         self._lock = threading.Lock()
         self._selector = 0
-        self._state = _State()
+        self._state = layout.PageState()
 
     @classmethod
     def create(
@@ -104,8 +74,8 @@ class ProgressPage:
         """
         if sys.byteorder != "little":
             raise OSError("progress pages need a little-endian machine")
-        page, path = cls(), page_in(directory, session_id)
-        image = _image(
+        page, path = cls(), layout.page_in(directory, session_id)
+        image = layout.new_page(
             pid=os.getpid() if pid is None else pid,
             attempt=attempt,
             started_at=time.time() if started_at is None else started_at,
@@ -121,9 +91,9 @@ class ProgressPage:
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
         try:
             # Written, not only made that long: a store into memory that the file system cannot provide is a SIGBUS.
-            if os.write(fd, image) != PAGE_BYTES:
+            if os.write(fd, image) != layout.PAGE_BYTES:
                 raise OSError(f"{path} could not be written in full")
-            page._map(memoryview(mmap.mmap(fd, PAGE_BYTES)))
+            page._map(memoryview(mmap.mmap(fd, layout.PAGE_BYTES)))
         except BaseException:
             with suppress(OSError):  # the first error is raised
                 os.unlink(path)
@@ -144,9 +114,8 @@ class ProgressPage:
         """Continue with the progress that another page of this session has."""
         with self._lock:
             self._state = other._state
-            self.counts[STEPS] = other.counts[STEPS]
-            for place in (LAST_PROGRESS, TICKS, TICK, TICK_BOOT, TICK_MAIN_THREAD, TICK_PROCESS):
-                self.times[place] = other.times[place]
+            counted = slice(layout.STEPS, layout.TICK_PROCESS + 1)
+            self.counts[counted] = other.counts[counted]
             self._write()
 
     def tick(self, *, at: float, boot_secs: float, main_thread_secs: float) -> None:
@@ -158,9 +127,9 @@ class ProgressPage:
             main_thread_secs: CPU seconds that the main thread has used.
         """
         times = self.times
-        times[TICK_MAIN_THREAD], times[TICK_PROCESS] = main_thread_secs, time.process_time()
-        times[TICK], times[TICK_BOOT] = at, boot_secs
-        self.counts[TICKS] += 1
+        times[layout.TICK_MAIN_THREAD], times[layout.TICK_PROCESS] = main_thread_secs, time.process_time()
+        times[layout.TICK], times[layout.TICK_BOOT] = at, boot_secs
+        self.counts[layout.TICKS] += 1
 
     def step_is(self, first_step: int, stride: int) -> None:
         """Set how the global step follows from the steps of this session: ``first_step + stride * steps``."""
@@ -176,9 +145,7 @@ class ProgressPage:
             budget_secs: its stall budget; None if it cannot stall.
             act_after_secs: after how long without progress a stall is acted upon; None: never.
         """
-        state = self._state
-        if (state.phase, state.budget_secs, state.act_after_secs) != (phase, budget_secs, act_after_secs):
-            self._change(phase=phase, budget_secs=budget_secs, act_after_secs=act_after_secs)
+        self._change(phase=phase, budget_secs=budget_secs, act_after_secs=act_after_secs)
 
     def stalled(self, since: float | None, location: str = "", activity: Activity | None = None) -> None:
         """Set a stall, or its end.
@@ -199,15 +166,12 @@ class ProgressPage:
             save_error: why the last save failed; None if it was good.
             events_error: why events cannot be written; None if they can.
         """
-        state = self._state
-        now = (save_failures, in_a_row, save_error, events_error)
-        if (state.save_failures, state.save_failures_in_a_row, state.save_error, state.events_error) != now:
-            self._change(
-                save_failures=save_failures,
-                save_failures_in_a_row=in_a_row,
-                save_error=save_error,
-                events_error=events_error,
-            )
+        self._change(
+            save_failures=save_failures,
+            save_failures_in_a_row=in_a_row,
+            save_error=save_error,
+            events_error=events_error,
+        )
 
     def close(self, *, remove: bool = True) -> None:
         """Mark the session as ended and give up the file; further changes go nowhere. Closing twice changes nothing.
@@ -218,26 +182,27 @@ class ProgressPage:
         self._change(ended=True)
         path, self._path = self._path, None
         _PAGES.discard(self)
-        self._map(memoryview(bytearray(PAGE_BYTES)))  # never closed: another thread may be at a store
+        self._map(memoryview(bytearray(layout.PAGE_BYTES)))  # never closed: another thread may be at a store
         if path is not None and remove and self._process == os.getpid():
             with suppress(OSError):  # gone, or the directory is: removed with the stale ones
                 os.unlink(path)
 
     def _change(self, **changes: Any) -> None:
         with self._lock:
-            self._state = replace(self._state, **changes)
-            self._write()
+            before, self._state = self._state, replace(self._state, **changes)
+            if self._state != before:
+                self._write()
 
     def _write(self) -> None:
         """Write the state into the slot that is not in use, then switch to it with one store: a kill at any moment
         leaves one that is whole."""
         errors = self._state.encode_errors()
-        self.counts.cast("B")[ERRORS_AT : ERRORS_AT + len(errors)] = errors
+        self.counts.cast("B")[layout.ERRORS_AT : layout.ERRORS_AT + len(errors)] = errors
         data = self._state.encode(zlib.crc32(errors))
         self._selector = (self._selector + 1) & 0x7FFFFFFF
-        start = SLOTS[self._selector & 1]
-        self.counts.cast("B")[start : start + SLOT.size] = data
-        self.counts.cast("B").cast("Q")[SELECTOR] = zlib.crc32(data) << 32 | self._selector
+        start = layout.SLOTS[self._selector & 1]
+        self.counts.cast("B")[start : start + layout.SLOT.size] = data
+        self.counts.cast("B").cast("Q")[layout.SELECTOR] = zlib.crc32(data) << 32 | self._selector
 
     def _map(self, memory: memoryview[int]) -> None:
         self.counts, self.times = memory.cast("q"), memory.cast("d")
@@ -246,70 +211,7 @@ class ProgressPage:
         """Leave the file to the parent, in a forked child."""
         self._lock = threading.Lock()
         self._path = None
-        self._map(memoryview(bytearray(PAGE_BYTES)))
-
-
-@dataclass(frozen=True, kw_only=True)
-class _State:
-    """What changes with the phase, not with each step."""
-
-    first_step: int | None = None
-    stride: int = 1
-    phase: str = "unknown"
-    budget_secs: float | None = None
-    act_after_secs: float | None = None
-    stalled_since: float | None = None
-    location: str = ""
-    activity: Activity | None = None
-    ended: bool = False
-    save_failures: int = 0
-    save_failures_in_a_row: int = 0
-    save_error: str | None = None
-    events_error: str | None = None
-
-    def encode_errors(self) -> bytes:
-        """Return the two texts."""
-        texts = (self.save_error or "", self.events_error or "")
-        return b"".join(_cut(text, ERROR_BYTES).ljust(ERROR_BYTES, b"\0") for text in texts)
-
-    def encode(self, errors_crc: int) -> bytes:
-        """Return a slot."""
-        known = self.first_step is not None and abs(self.first_step) <= LARGEST and abs(self.stride) <= LARGEST
-        flags = known * STEP_KNOWN | (self.stalled_since is not None) * STALLED | self.ended * ENDED
-        flags |= (self.activity == "busy") * BUSY | (self.activity == "waits") * WAITS
-        flags |= WRITES_KNOWN | (self.events_error is not None) * EVENTS_FAIL
-        return SLOT.pack(
-            (self.first_step or 0) if known else 0,
-            self.stride if known else 0,
-            flags,
-            PHASES.index(self.phase) if self.phase in PHASES else 0,
-            math.inf if self.budget_secs is None else self.budget_secs,
-            self.stalled_since or 0.0,
-            math.inf if self.act_after_secs is None else self.act_after_secs,
-            min(self.save_failures, LARGEST),
-            min(self.save_failures_in_a_row, LARGEST),
-            errors_crc,
-            _cut(self.location, LOCATION_BYTES),
-        )
-
-
-def _image(*, pid: int, attempt: int, started_at: float, started_boot_secs: float, texts: dict[str, str]) -> bytes:
-    """Return a new page, without a state."""
-    started = started_ticks(pid)
-    image = bytearray(PAGE_BYTES)
-    HEAD.pack_into(
-        image, 0, MAGIC, VERSION, pid, -1 if started is None else started, started_at, started_boot_secs, attempt
-    )
-    for name, text in texts.items():
-        at, length = TEXTS[name]
-        data = text.encode(errors="surrogateescape")
-        if len(data) <= length:  # a cut path is another path
-            image[at : at + len(data)] = data
-    return bytes(image)
-
-
-def _cut(text: str, length: int) -> bytes:
-    return text.encode(errors="replace")[:length].decode(errors="ignore").encode()
+        self._map(memoryview(bytearray(layout.PAGE_BYTES)))
 
 
 def _boot_secs() -> float:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 
+from supervisor_core.process.identity import read_kernel
+
 _STATES = {
     "R": "running",
     "S": "sleeping",
@@ -49,19 +51,10 @@ def thread_states(pid: int, root: str = "/proc") -> tuple[ThreadState, ...]:
 
 
 def _thread(path: str, id: int) -> ThreadState | None:
-    text = _read(f"{path}/stat")
-    before, found, after = text.rpartition(")")
+    before, found, after = read_kernel(f"{path}/stat").decode("utf-8", "replace").rpartition(")")
     state = after.split()[:1]
     if not found or not state:
         return None
     name = before.partition("(")[2]
-    wchan = _read(f"{path}/wchan").strip()
+    wchan = read_kernel(f"{path}/wchan").decode("utf-8", "replace").strip()
     return ThreadState(id=id, name=name, state=state[0], waits_in=None if wchan in ("", "0") else wchan)
-
-
-def _read(path: str) -> str:
-    try:
-        with open(path, "rb") as file:
-            return file.read(4096).decode("utf-8", "replace")
-    except OSError:
-        return ""

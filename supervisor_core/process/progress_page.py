@@ -4,11 +4,12 @@ A session keeps one, ``<session id>.page``, in its user's `private_directory`, a
 two stores into mapped memory and no system call. After a `kill -9` the page stays, with the step that was reached.
 ``docs/progress-page.md`` describes it byte by byte.
 
-Here are its format and its reader, `read_page`; `page_writer` writes one.
+Here are its format and its reader, `read_page`; `page_writer` keeps one up to date.
 """
 
 from __future__ import annotations
 
+import math
 import os
 import struct
 import zlib
@@ -16,10 +17,10 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from stat import S_ISREG
+from typing import Any
 
 from supervisor_core.process.identity import boot_id, is_running, is_stopped, pid_namespace, started_ticks
-from supervisor_core.process.runtime_directory import private_directory
+from supervisor_core.process.runtime_directory import read_regular
 from supervisor_core.process.stacks import Activity
 
 MAGIC = b"SUPVPAGE"
@@ -47,6 +48,9 @@ HEAD = struct.Struct("<8sQQqddQ")
 LIVE = struct.Struct("<QQdQdddd")
 """From `SELECTOR` to `TICK_PROCESS`."""
 LIVE_AT = 64
+_HEAD_FIELDS = ("pid", "process_started_ticks", "started_at", "started_boot_secs", "attempt")
+_LIVE_FIELDS = ("steps", "progress_at", "ticks", "tick_at", "tick_boot_secs", "main_thread_secs", "process_secs")
+"""The fields of `PageReading` that hold the numbers after the version, and those after the selector."""
 TEXTS = {"session": (128, 64), "boot": (192, 64), "pids": (256, 64), "stacks": (1536, 1024), "logdir": (2560, 1024)}
 """Offset and bytes of each text that never changes: UTF-8, filled up with zeros."""
 SLOTS = (512, 1024)
@@ -70,6 +74,68 @@ LATEST = 2.5e11
 """No time is longer, in seconds."""
 _READINGS = 20
 _ACTIVITIES: Mapping[int, Activity] = {BUSY: "busy", WAITS: "waits"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class PageState:
+    """What changes with the phase, not with each step."""
+
+    first_step: int | None = None
+    stride: int = 1
+    phase: str = "unknown"
+    budget_secs: float | None = None
+    act_after_secs: float | None = None
+    stalled_since: float | None = None
+    location: str = ""
+    activity: Activity | None = None
+    ended: bool = False
+    save_failures: int = 0
+    save_failures_in_a_row: int = 0
+    save_error: str | None = None
+    events_error: str | None = None
+
+    def encode_errors(self) -> bytes:
+        """Return the two texts."""
+        texts = (self.save_error or "", self.events_error or "")
+        return b"".join(_cut(text, ERROR_BYTES).ljust(ERROR_BYTES, b"\0") for text in texts)
+
+    def encode(self, errors_crc: int) -> bytes:
+        """Return a slot."""
+        known = self.first_step is not None and abs(self.first_step) <= LARGEST and abs(self.stride) <= LARGEST
+        flags = known * STEP_KNOWN | (self.stalled_since is not None) * STALLED | self.ended * ENDED
+        flags |= (self.activity == "busy") * BUSY | (self.activity == "waits") * WAITS
+        flags |= WRITES_KNOWN | (self.events_error is not None) * EVENTS_FAIL
+        return SLOT.pack(
+            (self.first_step or 0) if known else 0,
+            self.stride if known else 0,
+            flags,
+            PHASES.index(self.phase) if self.phase in PHASES else 0,
+            math.inf if self.budget_secs is None else self.budget_secs,
+            self.stalled_since or 0.0,
+            math.inf if self.act_after_secs is None else self.act_after_secs,
+            min(self.save_failures, LARGEST),
+            min(self.save_failures_in_a_row, LARGEST),
+            errors_crc,
+            _cut(self.location, LOCATION_BYTES),
+        )
+
+
+def new_page(*, pid: int, attempt: int, started_at: float, started_boot_secs: float, texts: dict[str, str]) -> bytes:
+    """Return a new page, without a state."""
+    started = started_ticks(pid)
+    image = bytearray(PAGE_BYTES)
+    head = (MAGIC, VERSION, pid, -1 if started is None else started, started_at, started_boot_secs, attempt)
+    HEAD.pack_into(image, 0, *head)
+    for name, text in texts.items():
+        at, length = TEXTS[name]
+        data = text.encode(errors="surrogateescape")
+        if len(data) <= length:  # a cut path is another path
+            image[at : at + len(data)] = data
+    return bytes(image)
+
+
+def _cut(text: str, length: int) -> bytes:
+    return text.encode(errors="replace")[:length].decode(errors="ignore").encode()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -168,15 +234,6 @@ class PageReading:
         return not self.is_here or (self.pids == pid_namespace() and not self.is_running)
 
 
-def page_for_session(session_id: str) -> Path:
-    """Return where the page of a session of this user is.
-
-    Raises:
-        OSError: as `private_directory`.
-    """
-    return page_in(private_directory(), session_id)
-
-
 def page_in(directory: Path, session_id: str) -> Path:
     """Return where the page of a session is in a directory."""
     return directory / f"{session_id}.page"
@@ -188,8 +245,8 @@ def read_page(path: str | os.PathLike[str]) -> PageReading | None:
     Raises nothing. Opens no link, waits for nothing, and reads 4,096 bytes: a path may come from a logdir of others.
     """
     for reading in range(_READINGS):
-        data = _read(path)
-        if data is None:
+        data = read_regular(path, PAGE_BYTES + 1)
+        if data is None or len(data) != PAGE_BYTES or not data.startswith(MAGIC):
             return None
         with suppress(_TornError):
             return _decode(Path(path), data, is_last=reading == _READINGS - 1)
@@ -231,43 +288,24 @@ class _TornError(Exception):
     """The page changed while it was read."""
 
 
-def _read(path: str | os.PathLike[str]) -> bytes | None:
-    try:
-        if not S_ISREG(os.lstat(path).st_mode):  # opening a device can have effects
-            return None
-        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    except (OSError, ValueError):
-        return None
-    try:
-        # Not mapped: who cuts a mapped file kills its reader. The kernel copies aligned values as a whole.
-        status = os.fstat(fd)
-        data = os.pread(fd, PAGE_BYTES, 0) if S_ISREG(status.st_mode) and status.st_size == PAGE_BYTES else b""
-    except OSError:
-        return None
-    finally:
-        os.close(fd)
-    return data if len(data) == PAGE_BYTES and data.startswith(MAGIC) else None
-
-
 def _decode(path: Path, data: bytes, *, is_last: bool) -> PageReading | None:
-    _, version, pid, started, started_at, started_boot_secs, attempt = HEAD.unpack_from(data)
-    live = LIVE.unpack_from(data, LIVE_AT)
-    selector, steps, progress_at, ticks, tick_at, tick_boot_secs, main_thread_secs, process_secs = live
+    _, version, *head = HEAD.unpack_from(data)
+    selector, *live = LIVE.unpack_from(data, LIVE_AT)
     start = SLOTS[selector & 1]
     slot = data[start : start + SLOT.size]
     if version != VERSION:
         return None
     if zlib.crc32(slot) != selector >> 32:
         raise _TornError
-    first_step, stride, flags, phase, budget_secs, stalled_since, act_after_secs, *failing, location = SLOT.unpack(slot)
-    failures, in_a_row, errors_crc = failing
-    knows_writes = bool(flags & WRITES_KNOWN)
-    save_error, events_error = _errors(data, errors_crc, is_last=is_last) if knows_writes else ("", "")
-    times = (started_at, started_boot_secs, progress_at, tick_at, tick_boot_secs, main_thread_secs, process_secs)
-    counts = (steps, abs(first_step), abs(stride), attempt, ticks, failures, in_a_row)
-    if max(counts) > LARGEST or not all(abs(secs) <= LATEST for secs in (*times, stalled_since)):  # NaN is not, either
+    numbers = dict(zip((*_HEAD_FIELDS, *_LIVE_FIELDS), (*head, *live), strict=True))
+    first_step, stride, flags, *_, stalled_since, _, failures, in_a_row, errors_crc, _ = fields = SLOT.unpack(slot)
+    errors = _errors(data, errors_crc, is_last=is_last) if flags & WRITES_KNOWN else ("", "")
+    times = [number for number in (*head, *live, stalled_since) if isinstance(number, float)]
+    counts = (numbers["steps"], numbers["attempt"], numbers["ticks"], abs(first_step), abs(stride), failures, in_a_row)
+    if max(counts) > LARGEST or not all(abs(secs) <= LATEST for secs in times):  # NaN is not, either
         return None
-    step = first_step + stride * steps if flags & STEP_KNOWN else -1
+    if numbers["process_started_ticks"] < 0:
+        numbers["process_started_ticks"] = None
     texts = {name: _text(data[at : at + length]) for name, (at, length) in TEXTS.items()}
     if not texts["session"]:
         return None
@@ -276,35 +314,34 @@ def _decode(path: Path, data: bytes, *, is_last: bool) -> PageReading | None:
         session=texts["session"],
         boot=texts["boot"] or None,
         pids=texts["pids"] or None,
-        pid=pid,
-        process_started_ticks=None if started < 0 else started,
-        attempt=attempt,
-        started_at=started_at,
-        started_boot_secs=started_boot_secs,
-        steps=steps,
-        step=step if 0 <= step <= LARGEST else None,
-        is_step_exact=stride != 0 and 0 <= step <= LARGEST,
-        phase=PHASES[phase] if phase < len(PHASES) else PHASES[0],
-        budget_secs=budget_secs if 0 <= budget_secs <= LATEST else None,
-        act_after_secs=act_after_secs if 0 < act_after_secs <= LATEST else None,
-        progress_at=progress_at,
-        ticks=ticks,
-        tick_at=tick_at,
-        tick_boot_secs=tick_boot_secs,
-        main_thread_secs=main_thread_secs,
-        process_secs=process_secs,
-        stalled_since=stalled_since if flags & STALLED else None,
-        location=_text(location),
-        activity=_ACTIVITIES.get(flags & (BUSY | WAITS)),
-        ended=bool(flags & ENDED),
-        save_failures=failures if knows_writes else None,
-        save_failures_in_a_row=in_a_row if knows_writes else None,
-        save_error=save_error,
-        events_fail=bool(flags & EVENTS_FAIL),
-        events_error=events_error,
         stacks=Path(texts["stacks"]) if texts["stacks"] else None,
         logdir=texts["logdir"] or None,
+        **numbers,
+        **_state(fields, numbers["steps"]),
+        save_error=errors[0],
+        events_error=errors[1],
     )
+
+
+def _state(fields: tuple[Any, ...], steps: int) -> dict[str, Any]:
+    """Return the fields of `PageReading` that a slot gives."""
+    first_step, stride, flags, phase, budget_secs, stalled_since, act_after_secs, *failing, _, location = fields
+    step = first_step + stride * steps if flags & STEP_KNOWN else -1
+    failures, in_a_row = failing if flags & WRITES_KNOWN else (None, None)
+    return {
+        "step": step if 0 <= step <= LARGEST else None,
+        "is_step_exact": stride != 0 and 0 <= step <= LARGEST,
+        "phase": PHASES[phase] if phase < len(PHASES) else PHASES[0],
+        "budget_secs": budget_secs if 0 <= budget_secs <= LATEST else None,
+        "act_after_secs": act_after_secs if 0 < act_after_secs <= LATEST else None,
+        "stalled_since": stalled_since if flags & STALLED else None,
+        "location": _text(location),
+        "activity": _ACTIVITIES.get(flags & (BUSY | WAITS)),
+        "ended": bool(flags & ENDED),
+        "save_failures": failures,
+        "save_failures_in_a_row": in_a_row,
+        "events_fail": bool(flags & EVENTS_FAIL),
+    }
 
 
 def _errors(data: bytes, crc: int, *, is_last: bool) -> tuple[str, str]:

@@ -43,21 +43,16 @@ def private_directory(on_refused: Callable[[OSError], object] = lambda error: No
     Raises:
         OSError: if there is none that can be created, or that only this user can write to; says why.
     """
-    named, refused = os.environ.get(VARIABLE), []
-    if named:
-        try:
-            return _checked(os.path.abspath(named))
-        except OSError as error:
-            refused.append(error)
+    refused: list[OSError] = []
     for candidate in _candidates():
         try:
             found = candidate()
         except OSError as error:
             refused.append(error)
-        else:
-            if named:
-                on_refused(refused[0])
-            return found
+            continue
+        if os.environ.get(VARIABLE) and refused:  # the variable's is the first candidate
+            on_refused(refused[0])
+        return found
     raise OSError("; ".join(dict.fromkeys(map(error_text, refused))))
 
 
@@ -78,6 +73,8 @@ def private_directories() -> list[Path]:
 
 
 def _candidates() -> Iterator[Callable[[], Path]]:
+    if named := os.environ.get(VARIABLE):
+        yield lambda: _checked(os.path.abspath(named))
     if xdg := _xdg_directory():
         yield partial(_checked, xdg)
     for get in _SHARED:
@@ -141,3 +138,21 @@ def _check(path: str) -> None:
         mode = stat.S_IMODE(found.st_mode)
         remedy = command_line("chmod", "700", "--", path)
         raise PermissionError(f"{path} can be written by others (mode {mode:o}): `{remedy}`, or set {VARIABLE}")
+
+
+def read_regular(path: str | os.PathLike[str], most_bytes: int) -> bytes | None:
+    """Return the first bytes of an ordinary file; None of anything else, and of what cannot be read.
+
+    Raises nothing, opens no link and waits for nothing: the path may come from others. Not mapped: who cuts a mapped
+    file kills its reader. The kernel copies aligned values as a whole.
+    """
+    try:
+        if not stat.S_ISREG(os.lstat(path).st_mode):  # opening a device can have effects
+            return None
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        try:
+            return os.read(descriptor, most_bytes) if stat.S_ISREG(os.fstat(descriptor).st_mode) else None
+        finally:
+            os.close(descriptor)
+    except (OSError, ValueError):
+        return None

@@ -21,13 +21,13 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-import stat
 import threading
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from supervisor_core.process.runtime_directory import read_regular
 from supervisor_core.process.stacks import MAIN_THREAD, MAX_FRAMES, Stacks
 
 SUFFIX = ".stacks"
@@ -147,18 +147,8 @@ def read_stacks(path: Path) -> StacksReading | None:
 
     Raises nothing, opens nothing but an ordinary file, and reads a bounded part: the file may be a stranger's.
     """
-    try:
-        if not stat.S_ISREG(os.lstat(path).st_mode):  # opening a device can have effects
-            return None
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
-    except (OSError, ValueError):
-        return None
-    with os.fdopen(descriptor, "rb") as file:
-        try:
-            data = file.read(2 * MOST_BYTES) if stat.S_ISREG(os.fstat(descriptor).st_mode) else b""
-        except OSError:
-            return None
-    return parse(data) if data.startswith(MAGIC.encode()) else None
+    data = read_regular(path, 2 * MOST_BYTES)
+    return None if data is None or not data.startswith(MAGIC.encode()) else parse(data)
 
 
 def look_text(title: str, at: float, stacks: Mapping[str, Sequence[str]]) -> str:

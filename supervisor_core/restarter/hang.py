@@ -80,7 +80,7 @@ def is_descendant(pid: int, ancestor: int) -> bool:
     for _ in range(64):
         if pid == ancestor:
             return True
-        fields = stat_fields(pid) or []
+        fields = stat_fields(pid)
         pid = int(fields[1]) if len(fields) > 1 else 0  # its parent
         if pid <= 1:
             return False

@@ -28,10 +28,11 @@ from supervisor_core.process.progress_page import (
     STALE_SECS,
     STEPS,
     PageReading,
-    page_for_session,
+    page_in,
     read_page,
     remove_stale,
 )
+from supervisor_core.process.runtime_directory import private_directory
 
 DOC = Path(__file__).parents[2] / "docs" / "progress-page.md"
 
@@ -370,4 +371,4 @@ def rewrite(path: Path, at: int, data: bytes) -> None:
 def test_the_page_of_a_session_is_in_its_users_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Named by the session's id."""
     monkeypatch.setenv("SUPERVISOR_RUNTIME_DIR", str(tmp_path))
-    assert page_for_session("6f1d3c0a9b7e4d21") == tmp_path / "6f1d3c0a9b7e4d21.page"
+    assert page_in(private_directory(), "6f1d3c0a9b7e4d21") == tmp_path / "6f1d3c0a9b7e4d21.page"

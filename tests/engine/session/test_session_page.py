@@ -22,7 +22,8 @@ from supervisor_core.events.telemetry import CheckpointRecord
 from supervisor_core.options import Options
 from supervisor_core.process import runtime_directory
 from supervisor_core.process.identity import boot_id
-from supervisor_core.process.progress_page import PageReading, page_for_session, read_page
+from supervisor_core.process.progress_page import PageReading, page_in, read_page
+from supervisor_core.process.runtime_directory import private_directory
 from supervisor_core.process.stacks_file import stacks_path
 
 Begin = Callable[..., SessionRecorder]
@@ -40,7 +41,7 @@ def directory(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Monk
 
 def page_of(run: SessionRecorder) -> PageReading:
     """What the page of a session says."""
-    found = read_page(page_for_session(run.session_id))
+    found = read_page(page_in(private_directory(), run.session_id))
     assert found is not None
     return found
 
@@ -230,7 +231,7 @@ def killed(begin: Begin, logdir: Path, **changes: Any) -> SessionRecorder:
     for _ in range(5):
         run.progress.run_ended(True, 1.0, 2.0)
     run.progress.sample()
-    page = page_for_session(run.session_id)
+    page = page_in(private_directory(), run.session_id)
     left, lease = page.read_bytes(), lease_of(logdir)
     run.end(StopInfo(reason="error"))
     page.write_bytes(left)
@@ -268,7 +269,7 @@ def test_a_killed_session_ran_until_its_last_sign_of_life(begin: Begin, writer: 
     """Not only until the last renewal of its lease: the page's ticks and steps are later."""
     lease_at = 1.7e9
     run = killed(begin, tmp_path, renewed_at=lease_at, renewed_boot_secs=1.0, started_boot_secs=0.5)
-    page = read_page(page_for_session(run.session_id))
+    page = read_page(page_in(private_directory(), run.session_id))
     assert page is not None
     begin().ready(restored_step=90)
     session = writer.of("session")[-1]
