@@ -18,6 +18,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from supervisor_core.clock import SYSTEM_CLOCK, boot_secs
 from supervisor_core.process import progress_page as layout
 from supervisor_core.process.identity import boot_id, pid_namespace
 from supervisor_core.process.stacks import Activity
@@ -44,7 +45,7 @@ class ProgressPage:
         self._process = os.getpid()
         self._lock = threading.Lock()
         self._selector = 0
-        self._state = layout.PageState()
+        self._state = layout.WrittenState()
 
     @classmethod
     def create(
@@ -79,7 +80,7 @@ class ProgressPage:
             pid=os.getpid() if pid is None else pid,
             attempt=attempt,
             started_at=time.time() if started_at is None else started_at,
-            started_boot_secs=_boot_secs() if started_boot_secs is None else started_boot_secs,
+            started_boot_secs=boot_secs(SYSTEM_CLOCK) if started_boot_secs is None else started_boot_secs,
             texts={
                 "session": session_id,
                 "boot": boot_id() or "",
@@ -88,18 +89,7 @@ class ProgressPage:
                 "logdir": logdir or "",
             },
         )
-        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-        try:
-            # Written, not only made that long: a store into memory that the file system cannot provide is a SIGBUS.
-            if os.write(fd, image) != layout.PAGE_BYTES:
-                raise OSError(f"{path} could not be written in full")
-            page._map(memoryview(mmap.mmap(fd, layout.PAGE_BYTES)))
-        except BaseException:
-            with suppress(OSError):  # the first error is raised
-                os.unlink(path)
-            raise
-        finally:
-            os.close(fd)
+        page._map(memoryview(_new_file(path, image)))
         page._path = path
         page._write()
         _PAGES.add(page)
@@ -169,8 +159,9 @@ class ProgressPage:
         self._change(
             save_failures=save_failures,
             save_failures_in_a_row=in_a_row,
-            save_error=save_error,
-            events_error=events_error,
+            save_error=save_error or "",
+            events_fail=events_error is not None,
+            events_error=events_error or "",
         )
 
     def close(self, *, remove: bool = True) -> None:
@@ -214,8 +205,19 @@ class ProgressPage:
         self._map(memoryview(bytearray(layout.PAGE_BYTES)))
 
 
-def _boot_secs() -> float:
-    return time.clock_gettime(time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic()
+def _new_file(path: Path, image: bytes) -> mmap.mmap:
+    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    try:
+        # Written, not only made that long: a store into memory that the file system cannot provide is a SIGBUS.
+        if os.write(fd, image) != layout.PAGE_BYTES:
+            raise OSError(f"{path} could not be written in full")
+        return mmap.mmap(fd, layout.PAGE_BYTES)
+    except BaseException:
+        with suppress(OSError):  # the first error is raised
+            os.unlink(path)
+        raise
+    finally:
+        os.close(fd)
 
 
 def _after_fork() -> None:

@@ -78,25 +78,43 @@ _ACTIVITIES: Mapping[int, Activity] = {BUSY: "busy", WAITS: "waits"}
 
 @dataclass(frozen=True, kw_only=True)
 class PageState:
-    """What changes with the phase, not with each step."""
+    """What changes with the phase, not with each step, as it is written and as it is read."""
+
+    phase: str = PHASES[0]
+    budget_secs: float | None = None
+    """The stall budget of the phase: no progress for longer is a stall. None if it cannot stall."""
+    act_after_secs: float | None = None
+    """No progress for longer than this is acted upon; see `Budgets.act_after`. None if nothing is, and in a page of a
+    version that does not say."""
+    stalled_since: float | None = None
+    location: str = ""
+    """Where a known stall is, for people; empty where unknown."""
+    activity: Activity | None = None
+    """What the thread did there between two looks at its stack; None where unknown."""
+    ended: bool = False
+    """The session has ended and said so."""
+    save_failures: int | None = 0
+    """Failed saves of this session; None, like the next, in a page of a version that does not say."""
+    save_failures_in_a_row: int | None = 0
+    """Those since its last good save."""
+    save_error: str = ""
+    """Why the last one failed, when read: cut; empty if it was good."""
+    events_fail: bool = False
+    """Whether events cannot be written."""
+    events_error: str = ""
+    """Why they cannot, when read: cut."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class WrittenState(PageState):
+    """The state, and how the global step follows from the steps of the session."""
 
     first_step: int | None = None
     stride: int = 1
-    phase: str = "unknown"
-    budget_secs: float | None = None
-    act_after_secs: float | None = None
-    stalled_since: float | None = None
-    location: str = ""
-    activity: Activity | None = None
-    ended: bool = False
-    save_failures: int = 0
-    save_failures_in_a_row: int = 0
-    save_error: str | None = None
-    events_error: str | None = None
 
     def encode_errors(self) -> bytes:
         """Return the two texts."""
-        texts = (self.save_error or "", self.events_error or "")
+        texts = (self.save_error, self.events_error)
         return b"".join(_cut(text, ERROR_BYTES).ljust(ERROR_BYTES, b"\0") for text in texts)
 
     def encode(self, errors_crc: int) -> bytes:
@@ -104,7 +122,7 @@ class PageState:
         known = self.first_step is not None and abs(self.first_step) <= LARGEST and abs(self.stride) <= LARGEST
         flags = known * STEP_KNOWN | (self.stalled_since is not None) * STALLED | self.ended * ENDED
         flags |= (self.activity == "busy") * BUSY | (self.activity == "waits") * WAITS
-        flags |= WRITES_KNOWN | (self.events_error is not None) * EVENTS_FAIL
+        flags |= WRITES_KNOWN | self.events_fail * EVENTS_FAIL
         return SLOT.pack(
             (self.first_step or 0) if known else 0,
             self.stride if known else 0,
@@ -113,8 +131,8 @@ class PageState:
             math.inf if self.budget_secs is None else self.budget_secs,
             self.stalled_since or 0.0,
             math.inf if self.act_after_secs is None else self.act_after_secs,
-            min(self.save_failures, LARGEST),
-            min(self.save_failures_in_a_row, LARGEST),
+            min(self.save_failures or 0, LARGEST),
+            min(self.save_failures_in_a_row or 0, LARGEST),
             errors_crc,
             _cut(self.location, LOCATION_BYTES),
         )
@@ -139,7 +157,7 @@ def _cut(text: str, length: int) -> bytes:
 
 
 @dataclass(frozen=True, kw_only=True)
-class PageReading:
+class PageReading(PageState):
     """A page as it was at one moment. ``_at`` fields of progress and tick are monotonic seconds of its machine,
     ``boot`` ones count from the machine's start."""
 
@@ -164,12 +182,6 @@ class PageReading:
     """The global step; None if it was never read."""
     is_step_exact: bool
     """Whether `step` is counted; if other processes change it as well, it is the one that was read last."""
-    phase: str
-    budget_secs: float | None
-    """The stall budget of the phase: no progress for longer is a stall. None if it cannot stall."""
-    act_after_secs: float | None
-    """No progress for longer than this is acted upon; see `Budgets.act_after`. None if nothing is, and in a page of a
-    version that does not say."""
     progress_at: float
     ticks: int
     """Number of the monitor's ticks; 0: it has not started, and the next four are 0."""
@@ -179,23 +191,6 @@ class PageReading:
     """CPU seconds of the main thread at that tick."""
     process_secs: float
     """CPU seconds of the process at that tick."""
-    stalled_since: float | None
-    location: str
-    """Where a known stall is, for people; empty where unknown."""
-    activity: Activity | None
-    """What the thread did there between two looks at its stack; None where unknown."""
-    ended: bool
-    """The session has ended and said so."""
-    save_failures: int | None
-    """Failed saves of this session; None, like the next, in a page of a version that does not say."""
-    save_failures_in_a_row: int | None
-    """Those since its last good save."""
-    save_error: str
-    """Why the last one failed, cut; empty if it was good."""
-    events_fail: bool
-    """Whether events cannot be written."""
-    events_error: str
-    """Why they cannot, cut."""
     stacks: Path | None
     """Where the process writes the stacks of a stall in memory."""
     logdir: str | None
