@@ -12,7 +12,7 @@ import os
 import stat
 
 OPEN_FLAGS = os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
-_FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _KINDS = (
     (stat.S_ISDIR, errno.EISDIR, "it is a directory"),
     (stat.S_ISFIFO, errno.EINVAL, "it is a FIFO"),
@@ -67,7 +67,7 @@ def open_below(directory: str, name: str) -> int:
     try:
         for part in (directory.rstrip("/") or "/", *folders):
             try:
-                inner = os.open(part, _FOLDER_FLAGS, dir_fd=place)
+                inner = os.open(part, FOLDER_FLAGS, dir_fd=place)
             except NotADirectoryError as error:
                 what = f"{part} is a symbolic link, or a file; a directory was expected"
                 raise NotADirectoryError(errno.ENOTDIR, what, path) from error

@@ -9,10 +9,11 @@ import shutil
 import uuid
 from collections.abc import Callable, Iterator
 
+from supervisor_core.storage.opening import FOLDER_FLAGS
+
 MAX_LEVELS = 64
 """Directories below a checkpoint's own, one in another."""
 
-_FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _TOO_DEEP = (errno.EMFILE, errno.ENAMETOOLONG)
 _NOT_EMPTY = (errno.ENOTEMPTY, errno.EEXIST)
 
@@ -31,12 +32,12 @@ def remove_tree(path: str) -> None:
     except OSError as error:
         if error.errno not in _TOO_DEEP:
             raise
-    top = os.open(path, _FOLDER_FLAGS)
+    top = os.open(path, FOLDER_FLAGS)
     try:
         folders = _remove_files(top)
         while folders:  # the folders in each come up beside it, so that nothing is deeper than that
             name = folders.pop()
-            inner = os.open(name, _FOLDER_FLAGS, dir_fd=top)
+            inner = os.open(name, FOLDER_FLAGS, dir_fd=top)
             try:
                 for child in _remove_files(inner):
                     beside = uuid.uuid4().hex
