@@ -18,6 +18,7 @@ from supervisor_core.checkpoint.store import CheckpointStore
 from supervisor_core.errors import DamagedCheckpointError, NoUsableCheckpointError
 from supervisor_core.storage.local import LOCAL, filesystem_for, local_path
 from supervisor_core.storage.opening import open_regular
+from supervisor_core.storage.remote import RemoteFilesystem
 
 
 @pytest.mark.parametrize(
@@ -168,6 +169,19 @@ def test_remote_damage_is_found(remote: str) -> None:
         CheckpointStore(remote).newest_usable()
     with pytest.raises(DamagedCheckpointError, match="the file is missing"):
         verify(f"{remote}/model.ckpt-999")
+
+
+def test_a_range_of_a_file_in_s3_without_s3fs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """TensorBoard's own client for S3 takes another name for the offset, and returns one byte more than was asked."""
+    from tensorboard.compat.tensorflow_stub.io import gfile
+
+    class S3:
+        def read(self, path: str, binary: bool, size: int, token: dict[str, int]) -> tuple[bytes, dict[str, int]]:
+            start = token.get("byte_offset", 0)
+            return b"0123456789"[start : start + size + 1], {}
+
+    monkeypatch.setitem(gfile._REGISTERED_FILESYSTEMS, "s3", S3())
+    assert RemoteFilesystem(gfile).read_range("s3://bucket/file", 4, 3) == b"456"
 
 
 def test_remote_runs_are_found(remote: str) -> None:
