@@ -157,9 +157,8 @@ def _cut(text: str, length: int) -> bytes:
 
 
 @dataclass(frozen=True, kw_only=True)
-class PageReading(PageState):
-    """A page as it was at one moment. ``_at`` fields of progress and tick are monotonic seconds of its machine,
-    ``boot`` ones count from the machine's start."""
+class PageOwner:
+    """The session that a page is of, and its process; ``boot`` fields count from the machine's start."""
 
     path: Path
     session: str
@@ -176,29 +175,9 @@ class PageReading(PageState):
     started_at: float
     """When the session started, wall time."""
     started_boot_secs: float
-    steps: int
-    """Steps of this session."""
-    step: int | None
-    """The global step; None if it was never read."""
-    is_step_exact: bool
-    """Whether `step` is counted; if other processes change it as well, it is the one that was read last."""
-    progress_at: float
-    ticks: int
-    """Number of the monitor's ticks; 0: it has not started, and the next four are 0."""
-    tick_at: float
-    tick_boot_secs: float
-    main_thread_secs: float
-    """CPU seconds of the main thread at that tick."""
-    process_secs: float
-    """CPU seconds of the process at that tick."""
     stacks: Path | None
     """Where the process writes the stacks of a stall in memory."""
     logdir: str | None
-
-    @property
-    def progress_boot_secs(self) -> float:
-        """Last progress by the clock that counts suspended time; `progress_at` without a tick."""
-        return self.progress_at + (self.tick_boot_secs - self.tick_at)
 
     @property
     def is_here(self) -> bool:
@@ -227,6 +206,33 @@ class PageReading(PageState):
         if self.boot is None or boot_id() is None:
             return False
         return not self.is_here or (self.pids == pid_namespace() and not self.is_running)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PageReading(PageOwner, PageState):
+    """A page as it was at one moment. ``_at`` fields of progress and tick are monotonic seconds of its machine,
+    ``boot`` ones count from the machine's start."""
+
+    steps: int
+    """Steps of this session."""
+    step: int | None
+    """The global step; None if it was never read."""
+    is_step_exact: bool
+    """Whether `step` is counted; if other processes change it as well, it is the one that was read last."""
+    progress_at: float
+    ticks: int
+    """Number of the monitor's ticks; 0: it has not started, and the next four are 0."""
+    tick_at: float
+    tick_boot_secs: float
+    main_thread_secs: float
+    """CPU seconds of the main thread at that tick."""
+    process_secs: float
+    """CPU seconds of the process at that tick."""
+
+    @property
+    def progress_boot_secs(self) -> float:
+        """Last progress by the clock that counts suspended time; `progress_at` without a tick."""
+        return self.progress_at + (self.tick_boot_secs - self.tick_at)
 
 
 def page_in(directory: Path, session_id: str) -> Path:
