@@ -17,7 +17,7 @@ from supervisor_core.events import event_format, scan, vector_decode
 from supervisor_core.events.chunk import Chunk
 from supervisor_core.events.reader import EventsFileReader
 from supervisor_core.events.scan import FREE_BYTES, PER_BYTE
-from supervisor_core.storage.source import Entry
+from supervisor_core.storage.source import DirectoryEntry
 
 NAME = "events.out.tfevents.1700000000.host"
 _FEW = 600
@@ -136,9 +136,9 @@ class MemorySource:
         """See `ReadFileSystem.open`."""
         return _File(self)
 
-    def entries(self, directory: str) -> Iterator[Entry]:
+    def entries(self, directory: str) -> Iterator[DirectoryEntry]:
         """See `ReadFileSystem.entries`."""
-        yield Entry(NAME, is_directory=False, is_link=False)
+        yield DirectoryEntry(NAME, is_directory=False, is_link=False)
 
 
 class Reading:

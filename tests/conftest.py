@@ -18,7 +18,7 @@ import pytest
 from hypothesis import settings
 
 from supervisor_core.storage.local import LOCAL
-from supervisor_core.storage.source import Entry, FileStatus, ReadFile
+from supervisor_core.storage.source import DirectoryEntry, FileStatus, ReadFile
 
 # What a shell or nohup starts in the background ignores signals, and so do its children: tests that send one would time
 # out.
@@ -158,7 +158,7 @@ class Storage:
         self._ask("open", path)
         return LOCAL.open(path)
 
-    def entries(self, directory: str) -> Iterator[Entry]:
+    def entries(self, directory: str) -> Iterator[DirectoryEntry]:
         self._ask("list", directory)
         return LOCAL.entries(directory)
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from supervisor_core.clock import SYSTEM_CLOCK, Clock
 from supervisor_core.events.chunk_builder import created_at
 from supervisor_core.storage.local import join
-from supervisor_core.storage.source import Entry, FileStatus, ReadFileSystem, source_of
+from supervisor_core.storage.source import DirectoryEntry, FileStatus, ReadFileSystem, source_of
 
 SETTLED_SECS = 2.0
 """A directory whose time of change is younger than this may change again within the same tick of its clock."""
@@ -69,7 +69,7 @@ class Directory:
         """Those of them that are symbolic links."""
         self.left_out = 0
         """Number of events files beyond `MAX_FILES`, which are not read."""
-        self.subs: tuple[Entry, ...] = ()
+        self.subs: tuple[DirectoryEntry, ...] = ()
         """The directories in it, sorted by name."""
         self.identity: tuple[int, int] | None = None
         """Inode and device; None where unknown, or the store has none."""
@@ -110,12 +110,12 @@ class Directory:
         self._settled = 0 < key[0] < (self._clock.wall() - SETTLED_SECS) * 1e9
         return True
 
-    def _list(self) -> tuple[list[str], set[str], int, list[Entry]]:
+    def _list(self) -> tuple[list[str], set[str], int, list[DirectoryEntry]]:
         """Return the newest events files, which of them are links, the number of all, and the directories, without
         holding all names."""
         events: list[str] = []
         links: set[str] = set()
-        subs: list[Entry] = []
+        subs: list[DirectoryEntry] = []
         found = 0
         for entry in self._source.entries(self.path):
             if entry.is_directory:

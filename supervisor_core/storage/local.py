@@ -21,7 +21,7 @@ from typing import Protocol
 from supervisor_core.storage import trees
 from supervisor_core.storage.directory import moved_text, path_now
 from supervisor_core.storage.opening import MAX_READ_BYTES, OPEN_FLAGS, open_regular, too_long
-from supervisor_core.storage.source import Entry, ReadFile
+from supervisor_core.storage.source import DirectoryEntry, ReadFile
 
 _LOG = logging.getLogger("supervisor_core")
 
@@ -160,12 +160,13 @@ class LocalFilesystem:
         """See `Filesystem.list_names`."""
         return os.listdir(directory)
 
-    def entries(self, directory: str) -> Iterator[Entry]:
+    def entries(self, directory: str) -> Iterator[DirectoryEntry]:
         """See `ReadFileSystem.entries`."""
         with os.scandir(directory) as entries:
             for entry in entries:
                 is_directory, is_link = trees.is_directory(entry), entry.is_symlink()
-                yield Entry(entry.name, is_directory, is_link, _owner(entry) if is_link and is_directory else None)
+                owner = _owner(entry) if is_link and is_directory else None
+                yield DirectoryEntry(entry.name, is_directory, is_link, owner)
 
     def is_file(self, path: str) -> bool:
         """See `Filesystem.is_file`; an inaccessible path counts as a file, so that reading it raises the reason."""

@@ -21,7 +21,7 @@ from typing import Any, ParamSpec, TypeVar
 from supervisor_core.errors import EventsError
 from supervisor_core.storage.local import Check, Reader, unguarded
 from supervisor_core.storage.opening import MAX_READ_BYTES, too_long
-from supervisor_core.storage.source import Entry
+from supervisor_core.storage.source import DirectoryEntry
 
 READ_AHEAD_BYTES = 8 << 20
 """The least size of a request to a remote store: a round trip costs more than a megabyte."""
@@ -98,11 +98,12 @@ class RemoteFilesystem:
             return _read_at(file, offset, length)
 
     @as_os_error
-    def entries(self, path: str) -> list[Entry]:
+    def entries(self, path: str) -> list[DirectoryEntry]:
         """Return the entries of a directory; a request for each."""
+        names, is_directory = self._gfile.listdir(path), self._gfile.isdir
         return [
-            Entry(name.rstrip("/"), name.endswith("/") or bool(self._gfile.isdir(f"{path.rstrip('/')}/{name}")), False)
-            for name in self._gfile.listdir(path)
+            DirectoryEntry(name.rstrip("/"), name.endswith("/") or bool(is_directory(f"{path.rstrip('/')}/{name}")))
+            for name in names
         ]
 
     @as_os_error

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from supervisor_core.storage.remote import as_os_error, events_filesystem, scheme_of, tensorflow_knows
-from supervisor_core.storage.source import FIRST_BYTES, Entry, RemoteStatus
+from supervisor_core.storage.source import FIRST_BYTES, DirectoryEntry, RemoteStatus
 
 NAMES_OF_A_REQUEST = 1000
 """Names that a store lists in one request: the page size of S3 and GCS."""
@@ -31,16 +31,16 @@ class _Client(Protocol):
 
     def read_range(self, path: str, offset: int, length: int) -> bytes: ...
 
-    def entries(self, path: str) -> list[Entry]: ...
+    def entries(self, path: str) -> list[DirectoryEntry]: ...
 
 
 @dataclass(frozen=True, slots=True)
 class _Listing:
-    """A listing of everything below a directory, by paths without their scheme."""
+    """A listing of everything below a directory, by paths that begin as that of the directory does."""
 
     root: str
     sizes: Mapping[str, int]
-    entries: Mapping[str, Mapping[str, Entry]]
+    entries: Mapping[str, Mapping[str, DirectoryEntry]]
     """Directory -> name -> what it is."""
 
 
@@ -51,23 +51,23 @@ class _FsspecClient:
     def list_all(self, root: str) -> _Listing:
         """List everything below a directory; object stores return a thousand names per request."""
         self._filesystem.invalidate_cache()
-        own = self.key(root)
+        own, root = self._stripped(root), root.rstrip("/")
         sizes: dict[str, int] = {}
-        entries: dict[str, dict[str, Entry]] = {}
-        for path, info in self._filesystem.find(root, detail=True).items():
-            path = path.rstrip("/")
-            if info["type"] == "directory" or not path.startswith(own + "/"):
+        entries: dict[str, dict[str, DirectoryEntry]] = {}
+        for found, info in self._filesystem.find(root, detail=True).items():
+            if info["type"] == "directory" or not found.startswith(own + "/"):
                 continue
+            path = root + found.rstrip("/").removeprefix(own)
             sizes[path] = int(info["size"] or 0)
             is_directory = is_known = False
-            while path != own and not is_known:  # what is above a known directory is known
+            while path != root and not is_known:  # what is above a known directory is known
                 above, _, name = path.rpartition("/")
                 is_known = above in entries
-                entries.setdefault(above, {})[name] = Entry(name, is_directory, False)
+                entries.setdefault(above, {})[name] = DirectoryEntry(name, is_directory)
                 path, is_directory = above, True
-        return _Listing(own, sizes, entries)
+        return _Listing(root, sizes, entries)
 
-    def key(self, path: str) -> str:
+    def _stripped(self, path: str) -> str:
         """Return a path without its scheme."""
         return str(self._filesystem._strip_protocol(path)).rstrip("/")
 
@@ -82,12 +82,12 @@ class _FsspecClient:
         return bytes(self._filesystem.cat_file(path, start=offset, end=offset + length))
 
     @as_os_error
-    def entries(self, path: str) -> list[Entry]:
-        own = self.key(path)
+    def entries(self, path: str) -> list[DirectoryEntry]:
+        own = self._stripped(path)
         found = {info["name"].rstrip("/"): info["type"] for info in self._filesystem.ls(path, detail=True)}
         # A store without directories may list a marker for the directory itself.
         return [
-            Entry(os.path.basename(name), kind == "directory", False) for name, kind in found.items() if name != own
+            DirectoryEntry(os.path.basename(name), kind == "directory") for name, kind in found.items() if name != own
         ]
 
 
@@ -138,11 +138,9 @@ class RemoteSource:
         return None if listing is None else list(listing.entries.get(key, ()))
 
     def _known(self, path: str) -> tuple[_Listing | None, str]:
-        listing = self._listing
-        if listing is None or not isinstance(self._client, _FsspecClient):
-            return None, ""
-        key = self._client.key(path)
-        return (listing if key == listing.root or key.startswith(listing.root + "/") else None), key
+        listing, key = self._listing, path.rstrip("/")
+        is_below = listing is not None and (key + "/").startswith(listing.root + "/")
+        return (listing if is_below else None), key
 
     def stat(self, path: str) -> RemoteStatus:
         """See `supervisor_core.storage.source.ReadFileSystem`."""
@@ -160,7 +158,7 @@ class RemoteSource:
         """See `supervisor_core.storage.source.ReadFileSystem`."""
         return RemoteReadFile(self, path)
 
-    def entries(self, directory: str) -> Iterable[Entry]:
+    def entries(self, directory: str) -> Iterable[DirectoryEntry]:
         """See `supervisor_core.storage.source.ReadFileSystem`."""
         listing, key = self._known(directory)
         if listing is not None:

@@ -41,13 +41,13 @@ class ReadFile(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class DirectoryEntry:
     """One name in a directory."""
 
     name: str
     is_directory: bool
     """For a symbolic link: whether it points to one."""
-    is_link: bool
+    is_link: bool = False
     owner: int | None = None
     """Owner of the symbolic link; None where unknown, and for anything else."""
 
@@ -61,7 +61,7 @@ class ReadFileSystem(Protocol):
     def open(self, path: str) -> ReadFile:
         """Open a file for reading."""
 
-    def entries(self, directory: str) -> Iterable[Entry]:
+    def entries(self, directory: str) -> Iterable[DirectoryEntry]:
         """Return the entries of a directory, in any order."""
 
 

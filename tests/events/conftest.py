@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from supervisor_core.storage.local import AppendFile, LocalFilesystem
-from supervisor_core.storage.source import Entry, ReadFile
+from supervisor_core.storage.source import DirectoryEntry, ReadFile
 
 
 def crc_of_byte(crc: int) -> int:
@@ -252,7 +252,7 @@ class WatchedSource:
         self.most_open = max(self.most_open, self.open_files)
         return file
 
-    def entries(self, directory: str) -> Iterator[Entry]:
+    def entries(self, directory: str) -> Iterator[DirectoryEntry]:
         self.listed.append(directory)
         if directory in self.list_errors:
             raise self.list_errors[directory]

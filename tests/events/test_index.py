@@ -17,7 +17,7 @@ from supervisor_core.events import index as index_module
 from supervisor_core.events.chunk import Chunk
 from supervisor_core.events.index import LogdirIndex, RunIndex
 from supervisor_core.storage.local import LocalFilesystem
-from supervisor_core.storage.source import Entry, ReadFile
+from supervisor_core.storage.source import DirectoryEntry, ReadFile
 
 
 def write(directory: Path, *steps: int, name: str | None = None) -> str:
@@ -352,7 +352,7 @@ def test_links_of_one_owner_count_for_no_other(tmp_path: Path) -> None:
     write(target / "inner", 1)
 
     class Owned(LocalFilesystem):
-        def entries(self, directory: str) -> Iterator[Entry]:
+        def entries(self, directory: str) -> Iterator[DirectoryEntry]:
             return (replace(entry, owner=owners.get(entry.name, 1)) for entry in super().entries(directory))
 
     index = LogdirIndex(str(logs), filesystem=Owned())
@@ -367,7 +367,7 @@ def test_a_directory_that_becomes_a_link_while_it_is_walked(tmp_path: Path) -> N
     write(tmp_path / "c", 1)
 
     class Swapping(LocalFilesystem):
-        def entries(self, directory: str) -> Iterator[Entry]:
+        def entries(self, directory: str) -> Iterator[DirectoryEntry]:
             entries = list(super().entries(directory))
             if directory == str(tmp_path / "a"):
                 (tmp_path / "a" / "b").rmdir()
