@@ -55,10 +55,23 @@ def probe(directory: str) -> None:
     place = _existing(directory)
     if place != directory and not os.path.isdir(place):
         raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), place)
-    path = os.path.join(place, f".supervisor.probe{uuid.uuid4().hex}")
-    os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
-    with suppress(OSError):  # in a directory from which nothing may be deleted
-        os.unlink(path)
+    time_in(place)
+
+
+def time_in(directory: str) -> float:
+    """Make an empty file in a directory, and delete it; return when it was made: on a network, the server's clock says.
+
+    Raises:
+        OSError: if that cannot be done.
+    """
+    path = os.path.join(directory, f".supervisor.probe{uuid.uuid4().hex}")
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    try:
+        return os.fstat(descriptor).st_mtime
+    finally:
+        os.close(descriptor)
+        with suppress(OSError):  # in a directory from which nothing may be deleted
+            os.unlink(path)
 
 
 def may_pass(error: OSError) -> bool:

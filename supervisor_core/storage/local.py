@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Protocol
 
 from supervisor_core.storage import trees
-from supervisor_core.storage.directory import moved_text, path_now
+from supervisor_core.storage.directory import moved_text, path_now, time_in
 from supervisor_core.storage.opening import MAX_READ_BYTES, OPEN_FLAGS, open_regular, too_long
 from supervisor_core.storage.source import DirectoryEntry, ReadFile
 
@@ -244,14 +244,8 @@ class LocalFilesystem:
         return os.stat(path).st_mtime
 
     def now_in(self, directory: str) -> float | None:
-        """See `Filesystem.now_in`; writes an empty file for it, since on a network the server's clock stamps it."""
-        probe = os.path.join(directory, f".supervisor.probe{uuid.uuid4().hex}")
-        try:
-            with open(probe, "xb") as file:
-                return os.fstat(file.fileno()).st_mtime
-        finally:
-            with contextlib.suppress(OSError):
-                os.unlink(probe)
+        """See `Filesystem.now_in`; writes an empty file for it."""
+        return time_in(directory)
 
     def contains(self, directory: str, path: str) -> bool:
         """See `Filesystem.contains`."""
