@@ -18,10 +18,11 @@ from itertools import pairwise
 from types import TracebackType
 from typing import cast
 
+from supervisor_core import checksum
 from supervisor_core.checkpoint.bundle import read_index, verify
 from supervisor_core.checkpoint.bundle_writer import encode_table, mask
 from supervisor_core.checkpoint.state_file import SaveId, format_state, read_state
-from supervisor_core.checkpoint.table import FOOTER_BYTES, MAGIC, Table, extend
+from supervisor_core.checkpoint.table import FOOTER_BYTES, MAGIC, Table
 from supervisor_core.errors import DamagedCheckpointError
 from supervisor_core.storage.local import Filesystem
 from supervisor_core.wire import read_canonical_varint
@@ -123,7 +124,7 @@ def _handle(data: bytes, position: int) -> tuple[int, int, int]:
 
 def _mend(out: bytearray, offset: int, size: int) -> None:
     if offset + size + 5 <= len(out) - FOOTER_BYTES:
-        crc = extend(0, bytes(out[offset : offset + size + 1]))
+        crc = checksum.value(bytes(out[offset : offset + size + 1]))
         struct.pack_into("<I", out, offset + size + 1, mask(crc))
 
 

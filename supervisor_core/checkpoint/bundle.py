@@ -28,9 +28,10 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from types import MappingProxyType
 
+from supervisor_core import checksum
 from supervisor_core.checkpoint import legacy
 from supervisor_core.checkpoint.schema import message_class
-from supervisor_core.checkpoint.table import CHUNK_BYTES, Table, crc_of, extend, unmask
+from supervisor_core.checkpoint.table import CHUNK_BYTES, Table, crc_of, unmask
 from supervisor_core.errors import DamagedCheckpointError, UnreadableCheckpointError
 from supervisor_core.storage.local import Filesystem, Reader, filesystem_for
 from supervisor_core.storage.opening import is_wrong_kind
@@ -132,7 +133,8 @@ def verify(
     with _without_linked_content(_Opener(filesystem), name) as opener:
         with _damage_of(name):
             if tables := legacy.files_of(filesystem, name):
-                return VerifiedCheckpoint(*legacy.verify(opener, tables, step_name, data=data, on_progress=on_progress))
+                found = legacy.verify(opener.open, tables, step_name, data=data, on_progress=on_progress)
+                return VerifiedCheckpoint(*found)
         index = _read_index(opener, name)
         with _Shards(opener, name, index) as shards:
             size = index.size_bytes + shards.check_sizes()
@@ -195,14 +197,10 @@ def _read_index(opener: _Opener, prefix: str) -> BundleIndex:
             raise DamagedCheckpointError(f"{os.path.basename(path)}: it has no header")
         try:
             header = message_class("BundleHeader").FromString(header_bytes)
-            tensors = {_text(key): _entry(value) for key, value in entries.items()}
+            tensors = {key.decode("utf-8", "backslashreplace"): _entry(value) for key, value in entries.items()}
         except Exception as error:  # protobuf's DecodeError, from whichever implementation is in use
             raise DamagedCheckpointError(f"{os.path.basename(path)}: an entry cannot be read: {error}") from error
         return BundleIndex(header.num_shards, header.endianness == 1, MappingProxyType(tensors), reader.size)
-
-
-def _text(key: bytes) -> str:
-    return key.decode("utf-8", "backslashreplace")
 
 
 def _entry(data: bytes) -> Entry:
@@ -211,9 +209,8 @@ def _entry(data: bytes) -> Entry:
     raw = message_class("BundleEntry").FromString(data)
     shape = tuple(dim.size for dim in raw.shape.dim)
     _expected_bytes("", shape)
-    return Entry(
-        _dtype_name(raw.dtype), shape, raw.shard_id, raw.offset, raw.size, unmask(raw.crc32c), sliced=bool(raw.slices)
-    )
+    dtype, _ = _DTYPES.get(raw.dtype, (f"dtype{raw.dtype}", None))  # one that came later has a number only
+    return Entry(dtype, shape, raw.shard_id, raw.offset, raw.size, unmask(raw.crc32c), sliced=bool(raw.slices))
 
 
 class _Shards:
@@ -223,6 +220,7 @@ class _Shards:
         self._opener = opener
         self._prefix = prefix
         self._index = index
+        self._order = ">" if index.big_endian else "<"
         self._readers: dict[int, Reader] = {}
         self._stack = ExitStack()
 
@@ -271,50 +269,41 @@ class _Shards:
                 on_progress(done, total)
 
         for name, entry in stored:
-            self._check(name, entry, add)
+            reader = self._reader(entry.shard)
+            try:
+                with _damage_of(self._path(entry.shard)):
+                    crc = _checksum(reader, entry, self._order, add)
+            except (EOFError, ValueError) as error:
+                raise DamagedCheckpointError(f"{self._where(name, entry)}: {error}") from error
+            self._compare(name, entry, crc)
 
     def integer(self, name: str, entry: Entry) -> int | None:
         """Return an integer tensor of one element; None if it is something else."""
         if entry.sliced or (entry.dtype, entry.size) not in _INTEGERS or math.prod(entry.shape) != 1:
             return None
-        with _damage_of(data_path(self._prefix, entry.shard, self._index.num_shards)):
+        with _damage_of(self._path(entry.shard)):
             data = self._reader(entry.shard).read_at(entry.offset, entry.size)
         if len(data) < entry.size:
             raise DamagedCheckpointError(
                 f"{self._where(name, entry)}: the file ends {entry.size - len(data)} bytes early"
             )
-        self._compare(name, entry, extend(0, data))
+        self._compare(name, entry, checksum.value(data))
         return int.from_bytes(data, "big" if self._index.big_endian else "little", signed=True)
 
     def _stored(self) -> Iterator[tuple[str, Entry]]:
         return ((name, entry) for name, entry in self._index.entries.items() if not entry.sliced)
 
+    def _path(self, shard: int) -> str:
+        return data_path(self._prefix, shard, self._index.num_shards)
+
     def _file(self, shard: int) -> str:
-        return os.path.basename(data_path(self._prefix, shard, self._index.num_shards))
+        return os.path.basename(self._path(shard))
 
     def _reader(self, shard: int) -> Reader:
         if shard not in self._readers:
-            path = data_path(self._prefix, shard, self._index.num_shards)
-            with _damage_of(path):
-                self._readers[shard] = self._stack.enter_context(self._opener.open(path))
+            with _damage_of(self._path(shard)):
+                self._readers[shard] = self._stack.enter_context(self._opener.open(self._path(shard)))
         return self._readers[shard]
-
-    def _check(self, name: str, entry: Entry, done: Callable[[int], None] | None) -> None:
-        reader = self._reader(entry.shard)
-        try:
-            with _damage_of(data_path(self._prefix, entry.shard, self._index.num_shards)):
-                crc = _checksum(
-                    reader,
-                    entry.dtype,
-                    entry.shape,
-                    entry.offset,
-                    entry.size,
-                    big_endian=self._index.big_endian,
-                    done=done,
-                )
-        except (EOFError, ValueError) as error:
-            raise DamagedCheckpointError(f"{self._where(name, entry)}: {error}") from error
-        self._compare(name, entry, crc)
 
     def _compare(self, name: str, entry: Entry, crc: int) -> None:
         if crc != entry.crc:
@@ -361,11 +350,6 @@ _MAX_ELEMENTS = 1 << 48
 _WIDTHS = dict(_DTYPES.values())
 
 
-def _dtype_name(number: int) -> str:
-    """Return the name of a type by tensorflow's number; ``dtype<number>`` for one that came later."""
-    return _DTYPES.get(number, (f"dtype{number}", None))[0]
-
-
 def _expected_bytes(dtype: str, shape: tuple[int, ...]) -> int | None:
     """Return how many bytes a tensor must have; None where that varies.
 
@@ -383,67 +367,47 @@ def _expected_bytes(dtype: str, shape: tuple[int, ...]) -> int | None:
     return None if width is None else width * elements
 
 
-def _checksum(
-    reader: Reader,
-    dtype: str,
-    shape: tuple[int, ...],
-    offset: int,
-    size: int,
-    *,
-    big_endian: bool = False,
-    done: Callable[[int], None] | None = None,
-) -> int:
+def _checksum(reader: Reader, entry: Entry, order: str, done: Callable[[int], None]) -> int:
     """Return the (unmasked) CRC32C of one tensor's bytes.
+
+    Args:
+        reader: the data file.
+        entry: the tensor.
+        order: the byte order, as `struct` writes it.
+        done: called with the number of bytes that were read.
 
     Raises:
         EOFError: if the file ends before the tensor does.
         ValueError: if the bytes cannot be a tensor of that type.
     """
-    if dtype == "string":
-        return _string_checksum(reader, math.prod(shape), offset, size, big_endian, done)
-    if dtype == "variant":
-        return _variant_checksum(reader, math.prod(shape), offset, size, big_endian, done)
-    return crc_of(reader, offset, size, done=done)
+    if entry.dtype not in _CHECKSUMS:
+        return crc_of(reader, entry.offset, entry.size, done=done)
+    crc = _CHECKSUMS[entry.dtype](_Cursor(reader, entry.offset, entry.size), math.prod(entry.shape), order)
+    done(entry.size)
+    return crc
 
 
-def _string_checksum(
-    reader: Reader, count: int, offset: int, size: int, big_endian: bool, done: Callable[[int], None] | None
-) -> int:
-    if size == 0:
-        return 0
-    order = ">" if big_endian else "<"
-    cursor = _Cursor(reader, offset, size)
+def _string_checksum(cursor: _Cursor, count: int, order: str) -> int:
     crc, narrow = 0, array("I")
-    for _ in range(count):
+    for _ in range(count if cursor.left else 0):
         length = cursor.varint()
         if length <= 0xFFFFFFFF:
             narrow.append(length)
         if length > 0xFFFFFFFF or len(narrow) >= 1 << 16:
-            crc = extend(crc, struct.pack(f"{order}{len(narrow)}I", *narrow))
+            crc = checksum.extend(crc, struct.pack(f"{order}{len(narrow)}I", *narrow))
             narrow = array("I")
         if length > 0xFFFFFFFF:
-            crc = extend(crc, struct.pack(f"{order}Q", length))
-    crc = extend(crc, struct.pack(f"{order}{len(narrow)}I", *narrow))
-    for data in cursor.rest():
-        crc = extend(crc, data)
-    if done is not None:
-        done(size)
-    return crc
+            crc = checksum.extend(crc, struct.pack(f"{order}Q", length))
+    crc = checksum.extend(crc, struct.pack(f"{order}{len(narrow)}I", *narrow))
+    return cursor.extend(crc, cursor.left)
 
 
-def _variant_checksum(
-    reader: Reader, count: int, offset: int, size: int, big_endian: bool, done: Callable[[int], None] | None
-) -> int:
-    order = ">" if big_endian else "<"
-    cursor = _Cursor(reader, offset, size)
+def _variant_checksum(cursor: _Cursor, count: int, order: str) -> int:
     crc = 0
     for _ in range(count):
         length = cursor.varint()
-        crc = extend(crc, struct.pack(f"{order}Q", length))
-        for data in cursor.parts(length + 4):
-            crc = extend(crc, data)
-    if done is not None:
-        done(size)
+        crc = checksum.extend(crc, struct.pack(f"{order}Q", length))
+        crc = cursor.extend(crc, length + 4)
     return crc
 
 
@@ -464,10 +428,7 @@ class _Cursor:
     def varint(self) -> int:
         value = shift = 0
         while shift < 70:
-            if self._position >= len(self._chunk):
-                self._fill()
-            byte = self._chunk[self._position]
-            self._position += 1
+            byte = self._next(1)[0]
             value |= (byte & 0x7F) << shift
             if byte < 0x80:
                 if value >> 64:
@@ -476,25 +437,30 @@ class _Cursor:
             shift += 7
         raise ValueError("one of its lengths cannot be read")
 
-    def parts(self, length: int) -> Iterator[bytes]:
+    def extend(self, crc: int, length: int) -> int:
+        """Return the checksum of what ``crc`` is the checksum of, followed by the next bytes."""
         if length > self.left:
             raise ValueError(f"an element is said to have {length:,} bytes, and {self.left:,} are left")
         while length:
-            if self._position >= len(self._chunk):
-                self._fill()
-            data = self._chunk[self._position : self._position + length]
-            self._position += len(data)
+            data = self._next(length)
             length -= len(data)
-            yield data
+            crc = checksum.extend(crc, data)
+        return crc
 
-    def rest(self) -> Iterator[bytes]:
-        return self.parts(self.left)
+    def _next(self, most: int) -> bytes:
+        """Return the next bytes, at least one."""
+        if self._position >= len(self._chunk):
+            if self._offset >= self._end:
+                raise ValueError("it ends within a length")
+            self._chunk = self._reader.read_at(self._offset, min(CHUNK_BYTES, self._end - self._offset))
+            if not self._chunk:
+                raise EOFError(f"the file ends at byte {self._offset:,}, {self._end - self._offset:,} bytes too early")
+            self._offset += len(self._chunk)
+            self._position = 0
+        data = self._chunk[self._position : self._position + most]
+        self._position += len(data)
+        return data
 
-    def _fill(self) -> None:
-        if self._offset >= self._end:
-            raise ValueError("it ends within a length")
-        self._chunk = self._reader.read_at(self._offset, min(CHUNK_BYTES, self._end - self._offset))
-        if not self._chunk:
-            raise EOFError(f"the file ends at byte {self._offset:,}, {self._end - self._offset:,} bytes too early")
-        self._offset += len(self._chunk)
-        self._position = 0
+
+_CHECKSUMS = {"string": _string_checksum, "variant": _variant_checksum}
+"""The types whose bytes are not summed up as they are -> how."""

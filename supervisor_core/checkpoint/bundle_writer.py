@@ -18,9 +18,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import IO, Any
 
+from supervisor_core import checksum
 from supervisor_core.checkpoint.bundle import data_path
 from supervisor_core.checkpoint.schema import message_class
-from supervisor_core.checkpoint.table import CHUNK_BYTES, FOOTER_BYTES, MAGIC, extend
+from supervisor_core.checkpoint.table import CHUNK_BYTES, FOOTER_BYTES, MAGIC
 from supervisor_core.storage.opening import open_own
 from supervisor_core.wire import encode_varint
 
@@ -87,7 +88,7 @@ def _write(file: IO[bytes], data: Any) -> int:
         written = 0
         while written < len(chunk):  # a full disk takes a part, then refuses
             written += file.write(chunk[written:]) or 0
-        crc = extend(crc, chunk)
+        crc = checksum.extend(crc, chunk)
     return crc
 
 
@@ -161,5 +162,5 @@ def _append(table: bytearray, block: _Block) -> bytes:
     """Append a block; return its handle."""
     data = block.encode() + b"\0"
     handle = encode_varint(len(table)) + encode_varint(len(data) - 1)
-    table += data + struct.pack("<I", mask(extend(0, data)))
+    table += data + struct.pack("<I", mask(checksum.value(data)))
     return handle

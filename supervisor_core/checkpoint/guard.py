@@ -19,15 +19,19 @@ publishes that one thing when it resumes, and nothing after it. `docs/storage.md
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, cast
 
-from supervisor_core.checkpoint.lease_file import VERSION, LeaseRecord, decode
-from supervisor_core.storage.local import Check, Filesystem, Reader, unguarded
+from supervisor_core.checkpoint.lease_file import VERSION, LeaseFile, LeaseRecord, decode
+from supervisor_core.storage.local import Check, Filesystem, unguarded
 
 READINGS = 5
 """Attempts at reading an invalid lease: a holder without a lock may be writing it at that moment."""
+
+
+_READS = ("list_names", "walk", "is_file", "open", "read", "sync", "modified_at", "now_in", "contains")
+"""The methods of a `Filesystem` that change nothing which other processes can read; all others are checked."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,13 +46,6 @@ class Publisher:
     """Called before a checkpoint is saved: checks, and makes the session's directory again if it was deleted."""
     logdir: str | None = None
     """That directory, which is in its place when both return; None where it is not local."""
-
-
-class CurrentLease(Protocol):
-    """The part of a lease file that the check needs."""
-
-    def read_current(self) -> tuple[bytes, bool]:
-        """Return the bytes of the file of that name, and whether it is the file that was taken; no bytes if deleted."""
 
 
 class Token:
@@ -69,7 +66,7 @@ class Token:
         """Return whether the bytes of a lease file are this session's record."""
         return data.startswith(self._bytes)
 
-    def find_successor(self, file: CurrentLease, retake: Callable[[LeaseRecord | None], str | None]) -> str | None:
+    def find_successor(self, file: LeaseFile, retake: Callable[[LeaseRecord | None], str | None]) -> str | None:
         """Return the holder that has taken the lease over; None where there is none.
 
         Args:
@@ -136,58 +133,19 @@ class GuardedFilesystem:
 
         self._inner.replace(path, data, both)
 
-    def move(self, path: str, target: str) -> None:
-        """See `Filesystem.move`."""
-        self._check()
-        self._inner.move(path, target)
+    def __getattr__(self, name: str) -> Any:
+        """Return a method of the file system; one that may change something runs the check first."""
+        method = getattr(self._inner, name)
+        if name in _READS:
+            return method
 
-    def remove(self, path: str) -> None:
-        """See `Filesystem.remove`."""
-        self._check()
-        self._inner.remove(path)
+        def checked(*arguments: Any) -> Any:
+            self._check()
+            return method(*arguments)
 
-    def remove_tree(self, path: str) -> None:
-        """See `Filesystem.remove_tree`."""
-        self._check()
-        self._inner.remove_tree(path)
+        return checked
 
-    def make_directory(self, path: str) -> None:
-        """See `Filesystem.make_directory`."""
-        self._check()
-        self._inner.make_directory(path)
 
-    def now_in(self, directory: str) -> float | None:
-        """See `Filesystem.now_in`."""
-        return self._inner.now_in(directory)
-
-    def list_names(self, directory: str) -> list[str]:
-        """See `Filesystem.list_names`."""
-        return self._inner.list_names(directory)
-
-    def walk(self, top: str, on_error: Callable[[OSError], None]) -> Iterator[tuple[str, list[str]]]:
-        """See `Filesystem.walk`."""
-        return self._inner.walk(top, on_error)
-
-    def is_file(self, path: str) -> bool:
-        """See `Filesystem.is_file`."""
-        return self._inner.is_file(path)
-
-    def open(self, path: str) -> Reader:
-        """See `Filesystem.open`."""
-        return self._inner.open(path)
-
-    def read(self, path: str) -> bytes:
-        """See `Filesystem.read`."""
-        return self._inner.read(path)
-
-    def sync(self, paths: Iterable[str], directory: str) -> None:
-        """See `Filesystem.sync`."""
-        self._inner.sync(paths, directory)
-
-    def modified_at(self, path: str) -> float | None:
-        """See `Filesystem.modified_at`."""
-        return self._inner.modified_at(path)
-
-    def contains(self, directory: str, path: str) -> bool:
-        """See `Filesystem.contains`."""
-        return self._inner.contains(directory, path)
+def guarded(inner: Filesystem, check: Check) -> Filesystem:
+    """Return a file system that runs a check immediately before each change takes effect."""
+    return cast("Filesystem", GuardedFilesystem(inner, check))

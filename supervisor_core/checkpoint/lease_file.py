@@ -28,22 +28,18 @@ import math
 import os
 import uuid
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields, replace
-from typing import Any, Literal, Protocol
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, Literal
 
+from supervisor_core.checkpoint.json_records import LARGEST_ATTEMPT, parse_object, record_of
 from supervisor_core.clock import Clock, boot_secs
 from supervisor_core.storage.directory import path_now
-from supervisor_core.storage.local import LOCAL, Filesystem, filesystem_for, local_path
+from supervisor_core.storage.local import filesystem_for, local_path
 from supervisor_core.storage.opening import open_own, open_regular
 
 LEASE_NAME = ".supervisor.lease"
 
 BLOCK_BYTES = 1024
-LARGEST = 1 << 63
-LARGEST_ATTEMPT = 10**15
-"""Bound of a session's number: telemetry's readers, and programs that count in floats (2**53), accept no larger one."""
-LATEST = 2.5e11
-"""Seconds since the epoch, in the year 9892: later times cannot be formatted."""
 ERROR_LETTERS = 120
 """Limit of a stored error: the file must not grow where the disk is full."""
 VERSION = 1
@@ -151,65 +147,9 @@ def decode(data: bytes) -> LeaseRecord | None:
     """
     if not data.strip():
         return None
-    try:
-        raw = json.loads(data.decode("ascii"))
-    except (ValueError, RecursionError) as error:
-        raise ValueError("it is not JSON") from error  # whose text has a byte of the file
-    if not isinstance(raw, dict) or raw.get("v") != VERSION:
-        raise ValueError(f"it is not of version {VERSION}")
+    raw = parse_object(data, VERSION)
     raw["predecessor"] = raw.pop("heir_of", None)
-    known = {item.name for item in fields(LeaseRecord)}
-    try:
-        record = LeaseRecord(**{name: value for name, value in raw.items() if name in known})
-    except TypeError as error:
-        raise ValueError(f"a field is missing: {error}") from error
-    for name, value in asdict(record).items():
-        if not _is_plausible(name, value):
-            raise ValueError(f"{name} is {value!r:.80}")
-    return record
-
-
-_TEXT, _COUNT, _TIME = (str,), (int,), (int, float)
-_TYPES: dict[str, tuple[type, ...]] = {
-    "session": _TEXT,
-    "host": _TEXT,
-    "boot": (str, type(None)),
-    "ended": (str, type(None)),
-    "predecessor": (str, type(None)),
-    "page": (str, type(None)),
-    "phase": (str, type(None)),
-    "progress_at": (int, float, type(None)),
-    "progress_timeout_secs": (int, float, type(None)),
-    "save_failures": _COUNT,
-    "save_failures_in_a_row": _COUNT,
-    "events_error": (str, type(None)),
-    "gives_way": (bool,),
-    "attempt": _COUNT,
-    "pid": _COUNT,
-    "renewals": _COUNT,
-    "steps_lost": _COUNT,
-    "last_step": (int, type(None)),
-    "started_at": _TIME,
-    "first_started_at": _TIME,
-    "renewed_at": _TIME,
-    "ended_at": (int, float, type(None)),
-    "started_boot_secs": (int, float, type(None)),
-    "renewed_boot_secs": (int, float, type(None)),
-    "restarts": (dict,),
-    **dict.fromkeys(COSTS, (int, float, type(None))),
-}
-
-
-def _is_plausible(name: str, value: Any) -> bool:
-    if not isinstance(value, _TYPES[name]) or (isinstance(value, bool) and bool not in _TYPES[name]):
-        return False
-    if isinstance(value, dict):
-        return all(type(count) is int and abs(count) < LARGEST for count in value.values())
-    if isinstance(value, (int, float)):
-        if name == "attempt":
-            return 0 <= value < LARGEST_ATTEMPT
-        return abs(value) < (LATEST if float in _TYPES[name] else LARGEST)  # False for NaN
-    return True
+    return record_of(LeaseRecord, raw, {"attempt": LARGEST_ATTEMPT})
 
 
 _NOT_TO_BE_WRITTEN = (errno.EACCES, errno.EPERM, errno.EROFS, errno.EMLINK)
@@ -231,37 +171,61 @@ class LockResult:
     """The cause of the last three."""
 
 
-class LeaseFile(Protocol):
-    """One lease file. Every failure of reading and writing is an `OSError`."""
+class LeaseFile:
+    """One lease file; as it stands, in an object store: there are no locks, only renewals show that the holder lives.
 
-    path: str
-    renewal_secs: float
+    Every failure of reading and writing is an `OSError`.
+
+    Args:
+        path: the file.
+    """
+
+    renewal_secs = 15.0
     """Shortest interval of writes without a noticeable cost."""
+
+    def __init__(self, path: str) -> None:
+        self._filesystem, self.path = filesystem_for(path)
 
     def take(self) -> LockResult:
         """Open the file, create it (not its directory) where it is missing, and try to lock it, without waiting."""
+        return LockResult("lockless")
 
     def read(self) -> bytes:
         """Return its bytes; empty where there is none."""
+        try:
+            return self._filesystem.read(self.path)
+        except FileNotFoundError:
+            return b""
 
     def write(self, data: bytes) -> None:
         """Replace its bytes."""
+        self._filesystem.replace(self.path, data)
 
     def read_current(self) -> tuple[bytes, bool]:
-        """Return the bytes of the file that has the name now, and whether it is the file that was taken.
+        """Return the bytes of the file that has the name now, and whether it is the file that was taken: objects have
+        no identity but their names.
 
-        For `guard`, before each publication; needs no lock; safe from any thread.
+        For `guard`, before each publication; needs no lock; safe from any thread; one request.
         """
+        return self.read(), True
 
     def is_in_place(self) -> bool:
         """Say whether the file that was taken is still the one of that name."""
+        return True
 
     def path_now(self) -> str | None:
         """Return the path that the file that was taken has by now; an empty one if it was deleted, None where it is
         not known."""
+        return self.path
 
     def age_secs(self) -> float | None:
         """Return the time since it was written, by the file system's own clock; None where unknown."""
+        try:
+            written = self._filesystem.modified_at(self.path)
+            now = self._filesystem.now_in(os.path.dirname(self.path) or ".")
+        except OSError:
+            return None
+        return None if written is None or now is None else now - written
 
     def unlock(self) -> None:
         """Release the lock; the file stays open for writing."""
@@ -270,13 +234,13 @@ class LeaseFile(Protocol):
         """Close it, and so unlock it, unless it is open elsewhere."""
 
 
-class LocalLeaseFile:
+class LocalLeaseFile(LeaseFile):
     """A lease file on a local or mounted file system."""
 
     renewal_secs = 1.0
 
     def __init__(self, path: str) -> None:
-        self.path = path
+        super().__init__(path)
         self._fd: int | None = None
         self._taken: os.stat_result | None = None
         self._is_shared = False  # it has other names, so it must not be written
@@ -325,10 +289,7 @@ class LocalLeaseFile:
         """See `LeaseFile.read`."""
         if self._fd is not None:
             return os.pread(self._fd, _MAX_BYTES, 0)
-        try:
-            return LOCAL.read(self.path)
-        except FileNotFoundError:
-            return b""
+        return super().read()
 
     def write(self, data: bytes) -> None:
         """See `LeaseFile.write`."""
@@ -389,10 +350,6 @@ class LocalLeaseFile:
         """See `LeaseFile.path_now`."""
         return None if self._fd is None else path_now(self._fd)
 
-    def age_secs(self) -> float | None:
-        """See `LeaseFile.age_secs`."""
-        return _age_secs(LOCAL, self.path)
-
     def unlock(self) -> None:
         """See `LeaseFile.unlock`."""
         if self._fd is not None:
@@ -411,72 +368,15 @@ class LocalLeaseFile:
         self.release()
 
 
-class RemoteLeaseFile:
-    """A lease file in an object store: there are no locks, only renewals show that the holder lives."""
-
-    renewal_secs = 15.0
-
-    def __init__(self, path: str) -> None:
-        self._filesystem, self.path = filesystem_for(path)
-
-    def take(self) -> LockResult:
-        """See `LeaseFile.take`."""
-        return LockResult("lockless")
-
-    def read(self) -> bytes:
-        """See `LeaseFile.read`."""
-        try:
-            return self._filesystem.read(self.path)
-        except FileNotFoundError:
-            return b""
-
-    def write(self, data: bytes) -> None:
-        """See `LeaseFile.write`."""
-        self._filesystem.replace(self.path, data)
-
-    def read_current(self) -> tuple[bytes, bool]:
-        """See `LeaseFile.read_current`; one request. Objects have no identity but their names."""
-        return self.read(), True
-
-    def is_in_place(self) -> bool:
-        """See `LeaseFile.is_in_place`."""
-        return True
-
-    def path_now(self) -> str | None:
-        """See `LeaseFile.path_now`."""
-        return self.path
-
-    def age_secs(self) -> float | None:
-        """See `LeaseFile.age_secs`."""
-        return _age_secs(self._filesystem, self.path)
-
-    def unlock(self) -> None:
-        """Do nothing: there is no lock."""
-
-    def release(self) -> None:
-        """Do nothing: nothing is held open."""
-
-
 def lease_file_in(logdir: str | os.PathLike[str]) -> LeaseFile:
     """Return the lease file of a logdir."""
-    local = local_path(logdir)
-    if local is not None:
-        return LocalLeaseFile(os.path.join(local, LEASE_NAME))
-    return RemoteLeaseFile(os.path.join(os.fspath(logdir), LEASE_NAME))
+    kind = LeaseFile if local_path(logdir) is None else LocalLeaseFile
+    return kind(os.path.join(os.fspath(logdir), LEASE_NAME))
 
 
 def _is_ours(data: bytes) -> bool:
     """Say whether a file may be overwritten: it is blank, or begins as a lease of any version does."""
     return not data.strip(b"\0 \n") or data.startswith(b'{"v":')
-
-
-def _age_secs(filesystem: Filesystem, path: str) -> float | None:
-    try:
-        written = filesystem.modified_at(path)
-        now = filesystem.now_in(os.path.dirname(path) or ".")
-    except OSError:
-        return None
-    return None if written is None or now is None else now - written
 
 
 def is_covered(directory: str, logdir: str) -> bool:

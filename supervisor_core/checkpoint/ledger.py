@@ -42,7 +42,7 @@ from urllib.parse import quote
 
 from supervisor_core.checkpoint.doubt import Doubt
 from supervisor_core.checkpoint.guard import Publisher
-from supervisor_core.checkpoint.lease_file import LARGEST_ATTEMPT, LATEST
+from supervisor_core.checkpoint.json_records import LARGEST_ATTEMPT, LATEST
 from supervisor_core.checkpoint.names import CheckpointNames, deletable_files, files_of, last_part, step_in_name
 from supervisor_core.checkpoint.session_history import can_follow
 from supervisor_core.checkpoint.state_file import CheckpointState, SaveId, make_relative, read_state
@@ -298,7 +298,7 @@ class SessionLedger(Ledger):
     """The ledger of a session that writes it. Not thread-safe.
 
     Args:
-        filesystem: checks before each change, see `guard.GuardedFilesystem`.
+        filesystem: checks before each change, see `guard.guarded`.
         logdir: the run's directory, as ``filesystem`` names it.
         basename: the prefix of the checkpoints' names.
         publisher: the session.

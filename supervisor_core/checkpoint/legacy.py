@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
 from supervisor_core.checkpoint.schema import message_class
 from supervisor_core.checkpoint.table import Table
@@ -25,11 +25,8 @@ SHARDED = re.compile(r"-\?{5}-of-(\d{5})$")
 """The end of the path of a sharded checkpoint of this format."""
 
 
-class Opener(Protocol):
-    """The part of a file system that `verify` needs."""
-
-    def open(self, path: str) -> Reader:
-        """Open a file for reading."""
+Open = Callable[[str], Reader]
+"""Opens a file for reading."""
 
 
 def files_of(filesystem: Filesystem, prefix: str) -> tuple[str, ...]:
@@ -53,7 +50,7 @@ def first_file(filesystem: Filesystem, prefix: str) -> str | None:
 
 
 def verify(
-    filesystem: Opener,
+    open_file: Open,
     paths: tuple[str, ...],
     step_name: str,
     *,
@@ -77,25 +74,25 @@ def verify(
             on_progress(done, max(done, sum(sizes)))
 
     for path in paths:
-        with filesystem.open(path) as reader:
+        with open_file(path) as reader:
             sizes.append(reader.size)
             table = Table(reader, path)
             names.update(_names(table, path))
             if data:
                 table.check(add)
     try:
-        step = _integer(filesystem, paths, step_name) if step_name in names else None
+        step = _integer(open_file, paths, step_name) if step_name in names else None
     except KeyError:
         file = os.path.basename(paths[0])
         raise DamagedCheckpointError(f"{file}: it lists the tensor {step_name!r} and does not hold it") from None
     return sum(sizes), len(names), step
 
 
-def _integer(filesystem: Opener, paths: tuple[str, ...], name: str) -> int | None:
+def _integer(open_file: Open, paths: tuple[str, ...], name: str) -> int | None:
     """Return an integer tensor of one element, None if it is something else; KeyError if no file has it."""
     escaped = name.encode().replace(b"\xff", b"\xff\x00").replace(b"\x00", b"\x00\xff")
     for path in paths:
-        with filesystem.open(path) as reader:
+        with open_file(path) as reader:
             value = Table(reader, path).find(b"\x00" + escaped + b"\x00\x01")
         if value is not None:
             tensor = _parse(value, path).data.data

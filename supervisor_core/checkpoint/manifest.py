@@ -36,7 +36,7 @@ from typing import Any, NamedTuple
 
 from supervisor_core import checksum
 from supervisor_core.checkpoint.doubt import MAX_TEXT, Doubt
-from supervisor_core.checkpoint.lease_file import LARGEST, LARGEST_ATTEMPT, LATEST
+from supervisor_core.checkpoint.json_records import LARGEST, LARGEST_ATTEMPT, LATEST
 from supervisor_core.checkpoint.session_history import can_follow
 from supervisor_core.errors import DamagedCheckpointError, SaveFailedError, UnreadableCheckpointError
 from supervisor_core.storage.local import Check, Filesystem, unguarded

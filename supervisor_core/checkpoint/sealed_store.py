@@ -28,7 +28,7 @@ from supervisor_core.checkpoint import manifest as manifests
 from supervisor_core.checkpoint.bundle import VerifiedCheckpoint
 from supervisor_core.checkpoint.contents import FORMATS
 from supervisor_core.checkpoint.doubt import Doubt
-from supervisor_core.checkpoint.guard import GuardedFilesystem, Publisher
+from supervisor_core.checkpoint.guard import Publisher, guarded
 from supervisor_core.checkpoint.manifest import Manifest
 from supervisor_core.checkpoint.recovery import Candidate, Recovery, Skipped, choose, unlisted
 from supervisor_core.checkpoint.retention import Retention, Saved, decide
@@ -85,7 +85,7 @@ class SealedStore:
         """Absolute: records name it, and are read from other working directories."""
         self._publisher = publisher
         check: Check = unguarded if publisher is None else publisher.check
-        self._filesystem: Filesystem = LOCAL if publisher is None else GuardedFilesystem(LOCAL, check)
+        self._filesystem: Filesystem = LOCAL if publisher is None else guarded(LOCAL, check)
         self._check = check
         self._prefix = prefix
         stem = rf"{re.escape(prefix)}(?P<step>\d{{1,19}})"

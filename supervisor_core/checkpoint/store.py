@@ -15,7 +15,7 @@ from functools import partial
 from typing import NamedTuple
 
 from supervisor_core.checkpoint import bundle
-from supervisor_core.checkpoint.guard import GuardedFilesystem, Publisher
+from supervisor_core.checkpoint.guard import Publisher, guarded
 from supervisor_core.checkpoint.ledger import Ledger, SavedAs, SessionLedger
 from supervisor_core.checkpoint.names import CheckpointNames, deletable_files, files_of, last_part, without_shards
 from supervisor_core.checkpoint.recovery import (
@@ -95,7 +95,7 @@ class CheckpointStore:
         """The session that changes it; None without a publisher."""
         self.check: Check = unguarded if publisher is None else publisher.check
         self._publisher = publisher
-        self._filesystem: Filesystem = default if publisher is None else GuardedFilesystem(default, publisher.check)
+        self._filesystem: Filesystem = default if publisher is None else guarded(default, publisher.check)
         parts = basename.split("/")
         if not parts[-1] or basename.startswith("/") or ".." in parts:
             raise ValueError(f"basename is {basename!r}; expected a name, or a path that stays below the logdir.")

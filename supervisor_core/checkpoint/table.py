@@ -45,11 +45,6 @@ def unmask(crc: int) -> int:
     return ((rotated >> 17) | (rotated << 15)) & 0xFFFFFFFF
 
 
-def extend(crc: int, data: bytes) -> int:
-    """Return the CRC32C of the bytes so far and ``data``."""
-    return int(checksum.extend(crc, data))
-
-
 def crc_of(reader: Reader, offset: int, size: int, crc: int = 0, *, done: Callable[[int], None] | None = None) -> int:
     """Return the CRC32C of a part of a file, read `CHUNK_BYTES` at a time; EOFError where the file ends early."""
     end = offset + size
@@ -57,7 +52,7 @@ def crc_of(reader: Reader, offset: int, size: int, crc: int = 0, *, done: Callab
         data = reader.read_at(offset, min(CHUNK_BYTES, end - offset))
         if not data:
             raise EOFError(f"the file ends at byte {offset:,}, {end - offset:,} bytes too early")
-        crc = int(checksum.extend(crc, data))
+        crc = checksum.extend(crc, data)
         offset += len(data)
         if done is not None:
             done(len(data))
@@ -171,7 +166,7 @@ class Table:
         if size > MAX_BLOCK_BYTES:
             raise self._damage(f"a block at byte {offset:,} is said to have {size:,} bytes")
         data = self._read(offset, size + _TRAILER_BYTES)
-        self._compare(offset, size, extend(0, data[: size + 1]), data[size + 1 :])
+        self._compare(offset, size, checksum.value(data[: size + 1]), data[size + 1 :])
         if data[size]:
             raise self._damage(f"the block at byte {offset:,} is compressed, which cannot be verified here")
         return data[:size]

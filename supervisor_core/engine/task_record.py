@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass, fields
 from hashlib import sha256
 from typing import Any
 
-from supervisor_core.checkpoint.lease_file import LARGEST, LATEST
+from supervisor_core.checkpoint.json_records import LARGEST, LATEST
 from supervisor_core.storage.local import Filesystem
 
 TASKS_DIRECTORY = ".supervisor.tasks"

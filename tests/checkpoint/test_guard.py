@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from supervisor_core.checkpoint.guard import GuardedFilesystem
+from supervisor_core.checkpoint.guard import guarded
 from supervisor_core.checkpoint.lease_file import LocalLeaseFile, encode
 from supervisor_core.checkpoint.logdir_lock import LEASE_NAME, LogdirLock, peek
 from supervisor_core.errors import LogdirInUseError
@@ -221,20 +221,20 @@ def test_a_guarded_file_system_asks_before_each_change(tmp_path: Path) -> None:
     def refuse() -> None:
         raise LogdirInUseError("taken over")
 
-    guarded, file = GuardedFilesystem(LOCAL, refuse), str(tmp_path / "file")
+    files, file = guarded(LOCAL, refuse), str(tmp_path / "file")
     for change in (
-        lambda: guarded.replace(file, b"new"),
-        lambda: guarded.move(file, str(tmp_path / "moved")),
-        lambda: guarded.remove(file),
-        lambda: guarded.remove_tree(str(tmp_path / "directory")),
-        lambda: guarded.make_directory(str(tmp_path / "more")),
+        lambda: files.replace(file, b"new"),
+        lambda: files.move(file, str(tmp_path / "moved")),
+        lambda: files.remove(file),
+        lambda: files.remove_tree(str(tmp_path / "directory")),
+        lambda: files.make_directory(str(tmp_path / "more")),
     ):
         with pytest.raises(LogdirInUseError):
             change()
-    assert sorted(guarded.list_names(str(tmp_path))) == ["directory", "file"]
-    assert guarded.read(file) == b"old"
-    assert guarded.is_file(file)
-    with guarded.open(file) as reader:
+    assert sorted(files.list_names(str(tmp_path))) == ["directory", "file"]
+    assert files.read(file) == b"old"
+    assert files.is_file(file)
+    with files.open(file) as reader:
         assert reader.size == 3
 
 
@@ -246,8 +246,8 @@ def test_the_check_comes_after_what_takes_long(tmp_path: Path, monkeypatch: pyte
         monkeypatch.setattr(
             os, name, lambda *args, name=name, original=original: (order.append(name), original(*args))[1]
         )
-    guarded = GuardedFilesystem(LOCAL, lambda: order.append("check"))
-    guarded.replace(str(tmp_path / "file"), b"data")
+    files = guarded(LOCAL, lambda: order.append("check"))
+    files.replace(str(tmp_path / "file"), b"data")
     assert order == ["fsync", "check", "replace", "fsync"]
 
 
