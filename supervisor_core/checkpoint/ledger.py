@@ -42,8 +42,9 @@ from urllib.parse import quote
 
 from supervisor_core.checkpoint.doubt import Doubt
 from supervisor_core.checkpoint.guard import Publisher
-from supervisor_core.checkpoint.json_records import LARGEST_ATTEMPT, LATEST
+from supervisor_core.checkpoint.json_records import LARGEST_ATTEMPT, LATEST, parse_object
 from supervisor_core.checkpoint.names import CheckpointNames, deletable_files, files_of, last_part, step_in_name
+from supervisor_core.checkpoint.retention import Retention, Saved
 from supervisor_core.checkpoint.session_history import can_follow
 from supervisor_core.checkpoint.state_file import CheckpointState, SaveId, make_relative, read_state
 from supervisor_core.storage.local import Filesystem, filesystem_for, refuse_link
@@ -113,12 +114,7 @@ def decode(data: bytes) -> Page:
     Raises:
         ValueError: if it is no valid page, or a path leads out of the logdir; says why.
     """
-    try:
-        raw = json.loads(data.decode("ascii"))
-    except RecursionError as error:
-        raise ValueError("it is nested too deep") from error
-    if not isinstance(raw, dict) or raw.get("v") != VERSION:
-        raise ValueError(f"it is not of version {VERSION}")
+    raw = parse_object(data, VERSION)
     try:
         return Page(
             session=str(raw["session"]),
@@ -209,31 +205,17 @@ class Ledger:
         self._known_doubts()
         return None if self._last_good is None else os.path.join(self._logdir, self._last_good)
 
-    def announce(
-        self,
-        path: str,
-        saved_at: float,
-        *,
-        keep: Sequence[str],
-        delete: Sequence[str],
-        preserved: Sequence[str] = (),
-        doubt: Doubt | None = None,
-        last_good: str | None = None,
-    ) -> SaveId | None:
+    def announce(self, path: str, saved_at: float, retention: Retention, doubt: Doubt | None = None) -> SaveId | None:
         """Note a save before its first step; nothing is written. Return its id, None without a session.
 
         Args:
             path: the checkpoint's prefix.
             saved_at: wall time.
-            keep: the checkpoints that the state file will list.
-            delete: those to delete after that.
-            preserved: those that are neither listed nor deleted.
+            retention: what becomes of the older ones.
             doubt: why the new one is in doubt.
-            last_good: the one to keep besides; see `Retention.last_good`.
         """
-        kept = [*keep, *filter(None, [last_good]), path]
-        self._doubts = self._doubts_with(path, doubt, kept)
-        self._last_good = None if last_good is None else self._relative(last_good)
+        self._doubts = self._doubts_with(path, doubt, retention)
+        self._last_good = self._last_good_of(retention)
         return None
 
     def pages(self) -> list[Page]:
@@ -250,12 +232,14 @@ class Ledger:
         """Return `later_saves`; reads nothing where the state file has no save's id."""
         return [] if state is None or state.save_id is None else later_saves(state, self.pages())
 
-    def _doubts_with(self, path: str, doubt: Doubt | None, kept: Sequence[str]) -> dict[str, Doubt]:
+    def _doubts_with(self, path: str, doubt: Doubt | None, retention: Retention) -> dict[str, Doubt]:
         """Return the doubts about the checkpoints to keep, with that about a new one."""
-        names = set(map(self._relative, kept))
-        doubts = {name: item for name, item in self._known_doubts().items() if name in names}
-        doubts.pop(self._relative(path), None)
-        return doubts if doubt is None else {**doubts, self._relative(path): doubt}
+        kept, new = {self._relative(saved.path) for saved in retention.kept}, self._relative(path)
+        doubts = {name: item for name, item in self._known_doubts().items() if name in kept and name != new}
+        return doubts if doubt is None else {**doubts, new: doubt}
+
+    def _last_good_of(self, retention: Retention) -> str | None:
+        return None if retention.last_good is None else self._relative(retention.last_good.path)
 
     def _known_doubts(self) -> dict[str, Doubt]:
         """Return the doubts by path; read once, from the earlier sessions."""
@@ -340,17 +324,7 @@ class SessionLedger(Ledger):
             path: item for path, item in self._deletions.items() if spared is not None and last_part(path) not in spared
         }
 
-    def announce(
-        self,
-        path: str,
-        saved_at: float,
-        *,
-        keep: Sequence[str],
-        delete: Sequence[str],
-        preserved: Sequence[str] = (),
-        doubt: Doubt | None = None,
-        last_good: str | None = None,
-    ) -> SaveId:
+    def announce(self, path: str, saved_at: float, retention: Retention, doubt: Doubt | None = None) -> SaveId:
         """Write a save's plan before its first step; return its id. See `Ledger.announce`.
 
         Raises:
@@ -360,27 +334,26 @@ class SessionLedger(Ledger):
         self._newest = SaveId(self._newest.attempt, self._newest.number + 1)
         item = SavedAs(self._relative(path), self._newest, saved_at)
         self._saved[item.path] = item
-        kept_paths = [*filter(None, [last_good]), *keep]
-        names = list(map(self._relative, kept_paths))
+        names = [self._relative(saved.path) for saved in retention.kept]
         # Kept from now on: saved again under its name, or to be deleted by a save that failed.
-        for name in (*names, *map(self._relative, preserved), item.path):
+        for name in (*names, *(self._relative(saved.path) for saved in retention.preserved), item.path):
             self._deletions.pop(name, None)
         kept = [self._saved[name] for name in names if name in self._saved and name != item.path]
         # A planned deletion stays in the file until it is done: this save may fail before it.
-        self._deletions |= {described.path: described for described in map(self._describe, delete)}
+        self._deletions |= {described.path: described for described in map(self._describe, retention.delete)}
         page = Page(
             session=self._publisher.session,
             attempt=self._publisher.attempt,
             saved=(*kept, item),
             deletions=tuple(self._deletions.values()),
-            doubts=self._doubts_with(path, doubt, [*kept_paths, path]),
-            last_good=None if last_good is None else self._relative(last_good),
+            doubts=self._doubts_with(path, doubt, retention),
+            last_good=self._last_good_of(retention),
         )
         own = os.path.join(self._directory, self._own)
         self._filesystem.make_directory(self._directory)  # each time: the logdir may have been deleted since
         refuse_link(self._directory)
         self._filesystem.replace(own, encode(page))
-        super().announce(path, saved_at, keep=keep, delete=delete, doubt=doubt, last_good=last_good)
+        super().announce(path, saved_at, retention, doubt)
         while self._earlier:
             self._remove(os.path.join(self._directory, self._earlier.pop()))
         return item.id
@@ -430,7 +403,8 @@ class SessionLedger(Ledger):
         found = deletable_files(self._filesystem, directory, last_part(item.path), listing, self._names)
         return {os.path.join(self._checkpoints, file) for file in found}
 
-    def _describe(self, prefix: str) -> PlannedDeletion:
+    def _describe(self, saved: Saved) -> PlannedDeletion:
+        prefix = saved.path
         directory = os.path.dirname(prefix) or "."
         files = {}
         for name in files_of(last_part(prefix), self._filesystem.list_names(directory)):

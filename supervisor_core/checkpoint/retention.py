@@ -42,6 +42,11 @@ class Retention:
     last_preserved_at: float | None
     """Start of the next ``keep_every_n_hours``; stored in the state file. None without checkpoints."""
 
+    @property
+    def kept(self) -> tuple[Saved, ...]:
+        """Those that are to stay, by these rules or the next save's: the last good one, then those that are listed."""
+        return self.keep if self.last_good is None else (self.last_good, *self.keep)
+
 
 def decide(
     checkpoints: Sequence[Saved],

@@ -108,7 +108,7 @@ class CheckpointRetention:
         self._bad.discard(_key(plan.path))
         self._write_state(plan)
         if plan.retention.delete:
-            damaged = self._damaged([*plan.retention.keep, *_last_good(plan.retention)], quick)
+            damaged = self._damaged(plan.retention.kept, quick)
             if damaged:
                 self._bad |= {_key(item.path) for item in damaged}
                 self._set_aside(item for item in damaged if item.is_damaged)
@@ -122,8 +122,7 @@ class CheckpointRetention:
             except OSError as error:  # the new checkpoint is good all the same
                 _LOG.warning("The old checkpoint %s cannot be deleted: %s", saved.path, error)
         if self._ledger is not None:
-            kept = [*plan.retention.keep, *_last_good(plan.retention)]
-            self._ledger.settle([saved.path for saved in kept], deleted)
+            self._ledger.settle([saved.path for saved in plan.retention.kept], deleted)
 
     def announce(
         self, path: str, saved_at: float, doubt: Doubt | None = None, *, reprieved: Sequence[Saved] = ()
@@ -157,13 +156,7 @@ class CheckpointRetention:
             keep_every_n_hours=saver_def.keep_checkpoint_every_n_hours,
             last_preserved_at=last_preserved_at,
         )
-        keep, delete, preserved = (
-            [saved.path for saved in some] for some in (retention.keep, retention.delete, retention.preserved)
-        )
-        last_good = None if retention.last_good is None else retention.last_good.path
-        save_id = ledger.announce(
-            path, saved_at, keep=keep, delete=delete, preserved=preserved, doubt=doubt, last_good=last_good
-        )
+        save_id = ledger.announce(path, saved_at, retention, doubt)
         return RetentionPlan(path, saved_at, retention, save_id, doubt)
 
     def _last_good(self) -> list[Saved]:
@@ -247,10 +240,6 @@ class CheckpointRetention:
             return listed
         paths = getattr(self._saver, "last_checkpoints", ())
         return [(path, (there[key].saved_at if (key := _key(path)) in there else None) or 0.0) for path in paths]
-
-
-def _last_good(retention: Retention) -> tuple[Saved, ...]:
-    return () if retention.last_good is None else (retention.last_good,)
 
 
 def _merged(history: Sequence[Saved], listed: Sequence[Saved]) -> list[Saved]:

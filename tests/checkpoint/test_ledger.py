@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from supervisor_core.checkpoint.ledger import (
     later_saves,
     newest_attempt,
 )
+from supervisor_core.checkpoint.retention import Retention, Saved
 from supervisor_core.checkpoint.state_file import CheckpointState, SaveId, write_state
 from supervisor_core.storage.local import LOCAL
 
@@ -44,6 +46,12 @@ BYTES = (
 def keeper(logdir: Path, session: str = "a", attempt: int = 1, basename: str = "model.ckpt") -> SessionLedger:
     """A session's ledger."""
     return SessionLedger(LOCAL, str(logdir), basename, Publisher(session=session, attempt=attempt))
+
+
+def planned(keep: Sequence[str], delete: Sequence[str] = (), last_good: str | None = None) -> Retention:
+    """What becomes of the older checkpoints."""
+    kept, deleted = (tuple(Saved(path, 0.0) for path in paths) for paths in (keep, delete))
+    return Retention(kept, deleted, (), None if last_good is None else Saved(last_good, 0.0), None)
 
 
 def test_the_bytes_are_as_described() -> None:
@@ -99,7 +107,7 @@ def test_what_makes_no_sense_is_left_out(tmp_path: Path, data: bytes, caplog: py
 def test_each_session_has_a_file_of_its_own_for_each_name(tmp_path: Path) -> None:
     """Two savers with other names in one logdir, and two sessions, do not touch each other's."""
     for subject in (keeper(tmp_path), keeper(tmp_path, basename="best/m"), keeper(tmp_path, "b", 2)):
-        subject.announce(str(tmp_path / "m-1"), 1.0, keep=[], delete=[])
+        subject.announce(str(tmp_path / "m-1"), 1.0, planned([]))
     assert sorted(path.name for path in (tmp_path / DIRECTORY).iterdir()) == [
         "attempt-000001-a-best%2Fm.json",
         "attempt-000001-a-model.ckpt.json",
@@ -113,14 +121,14 @@ def test_earlier_files_go_once_what_they_say_is_taken_over(tmp_path: Path, write
     """Not before the session has written its own; half-written ones go too, those of later attempts stay."""
     writer.write_run(tmp_path, [100])
     first = str(tmp_path / "model.ckpt-100")
-    keeper(tmp_path).announce(first, 1.0, keep=[first], delete=[])
+    keeper(tmp_path).announce(first, 1.0, planned([first]))
     (tmp_path / DIRECTORY / f"attempt-000001-a-model.ckpt.json.tmp{'0' * 32}").write_bytes(b"half")
-    keeper(tmp_path, "z", 9).announce(first, 1.0, keep=[first], delete=[])
+    keeper(tmp_path, "z", 9).announce(first, 1.0, planned([first]))
     second = keeper(tmp_path, "b", 2)
     second.take_over({"model.ckpt-100"})
     assert len(list((tmp_path / DIRECTORY).iterdir())) == 3
     path = str(tmp_path / "model.ckpt-200")
-    second.announce(path, 2.0, keep=[first, path], delete=[])
+    second.announce(path, 2.0, planned([first, path]))
     assert sorted(name.name[:16] for name in (tmp_path / DIRECTORY).iterdir()) == [
         "attempt-000002-b",
         "attempt-000009-z",
@@ -133,17 +141,17 @@ def test_what_is_in_doubt_is_known_to_the_next_session(tmp_path: Path, writer: A
     one, two, three = (str(tmp_path / f"model.ckpt-{step}") for step in (100, 200, 300))
     doubt = Doubt("There is NaN.", ("loss",))
     first = keeper(tmp_path)
-    first.announce(one, 1.0, keep=[one], delete=[])
-    first.announce(two, 2.0, keep=[two], delete=[], doubt=doubt, last_good=one)
+    first.announce(one, 1.0, planned([one]))
+    first.announce(two, 2.0, planned([two], last_good=one), doubt)
     first.settle([one, two], [])
     second = keeper(tmp_path, "b", 2)
     second.take_over({"model.ckpt-200"})
     assert (second.doubt(one), second.doubt(two), second.last_good) == (None, doubt, one)
-    second.announce(three, 3.0, keep=[two, three], delete=[], doubt=doubt, last_good=one)
+    second.announce(three, 3.0, planned([two, three], last_good=one), doubt)
     (page,) = Ledger(LOCAL, str(tmp_path), "model.ckpt").pages()
     assert [item.path for item in page.saved] == ["model.ckpt-100", "model.ckpt-200", "model.ckpt-300"]
     assert set(page.doubts) == {"model.ckpt-200", "model.ckpt-300"}
-    second.announce(two, 4.0, keep=[three, two], delete=[one])
+    second.announce(two, 4.0, planned([three, two], delete=[one]))
     assert (second.doubt(two), second.doubt(three), second.last_good) == (None, doubt, None)
 
 
@@ -153,12 +161,12 @@ def test_what_cannot_be_deleted_is_tried_again(tmp_path: Path, writer: Any, fail
     old, new = (str(tmp_path / f"model.ckpt-{step}") for step in (100, 200))
     filesystem = failing_filesystem(remove=(".index", PermissionError(13, "Permission denied")))
     subject = SessionLedger(filesystem, str(tmp_path), "model.ckpt", Publisher(session="a", attempt=1))
-    subject.announce(new, 1.0, keep=[new], delete=[old])
+    subject.announce(new, 1.0, planned([new], delete=[old]))
     subject.settle([new], [])
     subject.settle([new], [])
     assert (tmp_path / "model.ckpt-100.index").exists()
     assert not list(tmp_path.glob("model.ckpt-100.data*"))
-    subject.announce(new, 2.0, keep=[new], delete=[])
+    subject.announce(new, 2.0, planned([new]))
     following = keeper(tmp_path, "b", 2)
     following.take_over({"model.ckpt-200"})
     following.settle([new], [])

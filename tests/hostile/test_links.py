@@ -12,6 +12,7 @@ from supervisor_core.checkpoint.bundle_writer import write_bundle
 from supervisor_core.checkpoint.guard import Publisher
 from supervisor_core.checkpoint.ledger import DIRECTORY, SessionLedger
 from supervisor_core.checkpoint.logdir_lock import LEASE_NAME, LogdirLock
+from supervisor_core.checkpoint.retention import Retention
 from supervisor_core.checkpoint.set_aside import move_aside
 from supervisor_core.checkpoint.state_file import CheckpointState, write_state
 from supervisor_core.engine.heartbeat_writer import TaskFile
@@ -104,7 +105,7 @@ def test_directories_of_ours_are_no_links(logdir: Path, tmp_path: Path) -> None:
     with pytest.raises(OSError, match="symbolic link"):
         TaskFile(str(logdir), "worker:1", "s").write(TASK)
     with pytest.raises(OSError, match="symbolic link"):
-        ledger.announce(str(logdir / "model.ckpt-1"), 1.0, keep=(), delete=())
+        ledger.announce(str(logdir / "model.ckpt-1"), 1.0, Retention((), (), (), None, None))
     aside = move_aside(LOCAL, str(logdir), "model.ckpt-1", ["model.ckpt-1.index"], reason="damaged", at=1.0)
     assert os.listdir(elsewhere) == ["worker-1.json.tmp"]
     assert aside.path == str(logdir / "model.ckpt-1.damaged-2")
