@@ -230,18 +230,6 @@ def _json(files: SealedFiles, name: str) -> dict[str, Any]:
     return found
 
 
-def _arrays_in(file: str) -> Callable[[SealedFiles, Collection[str]], None]:
-    def check_arrays(files: SealedFiles, places: Collection[str]) -> None:
-        safetensors_file.check(files, file, places)
-
-    return check_arrays
-
-
-def _check_orbax(files: SealedFiles, places: Collection[str]) -> None:
-    files.below(ORBAX)
-    orbax_metadata.read(files, ORBAX, places)
-
-
 def read_shards(files: SealedFiles, places: Collection[str]) -> Mapping[str, shard_metadata.SplitTensor]:
     """Return the tensors in the shards of a checkpoint, by their places in its tree; all can be read without harm.
 
@@ -256,9 +244,9 @@ def read_shards(files: SealedFiles, places: Collection[str]) -> Mapping[str, sha
 
 
 _KINDS: Mapping[str, Callable[[SealedFiles, Collection[str]], object]] = {
-    "numpy": _arrays_in(NUMPY),
-    "torch": _arrays_in(TORCH),
-    "jax": _check_orbax,
+    "numpy": lambda files, places: safetensors_file.check(files, NUMPY, places),
+    "torch": lambda files, places: safetensors_file.check(files, TORCH, places),
+    "jax": lambda files, places: orbax_metadata.read(files, ORBAX, places),
     "shards": read_shards,
 }
 """The kinds of arrays by their names in trees -> what checks their files."""

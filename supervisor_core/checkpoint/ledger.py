@@ -82,7 +82,7 @@ class PlannedDeletion(NamedTuple):
     """Its files, relative to the logdir, in the order of their deletion, with their modification times."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Page:
     """One session's file."""
 
@@ -182,9 +182,10 @@ class Ledger:
         filesystem: reads and writes; for a session that writes, one that checks before each change.
         logdir: the run's directory, as ``filesystem`` names it.
         basename: the prefix of the checkpoints' names, with directories below the logdir.
+        publisher: the session that writes a file of its own; None for one that only reads.
     """
 
-    def __init__(self, filesystem: Filesystem, logdir: str, basename: str) -> None:
+    def __init__(self, filesystem: Filesystem, logdir: str, basename: str, publisher: Publisher | None = None) -> None:
         self._filesystem = filesystem
         self._logdir = logdir
         self._directory = os.path.join(logdir, DIRECTORY)
@@ -194,6 +195,12 @@ class Ledger:
         """Their directory, relative to the logdir."""
         self._doubts: dict[str, Doubt] | None = None
         self._last_good: str | None = None
+        self._publisher = publisher
+        self._earlier: list[str] = []
+        """Files of earlier sessions; deleted once this session's file has their content."""
+        self._saved: dict[str, SavedAs] = {}
+        self._deletions: dict[str, PlannedDeletion] = {}
+        self._newest = None if publisher is None else SaveId(publisher.attempt, 0)
 
     def doubt(self, path: str) -> Doubt | None:
         """Return why a checkpoint is in doubt; None where it is not."""
@@ -204,19 +211,6 @@ class Ledger:
         """The checkpoint that is kept besides those in the state file; None without one."""
         self._known_doubts()
         return None if self._last_good is None else os.path.join(self._logdir, self._last_good)
-
-    def announce(self, path: str, saved_at: float, retention: Retention, doubt: Doubt | None = None) -> SaveId | None:
-        """Note a save before its first step; nothing is written. Return its id, None without a session.
-
-        Args:
-            path: the checkpoint's prefix.
-            saved_at: wall time.
-            retention: what becomes of the older ones.
-            doubt: why the new one is in doubt.
-        """
-        self._doubts = self._doubts_with(path, doubt, retention)
-        self._last_good = self._last_good_of(retention)
-        return None
 
     def pages(self) -> list[Page]:
         """Return the sessions' files, by attempts, without those that are unreadable or invalid."""
@@ -229,17 +223,15 @@ class Ledger:
         return {last_part(item.path) for page in pages for item in page.deletions if item.path not in kept}
 
     def later_than(self, state: CheckpointState | None) -> list[SavedAs]:
-        """Return `later_saves`; reads nothing where the state file has no save's id."""
-        return [] if state is None or state.save_id is None else later_saves(state, self.pages())
+        """Return `later_saves`; reads nothing where the state file has no save's id, or is of this session's newest."""
+        is_newest = state is None or state.save_id is None or state.save_id == self._newest
+        return [] if is_newest else later_saves(state, self.pages())
 
     def _doubts_with(self, path: str, doubt: Doubt | None, retention: Retention) -> dict[str, Doubt]:
         """Return the doubts about the checkpoints to keep, with that about a new one."""
         kept, new = {self._relative(saved.path) for saved in retention.kept}, self._relative(path)
         doubts = {name: item for name, item in self._known_doubts().items() if name in kept and name != new}
         return doubts if doubt is None else {**doubts, new: doubt}
-
-    def _last_good_of(self, retention: Retention) -> str | None:
-        return None if retention.last_good is None else self._relative(retention.last_good.path)
 
     def _known_doubts(self) -> dict[str, Doubt]:
         """Return the doubts by path; read once, from the earlier sessions."""
@@ -277,31 +269,6 @@ class Ledger:
             _LOG.warning("The ledger of earlier sessions cannot be read: %s: %s", path, error)
             return None
 
-
-class SessionLedger(Ledger):
-    """The ledger of a session that writes it. Not thread-safe.
-
-    Args:
-        filesystem: checks before each change, see `guard.guarded`.
-        logdir: the run's directory, as ``filesystem`` names it.
-        basename: the prefix of the checkpoints' names.
-        publisher: the session.
-    """
-
-    def __init__(self, filesystem: Filesystem, logdir: str, basename: str, publisher: Publisher) -> None:
-        super().__init__(filesystem, logdir, basename)
-        self._publisher = publisher
-        self._own = f"attempt-{publisher.attempt:06d}-{publisher.session}-{self._name}.json"
-        self._earlier: list[str] = []
-        """Files of earlier sessions; deleted once this session's file has their content."""
-        self._saved: dict[str, SavedAs] = {}
-        self._deletions: dict[str, PlannedDeletion] = {}
-        self._newest: SaveId = SaveId(publisher.attempt, 0)
-
-    def later_than(self, state: CheckpointState | None) -> list[SavedAs]:
-        """Return `later_saves`; reads nothing where the state file is of this session's newest save."""
-        return [] if state is None or state.save_id == self._newest else super().later_than(state)
-
     def take_over(self, spared: Collection[str] | None) -> None:
         """Take over the content of earlier sessions' files; their deletions are finished after the next save.
 
@@ -309,6 +276,8 @@ class SessionLedger(Ledger):
             spared: checkpoints that must not be deleted, by the last parts of their paths: those that the state file
                 names, and the restored one. None where the state file cannot be read: then nothing is deleted.
         """
+        if self._publisher is None:
+            return
         for name, page in self._found():
             if page is None or page.attempt < self._publisher.attempt:
                 self._earlier.append(name)
@@ -324,39 +293,48 @@ class SessionLedger(Ledger):
             path: item for path, item in self._deletions.items() if spared is not None and last_part(path) not in spared
         }
 
-    def announce(self, path: str, saved_at: float, retention: Retention, doubt: Doubt | None = None) -> SaveId:
-        """Write a save's plan before its first step; return its id. See `Ledger.announce`.
+    def announce(self, path: str, saved_at: float, retention: Retention, doubt: Doubt | None = None) -> SaveId | None:
+        """Write a save's plan before its first step; return its id. Without a session it is None, and nothing is
+        written.
+
+        Args:
+            path: the checkpoint's prefix.
+            saved_at: wall time.
+            retention: what becomes of the older ones.
+            doubt: why the new one is in doubt.
 
         Raises:
             OSError: if it cannot be written.
             LogdirInUseError: if another chief has taken the logdir over.
         """
-        self._newest = SaveId(self._newest.attempt, self._newest.number + 1)
-        item = SavedAs(self._relative(path), self._newest, saved_at)
+        doubts = self._doubts_with(path, doubt, retention)
+        last_good = None if retention.last_good is None else self._relative(retention.last_good.path)
+        if self._publisher is not None and self._newest is not None:
+            self._newest = SaveId(self._newest.attempt, self._newest.number + 1)
+            saved = self._plan(SavedAs(self._relative(path), self._newest, saved_at), retention)
+            session, attempt = self._publisher.session, self._publisher.attempt
+            self._write(Page(session, attempt, saved, tuple(self._deletions.values()), doubts, last_good))
+        self._doubts, self._last_good = doubts, last_good
+        while self._earlier:
+            self._remove(os.path.join(self._directory, self._earlier.pop()))
+        return self._newest
+
+    def _plan(self, item: SavedAs, retention: Retention) -> tuple[SavedAs, ...]:
+        """Note what a save is to do; return the checkpoints to keep, the new one last."""
         self._saved[item.path] = item
         names = [self._relative(saved.path) for saved in retention.kept]
         # Kept from now on: saved again under its name, or to be deleted by a save that failed.
         for name in (*names, *(self._relative(saved.path) for saved in retention.preserved), item.path):
             self._deletions.pop(name, None)
-        kept = [self._saved[name] for name in names if name in self._saved and name != item.path]
         # A planned deletion stays in the file until it is done: this save may fail before it.
         self._deletions |= {described.path: described for described in map(self._describe, retention.delete)}
-        page = Page(
-            session=self._publisher.session,
-            attempt=self._publisher.attempt,
-            saved=(*kept, item),
-            deletions=tuple(self._deletions.values()),
-            doubts=self._doubts_with(path, doubt, retention),
-            last_good=self._last_good_of(retention),
-        )
-        own = os.path.join(self._directory, self._own)
+        return (*(self._saved[name] for name in names if name in self._saved and name != item.path), item)
+
+    def _write(self, page: Page) -> None:
         self._filesystem.make_directory(self._directory)  # each time: the logdir may have been deleted since
         refuse_link(self._directory)
-        self._filesystem.replace(own, encode(page))
-        super().announce(path, saved_at, retention, doubt)
-        while self._earlier:
-            self._remove(os.path.join(self._directory, self._earlier.pop()))
-        return item.id
+        own = f"attempt-{page.attempt:06d}-{page.session}-{self._name}.json"
+        self._filesystem.replace(os.path.join(self._directory, own), encode(page))
 
     def settle(self, keep: Sequence[str], deleted: Sequence[str]) -> None:
         """Finish a save: drop the deletions that are done, and do those that were left over.

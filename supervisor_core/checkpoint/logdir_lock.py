@@ -30,7 +30,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Any
 
 from supervisor_core.checkpoint.guard import READINGS, Token, gave_way_text, taken_over_text
@@ -47,6 +47,10 @@ _LOG = logging.getLogger("supervisor_core")
 _LEASES: weakref.WeakSet[LogdirLock] = weakref.WeakSet()
 
 
+def _in_daemon_thread(renew: Callable[[], None]) -> None:
+    threading.Thread(target=renew, name="supervisor-lease", daemon=True).start()
+
+
 def peek(logdir: str | os.PathLike[str]) -> LeaseRecord | None:
     """Return the lease of a logdir without taking it; None where there is no readable one."""
     try:
@@ -55,6 +59,7 @@ def peek(logdir: str | os.PathLike[str]) -> LeaseRecord | None:
         return None
 
 
+@dataclass(eq=False)
 class LogdirLock:
     """The right to be the chief of a logdir. One object per session; see the module's docstring.
 
@@ -79,40 +84,28 @@ class LogdirLock:
         >>> lease.release("completed", last_step=20)
     """
 
-    def __init__(
-        self,
-        logdir: str | os.PathLike[str],
-        *,
-        clock: Clock = SYSTEM_CLOCK,
-        timeout_secs: float = 60.0,
-        exclusive: bool = True,
-        gives_way: bool = False,
-        host: str | None = None,
-        pid: int | None = None,
-        boot: str | None = None,
-        file: LeaseFile | None = None,
-        wait: Callable[[float], object] | None = None,
-        spawn: Callable[[Callable[[], None]], None] | None = None,
-        on_taken_over: Callable[[LogdirInUseError], None] = lambda error: None,
-    ) -> None:
-        self._logdir = os.fspath(logdir)
-        self._clock = clock
-        self._timeout_secs = timeout_secs
-        self._exclusive = exclusive or gives_way
-        self._gives_way = gives_way
-        self._host = host or socket.gethostname()
-        self._pid = pid or os.getpid()
-        self._boot = boot or boot_id()
-        self._file = file or lease_file_in(logdir)
-        self._wait = wait or threading.Event().wait
-        self._spawn = spawn or _in_daemon_thread
+    logdir: str | os.PathLike[str]
+    _: KW_ONLY
+    clock: Clock = SYSTEM_CLOCK
+    timeout_secs: float = 60.0
+    exclusive: bool = True
+    gives_way: bool = False
+    host: str = field(default_factory=socket.gethostname)
+    pid: int = field(default_factory=os.getpid)
+    boot: str | None = field(default_factory=boot_id)
+    file: LeaseFile | None = None
+    wait: Callable[[float], object] = field(default_factory=lambda: threading.Event().wait)
+    spawn: Callable[[Callable[[], None]], None] = _in_daemon_thread
+    on_taken_over: Callable[[LogdirInUseError], None] = lambda error: None
+
+    def __post_init__(self) -> None:
+        self._logdir = os.fspath(self.logdir)
+        self._file = self.file or lease_file_in(self.logdir)
         self._record: LeaseRecord | None = None
         self._previous: LeaseRecord | None = None
-        self._on_taken_over = on_taken_over
         self._token: Token | None = None
         self._takeover: str | None = None
-        self._renewing = False
-        self._warned = False
+        self._renewing = self._warned = False
         self._state_lock = threading.Lock()
         self._file_lock = threading.RLock()
 
@@ -124,7 +117,7 @@ class LogdirLock:
     @property
     def renewal_secs(self) -> float:
         """Interval of renewals: the next session knows nothing that a killed one did after its last renewal."""
-        return min(self._timeout_secs / 4, self._file.renewal_secs)
+        return min(self.timeout_secs / 4, self._file.renewal_secs)
 
     def acquire(self, session: str, *, after_attempt: int = 0, page: str | None = None) -> SessionHistory:
         """Take the lease for a session.
@@ -147,16 +140,16 @@ class LogdirLock:
         alone = result.verdict in ("ours", "lockless")
         is_alive = previous is not None and self._is_alive(previous, locked=result.verdict in ("ours", "unwritable"))
         if result.verdict == "theirs" or (previous and self._is_kept_out_by(previous, is_alive)):
-            if self._exclusive:
+            if self.exclusive or self.gives_way:
                 self._file.release()
                 raise LogdirInUseError(self._refusal(previous, certain=result.verdict == "theirs"))
             warning = f"another chief may be at work in {self._logdir}: {self._describe(previous)}"
             writable = alone = False
         elif writable and not alone:
-            warning = _no_locks(self._logdir, result.reason, self._file.path, self._timeout_secs)
+            warning = _no_locks(self._logdir, result.reason, self._file.path, self.timeout_secs)
         elif not alone:
             warning = f"{self._logdir} cannot be guarded against a second chief: {result.reason}"
-        now, now_boot_secs = self._clock.wall(), boot_secs(self._clock)
+        now, now_boot_secs = self.clock.wall(), boot_secs(self.clock)
         if previous is not None and previous.gives_way and is_alive:  # displaced: no session that has ended
             after_attempt = max(previous.attempt, after_attempt)
             previous = None
@@ -173,9 +166,9 @@ class LogdirLock:
             self._record = LeaseRecord(
                 session=session,
                 attempt=history.attempt,
-                host=self._host,
-                boot=self._boot,
-                pid=self._pid,
+                host=self.host,
+                boot=self.boot,
+                pid=self.pid,
                 started_at=now,
                 first_started_at=history.first_started_at,
                 renewed_at=now,
@@ -185,12 +178,12 @@ class LogdirLock:
                 steps_lost=history.steps_lost,
                 **history.costs,  # type: ignore[arg-type]
                 predecessor=history.predecessor,
-                gives_way=self._gives_way,
+                gives_way=self.gives_way,
                 page=page,
             )
             _LEASES.add(self)
             self._write_or_warn()
-            if self._gives_way:
+            if self.gives_way:
                 self._file.unlock()
             self._token = Token(session, history.attempt)
         return history
@@ -227,10 +220,7 @@ class LogdirLock:
         """Record the step from which this session resumed; return the number of steps to be recomputed."""
         previous = self._previous
         lost = max(0, previous.last_step - step) if previous and previous.last_step is not None else 0
-        with self._state_lock:
-            if self._record is None:
-                return lost
-            self._record = replace(self._record, steps_lost=self._record.steps_lost + lost, last_step=step)
+        self.record_rewind(lost, step)
         self._write_or_warn()
         return lost
 
@@ -256,13 +246,13 @@ class LogdirLock:
             if self._record is None:
                 return
             self._record = self._record.renewed(
-                self._clock, last_step=last_step, renewals=self._record.renewals + 1, **report
+                self.clock, last_step=last_step, renewals=self._record.renewals + 1, **report
             )
             if self._renewing:
                 return
             self._renewing = True
         try:
-            self._spawn(self._renew)
+            self.spawn(self._renew)
         except RuntimeError as error:  # no more threads, or the interpreter is going down
             self._renewing = False
             self._warn_once(error)
@@ -285,10 +275,10 @@ class LogdirLock:
             self._file.release()
             return self._takeover is None
         ended = record.renewed(
-            self._clock,
+            self.clock,
             last_step=last_step,
             ended=reason,
-            ended_at=self._clock.wall(),
+            ended_at=self.clock.wall(),
             steps_lost=record.steps_lost if steps_lost is None else steps_lost,
             **report,
         )
@@ -296,7 +286,7 @@ class LogdirLock:
             try:
                 self._put(ended)
             except (OSError, LogdirInUseError) as error:
-                level = logging.INFO if self._gives_way else logging.WARNING
+                level = logging.INFO if self.gives_way else logging.WARNING
                 _LOG.log(level, "The end of the session could not be recorded in %s: %s", self._file.path, error)
             finally:
                 self._file.release()
@@ -316,22 +306,22 @@ class LogdirLock:
 
     def _is_kept_out_by(self, previous: LeaseRecord, is_alive: bool) -> bool:
         if previous.gives_way:
-            return is_alive and self._gives_way
-        return is_alive or self._gives_way
+            return is_alive and self.gives_way
+        return is_alive or self.gives_way
 
     def _is_alive(self, holder: LeaseRecord, *, locked: bool) -> bool:
         """Say whether a holder may be alive although the lock could be taken."""
         if holder.ended is not None:
             return False
-        here = holder.boot == self._boot if holder.boot and self._boot else holder.host == self._host
+        here = holder.boot == self.boot if holder.boot and self.boot else holder.host == self.host
         if here and locked and not holder.gives_way:
             return False
         if _is_ours(holder):
             return True
-        if here and holder.host == self._host and (holder.pid == self._pid or not is_running(holder.pid)):
+        if here and holder.host == self.host and (holder.pid == self.pid or not is_running(holder.pid)):
             return False
         age_secs = self._age_secs(holder)
-        return self._is_renewed(holder, -age_secs) if age_secs < -1.0 else age_secs < self._timeout_secs
+        return self._is_renewed(holder, -age_secs) if age_secs < -1.0 else age_secs < self.timeout_secs
 
     def _is_renewed(self, holder: LeaseRecord, ahead_secs: float) -> bool:
         """Wait for a renewal, for as long as a living holder needs for one: an age in the future proves nothing."""
@@ -340,11 +330,11 @@ class LogdirLock:
             "see whether its holder is alive",
             self._file.path,
             ahead_secs,
-            self._timeout_secs,
+            self.timeout_secs,
         )
-        pause_secs = min(self._file.renewal_secs, self._timeout_secs)
-        for _ in range(math.ceil(self._timeout_secs / pause_secs)):
-            self._wait(pause_secs)
+        pause_secs = min(self._file.renewal_secs, self.timeout_secs)
+        for _ in range(math.ceil(self.timeout_secs / pause_secs)):
+            self.wait(pause_secs)
             found, _ = self._read()
             if found is not None and (found.session, found.renewals, found.ended) != (
                 holder.session,
@@ -356,7 +346,7 @@ class LogdirLock:
 
     def _age_secs(self, holder: LeaseRecord) -> float:
         age = self._file.age_secs()
-        return self._clock.wall() - holder.renewed_at if age is None else age
+        return self.clock.wall() - holder.renewed_at if age is None else age
 
     def _describe(self, holder: LeaseRecord | None) -> str:
         """Return who holds the lease, since when, its step, and the age of its last renewal."""
@@ -376,7 +366,7 @@ class LogdirLock:
             f"checkpoints: {remedy}, or use another logdir"
         )
         if holder is not None and not certain:
-            free_in_secs = max(1.0, self._timeout_secs - max(0.0, self._age_secs(holder)))
+            free_in_secs = max(1.0, self.timeout_secs - max(0.0, self._age_secs(holder)))
             text += f"; if it is dead, try again in {free_in_secs:.0f} s, or delete {self._file.path}"
         return text + ". Options(exclusive_logdir=False) starts anyway."
 
@@ -455,12 +445,12 @@ class LogdirLock:
     def _record_takeover(self, successor: str) -> None:
         with self._state_lock:
             first, is_held = self._takeover is None, self._record is not None
-            if self._takeover is None and self._gives_way:
+            if self._takeover is None and self.gives_way:
                 self._takeover = gave_way_text(self._logdir, successor)
             elif self._takeover is None:
-                self._takeover = taken_over_text(self._logdir, successor, self._timeout_secs)
+                self._takeover = taken_over_text(self._logdir, successor, self.timeout_secs)
         if first and is_held:
-            self._on_taken_over(LogdirInUseError(self._takeover))
+            self.on_taken_over(LogdirInUseError(self._takeover))
         raise LogdirInUseError(self._takeover)
 
     def _forget(self) -> None:
@@ -473,10 +463,6 @@ class LogdirLock:
 def _is_ours(holder: LeaseRecord) -> bool:
     """Say whether this very process holds the lease, in another session."""
     return any(lease.session == holder.session for lease in list(_LEASES))
-
-
-def _in_daemon_thread(renew: Callable[[], None]) -> None:
-    threading.Thread(target=renew, name="supervisor-lease", daemon=True).start()
 
 
 def _after_fork() -> None:

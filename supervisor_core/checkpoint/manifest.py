@@ -106,24 +106,24 @@ def decode(data: bytes) -> Manifest:
         ValueError: if they hold no valid manifest; says why.
     """
     try:
-        raw = json.loads(data.decode("ascii"), parse_constant=_no_number)
+        return _manifest(_unsealed(data))
     except RecursionError as error:
         raise ValueError("it is nested too deep") from error
+    except (AttributeError, KeyError, OverflowError, TypeError) as error:
+        raise ValueError(f"a field is missing or of another kind: {error}") from error
+
+
+def _unsealed(data: bytes) -> dict[str, Any]:
+    """Return the fields of a sealed manifest."""
+    try:
+        raw = json.loads(data.decode("ascii"), parse_constant=_no_number)
     except ValueError:  # whose text may have a part of a file that is another's
         raise ValueError("it is no JSON in ASCII") from None
     if not isinstance(raw, dict) or raw.get("v") != VERSION:
         raise ValueError(f"it is not of version {VERSION}")
-    seal = raw.pop("seal", None)
-    try:
-        is_sealed = seal == checksum.value(_canonical(raw))
-    except RecursionError as error:
-        raise ValueError("it is nested too deep") from error
-    if not is_sealed:
+    if raw.pop("seal", None) != checksum.value(_canonical(raw)):
         raise ValueError("its seal does not match its content")
-    try:
-        return _manifest({item.name: raw[item.name] for item in fields(Manifest) if item.name in raw})
-    except (AttributeError, KeyError, OverflowError, TypeError) as error:
-        raise ValueError(f"a field is missing or of another kind: {error}") from error
+    return {item.name: raw[item.name] for item in fields(Manifest) if item.name in raw}
 
 
 def _manifest(values: dict[str, Any]) -> Manifest:

@@ -22,7 +22,6 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Collection, Iterable
-from typing import Literal
 
 from supervisor_core.checkpoint.legacy import SHARDED
 from supervisor_core.checkpoint.table import MAGIC
@@ -63,6 +62,16 @@ def step_in_name(path: str) -> int | None:
     """
     found = _STEP.search(without_shards(last_part(path)))
     return int(found.group(1)) if found else None
+
+
+def basename_of(path: str) -> str:
+    """Return what a checkpoint's name begins with, before the step.
+
+    Example:
+        >>> basename_of("/logs/model.ckpt-5")
+        'model.ckpt'
+    """
+    return _STEP.sub("", without_shards(last_part(path)))
 
 
 def files_of(name: str, listing: Iterable[str]) -> list[str]:
@@ -111,8 +120,7 @@ class CheckpointNames:
         self._legacy_shard = re.compile(rf"({stem}){_SHARD}")
         self.own = re.compile(rf"{stem}(?:{SHARDED.pattern.removesuffix('$')})?")
         """What a checkpoint of this run may be called."""
-        self._part = re.compile(rf"{stem}(?:\.(?P<ending>index|meta)|(?P<data>{_DATA}))")
-        self._orphan = re.compile(rf"({stem})(?:{_DATA}|\.meta)")
+        self._part = re.compile(rf"({stem})(?:\.(?P<ending>index|meta)|(?P<data>{_DATA}))")
         self._temporary = re.compile(
             rf"{stem}(?:(?:\.index|{_DATA})\.tempstate\d+|\.part-\d{{5}}-of-.*|\.meta\.tmp[0-9a-f]{{32}})"
             rf"|{re.escape(latest_filename)}\.tmp[0-9a-f]{{32}}"
@@ -144,12 +152,10 @@ class CheckpointNames:
         """
         return bool(self.own.fullmatch(name))
 
-    def ending(self, name: str) -> Literal["index", "data", "meta"] | None:
-        """Return what a file of one of this run's checkpoints is, by its ending; None for any other file."""
+    def ending(self, name: str) -> str | None:
+        """Return what a file of one of this run's checkpoints is: ``index``, ``data``, ``meta``; None for any other."""
         match = self._part.fullmatch(name)
-        if match is None:
-            return None
-        return "data" if match["data"] else "index" if match["ending"] == "index" else "meta"
+        return None if match is None else match["ending"] or "data"
 
     def is_temporary(self, name: str) -> bool:
         """Say whether this is a file that a save writes before the real one, and renames."""
@@ -167,8 +173,8 @@ class CheckpointNames:
 
     def owner(self, name: str) -> str | None:
         """Return the checkpoint to which a data or graph file belongs; None for any other file."""
-        match = self._orphan.fullmatch(name)
-        return match.group(1) if match else None
+        match = self._part.fullmatch(name)
+        return match.group(1) if match and match["ending"] != "index" else None
 
 
 def deletable_files(

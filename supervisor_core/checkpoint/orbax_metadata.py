@@ -36,11 +36,12 @@ def read(files: SealedFiles, folder: str, names: Collection[str]) -> bytes:
         DamagedCheckpointError: if it names other arrays, or what Orbax would look for elsewhere.
         UnreadableCheckpointError: if the file system refuses it.
     """
+    has_database = f"{folder}/{DATABASE}" in files.below(folder)
     place = f"{folder}/{METADATA}"
     data = files.read(place, MAX_BYTES)
     try:
         content = parse_json(data, most=min(MAX_VALUES, (len(names) + 1) * _MAX_VALUES_EACH))
-        found = _names(content, has_database=f"{folder}/{DATABASE}" in files.below(folder))
+        found = _names(content, has_database)
     except (AttributeError, KeyError, TypeError) as error:
         raise DamagedCheckpointError(f"{files.path(place)}: it is no metadata of Orbax's") from error
     except ValueError as error:
@@ -64,7 +65,7 @@ def require_name(keys: Collection[str]) -> None:
         raise ValueError(f"an array's name, {name!r:.80}, leads out of its folder")
 
 
-def _names(content: Any, *, has_database: bool) -> list[str]:
+def _names(content: Any, has_database: bool) -> list[str]:
     """Return the names of the arrays, as the tree has them."""
     if not has_database or content.get("use_ocdbt") not in (True, None) or "value_metadata_tree" in content:
         raise ValueError("its arrays are in no database (OCDBT), or of other types than arrays")

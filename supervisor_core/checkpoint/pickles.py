@@ -29,7 +29,12 @@ _VALUES = frozenset(
 )  # fmt: skip
 _CONSTANTS: dict[str, Any] = {"NONE": None, "NEWTRUE": True, "NEWFALSE": False}
 _EMPTY: dict[str, Callable[[], Any]] = {"EMPTY_LIST": list, "EMPTY_DICT": dict, "EMPTY_SET": set, "EMPTY_TUPLE": tuple}
-_TUPLES = {"TUPLE1": 1, "TUPLE2": 2, "TUPLE3": 3}
+_TUPLES = {"TUPLE": None, "TUPLE1": 1, "TUPLE2": 2, "TUPLE3": 3}
+_MAKERS = {"GLOBAL": 0, "STACK_GLOBAL": 2, "BINPERSID": 1, "REDUCE": 2, "NEWOBJ": 2}
+_TAKEN: dict[str, int | None] = {
+    **_TUPLES, **_MAKERS, "BUILD": 1, "APPEND": 1, "APPENDS": None, "SETITEM": 2, "SETITEMS": None, "ADDITEMS": None,
+}  # fmt: skip
+"""How many values an opcode takes from the stack; None for all above the mark."""
 _KNOWN_HASHES = ("builtins.complex", "__builtin__.complex", "torch.Size", "datetime.timedelta")
 """What returns values whose hashes are no secret."""
 _MARK = object()
@@ -110,23 +115,12 @@ def _decode(data: bytes, made: Callable[[Global | Call | Persistent], None]) -> 
     memo: dict[int, Any] = {}
     keys = Keys()
 
-    def above_mark() -> list[Any]:
-        for place in range(len(stack) - 1, -1, -1):
-            if stack[place] is _MARK:
-                items = stack[place + 1 :]
-                del stack[place:]
-                return items
-        raise ValueError("a mark is missing")
-
-    def new(found: Any) -> None:
-        made(found)
-        stack.append(found)
-
     argument: Any
     for number, (opcode, argument, _) in enumerate(pickletools.genops(data)):
         if number >= MAX_OPCODES:
             raise ValueError(f"it has more than {MAX_OPCODES:,} opcodes")
         name = opcode.name
+        items = _popped(stack, _TAKEN[name]) if name in _TAKEN else []
         if name in _VALUES:
             stack.append(argument)
         elif name in ("BINPUT", "LONG_BINPUT", "PUT"):
@@ -140,57 +134,58 @@ def _decode(data: bytes, made: Callable[[Global | Call | Persistent], None]) -> 
         elif name == "MARK":
             stack.append(_MARK)
         elif name in _TUPLES:
-            items = _popped(stack, _TUPLES[name])
             stack.append(tuple(items))
-        elif name == "TUPLE":
-            stack.append(tuple(above_mark()))
         elif name in _EMPTY:
             stack.append(_EMPTY[name]())
         elif name in _CONSTANTS:
             stack.append(_CONSTANTS[name])
-        elif name == "BINPERSID":
-            new(Persistent(_popped(stack, 1)[0]))
-        elif name == "REDUCE" or name == "NEWOBJ":
-            function, arguments = _popped(stack, 2)
-            if type(function) is not Global or type(arguments) is not tuple:
-                raise ValueError("it calls what is no function")
-            new(Call(function.name, arguments))
-        elif name == "GLOBAL":
-            new(Global(".".join(argument.split(" ", 1))))
-        elif name == "STACK_GLOBAL":
-            module, attribute = _popped(stack, 2)
-            if type(module) is not str or type(attribute) is not str:
-                raise ValueError("a name is no text")
-            new(Global(f"{module}.{attribute}"))
-        elif name == "BUILD":
-            (state,) = _popped(stack, 1)
-            if type(stack[-1]) is not Call:
-                raise ValueError("it sets the state of what has none")
-            stack[-1].state = state
-        elif name == "APPEND":
-            (item,) = _popped(stack, 1)
-            _append(stack[-1], [item])
-        elif name == "APPENDS":
-            items = above_mark()
-            _append(stack[-1], items)
-        elif name == "SETITEM":
-            pair = _popped(stack, 2)
-            _set_items(stack[-1], pair, keys)
-        elif name == "SETITEMS":
-            items = above_mark()
-            _set_items(stack[-1], items, keys)
-        elif name == "ADDITEMS":
-            items = above_mark()
-            if type(stack[-1]) is not set:
-                raise ValueError("it adds to what is no set")
-            add_keys(stack[-1], items, keys)
-            stack[-1].update(items)
+        elif name in _MAKERS:
+            found = _make(name, items, argument)
+            made(found)
+            stack.append(found)
+        elif name in _FILLERS:
+            _FILLERS[name](stack[-1], items, keys)
         elif name == "STOP":
             (value,) = stack
             return value
         elif name not in ("PROTO", "FRAME"):
             raise ValueError(f"it has the opcode {name}")
     raise ValueError("it has no end")
+
+
+def _popped(stack: list[Any], count: int | None) -> list[Any]:
+    """Return the last values, which are no longer on the stack; for None all above the last mark, which goes, too."""
+    if count == 0:
+        return []
+    if count is None:
+        try:
+            start = next(place for place in range(len(stack) - 1, -1, -1) if stack[place] is _MARK)
+        except StopIteration:
+            raise ValueError("a mark is missing") from None
+        items = stack[start + 1 :]
+        del stack[start:]
+        return items
+    items = stack[-count:]
+    if len(items) < count or any(item is _MARK for item in items):
+        raise ValueError("its stack is too short")
+    del stack[-count:]
+    return items
+
+
+def _make(name: str, items: list[Any], argument: Any) -> Global | Call | Persistent:
+    """Return what an opcode puts on the stack that is no plain value."""
+    if name == "BINPERSID":
+        return Persistent(items[0])
+    if name == "GLOBAL":
+        return Global(".".join(argument.split(" ", 1)))
+    first, second = items
+    if name == "STACK_GLOBAL":
+        if type(first) is not str or type(second) is not str:
+            raise ValueError("a name is no text")
+        return Global(f"{first}.{second}")
+    if type(first) is not Global or type(second) is not tuple:
+        raise ValueError("it calls what is no function")
+    return Call(first.name, second)
 
 
 def _count_values(value: Any, counts: dict[int, int], depth: int) -> int:
@@ -225,21 +220,11 @@ def _count_values(value: Any, counts: dict[int, int], depth: int) -> int:
     return count
 
 
-def _popped(stack: list[Any], count: int) -> list[Any]:
-    items = stack[-count:]
-    if len(items) < count or any(item is _MARK for item in items):
-        raise ValueError("its stack is too short")
-    del stack[-count:]
-    return items
-
-
-def _append(target: Any, items: list[Any]) -> None:
-    if type(target) is list:
-        target.extend(items)
-    elif type(target) is Call:
-        target.items.extend(items)
-    else:
+def _append(target: Any, items: list[Any], _: Keys) -> None:
+    into = target.items if type(target) is Call else target
+    if type(into) is not list:
         raise ValueError("it appends to what is no list")
+    into.extend(items)
 
 
 def _set_items(target: Any, items: list[Any], keys: Keys) -> None:
@@ -253,6 +238,26 @@ def _set_items(target: Any, items: list[Any], keys: Keys) -> None:
         target.items.extend(pairs)
     else:
         raise ValueError("it sets items of what is no dict")
+
+
+def _add_items(target: Any, items: list[Any], keys: Keys) -> None:
+    if type(target) is not set:
+        raise ValueError("it adds to what is no set")
+    add_keys(target, items, keys)
+    target.update(items)
+
+
+def _set_state(target: Any, items: list[Any], _: Keys) -> None:
+    if type(target) is not Call:
+        raise ValueError("it sets the state of what has none")
+    (target.state,) = items
+
+
+_FILLERS = {
+    "APPEND": _append, "APPENDS": _append, "SETITEM": _set_items, "SETITEMS": _set_items, "ADDITEMS": _add_items,
+    "BUILD": _set_state,
+}  # fmt: skip
+"""What puts values into the one that is on the stack."""
 
 
 def add_keys(target: object, items: Collection[Any], keys: Keys) -> None:

@@ -10,12 +10,19 @@ import logging
 import os
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import Literal
 
 from supervisor_core.checkpoint import bundle, legacy
 from supervisor_core.checkpoint.ledger import SavedAs
-from supervisor_core.checkpoint.names import CheckpointNames, last_part, named_by, step_in_name, without_shards
+from supervisor_core.checkpoint.names import (
+    CheckpointNames,
+    basename_of,
+    last_part,
+    named_by,
+    step_in_name,
+    without_shards,
+)
 from supervisor_core.checkpoint.set_aside import NOTE
 from supervisor_core.checkpoint.state_file import CheckpointState, read_state
 from supervisor_core.errors import (
@@ -34,7 +41,10 @@ MAX_NAMED = 10_000
 _DRIVE = re.compile(r"^[A-Za-z]:[\\/]")
 
 
-@dataclass(frozen=True, kw_only=True)
+Source = Literal["ledger", "state", "disk"]
+
+
+@dataclass(frozen=True)
 class Candidate:
     """A checkpoint that a session could resume from."""
 
@@ -42,10 +52,11 @@ class Candidate:
     """The prefix, as a saver's ``restore`` takes it."""
     step: int | None
     """The step in its name; None where the name ends in no number."""
-    source: Literal["ledger", "state", "disk"]
+    source: Source
     """``ledger``: saved after the state file was written; ``state``: named by it; ``disk``: only found on disk."""
     saved_at: float | None
     """Wall time: the state file's timestamp, else when its file was written; None where neither is known."""
+    _: KW_ONLY
     deletable: bool
     """Whether it lies in the directory of this run's checkpoints, and is named as they are."""
     found: bool = True
@@ -150,26 +161,16 @@ class CheckpointListing:
             return self._candidate(inside, "state", saved_at, deletable=own, has_index=has_index)
         absolute = os.path.isabs(recorded) or "://" in recorded or bool(_DRIVE.match(recorded))
         path = recorded if absolute else os.path.normpath(os.path.join(self._logdir, recorded))
-        if path != inside and self._is_same_store(path) and self._exists(path):
+        # Of the logdir's own store only: a line in a text file opens no connection to another.
+        if path != inside and _store(path) == _store(self._logdir) and self._exists(path):
             return self._candidate(path, "state", saved_at, deletable=False)
-        return Candidate(
-            path=inside,
-            step=step_in_name(inside),
-            source="state",
-            saved_at=saved_at,
-            deletable=True,
-            found=False,
-            has_index=False,
-        )
-
-    def _is_same_store(self, path: str) -> bool:
-        """Say whether a path is in the logdir's own store: a line in a text file opens no connection to another."""
-        return _store(path) == _store(self._logdir)
+        step = step_in_name(inside)
+        return Candidate(inside, step, "state", saved_at, deletable=True, found=False, has_index=False)
 
     def _candidate(
         self,
         path: str,
-        source: Literal["ledger", "state", "disk"],
+        source: Source,
         saved_at: float | None,
         *,
         deletable: bool,
@@ -177,17 +178,10 @@ class CheckpointListing:
     ) -> Candidate:
         if saved_at is None:
             saved_at = self._modified_at(path)
-        return Candidate(
-            path=path,
-            step=step_in_name(path),
-            source=source,
-            saved_at=saved_at,
-            deletable=deletable,
-            has_index=has_index,
-        )
+        return Candidate(path, step_in_name(path), source, saved_at, deletable=deletable, has_index=has_index)
 
     def _modified_at(self, path: str) -> float | None:
-        filesystem, path = filesystem_for(path) if self._is_elsewhere(path) else (self._filesystem, path)
+        filesystem, path = self._place_of(path)
         for file in (f"{path}.index", legacy.first_file(filesystem, path)):
             try:
                 return None if file is None else filesystem.modified_at(file)
@@ -196,21 +190,21 @@ class CheckpointListing:
         return None
 
     def _exists(self, path: str) -> bool:
-        filesystem, path = filesystem_for(path) if self._is_elsewhere(path) else (self._filesystem, path)
+        filesystem, path = self._place_of(path)
         return filesystem.is_file(f"{path}.index") or legacy.first_file(filesystem, path) is not None
 
     def _is_legacy(self, path: str) -> bool:
         return legacy.first_file(self._filesystem, path) is not None
 
-    def _is_elsewhere(self, path: str) -> bool:
-        return ("://" in path or "://" in self._logdir) and not path.startswith(self._logdir)
+    def _place_of(self, path: str) -> tuple[Filesystem, str]:
+        is_elsewhere = ("://" in path or "://" in self._logdir) and not path.startswith(self._logdir)
+        return filesystem_for(path) if is_elsewhere else (self._filesystem, path)
 
 
 def _store(path: str) -> str:
     return "" if local_path(path) is not None else path.partition("://")[0].lower()
 
 
-_NUMBER = re.compile(r"-\d{1,19}$")
 _STAGING = re.compile(r".+_temp_(?:[0-9A-Za-z]+_)?[0-9a-f]{32}")
 _DATA = re.compile(r"(.+)\.data-\d{5}-of-\d{5}")
 
@@ -247,19 +241,11 @@ def find_runs(
         chosen = []
         if latest_filename in files:
             state = read_state(os.path.join(directory, latest_filename), filesystem=filesystem).state
-            chosen = [_basename(last_part(state.model_checkpoint_path))] if state else []
-        found = _basenames(files)
+            chosen = [basename_of(state.model_checkpoint_path)] if state else []
+        found = sorted({basename_of(match.group(1)) for name in files if (match := _DATA.fullmatch(name))})
         if latest_filename in files or found:
             names = dict.fromkeys([*chosen, *(["model.ckpt"] if "model.ckpt" in found else []), *found])
             yield RunDirectory(directory, tuple(names) or ("model.ckpt",))
-
-
-def _basenames(files: list[str]) -> list[str]:
-    return sorted({_basename(match.group(1)) for name in files if (match := _DATA.fullmatch(name))})
-
-
-def _basename(name: str) -> str:
-    return _NUMBER.sub("", without_shards(name))
 
 
 Verify = Callable[[str], bundle.VerifiedCheckpoint]

@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import os
 from contextlib import suppress
+from pathlib import PurePosixPath
 from types import TracebackType
 
 from supervisor_core import checksum
 from supervisor_core.checkpoint.bundle import VerifiedCheckpoint
-from supervisor_core.checkpoint.manifest import Manifest, SealedFile, list_files, read_manifest, refusal
+from supervisor_core.checkpoint.manifest import Manifest, SealedFile, list_files, refusal
 from supervisor_core.checkpoint.table import CHUNK_BYTES
 from supervisor_core.errors import DamagedCheckpointError
 from supervisor_core.storage.opening import Holes, open_below
@@ -71,8 +72,8 @@ class SealedFiles:
         listed = [name for name in self._listed if name.startswith(f"{folder}/")]
         if not listed:
             raise DamagedCheckpointError(f"{self.path(folder)}: the manifest lists nothing in it")
-        folders = {os.path.dirname(name) for name in listed}
-        folders |= {parent for name in folders for parent in _parents(name) if parent.startswith(folder)}
+        parents = {str(parent) for name in listed for parent in PurePosixPath(name).parents}
+        folders = {parent for parent in parents if parent.startswith(folder)}
         for parent in sorted(folders):
             try:
                 there = os.listdir(self.path(parent))
@@ -239,23 +240,3 @@ class OpenFile:
         """Compare the whole content with the manifest; see `finish`."""
         self._crc = self._position = 0
         self.finish()
-
-
-def verify(directory: str, *, read_data: bool = True, manifest: Manifest | None = None) -> VerifiedCheckpoint:
-    """Check a sealed checkpoint: its manifest, and that each file has the size and the checksum in it.
-
-    Args:
-        directory: the checkpoint's.
-        read_data: False compares sizes only.
-        manifest: its manifest, where it was read already.
-
-    Raises:
-        DamagedCheckpointError: names the first file that differs, and how.
-        UnreadableCheckpointError: if the file system refuses to read one; it may be whole.
-    """
-    return SealedFiles(directory, manifest or read_manifest(directory)).verify(read_data=read_data)
-
-
-def _parents(name: str) -> list[str]:
-    parts = name.split("/")
-    return ["/".join(parts[:count]) for count in range(1, len(parts))]

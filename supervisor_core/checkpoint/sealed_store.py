@@ -17,11 +17,11 @@ from __future__ import annotations
 import logging
 import os
 import re
+import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from datetime import datetime, timezone
 from itertools import count
 
 from supervisor_core.checkpoint import manifest as manifests
@@ -34,9 +34,9 @@ from supervisor_core.checkpoint.recovery import Candidate, Recovery, Skipped, ch
 from supervisor_core.checkpoint.retention import Retention, Saved, decide
 from supervisor_core.checkpoint.sealed_files import SealedFiles
 from supervisor_core.checkpoint.session_history import can_follow
-from supervisor_core.checkpoint.set_aside import LAST_GOOD, MAX_SET_ASIDE, NOTE, find_set_aside
+from supervisor_core.checkpoint.set_aside import LAST_GOOD, MAX_SET_ASIDE, NOTE, find_set_aside, names_aside, note_of
 from supervisor_core.errors import DamagedCheckpointError, UnlistedCheckpointsError
-from supervisor_core.storage.local import LOCAL, Check, Filesystem, local_path, refuse_link, unguarded
+from supervisor_core.storage.local import LOCAL, local_path, refuse_link
 
 _LOG = logging.getLogger("supervisor_core")
 
@@ -83,10 +83,9 @@ class SealedStore:
             )
         self.directory = os.path.abspath(local)
         """Absolute: records name it, and are read from other working directories."""
-        self._publisher = publisher
-        check: Check = unguarded if publisher is None else publisher.check
-        self._filesystem: Filesystem = LOCAL if publisher is None else guarded(LOCAL, check)
-        self._check = check
+        self._has_lock = publisher is not None
+        self._publisher = publisher or Publisher(session="", attempt=0)
+        self._filesystem = guarded(LOCAL, self._publisher.check)
         self._prefix = prefix
         stem = rf"{re.escape(prefix)}(?P<step>\d{{1,19}})"
         self._final = re.compile(rf"{stem}(\.\d+)?")
@@ -204,9 +203,7 @@ class SealedStore:
             LogdirInUseError: if another chief has taken the logdir over.
         """
         self._prepare()
-        session = "" if self._publisher is None else self._publisher.session
-        self._number += 1
-        attempt = 0 if self._publisher is None else self._publisher.attempt
+        manifest = self._signed(manifest)
         staged = staging or self._new_staging(manifest.step)
         try:
             if staging is None:
@@ -229,16 +226,11 @@ class SealedStore:
             )
             manifest = replace(
                 manifest,
-                session=session,
-                attempt=attempt,
-                number=self._number,
                 last_preserved_at=retention.last_preserved_at,
                 preserved=tuple(sorted({*preserved, *(os.path.basename(item.path) for item in retention.preserved)})),
                 doubt=doubt,
             )
-            manifest = manifests.seal(staged, manifest, LOCAL, self._check)
-            if read_back:
-                _read_back(staged, manifest, decode)
+            manifest = self._sealed(staged, manifest, read_back, decode)
             self._filesystem.move(staged, final)
             self._filesystem.sync((), self.directory)
         except BaseException:
@@ -260,17 +252,26 @@ class SealedStore:
             OSError, DamagedCheckpointError: why it is not sealed.
             LogdirInUseError: if another chief has taken the logdir over.
         """
-        self._number += 1
-        session, attempt = "", 0
-        if (publisher := self._publisher) is not None:
-            publisher.bring_back()
-            session, attempt = publisher.session, publisher.attempt
-        manifest = replace(manifest, session=session, attempt=attempt, number=self._number)
-        manifest = manifests.seal(path, manifest, LOCAL, self._check)
-        if read_back:
-            _read_back(path, manifest, decode)
+        self._publisher.bring_back()
+        manifest = self._sealed(path, self._signed(manifest), read_back, decode)
         self._filesystem.sync((), self.directory)
         return Sealed(path=path, manifest=manifest)
+
+    def _signed(self, manifest: Manifest) -> Manifest:
+        """Return a manifest with the session that saves it, and the number of the save in it."""
+        self._number += 1
+        session, attempt = self._publisher.session, self._publisher.attempt
+        return replace(manifest, session=session, attempt=attempt, number=self._number)
+
+    def _sealed(self, directory: str, manifest: Manifest, read_back: bool, decode: Decode | None) -> Manifest:
+        """Seal a directory, and read it back where that is wanted; return its manifest."""
+        manifest = manifests.seal(directory, manifest, LOCAL, self._publisher.check)
+        if read_back:
+            files = SealedFiles(directory, manifest)
+            if decode is not None:
+                decode(files)
+            files.verify()
+        return manifest
 
     def keep_last_good(self, sealed: Sealed) -> None:
         """Keep a checkpoint under a second name, in place of the one that was kept before: for a framework that deletes
@@ -308,14 +309,9 @@ class SealedStore:
                 continue
             try:
                 refuse_link(item.path)
-                target = next(
-                    path
-                    for number in count(1)
-                    if not os.path.lexists(path := f"{item.path}.damaged{'' if number == 1 else f'-{number}'}")
-                )
-                now = datetime.now(timezone.utc).isoformat(timespec="seconds")
+                target = next(path for path in names_aside(item.path) if not os.path.lexists(path))
                 self._filesystem.move(item.path, target)
-                self._filesystem.replace(os.path.join(target, NOTE), f"{now}\n{item.reason}\n".encode())
+                self._filesystem.replace(os.path.join(target, NOTE), note_of(item.reason, time.time()))
                 _LOG.warning("The damaged checkpoint %s was set aside: %s", item.path, target)
             except OSError as error:
                 _LOG.info("The damaged checkpoint %s stays where it is: %s", item.path, error)
@@ -332,19 +328,13 @@ class SealedStore:
         for step, path in self._directories():
             manifest: Manifest | None = None
             with suppress(DamagedCheckpointError):  # trying it says why
-                whole = manifests.read_manifest(path)
-                manifest = _in_short(whole)
+                read = manifests.read_manifest(path)
+                manifest = _in_short(read)
                 if newest is None or manifest.order > newest[1].order:
-                    newest = path, replace(manifest, preserved=whole.preserved)
-            candidate = Candidate(
-                path=path,
-                step=step,
-                source="disk",
-                saved_at=None if manifest is None else manifest.saved_at,
-                deletable=True,
-                has_index=manifest is not None,
-            )
-            found.append((candidate, manifest))
+                    newest = path, replace(manifest, preserved=read.preserved)
+            saved_at = None if manifest is None else manifest.saved_at
+            whole = manifest is not None
+            found.append((Candidate(path, step, "disk", saved_at, deletable=True, has_index=whole), manifest))
         if newest is not None:
             found = [(item, newest[1] if item.path == newest[0] else manifest) for item, manifest in found]
 
@@ -390,21 +380,20 @@ class SealedStore:
 
     def _prepare(self) -> None:
         """Before the first save: make the directory, and sweep what killed saves and deletions left behind."""
-        if self._publisher is not None:
-            self._publisher.bring_back()
+        self._publisher.bring_back()
         if self._swept:
             return
         self._filesystem.make_directory(self.directory)
         refuse_link(self.directory)
-        if self._publisher is not None:  # without a lock it may be another's save under way
+        if self._has_lock:  # without one it may be another's save under way
             for name in self._names():
                 if self._saving.fullmatch(name):
                     self._drop(os.path.join(self.directory, name))
         self._swept = True
 
     def _new_staging(self, step: int) -> str:
-        session = "" if self._publisher is None else self._publisher.session
-        return os.path.join(self.directory, f"{self._prefix}{step}.saving-{session}-{uuid.uuid4().hex}")
+        name = f"{self._prefix}{step}.saving-{self._publisher.session}-{uuid.uuid4().hex}"
+        return os.path.join(self.directory, name)
 
     def _free_name(self, step: int) -> str:
         base = os.path.join(self.directory, f"{self._prefix}{step}")
@@ -470,10 +459,3 @@ def _in_short(manifest: Manifest) -> Manifest:
         last_preserved_at=manifest.last_preserved_at,
         doubt=None if manifest.doubt is None else Doubt(manifest.doubt.text),
     )
-
-
-def _read_back(directory: str, manifest: Manifest, decode: Decode | None) -> None:
-    files = SealedFiles(directory, manifest)
-    if decode is not None:
-        decode(files)
-    files.verify()

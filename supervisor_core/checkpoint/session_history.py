@@ -141,17 +141,18 @@ def history_after(
     A count above half of its plausible bound is dropped, so that the session can add to it.
     """
     attempt = max(filter(can_follow, (0, after_attempt, previous.attempt if previous else 0))) + 1
-    if previous is None:
-        return SessionHistory(attempt=attempt, first_started_at=now, exclusive=exclusive, warning=warning)
-    restarts = {reason: count for reason, count in previous.restarts.items() if abs(count) <= LARGEST // 2}
-    restarts[previous.outcome] = restarts.get(previous.outcome, 0) + 1
+    restarts, steps_lost = {}, 0
+    if previous is not None:
+        restarts = {reason: count for reason, count in previous.restarts.items() if abs(count) <= LARGEST // 2}
+        restarts[previous.outcome] = restarts.get(previous.outcome, 0) + 1
+        steps_lost = previous.steps_lost if abs(previous.steps_lost) <= LARGEST // 2 else 0
     return SessionHistory(
         attempt=attempt,
-        first_started_at=previous.first_started_at,
+        first_started_at=now if previous is None else previous.first_started_at,
         previous=previous,
         is_last_step_exact=is_last_step_exact,
         restarts=restarts,
-        steps_lost=previous.steps_lost if abs(previous.steps_lost) <= LARGEST // 2 else 0,
+        steps_lost=steps_lost,
         exclusive=exclusive,
         warning=warning,
     )

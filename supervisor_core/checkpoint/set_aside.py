@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from itertools import count
@@ -81,20 +81,6 @@ def find_set_aside(
     return sorted(found, key=lambda item: (item.at, item.path))
 
 
-def own_set_aside(
-    filesystem: Filesystem, directory: str, entries: Iterable[str], names: CheckpointNames
-) -> list[SetAside]:
-    """Return those that this run may change: with the names of its checkpoints, and our own note.
-
-    Args:
-        filesystem: that of the directory.
-        directory: where the checkpoints are.
-        entries: the names in it.
-        names: the naming of this run's checkpoints.
-    """
-    return find_set_aside(filesystem, directory, entries, names.own)
-
-
 def move_aside(
     filesystem: Filesystem, directory: str, name: str, files: Iterable[str], *, reason: str, at: float
 ) -> SetAside:
@@ -114,8 +100,7 @@ def move_aside(
     path = _free_directory(filesystem, directory, name)
     filesystem.make_directory(path)
     refuse_link(path)
-    when = datetime.fromtimestamp(at, timezone.utc).isoformat(timespec="seconds")
-    filesystem.replace(os.path.join(path, NOTE), f"{when}\n{reason}\n".encode())
+    filesystem.replace(os.path.join(path, NOTE), note_of(reason, at))
     for file in files:
         filesystem.move(os.path.join(directory, file), os.path.join(path, file))
     filesystem.sync((), path)
@@ -136,7 +121,7 @@ def finish_moves(filesystem: Filesystem, directory: str, entries: Iterable[str],
         OSError: if a file cannot be moved.
     """
     entries = list(entries)
-    for item in own_set_aside(filesystem, directory, entries, names):
+    for item in find_set_aside(filesystem, directory, entries, names.own):
         left = deletable_files(filesystem, directory, item.name, entries, names)
         there = filesystem.list_names(item.path)
         was_moved = f"{item.name}.index" in there and f"{item.name}.index" not in left
@@ -145,15 +130,23 @@ def finish_moves(filesystem: Filesystem, directory: str, entries: Iterable[str],
                 filesystem.move(os.path.join(directory, file), os.path.join(item.path, file))
 
 
+def names_aside(path: str) -> Iterator[str]:
+    """Yield the names that a directory for a damaged checkpoint may have, in the order in which they are tried."""
+    yield f"{path}{DAMAGED}"
+    yield from (f"{path}{DAMAGED}-{number}" for number in count(2))
+
+
+def note_of(reason: str, at: float) -> bytes:
+    """Return the content of the note."""
+    when = datetime.fromtimestamp(at, timezone.utc).isoformat(timespec="seconds")
+    return f"{when}\n{reason}\n".encode()
+
+
 def _free_directory(filesystem: Filesystem, directory: str, name: str) -> str:
     """Return the path of a directory that does not exist yet, or holds only the note of a move that did not begin."""
     taken = set(filesystem.list_names(directory))
-    for number in count(1):
-        target = f"{name}.damaged" if number == 1 else f"{name}.damaged-{number}"
-        path = os.path.join(directory, target)
-        if target not in taken or set(filesystem.list_names(path)) <= {NOTE}:
-            return path
-    raise AssertionError("unreachable")
+    paths = ((target, os.path.join(directory, target)) for target in names_aside(name))
+    return next(path for target, path in paths if target not in taken or set(filesystem.list_names(path)) <= {NOTE})
 
 
 def _read_note(filesystem: Filesystem, path: str) -> bytes:

@@ -10,7 +10,7 @@ between leaves
 * under a new name: data without an index, which is no checkpoint, and is swept;
 * under a name that was there before: new data with the old index, which is damaged, and the new index still staged.
   Then the move is finished, by the save itself or by the next session before it chooses what to resume from
-  (`finish_replacement`). It is finished only where that makes a whole checkpoint of a damaged one.
+  (`replacement`). It is finished only where that makes a whole checkpoint of a damaged one.
 
 Local files only. A remote store has no renaming worth the name: there a checkpoint is written in its place, and the
 state file alone says that it counts.
@@ -24,39 +24,15 @@ from __future__ import annotations
 import logging
 import os
 import uuid
-from typing import Protocol
 
 from supervisor_core.checkpoint import bundle
-from supervisor_core.errors import DamagedCheckpointError, LogdirInUseError, UnreadableCheckpointError
-from supervisor_core.storage.local import (
-    LOCAL,
-    Check,
-    Filesystem,
-    LocalFilesystem,
-    Reader,
-    filesystem_for,
-    local_path,
-)
+from supervisor_core.checkpoint.replacement import move_into_place
+from supervisor_core.checkpoint.store import CheckpointStore
+from supervisor_core.errors import DamagedCheckpointError, LogdirInUseError
+from supervisor_core.storage.local import filesystem_for, local_path
 from supervisor_core.storage.trees import remove_tree
 
 _LOG = logging.getLogger("supervisor_core")
-
-
-class StagingStore(Protocol):
-    """The members of `CheckpointStore` that a staged checkpoint uses."""
-
-    check: Check
-    session: str | None
-
-    @property
-    def filesystem(self) -> Filesystem:
-        """Reads and writes; runs ``check`` before each change."""
-
-    def may_name(self, prefix: str) -> bool:
-        """Say whether the state file names a checkpoint."""
-
-    def delete(self, prefix: str) -> object:
-        """Delete a checkpoint's files."""
 
 
 class StagedCheckpoint:
@@ -71,7 +47,7 @@ class StagedCheckpoint:
         LogdirInUseError: on a remote store, if another chief has taken the logdir over.
     """
 
-    def __init__(self, store: StagingStore, path: str) -> None:
+    def __init__(self, store: CheckpointStore, path: str) -> None:
         self._store = store
         self._filesystem = store.filesystem
         self._place = filesystem_for(path)[1]
@@ -185,81 +161,3 @@ def staging_path(prefix: str, session: str | None) -> str:
     """
     owner = "" if session is None else f"{session}_"
     return f"{prefix}_temp_{owner}{uuid.uuid4().hex}"
-
-
-def move_into_place(filesystem: Filesystem, staging: str, directory: str) -> None:
-    """Move all files of a staging directory into their place, the index last, durably.
-
-    Raises:
-        OSError: if a file cannot be moved; those before it stay in place.
-        LogdirInUseError: if another chief has taken the logdir over.
-    """
-    for file in sorted(os.listdir(staging), key=lambda file: file.endswith(".index")):
-        filesystem.move(os.path.join(staging, file), os.path.join(directory, file))
-    filesystem.sync((), directory or ".")
-
-
-def finish_replacement(filesystem: Filesystem, staging: str, directory: str) -> str | None:
-    """Finish a move that was interrupted while it replaced a checkpoint; return the prefix of the repaired checkpoint.
-
-    Args:
-        filesystem: checks before each change.
-        staging: the staging directory, local.
-        directory: the checkpoint's directory.
-
-    Returns:
-        None where there is nothing to finish: the move had not begun, or was a new checkpoint's, or the checkpoint in
-        place is whole, or the staged files would not make it whole.
-
-    Raises:
-        OSError: if a file cannot be moved.
-        LogdirInUseError: if another chief has taken the logdir over.
-    """
-    try:
-        staged = os.listdir(staging)
-    except OSError:  # no directory, or deleted
-        return None
-    name = next((file.removesuffix(".index") for file in staged if file.endswith(".index")), None)
-    if name is None or not LOCAL.is_file(os.path.join(directory, f"{name}.index")):
-        return None
-    prefix = os.path.join(directory, name)
-    try:
-        count = bundle.read_index(os.path.join(staging, name)).num_shards
-        if count <= sum(file.startswith(f"{name}.data-") for file in staged):
-            return None
-        if _verifies(prefix, LOCAL) or not _verifies(prefix, _Overlaid(staging)):
-            return None
-    except DamagedCheckpointError:
-        return None
-    move_into_place(filesystem, staging, directory)
-    filesystem.remove_tree(staging)
-    return prefix
-
-
-def _verifies(prefix: str, filesystem: Filesystem) -> bool:
-    try:
-        bundle.verify(prefix, filesystem=filesystem)
-    except UnreadableCheckpointError:  # it may be whole
-        raise
-    except DamagedCheckpointError:
-        return False
-    return True
-
-
-class _Overlaid(LocalFilesystem):
-    """The local files with the staged ones in their place."""
-
-    def __init__(self, staging: str) -> None:
-        self._staging = staging
-
-    def open(self, path: str) -> Reader:
-        """See `Filesystem.open`."""
-        return super().open(self._place_of(path))
-
-    def is_file(self, path: str) -> bool:
-        """See `Filesystem.is_file`."""
-        return super().is_file(self._place_of(path))
-
-    def _place_of(self, path: str) -> str:
-        staged = os.path.join(self._staging, os.path.basename(path))
-        return staged if os.path.lexists(staged) else path

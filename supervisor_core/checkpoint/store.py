@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from supervisor_core.checkpoint import bundle
 from supervisor_core.checkpoint.guard import Publisher, guarded
-from supervisor_core.checkpoint.ledger import Ledger, SavedAs, SessionLedger
+from supervisor_core.checkpoint.ledger import Ledger, SavedAs
 from supervisor_core.checkpoint.names import CheckpointNames, deletable_files, files_of, last_part, without_shards
 from supervisor_core.checkpoint.recovery import (
     Candidate,
@@ -27,9 +27,9 @@ from supervisor_core.checkpoint.recovery import (
     choose,
     unlisted,
 )
+from supervisor_core.checkpoint.replacement import finish_replacement
 from supervisor_core.checkpoint.retention import Saved
-from supervisor_core.checkpoint.set_aside import SetAside, find_set_aside, finish_moves, move_aside, own_set_aside
-from supervisor_core.checkpoint.staging import finish_replacement
+from supervisor_core.checkpoint.set_aside import SetAside, find_set_aside, finish_moves, move_aside
 from supervisor_core.checkpoint.state_file import (
     CheckpointState,
     SaveId,
@@ -95,7 +95,8 @@ class CheckpointStore:
         """The session that changes it; None without a publisher."""
         self.check: Check = unguarded if publisher is None else publisher.check
         self._publisher = publisher
-        self._filesystem: Filesystem = default if publisher is None else guarded(default, publisher.check)
+        self.filesystem = guarded(default, self.check)
+        """Reads and writes; runs ``check`` before each change."""
         parts = basename.split("/")
         if not parts[-1] or basename.startswith("/") or ".." in parts:
             raise ValueError(f"basename is {basename!r}; expected a name, or a path that stays below the logdir.")
@@ -105,16 +106,9 @@ class CheckpointStore:
         """The checkpoints' directory: the logdir, or below it."""
         self.state_path = os.path.join(self.logdir, latest_filename)
         self._names = CheckpointNames(parts[-1], latest_filename)
-        self.ledger = Ledger(self._filesystem, self.logdir, basename)
+        self.ledger = Ledger(self.filesystem, self.logdir, basename, publisher)
         """The sessions' records of their saves."""
-        if publisher is not None:
-            self.ledger = SessionLedger(self._filesystem, self.logdir, basename, publisher)
-        self._listing = CheckpointListing(self._filesystem, self.logdir, self.directory, self._names)
-
-    @property
-    def filesystem(self) -> Filesystem:
-        """Reads and writes; runs ``check`` before each change."""
-        return self._filesystem
+        self._listing = CheckpointListing(self.filesystem, self.logdir, self.directory, self._names)
 
     def prepare(self) -> None:
         """Check that this session may save, and make the checkpoints' directory again where it was deleted: if it is in
@@ -128,8 +122,8 @@ class CheckpointStore:
             return
         self._publisher.bring_back()
         home = self._publisher.logdir
-        if home is not None and self._filesystem.contains(home, os.path.join(self.directory, "-")):
-            self._filesystem.make_directory(self.directory)
+        if home is not None and self.filesystem.contains(home, os.path.join(self.directory, "-")):
+            self.filesystem.make_directory(self.directory)
 
     def candidates(self) -> list[Candidate]:
         """List the checkpoints to resume from, best first.
@@ -217,15 +211,14 @@ class CheckpointStore:
 
     def named(self) -> frozenset[str] | None:
         """Return the last parts of the paths that the state file names; None where it cannot be read."""
-        reading = read_state(self.state_path, filesystem=self._filesystem)
+        reading = self._read_state()
         return frozenset(map(last_part, _paths_of(reading.state))) if reading.verdict == "good" else None
 
     def may_name(self, prefix: str) -> bool:
         """Say whether the state file names a checkpoint; True also where it exists and cannot be read."""
-        reading = read_state(self.state_path, filesystem=self._filesystem)
-        if reading.verdict == "good":
-            return last_part(prefix) in map(last_part, _paths_of(reading.state))
-        return reading.verdict != "missing"
+        reading = self._read_state()
+        is_named = last_part(prefix) in map(last_part, _paths_of(reading.state))
+        return is_named or reading.verdict not in ("good", "missing")
 
     def sync(self, prefix: str) -> None:
         """Sync a checkpoint's files, then their directory: both survive a power cut.
@@ -234,10 +227,10 @@ class CheckpointStore:
             OSError: if they cannot be synced, or there are none.
         """
         directory = os.path.dirname(prefix) or "."
-        files = files_of(last_part(prefix), self._filesystem.list_names(directory))
+        files = files_of(last_part(prefix), self.filesystem.list_names(directory))
         if not files:
             raise FileNotFoundError(f"There are no files of the checkpoint {prefix}.")
-        self._filesystem.sync([os.path.join(directory, name) for name in files], directory)
+        self.filesystem.sync([os.path.join(directory, name) for name in files], directory)
 
     def record(
         self,
@@ -268,7 +261,7 @@ class CheckpointStore:
             last_preserved_timestamp=last_preserved_at,
             save_id=save_id,
         )
-        write_state(self.state_path, state, filesystem=self._filesystem)
+        write_state(self.state_path, state, filesystem=self.filesystem)
 
     def delete(self, prefix: str) -> tuple[str, ...]:
         """Delete a checkpoint's files: index first, so that an interrupted deletion leaves no checkpoint.
@@ -292,7 +285,7 @@ class CheckpointStore:
         for name in files:
             path = os.path.join(directory, name)
             try:
-                self._filesystem.remove(path)
+                self.filesystem.remove(path)
             except FileNotFoundError:
                 continue
             deleted.append(path)
@@ -313,12 +306,12 @@ class CheckpointStore:
         if not (self._is_here(directory) and self._names.matches(name)):
             return None
         try:
-            files = files_of(name, self._filesystem.list_names(directory))
+            files = files_of(name, self.filesystem.list_names(directory))
         except FileNotFoundError:
             return None
         if all(self._names.ending(file) == "meta" for file in files):
             return None
-        return move_aside(self._filesystem, directory, without_shards(name), files, reason=reason, at=clock.wall())
+        return move_aside(self.filesystem, directory, without_shards(name), files, reason=reason, at=clock.wall())
 
     def all_set_aside(self) -> list[SetAside]:
         """Return the checkpoints that were set aside, oldest first, whatever their names.
@@ -326,7 +319,7 @@ class CheckpointStore:
         Raises:
             OSError: if the directory exists and cannot be listed.
         """
-        return find_set_aside(self._filesystem, self.directory, self._listing.list_names())
+        return find_set_aside(self.filesystem, self.directory, self._listing.list_names())
 
     def own_set_aside(self) -> list[SetAside]:
         """Return those of `all_set_aside` that this run may delete.
@@ -334,7 +327,7 @@ class CheckpointStore:
         Raises:
             OSError: if the directory exists and cannot be listed.
         """
-        return own_set_aside(self._filesystem, self.directory, self._listing.list_names(), self._names)
+        return find_set_aside(self.filesystem, self.directory, self._listing.list_names(), self._names.own)
 
     def delete_set_aside(self, item: SetAside) -> None:
         """Delete a checkpoint that was set aside, with its directory.
@@ -343,10 +336,10 @@ class CheckpointStore:
             OSError: if it cannot be deleted, or the directory has become a link.
         """
         refuse_link(item.path)
-        self._filesystem.remove_tree(item.path)
+        self.filesystem.remove_tree(item.path)
 
     def finish_replacements(self) -> None:
-        """Finish the moves of earlier sessions that were killed while they replaced a checkpoint; see `staging`.
+        """Finish the moves of earlier sessions that were killed while they replaced a checkpoint; see `replacement`.
 
         For the session that saves there, before it chooses a checkpoint to resume from.
 
@@ -359,7 +352,7 @@ class CheckpointStore:
             for name in sorted(filter(self._names.staged, self._listing.list_names())):
                 if self.session is not None and self._names.staged_by(name) == self.session:
                     continue  # under way
-                finished = finish_replacement(self._filesystem, self._path(name), self.directory)
+                finished = finish_replacement(self.filesystem, self._path(name), self.directory)
                 if finished is not None:
                     _LOG.warning("%s is whole again: an earlier save was cut short while it replaced it.", finished)
         except OSError as error:
@@ -382,7 +375,7 @@ class CheckpointStore:
         moment = clock.wall() - min_age_secs
         half_moved = self._listing.half_moved(entries)
         try:
-            finish_moves(self._filesystem, self.directory, entries, self._names)
+            finish_moves(self.filesystem, self.directory, entries, self._names)
         except OSError as error:
             _LOG.warning("A damaged checkpoint cannot be moved out of the way in %s: %s", self.directory, error)
         swept, young = [], []
@@ -397,30 +390,30 @@ class CheckpointStore:
                     young.append(path)
                     continue
                 for moved in map(self._path, half_moved.get(name, ())):
-                    self._filesystem.remove(moved)
+                    self.filesystem.remove(moved)
                     swept.append(moved)
                 # The staging directory goes last: it is the proof that the moved files are incomplete.
-                (self._filesystem.remove_tree if staging else self._filesystem.remove)(path)
+                (self.filesystem.remove_tree if staging else self.filesystem.remove)(path)
                 swept.append(path)
             except OSError as error:
                 _LOG.warning("%s, left behind by an earlier save, cannot be deleted: %s", path, error)
         return Swept(tuple(swept), tuple(young))
 
     def _is_older(self, path: str, directory: bool, moment: float) -> bool:
-        inside = [os.path.join(path, name) for name in self._filesystem.list_names(path)] if directory else []
-        return all((self._filesystem.modified_at(item) or 0.0) <= moment for item in (path, *inside))
+        inside = [os.path.join(path, name) for name in self.filesystem.list_names(path)] if directory else []
+        return all((self.filesystem.modified_at(item) or 0.0) <= moment for item in (path, *inside))
 
     def _deletable(self, prefix: str) -> list[str]:
         directory, name = os.path.dirname(prefix) or ".", last_part(prefix)
         if not self._is_here(directory):
             return []
-        entries = self._filesystem.list_names(directory)
-        return deletable_files(self._filesystem, directory, name, entries, self._names)
+        entries = self.filesystem.list_names(directory)
+        return deletable_files(self.filesystem, directory, name, entries, self._names)
 
     def _is_here(self, directory: str) -> bool:
         """Say whether it is the directory of this run's checkpoints, whatever its spelling."""
         here, there = os.path.join(self.directory, "-"), os.path.join(directory, "-")
-        return self._filesystem.contains(self.directory, there) and self._filesystem.contains(directory, here)
+        return self.filesystem.contains(self.directory, there) and self.filesystem.contains(directory, here)
 
     def _path(self, name: str) -> str:
         return os.path.join(self.directory, name)
@@ -435,8 +428,11 @@ class CheckpointStore:
             Skipped(path, f"{last_part(path)}.index: the file is missing") for path in paths if path not in named
         )
 
+    def _read_state(self) -> StateReading:
+        return read_state(self.state_path, filesystem=self.filesystem)
+
     def _list(self) -> tuple[list[Candidate], StateReading, set[str]]:
-        reading = read_state(self.state_path, filesystem=self._filesystem)
+        reading = self._read_state()
         try:
             entries = self._listing.list_names()
             later = self.ledger.later_than(reading.state)

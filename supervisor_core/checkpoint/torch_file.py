@@ -64,14 +64,6 @@ class Record(NamedTuple):
     size: int
 
 
-_WIDTHS = {
-    "torch.storage.UntypedStorage": 1, "torch.DoubleStorage": 8, "torch.FloatStorage": 4, "torch.HalfStorage": 2,
-    "torch.BFloat16Storage": 2, "torch.LongStorage": 8, "torch.IntStorage": 4, "torch.ShortStorage": 2,
-    "torch.CharStorage": 1, "torch.ByteStorage": 1, "torch.BoolStorage": 1, "torch.ComplexFloatStorage": 8,
-    "torch.ComplexDoubleStorage": 16,
-}  # fmt: skip
-"""Bytes of an element."""
-
 DTYPES = {
     "torch.float64": 8, "torch.float32": 4, "torch.float16": 2, "torch.bfloat16": 2, "torch.int64": 8,
     "torch.int32": 4, "torch.int16": 2, "torch.int8": 1, "torch.uint8": 1, "torch.bool": 1, "torch.complex64": 8,
@@ -88,6 +80,8 @@ _STORAGE_DTYPES = {
         ("ComplexFloat", "complex64"), ("ComplexDouble", "complex128"),
     )
 }  # fmt: skip
+_WIDTHS = {"torch.storage.UntypedStorage": 1, **{name: DTYPES[dtype] for name, dtype in _STORAGE_DTYPES.items()}}
+"""Bytes of an element."""
 
 _NUMBER_TYPE = re.compile(r"[<>|=]?(?:[biuf]\d|[f]16|c8|c16|c32|[?bBhHiIlLqQefdgFD])")
 
@@ -229,32 +223,37 @@ class _Rules:
     def __init__(self, storages: Mapping[str, int], allowed: Collection[str]) -> None:
         self._storages = storages
         self._allowed = allowed
-        self._plain: list[Call] = []
-        """Objects that may have neither state nor items."""
-        self._of_numpy: list[Call] = []
+        self._called: list[Call] = []
 
     def __call__(self, found: Global | Call | Persistent) -> None:
         if isinstance(found, Persistent):
             self._storage(found)
             return
         found.name = name = re.sub(r"^__builtin__\.", "builtins.", found.name)
-        if isinstance(found, Call):
-            rule = _CALLS.get(name)
-            if rule is not None:
-                rule(self, found)
-            elif name not in self._allowed:
-                raise NeedsCodeError(name)
-        elif not (name in _CALLS or name in _WIDTHS or name in DTYPES or name in _VALUES or name in self._allowed):
+        if isinstance(found, Global):
+            is_harmless = (
+                name in _CALLS or name in _WIDTHS or name in DTYPES or name in _VALUES or name in self._allowed
+            )
+        elif name in _CALLS:
+            is_harmless = _CALLS[name](found)
+            self._called.append(found)
+        else:
+            is_harmless = name in self._allowed
+        if not is_harmless:
             raise NeedsCodeError(name)
 
     def finish(self) -> None:
-        """Check what is known at the end only."""
-        for call in self._plain:
-            if call.state is not None or call.items:
-                raise NeedsCodeError(call.name)
-        for call in self._of_numpy:
-            state = () if call.state is None else call.state
-            if call.items or type(state) is not tuple or not all(map(_is_numpy_s, state)):
+        """Check what is known at the end only: the states and items of what was called."""
+        for call in self._called:
+            is_filled = call.state is not None or bool(call.items)
+            if call.name in _OF_NUMPY:
+                state = () if call.state is None else call.state
+                is_harmless = not call.items and type(state) is tuple and all(map(_is_numpy_s, state))
+            elif call.name in _TENSORS:
+                is_harmless = not is_filled and not any(map(_is_filled_dict, call.arguments))
+            else:
+                is_harmless = not is_filled or call.name in _CONTAINERS
+            if not is_harmless:
                 raise NeedsCodeError(call.name)
 
     def _storage(self, found: Persistent) -> None:
@@ -269,100 +268,99 @@ class _Rules:
         if self._storages.get(key) != count * _WIDTHS[kind.name]:
             raise ValueError(f"the storage {key!r:.20} has not the {count:,} elements that the pickle says")
 
-    def tensor(self, call: Call) -> None:
-        """A tensor: within its storage, and no larger than that."""
-        storage, offset, shape, strides, requires_grad, hooks, *rest = call.arguments
-        if not isinstance(storage, Persistent) or type(requires_grad) is not bool:
-            raise ValueError("a tensor is not as torch.save writes it")
-        width = total = _WIDTHS[storage.identity[1].name]
-        total *= storage.identity[4]
-        if call.name.endswith("v3"):
-            width = DTYPES[rest.pop(0).name]
-        shape, strides = _sizes(shape), _sizes(strides)
-        if type(offset) is not int or offset < 0 or len(shape) != len(strides):
-            raise ValueError("a tensor is not as torch.save writes it")
-        if len(shape) > MAX_DIMENSIONS or math.prod(filter(None, shape)) >= 1 << 60:
-            raise ValueError("a tensor's shape is too large")
-        count, last = 1, offset
-        for length, stride in zip(shape, strides, strict=True):
-            count *= length
-            last += (length - 1) * stride
-        if count and (last + 1) * width > total:
-            raise ValueError("a tensor does not lie within its bytes")
-        if count * width > total or any(
-            rest
-        ):  # it shares its bytes with itself: a copy would take any amount of memory
-            raise NeedsCodeError(call.name)
-        self._empty(hooks)
-        self._plain.append(call)
 
-    def parameter(self, call: Call) -> None:
-        """A parameter of a tensor."""
-        data, requires_grad, hooks = call.arguments
-        if not isinstance(data, Call) or type(requires_grad) is not bool:
-            raise ValueError("a parameter is not as torch.save writes it")
-        self._empty(hooks)
-        self._plain.append(call)
+def _tensor(call: Call) -> bool:
+    """A tensor: within its storage, and no larger than that."""
+    storage, offset, shape, strides, requires_grad, hooks, *rest = call.arguments
+    if not isinstance(storage, Persistent) or type(requires_grad) is not bool:
+        raise ValueError("a tensor is not as torch.save writes it")
+    width = total = _WIDTHS[storage.identity[1].name]
+    total *= storage.identity[4]
+    if call.name.endswith("v3"):
+        width = DTYPES[rest.pop(0).name]
+    shape, strides = _sizes(shape), _sizes(strides)
+    if type(offset) is not int or offset < 0 or len(shape) != len(strides):
+        raise ValueError("a tensor is not as torch.save writes it")
+    if len(shape) > MAX_DIMENSIONS or math.prod(filter(None, shape)) >= 1 << 60:
+        raise ValueError("a tensor's shape is too large")
+    count, last = 1, offset
+    for length, stride in zip(shape, strides, strict=True):
+        count *= length
+        last += (length - 1) * stride
+    if count and (last + 1) * width > total:
+        raise ValueError("a tensor does not lie within its bytes")
+    _require_no_hooks(hooks)
+    # One that shares its bytes with itself: a copy would take any amount of memory.
+    return count * width <= total and not any(rest)
 
-    def _empty(self, hooks: Any) -> None:
-        if hooks is None:
-            return
-        if not isinstance(hooks, Call) or hooks.name != "collections.OrderedDict":
-            raise ValueError("a tensor has hooks")
-        self._plain.append(hooks)
 
-    def plain(self, call: Call) -> None:
-        """A value of plain arguments: texts, numbers, bytes, and flat lists and tuples of them."""
-        for argument in call.arguments:
-            items = argument if isinstance(argument, (list, tuple, set)) else (argument,)
-            if not all(item is None or isinstance(item, (bool, int, float, str, bytes)) for item in items):
-                raise NeedsCodeError(call.name)
-            if call.name == "builtins.set":
-                add_keys(call, items, Keys())
-        self._plain.append(call)
+def _parameter(call: Call) -> bool:
+    """A parameter of a tensor."""
+    data, requires_grad, hooks = call.arguments
+    if not isinstance(data, Call) or type(requires_grad) is not bool:
+        raise ValueError("a parameter is not as torch.save writes it")
+    _require_no_hooks(hooks)
+    return True
 
-    def octets(self, call: Call) -> None:
-        """``bytearray`` of bytes; of a number, or a tensor of one, it would be as long as that."""
-        if not (len(call.arguments) <= 1 and all(map(_is_octets, call.arguments))) and not _is_text(call.arguments):
-            raise NeedsCodeError(call.name)
-        self._plain.append(call)
 
-    def encoded(self, call: Call) -> None:
-        """Bytes, as protocol 2 writes them."""
-        if len(call.arguments) != 2 or type(call.arguments[0]) is not str or call.arguments[1] != "latin1":
-            raise NeedsCodeError(call.name)
-        self._plain.append(call)
+def _require_no_hooks(hooks: Any) -> None:
+    """Do nothing for hooks that may be none: whether their dict stays empty is known at the end."""
+    if hooks is not None and (not isinstance(hooks, Call) or hooks.name != "collections.OrderedDict"):
+        raise ValueError("a tensor has hooks")
 
-    def container(self, call: Call) -> None:
-        """An empty container; items follow."""
-        if not all(isinstance(item, Global) and item.name in _VALUES for item in call.arguments):
-            raise NeedsCodeError(call.name)
 
-    def counter(self, call: Call) -> None:
-        """A ``Counter`` of a dict."""
-        if len(call.arguments) > 1 or not all(type(item) is dict for item in call.arguments):
-            raise NeedsCodeError(call.name)
+def _is_filled_dict(value: Any) -> bool:
+    is_dict = isinstance(value, Call) and value.name == "collections.OrderedDict"
+    return is_dict and (value.state is not None or bool(value.items))
 
-    def number_type(self, call: Call) -> None:
-        """A type of numbers of numpy's. Its state has its byte order and nothing else."""
-        name = call.arguments[0] if call.arguments else None
-        if type(name) is not str or _NUMBER_TYPE.fullmatch(name) is None:
-            raise NeedsCodeError(call.name)
-        self._of_numpy.append(call)
 
-    def array(self, call: Call) -> None:
-        """An array of numpy's: empty at first, its state has the numbers."""
-        kind, shape, letter = call.arguments
-        if not isinstance(kind, Global) or shape != (0,) or not _is_octets(letter):
-            raise NeedsCodeError(call.name)
-        self._of_numpy.append(call)
+def _plain(call: Call) -> bool:
+    """A value of plain arguments: texts, numbers, bytes, and flat lists and tuples of them."""
+    for argument in call.arguments:
+        items = argument if isinstance(argument, (list, tuple, set)) else (argument,)
+        if not all(item is None or isinstance(item, (bool, int, float, str, bytes)) for item in items):
+            return False
+        if call.name == "builtins.set":
+            add_keys(call, items, Keys())
+    return True
 
-    def scalar(self, call: Call) -> None:
-        """A scalar of numpy's."""
-        kind, value = call.arguments
-        if not isinstance(kind, Call) or kind.name != "numpy.dtype" or not _is_octets(value):
-            raise NeedsCodeError(call.name)
-        self._plain.append(call)
+
+def _octets(call: Call) -> bool:
+    """``bytearray`` of bytes; of a number, or a tensor of one, it would be as long as that."""
+    return (len(call.arguments) <= 1 and all(map(_is_octets, call.arguments))) or _is_text(call.arguments)
+
+
+def _encoded(call: Call) -> bool:
+    """Bytes, as protocol 2 writes them."""
+    return len(call.arguments) == 2 and type(call.arguments[0]) is str and call.arguments[1] == "latin1"
+
+
+def _container(call: Call) -> bool:
+    """An empty container; items follow."""
+    return all(isinstance(item, Global) and item.name in _VALUES for item in call.arguments)
+
+
+def _counter(call: Call) -> bool:
+    """A ``Counter`` of a dict."""
+    return len(call.arguments) <= 1 and all(type(item) is dict for item in call.arguments)
+
+
+def _number_type(call: Call) -> bool:
+    """A type of numbers of numpy's. Its state has its byte order and nothing else."""
+    name = call.arguments[0] if call.arguments else None
+    return type(name) is str and _NUMBER_TYPE.fullmatch(name) is not None
+
+
+def _array(call: Call) -> bool:
+    """An array of numpy's: empty at first, its state has the numbers."""
+    kind, shape, letter = call.arguments
+    return isinstance(kind, Global) and shape == (0,) and _is_octets(letter)
+
+
+def _scalar(call: Call) -> bool:
+    """A scalar of numpy's."""
+    kind, value = call.arguments
+    return isinstance(kind, Call) and kind.name == "numpy.dtype" and _is_octets(value)
 
 
 def _is_octets(value: Any) -> bool:
@@ -392,28 +390,36 @@ def _sizes(value: Any) -> tuple[int, ...]:
     return value
 
 
-_CALLS: Mapping[str, Callable[[_Rules, Call], None]] = {
-    "torch._utils._rebuild_tensor_v2": _Rules.tensor,
-    "torch._utils._rebuild_tensor_v3": _Rules.tensor,
-    "torch._utils._rebuild_parameter": _Rules.parameter,
-    "torch.Size": _Rules.plain,
-    "torch.device": _Rules.plain,
-    "builtins.set": _Rules.plain,
-    "builtins.complex": _Rules.plain,
-    "builtins.bytearray": _Rules.octets,
-    "_codecs.encode": _Rules.encoded,
-    "collections.OrderedDict": _Rules.container,
-    "collections.defaultdict": _Rules.container,
-    "collections.Counter": _Rules.counter,
-    **{f"numpy.{core}.multiarray._reconstruct": _Rules.array for core in ("core", "_core")},
-    **{f"numpy.{core}.multiarray.scalar": _Rules.scalar for core in ("core", "_core")},
-    "numpy.dtype": _Rules.number_type,
+_CALLS: Mapping[str, Callable[[Call], bool]] = {
+    "torch._utils._rebuild_tensor_v2": _tensor,
+    "torch._utils._rebuild_tensor_v3": _tensor,
+    "torch._utils._rebuild_parameter": _parameter,
+    "torch.Size": _plain,
+    "torch.device": _plain,
+    "builtins.set": _plain,
+    "builtins.complex": _plain,
+    "builtins.bytearray": _octets,
+    "_codecs.encode": _encoded,
+    "collections.OrderedDict": _container,
+    "collections.defaultdict": _container,
+    "collections.Counter": _counter,
+    **{f"numpy.{core}.multiarray._reconstruct": _array for core in ("core", "_core")},
+    **{f"numpy.{core}.multiarray.scalar": _scalar for core in ("core", "_core")},
+    "numpy.dtype": _number_type,
 }
-"""What may be called -> what its arguments may be."""
+"""What may be called -> whether it does no harm with its arguments."""
+
+_TENSORS = frozenset(name for name, rule in _CALLS.items() if rule in (_tensor, _parameter))
+_CONTAINERS = frozenset(name for name, rule in _CALLS.items() if rule in (_container, _counter))
+_OF_NUMPY = frozenset(name for name, rule in _CALLS.items() if rule in (_array, _number_type))
+"""Those that may have a state, besides the containers, which may have items."""
 
 _VALUES = frozenset(f"builtins.{name}" for name in ("bool", "dict", "float", "int", "list", "set", "str", "tuple"))
 _VALUES |= {"numpy.ndarray"}
 """Classes that may be values, but not be called."""
 
+_NAMES = frozenset({*_CALLS, *_VALUES, *_WIDTHS, *DTYPES})
+"""What may be named at all."""
+
 HARMLESS = tuple(sorted({*_CALLS, *_VALUES}))
-"""The names of all of these."""
+"""The names of all that may be called, or be values."""

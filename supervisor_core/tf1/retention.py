@@ -18,7 +18,6 @@ from typing import Any, NamedTuple
 
 from supervisor_core.checkpoint import bundle
 from supervisor_core.checkpoint.doubt import Doubt
-from supervisor_core.checkpoint.ledger import SessionLedger
 from supervisor_core.checkpoint.names import last_part
 from supervisor_core.checkpoint.recovery import Candidate, Skipped
 from supervisor_core.checkpoint.retention import Retention, Saved, decide
@@ -72,7 +71,6 @@ class CheckpointRetention:
     ) -> None:
         self._saver = saver
         self._store = store
-        self._ledger = store.ledger if isinstance(store.ledger, SessionLedger) else None
         self._read_data = read_data and local_path(store.logdir) is not None
         self._clock = clock
         self._last_preserved_at: float | None = None
@@ -89,9 +87,8 @@ class CheckpointRetention:
 
     def take_over(self) -> None:
         """Go on with what the earlier sessions had begun to delete when they were killed."""
-        if self._ledger is not None:
-            named = self._store.named()
-            self._ledger.take_over(None if named is None else {*named, *map(last_part, self._good)})
+        named = self._store.named()
+        self._store.ledger.take_over(None if named is None else {*named, *map(last_part, self._good)})
 
     def record(self, plan: RetentionPlan, *, quick: bool = False) -> None:
         """Make a checkpoint the newest one: first in the state file, then delete those that are one too many.
@@ -121,8 +118,7 @@ class CheckpointRetention:
                 deleted.append(saved.path)
             except OSError as error:  # the new checkpoint is good all the same
                 _LOG.warning("The old checkpoint %s cannot be deleted: %s", saved.path, error)
-        if self._ledger is not None:
-            self._ledger.settle([saved.path for saved in plan.retention.kept], deleted)
+        self._store.ledger.settle([saved.path for saved in plan.retention.kept], deleted)
 
     def announce(
         self, path: str, saved_at: float, doubt: Doubt | None = None, *, reprieved: Sequence[Saved] = ()

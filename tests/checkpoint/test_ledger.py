@@ -17,7 +17,6 @@ from supervisor_core.checkpoint.ledger import (
     Page,
     PlannedDeletion,
     SavedAs,
-    SessionLedger,
     decode,
     encode,
     later_saves,
@@ -43,9 +42,9 @@ BYTES = (
 )
 
 
-def keeper(logdir: Path, session: str = "a", attempt: int = 1, basename: str = "model.ckpt") -> SessionLedger:
+def keeper(logdir: Path, session: str = "a", attempt: int = 1, basename: str = "model.ckpt") -> Ledger:
     """A session's ledger."""
-    return SessionLedger(LOCAL, str(logdir), basename, Publisher(session=session, attempt=attempt))
+    return Ledger(LOCAL, str(logdir), basename, Publisher(session=session, attempt=attempt))
 
 
 def planned(keep: Sequence[str], delete: Sequence[str] = (), last_good: str | None = None) -> Retention:
@@ -160,7 +159,7 @@ def test_what_cannot_be_deleted_is_tried_again(tmp_path: Path, writer: Any, fail
     writer.write_run(tmp_path, [100, 200])
     old, new = (str(tmp_path / f"model.ckpt-{step}") for step in (100, 200))
     filesystem = failing_filesystem(remove=(".index", PermissionError(13, "Permission denied")))
-    subject = SessionLedger(filesystem, str(tmp_path), "model.ckpt", Publisher(session="a", attempt=1))
+    subject = Ledger(filesystem, str(tmp_path), "model.ckpt", Publisher(session="a", attempt=1))
     subject.announce(new, 1.0, planned([new], delete=[old]))
     subject.settle([new], [])
     subject.settle([new], [])

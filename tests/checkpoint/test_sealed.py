@@ -15,7 +15,7 @@ from supervisor_core.checkpoint import sealed_files
 from supervisor_core.checkpoint.doubt import Doubt
 from supervisor_core.checkpoint.guard import Publisher
 from supervisor_core.checkpoint.manifest import Manifest
-from supervisor_core.checkpoint.sealed_files import verify
+from supervisor_core.checkpoint.sealed_files import SealedFiles
 from supervisor_core.checkpoint.sealed_store import SealedStore, prefix_of
 from supervisor_core.checkpoint.set_aside import MAX_SET_ASIDE
 from supervisor_core.errors import (
@@ -126,12 +126,12 @@ def test_sizes_alone_can_be_checked(tmp_path: Path) -> None:
     store = SealedStore(tmp_path)
     (path,) = saved(store, 1)
     flip(Path(path, "weights"))
-    assert verify(path, read_data=False).bytes == 5010
+    assert SealedFiles(path, manifests.read_manifest(path)).verify(read_data=False).bytes == 5010
     with pytest.raises(DamagedCheckpointError, match="checksum"):
-        verify(path)
+        SealedFiles(path, manifests.read_manifest(path)).verify()
     cut(Path(path, "weights"))
     with pytest.raises(DamagedCheckpointError, match="4,998 bytes, expected 5,000"):
-        verify(path, read_data=False)
+        SealedFiles(path, manifests.read_manifest(path)).verify(read_data=False)
 
 
 def test_a_file_that_cannot_be_read_may_be_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -150,7 +150,7 @@ def test_a_file_that_cannot_be_read_may_be_whole(tmp_path: Path, monkeypatch: py
     assert recovery.chosen is not None and recovery.chosen.path == first
     assert not recovery.skipped[0].is_damaged
     with pytest.raises(UnreadableCheckpointError, match="Input/output"):
-        verify(second)
+        SealedFiles(second, manifests.read_manifest(second)).verify()
     store.set_aside(recovery.skipped)
     assert Path(second).exists()
 

@@ -15,7 +15,7 @@ from supervisor_core.checkpoint import manifest as manifests
 from supervisor_core.checkpoint.guard import Publisher
 from supervisor_core.checkpoint.manifest import Manifest
 from supervisor_core.checkpoint.recovery import Skipped
-from supervisor_core.checkpoint.sealed_files import verify
+from supervisor_core.checkpoint.sealed_files import SealedFiles
 from supervisor_core.checkpoint.sealed_store import MAX_OF_OTHERS, SealedStore
 from supervisor_core.checkpoint.set_aside import MAX_SET_ASIDE, NOTE
 from supervisor_core.checkpoint.state_file import read_state
@@ -181,7 +181,7 @@ def test_a_link_is_not_sealed(tmp_path: Path, forging: ModuleType) -> None:
     (checkpoint / "folder").symlink_to(tmp_path)
     sealed = manifests.seal(str(checkpoint), Manifest(format="test", step=1), LOCAL)
     assert [file.path for file in sealed.files] == ["weights"]
-    assert verify(str(checkpoint)).step == 1
+    assert SealedFiles(str(checkpoint), manifests.read_manifest(str(checkpoint))).verify().step == 1
 
 
 def test_what_is_saved_can_be_read_again(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from supervisor_core.checkpoint.bundle_writer import write_bundle
 from supervisor_core.checkpoint.guard import Publisher
-from supervisor_core.checkpoint.ledger import DIRECTORY, SessionLedger
+from supervisor_core.checkpoint.ledger import DIRECTORY, Ledger
 from supervisor_core.checkpoint.logdir_lock import LEASE_NAME, LogdirLock
 from supervisor_core.checkpoint.retention import Retention
 from supervisor_core.checkpoint.set_aside import move_aside
@@ -101,7 +101,7 @@ def test_directories_of_ours_are_no_links(logdir: Path, tmp_path: Path) -> None:
     (logdir / "model.ckpt-1.index").touch()
     for name in (TASKS_DIRECTORY, DIRECTORY, "model.ckpt-1.damaged"):
         (logdir / name).symlink_to(elsewhere)
-    ledger = SessionLedger(LOCAL, str(logdir), "model.ckpt", Publisher(session="s", attempt=1))
+    ledger = Ledger(LOCAL, str(logdir), "model.ckpt", Publisher(session="s", attempt=1))
     with pytest.raises(OSError, match="symbolic link"):
         TaskFile(str(logdir), "worker:1", "s").write(TASK)
     with pytest.raises(OSError, match="symbolic link"):
