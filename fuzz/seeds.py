@@ -308,9 +308,11 @@ def of_ledger() -> Seeds:
         "model.ckpt-3", {"model.ckpt-3.index": 1.7e9, "model.ckpt-3.data-00000-of-00001": 1.7e9}
     )
     doubts = {saved.path: Doubt("There is NaN.", ("loss",))}
-    page = ledger.Page(session="s", attempt=1, saved=(saved,), deletions=(gone,), doubts=doubts, last_good=saved.path)
+    page = ledger.LedgerPage(
+        session="s", attempt=1, saved=(saved,), deletions=(gone,), doubts=doubts, last_good=saved.path
+    )
     yield "page", ledger.encode(page)
-    yield "empty", ledger.encode(ledger.Page(session="s", attempt=1))
+    yield "empty", ledger.encode(ledger.LedgerPage("s", 1))
     odd = {"v": 1, "session": "s", "attempt": "2", "saved": [["../x", 1, 2, 3.0]], "let_go": [["x", {"/y": 1}]]}
     yield "outside", json.dumps(odd).encode()
 

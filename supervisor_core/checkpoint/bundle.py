@@ -31,7 +31,7 @@ from types import MappingProxyType
 from supervisor_core import checksum
 from supervisor_core.checkpoint import legacy
 from supervisor_core.checkpoint.schema import message_class
-from supervisor_core.checkpoint.table import CHUNK_BYTES, Table, crc_of, unmask
+from supervisor_core.checkpoint.table import CHUNK_BYTES, Meter, Table, crc_of, unmask
 from supervisor_core.errors import DamagedCheckpointError, UnreadableCheckpointError
 from supervisor_core.storage.local import Filesystem, Reader, filesystem_for
 from supervisor_core.storage.opening import is_wrong_kind
@@ -48,7 +48,7 @@ Progress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True)
-class Entry:
+class TensorEntry:
     """One tensor, as the index describes it. ``crc`` is unmasked; a ``sliced`` tensor's bytes are in other entries."""
 
     dtype: str
@@ -66,7 +66,7 @@ class BundleIndex:
 
     num_shards: int
     big_endian: bool
-    entries: Mapping[str, Entry]
+    entries: Mapping[str, TensorEntry]
     size_bytes: int
     """Of the index file itself."""
 
@@ -203,14 +203,14 @@ def _read_index(opener: _Opener, prefix: str) -> BundleIndex:
         return BundleIndex(header.num_shards, header.endianness == 1, MappingProxyType(tensors), reader.size)
 
 
-def _entry(data: bytes) -> Entry:
+def _entry(data: bytes) -> TensorEntry:
     if len(data) > _MAX_ENTRY_BYTES:
         raise ValueError(f"it has {len(data):,} bytes")
     raw = message_class("BundleEntry").FromString(data)
     shape = tuple(dim.size for dim in raw.shape.dim)
     _expected_bytes("", shape)
     dtype, _ = _DTYPES.get(raw.dtype, (f"dtype{raw.dtype}", None))  # one that came later has a number only
-    return Entry(dtype, shape, raw.shard_id, raw.offset, raw.size, unmask(raw.crc32c), sliced=bool(raw.slices))
+    return TensorEntry(dtype, shape, raw.shard_id, raw.offset, raw.size, unmask(raw.crc32c), sliced=bool(raw.slices))
 
 
 class _Shards:
@@ -259,25 +259,17 @@ class _Shards:
     def check_tensors(self, on_progress: Progress | None) -> None:
         """Compare each tensor's checksum with the index."""
         stored = sorted(self._stored(), key=lambda item: (item[1].shard, item[1].offset))
-        total = sum(entry.size for _, entry in stored)
-        done = 0
-
-        def add(count: int) -> None:
-            nonlocal done
-            done += count
-            if on_progress is not None:
-                on_progress(done, total)
-
+        meter = Meter(on_progress, sum(entry.size for _, entry in stored))
         for name, entry in stored:
             reader = self._reader(entry.shard)
             try:
                 with _damage_of(self._path(entry.shard)):
-                    crc = _checksum(reader, entry, self._order, add)
+                    crc = _checksum(reader, entry, self._order, meter.add)
             except (EOFError, ValueError) as error:
                 raise DamagedCheckpointError(f"{self._where(name, entry)}: {error}") from error
             self._compare(name, entry, crc)
 
-    def integer(self, name: str, entry: Entry) -> int | None:
+    def integer(self, name: str, entry: TensorEntry) -> int | None:
         """Return an integer tensor of one element; None if it is something else."""
         if entry.sliced or (entry.dtype, entry.size) not in _INTEGERS or math.prod(entry.shape) != 1:
             return None
@@ -290,7 +282,7 @@ class _Shards:
         self._compare(name, entry, checksum.value(data))
         return int.from_bytes(data, "big" if self._index.big_endian else "little", signed=True)
 
-    def _stored(self) -> Iterator[tuple[str, Entry]]:
+    def _stored(self) -> Iterator[tuple[str, TensorEntry]]:
         return ((name, entry) for name, entry in self._index.entries.items() if not entry.sliced)
 
     def _path(self, shard: int) -> str:
@@ -305,12 +297,12 @@ class _Shards:
                 self._readers[shard] = self._stack.enter_context(self._opener.open(self._path(shard)))
         return self._readers[shard]
 
-    def _compare(self, name: str, entry: Entry, crc: int) -> None:
+    def _compare(self, name: str, entry: TensorEntry, crc: int) -> None:
         if crc != entry.crc:
             detail = f"(CRC32C {crc:08x}, expected {entry.crc:08x})"
             raise DamagedCheckpointError(f"{self._where(name, entry)} was altered {detail}")
 
-    def _where(self, name: str, entry: Entry) -> str:
+    def _where(self, name: str, entry: TensorEntry) -> str:
         return f"{self._file(entry.shard)}: tensor {name!r} (bytes {entry.offset:,} to {entry.offset + entry.size:,})"
 
 
@@ -367,7 +359,7 @@ def _expected_bytes(dtype: str, shape: tuple[int, ...]) -> int | None:
     return None if width is None else width * elements
 
 
-def _checksum(reader: Reader, entry: Entry, order: str, done: Callable[[int], None]) -> int:
+def _checksum(reader: Reader, entry: TensorEntry, order: str, done: Callable[[int], None]) -> int:
     """Return the (unmasked) CRC32C of one tensor's bytes.
 
     Args:

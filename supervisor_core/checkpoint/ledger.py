@@ -83,7 +83,7 @@ class PlannedDeletion(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Page:
+class LedgerPage:
     """One session's file."""
 
     session: str
@@ -94,7 +94,7 @@ class Page:
     last_good: str | None = None
 
 
-def encode(page: Page) -> bytes:
+def encode(page: LedgerPage) -> bytes:
     """Return the bytes of a session's file."""
     content = {
         "v": VERSION,
@@ -108,7 +108,7 @@ def encode(page: Page) -> bytes:
     return json.dumps(content, ensure_ascii=True, separators=(",", ":")).encode("ascii") + b"\n"
 
 
-def decode(data: bytes) -> Page:
+def decode(data: bytes) -> LedgerPage:
     """Return the content of a session's file.
 
     Raises:
@@ -116,7 +116,7 @@ def decode(data: bytes) -> Page:
     """
     raw = parse_object(data, VERSION)
     try:
-        return Page(
+        return LedgerPage(
             session=str(raw["session"]),
             attempt=_attempt(raw["attempt"]),
             saved=tuple(
@@ -160,7 +160,7 @@ def newest_attempt(logdir: str | os.PathLike[str]) -> int:
     return max([0, *filter(can_follow, numbers)])
 
 
-def later_saves(state: CheckpointState | None, pages: Sequence[Page]) -> list[SavedAs]:
+def later_saves(state: CheckpointState | None, pages: Sequence[LedgerPage]) -> list[SavedAs]:
     """Return the saves after that of a state file, newest first; see the module.
 
     Only those of a higher step, so that a resume never goes back. Empty where the state file has no save's id.
@@ -212,7 +212,7 @@ class Ledger:
         self._known_doubts()
         return None if self._last_good is None else os.path.join(self._logdir, self._last_good)
 
-    def pages(self) -> list[Page]:
+    def pages(self) -> list[LedgerPage]:
         """Return the sessions' files, by attempts, without those that are unreadable or invalid."""
         return [page for _, page in self._found() if page is not None]
 
@@ -247,7 +247,7 @@ class Ledger:
     def _relative(self, path: str) -> str:
         return make_relative([path], self._logdir)[0]
 
-    def _found(self) -> list[tuple[str, Page | None]]:
+    def _found(self) -> list[tuple[str, LedgerPage | None]]:
         """Return the names of the files, temporary ones included, and their content."""
         try:
             listing = sorted(self._filesystem.list_names(self._directory))
@@ -256,7 +256,7 @@ class Ledger:
         names = [(name, match) for name in listing if (match := _NAME.fullmatch(name)) and match.group(2) == self._name]
         return [(name, None if match.group(3) else self._read(name)) for name, match in names]
 
-    def _read(self, name: str) -> Page | None:
+    def _read(self, name: str) -> LedgerPage | None:
         path = os.path.join(self._directory, name)
         try:
             with self._filesystem.open(path) as reader:
@@ -313,7 +313,7 @@ class Ledger:
             self._newest = SaveId(self._newest.attempt, self._newest.number + 1)
             saved = self._plan(SavedAs(self._relative(path), self._newest, saved_at), retention)
             session, attempt = self._publisher.session, self._publisher.attempt
-            self._write(Page(session, attempt, saved, tuple(self._deletions.values()), doubts, last_good))
+            self._write(LedgerPage(session, attempt, saved, tuple(self._deletions.values()), doubts, last_good))
         self._doubts, self._last_good = doubts, last_good
         while self._earlier:
             self._remove(os.path.join(self._directory, self._earlier.pop()))
@@ -330,7 +330,7 @@ class Ledger:
         self._deletions |= {described.path: described for described in map(self._describe, retention.delete)}
         return (*(self._saved[name] for name in names if name in self._saved and name != item.path), item)
 
-    def _write(self, page: Page) -> None:
+    def _write(self, page: LedgerPage) -> None:
         self._filesystem.make_directory(self._directory)  # each time: the logdir may have been deleted since
         refuse_link(self._directory)
         own = f"attempt-{page.attempt:06d}-{page.session}-{self._name}.json"

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import Any
 
 from supervisor_core.checkpoint.schema import message_class
-from supervisor_core.checkpoint.table import Table
+from supervisor_core.checkpoint.table import Meter, Table
 from supervisor_core.errors import DamagedCheckpointError
 from supervisor_core.storage.local import Filesystem, Reader
 
@@ -63,29 +63,21 @@ def verify(
         DamagedCheckpointError: for the first damage found.
         OSError: if a file cannot be read.
     """
-    sizes: list[int] = []
+    meter = Meter(on_progress)
     names: set[str] = set()
-    done = 0
-
-    def add(count: int) -> None:
-        nonlocal done
-        done += count
-        if on_progress is not None:
-            on_progress(done, max(done, sum(sizes)))
-
     for path in paths:
         with open_file(path) as reader:
-            sizes.append(reader.size)
+            meter.total += reader.size
             table = Table(reader, path)
             names.update(_names(table, path))
             if data:
-                table.check(add)
+                table.check(meter.add)
     try:
         step = _integer(open_file, paths, step_name) if step_name in names else None
     except KeyError:
         file = os.path.basename(paths[0])
         raise DamagedCheckpointError(f"{file}: it lists the tensor {step_name!r} and does not hold it") from None
-    return sum(sizes), len(names), step
+    return meter.total, len(names), step
 
 
 def _integer(open_file: Open, paths: tuple[str, ...], name: str) -> int | None:

@@ -35,7 +35,7 @@ from typing import Any
 
 from supervisor_core.checkpoint.guard import READINGS, Token, gave_way_text, taken_over_text
 from supervisor_core.checkpoint.lease_file import LEASE_NAME as LEASE_NAME
-from supervisor_core.checkpoint.lease_file import LeaseFile, LeaseRecord, decode, encode, lease_file_in
+from supervisor_core.checkpoint.lease_file import LeaseFile, LeaseRecord, LockResult, decode, encode, lease_file_in
 from supervisor_core.checkpoint.session_history import SessionHistory, as_left, history_after
 from supervisor_core.clock import SYSTEM_CLOCK, Clock, boot_secs
 from supervisor_core.errors import LogdirInUseError
@@ -136,19 +136,16 @@ class LogdirLock:
             filesystem.make_directory(name)
         result = self._file.take()
         previous, warning = self._read()
-        writable = result.verdict in ("ours", "lockless", "unlocked")
         alone = result.verdict in ("ours", "lockless")
         is_alive = previous is not None and self._is_alive(previous, locked=result.verdict in ("ours", "unwritable"))
-        if result.verdict == "theirs" or (previous and self._is_kept_out_by(previous, is_alive)):
-            if self.exclusive or self.gives_way:
-                self._file.release()
-                raise LogdirInUseError(self._refusal(previous, certain=result.verdict == "theirs"))
-            warning = f"another chief may be at work in {self._logdir}: {self._describe(previous)}"
-            writable = alone = False
-        elif writable and not alone:
-            warning = _no_locks(self._logdir, result.reason, self._file.path, self.timeout_secs)
+        is_kept_out = result.verdict == "theirs" or (previous and self._is_kept_out_by(previous, is_alive))
+        if is_kept_out and (self.exclusive or self.gives_way):
+            self._file.release()
+            raise LogdirInUseError(self._refusal(previous, certain=result.verdict == "theirs"))
+        if is_kept_out:
+            alone, warning = False, f"another chief may be at work in {self._logdir}: {self._describe(previous)}"
         elif not alone:
-            warning = f"{self._logdir} cannot be guarded against a second chief: {result.reason}"
+            warning = self._flaw(result)
         now, now_boot_secs = self.clock.wall(), boot_secs(self.clock)
         if previous is not None and previous.gives_way and is_alive:  # displaced: no session that has ended
             after_attempt = max(previous.attempt, after_attempt)
@@ -162,31 +159,45 @@ class LogdirLock:
         self._previous = previous
         if warning:
             _LOG.warning("%s", warning)
-        if writable:
-            self._record = LeaseRecord(
-                session=session,
-                attempt=history.attempt,
-                host=self.host,
-                boot=self.boot,
-                pid=self.pid,
-                started_at=now,
-                first_started_at=history.first_started_at,
-                renewed_at=now,
-                started_boot_secs=now_boot_secs,
-                renewed_boot_secs=now_boot_secs,
-                restarts=dict(history.restarts),
-                steps_lost=history.steps_lost,
-                **history.costs,  # type: ignore[arg-type]
-                predecessor=history.predecessor,
-                gives_way=self.gives_way,
-                page=page,
-            )
+        if alone or (result.verdict == "unlocked" and not is_kept_out):
+            self._record = self._first_record(session, history, now, now_boot_secs, page)
             _LEASES.add(self)
             self._write_or_warn()
             if self.gives_way:
                 self._file.unlock()
             self._token = Token(session, history.attempt)
         return history
+
+    def _flaw(self, result: LockResult) -> str:
+        """Return the warning for a file that could not be locked, or not be written."""
+        if result.verdict != "unlocked":
+            return f"{self._logdir} cannot be guarded against a second chief: {result.reason}"
+        return (
+            f"{self._logdir} has no file locks ({result.reason}): only renewals of {self._file.path} keep a second "
+            f"chief out, and a dead one is replaced after {self.timeout_secs:g} s"
+        )
+
+    def _first_record(
+        self, session: str, history: SessionHistory, now: float, now_boot_secs: float, page: str | None
+    ) -> LeaseRecord:
+        return LeaseRecord(
+            session=session,
+            attempt=history.attempt,
+            host=self.host,
+            boot=self.boot,
+            pid=self.pid,
+            started_at=now,
+            first_started_at=history.first_started_at,
+            renewed_at=now,
+            started_boot_secs=now_boot_secs,
+            renewed_boot_secs=now_boot_secs,
+            restarts=dict(history.restarts),
+            steps_lost=history.steps_lost,
+            **history.costs,  # type: ignore[arg-type]
+            predecessor=history.predecessor,
+            gives_way=self.gives_way,
+            page=page,
+        )
 
     def check(self) -> None:
         """Return if the session may publish; asked immediately before each publication, also after `release`.
@@ -472,11 +483,3 @@ def _after_fork() -> None:
 
 
 os.register_at_fork(after_in_child=_after_fork)
-
-
-def _no_locks(logdir: str, reason: str | None, path: str, timeout_secs: float) -> str:
-    """Return the warning for a file system that does not lock."""
-    return (
-        f"{logdir} has no file locks ({reason}): only renewals of {path} keep a second chief out, and a dead one is "
-        f"replaced after {timeout_secs:g} s"
-    )

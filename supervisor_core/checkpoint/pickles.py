@@ -123,12 +123,11 @@ def _decode(data: bytes, made: Callable[[Global | Call | Persistent], None]) -> 
         items = _popped(stack, _TAKEN[name]) if name in _TAKEN else []
         if name in _VALUES:
             stack.append(argument)
-        elif name in ("BINPUT", "LONG_BINPUT", "PUT"):
-            if not 0 <= int(argument) < MAX_MEMO:
+        elif name in ("BINPUT", "LONG_BINPUT", "PUT", "MEMOIZE"):
+            place = len(memo) if argument is None else int(argument)
+            if not 0 <= place < MAX_MEMO:
                 raise ValueError("a place in its memo is no small number")
-            memo[int(argument)] = stack[-1]
-        elif name == "MEMOIZE":
-            memo[len(memo)] = stack[-1]
+            memo[place] = stack[-1]
         elif name in ("BINGET", "LONG_BINGET", "GET"):
             stack.append(memo[int(argument)])
         elif name == "MARK":

@@ -11,7 +11,6 @@ from __future__ import annotations
 import os
 from contextlib import suppress
 from pathlib import PurePosixPath
-from types import TracebackType
 
 from supervisor_core import checksum
 from supervisor_core.checkpoint.bundle import VerifiedCheckpoint
@@ -160,11 +159,9 @@ class OpenFile:
         self._checked = checked
         self._crc = self._position = 0
         status = os.fstat(descriptor)
-        problem = None
-        if status.st_size != listed.bytes:
-            problem = f"it has {status.st_size:,} bytes, expected {listed.bytes:,}"
-        else:
-            problem = Holes().problem(status)
+        is_whole = status.st_size == listed.bytes
+        size = f"it has {status.st_size:,} bytes, expected {listed.bytes:,}"
+        problem = Holes().problem(status) if is_whole else size
         if problem is not None:
             self.close()
             raise DamagedCheckpointError(f"{path}: {problem}")
@@ -172,9 +169,7 @@ class OpenFile:
     def __enter__(self) -> OpenFile:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:

@@ -172,10 +172,6 @@ class SealedStore:
         self._filesystem.make_directory(staging)
         return staging
 
-    def discard(self, staging: str) -> None:
-        """Delete what `stage` has made: it is not saved."""
-        self._drop(staging)
-
     def save(
         self,
         manifest: Manifest,
@@ -209,32 +205,14 @@ class SealedStore:
             if staging is None:
                 self._filesystem.make_directory(staged)
             doubt = write(staged)
-            earlier = self._whole()
-            preserved = set(earlier[-1][1].preserved) if earlier else set()
-            preserved &= {os.path.basename(path) for path, _ in earlier}
-            kept = [
-                Saved(path, each.saved_at, in_doubt=each.doubt is not None)
-                for path, each in earlier
-                if os.path.basename(path) not in preserved
-            ]
             final = self._free_name(manifest.step)
-            retention = decide(
-                [*kept, Saved(final, manifest.saved_at, in_doubt=doubt is not None)],
-                max_to_keep=max_to_keep,
-                keep_every_n_hours=keep_every_n_hours,
-                last_preserved_at=earlier[-1][1].last_preserved_at if earlier else None,
-            )
-            manifest = replace(
-                manifest,
-                last_preserved_at=retention.last_preserved_at,
-                preserved=tuple(sorted({*preserved, *(os.path.basename(item.path) for item in retention.preserved)})),
-                doubt=doubt,
-            )
+            manifest = replace(manifest, doubt=doubt)
+            manifest, retention = self._with_retention(manifest, final, max_to_keep, keep_every_n_hours)
             manifest = self._sealed(staged, manifest, read_back, decode)
             self._filesystem.move(staged, final)
             self._filesystem.sync((), self.directory)
         except BaseException:
-            self._drop(staged)
+            self.discard(staged)
             raise
         self._retain(retention)
         return Sealed(path=final, manifest=manifest)
@@ -256,6 +234,29 @@ class SealedStore:
         manifest = self._sealed(path, self._signed(manifest), read_back, decode)
         self._filesystem.sync((), self.directory)
         return Sealed(path=path, manifest=manifest)
+
+    def _with_retention(
+        self, manifest: Manifest, final: str, max_to_keep: int | None, keep_every_n_hours: float | None
+    ) -> tuple[Manifest, Retention]:
+        """Return a manifest with what the next save has to know of the older checkpoints, and what becomes of them."""
+        earlier = self._whole()
+        newest = earlier[-1][1] if earlier else None
+        # What is preserved for good is none of retention's business any more.
+        preserved = set(newest.preserved if newest else ()) & {os.path.basename(path) for path, _ in earlier}
+        everything = [*earlier, (final, manifest)]
+        retention = decide(
+            [
+                Saved(path, each.saved_at, in_doubt=each.doubt is not None)
+                for path, each in everything
+                if os.path.basename(path) not in preserved
+            ],
+            max_to_keep=max_to_keep,
+            keep_every_n_hours=keep_every_n_hours,
+            last_preserved_at=newest.last_preserved_at if newest else None,
+        )
+        preserved |= {os.path.basename(item.path) for item in retention.preserved}
+        since = retention.last_preserved_at
+        return replace(manifest, last_preserved_at=since, preserved=tuple(sorted(preserved))), retention
 
     def _signed(self, manifest: Manifest) -> Manifest:
         """Return a manifest with the session that saves it, and the number of the save in it."""
@@ -293,14 +294,14 @@ class SealedStore:
             self._filesystem.move(staged, target)
             self._filesystem.sync((), self.directory)
         except OSError as error:
-            self._drop(staged)
+            self.discard(staged)
             if not self._cannot_link:
                 _LOG.warning("The last good checkpoint is not kept beside the newest ones: %s", error)
             self._cannot_link = True
             return
         for name in others:
             if name != os.path.basename(target):
-                self._drop(os.path.join(self.directory, name))
+                self.discard(os.path.join(self.directory, name))
 
     def set_aside(self, skipped: Sequence[Skipped]) -> None:
         """Rename damaged checkpoints so that they are none; the reason goes into a file beside theirs."""
@@ -388,7 +389,7 @@ class SealedStore:
         if self._has_lock:  # without one it may be another's save under way
             for name in self._names():
                 if self._saving.fullmatch(name):
-                    self._drop(os.path.join(self.directory, name))
+                    self.discard(os.path.join(self.directory, name))
         self._swept = True
 
     def _new_staging(self, step: int) -> str:
@@ -414,9 +415,10 @@ class SealedStore:
         aside = find_set_aside(LOCAL, self.directory, self._names(), self._final)
         for item in aside[:-MAX_SET_ASIDE]:
             _LOG.warning("Deleting %s: more than %d damaged checkpoints are set aside.", item.path, MAX_SET_ASIDE)
-            self._drop(item.path)
+            self.discard(item.path)
 
-    def _drop(self, path: str) -> None:
+    def discard(self, path: str) -> None:
+        """Delete a directory, as one that `stage` has made; one that cannot be deleted is logged."""
         try:
             self._filesystem.remove_tree(path)
         except FileNotFoundError:

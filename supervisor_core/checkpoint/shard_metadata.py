@@ -22,25 +22,26 @@ METADATA = f"{FOLDER}/.metadata"
 MAX_METADATA_BYTES = 64 << 20
 
 _MODULE = "torch.distributed.checkpoint.metadata."
-_CLASSES = frozenset(
-    _MODULE + name
-    for name in (
-        "Metadata", "TensorStorageMetadata", "TensorProperties", "ChunkStorageMetadata", "MetadataIndex", "StorageMeta",
-        "_MEM_FORMAT_ENCODING",
-    )
+_STORAGE_INFO = "torch.distributed.checkpoint.filesystem._StorageInfo"
+_MODULE_CLASSES = (
+    "Metadata", "TensorStorageMetadata", "TensorProperties", "ChunkStorageMetadata", "MetadataIndex", "StorageMeta",
+    "_MEM_FORMAT_ENCODING",
 )  # fmt: skip
-_OTHERS = frozenset(
-    {
-        "torch.distributed.checkpoint.filesystem._StorageInfo",
+_CLASSES = frozenset(
+    (
+        *(_MODULE + name for name in _MODULE_CLASSES),
+        _STORAGE_INFO,
         "torch.Size",
         "torch.serialization._get_layout",
         "pathlib.PosixPath",
         "pathlib._local.PosixPath",  # of Python 3.13
-    }
+    )
 )
+_Places = Mapping[tuple[str, tuple[int, ...]], tuple[str, int, int]]
+"""Name and offsets of a part -> its file, and where it begins and how long it is there."""
 
 
-class Part(NamedTuple):
+class TensorPart(NamedTuple):
     """A part of a tensor."""
 
     offsets: tuple[int, ...]
@@ -59,7 +60,7 @@ class SplitTensor(NamedTuple):
     dtype: str
     """As ``torch.float32``."""
     size: tuple[int, ...]
-    parts: tuple[Part, ...]
+    parts: tuple[TensorPart, ...]
 
 
 def read(files: SealedFiles) -> Mapping[str, SplitTensor]:
@@ -85,18 +86,16 @@ def check_parts(files: SealedFiles, tensors: Mapping[str, SplitTensor]) -> None:
         DamagedCheckpointError: if one is none.
         UnreadableCheckpointError: if the file system refuses a file.
     """
-    by_file: dict[str, list[Part]] = {}
-    dtypes: dict[Part, str] = {}
+    by_file: dict[str, list[tuple[str, TensorPart]]] = {}
     for tensor in tensors.values():
         for part in tensor.parts:
-            by_file.setdefault(part.file, []).append(part)
-            dtypes[part] = tensor.dtype
+            by_file.setdefault(part.file, []).append((tensor.dtype, part))
     for name, parts in by_file.items():
         with files.open(f"{FOLDER}/{name}") as file:
-            for part in parts:
+            for dtype, part in parts:
                 where = f"{file.path}, byte {part.start:,}"
                 found = _check_part(partial(_within, file, part), part.length, where)
-                if torch_file.tensor_of(found) != (dtypes[part], part.sizes):
+                if torch_file.tensor_of(found) != (dtype, part.sizes):
                     raise DamagedCheckpointError(f"{where}: it is another tensor than the metadata say")
 
 
@@ -121,14 +120,14 @@ def _check_part(read_at: torch_file.ReadAt, length: int, where: str) -> Any:
         raise DamagedCheckpointError(f"{where}: it is no tensor: {what}") from error
 
 
-def _within(file: OpenFile, part: Part, offset: int, length: int) -> bytes:
+def _within(file: OpenFile, part: TensorPart, offset: int, length: int) -> bytes:
     return file.read_at(part.start + offset, min(length, part.length - offset)) if 0 <= offset < part.length else b""
 
 
 def _refuse_others(found: Global | Call | Persistent) -> None:
     if isinstance(found, Persistent):
         raise ValueError("it refers to something outside")
-    if found.name not in _CLASSES | _OTHERS and (isinstance(found, Call) or found.name not in torch_file.DTYPES):
+    if found.name not in _CLASSES and (isinstance(found, Call) or found.name not in torch_file.DTYPES):
         raise ValueError(f"it names {found.name:.200}, which is none of the metadata's classes")
 
 
@@ -137,7 +136,7 @@ def _tensors(files: SealedFiles, listed: set[str], metadata: Any) -> Mapping[str
     where: dict[tuple[str, tuple[int, ...]], tuple[str, int, int]] = {}
     for index, info in state["storage_data"].items():
         place = _state(index, "MetadataIndex")
-        found = _state(info, "torch.distributed.checkpoint.filesystem._StorageInfo", module="")
+        found = _state(info, _STORAGE_INFO, module="")
         name, start, length = _text(found["relative_path"]), _count(found["offset"]), _count(found["length"])
         if found.get("transform_descriptors"):
             raise ValueError("its parts are transformed")
@@ -156,9 +155,7 @@ def _tensors(files: SealedFiles, listed: set[str], metadata: Any) -> Mapping[str
     return tensors
 
 
-def _tensor(
-    name: str, item: Mapping[str, Any], where: Mapping[tuple[str, tuple[int, ...]], tuple[str, int, int]]
-) -> SplitTensor:
+def _tensor(name: str, item: Mapping[str, Any], where: _Places) -> SplitTensor:
     size = _sizes(item["size"])
     dtype = item["properties"].state[0].name
     if dtype not in torch_file.DTYPES:
@@ -171,7 +168,7 @@ def _tensor(
             raise ValueError("a part has other dimensions than its tensor")
         if any(offset + length > whole for offset, length, whole in zip(offsets, sizes, size, strict=True)):
             raise ValueError("a part lies outside of its tensor")
-        parts.append(Part(offsets, sizes, *where[name, offsets]))
+        parts.append(TensorPart(offsets, sizes, *where[name, offsets]))
     if sum(math.prod(part.sizes) for part in parts) != math.prod(size):
         raise ValueError("the parts of a tensor are not all of it")
     return SplitTensor(dtype, size, tuple(parts))

@@ -198,19 +198,18 @@ def _save_id(text: str, path: str) -> SaveId | None:
 
 def _parse_paths(text: str) -> Any:
     """Parse, taking backslashes literally where they make no sense as escapes: ``"C:\\runs\\model.ckpt-5"``."""
+    literal = text.replace("\\", "\\\\")
     if not _ESCAPES.issuperset(_ESCAPED.findall(text)):
-        return _parse_text(text.replace("\\", "\\\\"))
+        return _parse_text(literal)
     try:
         message = _parse_text(text)
     except ValueError:
         if "\\" not in text:
             raise
-        return _parse_text(text.replace("\\", "\\\\"))
-    if _save_id(text, message.model_checkpoint_path) is not None:  # written here, with correct escapes
-        return message
-    if any(_CONTROL.search(path) for path in (message.model_checkpoint_path, *message.all_model_checkpoint_paths)):
-        return _parse_text(text.replace("\\", "\\\\"))
-    return message
+        return _parse_text(literal)
+    is_own = _save_id(text, message.model_checkpoint_path) is not None  # written here, with correct escapes
+    paths = (message.model_checkpoint_path, *message.all_model_checkpoint_paths)
+    return _parse_text(literal) if not is_own and any(map(_CONTROL.search, paths)) else message
 
 
 _PARSER_PHRASES = ("String missing ending quote", "Expected string", "Expected identifier")

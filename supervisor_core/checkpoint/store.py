@@ -274,14 +274,11 @@ class CheckpointStore:
         Raises:
             OSError: for the first file that cannot be deleted; those after it stay.
         """
-        directory = os.path.dirname(prefix) or "."
+        directory, name = os.path.dirname(prefix) or ".", last_part(prefix)
+        files = deletable_files(self.filesystem, directory, name, self._own_entries(directory), self._names)
+        if self._is_graph_only(files):
+            return ()
         deleted: list[str] = []
-        try:
-            files = self._deletable(prefix)
-        except FileNotFoundError:
-            return ()
-        if all(self._names.ending(name) == "meta" for name in files):
-            return ()
         for name in files:
             path = os.path.join(directory, name)
             try:
@@ -303,13 +300,8 @@ class CheckpointStore:
             OSError: if it cannot be moved.
         """
         directory, name = os.path.dirname(prefix) or ".", last_part(prefix)
-        if not (self._is_here(directory) and self._names.matches(name)):
-            return None
-        try:
-            files = files_of(name, self.filesystem.list_names(directory))
-        except FileNotFoundError:
-            return None
-        if all(self._names.ending(file) == "meta" for file in files):
+        files = files_of(name, self._own_entries(directory)) if self._names.matches(name) else []
+        if self._is_graph_only(files):
             return None
         return move_aside(self.filesystem, directory, without_shards(name), files, reason=reason, at=clock.wall())
 
@@ -403,12 +395,16 @@ class CheckpointStore:
         inside = [os.path.join(path, name) for name in self.filesystem.list_names(path)] if directory else []
         return all((self.filesystem.modified_at(item) or 0.0) <= moment for item in (path, *inside))
 
-    def _deletable(self, prefix: str) -> list[str]:
-        directory, name = os.path.dirname(prefix) or ".", last_part(prefix)
-        if not self._is_here(directory):
+    def _own_entries(self, directory: str) -> list[str]:
+        """Return the names in the directory of this run's checkpoints; empty for any other."""
+        try:
+            return self.filesystem.list_names(directory) if self._is_here(directory) else []
+        except FileNotFoundError:
             return []
-        entries = self.filesystem.list_names(directory)
-        return deletable_files(self.filesystem, directory, name, entries, self._names)
+
+    def _is_graph_only(self, files: Sequence[str]) -> bool:
+        """Say whether these are no checkpoint's files: at most its graph's."""
+        return all(self._names.ending(file) == "meta" for file in files)
 
     def _is_here(self, directory: str) -> bool:
         """Say whether it is the directory of this run's checkpoints, whatever its spelling."""

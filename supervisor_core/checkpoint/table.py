@@ -59,6 +59,26 @@ def crc_of(reader: Reader, offset: int, size: int, crc: int = 0, *, done: Callab
     return crc
 
 
+class Meter:
+    """Reports how much has been read.
+
+    Args:
+        report: called with the bytes done and the bytes in all; None for nobody.
+        total: the bytes in all, as far as they are known.
+    """
+
+    def __init__(self, report: Callable[[int, int], None] | None, total: int = 0) -> None:
+        self._report = report
+        self._done = 0
+        self.total = total
+
+    def add(self, count: int) -> None:
+        """Report that as many bytes more were read."""
+        self._done += count
+        if self._report is not None:
+            self._report(self._done, max(self._done, self.total))
+
+
 class Table:
     """One table file, checked as it is read: every block's checksum, the footer's every byte.
 

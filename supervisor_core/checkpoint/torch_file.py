@@ -108,7 +108,7 @@ def check(read_at: ReadAt, size: int, allowed: Collection[str] = ()) -> Any:
             storages[match[1]] = record.size
         elif name not in _OTHERS:
             raise ValueError(f"it has a record {name!r:.80}, which is none of torch.save's")
-    rules = _Rules(storages, allowed)
+    rules = _PickleRules(storages, allowed)
     try:
         value = decode(read_at(pickle.offset, pickle.size), rules)
     except SharedValuesError as error:
@@ -217,7 +217,7 @@ def tensor_of(value: Any) -> tuple[str, tuple[int, ...]] | None:
     return dtype, _sizes(shape)
 
 
-class _Rules:
+class _PickleRules:
     """What a pickle of ``torch.save`` may name and call; called with each `Global`, `Persistent` and `Call`."""
 
     def __init__(self, storages: Mapping[str, int], allowed: Collection[str]) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from supervisor_core.checkpoint import bundle
-from supervisor_core.checkpoint.bundle import Entry, read_index, verify
+from supervisor_core.checkpoint.bundle import TensorEntry, read_index, verify
 from supervisor_core.errors import DamagedCheckpointError
 
 Build = Callable[..., Path]
@@ -45,7 +45,7 @@ def test_the_index_says_what_the_checkpoint_holds(build: Build) -> None:
     index = read_index(build())
     assert index.num_shards == 2
     assert not index.big_endian
-    assert index.entries["global_step"] == Entry("int64", (), 0, 20040, 8, index.entries["global_step"].crc)
+    assert index.entries["global_step"] == TensorEntry("int64", (), 0, 20040, 8, index.entries["global_step"].crc)
     assert index.entries["second/kernel"].shard == 1
     assert index.entries["empty"].shape == (0, 4)
     assert len(index.entries) == 38

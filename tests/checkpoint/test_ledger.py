@@ -14,7 +14,7 @@ from supervisor_core.checkpoint.guard import Publisher
 from supervisor_core.checkpoint.ledger import (
     DIRECTORY,
     Ledger,
-    Page,
+    LedgerPage,
     PlannedDeletion,
     SavedAs,
     decode,
@@ -26,7 +26,7 @@ from supervisor_core.checkpoint.retention import Retention, Saved
 from supervisor_core.checkpoint.state_file import CheckpointState, SaveId, write_state
 from supervisor_core.storage.local import LOCAL
 
-PAGE = Page(
+PAGE = LedgerPage(
     session="6f1d3c0a9b7e4d21",
     attempt=12,
     saved=(SavedAs("model.ckpt-600", SaveId(11, 3), 1669581175.25), SavedAs("model.ckpt-1200", SaveId(12, 57), 1.5)),
@@ -172,9 +172,9 @@ def test_what_cannot_be_deleted_is_tried_again(tmp_path: Path, writer: Any, fail
     assert not (tmp_path / "model.ckpt-100.index").exists()
 
 
-def saved(*items: tuple[str, int, int]) -> Page:
+def saved(*items: tuple[str, int, int]) -> LedgerPage:
     """A page with these saves: path, attempt, number."""
-    return Page(session="a", attempt=1, saved=tuple(SavedAs(path, SaveId(*save), 0.0) for path, *save in items))
+    return LedgerPage(session="a", attempt=1, saved=tuple(SavedAs(path, SaveId(*save), 0.0) for path, *save in items))
 
 
 @pytest.mark.parametrize(

@@ -38,7 +38,7 @@ def test_an_error_of_the_code_under_test_is_seen(monkeypatch: pytest.MonkeyPatch
     """Only the documented exceptions are let pass."""
     (data,) = (path.read_bytes() for name, path in KEPT if name == "ledger" and path.name == "page")
 
-    def fail(data: bytes) -> ledger.Page:
+    def fail(data: bytes) -> ledger.LedgerPage:
         raise KeyError("v")
 
     monkeypatch.setattr(ledger, "decode", fail)
