@@ -52,7 +52,7 @@ def write_bundle(prefix: str, tensors: Iterable[TensorData]) -> None:
         OSError: if it cannot be written; an incomplete file stays.
     """
     entries = {b"": _HEADER}
-    with _named(data_path(prefix, 0, 1)) as path, open(_emptied(path), "wb", buffering=0) as file:
+    with _emptied(data_path(prefix, 0, 1), buffering=0) as file:
         offset = 0
         for tensor in tensors:
             size = len(tensor.data)
@@ -60,24 +60,21 @@ def write_bundle(prefix: str, tensors: Iterable[TensorData]) -> None:
             entries[tensor.name.encode()] = _entry(tensor, offset, size, crc)
             offset += size
             del tensor
-    with _named(f"{prefix}.index") as path, open(_emptied(path), "wb") as index:
+    with _emptied(f"{prefix}.index") as index:
         index.write(encode_table(sorted(entries.items())))
 
 
 @contextmanager
-def _named(path: str) -> Iterator[str]:
-    """Add the file's name to an error of writing, which has none."""
+def _emptied(path: str, buffering: int = -1) -> Iterator[IO[bytes]]:
+    """Open a file to write all of it, and add its name to an error of writing, which has none."""
     try:
-        yield path
+        fd = open_own(path, os.O_WRONLY | os.O_CREAT)
+        os.ftruncate(fd, 0)
+        with open(fd, "wb", buffering=buffering) as file:
+            yield file
     except OSError as error:
         error.filename = error.filename or path
         raise
-
-
-def _emptied(path: str) -> int:
-    fd = open_own(path, os.O_WRONLY | os.O_CREAT)
-    os.ftruncate(fd, 0)
-    return fd
 
 
 def _write(file: IO[bytes], data: Any) -> int:

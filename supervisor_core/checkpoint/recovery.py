@@ -14,7 +14,7 @@ from dataclasses import KW_ONLY, dataclass
 from typing import Literal
 
 from supervisor_core.checkpoint import bundle, legacy
-from supervisor_core.checkpoint.ledger import SavedAs
+from supervisor_core.checkpoint.ledger import STATE_NAME, SavedAs
 from supervisor_core.checkpoint.names import (
     CheckpointNames,
     basename_of,
@@ -119,12 +119,10 @@ class CheckpointListing:
         known = {without_shards(name) for name in self._names.prefixes(entries)}
         moving = {self._names.owner(name) for files in self.half_moved(entries).values() for name in files}
         owners = {self._names.owner(name) for name in entries if not name.endswith(".meta")}
-        found = [name for name in owners - known - moving if name is not None and not self._has_index(name)]
+        found = [name for name in owners - known - moving if name is not None]
+        # Checked again: a save may have moved it into place since the directory was listed.
+        found = [name for name in found if not self._filesystem.is_file(os.path.join(self._directory, f"{name}.index"))]
         return sorted(found, key=lambda name: (step_in_name(name) or -1, name), reverse=True)
-
-    def _has_index(self, name: str) -> bool:
-        """Check again: a save may have moved it into place since the directory was listed."""
-        return self._filesystem.is_file(os.path.join(self._directory, f"{name}.index"))
 
     def half_moved(self, entries: set[str]) -> dict[str, list[str]]:
         """Return the files that killed saves moved into place while the index stayed staged, by staging directory."""
@@ -218,9 +216,7 @@ class RunDirectory:
     """What its checkpoints' names begin with; first the one that a restart would look for."""
 
 
-def find_runs(
-    filesystem: Filesystem, top: str, *, latest_filename: str = "checkpoint", on_error: Callable[[OSError], None]
-) -> Iterator[RunDirectory]:
+def find_runs(filesystem: Filesystem, top: str, *, on_error: Callable[[OSError], None]) -> Iterator[RunDirectory]:
     """Yield the directories from ``top`` down that have a state file, or a checkpoint's data.
 
     The variables of an exported SavedModel are no run's checkpoints and are left out, and so are checkpoints that were
@@ -229,7 +225,6 @@ def find_runs(
     Args:
         filesystem: that of ``top``.
         top: where to begin.
-        latest_filename: the state file's name.
         on_error: called for each directory that cannot be searched.
     """
     exports = set()
@@ -239,11 +234,11 @@ def find_runs(
         if directory in exports or NOTE in files or _STAGING.fullmatch(last_part(directory)):
             continue
         chosen = []
-        if latest_filename in files:
-            state = read_state(os.path.join(directory, latest_filename), filesystem=filesystem).state
+        if STATE_NAME in files:
+            state = read_state(os.path.join(directory, STATE_NAME), filesystem=filesystem).state
             chosen = [basename_of(state.model_checkpoint_path)] if state else []
         found = sorted({basename_of(match.group(1)) for name in files if (match := _DATA.fullmatch(name))})
-        if latest_filename in files or found:
+        if STATE_NAME in files or found:
             names = dict.fromkeys([*chosen, *(["model.ckpt"] if "model.ckpt" in found else []), *found])
             yield RunDirectory(directory, tuple(names) or ("model.ckpt",))
 
