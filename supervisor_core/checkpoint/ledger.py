@@ -300,7 +300,7 @@ class Ledger:
         Args:
             path: the checkpoint's prefix.
             saved_at: wall time.
-            retention: what becomes of the older ones.
+            retention: what is kept of the older ones, and what is not.
             doubt: why the new one is in doubt.
 
         Raises:

@@ -238,7 +238,7 @@ class SealedStore:
     def _with_retention(
         self, manifest: Manifest, final: str, max_to_keep: int | None, keep_every_n_hours: float | None
     ) -> tuple[Manifest, Retention]:
-        """Return a manifest with what the next save has to know of the older checkpoints, and what becomes of them."""
+        """Return a manifest with what the next save has to know of the older checkpoints, and which of them stay."""
         earlier = self._whole()
         newest = earlier[-1][1] if earlier else None
         # What is preserved for good is none of retention's business any more.
