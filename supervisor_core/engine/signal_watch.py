@@ -438,6 +438,8 @@ def _is_lost_terminal(fd: int) -> bool:
 def _die(signum: int) -> None:
     """End the process by a signal whose action is the default one."""
     os.kill(os.getpid(), signum)
+    # That one may be another thread's, which has yet to run, or be dropped, as one is on its way: this one is ours.
+    signal.pthread_kill(threading.get_ident(), signum)
     # The kernel lets no signal without a handler end the first process of a container.
     os._exit(128 + signum)
 

@@ -156,6 +156,8 @@ def test_second_sigint(trainer: Any, first: int) -> None:
     """Once a signal was received, SIGINT raises KeyboardInterrupt at once: who presses again wants out."""
     process = trainer(
         """
+        from supervisor_core.engine import signal_watch as signals
+        signals.ONE_PRESS_SECS = 0.0  # the next one is a second one: a third would come into the interpreter's end
         with SignalWatch(on_signal):
             say("ready")
             stop.wait()
@@ -167,7 +169,7 @@ def test_second_sigint(trainer: Any, first: int) -> None:
     process.process.send_signal(first)
     process.expect(f"acting upon {int(first)}")
     process.expect("stopping")
-    process.send_until_it_ends(signal.SIGINT)
+    process.process.send_signal(signal.SIGINT)
     status, out, err = process.end()
     assert (status, out) == (-signal.SIGINT, "")
     assert err.endswith("KeyboardInterrupt\n")
@@ -254,12 +256,15 @@ def test_other_signals(trainer: Any) -> None:
     assert process.end() == (0, "received 15\n", "")
 
 
-@pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGINT, signal.SIGQUIT])
 def test_end_process_while_stuck(trainer: Any, signum: int) -> None:
-    """`end_process` ends the process by the signal from any thread, even if the main thread never comes back."""
+    """`end_process` ends the process by the signal from any thread, even if the main thread never comes back; also by
+    one that the kernel hands to that thread, as it does where a core may be written."""
     process = trainer(
         STUCK
         + """
+        import resource
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         def give_up(signum):
             watch.end_process()
             say("not reached")
