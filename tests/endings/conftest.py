@@ -68,6 +68,8 @@ class Ended:
     @property
     def is_running(self) -> bool:
         """Whether it has not come to its end: a process that was not waited for is a zombie then."""
+        if self._process.returncode is not None:  # to send a signal `subprocess` has looked, and found its end
+            return False
         state = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()[0]
         return state != "Z"
 

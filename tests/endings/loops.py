@@ -1,8 +1,9 @@
 """A process that trains with `supervise` or an adapter, and ends in one of many ways: see `test_what_ends_how.py`.
 
-Usage: loops.py FACADE EVENT LOGDIR OPTIONS: two functions below, and the `Options` as a JSON object. Each of the six
-steps raises the state by one; the event happens in the body of the fourth, after the step's own work if the facade lets
-a program run code there.
+Usage: loops.py FACADE EVENT LOGDIR OPTIONS: two functions below, and the `Options` as a JSON object, with
+``reserve_secs``, the part of the grace time that is kept for the last records. Each of the six steps raises the state
+by one; the event happens in the body of the fourth, after the step's own work if the facade lets a program run code
+there.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from typing import Any
 
 import supervisor_core
 from supervisor_core import Options, supervise
-from supervisor_core.engine import stop_signals
+from supervisor_core.engine import deadline, stop_signals
 
 STEPS, AT = 6, 3
 PAUSE = threading.Event()  # never set
@@ -128,11 +129,12 @@ def hang(run: Any) -> None:
 def hold(run: Any) -> None:
     """Native code holds the interpreter's lock."""
     say("stuck")
-    told_to_stop_at = ctypes.PyDLL(None).sleep
-    told_to_stop_at(1)  # the signal comes here
-    PAUSE.wait(0.5)  # and who waits for the lock gets it once
+    sleep = ctypes.PyDLL(None).sleep
+    sleep(1)  # the signal comes here, or a moment later
+    while not run.should_stop():  # and who waits for the lock gets it once
+        PAUSE.wait(0.01)
     while True:
-        told_to_stop_at(HELD_SECS)
+        sleep(HELD_SECS)
 
 
 def evaluate(run: Any) -> None:
@@ -469,6 +471,8 @@ def main() -> None:
     facade, event, logdir = sys.argv[1:4]
     options = json.loads(sys.argv[4])
     stop_signals.AGAIN_SECS = 10.0  # a slow disk may take longer than a second for the last record
+    if "reserve_secs" in options:  # and so it may at the end of the grace time
+        deadline.RESERVE_SHARE, deadline.RESERVE_SECS = 1.0, options.pop("reserve_secs")
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
     signal.signal(signal.SIGQUIT, signal.SIG_DFL)

@@ -1,6 +1,7 @@
 """A process that trains in one of many ways, and ends in one of many ways: what the rows of the table are tested with.
 
-Usage: program.py NAME LOGDIR OPTIONS: a function below or of `several.py`, and the `Options` as a JSON object.
+Usage: program.py NAME LOGDIR OPTIONS: a function below or of `several.py`, and the `Options` as a JSON object, with
+``reserve_secs``, the part of the grace time that is kept for the last records.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ import tensorflow as tf
 
 import supervisor_core
 from supervisor_core import Options, Supervisor
-from supervisor_core.engine import stop_signals
+from supervisor_core.engine import deadline, signal_watch, stop_signals
 
 WAIT = threading.Event()
 HELD_SECS = 3600
@@ -32,12 +33,13 @@ def say(*words: object) -> None:
     os.write(1, (" ".join(map(str, words)) + "\n").encode())
 
 
-LET_GO = threading.Event()
+LET_GO, IS_STUCK = threading.Event(), threading.Event()
 
 
 def hang() -> bool:
     """Be a run that does not return unless it is let go."""
     say("stuck")
+    IS_STUCK.set()
     return LET_GO.wait()
 
 
@@ -77,8 +79,9 @@ class Training:
         say("trained", int(sess.run(self.step)))
 
     def block_saves(self, sess: Any) -> None:
-        """Have a run in another thread that never returns: a snapshot waits for it."""
+        """Have a run in another thread that never returns, and is under way: a snapshot waits for it."""
         threading.Thread(target=sess.run, args=(self.stuck,), daemon=True).start()
+        IS_STUCK.wait()
 
     def train_on(self, sess: Any, should_stop: Callable[[], bool] = lambda: False) -> None:
         """Train until a stop is asked for, if that is asked about at all: then before it says "trained", too."""
@@ -280,11 +283,21 @@ def evaluates(t: Training) -> None:
 
 
 def waits_while_nothing_can_be_saved(t: Training) -> None:
-    """Wait in Python, while a run hangs elsewhere."""
+    """Wait in Python, while a run hangs elsewhere; say when the first signal was handled. Any later one is a second."""
+    signal_watch.ONE_PRESS_SECS = 0.0
+
+    def wait() -> None:
+        watch = t.sv._lifecycle.ending.signals._watch
+        say("waits")
+        while not watch._episode.handled:
+            WAIT.wait(0.01)
+        say("handled")
+        WAIT.wait()
+
     with t.supervisor().managed_session() as sess:
         t.train(sess)
         t.block_saves(sess)
-        with_clean_up(WAIT.wait)
+        with_clean_up(wait)
 
 
 def full_disk(t: Training) -> None:
@@ -439,11 +452,14 @@ def monitored_fork_leaves(t: Training) -> None:
     forks(t, t.monitored, lambda: None)
 
 
-def main(name: str, logdir: str, options: str) -> None:
+def main(name: str, logdir: str, given: str) -> None:
     """Train as asked, and come to an end."""
+    options = json.loads(given)
     stop_signals.AGAIN_SECS = 10.0  # a slow disk may take longer than a second for the last record
+    if "reserve_secs" in options:  # and so it may at the end of the grace time
+        deadline.RESERVE_SHARE, deadline.RESERVE_SECS = 1.0, options.pop("reserve_secs")
     with tf.Graph().as_default():
-        (globals().get(name) or getattr(several, name))(Training(logdir, json.loads(options)))
+        (globals().get(name) or getattr(several, name))(Training(logdir, options))
     say("the end")
 
 

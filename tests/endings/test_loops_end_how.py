@@ -29,7 +29,7 @@ NEEDS = {"torch_with": "torch", "torch_for": "torch", "keras": "torch"}
 LONG = {"signal_grace_secs": 3600.0}
 """Nothing ends in these tests because time is up, unless a test says so."""
 SHORT_SECS = 8.0
-"""The grace time of the rows that end because it is over."""
+"""The grace time of the row in which no Python code runs."""
 SLOWER = 12
 """How much longer than the page says an end may take on a loaded machine."""
 IMMEDIATE_SECS = 10.0
@@ -54,7 +54,11 @@ class How(NamedTuple):
     """A program of `loops.py` instead of the facade's own."""
 
 
-HANGS = {"signal_grace_secs": SHORT_SECS}
+RESERVE_SECS = 20.0
+"""What the last records may take on a loaded machine, where the session ends because its grace time is over."""
+HANGS = {"signal_grace_secs": RESERVE_SECS + 4.0, "reserve_secs": RESERVE_SECS}
+EVALUATES = {"signal_grace_secs": RESERVE_SECS + 12.0, "reserve_secs": RESERVE_SECS}
+"""With a save in it."""
 ROWS: dict[str, How] = {
     "the block is left": How("nothing"),
     "break": How("left"),
@@ -68,9 +72,9 @@ ROWS: dict[str, How] = {
     "SIGQUIT": How("sigquit"),
     "SIGTERM, the loop never asks": How("nothing", "ready", signal.SIGTERM, only="never_asks"),
     "SIGTERM, a run hangs": How("hang", "stuck", signal.SIGTERM, options=HANGS),
-    IN_AN_EVALUATION: How("evaluate", "stuck", signal.SIGTERM, options=HANGS),
+    IN_AN_EVALUATION: How("evaluate", "stuck", signal.SIGTERM, options=EVALUATES),
     "SIGTERM, the disk is full": How("full_disk", "ready", signal.SIGTERM, options=HANGS),
-    "SIGTERM, the interpreter is held": How("hold", "stuck", signal.SIGTERM, options=HANGS),
+    "SIGTERM, the interpreter is held": How("hold", "stuck", signal.SIGTERM, options={"signal_grace_secs": SHORT_SECS}),
     "SIGTERM, twice": How("hang", "stuck", signal.SIGTERM, again=True),
     "SIGTERM, a handler of the program's": How("handled"),
     "Ctrl-C": How("sigint"),
