@@ -164,8 +164,10 @@ def test_join_wakes_at_a_stop(blocked: Any, raised_by: Any) -> None:
     """A stop requested while join waits begins the grace period at once."""
     coord = Coordinator()
     error = ValueError()
-    threading.Thread(target=coord.request_stop, args=(error,)).start()
+    stopper = threading.Thread(target=coord.request_stop, args=(error,))
+    stopper.start()
     assert raised_by(lambda: coord.join([blocked], stop_grace_period_secs=0)) is error
+    stopper.join()
 
 
 def test_what_a_join_raises_is_raised_once(blocked: Any, monkeypatch: pytest.MonkeyPatch, raised_by: Any) -> None:

@@ -116,13 +116,13 @@ def test_what_cannot_be_written_is_said_once(tmp_path: Path, clock: Any, written
     assert "may leave no stacks in memory" in caplog.text and "cannot be written to" in caplog.text
 
 
-def test_without_directories_nothing_is_written(clock: Any, caplog: Any) -> None:
+def test_without_directories_nothing_is_written(clock: Any, caplog: Any, begun_threads: Any) -> None:
     """A remote logdir, a system without a directory in memory."""
     stacks = StallStacks("s1", "gs://bucket/run", clock)
     stacks.open(None)
     stacks.add("look", STACKS)
     stacks.close()
-    assert caplog.records == [] and not [each for each in threading.enumerate() if each.name == "supervisor_stacks"]
+    assert caplog.records == [] and begun_threads("supervisor_stacks") == []
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the timer is Linux's")

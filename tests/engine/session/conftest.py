@@ -100,9 +100,9 @@ class HeldFilesystem(LocalFilesystem):
     def replace(self, path: str, data: bytes, check: Check = unguarded) -> None:
         self.writing.release()
         self.free.wait()
-        if self.fault is not None:
-            self.written.put({"fault": str(self.fault)})
-            raise self.fault
+        if (fault := self.fault) is not None:  # which the test may clear at any moment
+            self.written.put({"fault": str(fault)})
+            raise fault
         super().replace(path, data, check)
         self.written.put(json.loads(data))
 

@@ -62,13 +62,18 @@ def disk(tmp_path: Path) -> Iterator[FullDisk]:
     writer.close()
 
 
+def join_renewals() -> None:
+    """Wait until no lease is written; each is by a thread of its own, which the monitor's may just be starting."""
+    pause = threading.Event()
+    while any(thread.name == "supervisor-lease" for thread in threading.enumerate()):
+        pause.wait(0.001)
+
+
 def renewed(run: SessionRecorder, logdir: Path, is_meant: Callable[[LeaseRecord], bool]) -> LeaseRecord:
-    """The lease, once a renewal says what is meant; each is written by a thread of its own."""
+    """The lease, once a renewal says what is meant."""
     while True:
         run._renew_lock(run.progress.snapshot().global_step)
-        for thread in threading.enumerate():
-            if thread.name == "supervisor-lease":
-                thread.join()
+        join_renewals()
         record = decode((logdir / LEASE_NAME).read_bytes())
         if record is not None and is_meant(record):
             return record
@@ -122,6 +127,7 @@ def test_a_full_disk_is_no_death(tmp_path: Path, begin, disk, clock_at) -> None:
     assert watched.run.state == "stalled"
 
     run._monitor.stop()
+    join_renewals()
     clock.now += 31
     (watched,) = watch.refresh().runs.values()
     assert (watched.run.state, run_status(watched.run, clock.now).events_failing) == ("lost", None)

@@ -178,6 +178,7 @@ def test_the_end_has_a_time_limit(heartbeats, filesystem) -> None:
     """Not for a file system that hangs."""
     filesystem.free.clear()
     worker = heartbeats(final_wait_secs=0.001)
+    filesystem.writing.acquire()
     worker.write(StopRecord(session=SESSION, reason="completed"))
     worker.close()
     filesystem.free.set()

@@ -21,7 +21,7 @@ def endpoint(options: Options) -> MetricsEndpoint:
 
 def scrape(url: str) -> str:
     """What Prometheus gets."""
-    with urllib.request.urlopen(url, timeout=10) as answer:
+    with urllib.request.urlopen(url, timeout=100) as answer:
         return str(answer.read().decode())
 
 
