@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from hangs import HANGING_LINE, HOLD_LOCK_OF_INTERPRETER
 
+from supervisor_core.process import dead_man
 from supervisor_core.process.dead_man import DeadManTimer
 from supervisor_core.process.stacks_file import StacksFile, read_stacks, stacks_path
 
@@ -45,16 +46,19 @@ from pathlib import Path
 from supervisor_core.process.dead_man import DeadManTimer
 from supervisor_core.process.stacks_file import StacksFile
 file = StacksFile(Path({str(tmp_path)!r}) / "s1.stacks", "s1")
-DeadManTimer(file.descriptor).arm(0.3)
+DeadManTimer(file.descriptor).arm(3.0)  # long after the line below has begun
 hold_lock_of_interpreter()
 """
     )
     with subprocess.Popen([sys.executable, script]) as hung:
         path = tmp_path / "s1.stacks"
+
+        def is_written() -> bool:  # frame by frame, the outermost one last
+            looks = () if (reading := read_stacks(path)) is None else reading.looks
+            return any(frames[0].endswith("<module>") for look in looks for frames in look.stacks.values() if frames)
+
         try:
-            wait_until(
-                lambda: ((reading := read_stacks(path)) is not None and bool(reading.looks)) or hung.poll() is not None
-            )
+            wait_until(lambda: is_written() or hung.poll() is not None)
             assert hung.poll() is None
             reading = read_stacks(path)
             assert reading is not None and reading.pid == hung.pid
@@ -87,10 +91,10 @@ def test_a_signal_of_the_program_is_not_taken(file: StacksFile) -> None:
     first = DeadManTimer(file.descriptor)
     was_ours = first._signal
     first.close()
-    free = [
+    free = [  # and no timer of another session has it, which would end the process once the handlers are gone
         number
-        for number in range(signal.SIGRTMAX, signal.SIGRTMAX - 10, -1)
-        if signal.getsignal(number) == signal.SIG_DFL
+        for number in range(signal.SIGRTMAX, signal.SIGRTMAX - dead_man._TRIED, -1)
+        if signal.getsignal(number) == signal.SIG_DFL and number not in dead_man._installed
     ]
     handled, ignored = free[:2]
     signal.signal(was_ours, lambda *_: None)

@@ -12,6 +12,8 @@ HUNG_DISK = """
 import os, signal, sys, threading
 import numpy as np
 import supervisor_core
+from supervisor_core.engine import deadline
+deadline.RESERVE_SHARE, deadline.RESERVE_SECS = 1.0, 20.0  # for the last records, on a loaded machine
 
 class Model:
     def state_dict(self):
@@ -19,7 +21,7 @@ class Model:
     def load_state_dict(self, state):
         pass
 
-options = supervisor_core.Options(signal_grace_secs=2)
+options = supervisor_core.Options(signal_grace_secs=22)
 state = {"model": Model()}
 with supervisor_core.supervise(sys.argv[1], state=state, save_secs=None, save_steps=4, options=options) as run:
     for step in run.steps(1000):

@@ -99,8 +99,9 @@ def test_a_change_is_written_though_there_are_no_heartbeats(begin, writer) -> No
     assert record.phase == "starting"
 
 
-def test_the_chiefs_last_word_is_of_the_workers_too(begin, writer) -> None:
+def test_the_chiefs_last_word_is_of_the_workers_too(begin, writer, monkeypatch) -> None:
     """Those that end with it are seen to have ended."""
+    monkeypatch.setattr("supervisor_core.engine.worker_registry.LAST_READ_SECS", 60.0)
     chief = begin(SOON)
     worker = begin(is_chief=False, task="worker:1")
     writer.wait_for("heartbeat", shows("waiting"))

@@ -200,8 +200,9 @@ def test_a_killed_process_of_this_machine_is_lost_at_once(registry, worker) -> N
     chief.stop()
 
 
-def test_the_thread_looks_and_stops(registry, say) -> None:
+def test_the_thread_looks_and_stops(registry, say, monkeypatch) -> None:
     """Errors do not end it; the last read, when it stops, is not reported."""
+    monkeypatch.setattr("supervisor_core.engine.worker_registry.LAST_READ_SECS", 60.0)
     looked: threading.Semaphore = threading.Semaphore(0)
     changed: list[str] = []
 
@@ -222,8 +223,9 @@ def test_the_thread_looks_and_stops(registry, say) -> None:
     assert not chief._thread.is_alive()
 
 
-def test_stopping_looks_once_more(registry, say) -> None:
+def test_stopping_looks_once_more(registry, say, monkeypatch) -> None:
     """A process that ends together with the chief is seen as ended, in the chief's last heartbeat."""
+    monkeypatch.setattr("supervisor_core.engine.worker_registry.LAST_READ_SECS", 60.0)
     changed = threading.Event()
     chief = registry(interval_secs=3600.0, on_change=changed.set)
     say()
