@@ -456,6 +456,8 @@ def test_lightning_does_not_requeue(tmp_path: Path, trial_in: ModuleType, monkey
     def happens(model: Model, step: int) -> None:
         if step == 2:
             os.kill(os.getpid(), signal.SIGUSR1)
+            while model.run._due.asked_by is None:  # the signal's thread has noted it
+                PAUSE.wait(0.01)
         at(6, signal.SIGTERM)(model, step)
 
     def body(say: Say) -> None:

@@ -35,7 +35,7 @@ class Model:
         self.steps = int(state["steps"])
 logdir, steps, how = sys.argv[1:]
 model, pause = Model(), threading.Event()
-budgets = {"training": 1.0} if how == "hangs" else {}
+budgets = {"evaluating": 1.0} if how == "hangs" else {}
 options = supervisor_core.Options(stall_timeout_secs=budgets, dump_blocked_stacks=False)
 run = supervisor_core.supervise(logdir, state={"model": model}, save_secs=None, options=options)
 with run:
@@ -50,7 +50,10 @@ with run:
             raise RuntimeError("as asked")
         if model.steps == 10 and how == "hangs" and not os.path.exists(logdir + "/hung"):
             open(logdir + "/hung", "w").close()
-            pause.wait()
+            with run.phase("evaluating"):
+                pause.wait()
+        while model.steps == 10 and how == "waits" and not os.path.exists(logdir + "/go"):
+            pause.wait(0.01)
         pause.wait(0.01)
 """
 FOREVER = 1_000_000
@@ -132,7 +135,8 @@ class Running:
 
 
 def training(directory: Path, steps: int = FOREVER, how: str = "trains") -> list[str]:
-    """The command of a supervised training of some steps. At its tenth it ``fails``, or ``hangs`` the first time."""
+    """The command of a supervised training of some steps. In its tenth it ``fails``, or ``hangs`` the first time, in a
+    phase that nothing else is in: no other pause is a hang; or it ``waits`` for the file ``go`` in its logdir."""
     path = directory / "train.py"
     path.write_text(TRAINING)
     return [sys.executable, str(path), str(directory / "logs"), str(steps), how]

@@ -90,7 +90,7 @@ def test_the_last_step_is_saved_whatever_starts_the_training(
     running: Callable[..., Any], tmp_path: Path, kind: str, signum: signal.Signals
 ) -> None:
     """The session's record names the signal, the launch was stopped, and `run` ends by the signal or as the script."""
-    restarter = running(*wrapped(kind, tmp_path, training(tmp_path)), options=["--stop-timeout", "8s"])
+    restarter = running(*wrapped(kind, tmp_path, training(tmp_path)), options=["--stop-timeout", "16s"])
     restarter.line()
     restarter.process.send_signal(signum)
     assert restarter.status() == OF_SCRIPT.get(kind, {}).get(signum, -signum), restarter.log
@@ -122,7 +122,7 @@ def test_it_may_itself_run_in_the_background_of_a_shell(running: Callable[..., A
     """Which makes it ignore SIGINT and SIGQUIT: a script's own background is told from its foreground by that."""
     ignoring = ["bash", "-c", "trap '' INT QUIT; exec \"$@\"", "bash"]
     command = wrapped("a script with a trap", tmp_path, training(tmp_path))
-    restarter = running(*command, options=["--stop-timeout", "8s"], before=ignoring)
+    restarter = running(*command, options=["--stop-timeout", "16s"], before=ignoring)
     restarter.line()
     restarter.process.send_signal(signal.SIGTERM)
     assert restarter.status() == -signal.SIGTERM, restarter.log
@@ -241,7 +241,7 @@ def read_all(descriptor: int) -> bytes:
 
 def test_a_wrapper_that_others_end_leaves_the_training_its_time(running: Callable[..., Any], tmp_path: Path) -> None:
     """SIGTERM to the shell alone: the training saves within the time of a stop, then it is started again."""
-    restarter = running(*wrapped("bash -c", tmp_path, training(tmp_path)), options=["--stop-timeout", "2s"])
+    restarter = running(*wrapped("bash -c", tmp_path, training(tmp_path)), options=["--stop-timeout", "16s"])
     shell = restarter.leader()
     restarter.line()
     os.kill(shell, signal.SIGTERM)
