@@ -440,8 +440,7 @@ def _die(signum: int) -> None:
     os.kill(os.getpid(), signum)
     # That one may be another thread's, which has yet to run, or be dropped, as one is on its way: this one is ours.
     signal.pthread_kill(threading.get_ident(), signum)
-    # The kernel lets no signal without a handler end the first process of a container.
-    os._exit(128 + signum)
+    os._exit(128 + signum)  # the first process of a container: the kernel lets no signal without a handler end it
 
 
 def _in_thread(act: OnSignal, signum: int) -> list[threading.Thread]:

@@ -19,7 +19,6 @@ import pytest
 from supervisor_core import LogdirInUseError, NoUsableCheckpointError, Options, SaveFailedError, supervise
 from supervisor_core.checkpoint.sealed_store import SealedStore
 from supervisor_core.clock import SystemClock
-from supervisor_core.engine.stop_signals import StopSignals
 from supervisor_core.errors import CheckpointError
 from supervisor_core.run.logdir_watch import LogdirWatch
 from supervisor_core.run.model import Run as RunModel
@@ -353,38 +352,6 @@ def test_an_error_between_an_update_and_its_step(tmp_path: Path) -> None:
         raise ArithmeticError
     with supervise(tmp_path, state={"data": part}) as run:
         assert run.exactness is not None and run.exactness.reasons == (states.MID_STEP,)
-
-
-def test_an_interrupt_comes_not_into_the_last_save(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A training that has come to its end is not interrupted, however long its last checkpoint takes. The traceback is
-    of the program's block, with one frame of the session's end."""
-    import supervisor_core.training.saver as savers
-
-    interrupted, pause, is_decided = [], threading.Event(), threading.Event()
-    real, decide = savers.write_tree, StopSignals._interrupt
-
-    def write(*arguments: Any) -> None:
-        assert is_decided.wait(60)
-        real(*arguments)
-
-    def decided(*arguments: Any, **named: Any) -> bool:
-        try:
-            return decide(*arguments, **named)
-        finally:
-            is_decided.set()
-
-    monkeypatch.setattr(savers, "write_tree", write)
-    monkeypatch.setattr(StopSignals, "_interrupt", decided)
-    with pytest.raises(KeyboardInterrupt) as left, supervise(tmp_path, options=Options(signal_grace_secs=100)) as run:
-        monkeypatch.setattr(run._ending.signals._watch, "interrupt", lambda: interrupted.append(True))
-        for _ in run.steps(1000):
-            signal.raise_signal(signal.SIGINT)
-            while not run.should_stop():
-                pause.wait(0.01)
-    assert not interrupted
-    assert [frame.name for frame in left.traceback][1:] == ["__exit__"]
-    (session,) = run_of(tmp_path).sessions
-    assert (session.outcome, run_of(tmp_path).checkpoints[-1].step) == ("signal", 1)
 
 
 def test_a_full_disk_stops_nothing_and_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

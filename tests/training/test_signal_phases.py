@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from supervisor_core import Run, supervise
+from supervisor_core import Options, Run, supervise
+from supervisor_core.engine.stop_signals import StopSignals
 from supervisor_core.run.logdir_watch import LogdirWatch
 from supervisor_core.training import saver as savers
 
@@ -151,3 +152,33 @@ def test_a_state_that_cannot_be_copied_ends_no_evaluation(tmp_path: Path, caplog
             weights.refuses = False
     assert run.newest_checkpoint == str(tmp_path / "checkpoints" / "ckpt-2")
     assert "saves nothing, as the state cannot be copied: MemoryError: no room" in caplog.text
+
+
+def test_an_interrupt_comes_not_into_the_last_save(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A training that has come to its end is not interrupted, however long its last checkpoint takes. The traceback is
+    of the program's block, with one frame of the session's end."""
+    interrupted, is_decided = [], threading.Event()
+    real, decide = savers.write_tree, StopSignals._interrupt
+
+    def write(*arguments: Any) -> None:
+        assert is_decided.wait(60)
+        real(*arguments)
+
+    def decided(*arguments: Any, **named: Any) -> bool:
+        try:
+            return decide(*arguments, **named)
+        finally:
+            is_decided.set()
+
+    monkeypatch.setattr(savers, "write_tree", write)
+    monkeypatch.setattr(StopSignals, "_interrupt", decided)
+    with pytest.raises(KeyboardInterrupt) as left, supervise(tmp_path, options=Options(signal_grace_secs=100)) as run:
+        monkeypatch.setattr(run._ending.signals._watch, "interrupt", lambda: interrupted.append(True))
+        for _ in run.steps(1000):
+            signal.raise_signal(signal.SIGINT)
+            while not run.should_stop():
+                PAUSE.wait(0.01)
+    assert not interrupted
+    assert [frame.name for frame in left.traceback][1:] == ["__exit__"]
+    (item,) = LogdirWatch(str(tmp_path)).refresh().runs.values()
+    assert (item.run.sessions[0].outcome, item.run.checkpoints[-1].step) == ("signal", 1)
