@@ -171,19 +171,24 @@ def restore_newest(
     if publisher is not None:
         CheckpointStore(directory, basename or "model.ckpt", publisher=publisher).finish_replacements()
     damaged: dict[str, DamagedCheckpointError] = {}
+    looked_at: set[str] = set()
 
     def check(path: str) -> bundle.VerifiedCheckpoint:
+        looked_at.add(path)
         if path in damaged:
             raise damaged[path]
         return bundle.verify(path, data=False)
 
     while True:
+        before = frozenset(looked_at)
         try:
             recovery = store.newest_usable(verify=check, start_over=start_over)
         except NoUsableCheckpointError:  # whoever writes them may be about to
-            if not waits:
-                raise
-            return RestoreInfo()
+            if waits:
+                return RestoreInfo()
+            if looked_at > before:  # a training beside this session may have replaced them all meanwhile
+                continue
+            raise
         if recovery.chosen is None:
             log_skipped(recovery.skipped, None)
             return RestoreInfo(skipped=recovery.skipped)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 import tensorflow as tf
 
 from supervisor_core import Options
+from supervisor_core.checkpoint import bundle
 from supervisor_core.checkpoint.logdir_lock import peek
 from supervisor_core.errors import LogdirInUseError
 from supervisor_core.events.telemetry import SessionRecord
@@ -32,6 +34,14 @@ def tags(events: Any) -> list[str]:
     return [value.tag for event in events for value in event.summary.value]
 
 
+def restore_newest(saver: Any, sess: Any, logdir: str) -> None:
+    """Restore the newest checkpoint if there is any; again where the training deletes it meanwhile."""
+    while Path(logdir, "checkpoint").exists():
+        with suppress(tf.errors.NotFoundError, ValueError):  # the latter also of None, where it is gone already
+            saver.restore(sess, v1.train.latest_checkpoint(logdir))
+            return
+
+
 @pytest.fixture
 def training(start_training: Callable[..., Any]) -> Iterator[Any]:
     """A training in a process of its own, which has begun."""
@@ -51,9 +61,7 @@ def evaluate(ours: Any, build_model: Any) -> Callable[..., Any]:
             saver = v1.train.Saver({"global_step": model.global_step})
             supervisor = ours.Supervisor(logdir=logdir, saver=None, save_summaries_secs=0.02, **arguments)
             with supervisor.managed_session() as sess:
-                newest = v1.train.latest_checkpoint(logdir)
-                if newest is not None:
-                    saver.restore(sess, newest)
+                restore_newest(saver, sess, logdir)
                 body(supervisor, sess)
                 return int(sess.run(model.global_step))
 
@@ -136,6 +144,27 @@ def test_without_services(ours: Any, training: Any, build_model: Any, saved_step
     assert lease is not None
     assert lease.pid == training.process.pid
     assert lease.ended is None
+
+
+def test_a_checkpoint_that_is_deleted_while_it_is_looked_at(
+    ours: Any, build_model: Any, save_steps: Any, logdir: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The training beside has saved another one, and keeps no more: that one is restored."""
+    model = build_model()
+    save_steps(logdir, model, 3)
+    verify = bundle.verify
+
+    def late(path: str, **how: Any) -> Any:
+        old = list(Path(logdir).glob("model.ckpt-3*"))
+        for file in old:
+            file.unlink()
+        if old:
+            save_steps(logdir, model, 7)
+        return verify(path, **how)
+
+    monkeypatch.setattr(bundle, "verify", late)
+    with ours.SessionManager().prepare_session("", saver=v1.train.Saver(), checkpoint_dir=logdir) as sess:
+        assert sess.run(model.global_step) == 7
 
 
 def test_a_training_without_a_saver_is_a_run(ours: Any, build_model: Any, logdir: str, read_telemetry: Any) -> None:
