@@ -8,7 +8,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -36,7 +37,8 @@ Write = Callable[..., Path]
 
 @pytest.fixture
 def write(tmp_path: Path) -> Write:
-    """Returns a function that writes a session's events file: records at seconds after its start."""
+    """Returns a function that writes a session's events file: records at seconds after a start that all of a test's
+    sessions count from. A session starts with its first record."""
     start = time.time() - 1000.0
 
     class AtItsStart:
@@ -52,6 +54,8 @@ def write(tmp_path: Path) -> Write:
     def session(name: str, *records: tuple[float, int, Record]) -> Path:
         with EventsWriter(tmp_path / "logs" / name, clock=AtItsStart(start + records[0][0])) as writer:
             for at, step, record in records:
+                if isinstance(record, SessionRecord):
+                    record = replace(record, started_at=start + at)
                 writer.summary(summary_bytes(record), step, start + at)
                 writer.scalar("loss", 1.0 / (step + 1), step, start + at)
         return tmp_path / "logs"
@@ -61,13 +65,13 @@ def write(tmp_path: Path) -> Write:
 
 def first_session(name: str = "a") -> list[tuple[float, int, Record]]:
     """A session that was killed after step 130, its newest checkpoint of step 100."""
-    id, start = f"{name}1", time.time() - 1000.0
+    id = f"{name}1"
     return [
         (
             0.0,
             0,
             SessionRecord(
-                session=id, attempt=1, host="h", pid=1, facade="Supervisor", started_at=start, heartbeat_secs=10
+                session=id, attempt=1, host="h", pid=1, facade="Supervisor", started_at=0.0, heartbeat_secs=10
             ),
         ),
         (100.0, 100, CheckpointRecord(session=id, trigger="timer", path="m-100", step=100, secs=0.5)),
@@ -77,7 +81,6 @@ def first_session(name: str = "a") -> list[tuple[float, int, Record]]:
 
 def second_session(name: str = "a") -> list[tuple[float, int, Record]]:
     """The session after it, which goes on from step 100 and completes."""
-    start = time.time() - 1000.0 + 150.0
     return [
         (
             150.0,
@@ -88,7 +91,7 @@ def second_session(name: str = "a") -> list[tuple[float, int, Record]]:
                 host="h",
                 pid=2,
                 facade="Supervisor",
-                started_at=start,
+                started_at=0.0,
                 restored_checkpoint="m-100",
                 restored_step=100,
                 previous_outcome="lost",
@@ -260,19 +263,26 @@ def test_what_cannot_be_read_is_named(run: Callable[..., Result], write: Write) 
     assert kinds["corrupt_record"]["offset"] > 0
 
 
-def follow(*arguments: object) -> subprocess.Popen[str]:
-    """Start ``tb-supervisor inspect --follow`` in a pipe."""
+@contextmanager
+def follow(*arguments: object) -> Iterator[subprocess.Popen[str]]:
+    """Start ``tb-supervisor inspect --follow`` in a pipe; it is gone after the block."""
     command = [sys.executable, "-c", "from supervisor_core.cli import main; main()", "inspect", "--follow"]
-    return subprocess.Popen([*command, *map(str, arguments)], stdout=subprocess.PIPE, text=True)
+    with subprocess.Popen([*command, *map(str, arguments)], stdout=subprocess.PIPE, text=True) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
 
 
-def test_following_shows_each_change(write: Write) -> None:
+def test_following_shows_each_change(write: Write, tmp_path: Path) -> None:
     """One JSON object a line: at once, and again when the run has gone on; Ctrl-C ends it with status 0."""
     logdir = write("a", *first_session())
+    write("../elsewhere", *second_session())
+    (second,) = (tmp_path / "elsewhere").iterdir()
     with follow(logdir, "--json") as process:
         assert process.stdout is not None
         assert json.loads(process.stdout.readline())["runs"][0]["state"] == "lost"
-        write("a", *second_session())
+        second.rename(logdir / "a" / second.name)  # all of it at once: no look finds a part
         assert json.loads(process.stdout.readline())["runs"][0]["state"] == "completed"
         process.send_signal(signal.SIGINT)
         assert process.stdout.read() == ""
