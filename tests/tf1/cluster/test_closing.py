@@ -34,6 +34,12 @@ class Session:
             raise self.error
 
 
+@pytest.fixture(autouse=True)
+def _time_to_close(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A session that can be closed is, however busy the machine is."""
+    monkeypatch.setattr(connect, "CLOSE_SECS", 60.0)
+
+
 @pytest.fixture
 def hanging(monkeypatch: pytest.MonkeyPatch) -> Iterator[Session]:
     """A session in a cluster that does not answer until the test has ended, with no time to wait for it."""

@@ -78,8 +78,8 @@ def ready_at_look(number: int) -> Any:
 
 def test_waiting_lasts_as_long_as_was_asked(ours: Any) -> None:
     """With a wait shorter than the poll interval the worker still looks more than once, soon."""
-    manager = ours.SessionManager(ready_op=ready_at_look(3), recovery_wait_secs=30)
-    manager.wait_for_session("", max_wait_secs=10).close()
+    manager = ours.SessionManager(ready_op=ready_at_look(3), recovery_wait_secs=3600)
+    manager.wait_for_session("", max_wait_secs=60).close()
 
 
 def test_waiting_says_what_it_waits_for(ours: Any) -> None:
@@ -164,6 +164,7 @@ def without_server(monkeypatch: pytest.MonkeyPatch) -> Iterator[ClusterTask]:
     """A worker of a cluster whose parameter server does not run; it comes after the test, so that nothing blocks."""
     monkeypatch.setattr(wait, "_known", {})
     monkeypatch.setattr(wait, "LEAST_SECS", 0.0)
+    monkeypatch.setattr(wait, "NAME_SECS", 60.0)
     with socket.socket() as own, socket.socket() as server:
         for each in (own, server):
             each.bind(("127.0.0.1", free_port()))  # none that the system gives to others once it is closed

@@ -14,6 +14,7 @@ from tensorflow.python.eager import context
 
 import supervisor_core
 from supervisor_core.errors import EventsError
+from supervisor_core.tf1.cluster import wait
 
 v1 = tf.compat.v1
 
@@ -263,8 +264,9 @@ def test_any_session_creator_will_do(whose: str, build_model: Any, logdir: str) 
     assert v1.train.latest_checkpoint(logdir) == f"{logdir}/model.ckpt-3"
 
 
-def test_a_worker_waits_for_the_chiefs_init_fn() -> None:
+def test_a_worker_waits_for_the_chiefs_init_fn(monkeypatch: pytest.MonkeyPatch) -> None:
     """The chief's variables are initialised, and its init_fn is still at work: the worker is not ready."""
+    monkeypatch.setattr(wait, "LEAST_SECS", 60.0)  # for its one look, which tells why
     server = v1.train.Server.create_local_server()
     in_init_fn, go_on = threading.Event(), threading.Event()
 
