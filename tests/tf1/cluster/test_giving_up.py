@@ -20,11 +20,13 @@ v1 = tf.compat.v1
 OPTIONS = Options(worker_name="worker:1", retry_initial_secs=3600.0, retry_max_secs=3600.0)
 
 
-def never_ready(meanwhile: Callable[[], object]) -> Any:
-    """Return a ready op that always names something missing, and has something happen when it is looked at."""
+def never_ready(happening: Callable[[], object]) -> Any:
+    """Return a ready op that always names something missing, and has something happen when it is first looked at."""
+    happenings = [happening]
 
     def look() -> Any:
-        meanwhile()
+        if happenings:
+            happenings.pop()()
         return np.array([b"weight"], dtype=object)
 
     return v1.py_func(look, [], tf.string, stateful=True)

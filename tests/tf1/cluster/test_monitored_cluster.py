@@ -22,6 +22,7 @@ def story(open_cluster: Callable[..., Any], until: Callable[..., None]) -> Itera
         cluster.steps["begin"] = cluster["chief:0"].step("ready at step")
         cluster["worker:0"].line("ready at step")
         cluster["chief:0"].step("trained to")
+        until(lambda: tf.train.latest_checkpoint(cluster.logdir))
 
         cluster["ps:0"].kill()
         cluster.lines["chief waits"] = cluster["chief:0"].line("Waiting for", "ps:0")
