@@ -12,7 +12,6 @@ import subprocess
 import sys
 import threading
 import time
-import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -36,7 +35,9 @@ CHROMIUM_ARGUMENTS = (
     "--host-resolver-rules=MAP evil.example 127.0.0.1",  # a name that somebody has lead here
 )
 STARTED = re.compile(r"TensorBoard \S+ at (http://\S+?)/? \(")
-PATIENCE_MS = 60_000
+PATIENCE_MS = 120_000
+TIMEOUT_SECS = 400
+"""Of each test: the first of a module starts TensorBoard and Chromium, and a busy machine takes its time."""
 PROGRAM = "import sys; sys.modules['tensorflow'] = None; from tensorboard.main import run_main; run_main()"
 """TensorBoard as on a machine without TensorFlow, whose import is most of its start."""
 
@@ -55,7 +56,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Skip aloud where there is nothing to drive; in CI that is a failure."""
     reason = _missing()
     for item in items:
-        if reason is None or Path(__file__).parent not in item.path.parents:
+        if Path(__file__).parent not in item.path.parents:
+            continue
+        item.add_marker(pytest.mark.timeout(TIMEOUT_SECS))
+        if reason is None:
             continue
         if os.environ.get("CI") == "true":
             pytest.exit(f"browser tests: {reason}", returncode=1)
@@ -110,7 +114,7 @@ class TensorBoard:
         """Wait until the runs have been read: until then answers are 503, of which a browser complains."""
         pause, deadline = threading.Event(), time.monotonic() + PATIENCE_MS / 1000
         while time.monotonic() < deadline:
-            with contextlib.suppress(urllib.error.URLError):
+            with contextlib.suppress(OSError):
                 if b'"reading":null' in self.fetch("runs").replace(b" ", b""):
                     return
             pause.wait(0.05)
@@ -139,7 +143,7 @@ class TensorBoard:
 
     def fetch(self, path: str) -> bytes:
         """The body of an answer of the plugin's."""
-        with urllib.request.urlopen(f"{self.url}/data/plugin/supervisor/{path}", timeout=30) as answer:
+        with urllib.request.urlopen(f"{self.url}/data/plugin/supervisor/{path}", timeout=PATIENCE_MS / 1000) as answer:
             body: bytes = answer.read()
         return body
 

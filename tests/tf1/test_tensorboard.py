@@ -18,6 +18,7 @@ import tensorflow as tf
 import supervisor_core
 
 v1 = tf.compat.v1
+pytestmark = pytest.mark.timeout(300)  # TensorBoard imports TensorFlow
 
 
 @pytest.fixture
@@ -58,7 +59,7 @@ def tensorboard(logdir: str, mode: str) -> Iterator[Callable[[str], Any]]:
             threading.Thread(target=board.stderr.read, daemon=True).start()
 
             def ask(path: str) -> Any:
-                with urllib.request.urlopen(f"{found[1]}data/{path}", timeout=30) as answer:
+                with urllib.request.urlopen(f"{found[1]}data/{path}", timeout=120) as answer:
                     return json.load(answer)
 
             yield ask
@@ -75,8 +76,8 @@ def shown(ask: Callable[[str], Any]) -> set[int]:
 def test_tensorboard_shows_the_run(restarted_run: str, mode: str, wait_until: Any) -> None:
     """Scalars of both sessions, the graph without the supervisor's own ops, and no complaint about the telemetry."""
     with tensorboard(restarted_run, mode) as ask:
-        wait_until(lambda: ask("plugin/scalars/tags").get("."), timeout_secs=60)
+        wait_until(lambda: ask("plugin/scalars/tags").get("."))
         # TensorBoard in Python drops the restored step itself at START, as it does in every writer's files.
-        wait_until(lambda: shown(ask) | {5} == set(range(1, 11)), timeout_secs=60)
+        wait_until(lambda: shown(ask) | {5} == set(range(1, 11)))
         assert set(ask("plugin/scalars/tags")["."]) == {"loss"}
         assert "." in ask("plugin/graphs/info")
