@@ -22,7 +22,7 @@ ROOT = Path(__file__).parents[2]
 @pytest.mark.timeout(300)
 def test_a_cluster_whose_chief_is_killed_learns_to_its_end(tmp_path: Path) -> None:
     """It starts all, starts the chief again, which loses nothing, and ends when all have ended well."""
-    command = [sys.executable, "-m", "examples.cluster", "--logdir", str(tmp_path / "run"), "--steps", "400"]
+    command = [sys.executable, "-m", "examples.cluster", "--logdir", str(tmp_path / "run"), "--steps", "2000"]
     with subprocess.Popen(
         [*command, "--workers", "1"], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     ) as example:

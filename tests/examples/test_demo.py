@@ -25,6 +25,7 @@ from tb_plugin.index import Index
 from tb_plugin.logdirs import logdirs_of
 from tb_plugin.run_data import details
 
+pytestmark = pytest.mark.timeout(600)
 ROOT = Path(__file__).parents[2]
 needs_training = pytest.mark.skipif(
     find_spec("tensorflow") is None or find_spec("sklearn") is None, reason="trains: needs tensorflow and scikit-learn"
@@ -58,6 +59,14 @@ class Demo:
         return line.split("│")[2].strip()
 
 
+def is_over(pid: int) -> bool:
+    """Whether a process has ended, waited for or not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] in "ZX"
+    except OSError:
+        return True
+
+
 @pytest.fixture(scope="module")
 def demo(tmp_path_factory: pytest.TempPathFactory) -> Demo:
     """The demo, as one types it; meanwhile SIGSTOP and SIGCONT come for the first session that is seen training."""
@@ -84,19 +93,18 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> Demo:
             pid, frozen = lease["pid"], lease["session"]
             with suppress(OSError):
                 os.kill(pid, signal.SIGSTOP)
-                if Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z":
-                    break
-            over.add(frozen)  # killed, and its lease is still there
-        try:
-            until(lambda lease: time.time() - lease["renewed_at"] > FROZEN_SECS)
-        finally:
-            os.kill(pid, signal.SIGCONT)
+                try:
+                    until(lambda lease, pid=pid: is_over(pid) or time.time() - lease["renewed_at"] > FROZEN_SECS)
+                    if not is_over(pid):
+                        break
+                finally:
+                    os.kill(pid, signal.SIGCONT)
+            over.add(frozen)  # the demo has killed it, just before or while it was frozen
         process.wait()
     return Demo(logdir, process.returncode, output.read_text(), frozen)
 
 
 @needs_training
-@pytest.mark.timeout(300)
 def test_the_demo_sees_every_promise_kept(demo: Demo) -> None:
     """Killed, resumed, stopped, finished, one brought back: status 0, each promise seen, figures, files."""
     assert demo.status == 0, demo.output
