@@ -125,8 +125,11 @@ def test_every_panel_has_data(prometheus: Prometheus) -> None:
 def test_the_state_of_a_run_is_that_of_the_source_that_knows_most(prometheus: Prometheus) -> None:
     """The trainer says that it runs, the exporter that it has completed: the panel and the table show one state."""
     (panel,) = [panel for panel in dashboard()["panels"] if panel["title"] == "Run state"]
-    (number,) = prometheus.data(panel["targets"][0]["expr"].replace("$run", "everything"))
-    assert panel["fieldConfig"]["defaults"]["mappings"][0]["options"][str(int(number))]["text"] == "running"
+    options = panel["fieldConfig"]["defaults"]["mappings"][0]["options"]
+    (running,) = [int(number) for number, option in options.items() if option["text"] == "running"]
+    # The exporter's alone where a busy machine has just missed a scrape of the trainer.
+    query = panel["targets"][0]["expr"].replace("$run", "everything")
+    wait_until(lambda: prometheus.data(query) == [running], "the trainer's state")
 
 
 def test_the_run_can_be_chosen(prometheus: Prometheus) -> None:
@@ -141,9 +144,14 @@ def test_the_run_can_be_chosen(prometheus: Prometheus) -> None:
 def test_every_recording_has_data(prometheus: Prometheus, name: str) -> None:
     """What is recorded has a value, one per run."""
     prometheus.data(name)
-    per_run = {tuple(sorted(item["metric"].items())) for item in prometheus.query(name)}
-    assert all(dict(labels)["run"] == "everything" for labels in per_run)
-    assert len(per_run) == (len(PHASES) if name == "run:supervisor_phase:live" else 1)
+    expected = len(PHASES) if name == "run:supervisor_phase:live" else 1
+
+    def recorded() -> set[tuple[tuple[str, str], ...]]:
+        found = {tuple(sorted(item["metric"].items())) for item in prometheus.query(name)}
+        assert len(found) <= expected, found
+        return found if len(found) == expected else set()  # fewer after a scrape that was missed
+
+    assert all(dict(labels)["run"] == "everything" for labels in wait_until(recorded, name))
 
 
 def test_what_alerts_ask_for_has_data(prometheus: Prometheus) -> None:
@@ -153,9 +161,9 @@ def test_what_alerts_ask_for_has_data(prometheus: Prometheus) -> None:
     }
     for name in sorted(named - ONLY_IN_NEED):
         prometheus.data(name)
-    rules = prometheus.rules()
-    assert [rule["health"] for rule in rules] == ["ok"] * len(RULES)
-    assert [rule["name"] for rule in rules if rule.get("alerts")] == []
+    assert [rule["health"] for rule in prometheus.rules()] == ["ok"] * len(RULES)
+    # One that is true is true the next time, too; after a scrape that a busy machine has missed, none is for long.
+    wait_until(lambda: not [rule["name"] for rule in prometheus.rules() if rule.get("alerts")], "no expression to hold")
 
 
 def test_both_are_scraped(prometheus: Prometheus) -> None:
