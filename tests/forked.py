@@ -58,8 +58,9 @@ class Forked:
         """Leave nothing of it behind."""
         self.kill()
         self.wait()
-        self.stdin.close()
-        self.stdout.close()
+        for stream in (self.stdin, self.stdout):
+            with suppress(BrokenPipeError):  # of what it had not been given yet
+                stream.close()
 
 
 class Alone(subprocess.Popen[str]):
