@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -145,7 +146,8 @@ def test_a_straggler_is_named_and_fails_nothing(
         train(steps=3, body=body, stop_grace_secs=0.05)
     end.set()
     thread.join()
-    assert "Coordinator stopped with threads still running: a thread that stays" in caplog.text
+    # Where the machine is busy, of services too.
+    assert re.search(r"Coordinator stopped with threads still running: .*a thread that stays", caplog.text)
     assert newest(logdir) == "model.ckpt-3"
     assert ending().reason == "completed"
 

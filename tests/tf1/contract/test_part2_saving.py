@@ -47,12 +47,13 @@ def test_a_snapshot_waits_for_a_step_that_takes_as_long_as_those_before(
     build_model: Callable[..., Any],
     logdir: str,
     monkeypatch: pytest.MonkeyPatch,
+    wait_until: Any,
     step_secs: float,
     waited: float,
 ) -> None:
     """Twice as long as the longest of the recent steps, though not without limit."""
     build_model()
-    supervisor = ours.Supervisor(logdir=logdir, save_model_secs=0, save_summaries_secs=0)  # nothing saves but the test
+    supervisor = ours.Supervisor(logdir=logdir, save_model_secs=9999, save_summaries_secs=0)
     supervisor.prepare_or_wait_for_session()
     secs, exclusive = [], StepLock.exclusive
 
@@ -60,6 +61,7 @@ def test_a_snapshot_waits_for_a_step_that_takes_as_long_as_those_before(
         secs.append(timeout_secs)
         return exclusive(self, timeout_secs)
 
+    wait_until(lambda: any(item.name == "checkpoint" and item.ticks for item in supervisor.run_status().threads))
     supervisor.save_checkpoint()
     monkeypatch.setattr(StepLock, "exclusive", record)
     supervisor._lifecycle.recorder.progress.run_ended(True, 0.0, step_secs)
