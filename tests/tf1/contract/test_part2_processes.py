@@ -25,7 +25,7 @@ def trainings(start_training: Callable[..., Any]) -> dict[str, Any]:
     """One training for each test, all started at once."""
     return {
         "SIGTERM": start_training(PROGRAM, "60", "heeds"),
-        "deaf": start_training(PROGRAM, "1", "ignores"),
+        "deaf": start_training(PROGRAM, "60", "ignores"),  # it ends as soon as it is saved
         "SIGKILL": start_training(PROGRAM, "60", "heeds"),
     }
 
