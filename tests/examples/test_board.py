@@ -9,7 +9,7 @@ import pytest
 from examples.demo.board import serve_board, tab_of
 
 
-@pytest.mark.timeout(300)  # TensorBoard imports TensorFlow, where there is one
+@pytest.mark.timeout(600)  # TensorBoard imports TensorFlow, where there is one
 def test_tensorboard_answers_until_it_is_interrupted(tmp_path: Path) -> None:
     """It says where it is, on this machine only; Ctrl-C ends it with status 0 and leaves nothing behind."""
     seen = []

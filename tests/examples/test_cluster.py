@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[2]
 @pytest.mark.skipif(
     find_spec("tensorflow") is None or find_spec("sklearn") is None, reason="trains: needs tensorflow and scikit-learn"
 )
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(900)
 def test_a_cluster_whose_chief_is_killed_learns_to_its_end(tmp_path: Path) -> None:
     """It starts all, starts the chief again, which loses nothing, and ends when all have ended well."""
     command = [sys.executable, "-m", "examples.cluster", "--logdir", str(tmp_path / "run"), "--steps", "2000"]

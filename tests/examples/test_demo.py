@@ -25,7 +25,7 @@ from tb_plugin.index import Index
 from tb_plugin.logdirs import logdirs_of
 from tb_plugin.run_data import details
 
-pytestmark = pytest.mark.timeout(600)
+pytestmark = pytest.mark.timeout(900)
 ROOT = Path(__file__).parents[2]
 needs_training = pytest.mark.skipif(
     find_spec("tensorflow") is None or find_spec("sklearn") is None, reason="trains: needs tensorflow and scikit-learn"
