@@ -16,7 +16,9 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from supervisor_core.checkpoint import bundle, sealed_files
+from supervisor_core.checkpoint import bundle
+from supervisor_core.checkpoint.manifest import read_manifest
+from supervisor_core.checkpoint.sealed_files import SealedFiles
 from supervisor_core.cli import main
 from supervisor_core.run.logdir_watch import LogdirWatch
 from supervisor_core.run.model import Run
@@ -80,7 +82,7 @@ def there(run: Run) -> list[int | None]:
 def is_whole(path: str) -> bool:
     """Read every byte of a checkpoint, of either kind."""
     if os.path.isdir(path):
-        sealed_files.verify(path)
+        SealedFiles(path, read_manifest(path)).verify()
     else:
         bundle.verify(path)
     return True
