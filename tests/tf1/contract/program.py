@@ -4,7 +4,7 @@
 
 Usage: program.py LOGDIR GRACE_SECS heeds|ignores
 
-``ignores`` is a program whose training loop never looks at ``should_stop()``.
+``ignores`` is a program whose training loop never looks at ``should_stop()``. Its timer saves at its begin only.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ def main(logdir: str, grace_secs: float, heeds: bool) -> None:
         train_op = weight.assign(tf.cast(tf.identity(step.assign_add(1)), tf.float32)).op
         options = supervisor_core.Options(signal_grace_secs=grace_secs)
         saver = tf.compat.v1.train.Saver(max_to_keep=100)  # who restores one beside has some seconds for it
-        supervisor = supervisor_core.Supervisor(logdir=logdir, saver=saver, save_model_secs=0.05, options=options)
+        save_secs = 0.05 if heeds else 3600
+        supervisor = supervisor_core.Supervisor(logdir=logdir, saver=saver, save_model_secs=save_secs, options=options)
         with supervisor.managed_session() as sess:
             print("training", flush=True)
             pause = threading.Event()

@@ -30,6 +30,12 @@ def trainings(start_training: Callable[..., Any]) -> dict[str, Any]:
     }
 
 
+def finished_steps(logdir: str) -> int:
+    """Return the number of steps that a training has finished."""
+    counter = Path(f"{logdir}.steps")
+    return int.from_bytes(counter.read_bytes(), "little") if counter.exists() else 0
+
+
 def statuses(read_events: Any, logdir: str) -> list[int]:
     """Return the status of each session log."""
     return [event.session_log.status for file in read_events(logdir) for event in file if event.session_log.status]
@@ -68,10 +74,12 @@ def test_ctrl_c_shuts_down(train: Any, logdir: str, saved_step: Any, read_events
 
 
 def test_a_loop_that_does_not_heed_the_signal_is_saved_beside(
-    trained: Any, saved_step: Any, read_events: Any, read_telemetry: Any
+    trainings: dict[str, Any], saved_step: Any, wait_until: Any, read_events: Any, read_telemetry: Any
 ) -> None:
     """A loop that never looks at should_stop() ends within the grace time, with a checkpoint and STOP."""
-    training = trained("deaf")
+    training = trainings["deaf"]
+    assert training.lines_until("training")[-1:] == ["training"]
+    wait_until(lambda: -1 < saved_step(training.logdir) < finished_steps(training.logdir))  # there is more to save
     training.process.send_signal(signal.SIGTERM)
     assert training.process.wait() == -signal.SIGTERM
     assert statuses(read_events, training.logdir)[-1] == STOP
@@ -101,8 +109,8 @@ def test_kill_9_and_resume(
     first, second = [record for record in read_telemetry(training.logdir) if record.kind == "session"]
     assert (first.attempt, second.attempt) == (1, 2)
     assert (second.restored_step, second.previous_outcome) == (step, "lost")
-    finished = int.from_bytes(Path(f"{training.logdir}.steps").read_bytes(), "little")
-    assert second.previous_step - finished in (0, 1), "the kill came while a finished step was on its way to be counted"
+    uncounted = second.previous_step - finished_steps(training.logdir)
+    assert uncounted in (0, 1), "the kill came while a finished step was on its way to be counted"
     killed, *_, resumed = read_events(training.logdir)
     assert STOP not in [event.session_log.status for event in killed]
     assert [event.session_log.status for event in resumed][-1] == STOP

@@ -13,6 +13,7 @@ import pytest
 import tensorflow as tf
 
 import supervisor_core
+from supervisor_core.tf1 import services
 from supervisor_core.tf1.monitored import hooks
 
 v1 = tf.compat.v1
@@ -166,7 +167,13 @@ def scalars(read_events: Any, logdir: str) -> Callable[[str], list[tuple[int, fl
 
 
 def test_summaries_come_with_the_runs_that_train(
-    train: Any, build_model: Any, logdir: str, scalars: Any, recorder: Any
+    train: Any,
+    build_model: Any,
+    logdir: str,
+    scalars: Any,
+    recorder: Any,
+    wait_until: Any,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """At the steps of the original; the summary op runs with the step, so no input is used up for it."""
     model = build_model()
@@ -177,7 +184,10 @@ def test_summaries_come_with_the_runs_that_train(
     seen = recorder(request=v1.train.SessionRunArgs(example))
     examples = []
     seen.act["after_run"] = lambda context, values: examples.append(int(values.results))
+    monkeypatch.setattr(services, "READER_SECS", 3600.0)  # a reading in the midst of a step may be one ahead
     with train.MonitoredTrainingSession(checkpoint_dir=logdir, save_summaries_steps=3, hooks=[seen]) as sess:
+        if train is supervisor_core:
+            wait_until(lambda: any(item.name == "step_reader" and item.ticks for item in sess.run_status().threads))
         for _ in range(8):
             sess.run(train_op)
     v1.summary.FileWriterCache.clear()
