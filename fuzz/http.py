@@ -35,7 +35,7 @@ def check_http(data: bytes) -> None:
     """Hand a connection to the exporter, and read every answer."""
     is_closed, asked = bool(data[:1] and data[0] & 1), data[1:]
     connection = Connection(asked)
-    cast(Any, _web(is_closed))._listener.finish_request(connection, ("192.0.2.1", 40000))
+    cast(Any, _web(is_closed)).finish_request(connection, ("192.0.2.1", 40000))
     for answer in connection.answers:
         for status in statuses_of(bytes(answer), asked):
             assert status in STATUSES, status
@@ -115,7 +115,7 @@ def _web(is_closed: bool) -> Web:
     exporter = Exporter([LogdirWatch(folder)])
     exporter.refresh()
     web = Web(exporter, ":0", access=WebAccess(path if is_closed else None), hosts=("h",))
-    cast(Any, web)._listener.asked = lambda connection, *, answered: connection.end_answer()
+    cast(Any, web).asked = lambda connection, *, answered: connection.end_answer()
     return web
 
 

@@ -35,6 +35,8 @@ class FitNumber:
 
     def __init__(self, number: int = 0) -> None:
         self.number = number
+        """What a checkpoint of it is saved under."""
+        self._call = number
         self.has_returned = False
         """Whether it has returned to the program, and not by an exception."""
         self.is_loaded = False
@@ -53,7 +55,7 @@ class FitNumber:
         """
         place = os.path.realpath(logdir)
         before = _FITS.get(place)
-        _FITS[place] = present = cls(0 if before is None else before.number + before.has_returned)
+        _FITS[place] = present = cls(0 if before is None else before._call + before.has_returned)
         return present
 
     def load(self, number: int) -> None:

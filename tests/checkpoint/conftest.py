@@ -72,14 +72,12 @@ def failing_filesystem() -> Callable[..., Any]:
                 self.calls: list[tuple[str, str]] = []
 
         def wrap(name: str) -> None:
-            original = getattr(LocalFilesystem, name)
-
             def method(self: Any, path: str, *rest: Any) -> Any:
                 self.calls.append((name, path))
                 ending, error = faults.get(name, ("", None))
                 if error is not None and path.endswith(ending):
                     raise error
-                return original(self, path, *rest)
+                return getattr(super(Failing, self), name)(path, *rest)
 
             setattr(Failing, name, method)
 
