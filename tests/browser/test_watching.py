@@ -14,8 +14,8 @@ import pytest
 
 @pytest.fixture(scope="module")
 def logdir(tmp_path_factory: pytest.TempPathFactory, scripted: ModuleType) -> Path:
-    """A run that has begun. All of its sessions are silent for so long that its state stays the same, however slow the
-    tests are."""
+    """A run that has begun. Each of its sessions ends at the same step, and is silent for so long that the run's state
+    stays the same, however slow the tests are."""
     directory = tmp_path_factory.mktemp("logs")
     scripted.Scripted(directory / "live", time.time() - 1000).train(300)
     return directory
@@ -34,7 +34,7 @@ def test_a_kill_shows_up_as_a_boundary_without_a_reload(
     shown = tab(hosted=True).open(board, run="live")
     label = shown.find(".timeline-canvas")
     assert "1 session, 0 restarts" in label.get_attribute("aria-label")
-    scripted.Scripted(logdir / "live", time.time() - 500, attempt=2, step=2400).train(50)
+    scripted.Scripted(logdir / "live", time.time() - 500, attempt=2, step=2500).train(50)
     shown.find(".sentences", has_text="1 restart cost").wait_for()
     assert "2 sessions, 1 restart" in label.get_attribute("aria-label")
     assert re.search(r"\d+ steps recomputed", shown.find(".sentences").inner_text())
@@ -47,7 +47,9 @@ def test_selected_text_survives_a_refresh(
     tab: Callable[..., Any], board: Any, logdir: Path, scripted: ModuleType
 ) -> None:
     """What somebody is about to copy stays selected while the page goes on, in sentences and in tables."""
+    scripted.Scripted(logdir / "live", time.time() - 400, attempt=3, step=2500).train(50)
     shown = tab().open(board, run="live")
+    shown.find(".sentences li strong", has_text="Step 3,000").wait_for()  # at which those to come end, too
     for selector in (".sentences li strong", ".tables td"):
         shown.find(selector).first.wait_for()
         chosen = shown.inside().evaluate(
@@ -58,7 +60,7 @@ def test_selected_text_survives_a_refresh(
             selector,
         )
         before = shown.find(".sentences").inner_text()
-        scripted.Scripted(logdir / "live", time.time() - 300, attempt=3, step=2500).train(50)
+        scripted.Scripted(logdir / "live", time.time() - 300, attempt=4, step=2500).train(50)
         shown.inside().wait_for_function("text => document.querySelector('.sentences').innerText !== text", arg=before)
         assert chosen and shown.inside().evaluate("String(getSelection())") == chosen
 
