@@ -214,7 +214,8 @@ class SupervisorCallback(Callback):
         step = automatic.completed + manual.completed
         if step != self._last_step:
             self._last_step = step
-            self._accumulated.stepped()
+            if self._accumulated.count:  # each step pays for a call
+                self._accumulated.stepped()
             run.count_step()
             if not self._is_probed:
                 self._is_probed = True

@@ -108,9 +108,8 @@ class Accumulated:
 
     def stepped(self) -> None:
         """A batch has ended that made a step."""
-        if self.count:
-            self._longest = max(self._longest, self.count)
-            self.count = 0
+        self._longest = max(self._longest, self.count)
+        self.count = 0
 
     @property
     def is_longest(self) -> bool:

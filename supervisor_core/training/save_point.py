@@ -56,7 +56,8 @@ class OpenPhase:
     """The phase of a session that a framework's callbacks begin in one call and end in another; one at a time."""
 
     def __init__(self) -> None:
-        self._name = ""
+        self.name = ""
+        """Its name; empty where there is none."""
         self._block: AbstractContextManager[None] | None = None
 
     def enter(self, run: Phases, name: str) -> None:
@@ -66,14 +67,14 @@ class OpenPhase:
             run: the session.
             name: see `supervisor_core.Run.phase`.
         """
-        if name == self._name:
+        if name == self.name:
             return
         self.leave()
-        self._block, self._name = run.phase(name), name
+        self._block, self.name = run.phase(name), name
         self._block.__enter__()
 
     def leave(self) -> None:
         """Be in no such phase any more."""
-        block, self._block, self._name = self._block, None, ""
+        block, self._block, self.name = self._block, None, ""
         if block is not None:
             block.__exit__(None, None, None)

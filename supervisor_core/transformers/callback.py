@@ -220,7 +220,8 @@ class SupervisorCallback(TrainerCallback):
         run, saver = self.run, self._saver
         if run is None or saver is None:
             return
-        self._phase.leave()
+        if self._phase.name:  # each step pays for a call
+            self._phase.leave()
         run.step()
         draws = self._draws
         if draws.skips:
