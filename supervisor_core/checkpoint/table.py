@@ -63,7 +63,7 @@ class Meter:
     """Reports how much has been read.
 
     Args:
-        report: called with the bytes done and the bytes in all; None for nobody.
+        report: called with the bytes done and the bytes in all; None where nothing is reported.
         total: the bytes in all, as far as they are known.
     """
 

@@ -362,7 +362,8 @@ class StopSignals:
         return self._finished.is_set() and not self._ending.others_watching()
 
     def _end_process(self, watch: SignalWatch, signum: int) -> None:
-        """Write the last records, as far as there is time, and end the process by the signal."""
+        """Write the last records, as far as there is time, and end the process by the signal; not if the program's own
+        clean-up has begun meanwhile, after the `KeyboardInterrupt` of a second Ctrl-C."""
 
         def end() -> None:
             self._ending.write_last_records()
@@ -371,4 +372,7 @@ class StopSignals:
         with suppress(RuntimeError):  # no more threads: then there are no last records
             writing = BlockingCall(end, name="supervisor-last-records")
             writing.wait(self._state.deadline.for_end.earlier(DYING_SECS).timeout)
-        watch.end_process(signum)
+        if signum == signal.SIGINT and watch.interrupted:  # the main thread has come out of native code after all
+            self._exit_timer.disarm()
+        else:
+            watch.end_process(signum)

@@ -115,7 +115,7 @@ class SupervisorCallback(keras.callbacks.Callback):  # type: ignore[misc]
         self._last_begins = math.inf if steps is None else steps - self.model.steps_per_execution
         self._last_call, self._is_probed = None, False
         run = self._new_run({**call.facts, **facts_of(self.model)}, call.limits)
-        run.save_point.moment = self._at_evaluation
+        run.save_point.moment = self._moment
         run.__enter__()
         self._run, self._exactness = run, run.exactness
         position.is_read = True
@@ -286,6 +286,15 @@ class SupervisorCallback(keras.callbacks.Callback):  # type: ignore[misc]
         if self._random is not None:
             random_state.restore(random_sources(), self._random)
             self._random = None
+
+    @contextlib.contextmanager
+    def _moment(self) -> Iterator[int | None]:
+        """A phase begins that does not train: an evaluation, or one of the program's own, as in a batch's callback."""
+        if self._run is not None and self._run.save_point.is_in_step:
+            yield None
+            return
+        with self._at_evaluation() as step:
+            yield step
 
     @contextlib.contextmanager
     def _at_evaluation(self) -> Iterator[int]:

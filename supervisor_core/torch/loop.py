@@ -233,6 +233,7 @@ class SupervisedLoop(InLoop):
         try:
             self._begin()
             run, position, accumulated = self.run, self._position, self._accumulated
+            run.save_point.is_in_step = True  # until the loop ends: each step's end asks for what is due
             is_stopped, step, counts_batches = run.stop_probe(), run.step, not self._tracks_steps
             last, has_batches = self._epoch_batches - 1, False
             while position.epoch < self._epochs:
@@ -265,6 +266,7 @@ class SupervisedLoop(InLoop):
         finally:
             if hook is not None:
                 hook.remove()
+            self.run.save_point.is_in_step = False
             if left is None:
                 self.run.__exit__(None if error is None else type(error), error, None)
             else:

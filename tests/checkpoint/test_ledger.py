@@ -48,7 +48,7 @@ def keeper(logdir: Path, session: str = "a", attempt: int = 1, basename: str = "
 
 
 def planned(keep: Sequence[str], delete: Sequence[str] = (), last_good: str | None = None) -> Retention:
-    """What becomes of the older checkpoints."""
+    """Which of the older checkpoints are deleted, and why."""
     kept, deleted = (tuple(Saved(path, 0.0) for path in paths) for paths in (keep, delete))
     return Retention(kept, deleted, (), None if last_good is None else Saved(last_good, 0.0), None)
 

@@ -282,9 +282,35 @@ def evaluates(t: Training) -> None:
         WAIT.wait()
 
 
+def comes_back_late(t: Training) -> None:
+    """Be in a run that returns after a second Ctrl-C, when the last records are written and the process would end."""
+    signal_watch.ONE_PRESS_SECS = stop_signals.UNWIND_SECS = 0.0
+    stop_signals.AGAIN_SECS = float(HELD_SECS)
+    with t.supervisor().managed_session() as sess:
+        ending = t.sv._lifecycle.ending
+        write = ending.write_last_records
+
+        def write_and_let_go() -> None:
+            write()
+            LET_GO.set()
+            while not ending.signals.interrupted:
+                WAIT.wait(0.01)
+
+        def say_when_read() -> None:  # no handler is called as long as the main thread is in native code
+            while not ending.signals._watch._episode.acted:
+                WAIT.wait(0.01)
+            say("handled")
+
+        ending.write_last_records = write_and_let_go
+        t.train(sess)
+        threading.Thread(target=say_when_read, daemon=True).start()
+        with_clean_up(lambda: sess.run(t.stuck))
+
+
 def waits_while_nothing_can_be_saved(t: Training) -> None:
-    """Wait in Python, while a run hangs elsewhere; say when the first signal was handled. Any later one is a second."""
-    signal_watch.ONE_PRESS_SECS = 0.0
+    """Wait in Python, while a run hangs elsewhere; say when the first signal was handled. Any later one is a second,
+    and the main thread has all the time that it may need to come to its `KeyboardInterrupt`."""
+    signal_watch.ONE_PRESS_SECS, stop_signals.UNWIND_SECS = 0.0, float(HELD_SECS)
 
     def wait() -> None:
         watch = t.sv._lifecycle.ending.signals._watch

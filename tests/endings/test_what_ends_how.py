@@ -152,6 +152,7 @@ ROWS: dict[str, list[Callable[[Start], Any]]] = {
     "Ctrl-C, nothing to save": [cleans_up(signalled("nothing_to_save", signal.SIGINT))],
     "Ctrl-C, twice": [
         cleans_up(signalled("waits_while_nothing_can_be_saved", signal.SIGINT, at="waits", then=interrupts_again)),
+        cleans_up(signalled("comes_back_late", signal.SIGINT, at="stuck", then=interrupts_again)),
         signalled("hangs", signal.SIGINT, at="stuck", then=sends_again(signal.SIGINT)),
     ],
     "Ctrl-C, the program catches it": [signalled("catches_interrupt", signal.SIGINT)],

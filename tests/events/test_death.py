@@ -16,7 +16,7 @@ def run(code: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     """Run a program to its end."""
     # Python 3.12 warns of each fork of a process with threads, which is what these are about.
     command = [sys.executable, "-W", "ignore::DeprecationWarning", "-c", code, *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=280)
+    return subprocess.run(command, capture_output=True, text=True, timeout=100)
 
 
 TRAINER = """

@@ -12,7 +12,7 @@ ROOT = Path(__file__).parents[2]
 def demo(*args: str) -> subprocess.CompletedProcess[str]:
     """Run the demo to its end."""
     command = [sys.executable, "-m", "examples.demo", *args]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=280, check=False)
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=100, check=False)
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@
     file_at=5     in this step a file takes the place of the directory of the checkpoints, for `file_for` steps
     file_for=6
     save_on_error=1
-    save_at=5     ask for a checkpoint within this step, after its update
+    save_at=5     ask for a checkpoint within this step, after its update, and begin a phase that would save what is due
     every=100     steps between checkpoints, in place of 2
 
 Two checkpoints are kept. In each step the saves before it have ended. At the end it says the sum of the weights.
@@ -20,6 +20,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +43,8 @@ class Story:
         self.now = -1
         self.save: Callable[[], object] = bool
         """Asks for a checkpoint."""
+        self.phase: Callable[[str], AbstractContextManager[None]] = nullcontext
+        """Returns a block that is in a phase of the session."""
 
     def batch(self, step: int) -> float:
         """Return the batch of a step, at its begin."""
@@ -64,6 +67,8 @@ class Story:
         """The update of a step is made."""
         if self.now == GIVEN.get("save_at"):
             self.save()
+            with self.phase("evaluating"):
+                pass
         self.bad += not math.isfinite(loss)
         if self.bad == GIVEN.get("raises", 0) and self.bad:
             raise FloatingPointError(f"the loss is {loss}")
@@ -96,7 +101,7 @@ def supervise() -> None:
     with supervisor_core.supervise(
         LOGDIR, state={"weight": weight}, options=OPTIONS, save_secs=None, save_steps=EVERY, max_to_keep=KEPT
     ) as run:
-        STORY.save = run.save
+        STORY.save, STORY.phase = run.save, run.phase
         for step in run.steps(STEPS):
             run.wait_until_saved()
             loss = STORY.batch(step) * (weight.value + 1).sum()
@@ -120,7 +125,7 @@ def torch_loop(within: bool) -> None:
         max_to_keep=KEPT,
     )  # fmt: skip
 
-    STORY.save = loop.save
+    STORY.save, STORY.phase = (loop.save if within else loop.run.save), loop.phase
 
     def train() -> None:
         for _ in loop:
@@ -155,7 +160,7 @@ def lightning_fit() -> None:
         def training_step(self, batch: Any, number: int) -> Any:
             run = supervisor.run
             assert run is not None
-            STORY.save = run.save
+            STORY.save, STORY.phase = run.save, run.phase
             run.wait_until_saved()
             self.loss = self.layer(batch * STORY.batch(run.global_step)).sum()
             return self.loss
@@ -186,7 +191,7 @@ def keras_fit() -> None:
     class Steps(keras.callbacks.Callback):
         def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
             if supervisor.is_training and supervisor.run is not None:
-                STORY.save = supervisor.run.save
+                STORY.save, STORY.phase = supervisor.run.save, supervisor.run.phase
                 supervisor.run.wait_until_saved()
                 STORY.happen(supervisor.run.global_step)
 
@@ -219,7 +224,7 @@ def jax_loop() -> None:
     with supervised(
         LOGDIR, state={"weight": jnp.zeros(3)}, options=OPTIONS, save_secs=None, save_steps=EVERY, max_to_keep=KEPT
     ) as run:
-        STORY.save = run.save
+        STORY.save, STORY.phase = run.run.save, run.phase
         for step in run.steps(STEPS):
             run.run.wait_until_saved()
             loss = (run.state["weight"] + 1).sum() * STORY.batch(step)
@@ -255,7 +260,7 @@ def trainer() -> None:
     class Steps(transformers.TrainerCallback):  # type: ignore[misc]
         def on_step_begin(self, *arguments: Any, **named: Any) -> None:
             assert supervisor.run is not None
-            STORY.save = supervisor.run.save
+            STORY.save, STORY.phase = supervisor.run.save, supervisor.run.phase
             supervisor.run.wait_until_saved()
 
         def on_step_end(self, *arguments: Any, **named: Any) -> None:

@@ -23,6 +23,7 @@ from types import ModuleType
 import pytest
 from forked import ForkServer
 
+pytestmark = pytest.mark.timeout(300)
 LIMIT_BYTES = 512 << 20
 LIMIT_SECS = 120
 TIMEOUT_SECS = 280

@@ -64,7 +64,7 @@ def test_a_restarter_shows_names_as_text(tmp_path: Path, name: str) -> None:
     for mode in (0o644, 0o755):
         program.chmod(mode)
         call = [*TB_SUPERVISOR, "run", "--logdir", str(tmp_path / "logs" / name), "--", str(program), name]
-        done = subprocess.run(call, capture_output=True, text=True, check=False, timeout=280)
+        done = subprocess.run(call, capture_output=True, text=True, check=False, timeout=100)
         assert done.returncode == 93, done.stderr
         lines += done.stderr.splitlines()
     assert lines and [line for line in lines if printable(line) != line] == []

@@ -165,7 +165,7 @@ def served(exported: Path) -> list[str]:
     names = [f"{directory.name}/{name}" for directory in exported.iterdir() for name in EXPORTS]
     process = subprocess.run(
         [sys.executable, "-I", str(SERVE), str(exported), *names],
-        cwd=exported, env=environment, capture_output=True, text=True, timeout=280,
+        cwd=exported, env=environment, capture_output=True, text=True, timeout=100,
     )  # fmt: skip
     assert process.returncode == 0, process.stderr
     return process.stdout.splitlines()
