@@ -270,7 +270,8 @@ class LocalLeaseFile(LeaseFile):
                 return LockResult("unlocked", error.strerror or str(error))
             if self.is_in_place():
                 return LockResult("ours") if unwritable is None else LockResult("unwritable", unwritable)
-            self.release()  # it was deleted between opening and locking: the lock is on a file without a name
+            # It was deleted between opening and locking: the lock is on a file without a name. It stays open until the
+            # next one is, as what tells that the logdir was deleted.
         return LockResult("unlocked", "the lease file is deleted repeatedly")
 
     def _open(self) -> tuple[int, OSError | None]:

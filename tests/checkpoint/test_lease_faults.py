@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import shutil
 import threading
@@ -57,6 +58,30 @@ def test_a_save_brings_a_deleted_logdir_back(make: Make, tmp_path: Path, caplog:
     with pytest.raises(LogdirInUseError):
         make().acquire("b")
     assert caplog.text.count("was deleted; it is made again") == 1
+
+
+def test_a_logdir_deleted_while_its_lease_is_taken_again(
+    make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The renewal makes the deleted file again, and the rest of the logdir goes under it: the next save brings the
+    logdir back all the same, as that of any deleted one."""
+    run = tmp_path / "run"
+    lease = make()
+    lease.acquire("a")
+    (run / LEASE_NAME).unlink()
+    flock = fcntl.flock
+
+    def deleting(fd: int, operation: int) -> None:
+        monkeypatch.setattr(fcntl, "flock", flock)
+        shutil.rmtree(run)
+        flock(fd, operation)
+
+    monkeypatch.setattr(fcntl, "flock", deleting)
+    lease.renew()
+    assert not run.exists()
+    lease.bring_back()
+    with pytest.raises(LogdirInUseError):
+        make().acquire("b")
 
 
 def test_a_new_logdir_that_another_run_has_used(make: Make, tmp_path: Path, clock: Any) -> None:
@@ -129,8 +154,6 @@ def test_a_deleted_lease_file_that_another_took(make: Make, tmp_path: Path) -> N
 
 def test_a_lease_file_deleted_under_the_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Deleted between opening and locking, the file is opened again: a lock without a name keeps no process out."""
-    import fcntl
-
     path = str(tmp_path / LEASE_NAME)
     flock, deleted = fcntl.flock, []
 
