@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from dataclasses import replace
 
@@ -10,6 +11,19 @@ from supervisor_core.checkpoint.session_history import SessionHistory
 from supervisor_core.events.telemetry import CheckpointRecord
 from supervisor_core.run.advice import Costs, recommended_interval
 from supervisor_core.run.status import SAVE_BOUNDS, CheckpointStatus, Histogram
+
+_LOG = logging.getLogger("supervisor_core")
+
+
+def log_save(record: CheckpointRecord) -> None:
+    """Log a save that has ended."""
+    if record.error is not None:
+        _LOG.warning("Checkpoint of step %s failed: %s", record.step, record.error)
+        return
+    _LOG.info("Saved checkpoint %s: %s bytes in %.2f s, training blocked for %.0f ms.",
+              record.path, record.bytes, record.secs or 0.0, (record.blocked_secs or 0.0) * 1e3)  # fmt: skip
+    if record.doubt is not None:
+        _LOG.warning("The checkpoint %s is in doubt: %s", record.path, record.doubt)
 
 
 class CheckpointStats:

@@ -22,7 +22,7 @@ from supervisor_core.checkpoint.logdir_lock import LogdirLock
 from supervisor_core.checkpoint.session_history import SessionHistory
 from supervisor_core.clock import SYSTEM_CLOCK, Clock, boot_secs
 from supervisor_core.engine.budgets import Budgets
-from supervisor_core.engine.checkpoint_stats import CheckpointStats, costs_before
+from supervisor_core.engine.checkpoint_stats import CheckpointStats, costs_before, log_save
 from supervisor_core.engine.deadline import NEVER, Deadline
 from supervisor_core.engine.environment import MetricsEndpoint, new_page, page_directory, run_name, versions
 from supervisor_core.engine.heartbeat_writer import HeartbeatWriter
@@ -364,12 +364,13 @@ class SessionRecorder:
         return self._monitor.phase(phase)
 
     def saved(self, record: CheckpointRecord, deadline: Deadline = NEVER) -> None:
-        """Count a save, successful or failed, and write its record; waits for the disk until the deadline."""
+        """Count a save, successful or failed, write its record, and log it; waits for the disk until the deadline."""
         self.saves.saved(record, self._clock.wall())
         self._show_failures()
         if record.blocked_secs and self.progress.phase == "training":
             self.progress.blocked(record.blocked_secs)
         self._recorder.write(record, record.step, durable=True, deadline=deadline)
+        log_save(record)
 
     def status(self) -> RunStatus:
         """Return the session's present status, as in a scrape."""

@@ -273,14 +273,7 @@ class CheckpointManager:
 
     def _record(self, run: SessionRecorder, writer: Any, result: SaveResult, deadline: Deadline) -> None:
         run.saved(result.record(run.session_id), deadline)
-        if result.error is not None:
-            _LOG.warning("Checkpoint of step %s failed: %s", result.step, result.error)
-            return
-        _LOG.info("Saved checkpoint %s: %s bytes in %.2f s, training blocked for %.0f ms.",
-                  result.path, result.bytes, result.secs, result.blocked_secs * 1e3)  # fmt: skip
-        if result.doubt is not None:
-            _LOG.warning("The checkpoint %s is in doubt: %s", result.path, result.doubt)
-        if result.step is not None and writer:
+        if result.error is None and result.step is not None and writer:
             log = tf.compat.v1.SessionLog(status=tf.compat.v1.SessionLog.CHECKPOINT, checkpoint_path=result.path)
             writer.add_session_log(log, result.step)
 

@@ -456,17 +456,10 @@ class Saver:
                 doubt=None if doubt is None else doubt.text,
             )
         )
-        if error is None and sealed is not None:
-            _LOG.info("Saved checkpoint %s: %s bytes in %.2f s, training blocked for %.0f ms.",
-                      sealed.path, sealed.manifest.bytes, secs, job.blocked_secs * 1e3)  # fmt: skip
-            if doubt is not None:
-                _LOG.warning("The checkpoint %s is in doubt: %s", sealed.path, doubt.text)
-            if self._writer is not None:
-                log = _CHECKPOINT + delimited(2, sealed.path.encode())
-                self._writer.add_session_log(log, job.step)
-        elif error is not None:
-            _LOG.warning("Checkpoint of step %s failed: %s", job.step, text)
+        if error is not None:
             self._after_failure(error, job)
+        elif sealed is not None and self._writer is not None:
+            self._writer.add_session_log(_CHECKPOINT + delimited(2, sealed.path.encode()), job.step)
 
     def _after_failure(self, error: Exception, job: Job) -> None:
         most = self._options.max_save_failures
