@@ -139,9 +139,9 @@ class GuardedFilesystem:
         if name in _READS:
             return method
 
-        def checked(*arguments: Any) -> Any:
+        def checked(*arguments: Any, **named: Any) -> Any:
             self._check()
-            return method(*arguments)
+            return method(*arguments, **named)
 
         return checked
 

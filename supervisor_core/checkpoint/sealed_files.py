@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import os
 from contextlib import suppress
-from pathlib import PurePosixPath
 
 from supervisor_core import checksum
 from supervisor_core.checkpoint.bundle import VerifiedCheckpoint
@@ -71,8 +70,11 @@ class SealedFiles:
         listed = [name for name in self._listed if name.startswith(f"{folder}/")]
         if not listed:
             raise DamagedCheckpointError(f"{self.path(folder)}: the manifest lists nothing in it")
-        parents = {str(parent) for name in listed for parent in PurePosixPath(name).parents}
-        folders = {parent for parent in parents if parent.startswith(folder)}
+        folders: set[str] = set()
+        for name in {os.path.dirname(name) for name in listed}:
+            while name not in folders and name.startswith(folder):
+                folders.add(name)
+                name = os.path.dirname(name)
         for parent in sorted(folders):
             try:
                 there = os.listdir(self.path(parent))

@@ -231,9 +231,7 @@ class _PickleRules:
             return
         found.name = name = re.sub(r"^__builtin__\.", "builtins.", found.name)
         if isinstance(found, Global):
-            is_harmless = (
-                name in _CALLS or name in _WIDTHS or name in DTYPES or name in _VALUES or name in self._allowed
-            )
+            is_harmless = name in _NAMES or name in self._allowed
         elif name in _CALLS:
             is_harmless = _CALLS[name](found)
             self._called.append(found)
@@ -249,8 +247,8 @@ class _PickleRules:
             if call.name in _OF_NUMPY:
                 state = () if call.state is None else call.state
                 is_harmless = not call.items and type(state) is tuple and all(map(_is_numpy_s, state))
-            elif call.name in _TENSORS:
-                is_harmless = not is_filled and not any(map(_is_filled_dict, call.arguments))
+            elif call.name in _TENSORS and any(map(_is_filled_dict, call.arguments)):
+                raise NeedsCodeError("collections.OrderedDict")
             else:
                 is_harmless = not is_filled or call.name in _CONTAINERS
             if not is_harmless:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -323,3 +324,26 @@ def test_directories_nested_too_deep_are_not_sealed(tmp_path: Path) -> None:
     damage = manifests.refusal(str(tmp_path), caught.value)
     assert not isinstance(damage, UnreadableCheckpointError) and "nested deeper" in str(damage)
     store.save(Manifest(format="test", step=1), lambda path: nested(Path(path), 64))
+
+
+def test_many_files_in_a_deep_folder_cost_as_much_as_in_any(tmp_path: Path) -> None:
+    """A manifest may list many files that lie deep: the calls grow with the files and with the depth, not with both."""
+    depth, count = 50, 400
+    folder = tmp_path.joinpath("jax", *["d"] * depth)
+    folder.mkdir(parents=True)
+    names = [f"{folder.relative_to(tmp_path)}/{number}" for number in range(count)]
+    for name in names:
+        (tmp_path / name).write_bytes(b"x")
+    files, calls = SealedFiles.of(str(tmp_path), *names), 0
+
+    def counting(*_: object) -> None:
+        nonlocal calls
+        calls += 1
+
+    sys.setprofile(counting)
+    try:
+        found = files.below("jax")
+    finally:
+        sys.setprofile(None)
+    assert sorted(found) == sorted(names)
+    assert calls < count * depth
