@@ -297,7 +297,8 @@ class StopSignals:
         state.has_left_loop.wait(deadline.for_work.remaining(self._grace_secs * INTERRUPT_SHARE) if checks_stop else 0)
         if state.has_left_loop.is_set():
             return False
-        watch.interrupt()
+        if not watch.interrupted:  # by a second Ctrl-C, during the save
+            watch.interrupt()
         if can_go_on and not watch.wait_interrupted(deadline.for_work.remaining(RETURN_SECS)):
             state.coord.request_stop()  # which releases a run that waits for the input's threads
         if not self._await(watch.wait_interrupted):

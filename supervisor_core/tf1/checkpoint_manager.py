@@ -179,11 +179,14 @@ class CheckpointManager:
             return None, newest[0]  # as it stands on the disk, so it is in memory
         moment = _Moment(run.progress, None if newest is None else newest[1], counted)
 
+        def has_ended() -> bool:  # it waited for a run that came back after the last record was written
+            return run.ended and trigger in ("final", "signal")
+
         def is_new(step: int | None) -> bool:
             new = moment.is_new(step)
             if self.checkpoint_writer.consistent:
                 taken()
-            return new
+            return new and not has_ended()
 
         _LOG.info("Saving checkpoint to path %s", self.checkpoint_writer.save_path)
         longest = run.progress.longest_step_secs()
@@ -191,9 +194,9 @@ class CheckpointManager:
         result = self.checkpoint_writer.save(sess, trigger, is_new, wait_secs, longest, run.progress.held)
         if result.consistent and not isinstance(sess, SupervisedSession):
             result.consistent = False  # its runs pass no step lock
-        if result.skipped and newest is not None:
+        if result.skipped and (newest is not None or has_ended()):
             self._counted = moment.counted
-            return None, newest[0]
+            return None, None if newest is None else newest[0]
         if result.cause is not None or result.error is not None or result.path is None:
             return result, None
         self._warn_if_stuck(result, moment.counted[0] - counted[0])
@@ -227,7 +230,7 @@ class CheckpointManager:
             passes=is_outside_fault,
         )
         if not self._last_lock.acquire(timeout=deadline().timeout):
-            raise self._given_up(_HANGS)
+            raise self._given_up(self._hanging_text)
         try:
             self._save_beside(save, deadline)
         except SaveFailedError as error:
@@ -245,8 +248,12 @@ class CheckpointManager:
         while not call.wait(deadline().remaining(LOOK_AGAIN_SECS)):
             if deadline().is_over:
                 call.abandon()
-                raise SaveFailedError("; ".join(filter(None, (_HANGS, self._last_failure))))
+                raise SaveFailedError(self._hanging_text)
         call.result()
+
+    @property
+    def _hanging_text(self) -> str:
+        return "; ".join(filter(None, (_HANGS, self._last_failure)))
 
     def _save_again(self, trigger: Trigger, has_failed: Callable[[], bool], deadline: Callable[[], Deadline]) -> None:
         if private.CLOSED.get(self._sess, False):

@@ -250,8 +250,8 @@ class Saver:
         if self.settle(deadline) and self._is_on_disk(held.step):
             return True
         held = held._replace(trigger=trigger, done=threading.Event(), errors=[], paths=[])
-        self._put(held, deadline)
-        self._wait_for(held, deadline)
+        if self._put(held, deadline, is_held=True):
+            self._wait_for(held, deadline)
         return True
 
     def settle(self, deadline: Deadline = NEVER) -> bool:
@@ -285,7 +285,8 @@ class Saver:
         """End the thread, after the save that is under way, or at the deadline."""
         if self._stopped:
             return
-        self._stopped = True
+        with self._put_lock:
+            self._stopped = True
         if self._thread.is_alive():
             self._jobs.put(None)
             self._thread.join(deadline.timeout)
@@ -321,16 +322,25 @@ class Saver:
         at = math.inf if secs is None else self._clock.monotonic() + secs
         self._due.plan(at, math.inf if self._policy.save_steps is None else step + self._policy.save_steps)
 
-    def _put(self, job: Job, deadline: Deadline = NEVER) -> None:
-        """Have the saving thread write a job, after the one under way: a signal's thread may have put one there."""
+    def _put(self, job: Job, deadline: Deadline = NEVER, *, is_held: bool = False) -> bool:
+        """Have the saving thread write a job, after the one under way: a signal's thread may have put one there.
+
+        Args:
+            job: the save.
+            deadline: until when to wait for the one under way.
+            is_held: whether it is a copy of an earlier moment. It is not written where the training has gone on
+                meanwhile, and has saved a later step or ended: False is returned.
+        """
         while True:
             if not self.settle(deadline):
                 raise SaveFailedError(self.hanging_text)
             with self._put_lock:
+                if is_held and (self._stopped or (self._saved_step is not None and self._saved_step > job.step)):
+                    return False
                 if self._current is None:
                     self._current = job
                     self._jobs.put(job)
-                    return
+                    return True
 
     def _wait_for(self, job: Job, deadline: Deadline) -> None:
         if not job.done.wait(deadline.timeout):

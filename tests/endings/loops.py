@@ -23,7 +23,7 @@ from typing import Any
 
 import supervisor_core
 from supervisor_core import Options, supervise
-from supervisor_core.engine import deadline, stop_signals
+from supervisor_core.engine import deadline, ending, signal_watch, stop_signals
 
 STEPS, AT = 6, 3
 PAUSE = threading.Event()  # never set
@@ -122,6 +122,17 @@ def interrupt(run: Any) -> None:
 def hang(run: Any) -> None:
     """A step does not end."""
     say("stuck")
+    while True:
+        PAUSE.wait(1)
+
+
+def hang_after_a_signal(run: Any) -> None:
+    """A step does not end; says when a first signal was handled. Any later one is a second."""
+    signal_watch.ONE_PRESS_SECS = 0.0
+    say("stuck")
+    while not run.should_stop():
+        PAUSE.wait(0.01)
+    say("handled")
     while True:
         PAUSE.wait(1)
 
@@ -471,6 +482,7 @@ def main() -> None:
     facade, event, logdir = sys.argv[1:4]
     options = json.loads(sys.argv[4])
     stop_signals.AGAIN_SECS = 10.0  # a slow disk may take longer than a second for the last record
+    ending.HANG_UP_SECS = 60.0  # a shell that has not ended yet passes no SIGHUP on
     if "reserve_secs" in options:  # and so it may at the end of the grace time
         deadline.RESERVE_SHARE, deadline.RESERVE_SECS = 1.0, options.pop("reserve_secs")
     signal.signal(signal.SIGTERM, signal.SIG_DFL)

@@ -301,10 +301,18 @@ def comes_back_late(t: Training) -> None:
                 WAIT.wait(0.01)
             say("handled")
 
+        def run_until_no_save_waits() -> None:
+            try:
+                sess.run(t.stuck)
+            finally:  # what waited for the run finds that the session has ended, and interrupts nothing
+                for thread in threading.enumerate():
+                    if thread.name in ("supervisor-final-save", "signal-act"):
+                        thread.join()
+
         ending.write_last_records = write_and_let_go
         t.train(sess)
         threading.Thread(target=say_when_read, daemon=True).start()
-        with_clean_up(lambda: sess.run(t.stuck))
+        with_clean_up(run_until_no_save_waits)
 
 
 def waits_while_nothing_can_be_saved(t: Training) -> None:
@@ -482,6 +490,7 @@ def main(name: str, logdir: str, given: str) -> None:
     """Train as asked, and come to an end."""
     options = json.loads(given)
     stop_signals.AGAIN_SECS = 10.0  # a slow disk may take longer than a second for the last record
+    stop_signals.RETURN_SECS = float(HELD_SECS)  # and a busy machine longer than three for the next bytecode
     if "reserve_secs" in options:  # and so it may at the end of the grace time
         deadline.RESERVE_SHARE, deadline.RESERVE_SECS = 1.0, options.pop("reserve_secs")
     with tf.Graph().as_default():

@@ -22,7 +22,7 @@ LONG = {"signal_grace_secs": 3600.0, "snapshot_wait_secs": 3600.0}
 """Nothing ends in these tests because time is up, unless a test says so."""
 SHORT_SECS, RESERVE_SECS = 8.0, 20.0
 """The grace time of the row in which no Python code runs; what the last records may take on a loaded machine."""
-FULL = {"signal_grace_secs": RESERVE_SECS + 4.0, "reserve_secs": RESERVE_SECS}
+FULL = {"signal_grace_secs": RESERVE_SECS + 12.0, "reserve_secs": RESERVE_SECS}
 HANGS = {"signal_grace_secs": RESERVE_SECS + 20.0, "reserve_secs": RESERVE_SECS}
 """Of the other rows that end because the grace time is over: with nothing to save, and with a save in it."""
 SLOWER = 12

@@ -19,9 +19,11 @@ import transformers
 from accelerate.state import AcceleratorState
 from torch.utils.data import Dataset
 
+from supervisor_core.engine import worker_registry
 from supervisor_core.transformers import SupervisorCallback
 
 PAUSE = threading.Event()  # never set
+worker_registry.LAST_READ_SECS = 60.0  # rank 0 reads that the others have ended, however busy the machine is
 SAMPLES, BATCH, EPOCHS = 45, 4, 3
 
 

@@ -13,6 +13,7 @@ import pytest
 
 from supervisor_core import Options, UnlistedCheckpointsError, supervise
 from supervisor_core.checkpoint.sealed_store import SealedStore
+from supervisor_core.events.file_writer import FileWriter
 from supervisor_core.run.logdir_watch import LogdirWatch
 from supervisor_core.run.model import Run
 
@@ -44,9 +45,12 @@ def doubts(logdir: Path) -> dict[int | None, str | None]:
 NOT_FINITE = 'The newest value of "train/loss" is NaN or infinite.'
 
 
-def test_a_loss_that_was_not_finite_counts_until_there_is_a_new_value(tmp_path: Path) -> None:
+def test_a_loss_that_was_not_finite_counts_until_there_is_a_new_value(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Also after a restart, though the new session has logged none: its first checkpoint is no better. Other tags may
     be NaN."""
+    monkeypatch.setattr(FileWriter.losses_not_finite, "__defaults__", (60.0,))  # to write out what was added before
     with supervise(tmp_path, save_secs=None, save_steps=1) as run:
         for step in run.steps(3):
             run.wait_until_saved()

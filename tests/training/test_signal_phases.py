@@ -109,6 +109,48 @@ def test_a_signal_in_an_evaluation_is_saved_while_it_goes_on(tmp_path: Path, inn
             assert run.newest_checkpoint == str(tmp_path / "checkpoints" / "ckpt-2")
 
 
+@pytest.mark.parametrize("ended", [False, True])
+def test_a_copy_that_comes_late_replaces_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ended: bool) -> None:
+    """The signal's thread has taken the copy of an evaluation, and gets its turn when the training has saved its last
+    step, or has ended: the last step stays the newest, and nobody waits for a save that is not made."""
+    held, go_on, is_over = threading.Event(), threading.Event(), threading.Event()
+    put, stop = savers.Saver._put, savers.Saver.stop
+
+    def put_late(saver: savers.Saver, *arguments: Any, is_held: bool = False) -> bool:
+        if is_held:
+            held.set()
+            assert go_on.wait(100)
+        return put(saver, *arguments, is_held=is_held)
+
+    def save_late(saver: savers.Saver, *arguments: Any) -> bool:
+        try:
+            return save_held(saver, *arguments)
+        finally:
+            is_over.set()
+
+    def stop_after_it(saver: savers.Saver, *arguments: Any) -> None:
+        if not ended:
+            go_on.set()
+            assert is_over.wait(100)
+        stop(saver, *arguments)
+
+    save_held = savers.Saver.save_held
+    monkeypatch.setattr(savers.Saver, "_put", put_late)
+    monkeypatch.setattr(savers.Saver, "save_held", save_late)
+    monkeypatch.setattr(savers.Saver, "stop", stop_after_it)
+    weights = Weights()
+    with supervise(tmp_path, state={"weights": weights}, save_secs=None) as run:
+        for step in run.steps(9):
+            weights.steps += 1
+            if step == 4:
+                with run.phase("evaluating"):
+                    send(run)
+                    assert held.wait(100)
+    go_on.set()
+    assert is_over.wait(100)
+    assert [item.name for item in (tmp_path / "checkpoints").iterdir()] == ["ckpt-5"]
+
+
 @pytest.mark.parametrize("inside", [True, False])
 def test_an_evaluation_that_begins_after_the_signal_is_saved_first(tmp_path: Path, inside: bool) -> None:
     """The signal's thread may have found nothing to save: the state may be copied in the training's thread only."""

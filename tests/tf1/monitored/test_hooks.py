@@ -187,7 +187,8 @@ def test_summaries_come_with_the_runs_that_train(
     monkeypatch.setattr(services, "READER_SECS", 3600.0)  # a reading in the midst of a step may be one ahead
     with train.MonitoredTrainingSession(checkpoint_dir=logdir, save_summaries_steps=3, hooks=[seen]) as sess:
         if train is supervisor_core:
-            wait_until(lambda: any(item.name == "step_reader" and item.ticks for item in sess.run_status().threads))
+            readers = lambda: (item for item in sess.run_status().threads if item.name == "step_reader")  # noqa: E731
+            wait_until(lambda: any(item.last_tick_secs for item in readers()))
         for _ in range(8):
             sess.run(train_op)
     v1.summary.FileWriterCache.clear()
