@@ -11,7 +11,7 @@ from typing import Protocol
 
 from supervisor_core.clock import SYSTEM_CLOCK, Clock
 from supervisor_core.errors import EventsError
-from supervisor_core.run.snapshot import Snapshot, WatchedRun
+from supervisor_core.run.snapshot import LogdirSnapshot, WatchedRun
 from supervisor_core.storage.local import join
 from tb_plugin.logdirs import Logdir
 from tb_plugin.run_data import RunView, View, overview_row
@@ -29,7 +29,7 @@ _REMEMBERED = 1_000
 class Watch(Protocol):
     """The part of `LogdirWatch` that the index uses."""
 
-    def refresh(self, on_progress: Callable[[int, int], None] | None = None) -> Snapshot:
+    def refresh(self, on_progress: Callable[[int, int], None] | None = None) -> LogdirSnapshot:
         """Scan the logdir."""
 
 
@@ -58,7 +58,7 @@ class Index:
         self._watch = watch
         self._clock = clock
         self._watches: dict[Logdir, Watch] = {}
-        self._read: dict[Logdir, Snapshot] = {}
+        self._read: dict[Logdir, LogdirSnapshot] = {}
         self._asked = threading.Event()
         self._asked_at = clock.monotonic()
         self._closed = threading.Event()
@@ -133,7 +133,7 @@ class Index:
                 self._read[logdir] = self._watches[logdir].refresh(None if self._view.is_whole else self._progress)
             except EventsError as error:
                 at = self._clock.wall()
-                self._read[logdir] = Snapshot(logdir=logdir.path, at=at, problems=(str(error),))
+                self._read[logdir] = LogdirSnapshot(logdir=logdir.path, at=at, problems=(str(error),))
             if len(self._logdirs) > 1 and not self._view.is_whole:
                 self._publish(began, is_whole=False)
         self._publish(began, is_whole=True)

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from supervisor_core.run.checkpoints import Checkpoint
 from supervisor_core.run.model import Run
 from supervisor_core.run.run_json import as_json, described, plain, problems_json
-from supervisor_core.run.snapshot import Snapshot, WatchedRun
+from supervisor_core.run.snapshot import LogdirSnapshot, WatchedRun
 from tb_plugin.lanes import is_present, is_sick
 
 _T = TypeVar("_T")
@@ -64,7 +64,7 @@ class View:
     """Generation and name of each run that has disappeared, oldest first."""
     problems: tuple[str, ...] = ()
     """Problems of the logdirs, as shown."""
-    snapshots: tuple[Snapshot, ...] = ()
+    snapshots: tuple[LogdirSnapshot, ...] = ()
     """One for each logdir."""
     secs: float | None = None
     """Duration of the last scan; None before every logdir has been scanned."""

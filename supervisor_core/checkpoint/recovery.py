@@ -271,7 +271,7 @@ def log_skipped(skipped: Sequence[Skipped], chosen: str | None) -> None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Recovery:
+class CheckpointChoice:
     """The checkpoint to resume from, and those that were skipped."""
 
     chosen: Candidate | None
@@ -296,7 +296,7 @@ def choose(
     *,
     verify: Verify,
     start_over: bool,
-) -> Recovery:
+) -> CheckpointChoice:
     """Walk from the first candidate to one that verifies; see `CheckpointStore.newest_usable`.
 
     Args:
@@ -321,11 +321,11 @@ def choose(
             chosen, verified, passed_over = better
             skipped += passed_over
         skipped += [item for item in remains if (step_in_name(item.path) or -1) > _step(chosen, verified)]
-        return Recovery(chosen=chosen, verified=verified, skipped=tuple(skipped), state_problem=problem)
+        return CheckpointChoice(chosen=chosen, verified=verified, skipped=tuple(skipped), state_problem=problem)
     skipped += remains
     if skipped and not (start_over and all(item.is_damaged for item in skipped)):
         raise NoUsableCheckpointError(_none_usable(logdir, skipped, problem))
-    return Recovery(chosen=None, verified=None, skipped=tuple(skipped), state_problem=problem)
+    return CheckpointChoice(chosen=None, verified=None, skipped=tuple(skipped), state_problem=problem)
 
 
 def _try(verify: Verify, path: str, skipped: list[Skipped]) -> bundle.VerifiedCheckpoint | None:

@@ -30,7 +30,7 @@ from supervisor_core.checkpoint.contents import FORMATS
 from supervisor_core.checkpoint.doubt import Doubt
 from supervisor_core.checkpoint.guard import Publisher, guarded
 from supervisor_core.checkpoint.manifest import Manifest
-from supervisor_core.checkpoint.recovery import Candidate, Recovery, Skipped, choose, unlisted
+from supervisor_core.checkpoint.recovery import Candidate, CheckpointChoice, Skipped, choose, unlisted
 from supervisor_core.checkpoint.retention import Retention, Saved, decide
 from supervisor_core.checkpoint.sealed_files import SealedFiles
 from supervisor_core.checkpoint.session_history import can_follow
@@ -115,7 +115,7 @@ class SealedStore:
 
     def newest_usable(
         self, *, start_over: bool = False, read_data: bool = True, decode: Decode | None = None
-    ) -> tuple[Recovery, Manifest | None]:
+    ) -> tuple[CheckpointChoice, Manifest | None]:
         """Walk from the newest checkpoint back to the first one that verifies, and can be decoded.
 
         Args:

@@ -20,8 +20,8 @@ from supervisor_core.checkpoint.ledger import Ledger, SavedAs
 from supervisor_core.checkpoint.names import CheckpointNames, deletable_files, files_of, last_part, without_shards
 from supervisor_core.checkpoint.recovery import (
     Candidate,
+    CheckpointChoice,
     CheckpointListing,
-    Recovery,
     Skipped,
     Verify,
     choose,
@@ -146,7 +146,7 @@ class CheckpointStore:
         candidates, _, entries = self._list()
         return self._without_index(candidates, entries)
 
-    def newest_usable(self, *, verify: Verify = bundle.verify, start_over: bool = False) -> Recovery:
+    def newest_usable(self, *, verify: Verify = bundle.verify, start_over: bool = False) -> CheckpointChoice:
         """Walk from the newest checkpoint back to the first one that verifies.
 
         Data files without an index count as a damaged checkpoint. One that is whole and holds an earlier step than its

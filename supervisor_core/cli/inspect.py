@@ -31,7 +31,7 @@ from supervisor_core.log import printable
 from supervisor_core.run.logdir_watch import LogdirWatch
 from supervisor_core.run.model import Run, RunState
 from supervisor_core.run.run_json import as_json, described, plain, problems_json
-from supervisor_core.run.snapshot import Snapshot, WatchedRun
+from supervisor_core.run.snapshot import LogdirSnapshot, WatchedRun
 from supervisor_core.storage.local import local_path
 
 FOLLOW_SECS = 2.0
@@ -112,7 +112,7 @@ def inspect(
     context.exit(_status(looks[-1], name, fail_on))
 
 
-def _status(snapshot: Snapshot, name: str | None, fail_on: Sequence[RunState]) -> int:
+def _status(snapshot: LogdirSnapshot, name: str | None, fail_on: Sequence[RunState]) -> int:
     runs = _asked_for(snapshot, name)
     failed = [f"{item.run.name} ({item.run.state})" for item in runs if item.run.state in fail_on]
     if failed:
@@ -122,7 +122,7 @@ def _status(snapshot: Snapshot, name: str | None, fail_on: Sequence[RunState]) -
     return NOT_READ_STATUS if snapshot.problems or any(_not_read(item) for item in runs) else 0
 
 
-def _asked_for(snapshot: Snapshot, name: str | None) -> list[WatchedRun]:
+def _asked_for(snapshot: LogdirSnapshot, name: str | None) -> list[WatchedRun]:
     return [item for key, item in snapshot.runs.items() if name is None or key == name]
 
 
@@ -148,7 +148,7 @@ def _check(logdir: str) -> None:
     raise WrongInput(f"{logdir} does not exist.")
 
 
-def _check_run(snapshot: Snapshot, logdir: str, name: str | None) -> None:
+def _check_run(snapshot: LogdirSnapshot, logdir: str, name: str | None) -> None:
     if not snapshot.runs:
         if snapshot.problems:
             raise WrongInput(f"{logdir} cannot be read: {snapshot.problems[0]}")
@@ -158,7 +158,9 @@ def _check_run(snapshot: Snapshot, logdir: str, name: str | None) -> None:
         raise WrongInput(f"{logdir} has no run {name!r}; it has {some}.")
 
 
-def _print_json(snapshot: Snapshot, later: Iterator[Snapshot], logdir: str, name: str | None, follow: bool) -> None:
+def _print_json(
+    snapshot: LogdirSnapshot, later: Iterator[LogdirSnapshot], logdir: str, name: str | None, follow: bool
+) -> None:
     if follow:
         click.echo(json.dumps(_object(snapshot, logdir, name)))
     else:  # piece by piece: of ten thousand sessions the pieces of the whole text take more memory than the run
@@ -170,7 +172,7 @@ def _print_json(snapshot: Snapshot, later: Iterator[Snapshot], logdir: str, name
         click.echo(json.dumps(_object(changed, logdir, name)))
 
 
-def _print_text(snapshot: Snapshot, later: Iterator[Snapshot], name: str | None, follow: bool) -> None:
+def _print_text(snapshot: LogdirSnapshot, later: Iterator[LogdirSnapshot], name: str | None, follow: bool) -> None:
     terminal, unbounded = Output(highlight=False), Output(highlight=False, width=UNBOUNDED)
     if not terminal.is_terminal:
         unbounded.print(_view(snapshot, name, terminal.width, None))
@@ -186,7 +188,7 @@ def _print_text(snapshot: Snapshot, later: Iterator[Snapshot], name: str | None,
                 live.update(_view(item, name, terminal.width, terminal.width), refresh=True)
 
 
-def _view(snapshot: Snapshot, name: str | None, bars: int, width: int | None) -> RenderableType:
+def _view(snapshot: LogdirSnapshot, name: str | None, bars: int, width: int | None) -> RenderableType:
     """Return what is shown, with bars of one width, and a table of runs within another."""
     parts: list[RenderableType] = []
     if name is None:
@@ -230,7 +232,7 @@ def _problem(text: str, run: str | None = None) -> Text:
     return Text.from_markup(f"[bold red]not read[/bold red] {whose}{literal(text)}")
 
 
-def _object(snapshot: Snapshot, logdir: str, name: str | None) -> dict[str, Any]:
+def _object(snapshot: LogdirSnapshot, logdir: str, name: str | None) -> dict[str, Any]:
     return {
         "v": SCHEMA_VERSION,
         "logdir": logdir,
@@ -240,12 +242,12 @@ def _object(snapshot: Snapshot, logdir: str, name: str | None) -> dict[str, Any]
     }
 
 
-def _marks(snapshot: Snapshot) -> dict[str, tuple[object, ...]]:
+def _marks(snapshot: LogdirSnapshot) -> dict[str, tuple[object, ...]]:
     """What has to differ for a run to be shown again."""
     return {name: (item.run.state, item.records) for name, item in snapshot.runs.items()}
 
 
-def _changes(snapshot: Snapshot, later: Iterator[Snapshot]) -> Iterator[Snapshot]:
+def _changes(snapshot: LogdirSnapshot, later: Iterator[LogdirSnapshot]) -> Iterator[LogdirSnapshot]:
     before = _marks(snapshot)
     for item in later:
         if _marks(item) != before:
@@ -253,7 +255,7 @@ def _changes(snapshot: Snapshot, later: Iterator[Snapshot]) -> Iterator[Snapshot
             yield item
 
 
-def _following(watch: LogdirWatch, looks: list[Snapshot]) -> Iterator[Snapshot]:
+def _following(watch: LogdirWatch, looks: list[LogdirSnapshot]) -> Iterator[LogdirSnapshot]:
     """Yield each later look, and keep the newest in ``looks``."""
     never = threading.Event()
     while not never.wait(FOLLOW_SECS):

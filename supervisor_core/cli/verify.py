@@ -16,7 +16,7 @@ from rich.progress import BarColumn, DownloadColumn, TextColumn, TimeRemainingCo
 from supervisor_core.checkpoint import bundle, contents
 from supervisor_core.checkpoint.contents import FORMATS
 from supervisor_core.checkpoint.names import step_in_name
-from supervisor_core.checkpoint.recovery import Candidate, Recovery, RunDirectory, Skipped, choose, find_runs
+from supervisor_core.checkpoint.recovery import Candidate, CheckpointChoice, RunDirectory, Skipped, choose, find_runs
 from supervisor_core.checkpoint.sealed_store import SealedStore, find_sealed, prefix_of
 from supervisor_core.checkpoint.set_aside import SetAside
 from supervisor_core.checkpoint.store import CheckpointStore
@@ -152,7 +152,7 @@ def _verify_run(filesystem: Filesystem, top: str, run: RunDirectory, watch: Watc
     verdicts: dict[str, CheckpointVerdict] = {}
     aside: dict[str, SetAside] = {}
 
-    def resume() -> Recovery:
+    def resume() -> CheckpointChoice:
         for basename in run.basenames:
             store = CheckpointStore(run.path, basename, filesystem=filesystem)
             for candidate in store.candidates():
@@ -174,7 +174,7 @@ def _verify_sealed(top: str, directory: str) -> RunVerdict:
     check = _once(partial(store.verify, decode=partial(contents.check, kind=FORMATS[prefix])))
     verdicts: dict[str, CheckpointVerdict] = {}
 
-    def resume() -> Recovery:
+    def resume() -> CheckpointChoice:
         candidates = store.checkpoints()
         verdicts.update((candidate.path, _verify_one(candidate, check)) for candidate in candidates)
         return choose(candidates, (), directory, None, verify=check, start_over=False)
@@ -186,12 +186,12 @@ def _verify_sealed(top: str, directory: str) -> RunVerdict:
 def _run_verdict(
     run: str,
     path: str,
-    resume: Callable[[], Recovery],
+    resume: Callable[[], CheckpointChoice],
     verdicts: Mapping[str, CheckpointVerdict],
     aside: Mapping[str, SetAside],
 ) -> RunVerdict:
     """Return the verdict of a run: what `resume`, which fills in the other two, would resume from, or its problem."""
-    problem, recovery = None, Recovery(chosen=None, verified=None)
+    problem, recovery = None, CheckpointChoice(chosen=None, verified=None)
     try:
         recovery = resume()
     except NoUsableCheckpointError:

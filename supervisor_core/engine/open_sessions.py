@@ -30,7 +30,7 @@ from supervisor_core.engine.loop_exit import LoopExit
 _LOG = logging.getLogger("supervisor_core")
 
 
-class Session(Protocol):
+class OpenSession(Protocol):
     """What is asked of an open session: its ending has it."""
 
     @property
@@ -60,14 +60,14 @@ class _Open:
     """How its loop was left, where that is all that is known of its end."""
 
 
-_OPEN: dict[Session, _Open] = {}
+_OPEN: dict[OpenSession, _Open] = {}
 """Held though the program lets go of them: that is the case to be prepared for."""
 _NOTEBOOKS: WeakSet[Any] = WeakSet()
 _CHILDREN: set[int] = set()
 """Processes in which `_watch_child` has done its work."""
 
 
-def add(ending: Session, stop: AtExit, *, ends_with_call: bool = False) -> None:
+def add(ending: OpenSession, stop: AtExit, *, ends_with_call: bool = False) -> None:
     """Remember a session that begins.
 
     Args:
@@ -83,23 +83,23 @@ def add(ending: Session, stop: AtExit, *, ends_with_call: bool = False) -> None:
         _watch_notebook()
 
 
-def remove(ending: Session) -> None:
+def remove(ending: OpenSession) -> None:
     """Forget a session that has ended."""
     _OPEN.pop(ending, None)
 
 
-def left(ending: Session, how: LoopExit) -> None:
+def left(ending: OpenSession, how: LoopExit) -> None:
     """Remember that the loop of a session was left: it is stopped when the process shows why, or begins another."""
     if ending in _OPEN:
         _OPEN[ending] = replace(_OPEN[ending], left=how)
 
 
-def exit_of(ending: Session) -> LoopExit | None:
+def exit_of(ending: OpenSession) -> LoopExit | None:
     """Return how the loop of a session was left, if `left` was called."""
     return _OPEN[ending].left if ending in _OPEN else None
 
 
-def endings() -> list[Session]:
+def endings() -> list[OpenSession]:
     """Return the endings of all open sessions."""
     return list(_OPEN)
 

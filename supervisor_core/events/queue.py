@@ -18,7 +18,7 @@ from supervisor_core.events.event_format import Item
 _LOG = logging.getLogger("supervisor_core")
 
 
-class Request:
+class WriteRequest:
     """Asks that everything added so far be written; ``sync``: and made durable; ``close``: and the file closed."""
 
     def __init__(self, *, sync: bool = False, close: bool = False) -> None:
@@ -55,7 +55,7 @@ class EventQueue:
         # Reentrant: a signal handler may add an event while its thread is in here.
         self._changed = threading.Condition(threading.RLock())
         self._bytes = 0
-        self._requests: list[Request] = []
+        self._requests: list[WriteRequest] = []
         self._batch_full = False
         self._failing = False
         self._stuck = False
@@ -95,7 +95,7 @@ class EventQueue:
                 self.wake_above = self._full_batch_events
                 self._changed.notify_all()
 
-    def submit(self, request: Request) -> None:
+    def submit(self, request: WriteRequest) -> None:
         """Queue a request behind everything added so far."""
         with self._changed:
             if self._ended:
@@ -107,7 +107,7 @@ class EventQueue:
                 self.wake_above = -1
             self._changed.notify_all()
 
-    def wait(self, request: Request, timeout_secs: float | None) -> None:
+    def wait(self, request: WriteRequest, timeout_secs: float | None) -> None:
         """Return when a request is done.
 
         Raises:
@@ -165,7 +165,7 @@ class EventQueue:
         with self._changed:
             return bool(self._changed.wait_for(lambda: self._requests, secs))
 
-    def take(self) -> tuple[list[Item], list[Request]]:
+    def take(self) -> tuple[list[Item], list[WriteRequest]]:
         """Take all queued events, and the requests made after them."""
         with self._changed:
             pop = self.items.popleft
@@ -177,7 +177,7 @@ class EventQueue:
             self._changed.notify_all()
             return items, self._take_requests()
 
-    def take_requests(self) -> list[Request]:
+    def take_requests(self) -> list[WriteRequest]:
         """Take only the requests: the consumer is failing. Until the next `take` no add waits for room."""
         with self._changed:
             self._failing = True
@@ -186,7 +186,7 @@ class EventQueue:
             self._changed.notify_all()
             return self._take_requests()
 
-    def answer(self, request: Request, error: EventsWriteError | None) -> None:
+    def answer(self, request: WriteRequest, error: EventsWriteError | None) -> None:
         """Complete a request."""
         with self._changed:
             request.error = error
@@ -201,7 +201,7 @@ class EventQueue:
             self._bytes = 0
             return count
 
-    def _take_requests(self) -> list[Request]:
+    def _take_requests(self) -> list[WriteRequest]:
         requests, self._requests = self._requests, []
         return requests
 

@@ -18,7 +18,7 @@ from supervisor_core.errors import EventsError, EventsWriteError, WaitTimeoutErr
 from supervisor_core.events.event_format import FIELDS, STEP_MAX, STEP_MIN, SUMMARY_ONCE, WHOLE_EVENT, PayloadKind
 from supervisor_core.events.events_file import EventsFile
 from supervisor_core.events.losses import NewestLosses
-from supervisor_core.events.queue import EventQueue, Request
+from supervisor_core.events.queue import EventQueue, WriteRequest
 from supervisor_core.events.writer_thread import OnError, WriterThread
 from supervisor_core.storage.directory import why_unwritable
 from supervisor_core.storage.local import AppendFilesystem, absolute, append_filesystem_for, local_path
@@ -195,7 +195,7 @@ class EventsWriter:
             WaitTimeoutError: if it takes longer than ``timeout_secs``; default: no limit.
         """
         if not self._closed:
-            self._writer_thread.ask(Request(), timeout_secs)
+            self._writer_thread.ask(WriteRequest(), timeout_secs)
 
     def sync(self, timeout_secs: float | None = None) -> None:
         """Return when everything added so far would survive a power cut. Does nothing once closed.
@@ -205,7 +205,7 @@ class EventsWriter:
             WaitTimeoutError: if it takes longer than ``timeout_secs``; default: no limit.
         """
         if not self._closed:
-            self._writer_thread.ask(Request(sync=True), timeout_secs)
+            self._writer_thread.ask(WriteRequest(sync=True), timeout_secs)
 
     def close(self, timeout_secs: float | None = None) -> None:
         """Write and sync everything, and close the file. Does nothing once closed.
@@ -220,7 +220,7 @@ class EventsWriter:
             self._closed = True
             self._finalizer.detach()
             thread = self._writer_thread
-        thread.ask(Request(close=True), timeout_secs)
+        thread.ask(WriteRequest(close=True), timeout_secs)
 
     def reopen(self) -> None:
         """Continue in a new file after `close`. Does nothing if the writer is open.
@@ -319,7 +319,7 @@ class EventsWriter:
         )
         self._file = file
         # The thread must not keep the writer alive, so it has no reference to it.
-        self._finalizer = weakref.finalize(self, self._writer_thread.submit, Request(close=True))
+        self._finalizer = weakref.finalize(self, self._writer_thread.submit, WriteRequest(close=True))
         self._finalizer.atexit = False
         _writer_threads.add(self._writer_thread)
 
@@ -375,7 +375,7 @@ def _text(tag: Any) -> str:
 def _flush_at_exit() -> None:
     for thread in list(_writer_threads):
         try:
-            thread.ask(Request(), EXIT_SECS)
+            thread.ask(WriteRequest(), EXIT_SECS)
         except (EventsError, WaitTimeoutError) as error:
             _LOG.error("%s", error)
 

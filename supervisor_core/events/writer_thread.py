@@ -10,7 +10,7 @@ from supervisor_core.errors import EventsWriteError, LogdirInUseError
 from supervisor_core.events.event_format import Batch, BatchEncoder, Item
 from supervisor_core.events.events_file import EventsFile, SyncError, counted
 from supervisor_core.events.losses import NewestLosses
-from supervisor_core.events.queue import EventQueue, Request
+from supervisor_core.events.queue import EventQueue, WriteRequest
 
 _LOG = logging.getLogger("supervisor_core")
 
@@ -90,7 +90,7 @@ class WriterThread:
         else:
             self._serve_here()
 
-    def ask(self, request: Request, timeout_secs: float | None = None) -> None:
+    def ask(self, request: WriteRequest, timeout_secs: float | None = None) -> None:
         """Have everything added so far written, and wait for it.
 
         Raises:
@@ -103,7 +103,7 @@ class WriterThread:
         self.submit(request)
         self.queue.wait(request, timeout_secs)
 
-    def submit(self, request: Request) -> None:
+    def submit(self, request: WriteRequest) -> None:
         """Have everything added so far written, without waiting for it."""
         self.queue.submit(request)
         if self._thread is None:
@@ -152,7 +152,7 @@ class WriterThread:
 
     def _serve(self) -> None:
         """Write what can be written now, then answer whoever asked."""
-        requests: list[Request] = []
+        requests: list[WriteRequest] = []
         if self._taken_over:
             items, requests = self.queue.take()
             self._lost += len(items)

@@ -30,7 +30,7 @@ from supervisor_core.metrics.metric import Metric, Sample
 from supervisor_core.metrics.render import Format
 from supervisor_core.metrics.table import EXPORTER_METRICS, SCRAPE_SUCCESS
 from supervisor_core.run.logdir_watch import LogdirWatch
-from supervisor_core.run.snapshot import Snapshot, WatchedRun
+from supervisor_core.run.snapshot import LogdirSnapshot, WatchedRun
 from supervisor_core.storage.local import join, local_path
 
 _LOG = logging.getLogger("supervisor_core")
@@ -125,7 +125,7 @@ class Exporter:
             self._scan(index)
         self._publish()
 
-    def show(self, snapshots: Sequence[Snapshot], *, at: float, secs: float) -> None:
+    def show(self, snapshots: Sequence[LogdirSnapshot], *, at: float, secs: float) -> None:
         """Publish a page of snapshots that the caller took, instead of a `refresh`.
 
         Args:
@@ -323,7 +323,7 @@ def _versions() -> dict[str, str]:
 class _Scan:
     """The result of scanning a logdir."""
 
-    snapshot: Snapshot
+    snapshot: LogdirSnapshot
     at: float | None = None
     """Wall time at which the last scan that reached the logdir ended; None before the first."""
     secs: float | None = None

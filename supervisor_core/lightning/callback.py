@@ -16,7 +16,7 @@ from lightning.pytorch.trainer.connectors.signal_connector import _HandlersCompo
 from lightning.pytorch.utilities.exceptions import _TunerExitException
 from lightning.pytorch.utilities.signature_utils import is_param_in_hook_signature
 
-from supervisor_core.lightning.checkpoint import CheckpointFile, TrainerState, forget_restart, loops_of
+from supervisor_core.lightning.checkpoint import CheckpointFile, LightningState, forget_restart, loops_of
 from supervisor_core.lightning.loaders import LoaderStates, Pass, SupervisedLoader, facts_of
 from supervisor_core.lightning.logger import RunLogger
 from supervisor_core.lightning.metrics import EpochMetrics
@@ -99,7 +99,7 @@ class SupervisorCallback(Callback):
         self._exactness: Exactness | None = None
         self._trainer: Any = None
         self._data: LoaderStates
-        self._state: TrainerState
+        self._state: LightningState
         self._random: dict[str, Any] | None = None
         self._before_ahead: dict[str, Any] | None = None
         """The random states before Lightning fetched ahead of a loader without a length: that pass is begun again."""
@@ -168,7 +168,7 @@ class SupervisorCallback(Callback):
         self._data = LoaderStates(
             fit, self._loaders, lambda: trainer.fit_loop.epoch_progress.current.processed, ranks=size
         )
-        self._state, self._metrics, self._is_probed = TrainerState(trainer), EpochMetrics(trainer), False
+        self._state, self._metrics, self._is_probed = LightningState(trainer), EpochMetrics(trainer), False
         run = self._new_run(trainer)
         run.when_recorded = lambda: _ends(run, trainer)
         run.save_point.moment = nullcontext  # Lightning's loops can be captured between two batches only

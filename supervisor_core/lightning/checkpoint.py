@@ -159,7 +159,7 @@ def _safe_classes() -> Iterator[None]:
         torch.serialization.add_safe_globals(before)
 
 
-class TrainerState:
+class LightningState:
     """A `Trainer` as a part of a state tree: its ``.ckpt``, and where its loops stand.
 
     Args:

@@ -15,7 +15,7 @@ from typing import Any
 from lightning.pytorch.strategies import DDPStrategy, DeepSpeedStrategy, XLAStrategy
 
 from supervisor_core.errors import CheckpointError
-from supervisor_core.lightning.checkpoint import TrainerState
+from supervisor_core.lightning.checkpoint import LightningState
 from supervisor_core.torch.loop import model_limits
 from supervisor_core.torch.ranks_state import RanksState
 from supervisor_core.training.state import Captured
@@ -27,7 +27,7 @@ HOOK_STATE = "The state of DistributedDataParallel's communication hook is not c
 class FitRanksState(RanksState):
     """The state of one rank of a ``fit``."""
 
-    trainer: TrainerState
+    trainer: LightningState
     """The trainer's part of it."""
 
     def collect(self) -> None:

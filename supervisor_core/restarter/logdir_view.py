@@ -29,7 +29,7 @@ from supervisor_core.log import error_text
 from supervisor_core.restarter.policy import RestartState
 from supervisor_core.run.logdir_watch import LogdirWatch
 from supervisor_core.run.model import Session
-from supervisor_core.run.snapshot import Snapshot
+from supervisor_core.run.snapshot import LogdirSnapshot
 from supervisor_core.storage.local import filesystem_for, local_path
 
 STATE_NAME, LOCK_NAME = ".supervisor.restarts", ".supervisor.restarts.lock"
@@ -193,7 +193,7 @@ class LogdirView:
             directory=self.logdir if newest is None or here else f"{self.logdir.rstrip('/')}/{newest.name}",
         )
 
-    def _saved_step(self, snapshot: Snapshot) -> tuple[int | None, bool, bool]:
+    def _saved_step(self, snapshot: LogdirSnapshot) -> tuple[int | None, bool, bool]:
         """Return the best step of a checkpoint that verifies, whether all could be looked at, and whether there are
         any."""
         errors: list[OSError] = []

@@ -18,7 +18,7 @@ from supervisor_core.run.fold import RunFold
 from supervisor_core.run.live_session import LeaseReader, PageReader, with_lease, with_page
 from supervisor_core.run.presence import CheckpointPresence
 from supervisor_core.run.restarter_process import restarter_runs
-from supervisor_core.run.snapshot import Snapshot, WatchedRun
+from supervisor_core.run.snapshot import LogdirSnapshot, WatchedRun
 from supervisor_core.storage.remote_source import RemoteSource
 from supervisor_core.storage.source import ReadFileSystem, source_of
 
@@ -80,7 +80,7 @@ class LogdirWatch:
         """The logdir, as it was given."""
         return self._index.logdir
 
-    def refresh(self, on_progress: Callable[[int, int], None] | None = None) -> Snapshot:
+    def refresh(self, on_progress: Callable[[int, int], None] | None = None) -> LogdirSnapshot:
         """Return the runs as they are now. Raises nothing: what could not be read is a problem in the snapshot.
 
         Args:
@@ -115,7 +115,7 @@ class LogdirWatch:
             for number, (name, watch) in enumerate(self._runs.items())
         }
         requests = self._source.requests if isinstance(self._source, RemoteSource) else 0
-        return Snapshot(
+        return LogdirSnapshot(
             logdir=self.logdir,
             at=now,
             runs=runs,
@@ -124,14 +124,16 @@ class LogdirWatch:
             requests=requests,
         )
 
-    def so_far(self) -> Snapshot:
+    def so_far(self) -> LogdirSnapshot:
         """Return the runs that the refresh under way has read to their ends, without problems.
 
         For ``on_progress``, so that something can be shown before the first refresh of a large logdir ends.
         """
         now, boot_now = self._clock.wall(), boot_secs(self._clock)
         names = list(self._index.runs)[: self._done]
-        return Snapshot(logdir=self.logdir, at=now, runs={name: self._run(name).look(now, boot_now) for name in names})
+        return LogdirSnapshot(
+            logdir=self.logdir, at=now, runs={name: self._run(name).look(now, boot_now) for name in names}
+        )
 
     def _read(self, progressed: Callable[[int, int], None] | None = None) -> None:
         self._index.refresh(progressed, take=lambda name, chunks: self._run(name).update(chunks))

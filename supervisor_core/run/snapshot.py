@@ -1,4 +1,4 @@
-"""`Snapshot`: every run below a logdir at one moment, as plain frozen values."""
+"""`LogdirSnapshot`: every run below a logdir at one moment, as plain frozen values."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class WatchedRun:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Snapshot:
+class LogdirSnapshot:
     """A logdir at one moment."""
 
     logdir: str

@@ -47,7 +47,7 @@ class CannotSnapshot(Exception):  # noqa: N818 - an answer, caught by whoever as
 
 
 @dataclass(frozen=True)
-class Source:
+class SaverSource:
     """Where a saved value comes from."""
 
     kind: Literal["resource", "ref", "plain"]
@@ -73,11 +73,11 @@ class Item:
     """Which part of a partitioned variable this is, as ``SaveV2`` takes it; empty for a whole one."""
     value: Any
     """The tensor that the saver itself writes."""
-    source: Source
+    source: SaverSource
 
 
 @dataclass(frozen=True)
-class Shard:
+class SaverShard:
     """What one ``SaveV2`` writes."""
 
     device: str
@@ -88,7 +88,7 @@ class Shard:
 class SaverGraph:
     """What a saver writes."""
 
-    shards: tuple[Shard, ...]
+    shards: tuple[SaverShard, ...]
     merge_device: str | None
     """Where the shards are merged into one checkpoint; None for a saver that is not sharded."""
 
@@ -136,25 +136,25 @@ def has_own_save(saver: Any) -> bool:
     return getattr(type(saver), "save", None) is not tf.compat.v1.train.Saver.save or "save" in vars(saver)
 
 
-def source_of(tensor: Any) -> Source:
+def source_of(tensor: Any) -> SaverSource:
     """Return where a tensor's value comes from: the variable it is read from, or the tensor itself."""
     found = tensor
     while True:
         op = found.op
         shape = tensor.shape
         if op.type in _VARIABLES:
-            return Source("ref", found, found.dtype.base_dtype, shape)
+            return SaverSource("ref", found, found.dtype.base_dtype, shape)
         if not all(control.type == "DisableCopyOnRead" for control in op.control_inputs):
             break  # something happens before it is read; only the tensor itself knows
         if op.type == "ReadVariableOp":
-            return Source("resource", op.inputs[0], found.dtype, shape)
+            return SaverSource("resource", op.inputs[0], found.dtype, shape)
         if op.type != "Identity":
             break
         found = op.inputs[0]
-    return Source("plain", tensor, tensor.dtype.base_dtype, tensor.shape)
+    return SaverSource("plain", tensor, tensor.dtype.base_dtype, tensor.shape)
 
 
-def check_is_local(sources: Iterable[Source], devices: Callable[[], Iterable[str]]) -> None:
+def check_is_local(sources: Iterable[SaverSource], devices: Callable[[], Iterable[str]]) -> None:
     """Raise `CannotSnapshot` if other processes of a cluster may change these values: it cannot hold their steps.
 
     Variables without a job are this process's own. Those of a job are taken for shared as soon as there is another job
@@ -203,7 +203,7 @@ def _shard_number(save: Any) -> int:
     return int(number)
 
 
-def _shard(save: Any) -> Shard:
+def _shard(save: Any) -> SaverShard:
     names, slices = (tf.get_static_value(tensor) for tensor in save.inputs[1:3])
     if names is None or slices is None:
         raise CannotSnapshot(f"the names of {save.name} are computed")
@@ -212,7 +212,7 @@ def _shard(save: Any) -> Shard:
         if tensor.dtype.base_dtype in (tf.resource, tf.variant):
             raise CannotSnapshot(f"{name.decode()} is a {tensor.dtype.base_dtype.name}")
         items.append(Item(name.decode(), slice_spec.decode(), tensor, source_of(tensor)))
-    return Shard(save.device, tuple(items))
+    return SaverShard(save.device, tuple(items))
 
 
 def _task(device: str) -> tuple[str, int | None] | None:

@@ -28,7 +28,15 @@ from supervisor_core.checkpoint.bundle_writer import TensorData, write_bundle
 from supervisor_core.storage.local import local_path
 from supervisor_core.tf1.global_step import step_value
 from supervisor_core.tf1.native_runs import PreparedRun
-from supervisor_core.tf1.saver_graph import Item, SaverGraph, Shard, Source, check_is_local, read_saver, source_of
+from supervisor_core.tf1.saver_graph import (
+    Item,
+    SaverGraph,
+    SaverShard,
+    SaverSource,
+    check_is_local,
+    read_saver,
+    source_of,
+)
 from supervisor_core.training.nan_check import has_nan
 
 Array = np.ndarray[Any, Any]
@@ -189,7 +197,7 @@ def _is_plain(saved: SaverGraph) -> bool:
     return len(saved.shards) == 1 and all(item.source.dtype in _NUMBERS and not item.slice_spec for item in saved.items)
 
 
-def _size_bytes(source: Source) -> int | None:
+def _size_bytes(source: SaverSource) -> int | None:
     """How much memory a copy takes; None if that is only known when it is made."""
     if source.dtype == tf.string or not source.shape.is_fully_defined():
         return None
@@ -306,7 +314,7 @@ class TensorFlowWriter:
                 checkpoint_prefixes=tf.stack(names), destination_prefix=self._prefixes[0], delete_old_dirs=True
             )
 
-    def _save(self, shard: Shard, prefix: Any) -> Any:
+    def _save(self, shard: SaverShard, prefix: Any) -> Any:
         return tf.raw_ops.SaveV2(
             prefix=prefix,
             tensor_names=[item.name for item in shard.items],

@@ -122,7 +122,7 @@ def _present_ranks() -> Ranks:
 
 
 @dataclass(kw_only=True)
-class TrainerState(RanksState):
+class TrainerRanksState(RanksState):
     """What has to be the same on each rank for an exact resume; the Trainer itself saves and restores."""
 
     def _own_reasons(self, manifest: Manifest, tree: Any, versions: Any) -> list[str]:
@@ -164,7 +164,7 @@ class TrainerRun(DistributedRun):
             self._sealing.ranks = ranks
             return self._sealing
 
-        state = TrainerState(ranks=ranks, own=(), **training)
+        state = TrainerRanksState(ranks=ranks, own=(), **training)
         super().__init__(logdir, ranks=ranks, state=state, structure=structure_of(model), saver=create, **named)
 
     def merged(self, sentences: tuple[str, ...]) -> tuple[str, ...]:

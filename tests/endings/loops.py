@@ -22,7 +22,7 @@ from importlib.util import find_spec
 from typing import Any
 
 import supervisor_core
-from supervisor_core import Options, supervise
+from supervisor_core import Options, Run, supervise
 from supervisor_core.engine import deadline, ending, signal_watch, stop_signals
 
 STEPS, AT = 6, 3
@@ -241,13 +241,18 @@ class Counter:
 # The facades. Each saves nothing by itself.
 
 
+def counted(logdir: str, options: Options, loop: Loop) -> tuple[Counter, Run]:
+    """Return a counter, and a session that saves it."""
+    counter = Counter()
+    state = {"counter": counter}
+    return counter, supervise(logdir, state=state, save_secs=None, save_steps=loop.save_steps, options=options)
+
+
 def plain(logdir: str, options: Options, loop: Loop) -> None:
     """`supervise` with `Run.steps`."""
-    counter = Counter()
+    counter, run = counted(logdir, options, loop)
     loop.poison = lambda: counter.value.fill(float("nan"))
-    with supervise(
-        logdir, state={"counter": counter}, save_secs=None, save_steps=loop.save_steps, options=options
-    ) as run:
+    with run:
         for step in run.steps(STEPS):
             counter.value += 1
             if loop.body(run, step):
@@ -257,10 +262,8 @@ def plain(logdir: str, options: Options, loop: Loop) -> None:
 
 def never_asks(logdir: str, options: Options, loop: Loop) -> None:
     """`supervise` with a loop of the program's own, which never asks whether to stop."""
-    counter = Counter()
-    with supervise(
-        logdir, state={"counter": counter}, save_secs=None, save_steps=loop.save_steps, options=options
-    ) as run:
+    counter, run = counted(logdir, options, loop)
+    with run:
         for step in range(10**9):
             counter.value += 1
             if step == AT:
@@ -274,10 +277,8 @@ def never_asks(logdir: str, options: Options, loop: Loop) -> None:
 
 def prints(logdir: str, options: Options, loop: Loop) -> None:
     """`supervise` with a loop that prints, as with a progress bar, until it is stopped."""
-    counter = Counter()
-    with supervise(
-        logdir, state={"counter": counter}, save_secs=None, save_steps=loop.save_steps, options=options
-    ) as run:
+    counter, run = counted(logdir, options, loop)
+    with run:
         for step in run.steps(10**9):
             counter.value += 1
             print("trained", step + 1, flush=True)
@@ -286,10 +287,8 @@ def prints(logdir: str, options: Options, loop: Loop) -> None:
 
 def left_open(logdir: str, options: Options, loop: Loop) -> None:
     """`supervise`, entered by hand and never left."""
-    counter = Counter()
-    run = supervise(
-        logdir, state={"counter": counter}, save_secs=None, save_steps=loop.save_steps, options=options
-    ).__enter__()
+    counter, run = counted(logdir, options, loop)
+    run.__enter__()
     for step in run.steps(STEPS):
         counter.value += 1
         loop.body(run, step)
@@ -305,12 +304,10 @@ def in_thread(logdir: str, options: Options, loop: Loop) -> None:
 
 def in_asyncio(logdir: str, options: Options, loop: Loop) -> None:
     """`supervise` in a coroutine."""
-    counter = Counter()
+    counter, run = counted(logdir, options, loop)
 
     async def train() -> None:
-        with supervise(
-            logdir, state={"counter": counter}, save_secs=None, save_steps=loop.save_steps, options=options
-        ) as run:
+        with run:
             for step in run.steps(STEPS):
                 await asyncio.sleep(0)
                 counter.value += 1
@@ -331,15 +328,9 @@ def torch_loop(logdir: str, options: Options, loop: Loop, *, within: bool) -> No
     torch.nn.init.zeros_(model.weight)
     optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
     batches = supervised(
-        [0] * STEPS,
-        logdir,
-        model=model,
-        optimizer=optimizer,
-        save_secs=None,
-        save_steps=loop.save_steps,
+        [0] * STEPS, logdir, model=model, optimizer=optimizer, save_secs=None, save_steps=loop.save_steps,
         options=options,
-    )
-
+    )  # fmt: skip
     loop.poison = lambda: torch.nn.init.constant_(model.weight, float("nan"))
 
     def train(batch: Any) -> object:

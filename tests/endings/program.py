@@ -287,8 +287,7 @@ def comes_back_late(t: Training) -> None:
     signal_watch.ONE_PRESS_SECS = stop_signals.UNWIND_SECS = 0.0
     stop_signals.AGAIN_SECS = float(HELD_SECS)
     with t.supervisor().managed_session() as sess:
-        ending = t.sv._lifecycle.ending
-        write = ending.write_last_records
+        ending, write = t.sv._lifecycle.ending, t.sv._lifecycle.ending.write_last_records
 
         def write_and_let_go() -> None:
             write()
@@ -489,9 +488,8 @@ def monitored_fork_leaves(t: Training) -> None:
 def main(name: str, logdir: str, given: str) -> None:
     """Train as asked, and come to an end."""
     options = json.loads(given)
-    stop_signals.AGAIN_SECS = 10.0  # a slow disk may take longer than a second for the last record
-    stop_signals.RETURN_SECS = float(HELD_SECS)  # and a busy machine longer than three for the next bytecode
-    if "reserve_secs" in options:  # and so it may at the end of the grace time
+    stop_signals.AGAIN_SECS, stop_signals.RETURN_SECS = 10.0, float(HELD_SECS)  # the disk, the machine may be slow
+    if "reserve_secs" in options:
         deadline.RESERVE_SHARE, deadline.RESERVE_SECS = 1.0, options.pop("reserve_secs")
     with tf.Graph().as_default():
         (globals().get(name) or getattr(several, name))(Training(logdir, options))

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from supervisor_core.errors import WaitTimeoutError, WriterClosedError
-from supervisor_core.events.queue import EventQueue, Request
+from supervisor_core.events.queue import EventQueue, WriteRequest
 
 
 def make(**bounds: Any) -> EventQueue:
@@ -45,7 +45,7 @@ def steps(items: list[Any]) -> list[int]:
 def test_items_are_taken_in_order_with_the_requests_behind_them() -> None:
     """A request covers what was added before it."""
     queue = make()
-    request = Request()
+    request = WriteRequest()
     add(queue, 1, 2)
     queue.submit(request)
     assert queue.gather(60.0) is None
@@ -144,7 +144,7 @@ def test_the_consumer_never_waits_for_itself() -> None:
     add(queue, *range(9))
     assert (len(queue.items), queue.dropped) == (8, 1)
     with pytest.raises(RuntimeError, match="own thread"):
-        queue.wait(Request(), None)
+        queue.wait(WriteRequest(), None)
 
 
 def test_closing_takes_in_what_was_waiting_to_get_in() -> None:
@@ -155,7 +155,7 @@ def test_closing_takes_in_what_was_waiting_to_get_in() -> None:
         held = pool.submit(add, queue, *range(9))
         while len(queue.items) < 9:
             queue.pause(0.001)
-        queue.submit(Request(close=True))
+        queue.submit(WriteRequest(close=True))
         held.result(30)
     assert (steps(queue.take()[0]), queue.dropped) == (list(range(9)), 0)
 
@@ -163,7 +163,7 @@ def test_closing_takes_in_what_was_waiting_to_get_in() -> None:
 def test_a_closed_queue_refuses_and_keeps_nothing() -> None:
     """Adding after the close raises each time and does not pile up."""
     queue = make()
-    queue.submit(Request(close=True))
+    queue.submit(WriteRequest(close=True))
     queue.take()
     queue.end()
     for _ in range(20):
@@ -177,7 +177,7 @@ def test_a_closed_queue_refuses_and_keeps_nothing() -> None:
 def test_requests_to_a_queue_that_has_ended_are_answered() -> None:
     """A flush that comes a moment after the close does not wait."""
     queue = make()
-    early, late = Request(), Request()
+    early, late = WriteRequest(), WriteRequest()
     queue.submit(early)
     queue.end()
     queue.submit(late)
@@ -189,7 +189,7 @@ def test_waiting_for_a_request_has_a_limit() -> None:
     """A flush with a timeout gives up and says how much is waiting."""
     queue = make()
     add(queue, 1, 2)
-    request = Request()
+    request = WriteRequest()
     queue.submit(request)
     with pytest.raises(WaitTimeoutError, match="2 events"):
         queue.wait(request, 0.0)

@@ -20,7 +20,7 @@ from supervisor_core.metrics.render import OPENMETRICS, TEXT
 from supervisor_core.metrics.table import EXPORTER_METRICS
 from supervisor_core.run.bounds import MAX_THREADS
 from supervisor_core.run.logdir_watch import LogdirWatch
-from supervisor_core.run.snapshot import Snapshot
+from supervisor_core.run.snapshot import LogdirSnapshot
 
 
 def of(logdir: Path, name: str) -> str:
@@ -354,13 +354,13 @@ class Breaking:
         self.calls = 0
         self.again = threading.Event()
 
-    def refresh(self, on_progress: object = None) -> Snapshot:
+    def refresh(self, on_progress: object = None) -> LogdirSnapshot:
         self.calls += 1
         if self.calls == 2:
             raise RuntimeError("never happens")
         if self.calls > 2:
             self.again.set()
-        return Snapshot(logdir=self.logdir, at=0.0)
+        return LogdirSnapshot(logdir=self.logdir, at=0.0)
 
 
 def test_the_thread_survives_everything(samples_of, caplog: pytest.LogCaptureFixture) -> None:

@@ -13,7 +13,7 @@ import pytest
 from supervisor_core.exporter.exporter import Exporter
 from supervisor_core.metrics.render import TEXT
 from supervisor_core.run.logdir_watch import LogdirWatch
-from supervisor_core.run.snapshot import Snapshot
+from supervisor_core.run.snapshot import LogdirSnapshot
 
 
 def test_the_first_look_shows_what_it_has_read(
@@ -62,7 +62,7 @@ class Slow:
         self._began = 0.0
         self.shown: list[float] = []
 
-    def refresh(self, on_progress: Callable[[int, int], None] | None = None) -> Snapshot:
+    def refresh(self, on_progress: Callable[[int, int], None] | None = None) -> LogdirSnapshot:
         self._began = self._clock.now
         for done in range(1, self._runs + 1):
             self._clock.now += 0.5
@@ -70,7 +70,7 @@ class Slow:
                 on_progress(done, self._runs)
         return self._watch.refresh()
 
-    def so_far(self) -> Snapshot:
+    def so_far(self) -> LogdirSnapshot:
         self.shown.append(self._clock.now - self._began)
         self._clock.now += self._page_secs
         return self._watch.so_far()

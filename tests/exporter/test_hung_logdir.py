@@ -11,7 +11,7 @@ import pytest
 from supervisor_core.exporter.exporter import Exporter
 from supervisor_core.metrics.render import TEXT
 from supervisor_core.run.logdir_watch import LogdirWatch
-from supervisor_core.run.snapshot import Snapshot
+from supervisor_core.run.snapshot import LogdirSnapshot
 
 
 class Announced(LogdirWatch):
@@ -21,7 +21,7 @@ class Announced(LogdirWatch):
         super().__init__(str(logdir), **how)
         self.began = threading.Semaphore(0)
 
-    def refresh(self, on_progress: Callable[[int, int], None] | None = None) -> Snapshot:
+    def refresh(self, on_progress: Callable[[int, int], None] | None = None) -> LogdirSnapshot:
         self.began.release()
         return super().refresh(on_progress)
 

@@ -23,7 +23,7 @@ with warnings.catch_warnings():
 
 from supervisor_core.errors import CheckpointError  # noqa: E402
 from supervisor_core.lightning import SupervisorCallback  # noqa: E402
-from supervisor_core.lightning.checkpoint import TrainerState  # noqa: E402
+from supervisor_core.lightning.checkpoint import LightningState  # noqa: E402
 from supervisor_core.lightning.ranks import (  # noqa: E402
     HOOK_STATE,
     FitRanksState,
@@ -215,7 +215,7 @@ def test_the_launcher_leaves_ranks_alone_that_end_by_a_signal() -> None:
 
 def test_rank_0_does_not_save_alone() -> None:
     """As after an error of its own: hooks of the program may wait for the other ranks."""
-    trainer = TrainerState(SimpleNamespace())
+    trainer = LightningState(SimpleNamespace())
     with pytest.raises(CheckpointError, match="saves nothing of Lightning's alone"):
         FitRanksState(ranks=SimpleNamespace(is_chief=True), trainer=trainer, own=()).capture(3)
 
@@ -233,7 +233,7 @@ def test_a_hook_that_fails() -> None:
         raise ArithmeticError("no such hook")
 
     said: list[Any] = []
-    trainer = TrainerState(SimpleNamespace(_checkpoint_connector=SimpleNamespace(dump_checkpoint=dump)))
+    trainer = LightningState(SimpleNamespace(_checkpoint_connector=SimpleNamespace(dump_checkpoint=dump)))
     FitRanksState(ranks=Others(), trainer=trainer, own=()).collect()
     assert said == [{"error": "ArithmeticError: no such hook"}]
     state = FitRanksState(ranks=SimpleNamespace(is_chief=True, collect=lambda own: [None, {}]), trainer=trainer)

@@ -36,7 +36,7 @@ from supervisor_core.run.model import (
     WorkerHistory,
     WorkerSpan,
 )
-from supervisor_core.run.snapshot import Snapshot, WatchedRun
+from supervisor_core.run.snapshot import LogdirSnapshot, WatchedRun
 from tb_plugin.backend import MetricsPage, PluginContext, answer
 from tb_plugin.index import Index
 from tb_plugin.logdirs import Logdir
@@ -274,11 +274,11 @@ class FakeWatch:
         self.at = NOW
         self.runs = {item.run.name: item for item in runs}
 
-    def refresh(self, on_progress: Callable[[int, int], None] | None = None) -> Snapshot:
+    def refresh(self, on_progress: Callable[[int, int], None] | None = None) -> LogdirSnapshot:
         for done in range(len(self.runs)):
             if on_progress is not None:
                 on_progress(done + 1, len(self.runs))
-        return Snapshot(logdir=self.logdir, at=self.at, runs=dict(self.runs), problems=self.problems)
+        return LogdirSnapshot(logdir=self.logdir, at=self.at, runs=dict(self.runs), problems=self.problems)
 
 
 @dataclass

@@ -8,7 +8,7 @@ import pytest
 
 from supervisor_core.errors import EventsError
 from supervisor_core.events.chunk import FileFacts
-from supervisor_core.run.snapshot import Snapshot
+from supervisor_core.run.snapshot import LogdirSnapshot
 from tb_plugin.index import IDLE_SECS, MOST_REST_SECS, Index, Watch
 from tb_plugin.logdirs import Logdir
 from tests.tb_plugin.conftest import NOW, FakeWatch, StillClock, a_run, changed, watched
@@ -28,7 +28,7 @@ class Gate(FakeWatch):
         super().__init__(watched(a_run()))
         self.refreshed = threading.Semaphore(0)
 
-    def refresh(self, on_progress: Callable[[int, int], None] | None = None) -> Snapshot:
+    def refresh(self, on_progress: Callable[[int, int], None] | None = None) -> LogdirSnapshot:
         snapshot = super().refresh(on_progress)
         self.refreshed.release()
         return snapshot
@@ -76,7 +76,7 @@ def test_a_slow_first_look_is_not_waited_for() -> None:
     rests: list[float] = []
 
     class Slow(FakeWatch):
-        def refresh(self, on_progress: Callable[[int, int], None] | None = None) -> Snapshot:
+        def refresh(self, on_progress: Callable[[int, int], None] | None = None) -> LogdirSnapshot:
             clock.now += next(took, 0.0)
             return super().refresh(on_progress)
 
@@ -175,7 +175,7 @@ def test_a_fault_of_ours_is_shown_and_tried_again(caplog: pytest.LogCaptureFixtu
     index.refresh()
     faults = threading.Semaphore(0)
 
-    def broken(on_progress: object = None) -> Snapshot:
+    def broken(on_progress: object = None) -> LogdirSnapshot:
         faults.release()
         raise RuntimeError("never thought of that")
 

@@ -8,7 +8,7 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
 from supervisor_core.errors import EventsError
-from supervisor_core.run.snapshot import Snapshot
+from supervisor_core.run.snapshot import LogdirSnapshot
 from tests.tb_plugin.conftest import LOGDIR, NOW, Bench, FakeWatch, a_rich_run, a_run, changed, watched
 
 PATIENCE_SECS = 30.0
@@ -67,7 +67,7 @@ class Faulty(FakeWatch):
 
     fault: Exception | None = RuntimeError("never thought of that")
 
-    def refresh(self, on_progress: Callable[[int, int], None] | None = None) -> Snapshot:
+    def refresh(self, on_progress: Callable[[int, int], None] | None = None) -> LogdirSnapshot:
         if self.fault is not None:
             raise self.fault
         return super().refresh(on_progress)
