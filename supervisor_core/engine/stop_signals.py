@@ -373,7 +373,10 @@ class StopSignals:
         with suppress(RuntimeError):  # no more threads: then there are no last records
             writing = BlockingCall(end, name="supervisor-last-records")
             writing.wait(self._state.deadline.for_end.earlier(DYING_SECS).timeout)
-        if signum == signal.SIGINT and watch.interrupted:  # the main thread has come out of native code after all
+        if signum == signal.SIGINT and (watch.interrupted or watch.received is None):
+            # The main thread has come out of native code after all, and may have trained on since.
             self._exit_timer.disarm()
+            self._state.coord.request_stop()
+            _LOG.warning("The session has ended: what the program trains from here on is not saved.")
         else:
             watch.end_process(signum)

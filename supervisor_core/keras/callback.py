@@ -183,6 +183,7 @@ class SupervisorCallback(keras.callbacks.Callback):  # type: ignore[misc]
         run = self._run
         if run is None:
             return
+        run.save_point.is_in_step = False  # Keras begins a step, and then finds that the data has ended
         if self._skips:  # the epoch has fewer batches than it had
             self._skipped(None)
         if self._holds_siblings:
@@ -210,6 +211,7 @@ class SupervisorCallback(keras.callbacks.Callback):  # type: ignore[misc]
         """Write the epoch's values."""
         if self._run is None:
             return
+        self._run.save_point.is_in_step = False
         if self._skips:
             self._skipped(None)
         self._run.log({name: value for name, value in (logs or {}).items() if _is_number(value)})
@@ -220,6 +222,7 @@ class SupervisorCallback(keras.callbacks.Callback):  # type: ignore[misc]
         if run is None:
             return
         self.model._initial_epoch = None
+        run.save_point.is_in_step = False
         if self._resumes:  # it was over
             self._siblings.begin()
             self._siblings.apply()

@@ -195,7 +195,8 @@ class CheckpointManager:
         if result.consistent and not isinstance(sess, SupervisedSession):
             result.consistent = False  # its runs pass no step lock
         if result.skipped and (newest is not None or has_ended()):
-            self._counted = moment.counted
+            if not has_ended():
+                self._counted = moment.counted
             return None, None if newest is None else newest[0]
         if result.cause is not None or result.error is not None or result.path is None:
             return result, None

@@ -306,10 +306,10 @@ class SupervisedLoop(InLoop):
 
     def _leave(self, left: LoopExit) -> None:
         """The loop was left in its body: count its step if it was made, and remember if not."""
+        self._was_left = True  # what the rest of the body would have done is not known
         if left.is_clean and self._stepped:
             self._position.batch += 1
             self._count()
-        self._was_left = True  # what the rest of the body would have done is not known
         self.run.left_by(left)
 
     def _count(self) -> None:

@@ -329,15 +329,17 @@ class Saver:
             job: the save.
             deadline: until when to wait for the one under way.
             is_held: whether it is a copy of an earlier moment. It is not written where the training has gone on
-                meanwhile, and has saved a later step or ended: False is returned.
+                meanwhile, and has saved that step or a later one, or has ended: False is returned.
         """
         while True:
             if not self.settle(deadline):
                 raise SaveFailedError(self.hanging_text)
-            with self._put_lock:
-                if is_held and (self._stopped or (self._saved_step is not None and self._saved_step > job.step)):
+            ended, saved_step = self._ticks, self._saved_step
+            is_late = is_held and saved_step is not None and (saved_step > job.step or self._is_on_disk(job.step))
+            with self._put_lock:  # not for longer than this: a disk that hangs must not hold up the end
+                if is_late or (is_held and self._stopped):
                     return False
-                if self._current is None:
+                if self._current is None and self._ticks == ended:
                     self._current = job
                     self._jobs.put(job)
                     return True

@@ -2,6 +2,7 @@
 
     keras_program.py LOGDIR [EVENT PLACE] [--twice]
     keras_program.py LOGDIR --in-one-process
+    keras_program.py LOGDIR --of-a-generator
 
 EVENT is a signal, "error", or "interrupt", after which the program lives on and fits again; PLACE an epoch and a
 batch, as "1 4", or "test 1 0" for the evaluation after an epoch.
@@ -137,6 +138,25 @@ def in_one_process(logdir: Path) -> None:
     assert longer == [False] * (EPOCHS + 2 + 2), longer  # before the interrupt, and again from the second epoch on
 
 
+def of_a_generator(logdir: Path) -> None:
+    """Keras begins a step, and finds then that the data has ended; say whether an evaluation begins within a step."""
+
+    class Looks(keras.callbacks.Callback):
+        def on_test_begin(self, logs: Any = None) -> None:
+            say(f"within a step: {supervisor.run.save_point.is_in_step}")
+
+        def get_state(self) -> dict[str, Any]:
+            return {}
+
+        def set_state(self, state: Any) -> None:
+            pass
+
+    supervisor = SupervisorCallback(logdir, save_secs=None)
+    x, y = samples()
+    batches = ((x[at : at + BATCH], y[at : at + BATCH]) for at in range(0, SAMPLES, BATCH))
+    model_of().fit(batches, verbose=0, validation_data=samples(), callbacks=[supervisor, Looks()])
+
+
 def check_copies() -> None:
     """What was captured is of its moment: no later update reaches it, also where it is made in place."""
     variable = keras.Variable(np.ones(4, "float32"))
@@ -150,6 +170,9 @@ def main() -> None:
     logdir, *rest = sys.argv[1:]
     if rest == ["--in-one-process"]:
         in_one_process(Path(logdir))
+        return
+    if rest == ["--of-a-generator"]:
+        of_a_generator(Path(logdir))
         return
     count = 2 if "--twice" in rest else 1
     check_copies()

@@ -13,7 +13,9 @@ from typing import Any
 
 import pytest
 
+from supervisor_core.checkpoint.manifest import read_manifest
 from supervisor_core.run.logdir_watch import LogdirWatch
+from supervisor_core.training.state import MID_STEP
 
 BACKENDS = [name for name in ("tensorflow", "jax", "torch") if find_spec(name)]
 if not find_spec("keras") or not BACKENDS:
@@ -83,3 +85,11 @@ def test_several_batches_in_one_call(tmp_path: Path, fit: Fit) -> None:
     truth, run = lines[:14], lines[14:]
     assert status == 0 and [line.split()[0] for line in truth[:4]] == ["0", "0", "0", "epoch"]
     assert run == [*truth[:9], "exact", *truth[4:]]
+
+
+def test_data_without_a_known_length(tmp_path: Path, fit: Fit) -> None:
+    """Its end comes in a step that Keras has begun: the evaluation after it, and the last checkpoint, are of no half
+    step."""
+    assert fit(tmp_path, "--of-a-generator") == (0, ["within a step: False"])
+    (path,) = (tmp_path / "checkpoints").iterdir()
+    assert MID_STEP not in read_manifest(str(path)).not_captured

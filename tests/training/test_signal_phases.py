@@ -109,8 +109,8 @@ def test_a_signal_in_an_evaluation_is_saved_while_it_goes_on(tmp_path: Path, inn
             assert run.newest_checkpoint == str(tmp_path / "checkpoints" / "ckpt-2")
 
 
-@pytest.mark.parametrize("ended", [False, True])
-def test_a_copy_that_comes_late_replaces_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ended: bool) -> None:
+@pytest.mark.parametrize("late", ["a later step is saved", "the same step is saved", "the session has ended"])
+def test_a_copy_that_comes_late_replaces_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, late: str) -> None:
     """The signal's thread has taken the copy of an evaluation, and gets its turn when the training has saved its last
     step, or has ended: the last step stays the newest, and nobody waits for a save that is not made."""
     held, go_on, is_over = threading.Event(), threading.Event(), threading.Event()
@@ -129,7 +129,7 @@ def test_a_copy_that_comes_late_replaces_nothing(tmp_path: Path, monkeypatch: py
             is_over.set()
 
     def stop_after_it(saver: savers.Saver, *arguments: Any) -> None:
-        if not ended:
+        if late != "the session has ended":
             go_on.set()
             assert is_over.wait(100)
         stop(saver, *arguments)
@@ -140,12 +140,16 @@ def test_a_copy_that_comes_late_replaces_nothing(tmp_path: Path, monkeypatch: py
     monkeypatch.setattr(savers.Saver, "stop", stop_after_it)
     weights = Weights()
     with supervise(tmp_path, state={"weights": weights}, save_secs=None) as run:
-        for step in run.steps(9):
+        for step in run.steps(5):
             weights.steps += 1
-            if step == 4:
+            if step == 4 and late != "the same step is saved":
                 with run.phase("evaluating"):
                     send(run)
                     assert held.wait(100)
+        if late == "the same step is saved":
+            with run.phase("evaluating"):
+                send(run)
+                assert held.wait(100)
     go_on.set()
     assert is_over.wait(100)
     assert [item.name for item in (tmp_path / "checkpoints").iterdir()] == ["ckpt-5"]
