@@ -22,13 +22,13 @@ torch = pytest.importorskip("torch", reason="torch is not installed: make test-f
 import torch._dynamo  # noqa: E402, F811  # which the first optimizer imports: once here, not in each trial
 from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset  # noqa: E402
 
-from supervisor_core.checkpoint.manifest import Manifest  # noqa: E402
+from supervisor_core.checkpoint.manifest import Manifest, read_manifest  # noqa: E402
 from supervisor_core.checkpoint.sealed_files import SealedFiles  # noqa: E402
 from supervisor_core.engine.progress import Progress  # noqa: E402
 from supervisor_core.options import Options  # noqa: E402
 from supervisor_core.run.logdir_watch import LogdirWatch  # noqa: E402
 from supervisor_core.torch import supervised  # noqa: E402
-from supervisor_core.torch.loop import _facts  # noqa: E402
+from supervisor_core.torch.loop import LEFT, _facts  # noqa: E402
 from supervisor_core.torch.position import (  # noqa: E402
     BATCHES,
     WORKERS_BEGIN,
@@ -238,7 +238,8 @@ def test_a_signal_to_a_worker_that_starts(tmp_path: Path, trial_in: ModuleType) 
 
 
 def test_a_loop_that_is_left_early(tmp_path: Path, trial_in: ModuleType) -> None:
-    """By break: the step that was made counts, and is saved; a second call goes on after it."""
+    """By break: the step that was made counts, and is saved; a second call goes on after it. The checkpoint says that
+    the body was left, also where one was due at the end of the step."""
 
     def until(count: int) -> Callable[[Callable[[str], None]], None]:
         def body(say: Callable[[str], None]) -> None:
@@ -251,12 +252,15 @@ def test_a_loop_that_is_left_early(tmp_path: Path, trial_in: ModuleType) -> None
                 optimizer.step()
                 say(str(loop.run.global_step))
                 if loop.run.global_step == count - 1:
+                    loop.save()
                     break
+            assert loop.run.newest_checkpoint is not None
+            say(str(LEFT in read_manifest(loop.run.newest_checkpoint).not_captured))
 
         return body
 
-    assert trial_in.trial(tmp_path, until(3)) == (0, ["0", "1", "2"])
-    assert trial_in.trial(tmp_path, until(5)) == (0, ["3", "4"])
+    assert trial_in.trial(tmp_path, until(3)) == (0, ["0", "1", "2", "True"])
+    assert trial_in.trial(tmp_path, until(5)) == (0, ["3", "4", "True"])
 
 
 @pytest.mark.parametrize("within", [False, True])
