@@ -130,13 +130,13 @@ class Coordinator:
         return self._stop_event.probe
 
     @property
-    def is_heeded(self) -> bool:
+    def loop_checks_stop(self) -> bool:
         """Whether the main thread has called `should_stop` or waited for a stop since the start or the last
         `clear_stop`: then its loop will end by itself after a request."""
         return self._called_by_main
 
-    def reset_heeded(self) -> None:
-        """Reset `is_heeded`: the calls until now were not the training loop's."""
+    def reset_loop_checks(self) -> None:
+        """Reset `loop_checks_stop`: the calls until now were not the training loop's."""
         self._called_by_main = False
 
     @contextmanager

@@ -225,7 +225,7 @@ class Ending:
         if not self._close_lock.acquire(timeout=deadline.timeout):
             return
         try:
-            _close(writer, None if self._state.is_guest else self.stop_log, self.last_step(), deadline)
+            _close(writer, None if self._state.is_not_owner else self.stop_log, self.last_step(), deadline)
         finally:
             self._close_lock.release()
 
@@ -411,7 +411,7 @@ class Ending:
 
     def others_check_stop(self) -> bool:
         """Return whether the main thread asks another one whether to stop."""
-        return any(each._state.coord.is_heeded for each in self._others())
+        return any(each._state.coord.loop_checks_stop for each in self._others())
 
     def end_others(self, signum: int, at: float | None) -> None:
         """Save and record the others, since the process is about to end by a signal, which came at that time."""

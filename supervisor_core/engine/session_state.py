@@ -103,14 +103,14 @@ class SessionState:
     deadline: StopDeadline
     """Until when its end has time."""
     checkpoints: Checkpoints | None = None
-    """Saves its checkpoints; None where none are saved, and for a guest."""
+    """Saves its checkpoints; None where none are saved, and where another run owns the logdir."""
     recorder: SessionRecorder | None = None
     """Records it; None before the first one, and where the logdir was refused."""
     tf_session: Any = None
     """The TensorFlow session; None before it is ready, while it is recovered, and for other frameworks."""
     is_ready: bool = False
     """Whether it was said to be ready."""
-    is_guest: bool = False
+    is_not_owner: bool = False
     """Whether the logdir belongs to another process's run: then nothing is written there but what the program adds to
     its events file itself."""
     reason: StopReason = field(default_factory=StopReason)

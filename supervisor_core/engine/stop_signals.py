@@ -343,7 +343,7 @@ class StopSignals:
     @property
     def _loop_checks_stop(self) -> bool:
         """Whether the main thread has asked whether to stop, so that its loop ends by itself."""
-        return self._state.coord.is_heeded or self._ending.others_check_stop()
+        return self._state.coord.loop_checks_stop or self._ending.others_check_stop()
 
     def _note(self, watch: SignalWatch, signum: int) -> None:
         self._state.deadline.signalled(watch.received_at)

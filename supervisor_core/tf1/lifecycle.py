@@ -38,8 +38,8 @@ _LOG = logging.getLogger("supervisor_core")
 
 Claim = Literal["required", "if free", "gives way"]
 """How a chief takes its logdir. ``required``: it writes checkpoints; where another one does already, it is refused.
-``if free``: it may come to write some; if another one does already, it is a guest. ``gives way``: it cannot; it is a
-guest wherever another has written any, and from when another begins to."""
+``if free``: it may come to write some; if another one does already, it is not the owner. ``gives way``: it cannot; it
+is not the owner wherever another has written any, and from when another begins to."""
 
 
 RELEASE_AFTER_SECS = 30.0
@@ -94,8 +94,8 @@ class Lifecycle:
         self._chief: ChiefStatus | None = None
         self._refusal: LogdirInUseError | None = None
 
-    def refuse_guest(self) -> None:
-        """Raise `LogdirInUseError` for a guest that would write checkpoints."""
+    def require_ownership(self) -> None:
+        """Raise `LogdirInUseError` where checkpoints would be written into the logdir of another run."""
         if self._refusal is not None and self._checkpoints is not None:
             raise self._refusal
 
@@ -147,7 +147,7 @@ class Lifecycle:
         end_abandoned(state.logdir)
         self.ending.begin()
         state.recorder = self._refusal = None
-        state.is_ready = state.is_guest = False
+        state.is_ready = state.is_not_owner = False
         state.checkpoints = self._checkpoints
         if state.logdir and self._task is not None:
             wait_secs = self.options.finished_wait_secs
@@ -158,7 +158,7 @@ class Lifecycle:
         except LogdirInUseError as error:
             if claim == "required":
                 raise
-            self._become_guest(error)
+            self._give_up_ownership(error)
             run = self._new_recorder(is_chief=False, writer=None, gives_way=False)
             run.begin()
         state.recorder = run
@@ -187,7 +187,7 @@ class Lifecycle:
     def use(self, checkpoints: CheckpointManager) -> None:
         """Have the session's last checkpoint, and one at a signal, saved by this."""
         self._checkpoints, self._interval_secs = checkpoints, checkpoints.interval_secs
-        if not self.state.is_guest:
+        if not self.state.is_not_owner:
             self.state.checkpoints = checkpoints
 
     def coordinate(self, coord: Coordinator) -> None:
@@ -201,7 +201,7 @@ class Lifecycle:
         state, restored = self.state, restore_info.restored
         state.tf_session = sess
         state.is_ready = True
-        state.coord.reset_heeded()
+        state.coord.reset_loop_checks()
         if self.checkpoints is not None:
             self.checkpoints.attach(sess, self.recorder, state.writer, restore_info)
         self._note_restored(restored)
@@ -266,16 +266,16 @@ class Lifecycle:
             is_chief=is_chief,
             task=self._task,
             gives_way=gives_way,
-            on_taken_over=self._become_guest if gives_way else lambda error: self.state.coord.request_stop(error),
+            on_taken_over=self._give_up_ownership if gives_way else lambda error: self.state.coord.request_stop(error),
             on_stalled=lambda error: self.state.coord.request_stop(error),
             save_stalled=self.ending.save_stalled,
             clock=self._clock,
         )
 
-    def _become_guest(self, error: BaseException) -> None:
+    def _give_up_ownership(self, error: BaseException) -> None:
         assert isinstance(error, LogdirInUseError)
         self._refusal = error
-        self.state.is_guest, self.state.checkpoints = True, None
+        self.state.is_not_owner, self.state.checkpoints = True, None
         _LOG.info("%s belongs to another run: this process writes no telemetry there. %s", self.state.logdir, error)
 
     def _note_restored(self, restored: Restored | None) -> None:

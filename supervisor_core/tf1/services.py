@@ -85,7 +85,7 @@ class StandardServices:
         if secs and self._writer:
             if self._summary_op is not None:
                 self._intervals[SUMMARY] = secs
-            if self._global_step is not None and not lifecycle.state.is_guest:
+            if self._global_step is not None and not lifecycle.state.is_not_owner:
                 self._intervals[STEP_COUNTER] = secs
         if checkpoints is not None and checkpoints.interval_secs is not None:
             self._intervals[CHECKPOINT] = checkpoints.interval_secs

@@ -230,10 +230,10 @@ class Supervisor(RunMethods, tf.compat.v1.train.Supervisor):
             _LOG.warning("Standard services need a 'logdir' passed to the SessionManager")
             return None
         self._ready(sess, serves=True)
-        self._lifecycle.refuse_guest()
+        self._lifecycle.require_ownership()
         if (checkpoints := self._lifecycle.checkpoints) is not None:
             refuse_unwritable_saves(checkpoints.checkpoint_writer.save_path, self._options)
-        if self._global_step is not None and self._engine.writer and not self._lifecycle.state.is_guest:
+        if self._global_step is not None and self._engine.writer and not self._lifecycle.state.is_not_owner:
             step = read_global_step(sess, self._global_step)
             self._lifecycle.recorder.progress.step_read(step)  # before training: from here on steps are counted
             self._engine.writer.add_session_log(_START, step)
@@ -465,7 +465,7 @@ class Supervisor(RunMethods, tf.compat.v1.train.Supervisor):
     def _write_graph(self) -> None:
         """Write ``graph.pbtxt``, and graph and meta graph once into each events file."""
         assert self._is_chief
-        if self._lifecycle.state.is_guest:
+        if self._lifecycle.state.is_not_owner:
             return
         record = GraphRecord(self._graph, self._graph_def, self._meta_graph_def)
         if logdir := self._absolute(self._logdir):

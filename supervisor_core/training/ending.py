@@ -209,11 +209,11 @@ class RunCheckpoints:
         """Have a loop that never asks whether to stop save at its next step; wait for that."""
         saver, state = self._saver, self._state
         asked_at = saver.saves
-        if state.coord.is_heeded or state.has_left_loop.is_set():
+        if state.coord.loop_checks_stop or state.has_left_loop.is_set():
             return  # it ends by itself, and saves then
         self._run.ask_for_save("signal")
         while saver.saves == asked_at or not saver.is_idle:
-            if state.has_left_loop.wait(deadline.remaining(LOOK_AGAIN_SECS)) or state.coord.is_heeded:
+            if state.has_left_loop.wait(deadline.remaining(LOOK_AGAIN_SECS)) or state.coord.loop_checks_stop:
                 return
             if deadline.is_over:
                 raise SaveFailedError("no step ended in time" if saver.is_idle else saver.hanging_text)

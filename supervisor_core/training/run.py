@@ -142,7 +142,7 @@ class Run:
         except BaseException as error:
             self.end(error)
             raise
-        self._coord.reset_heeded()  # from here on it is the loop that asks
+        self._coord.reset_loop_checks()  # from here on it is the loop that asks
         self._session.is_ready = True
         return self
 

@@ -212,14 +212,14 @@ def test_error_is_logged(caplog: pytest.LogCaptureFixture) -> None:
 
 def test_whether_the_main_thread_asks(clock: Any) -> None:
     """A coordinator knows whether the main thread asks for, or waits for, a stop; what other threads ask counts for
-    nothing, and neither does what was asked before `reset_heeded`."""
+    nothing, and neither does what was asked before `reset_loop_checks`."""
     for ask in (Coordinator.should_stop, lambda coord: coord.wait_for_stop(0), lambda coord: coord.join()):
         coord = Coordinator(clock=clock)
         service = threading.Thread(target=coord.should_stop)
         service.start()
         service.join()
-        assert not coord.is_heeded
+        assert not coord.loop_checks_stop
         ask(coord)
-        assert coord.is_heeded
-        coord.reset_heeded()
-        assert not coord.is_heeded
+        assert coord.loop_checks_stop
+        coord.reset_loop_checks()
+        assert not coord.loop_checks_stop
