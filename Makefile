@@ -1,6 +1,7 @@
 # make demo   the main job: a training that is killed, resumes, is stopped and finishes; with PyTorch:
 #             make demo ARGS="--framework torch" (or keras, lightning, transformers, jax)
 # make test   all the tests
+# make test-long  the tests that take minutes, which make test leaves out
 # make check  style, types, layers, documentation in step with the code
 # make docs   the documentation as a site in build/site, links checked (Python 3.11 or newer)
 # make bench  the measurements of docs/benchmarks.md
@@ -21,7 +22,7 @@ unexport PYTHONDONTWRITEBYTECODE
 TAB := tb_plugin/static/index.js
 TAB_SOURCES := frontend/build.mjs frontend/package-lock.json $(shell find frontend/src -type f)
 
-.PHONY: demo test check docs bench faults exactness fuzz frontend test-versions test-frameworks wheel check-release lock format clean install
+.PHONY: demo test test-long check docs bench faults exactness fuzz frontend test-versions test-frameworks wheel check-release lock format clean install
 .DEFAULT_GOAL := test
 
 install: $(INSTALLED)
@@ -40,6 +41,10 @@ demo: $(if $(findstring --framework,$(ARGS)),,$(INSTALLED) $(TAB))
 test: $(INSTALLED) $(TAB)
 	@scripts/provision
 	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder $(ARGS)
+
+test-long: $(INSTALLED) $(TAB)
+	@scripts/provision
+	$(BIN)/python -m pytest -n 3 --long -m long $(ARGS)
 
 check: $(INSTALLED)
 	$(BIN)/ruff check .

@@ -85,7 +85,8 @@ FIRST = (
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add an option for those who change what is shown."""
+    """Add an option for those who change what is shown, and one for tests that take minutes."""
+    parser.addoption("--long", action="store_true", help="run the tests that are marked long, too")
     parser.addoption("--renew", action="store_true", help="write the files below tests/metrics/expected again")
 
 
@@ -113,8 +114,12 @@ def pytest_collection() -> Generator[None, object, object]:
         gc.enable()
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Put the longest files before all others, which keep their order."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Put the longest files before all others, which keep their order. Skip what is marked long, if not asked for."""
+    if not config.getoption("long"):
+        for item in items:
+            if item.get_closest_marker("long") is not None:
+                item.add_marker(pytest.mark.skip(reason="takes minutes: make test-long runs it"))
 
     def place(item: pytest.Item) -> int:
         return next((at for at, start in enumerate(FIRST) if item.nodeid.startswith(start)), len(FIRST))

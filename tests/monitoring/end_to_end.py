@@ -7,7 +7,7 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -131,13 +131,22 @@ def prometheus(
         yield server
 
 
+HOLDS = [f"--{name}=1s" for name in ("stall-hold", "dead-hold", "hold", "save-hold", "worker-hold")]
+
+
 @contextmanager
 def alerting(
-    tool: Callable[[str], str], directory: Path, webhook: Webhook, targets: Mapping[str, str]
+    tool: Callable[[str], str],
+    directory: Path,
+    webhook: Webhook,
+    targets: Mapping[str, str],
+    *,
+    interval: str = "1s",
+    options: Sequence[str] = HOLDS,
 ) -> Iterator[Prometheus]:
-    """Have a Prometheus that scrapes the targets, by their jobs, and alerts within seconds while the block runs."""
-    holds = [f"--{name}=1s" for name in ("stall-hold", "dead-hold", "hold", "save-hold", "worker-hold")]
-    rules = CliRunner().invoke(main, ["rules", "--interval=1s", *holds])
+    """Have a Prometheus that scrapes the targets, by their jobs, and alerts while the block runs: within seconds, with
+    other options of ``tb-supervisor rules`` as these say."""
+    rules = CliRunner().invoke(main, ["rules", f"--interval={interval}", *options])
     assert rules.exit_code == 0
     alertmanager = Alertmanager(tool("prometheus-alertmanager"), directory, webhook.url)
     try:
@@ -148,6 +157,7 @@ def alerting(
             targets=targets,
             rules=rules.stdout,
             alertmanager=alertmanager.address,
+            interval=interval,
         )
         try:
             yield server

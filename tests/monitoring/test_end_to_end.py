@@ -17,9 +17,13 @@ from monitoring_end_to_end import (
     RESUMED,
     VANISHED,
     Trainer,
+    alerting,
     assert_planned_stop_is_silent,
 )
 from monitoring_servers import PATIENCE_SECS, Prometheus, Webhook, wait_until
+
+LONG_SECS = 400.0
+"""How long an alert with the shipped timing may take on a machine that is busy with other tests."""
 
 
 @pytest.fixture
@@ -126,3 +130,29 @@ def test_a_lost_worker_fires_an_alert(
     trainer.command("stop")
     trainer.expect("stopped")
     assert_planned_stop_is_silent(prometheus, webhook)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(1200)
+def test_alerts_with_the_shipped_timing(
+    tool: Callable[[str], str], trainer: Trainer, webhook: Webhook, exporter: str, tmp_path: Path
+) -> None:
+    """With the rules exactly as they are shipped, scraped and evaluated every 15 s: a stall and a death arrive, each
+    once and alone, and resolve; a planned stop is silent."""
+    targets = {"training": trainer.address, "exporter": exporter}
+    with alerting(tool, tmp_path, webhook, targets, interval="15s", options=()) as prometheus:
+        trainer.start()
+        trainer.is_known(prometheus)
+        for act, fires, undo, resolves in (
+            (lambda: trainer.command("hold"), FIRING, lambda: trainer.command("go"), RESOLVED),
+            (trainer.close, KILLED, trainer.start, RESUMED),
+        ):
+            act()
+            assert webhook.next(LONG_SECS) == fires
+            undo()
+            assert webhook.next(LONG_SECS) == resolves
+        trainer.command("stop")
+        trainer.expect("stopped")
+        over = "run:supervisor_progress_age:seconds > 120"  # longer than any alert above took
+        wait_until(lambda: prometheus.query(over), "the stop to be long ago", LONG_SECS)
+        assert_planned_stop_is_silent(prometheus, webhook)
