@@ -23,7 +23,7 @@ How it ends:
     stop_signals       what SIGTERM, Ctrl-C, SIGHUP and SIGQUIT do to the session
     deadline           the time that all of the end shares
     ending             the end, in the order in which it happens
-    final_save         the last checkpoint: retried while there is time, given up at the deadline
+    saving             the newest checkpoint, the record of a save, the last save: retried, given up at the deadline
     open_sessions      the process's sessions: at its exit, after an exception that left one open, in a notebook
     loop_exit          how a ``for`` loop over a session was left: by ``break``, or by an exception
 """

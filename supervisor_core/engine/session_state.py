@@ -6,62 +6,13 @@ The facade sets what it consists of, when it begins, is ready and recovers; `End
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 from supervisor_core.engine.coordinator import Coordinator
-from supervisor_core.engine.deadline import Deadline, StopDeadline
+from supervisor_core.engine.deadline import StopDeadline
+from supervisor_core.engine.saving import Checkpoints
 from supervisor_core.engine.session_recorder import SessionRecorder
-from supervisor_core.events.telemetry import Trigger
-
-
-class Checkpoints(Protocol):
-    """Saves what a session trains; each facade has its own."""
-
-    @property
-    def serving(self) -> bool:
-        """Whether the session saves checkpoints at all."""
-
-    @property
-    def newest(self) -> tuple[str, int | None] | None:
-        """Path and step of the newest checkpoint; None without one."""
-
-    @property
-    def is_between_steps(self) -> bool:
-        """Whether a checkpoint can be saved at this moment, from any thread."""
-
-    def training_failed(self, error: BaseException) -> None:
-        """Say that training has ended with an error: what is saved from now on is in doubt."""
-
-    def save_now(self) -> object:
-        """Save a checkpoint as soon as that is possible, while training goes on; called in a signal's thread.
-
-        Raises:
-            Exception: what kept it from being saved.
-        """
-
-    def save_last(
-        self,
-        trigger: Trigger,
-        has_failed: Callable[[], bool],
-        deadline: Callable[[], Deadline],
-        retry_until: Deadline,
-    ) -> tuple[str | None, int | None]:
-        """Save what is not on the disk yet; return path and step of the newest checkpoint, as far as there is one.
-
-        Called in the thread of the loop when it has ended; and in a signal's thread while it has not: then what can be
-        saved without waiting for the loop's end is.
-
-        Args:
-            trigger: why.
-            has_failed: whether the session has turned out to be broken meanwhile, so that nothing is to be saved.
-            deadline: returns until when it has to be saved; a signal may bring it forward.
-            retry_until: until when to try again after a disk or network error.
-
-        Raises:
-            SaveFailedError: if it could not be saved, or not in time.
-        """
 
 
 @dataclass

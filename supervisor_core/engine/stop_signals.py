@@ -22,7 +22,8 @@ from typing import Protocol
 from supervisor_core.clock import Clock
 from supervisor_core.engine.blocking_call import BlockingCall
 from supervisor_core.engine.deadline import JOIN_SECS, ExitTimer, granted_secs
-from supervisor_core.engine.session_state import Checkpoints, SessionState
+from supervisor_core.engine.saving import Checkpoints
+from supervisor_core.engine.session_state import SessionState
 from supervisor_core.engine.signal_watch import SignalWatch
 from supervisor_core.options import Options
 

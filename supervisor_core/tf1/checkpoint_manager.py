@@ -22,7 +22,7 @@ from supervisor_core.engine.blocking_call import BlockingCall
 from supervisor_core.engine.coordinator import text_of
 from supervisor_core.engine.deadline import NEVER, Deadline
 from supervisor_core.engine.environment import refuse_unwritable
-from supervisor_core.engine.final_save import LOOK_AGAIN_SECS, given_up, save_until_saved
+from supervisor_core.engine.saving import LOOK_AGAIN_SECS, Checkpoints
 from supervisor_core.engine.session_recorder import SessionRecorder
 from supervisor_core.errors import SaveFailedError
 from supervisor_core.events.file_writer import FileWriter
@@ -44,7 +44,7 @@ _NEVER_RISES = (
 )
 
 
-class CheckpointManager:
+class CheckpointManager(Checkpoints):
     """Takes the checkpoints of one supervisor, session after session. Thread-safe.
 
     Args:
@@ -59,18 +59,14 @@ class CheckpointManager:
     def __init__(
         self, checkpoint_writer: CheckpointWriter, interval_secs: float | None, clock: Clock = SYSTEM_CLOCK
     ) -> None:
+        super().__init__(checkpoint_writer.options, clock)
         self.checkpoint_writer = checkpoint_writer
         """Writes them."""
         self.interval_secs = interval_secs
-        self._clock = clock
         self._lock = checkpoint_writer.lock
         self._last_lock = threading.Lock()  # of the save at the end
         self._last_failure: str | None = None  # of the save at the end
         self._sess: Any = None
-        self._recorder: SessionRecorder | None = None
-        self._writer: Any = None
-        self.newest: tuple[str, int | None] | None = None
-        """Path and step of the newest checkpoint; None without one."""
         self._counted = (0, 0)  # changes and steps of the session up to the newest checkpoint
         self._warned = False
 
@@ -104,7 +100,7 @@ class CheckpointManager:
             self._counted = (run.progress.changes, run.progress.steps)
 
     def training_failed(self, error: BaseException) -> None:
-        """Say that training has ended with an error: what is saved from now on is in doubt."""
+        """See `Checkpoints.training_failed`."""
         self.checkpoint_writer.training_failed(error)
 
     @property
@@ -129,7 +125,7 @@ class CheckpointManager:
         """Whether each run that changes the model is counted: not those of other processes, through a server."""
         return isinstance(self._sess, SupervisedSession) and not getattr(self._sess.plain_session(), "sess_str", "")
 
-    def settle(self, timeout_secs: float) -> None:
+    def wait_until_saved(self, timeout_secs: float) -> None:
         """Wait until no save is under way, at most for this many seconds."""
         self.checkpoint_writer.hurry()
         if self._lock.acquire(timeout=timeout_secs):
@@ -161,7 +157,7 @@ class CheckpointManager:
             self._lock.release()
         if result is not None:
             # Without the lock: where the disk of the events does not answer, the next checkpoint need not wait for it.
-            self._record(run, writer, result, deadline)
+            self._record(run, writer, result.record(run.session_id), deadline)
             if result.cause is not None:
                 raise result.cause
         return path
@@ -221,69 +217,46 @@ class CheckpointManager:
         The save is made in a thread of its own, except where there are no more threads: at the interpreter's end. One
         that hangs is abandoned at the deadline.
         """
-        save = partial(
-            save_until_saved,
-            partial(self._save_again, trigger, has_failed, deadline),
-            deadline=deadline,
-            retry_until=retry_until,
-            options=self.checkpoint_writer.options,
-            clock=self._clock,
-            passes=is_outside_fault,
-        )
+        save = partial(super().save_last, trigger, has_failed, deadline, retry_until)
         if not self._last_lock.acquire(timeout=deadline().timeout):
             raise self._given_up(self._hanging_text)
         try:
-            self._save_beside(save, deadline)
-        except SaveFailedError as error:
-            raise self._given_up(str(error)) from error.__cause__
+            try:
+                call = BlockingCall(save, name="supervisor-final-save")
+            except RuntimeError:
+                return save()
+            while not call.wait(deadline().remaining(LOOK_AGAIN_SECS)):
+                if deadline().is_over:
+                    call.abandon()
+                    raise self._given_up(self._hanging_text)
+            return call.result()
         finally:
             self._last_lock.release()
-        return self.newest or (None, None)
-
-    def _save_beside(self, save: Callable[[], None], deadline: Callable[[], Deadline]) -> None:
-        try:
-            call = BlockingCall(save, name="supervisor-final-save")
-        except RuntimeError:
-            save()
-            return
-        while not call.wait(deadline().remaining(LOOK_AGAIN_SECS)):
-            if deadline().is_over:
-                call.abandon()
-                raise SaveFailedError(self._hanging_text)
-        call.result()
 
     @property
     def _hanging_text(self) -> str:
         return "; ".join(filter(None, (_HANGS, self._last_failure)))
 
-    def _save_again(self, trigger: Trigger, has_failed: Callable[[], bool], deadline: Callable[[], Deadline]) -> None:
+    def _try_last(self, trigger: Trigger, has_failed: Callable[[], bool], deadline: Deadline) -> None:
         if private.CLOSED.get(self._sess, False):
             _LOG.warning("The session was closed before the supervisor was stopped: no final checkpoint is saved.")
             return
         try:
             if not has_failed():
-                self.save(trigger, deadline=deadline())
+                self.save(trigger, deadline=deadline)
         except Exception as error:
             self._last_failure = f"{type(error).__name__}: {text_of(error)}"
             raise
-        self._correct_progress()
-
-    def _correct_progress(self) -> None:
-        """Where training has ended, the newest checkpoint's step is the last one."""
-        with self._lock:
-            step = self.newest[1] if self.newest is not None else None
+        with self._lock:  # where training has ended, the newest checkpoint's step is the last one
+            step = None if self.newest is None else self.newest[1]
             if self._recorder is not None and step is not None and self._recorder.progress.changes == self._counted[0]:
                 self._recorder.progress.step_read(step)
 
-    def _given_up(self, reason: str) -> SaveFailedError:
-        step = None if self._recorder is None else self._recorder.progress.snapshot().global_step
-        return given_up(reason, self.newest, step)
+    def _may_pass(self, error: BaseException) -> bool:
+        return is_outside_fault(error)
 
-    def _record(self, run: SessionRecorder, writer: Any, result: SaveResult, deadline: Deadline) -> None:
-        run.saved(result.record(run.session_id), deadline)
-        if result.error is None and result.step is not None and writer:
-            log = tf.compat.v1.SessionLog(status=tf.compat.v1.SessionLog.CHECKPOINT, checkpoint_path=result.path)
-            writer.add_session_log(log, result.step)
+    def _session_log(self, path: str) -> Any:
+        return checkpoint_log(path)
 
     def _warn_if_stuck(self, result: SaveResult, runs: int) -> None:
         stuck = self.newest is not None and result.step is not None and result.step == self.newest[1]
@@ -291,6 +264,11 @@ class CheckpointManager:
         if stuck and not self._warned and result.trigger != "signal":
             self._warned = True
             _LOG.warning(_NEVER_RISES, result.step, runs, result.path)
+
+
+def checkpoint_log(path: str | None) -> Any:
+    """Return TensorBoard's own record of a checkpoint, for a writer that may be TensorFlow's."""
+    return tf.compat.v1.SessionLog(status=tf.compat.v1.SessionLog.CHECKPOINT, checkpoint_path=path)
 
 
 def refuse_unwritable_saves(save_path: str, options: Options) -> None:

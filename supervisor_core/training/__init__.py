@@ -3,7 +3,7 @@
 api        `supervise`                  state         what a checkpoint holds, and whether a resume was exact
 run        one session of it            tree          state trees, copied and written
 saver      its checkpoints              random_state  the random states of the process
-ending     what the end of one saves         in_loop       what the loops of the adapters have in common
+ending     how the end of one differs    in_loop       what the loops of the adapters have in common
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`RunEnding`: how the session of a training of any framework ends; `RunCheckpoints`: what it saves then.
+"""`RunEnding`: how the session of a training of any framework ends.
 
 A state can be captured in the training's thread only, between two steps. So a signal has the loop come to its next
 step, where it is saved. In a phase that does not train, as an evaluation, what was captured when it began is saved.
@@ -7,20 +7,15 @@ step, where it is saved. In a phase that does not train, as an evaluation, what 
 from __future__ import annotations
 
 import sys
-import threading
-from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Protocol
 
 from supervisor_core.clock import Clock
 from supervisor_core.engine import open_sessions
-from supervisor_core.engine.deadline import Deadline
 from supervisor_core.engine.ending import Ending
-from supervisor_core.engine.final_save import LOOK_AGAIN_SECS, given_up, save_until_saved
 from supervisor_core.engine.loop_exit import LoopExit
 from supervisor_core.engine.session_state import SessionState
-from supervisor_core.errors import SaveFailedError, SupervisorError
-from supervisor_core.events.telemetry import Trigger
+from supervisor_core.errors import SupervisorError
 from supervisor_core.options import Options
 from supervisor_core.training.saver import Saver
 
@@ -38,9 +33,6 @@ class Training(Protocol):
     @property
     def loss_is_finite(self) -> bool | None:
         """Whether the watched loss was finite when it was last logged."""
-
-    def ask_for_save(self, trigger: Trigger = "manual") -> None:
-        """Ask for a checkpoint at the end of the step under way; from any thread."""
 
     def recording(self) -> AbstractContextManager[None]:
         """Be around the last record."""
@@ -103,8 +95,8 @@ class RunEnding(Ending):
         self._state.reason.body_error = error
         if error is None:
             self._state.reason.handled_before = id(sys.exc_info()[1])  # none of the loop's
-        if isinstance(self._state.checkpoints, RunCheckpoints):
-            self._state.checkpoints.loop_thread = threading.get_ident()
+        if isinstance(self._state.checkpoints, Saver):
+            self._state.checkpoints.loop_ended(self._run.global_step)
 
     def error_at_exit(self, error: BaseException | None) -> BaseException | None:
         """Return the error of a session that the program has left open, if it is one; `error` is the interpreter's."""
@@ -137,83 +129,3 @@ class RunEnding(Ending):
         if isinstance(self._state.reason.body_error, KeyboardInterrupt):
             return False  # raised in the middle of a step
         return super().is_save_wanted()
-
-
-class RunCheckpoints:
-    """See `supervisor_core.engine.session_state.Checkpoints`.
-
-    Args:
-        run: the session.
-        saver: what saves.
-        state: what is known of the session.
-        options: see `Options`.
-        clock: replaced in tests.
-    """
-
-    def __init__(self, run: Training, saver: Saver, state: SessionState, options: Options, clock: Clock) -> None:
-        self._run = run
-        self._saver = saver
-        self._state = state
-        self._options = options
-        self._clock = clock
-        self.loop_thread = 0
-        """The thread that has left the loop; 0 before."""
-
-    @property
-    def serving(self) -> bool:
-        """See `Checkpoints.serving`."""
-        return True
-
-    @property
-    def newest(self) -> tuple[str, int | None] | None:
-        """See `Checkpoints.newest`."""
-        return self._saver.newest
-
-    @property
-    def is_between_steps(self) -> bool:
-        """See `Checkpoints.is_between_steps`."""
-        return self._saver.has_held
-
-    def training_failed(self, error: BaseException) -> None:
-        """See `Checkpoints.training_failed`."""
-        self._saver.training_failed(error)
-
-    def save_now(self) -> None:
-        """See `Checkpoints.save_now`."""
-        self._run.ask_for_save("signal")
-
-    def save_last(
-        self,
-        trigger: Trigger,
-        has_failed: Callable[[], bool],
-        deadline: Callable[[], Deadline],
-        retry_until: Deadline,
-    ) -> tuple[str | None, int | None]:
-        """See `Checkpoints.save_last`."""
-        saver, step = self._saver, self._run.global_step
-        in_loop_thread = threading.get_ident() == self.loop_thread
-
-        def save() -> None:
-            if in_loop_thread:
-                saver.save(step, trigger, deadline())
-            elif not saver.save_held(trigger, deadline()):
-                self._save_at_next_step(deadline())
-
-        try:
-            save_until_saved(save, deadline=deadline, retry_until=retry_until, options=self._options, clock=self._clock)
-        except SaveFailedError as error:
-            raise given_up(str(error), saver.newest, step) from error.__cause__
-        return saver.newest or (None, None)
-
-    def _save_at_next_step(self, deadline: Deadline) -> None:
-        """Have a loop that never asks whether to stop save at its next step; wait for that."""
-        saver, state = self._saver, self._state
-        asked_at = saver.saves
-        if state.coord.loop_checks_stop or state.has_left_loop.is_set():
-            return  # it ends by itself, and saves then
-        self._run.ask_for_save("signal")
-        while saver.saves == asked_at or not saver.is_idle:
-            if state.has_left_loop.wait(deadline.remaining(LOOK_AGAIN_SECS)) or state.coord.loop_checks_stop:
-                return
-            if deadline.is_over:
-                raise SaveFailedError("no step ended in time" if saver.is_idle else saver.hanging_text)

@@ -28,7 +28,7 @@ from supervisor_core.options import Options
 from supervisor_core.run.status import RunStatus
 from supervisor_core.storage.local import absolute, join
 from supervisor_core.training.due import Due, SavePolicy
-from supervisor_core.training.ending import STOP_GRACE_SECS, RunCheckpoints, RunEnding
+from supervisor_core.training.ending import STOP_GRACE_SECS, RunEnding
 from supervisor_core.training.finished_loops import STEPS_ONCE, finished, refuse_again
 from supervisor_core.training.save_point import SavePoint
 from supervisor_core.training.saver import Saver
@@ -164,8 +164,8 @@ class Run:
     def _begin(self, recorder: SessionRecorder) -> None:
         store = SealedStore(self._directory, publisher=recorder.publisher)
         saver = self._new_saver(
-            store, self.state, self._policy, recorder=recorder, writer=self._writer, coord=self._coord,
-            options=self.options, versions=versions(), due=self._due, clock=self._clock,
+            store, self.state, self._policy,
+            session=self._session, options=self.options, due=self._due, clock=self._clock,
         )  # fmt: skip
         with recorder.phase("restoring"):
             if self._task is None:
@@ -196,7 +196,7 @@ class Run:
             self._services.reserve_name(saver.name)
             self._services.add(saver)
             saver.start(self._step, sealed)
-            self._session.checkpoints = RunCheckpoints(self, saver, self._session, self.options, self._clock)
+            self._session.checkpoints = saver
         recorder.enter("training")
         self._step_ended = recorder.progress.step_ended
         recorder.progress.begins(self._monotonic())
@@ -369,7 +369,7 @@ class Run:
         """Wait until no checkpoint is being written: the newest one is durable, or has failed."""
         if self._saver is not None:
             with self._recorder_now.progress.held():
-                self._saver.settle()
+                self._saver.wait_until_saved()
 
     def log(self, tag: str | Mapping[str, Any], value: Any = None, step: int | None = None) -> None:
         """Write scalars into the run's events file.

@@ -10,9 +10,10 @@ import logging
 import math
 import os
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from queue import SimpleQueue
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from supervisor_core.checkpoint import contents
 from supervisor_core.checkpoint.doubt import doubt_of
@@ -22,39 +23,22 @@ from supervisor_core.checkpoint.sealed_files import SealedFiles
 from supervisor_core.checkpoint.sealed_store import Sealed, SealedStore
 from supervisor_core.checkpoint.tree_file import require_training
 from supervisor_core.clock import Clock
-from supervisor_core.engine.coordinator import Coordinator, text_of
+from supervisor_core.engine.coordinator import text_of
 from supervisor_core.engine.deadline import NEVER, Deadline
-from supervisor_core.engine.environment import refuse_unwritable
-from supervisor_core.engine.retry import Backoff, is_outside_fault
-from supervisor_core.engine.session_recorder import SessionRecorder
+from supervisor_core.engine.environment import refuse_unwritable, versions
+from supervisor_core.engine.retry import is_outside_fault
+from supervisor_core.engine.saving import LOOK_AGAIN_SECS, Checkpoints
+from supervisor_core.engine.session_state import SessionState
 from supervisor_core.errors import SaveFailedError, UnreadableCheckpointError
 from supervisor_core.events.telemetry import CheckpointRecord, ThreadState, ThreadStatus, Trigger
 from supervisor_core.options import Options
 from supervisor_core.training.due import Due, SavePolicy
 from supervisor_core.training.state import Captured, TrainingState
 from supervisor_core.training.tree import read_tree, write_tree
-from supervisor_core.wire import delimited
 
 _LOG = logging.getLogger("supervisor_core")
 
-SERVICE = "checkpoint"
-"""The service's name in heartbeats and metrics."""
-
-_CHECKPOINT = b"\x08\x03"  # SessionLog.status = CHECKPOINT
 _WRITING, _RECORDING = "is still being written", "is written, and its record in the events file is not"
-
-
-class LogWriter(Protocol):
-    """What the saver needs of the run's `FileWriter`."""
-
-    def add_session_log(self, session_log: Any, global_step: int | None = None) -> None:
-        """Add a ``SessionLog``."""
-
-    def losses_not_finite(self) -> tuple[str, ...]:
-        """Return the losses whose newest value is NaN or infinite; see `FileWriter.losses_not_finite`."""
-
-    def take_up_losses(self, tags: Iterable[str]) -> None:
-        """Go on from a checkpoint with such losses."""
 
 
 class Job(NamedTuple):
@@ -75,22 +59,21 @@ def new_job(step: int, trigger: Trigger) -> Job:
     return Job(nothing, step, trigger, 0.0, threading.Event(), [], [])
 
 
-class Saver:
+class Saver(Checkpoints):
     """The checkpoints of one session; see the module's docstring. Called by the training's thread.
 
     Args:
         store: where they go.
         state: what they hold.
         policy: when, and how many are kept.
-        recorder: the session's.
-        writer: the run's writer, for TensorBoard's own record of a checkpoint; None writes none.
-        coord: is asked to stop after too many failures in a row.
+        session: the session; its coordinator is asked to stop after too many failures in a row.
         options: retries and verification.
-        versions: the packages' versions, for the manifest.
         due: is kept up to date; looked at after each step.
         clock: replaced in tests.
     """
 
+    name = "checkpoint"
+    """The service's name in heartbeats and metrics."""
     format = contents.STATE_TREE
     """The format of its checkpoints, for the manifest. A subclass with another one writes and reads its files."""
     names_directory = True
@@ -102,49 +85,31 @@ class Saver:
         state: TrainingState,
         policy: SavePolicy,
         *,
-        recorder: SessionRecorder,
-        writer: LogWriter | None,
-        coord: Coordinator,
+        session: SessionState,
         options: Options,
-        versions: Mapping[str, str],
         due: Due,
         clock: Clock,
     ) -> None:
+        super().__init__(options, clock)
         self._store = store
         self._state = state
         self._policy = policy
-        self._recorder = recorder
-        self._writer = writer
-        self._coord = coord
-        self._options = options
-        self._versions = dict(versions)
-        self._clock = clock
+        self._session = session
+        self._recorder, self._writer = session.recorder, session.writer
+        self._versions = versions()
         self._jobs: SimpleQueue[Job | None] = SimpleQueue()
         self._current: Job | None = None
         self._held: Job | None = None
         self._put_lock = threading.Lock()
         self._stage = _WRITING
-        self._saved_step: int | None = None
-        self._newest: tuple[str, int] | None = None
         self._skipped: Sequence[Skipped] = ()
-        self._failures = self._ticks = self._failed_ticks = 0
-        self._last_tick: tuple[float, float] | None = None
-        self._last_error: str | None = None
+        self._failures_in_a_row = 0
+        self._health = ThreadStatus(name=self.name, state="idle", interval_secs=policy.save_secs)
         self._failure: str | None = None
         self._stopped = self._is_warned = False
-        self._backoff = Backoff(initial_secs=options.retry_initial_secs, max_secs=options.retry_max_secs)
         self._due = due
-        self._thread = threading.Thread(target=self._work, name=SERVICE, daemon=True)
-
-    @property
-    def name(self) -> str:
-        """The service's name."""
-        return SERVICE
-
-    @property
-    def newest(self) -> tuple[str, int] | None:
-        """Path and step of the newest checkpoint; None where there is none."""
-        return self._newest
+        self._left_at: tuple[int, int] | None = None
+        self._thread = threading.Thread(target=self._work, name=self.name, daemon=True)
 
     @property
     def is_idle(self) -> bool:
@@ -152,17 +117,12 @@ class Saver:
         return self._current is None
 
     @property
-    def saves(self) -> int:
-        """The number of saves that have ended, whole or not."""
-        return self._ticks
-
-    @property
-    def has_held(self) -> bool:
-        """Whether there is a copy that `save_held` would save."""
+    def is_between_steps(self) -> bool:
+        """See `Checkpoints.is_between_steps`: there is a copy that `save_held` would save."""
         return self._held is not None
 
     @property
-    def hanging_text(self) -> str:
+    def _hanging_text(self) -> str:
         """What the save under way is at: part of a sentence."""
         job = self._current
         return "another save is under way" if job is None else f"the checkpoint of step {job.step} {self._stage}"
@@ -174,7 +134,7 @@ class Saver:
     def start(self, step: int, restored: Sealed | None) -> None:
         """Begin: the next checkpoint falls due from now on."""
         if restored is not None:
-            self._newest, self._saved_step = (restored.path, restored.manifest.step), restored.manifest.step
+            self.newest = restored.path, restored.manifest.step
             self._skipped = restored.skipped
             if self._writer is not None and restored.manifest.doubt is not None:
                 self._writer.take_up_losses(restored.manifest.doubt.losses)
@@ -183,29 +143,17 @@ class Saver:
         self._thread.start()
 
     def training_failed(self, error: BaseException) -> None:
-        """Say that training has ended with an error: what is saved from now on is in doubt."""
+        """See `Checkpoints.training_failed`."""
         self._failure = f"{type(error).__name__}: {text_of(error)}"
 
     def status(self) -> ThreadStatus:
         """Return the health of the saving thread."""
-        state: ThreadState = "idle"
+        state: ThreadState = "failed" if self._failures_in_a_row else "idle"
         if self._stopped:
             state = "stopped"
         elif self._current is not None:
             state = "ticking"
-        elif self._failures:
-            state = "failed"
-        ended_at, secs = self._last_tick or (None, None)
-        return ThreadStatus(
-            name=SERVICE,
-            state=state,
-            interval_secs=self._policy.save_secs,
-            ticks=self._ticks,
-            failures=self._failed_ticks,
-            last_tick_at=ended_at,
-            last_tick_secs=secs,
-            last_error=self._last_error,
-        )
+        return replace(self._health, state=state)
 
     def save_due(self, step: int, trigger: Trigger) -> bool:
         """Save in the background, unless this step is saved; return False while another save is under way: ask again
@@ -247,14 +195,14 @@ class Saver:
         held = self._held
         if held is None:
             return False
-        if self.settle(deadline) and self._is_on_disk(held.step):
+        if self.wait_until_saved(deadline) and self._is_on_disk(held.step):
             return True
         held = held._replace(trigger=trigger, done=threading.Event(), errors=[], paths=[])
         if self._put(held, deadline, is_held=True):
             self._wait_for(held, deadline)
         return True
 
-    def settle(self, deadline: Deadline = NEVER) -> bool:
+    def wait_until_saved(self, deadline: Deadline = NEVER) -> bool:
         """Wait until no save is under way; return False at the deadline."""
         under_way = self._current
         return under_way is None or under_way.done.wait(deadline.timeout)
@@ -273,13 +221,40 @@ class Saver:
             SaveFailedError: if it takes longer than the deadline.
             Exception: what kept it from being saved.
         """
-        if not self.settle(deadline):
-            raise SaveFailedError(self.hanging_text)
-        if self._newest is not None and self._is_on_disk(step):
-            return self._newest[0]
+        if not self.wait_until_saved(deadline):
+            raise SaveFailedError(self._hanging_text)
+        if self.newest is not None and self._is_on_disk(step):
+            return self.newest[0]
         job = self._hand_over(step, trigger, deadline)
         self._wait_for(job, deadline)
         return job.paths[0]
+
+    def save_now(self) -> None:
+        """See `Checkpoints.save_now`: at the end of the step under way."""
+        self._due.ask("signal")
+
+    def loop_ended(self, step: int) -> None:
+        """Say that the loop has ended after this step, and that it is left by the thread that calls."""
+        self._left_at = threading.get_ident(), step
+
+    def _try_last(self, trigger: Trigger, has_failed: Callable[[], bool], deadline: Deadline) -> None:
+        """See `Checkpoints`; only the loop's own thread can capture the state."""
+        if self._left_at is not None and self._left_at[0] == threading.get_ident():
+            self.save(self._left_at[1], trigger, deadline)
+        elif not self.save_held(trigger, deadline):
+            self._save_at_next_step(deadline)
+
+    def _save_at_next_step(self, deadline: Deadline) -> None:
+        """Have a loop that never asks whether to stop save at its next step; wait for that."""
+        session, asked_at = self._session, self._health.ticks
+        if session.coord.loop_checks_stop or session.has_left_loop.is_set():
+            return  # it ends by itself, and saves then
+        self.save_now()
+        while self._health.ticks == asked_at or not self.is_idle:
+            if session.has_left_loop.wait(deadline.remaining(LOOK_AGAIN_SECS)) or session.coord.loop_checks_stop:
+                return
+            if deadline.is_over:
+                raise SaveFailedError("no step ended in time" if self.is_idle else self._hanging_text)
 
     def stop(self, deadline: Deadline = NEVER) -> None:
         """End the thread, after the save that is under way, or at the deadline."""
@@ -311,7 +286,7 @@ class Saver:
 
     def _is_on_disk(self, step: int) -> bool:
         """Return whether the newest checkpoint is of this step, and has not been deleted since."""
-        return step == self._saved_step and self._newest is not None and os.path.isdir(self._newest[0])
+        return self.newest is not None and step == self.newest[1] and os.path.isdir(self.newest[0])
 
     def _plan(self, step: int) -> None:
         """Plan the next checkpoint after one of this step, which serves what was asked for until now."""
@@ -332,21 +307,21 @@ class Saver:
                 meanwhile, and has saved that step or a later one, or has ended: False is returned.
         """
         while True:
-            if not self.settle(deadline):
-                raise SaveFailedError(self.hanging_text)
-            ended, saved_step = self._ticks, self._saved_step
+            if not self.wait_until_saved(deadline):
+                raise SaveFailedError(self._hanging_text)
+            ended, saved_step = self._health.ticks, None if self.newest is None else self.newest[1]
             is_late = is_held and saved_step is not None and (saved_step > job.step or self._is_on_disk(job.step))
             with self._put_lock:  # not for longer than this: a disk that hangs must not hold up the end
                 if is_late or (is_held and self._stopped):
                     return False
-                if self._current is None and self._ticks == ended:
+                if self._current is None and self._health.ticks == ended:
                     self._current = job
                     self._jobs.put(job)
                     return True
 
     def _wait_for(self, job: Job, deadline: Deadline) -> None:
         if not job.done.wait(deadline.timeout):
-            raise SaveFailedError(self.hanging_text)
+            raise SaveFailedError(self._hanging_text)
         if job.errors:
             raise job.errors[0]
 
@@ -444,17 +419,21 @@ class Saver:
         error = job.errors[0] if job.errors else None
         text = None if error is None else f"{type(error).__name__}: {text_of(error)}"
         doubt = None if sealed is None else sealed.manifest.doubt
-        self._ticks += 1
-        self._last_tick, self._last_error = (self._clock.wall(), secs), text
+        health = self._health
+        self._health = replace(
+            health, ticks=health.ticks + 1, failures=health.failures + (sealed is None),
+            last_tick_at=self._clock.wall(), last_tick_secs=secs, last_error=text,
+        )  # fmt: skip
+        self._failures_in_a_row = self._failures_in_a_row + 1 if sealed is None else 0
         if sealed is not None:
-            self._failures = 0
-            self._newest, self._saved_step = (sealed.path, job.step), job.step
-        else:
-            self._failures += 1
-            self._failed_ticks += 1
-        self._recorder.saved(
+            self.newest = sealed.path, job.step
+        recorder = self._recorder
+        assert recorder is not None  # before the session's begin
+        self._record(
+            recorder,
+            self._writer,
             CheckpointRecord(
-                session=self._recorder.session_id,
+                session=recorder.session_id,
                 trigger=job.trigger,
                 path=None if sealed is None else sealed.path,
                 step=job.step,
@@ -466,20 +445,20 @@ class Saver:
                 error=text,
                 data_position=job.captured.data_position,
                 doubt=None if doubt is None else doubt.text,
-            )
+            ),
         )
         if error is not None:
             self._after_failure(error, job)
-        elif sealed is not None and self._writer is not None:
-            self._writer.add_session_log(_CHECKPOINT + delimited(2, sealed.path.encode()), job.step)
 
     def _after_failure(self, error: Exception, job: Job) -> None:
         most = self._options.max_save_failures
         if not (is_outside_fault(error) or isinstance(error, SaveFailedError)) and job.trigger == "timer":
-            self._coord.request_stop(error)  # no retry cures it
-        elif most is not None and self._failures > most:
-            failed = SaveFailedError(f"{self._failures} saves in a row failed, the last one with: {self._last_error}")
+            self._session.coord.request_stop(error)  # no retry cures it
+        elif most is not None and self._failures_in_a_row > most:
+            failed = SaveFailedError(
+                f"{self._failures_in_a_row} saves in a row failed, the last one with: {self._health.last_error}"
+            )
             failed.__cause__ = error
-            self._coord.request_stop(failed)
+            self._session.coord.request_stop(failed)
         elif self._policy.save_secs is not None:
-            self._plan_in(min(self._policy.save_secs, self._backoff.next_delay(self._failures)), job.step)
+            self._plan_in(min(self._policy.save_secs, self._backoff.next_delay(self._failures_in_a_row)), job.step)

@@ -346,7 +346,7 @@ class SupervisorCallback(TrainerCallback):
             return
         if control.should_save:
             self._phase.enter(run, "checkpointing")
-        saver.settle()  # so that it deletes none that is being sealed
+        saver.wait_until_saved()  # so that it deletes none that is being sealed
         is_clear = args.process_index != 0 or sealing.clear_the_way(args.output_dir, state.global_step)
         if isinstance(run, ranks.TrainerRun):  # no rank writes before rank 0 has looked
             is_clear = run.ranks.announce(is_clear)

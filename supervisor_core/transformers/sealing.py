@@ -29,7 +29,7 @@ from supervisor_core.checkpoint.recovery import Skipped
 from supervisor_core.checkpoint.sealed_files import SealedFiles
 from supervisor_core.checkpoint.sealed_store import Sealed, SealedStore
 from supervisor_core.engine.deadline import NEVER, Deadline
-from supervisor_core.engine.final_save import loss_text
+from supervisor_core.engine.saving import loss_text
 from supervisor_core.errors import DamagedCheckpointError, SaveFailedError, UnreadableCheckpointError
 from supervisor_core.events.telemetry import Trigger
 from supervisor_core.torch.tensors import tensor_with_nan
@@ -198,9 +198,9 @@ class SealingSaver(Saver):
             deletes: whether the Trainer deletes older checkpoints.
         """
 
-        def create(store: SealedStore, *args: Any, recorder: Any, **others: Any) -> SealingSaver:
-            own = SealedStore(directory, PREFIX, publisher=recorder.publisher)
-            saver = cls(own, *args, recorder=recorder, **others)
+        def create(store: SealedStore, *args: Any, session: Any, **others: Any) -> SealingSaver:
+            own = SealedStore(directory, PREFIX, publisher=session.recorder.publisher)
+            saver = cls(own, *args, session=session, **others)
             saver._restored, saver._passed_over, saver._keeps_last_good = restored, skipped, deletes
             return saver
 
@@ -271,11 +271,11 @@ class SealingSaver(Saver):
         Raises:
             SaveFailedError: if it takes longer than the deadline.
         """
-        if not self.settle(deadline):
-            raise SaveFailedError(self.hanging_text)
-        if self._newest is not None and self._is_on_disk(step):
-            return self._newest[0]
-        _LOG.warning("The Trainer has not saved its last step. %s", loss_text(self._newest, step))
+        if not self.wait_until_saved(deadline):
+            raise SaveFailedError(self._hanging_text)
+        if self.newest is not None and self._is_on_disk(step):
+            return self.newest[0]
+        _LOG.warning("The Trainer has not saved its last step. %s", loss_text(self.newest, step))
         return None
 
     def _write(self, job: Job) -> Sealed:

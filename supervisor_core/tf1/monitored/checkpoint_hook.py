@@ -21,7 +21,7 @@ from supervisor_core.engine.step_lock import StepLock
 from supervisor_core.events.telemetry import ThreadStatus
 from supervisor_core.options import Options
 from supervisor_core.storage.local import absolute
-from supervisor_core.tf1.checkpoint_manager import CheckpointManager
+from supervisor_core.tf1.checkpoint_manager import CheckpointManager, checkpoint_log
 from supervisor_core.tf1.checkpoint_writer import CheckpointWriter
 from supervisor_core.tf1.coordinator import ServiceThread
 from supervisor_core.tf1.global_step import collected_global_step
@@ -265,8 +265,7 @@ class BlockingHookSaver:
         if result.cause is not None:
             raise result.cause
         if result.path is not None:  # a saver without variables saves nothing
-            log = tf.compat.v1.SessionLog(status=tf.compat.v1.SessionLog.CHECKPOINT, checkpoint_path=result.path)
-            self._writer.add_session_log(log, step)
+            self._writer.add_session_log(checkpoint_log(result.path), step)
         return True
 
     def finish(self) -> None:

@@ -50,7 +50,7 @@ _NO_GLOBAL_STEP = (
     "tf.compat.v1.train.get_or_create_global_step() creates one."
 )
 
-SETTLE_SECS = 30.0
+SAVE_WAIT_SECS = 30.0
 """How long a save in progress may take to finish after the session is lost, in seconds."""
 
 
@@ -267,7 +267,7 @@ class MonitoredRuntime:
         self.coord.request_stop()
         if at_once:
             for checkpoints in self._checkpoints.values():  # a snapshot taken before the loss is good
-                checkpoints.settle(SETTLE_SECS)
+                checkpoints.wait_until_saved(SAVE_WAIT_SECS)
         if release is not None:
             self.coord.register_release(release, after_secs=0.0 if at_once else RELEASE_AFTER_SECS)
         grace_secs = self._stop_grace_secs if secs is None else secs
