@@ -103,10 +103,12 @@ class Script:
         before, self.lease, self.frozen_secs = self.lease, None, 0.0
         self.is_over = end in ("completed", "error")
         self.monitor = SessionMonitor(
-            SessionIdentity(session_id=self.id, run="scripted", started_at=self.now, attempt=attempt),
+            SessionIdentity(
+                record=SessionRecord(session=self.id, run="scripted", started_at=self.now, attempt=attempt)
+            ),
             options=options,
             progress=self.progress,
-            saves=CheckpointStats(SAVE_EVERY_SECS),
+            saves=CheckpointStats(),
             recorder=self,  # type: ignore[arg-type]
             threads=lambda: (),
             on_renewal=self._renew,

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
 
     from supervisor_core.metrics import RunCollector
-    from supervisor_core.run.status import RunStatus
+from supervisor_core.run.status import RunStatus
 
 GOAL_MS = 2.0
 ACCEPT = (
@@ -40,7 +40,9 @@ INSTRUMENTED = "as many prometheus_client metrics behind its start_http_server"
 def status() -> RunStatus:
     """Return a run as a trainer with six service threads and the runtime's own histogram bounds would show it."""
     from supervisor_core.engine.progress import BUCKETS
+    from supervisor_core.events.telemetry import SessionRecord
     from supervisor_core.options import PHASES
+    from supervisor_core.run.checkpoints import Checkpoint
     from supervisor_core.run.status import (
         SAVE_BOUNDS,
         STEP_BOUNDS,
@@ -59,9 +61,16 @@ def status() -> RunStatus:
         run="digits",
         active=True,
         phase=PHASES[2],
-        session_id="3f2a9c1e5d7b8046",
-        session_started_at=now - 86_400,
-        sessions=4,
+        session=SessionRecord(
+            session="3f2a9c1e5d7b8046",
+            attempt=4,
+            started_at=now - 86_400,
+            host="trainer-0",
+            pid=4711,
+            facade="Supervisor",
+            checkpoint_interval_secs=600.0,
+            versions={"python": "3.12.3", "tensorflow": "2.21.0", "numpy": "2.4.6"},
+        ),
         restarts={"lost": 1, "signal": 1, "error": 1},
         global_step=1_234_567,
         steps=234_567,
@@ -71,11 +80,8 @@ def status() -> RunStatus:
         progress_timeout_secs=300.0,
         step_secs=spread(STEP_BOUNDS),
         checkpoint=CheckpointStatus(
-            interval_secs=600.0,
             recommended_interval_secs=420.0,
-            last_success_at=now - 90,
-            last_success_step=1_230_000,
-            last_size_bytes=500_000_000,
+            last_success=Checkpoint(session="", at=now - 90, step=1_230_000, bytes=500_000_000),
             saves=140,
             save_secs=spread(SAVE_BOUNDS),
             blocked_secs=spread(SAVE_BOUNDS),
@@ -86,8 +92,7 @@ def status() -> RunStatus:
         steps_lost=130,
         activity_secs=dict.fromkeys(BUCKETS, 1234.5),
         goodput=0.95,
-        versions={"python": "3.12.3", "tensorflow": "2.21.0", "numpy": "2.4.6"},
-        info={"logdir": "/data/digits", "host": "trainer-0", "pid": "4711", "facade": "Supervisor"},
+        info={"logdir": "/data/digits"},
     )
 
 

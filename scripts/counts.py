@@ -46,6 +46,14 @@ def attributes(node: ast.ClassDef) -> int:
     return len(names)
 
 
+def copies(tree: ast.AST) -> int:
+    """Return the number of assignments and arguments that only copy a field: ``name=other.name``."""
+    targets = [(item.targets[0], item.value) for item in ast.walk(tree) if isinstance(item, ast.Assign)]
+    pairs = [(target.attr, value) for target, value in targets if isinstance(target, ast.Attribute)]
+    pairs += [(item.arg or "", item.value) for item in ast.walk(tree) if isinstance(item, ast.keyword)]
+    return sum(isinstance(value, ast.Attribute) and value.attr == name for name, value in pairs)
+
+
 def tracked(*patterns: str) -> Iterator[Path]:
     """Yield the files under version control that match; a star is for any text, with its slashes."""
     listed = subprocess.run(["git", "ls-files", *patterns], cwd=ROOT, capture_output=True, text=True, check=True)
@@ -84,6 +92,7 @@ def main() -> None:
     print(f"{large:7} classes with more than {MANY_ATTRIBUTES} attributes")
     print(f"{long:7} functions over {LONG_FUNCTION} lines")
     print(f"{sum(count > 1 for count in names.values()):7} names that several classes have")
+    print(f"{sum(copies(ast.parse(source)) for source in product.values()):7} assignments that only copy a field")
     print(f"{touched:7} files of the product that one fact touches ({FACT})")
 
 

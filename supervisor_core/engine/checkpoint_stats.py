@@ -8,8 +8,10 @@ from dataclasses import replace
 
 from supervisor_core.checkpoint.lease_file import COSTS
 from supervisor_core.checkpoint.session_history import SessionHistory
+from supervisor_core.events.record_fields import values_of
 from supervisor_core.events.telemetry import CheckpointRecord
 from supervisor_core.run.advice import Costs, recommended_interval
+from supervisor_core.run.checkpoints import Checkpoint
 from supervisor_core.run.status import SAVE_BOUNDS, CheckpointStatus, Histogram
 
 _LOG = logging.getLogger("supervisor_core")
@@ -27,29 +29,20 @@ def log_save(record: CheckpointRecord) -> None:
 
 
 class CheckpointStats:
-    """Counts successful and failed saves, and keeps the newest checkpoint. Thread-safe.
+    """Counts successful and failed saves, and keeps the newest checkpoint. Thread-safe."""
 
-    Args:
-        interval_secs: configured seconds between checkpoints; None if none are saved.
-    """
-
-    def __init__(self, interval_secs: float | None = None) -> None:
+    def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._status = CheckpointStatus(interval_secs=interval_secs)
+        self._status = CheckpointStatus()
         self._saves = self._failures = self._in_a_row = 0
         self._save_secs = Histogram(SAVE_BOUNDS)
         self._blocked_secs = Histogram(SAVE_BOUNDS)
 
     def restored(self, *, path: str, step: int | None, saved_at: float | None, size_bytes: int | None) -> None:
         """Record the restored checkpoint: it is the newest one until the next save."""
+        restored = Checkpoint(session="", path=path, step=step, bytes=size_bytes, at=saved_at)
         with self._lock:
-            self._status = replace(
-                self._status,
-                last_success_at=saved_at,
-                last_success_step=step,
-                last_success_path=path,
-                last_size_bytes=size_bytes,
-            )
+            self._status = replace(self._status, last_success=restored)
 
     def saved(self, record: CheckpointRecord, at: float) -> None:
         """Count a save, successful or failed, that ended at wall time ``at``. Empty saves are not counted."""
@@ -61,14 +54,8 @@ class CheckpointStats:
                 self._save_secs.add(record.secs or 0.0)
                 self._blocked_secs.add(record.blocked_secs or 0.0)
                 self._saves, self._in_a_row = self._saves + 1, 0
-                self._status = replace(
-                    self._status,
-                    last_success_at=at,
-                    last_success_step=record.step,
-                    last_success_path=record.path,
-                    last_size_bytes=record.bytes,
-                    last_error=None,
-                )
+                newest = Checkpoint(**values_of(record), at=at)
+                self._status = replace(self._status, last_success=newest, last_error=None)
 
     @property
     def failures(self) -> tuple[int, int, str | None]:

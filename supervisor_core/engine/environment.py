@@ -147,9 +147,9 @@ def new_page(directory: Path, identity: SessionIdentity, logdir: str | None) -> 
     try:
         return ProgressPage.create(
             directory,
-            session_id=identity.session_id,
-            attempt=identity.attempt,
-            started_at=identity.started_at,
+            session_id=identity.record.session,
+            attempt=identity.record.attempt,
+            started_at=identity.record.started_at or 0.0,
             started_boot_secs=identity.started_boot_secs,
             logdir=logdir,
         )

@@ -23,7 +23,7 @@ from supervisor_core.engine.service_stalls import ServiceStalls
 from supervisor_core.engine.stall_report import StallReport
 from supervisor_core.engine.stall_stacks import StallStacks
 from supervisor_core.engine.watchdog import NO_RESPONSE, StallResponse, Watchdog
-from supervisor_core.events.telemetry import HeartbeatRecord, PauseReport, ThreadStatus, WorkerStatus
+from supervisor_core.events.telemetry import HeartbeatRecord, PauseReport, SessionRecord, ThreadStatus, WorkerStatus
 from supervisor_core.options import Options
 from supervisor_core.run.advice import FAILURES, Costs
 from supervisor_core.run.model import PRODUCTIVE
@@ -47,13 +47,10 @@ _PAUSES: Mapping[PauseCause | None, str] = {
 class SessionIdentity:
     """Identity of a session, and what came before it."""
 
-    session_id: str
-    run: str
-    started_at: float
-    """Wall time."""
+    record: SessionRecord
+    """As it is known by now: what was restored follows once the session is ready."""
     started_boot_secs: float | None = None
     """The same time by `supervisor_core.clock.boot_secs`; None if unknown."""
-    attempt: int = 1
     earlier_costs: Costs | None = field(default_factory=Costs)
     """Costs of saves and steps in the run's earlier sessions; None if unknown."""
     restarts: Mapping[str, int] = field(default_factory=dict)
@@ -63,7 +60,7 @@ class SessionIdentity:
     recoveries: int = 0
     """Recoveries within the session."""
     info: Mapping[str, str] = field(default_factory=dict)
-    versions: Mapping[str, str] = field(default_factory=dict)
+    """Facts of the run that are in no record, see `RunStatus.info`."""
 
 
 class SessionMonitor:
@@ -115,11 +112,10 @@ class SessionMonitor:
         self._is_in_cluster = False
         self._stalls = StallDetector()
         self._watchdog = Watchdog(options.stall_action, response, grace_secs=options.signal_grace_secs)
-        self._stacks = StallStacks(identity.session_id, None, clock) if stacks is None else stacks
-        self._report = StallReport(identity.session_id, recorder, clock, on_stacks=self._stacks.add)
+        self._stacks = StallStacks(identity.record.session, None, clock) if stacks is None else stacks
+        self._report = StallReport(identity.record.session, recorder, clock, on_stacks=self._stacks.add)
         self._service_stalls = ServiceStalls(options)
         self._loss_finite: bool | None = None
-        self._resume_exact: bool | None = None
         self._pause: Pause | None = None
         self._blocked: Pause | None = None
         """A pause found in this tick that was a stall, in which this thread could not run."""
@@ -162,10 +158,6 @@ class SessionMonitor:
             error: the error, if it has failed.
         """
         self._error, self._ended_at, self._ended = error, self._clock.wall(), state
-
-    def resumed(self, is_exact: bool | None) -> None:
-        """Record whether the session goes on exactly as the run would have without the restart; None where unknown."""
-        self._resume_exact = is_exact
 
     def loss_read(self, is_finite: bool) -> None:
         """Record whether the watched loss is finite; write a change at once."""
@@ -219,9 +211,9 @@ class SessionMonitor:
         now = self._progress.snapshot()
         with self._beat_lock:
             record = HeartbeatRecord(
-                session=self._identity.session_id,
+                session=self._identity.record.session,
                 phase=now.phase,
-                attempt=self._identity.attempt,
+                attempt=self._identity.record.attempt,
                 elapsed_secs=self.elapsed_secs,
                 step=now.global_step,
                 steps=now.steps,
@@ -247,17 +239,14 @@ class SessionMonitor:
         now = self._progress.snapshot()
         who = self._identity
         return RunStatus(
-            run=who.run,
+            run=who.record.run or "",
             active=self._ended is None,
             phase=now.phase,
             state=self._ended or ("stalled" if self._stalls.stalled else "running"),
             error=self._error,
-            session_id=who.session_id,
-            session_started_at=who.started_at,
+            session=who.record,
             session_seen_at=self._clock.wall() if self._ended_at is None else self._ended_at,
-            sessions=who.attempt,
             restarts=who.restarts,
-            resume_exact=self._resume_exact,
             recoveries=who.recoveries,
             global_step=now.global_step,
             steps=now.steps,
@@ -278,7 +267,6 @@ class SessionMonitor:
             events_dropped=self._recorder.dropped,
             events_failing=self._recorder.error is not None,
             loss_finite=self._loss_finite,
-            versions=who.versions,
             info=who.info,
         )
 

@@ -11,9 +11,10 @@ import os
 import socket
 import threading
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, replace
+from typing import Any
 
 from supervisor_core.checkpoint.guard import Publisher
 from supervisor_core.checkpoint.lease_file import COSTS, ERROR_LETTERS, is_covered
@@ -38,9 +39,7 @@ from supervisor_core.events.events_file import guard_directory
 from supervisor_core.events.telemetry import (
     CheckpointRecord,
     RecoveryRecord,
-    ServiceInterval,
     SessionRecord,
-    SkippedCheckpoint,
     StopReason,
     StopRecord,
 )
@@ -110,10 +109,8 @@ class SessionRecorder:
     ) -> None:
         self.options = options
         self.progress = Progress(clock, Budgets(options))
-        self.saves = CheckpointStats(checkpoint_interval_secs)
+        self.saves = CheckpointStats()
         self._save_stalled = save_stalled
-        self._facade = facade
-        self._interval_secs = checkpoint_interval_secs
         self._clock = clock
         self._writer = writer
         self._recorder: TelemetrySink = TelemetryRecorder(writer if options.write_telemetry else None, self._check)
@@ -123,7 +120,7 @@ class SessionRecorder:
         self._worker_registry: WorkerRegistry | None = None
         self._heartbeat_writer: HeartbeatWriter | None = None
         session_id = uuid.uuid4().hex[:16]
-        info = {"logdir": str(logdir or ""), "host": socket.gethostname(), "pid": str(os.getpid()), "facade": facade}
+        info = {"logdir": str(logdir or "")}
         if logdir and is_chief:
             self._logdir_lock = LogdirLock(
                 logdir,
@@ -148,12 +145,20 @@ class SessionRecorder:
                     logdir, task, session_id, interval_secs=options.heartbeat_secs, clock=clock
                 )
         self._identity = SessionIdentity(
-            session_id=session_id,
-            run=run_name(options.run_name, logdir),
-            started_at=clock.wall(),
+            record=SessionRecord(
+                session=session_id,
+                attempt=1,
+                host=socket.gethostname(),
+                pid=os.getpid(),
+                facade=facade,
+                started_at=clock.wall(),
+                run=run_name(options.run_name, logdir),
+                checkpoint_interval_secs=checkpoint_interval_secs,
+                heartbeat_secs=options.heartbeat_secs,
+                versions=versions(),
+            ),
             started_boot_secs=boot_secs(clock),
             info=info,
-            versions=versions(),
         )
         self._stacks = StallStacks(session_id, logdir, clock, dump_blocked=options.dump_blocked_stacks)
         self._monitor = SessionMonitor(
@@ -183,7 +188,7 @@ class SessionRecorder:
     @property
     def session_id(self) -> str:
         """The session's unique id, part of every record of the session."""
-        return self._identity.session_id
+        return self._identity.record.session
 
     @property
     def ended(self) -> bool:
@@ -226,7 +231,7 @@ class SessionRecorder:
             )  # fmt: skip
             self._identity = replace(
                 self._identity,
-                attempt=before.attempt,
+                record=replace(self._identity.record, attempt=before.attempt),
                 earlier_costs=costs_before(before),
                 restarts=before.restarts,
                 steps_lost=None if before.previous is None and before.attempt > 1 else before.steps_lost,
@@ -270,50 +275,28 @@ class SessionRecorder:
             self._guarded.append(directory)
             guard_directory(directory, self._check)
 
-    def ready(
-        self,
-        *,
-        restored_checkpoint: str | None = None,
-        restored_step: int | None = None,
-        adopted: bool = False,
-        skipped: Sequence[SkippedCheckpoint] = (),
-        state_problem: str | None = None,
-        services: Sequence[ServiceInterval] = (),
-        resume_exact: bool | None = None,
-        resume_reasons: Sequence[str] = (),
-    ) -> None:
-        """Record that the session is ready to train and what was restored: writes the session record, durably."""
+    def ready(self, **restored: Any) -> None:
+        """Record that the session is ready to train: writes the session record, durably.
+
+        Args:
+            restored: the fields of `SessionRecord` that say what was restored, and its services.
+        """
         activity = self.progress.snapshot().activity_secs
         if self._logdir_lock is not None:
             self._logdir_lock.record_ready()
-        self._count_lost(restored_step, adopted)
-        self._monitor.resumed(resume_exact)
-        if restored_step is not None:
-            self.progress.step_read(restored_step)
-        record = SessionRecord(
-            session=self.session_id,
-            attempt=self._identity.attempt,
-            host=self._identity.info["host"],
-            pid=int(self._identity.info["pid"]),
-            facade=self._facade,
-            started_at=self._identity.started_at,
-            run=self._identity.run,
-            restored_checkpoint=restored_checkpoint,
-            restored_step=restored_step,
-            adopted=adopted,
-            skipped=tuple(skipped),
-            state_problem=state_problem,
+        record = replace(
+            self._identity.record,
             **self._history.record_fields(self._identity.started_boot_secs),
             starting_secs=activity["program_startup"],
             restoring_secs=activity["checkpoint_restore"],
-            services=tuple(services),
-            resume_exact=resume_exact,
-            resume_reasons=tuple(resume_reasons),
-            checkpoint_interval_secs=self._interval_secs,
-            heartbeat_secs=self.options.heartbeat_secs,
-            versions=self._identity.versions,
+            **restored,
         )
-        self._recorder.write(record, restored_step, durable=True)
+        self._count_lost(record.restored_step, record.adopted)
+        if record.restored_step is not None:
+            self.progress.step_read(record.restored_step)
+        self._identity = replace(self._identity, record=record)
+        self._monitor.identify(self._identity)
+        self._recorder.write(record, record.restored_step, durable=True)
 
     def can_adopt_model_of(self, session: str) -> bool:
         """Return whether the model that a session left alive can be adopted: its own, or see

@@ -83,10 +83,8 @@ def run_status(
         without_session,
         active=False if is_active is False else None,
         phase=last.phase,
-        session_started_at=last.started_at,
-        sessions=last.attempt,
+        session=replace(last, session="") if last.inferred else last,
         restarts=dict(Counter(restart.reason for restart in run.restarts)),
-        resume_exact=last.resume_exact,
         steps=last.steps,
         steps_per_second=last.steps_per_sec if is_alive else None,
         last_progress_at=_progress_at(run, last, now),
@@ -100,15 +98,12 @@ def run_status(
         goodput=None if run.inferred else run.goodput.ratio,
         watchdog_acted=last.watchdog_acted,
         loss_finite=run.loss_finite,
-        versions=last.versions,
-        info=_info(last),
     )
     if last.inferred:
         return without_telemetry
     return replace(
         without_telemetry,
         active=is_active,
-        session_id=last.id,
         session_seen_at=None if last.ended_at is None else min(last.ended_at, now),
         recoveries=last.recoveries,
         stalled=run.state == "stalled",
@@ -126,7 +121,6 @@ def _without_session(run: Run, label: str) -> RunStatus:
         phase=None,
         state=run.state,
         error=failure_type(run) if run.state == "failed" else None,
-        sessions=0,
         launches=_launches(run),
         recoveries=None,
         global_step=run.step,
@@ -169,12 +163,8 @@ def _checkpoint(run: Run, last: Session) -> CheckpointStatus:
     newest = next((saved for saved in reversed(run.checkpoints) if _is_whole(saved)), None)
     latest = next((saved for saved in reversed(run.checkpoints) if saved.session == last.id), None)
     return CheckpointStatus(
-        interval_secs=last.checkpoint_interval_secs,
         recommended_interval_secs=run.advice.recommended_interval_secs,
-        last_success_at=newest.at if newest else None,
-        last_success_step=newest.step if newest else None,
-        last_success_path=newest.path if newest else None,
-        last_size_bytes=newest.bytes if newest else None,
+        last_success=newest,
         saves=None if last.inferred else last.saves,
         failures=None if last.inferred else last.save_failures,
         failures_in_a_row=None if last.inferred else last.save_failures_in_a_row,
@@ -210,11 +200,6 @@ def _workers(run: Run, last: Session, now: float) -> tuple[WorkerStatus, ...]:
 def _is_named(history: WorkerHistory, last: Session) -> bool:
     """Whether the session's latest heartbeat names the worker: then its last span ends with the session."""
     return last.ended_at is None or history.spans[-1].until >= last.ended_at
-
-
-def _info(last: Session) -> dict[str, str]:
-    known = {"host": last.host, "pid": last.pid, "facade": last.facade}
-    return {name: str(value) for name, value in known.items() if value is not None}
 
 
 _LASTING = tuple(metric for metric in RUN_METRICS if not metric.timed)

@@ -105,7 +105,8 @@ class VanishedRuns:
     def _kept(self, watched: WatchedRun, text: RunText, now: float, logdir: str) -> VanishedRun:
         run, status = watched.run, text.status
         if sum(map(len, text.fragments)) > MAX_BYTES_OF_RUN:
-            status = replace(status, threads=(), workers=(), versions={})
+            session = None if status.session is None else replace(status.session, versions={})
+            status = replace(status, threads=(), workers=(), session=session)
         reading = Reading.of(watched, logdir, success=False)
         is_lost = run.state == "lost" and run.last_event_at is not None
         return VanishedRun(

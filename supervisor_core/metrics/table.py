@@ -8,9 +8,10 @@ yields no sample at all: a checkpoint age of 0 would read as "just now", a times
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import get_args
 
+from supervisor_core.events.telemetry import SessionRecord
 from supervisor_core.log import printable
 from supervisor_core.metrics.metric import (
     Metric,
@@ -26,6 +27,7 @@ from supervisor_core.metrics.metric import (
 )
 from supervisor_core.options import PHASES
 from supervisor_core.process.stacks import MAX_LOCATION
+from supervisor_core.run.checkpoints import Checkpoint
 from supervisor_core.run.status import RunStatus, ServedState
 
 RUN_STATES: tuple[str, ...] = get_args(ServedState)
@@ -43,7 +45,21 @@ def _error_type(status: RunStatus) -> Mapping[str, str]:
 
 
 def _run_facts(status: RunStatus) -> Mapping[str, str]:
-    return status.info if status.session_id is None else {**status.info, "session_id": status.session_id}
+    session = status.session
+    if session is None:
+        return status.info
+    known = {"host": session.host, "pid": session.pid, "facade": session.facade, "session_id": session.session}
+    return {**status.info, **{name: str(value) for name, value in known.items() if value not in (None, "")}}
+
+
+def _of_session(read: Callable[[SessionRecord], float | None]) -> Callable[[RunStatus], float | None]:
+    """Return what reads a fact of the newest session; None without one."""
+    return lambda status: None if status.session is None else read(status.session)
+
+
+def _of_newest_checkpoint(read: Callable[[Checkpoint], float | None]) -> Callable[[RunStatus], float | None]:
+    """Return what reads a fact of the newest good checkpoint; None without one."""
+    return lambda status: None if (saved := status.checkpoint.last_success) is None else read(saved)
 
 
 def _stall(status: RunStatus) -> Mapping[str, str]:
@@ -80,13 +96,19 @@ RUN_METRICS: tuple[RunMetric, ...] = (
         PHASES,
         lambda s: s.phase,
     ),
-    single("supervisor_session_start_timestamp_seconds", "When this session began.", lambda s: s.session_started_at),
+    single(
+        "supervisor_session_start_timestamp_seconds", "When this session began.", _of_session(lambda s: s.started_at)
+    ),
     single(
         "supervisor_session_last_seen_timestamp_seconds",
         "When this session was last seen alive: by its own process now, by an exporter its newest event.",
         lambda s: s.session_seen_at,
     ),
-    single("supervisor_sessions_total", "Sessions the run has had, this one included.", lambda s: s.sessions),
+    single(
+        "supervisor_sessions_total",
+        "Sessions the run has had, this one included.",
+        lambda s: 0 if s.session is None else s.session.attempt,
+    ),
     per_key(
         "supervisor_restarts_total", "Earlier sessions of the run, by how they ended.", "reason", lambda s: s.restarts
     ),
@@ -101,7 +123,7 @@ RUN_METRICS: tuple[RunMetric, ...] = (
         "supervisor_resume_exact",
         "1 if this session goes on exactly as the run would have without the restart, 0 if it does not; absent where "
         "that is unknown, and for the first session.",
-        lambda s: s.resume_exact,
+        _of_session(lambda s: s.resume_exact),
     ),
     single(
         "supervisor_recoveries_total",
@@ -158,27 +180,27 @@ RUN_METRICS: tuple[RunMetric, ...] = (
     age(
         "supervisor_checkpoint_age_seconds",
         "Seconds since the newest good checkpoint was durable.",
-        lambda s: s.checkpoint.last_success_at,
+        _of_newest_checkpoint(lambda c: c.at),
     ),
     single(
         "supervisor_checkpoint_last_success_timestamp_seconds",
         "When the newest good checkpoint was durable.",
-        lambda s: s.checkpoint.last_success_at,
+        _of_newest_checkpoint(lambda c: c.at),
     ),
     single(
         "supervisor_checkpoint_last_success_step",
         "The step of the newest good checkpoint.",
-        lambda s: s.checkpoint.last_success_step,
+        _of_newest_checkpoint(lambda c: c.step),
     ),
     single(
         "supervisor_checkpoint_last_size_bytes",
         "Size of the newest good checkpoint.",
-        lambda s: s.checkpoint.last_size_bytes,
+        _of_newest_checkpoint(lambda c: c.bytes),
     ),
     single(
         "supervisor_checkpoint_interval_seconds",
         "Configured seconds between checkpoints.",
-        lambda s: s.checkpoint.interval_secs,
+        _of_session(lambda s: s.checkpoint_interval_secs),
     ),
     single(
         "supervisor_checkpoint_recommended_interval_seconds",
@@ -286,7 +308,11 @@ RUN_METRICS: tuple[RunMetric, ...] = (
         "1 while the session cannot write its events (disk full, no permission), else 0.",
         lambda s: s.events_failing,
     ),
-    facts_metric("supervisor_build_info", "Versions the session runs with, one label each.", lambda s: s.versions),
+    facts_metric(
+        "supervisor_build_info",
+        "Versions the session runs with, one label each.",
+        lambda s: {} if s.session is None else s.session.versions,
+    ),
     facts_metric(
         "supervisor_run_info",
         "Facts of the run and of the session, one label each; logdir is the run's directory.",

@@ -11,8 +11,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from supervisor_core.events.telemetry import Acted, ThreadStatus, WorkerStatus
+from supervisor_core.events.telemetry import Acted, SessionRecord, ThreadStatus, WorkerStatus
 from supervisor_core.process.stacks import Activity
+from supervisor_core.run.checkpoints import Checkpoint
 
 ServedState = Literal["running", "stalled", "lost", "completed", "stopped", "failed", "unknown", "unreachable"]
 """State of a run: those of docs/model.md, and ``unreachable`` for one that had not ended as planned and whose directory
@@ -33,15 +34,10 @@ class Distribution:
 class CheckpointStatus:
     """Checkpoints of a run at one moment."""
 
-    interval_secs: float | None = None
-    """Configured seconds between checkpoints; None where none are taken."""
     recommended_interval_secs: float | None = None
     """By Young and Daly, from the run's own save cost and failures; None before both are known."""
-    last_success_at: float | None = None
-    """When the newest successful checkpoint became durable."""
-    last_success_step: int | None = None
-    last_success_path: str | None = None
-    last_size_bytes: int | None = None
+    last_success: Checkpoint | None = None
+    """The newest successful checkpoint."""
     saves: int | None = 0
     """Saves attempted by the process, successful or not; None, like the next two, where unknown."""
     failures: int | None = 0
@@ -78,19 +74,14 @@ class RunStatus:
     """None where unknown."""
     error: str | None = None
     """The error that ended a failed run: type and text."""
-    session_id: str | None = None
-    session_started_at: float | None = None
+    session: SessionRecord | None = None
+    """The record of its newest session, as far as it is known; None without one."""
     session_seen_at: float | None = None
     """When the session was last seen alive, or ended: in its own process now, in an exporter its newest event."""
-    sessions: int = 1
-    """Number of sessions of the run, including this one."""
     restarts: Mapping[str, int] = field(default_factory=dict)
     """Ends of the earlier sessions: reason -> count."""
     launches: Mapping[str, int] = field(default_factory=dict)
     """Ended launches of the program by a restarter outside: cause -> count."""
-    resume_exact: bool | None = None
-    """Whether the session goes on exactly as the run would have without the restart; None where unknown, and for the
-    first one."""
     recoveries: int | None = 0
     """How often the framework's session was lost and recreated within this session; None where unknown."""
     global_step: int | None = None
@@ -131,10 +122,8 @@ class RunStatus:
     """Whether the newest loss is neither NaN nor infinite; None where no loss is known."""
     events_failing: bool | None = None
     """Whether events cannot be written at present; None where unknown."""
-    versions: Mapping[str, str] = field(default_factory=dict)
-    """Package -> version; each becomes a label of ``supervisor_build_info``."""
     info: Mapping[str, str] = field(default_factory=dict)
-    """Static facts of the run: logdir, host, pid, facade; each becomes a label of ``supervisor_run_info``."""
+    """Facts of the run that are in no record: its logdir, a worker's task; labels of ``supervisor_run_info``."""
 
 
 STEP_BOUNDS = (0.0001, 0.0005, 0.001, 0.005, 0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)

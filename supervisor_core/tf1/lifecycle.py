@@ -209,9 +209,9 @@ class Lifecycle:
             restored_checkpoint=None if restored is None else restored.path,
             restored_step=restore_info.step,
             adopted=restore_info.adopted,
-            skipped=[SkippedCheckpoint(path=item.path, reason=item.reason) for item in restore_info.skipped],
+            skipped=tuple(SkippedCheckpoint(path=item.path, reason=item.reason) for item in restore_info.skipped),
             state_problem=None if restored is None else restored.state_problem,
-            services=services,
+            services=tuple(services),
         )
 
     def recovering(self) -> None:

@@ -187,8 +187,8 @@ class Run:
         recorder.ready(
             restored_checkpoint=None if sealed is None else sealed.path,
             restored_step=None if sealed is None else sealed.manifest.step,
-            skipped=[SkippedCheckpoint(path=item.path, reason=item.reason) for item in skipped],
-            services=[ServiceInterval(name=saver.name, interval_secs=self._policy.save_secs)],
+            skipped=tuple(SkippedCheckpoint(path=item.path, reason=item.reason) for item in skipped),
+            services=(ServiceInterval(name=saver.name, interval_secs=self._policy.save_secs),),
             resume_exact=None if exactness is None else exactness.is_exact,
             resume_reasons=() if exactness is None else exactness.reasons,
         )

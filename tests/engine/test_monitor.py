@@ -16,6 +16,7 @@ from supervisor_core.events.telemetry import (
     CheckpointRecord,
     HeartbeatRecord,
     Record,
+    SessionRecord,
     StallRecord,
     ThreadStatus,
     WorkerStatus,
@@ -48,13 +49,14 @@ def make(clock):
     ):
         options = options or Options(heartbeat_secs=10)
         heard, progress = Heard(), Progress(clock, Budgets(options))
-        who = SessionIdentity(session_id="s1", run="a", started_at=clock.wall_now, **identity)
+        record = SessionRecord(session="s1", attempt=1, run="a", started_at=clock.wall_now)
+        who = SessionIdentity(record=record, **identity)
         renewals: list[int | None] = []
         monitor = SessionMonitor(
             who,
             options=options,
             progress=progress,
-            saves=CheckpointStats(600.0),
+            saves=CheckpointStats(),
             recorder=heard,
             threads=lambda: (ThreadStatus(name="checkpoint", state="idle"),),
             workers=lambda: (WorkerStatus(name="worker:1", state="waiting", waiting_for="the chief"),),

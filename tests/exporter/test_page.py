@@ -17,12 +17,13 @@ from prometheus_client.openmetrics.exposition import generate_latest as openmetr
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as openmetrics_families
 from prometheus_client.parser import text_string_to_metric_families
 
-from supervisor_core.events.telemetry import ThreadStatus
+from supervisor_core.events.telemetry import SessionRecord, ThreadStatus
 from supervisor_core.exporter.page import Page, Reading, write_run
 from supervisor_core.metrics.collector import RunCollector
 from supervisor_core.metrics.metric import Metric, Sample
 from supervisor_core.metrics.render import END, OPENMETRICS, TEXT, Format
 from supervisor_core.metrics.table import EXPORTER_METRICS, SCRAPE_SUCCESS
+from supervisor_core.run.checkpoints import Checkpoint
 from supervisor_core.run.status import CheckpointStatus, Distribution, RunStatus
 
 NOW = 1_700_000_000.0
@@ -36,24 +37,26 @@ def status(run: str, **more) -> RunStatus:
         run=run,
         active=True,
         phase="training",
-        session_id="s1",
-        session_started_at=NOW - 3600,
+        session=SessionRecord(
+            session="s1",
+            attempt=1,
+            started_at=NOW - 3600,
+            checkpoint_interval_secs=600.0,
+            versions={"python": "3.12"},
+        ),
         restarts={"lost": 2},
         global_step=10_000_000,
         steps_per_second=1.5,
         last_progress_at=NOW - 0.5,
         progress_timeout_secs=300.0,
         checkpoint=CheckpointStatus(
-            interval_secs=600.0,
-            last_success_at=NOW - 90,
-            last_success_step=5,
+            last_success=Checkpoint(session="s1", at=NOW - 90, step=5),
             saves=3,
             save_secs=Distribution(bounds=(1.0, 10.0), counts=(1, 2, 0), sum=9.5),
         ),
         threads=(ThreadStatus(name="checkpoint", state="idle", ticks=7, last_tick_at=NOW - 90),),
         activity_secs={"productive": 3000.5},
         goodput=0.875,
-        versions={"python": "3.12"},
         info={"logdir": "/data"},
     )
     return replace(known, **more)
@@ -62,7 +65,7 @@ def status(run: str, **more) -> RunStatus:
 RUNS = [
     status("a"),
     status('quo"te\\ \n ' + os.fsdecode(b"\xff"), goodput=None),
-    RunStatus(run="other writer", active=None, phase=None, sessions=0, steps=None, stalled=None),
+    RunStatus(run="other writer", active=None, phase=None, steps=None, stalled=None),
 ]
 
 

@@ -11,9 +11,10 @@ from typing import Any
 
 import pytest
 
-from supervisor_core.events.telemetry import ThreadStatus, WorkerStatus
+from supervisor_core.events.telemetry import SessionRecord, ThreadStatus, WorkerStatus
 from supervisor_core.metrics.collector import RunCollector
 from supervisor_core.metrics.server import MetricsServer
+from supervisor_core.run.checkpoints import Checkpoint
 from supervisor_core.run.status import CheckpointStatus, Distribution, RunStatus
 
 NOW = 1_700_000_000.0
@@ -46,12 +47,18 @@ def running() -> RunStatus:
         active=True,
         phase="training",
         state="running",
-        session_id="3f2a",
-        session_started_at=NOW - 3600,
+        session=SessionRecord(
+            session="3f2a",
+            attempt=3,
+            host="trainer-0",
+            pid=4711,
+            started_at=NOW - 3600,
+            resume_exact=False,
+            checkpoint_interval_secs=600.0,
+            versions={"supervisor": "0.1.0", "tensorflow": "2.21.0", "google-crc32c": "1.9.0"},
+        ),
         session_seen_at=NOW,
-        sessions=3,
         restarts={"lost": 1, "signal": 1},
-        resume_exact=False,
         global_step=12_345,
         steps=2_345,
         steps_per_second=8.25,
@@ -61,11 +68,8 @@ def running() -> RunStatus:
         stalled=False,
         step_secs=Distribution(bounds=(0.1, 0.25, 1.0), counts=(2_000, 300, 40, 5), sum=287.5),
         checkpoint=CheckpointStatus(
-            interval_secs=600.0,
             recommended_interval_secs=420.0,
-            last_success_at=NOW - 90,
-            last_success_step=11_600,
-            last_size_bytes=104_857_600,
+            last_success=Checkpoint(session="", at=NOW - 90, step=11_600, bytes=104_857_600),
             saves=7,
             failures=1,
             last_error="OSError: no space left",
@@ -91,15 +95,15 @@ def running() -> RunStatus:
         events_dropped=2,
         events_failing=False,
         loss_finite=True,
-        versions={"supervisor": "0.1.0", "tensorflow": "2.21.0", "google-crc32c": "1.9.0"},
-        info={"logdir": "/data/mnist", "host": "trainer-0", "pid": "4711"},
+        info={"logdir": "/data/mnist"},
     )
 
 
 @pytest.fixture
 def starting() -> RunStatus:
     """A run that has only just begun: no step, no checkpoint, no thread."""
-    return RunStatus(run="fresh", active=True, phase="starting", session_started_at=NOW, last_progress_at=NOW)
+    session = SessionRecord(session="", attempt=1, started_at=NOW)
+    return RunStatus(run="fresh", active=True, phase="starting", session=session, last_progress_at=NOW)
 
 
 @dataclass(frozen=True)

@@ -135,13 +135,17 @@ def test_a_thread_that_ended_is_down(running: RunStatus, clock) -> None:
 )
 def test_a_fact_becomes_a_label_that_prometheus_takes(running: RunStatus, clock, fact: str, label: str) -> None:
     """Whatever a fact is called, its label is a valid name that Prometheus does not keep for itself."""
-    (sample,) = read("supervisor_build_info", replace(running, versions={fact: "1"}), clock.now)
+    (sample,) = read(
+        "supervisor_build_info", replace(running, session=replace(running.session, versions={fact: "1"})), clock.now
+    )
     assert sample.labels == {"run": "mnist/train", label: "1"}
 
 
 def test_a_fact_called_run_does_not_rename_the_run(running: RunStatus, clock) -> None:
     """The run label always holds the run's name."""
-    (sample,) = read("supervisor_build_info", replace(running, versions={"run": "1"}), clock.now)
+    (sample,) = read(
+        "supervisor_build_info", replace(running, session=replace(running.session, versions={"run": "1"})), clock.now
+    )
     assert sample.labels == {"run": "mnist/train"}
 
 

@@ -13,7 +13,7 @@ from monitoring_servers import Prometheus, queries_of, wait_until
 from supervisor_core.engine.service import ServiceRegistry
 from supervisor_core.engine.session_recorder import SessionRecorder, StopInfo
 from supervisor_core.events.file_writer import FileWriter
-from supervisor_core.events.telemetry import ThreadStatus, WorkerStatus
+from supervisor_core.events.telemetry import SessionRecord, ThreadStatus, WorkerStatus
 from supervisor_core.exporter.config_files import dashboard, rule_groups, to_yaml
 from supervisor_core.exporter.exporter import Exporter
 from supervisor_core.exporter.thresholds import Thresholds
@@ -21,6 +21,7 @@ from supervisor_core.exporter.web import Web
 from supervisor_core.metrics.collector import RunCollector
 from supervisor_core.metrics.server import MetricsServer
 from supervisor_core.options import PHASES, Options
+from supervisor_core.run.checkpoints import Checkpoint
 from supervisor_core.run.logdir_watch import LogdirWatch
 from supervisor_core.run.status import CheckpointStatus, Distribution, RunStatus
 
@@ -49,10 +50,14 @@ def everything(tick: int) -> RunStatus:
         active=True,
         phase="training",
         state="running",
-        session_id="3f2a",
-        session_started_at=now - 3600,
+        session=SessionRecord(
+            session="3f2a",
+            attempt=3,
+            started_at=now - 3600,
+            checkpoint_interval_secs=600.0,
+            versions={"supervisor": "0.1.0"},
+        ),
         session_seen_at=now,
-        sessions=3,
         restarts={"lost": 1, "signal": 1},
         global_step=12_345 + tick,
         steps=tick,
@@ -62,11 +67,8 @@ def everything(tick: int) -> RunStatus:
         progress_timeout_secs=300.0,
         step_secs=steps,
         checkpoint=CheckpointStatus(
-            interval_secs=600.0,
             recommended_interval_secs=420.0,
-            last_success_at=now - 90,
-            last_success_step=11_600,
-            last_size_bytes=104_857_600,
+            last_success=Checkpoint(session="", at=now - 90, step=11_600, bytes=104_857_600),
             saves=tick,
             failures=1,
             save_secs=saves,
@@ -80,7 +82,6 @@ def everything(tick: int) -> RunStatus:
         activity_secs={"productive": 3000.5 + tick, "program_startup": 12.0},
         run_activity_secs={"productive": 9000.5, "infrastructure_recovery_from_disruption": 60.0},
         goodput=0.875,
-        versions={"supervisor": "0.1.0"},
         info={"logdir": "/data/everything"},
     )
 

@@ -39,19 +39,16 @@ def test_a_live_run_is_served_as_its_trainer_would(killed: Any, resumed: Any, ru
     resumed.save(blocked_secs=0.25).save(error="OSError: full").spend(2, moving=False).beat()
     now = resumed.now + 3
     status = run_status(run_of(killed, resumed, now=now), now, label="mine")
-    assert (status.run, status.active, status.phase, status.session_id, status.sessions) == (
-        "mine",
-        True,
-        "training",
-        "b",
-        2,
-    )
+    assert (status.run, status.active, status.phase) == ("mine", True, "training")
+    session, saved = status.session, status.checkpoint.last_success
+    assert session is not None and saved is not None
+    assert (session.session, session.attempt) == ("b", 2)
     assert (status.restarts, status.steps_lost) == ({"lost": 1}, 187)
     assert (status.global_step, status.steps) == (1300, 300)
     assert (status.last_progress_at, status.progress_timeout_secs) == (resumed.now - 2, 300.0)
-    assert (status.session_started_at, status.session_seen_at) == (resumed.started_at, resumed.now)
+    assert (session.started_at, status.session_seen_at) == (resumed.started_at, resumed.now)
     saves = status.checkpoint
-    assert (saves.last_success_step, saves.last_success_at, saves.last_size_bytes) == (1300, resumed.now - 2, 1000)
+    assert (saved.step, saved.at, saved.bytes) == (1300, resumed.now - 2, 1000)
     assert (saves.saves, saves.failures, saves.last_error) == (2, 1, "OSError: full")
     assert status.activity_secs == resumed.secs  # the newest session's, as that session serves it itself
     assert sum(status.run_activity_secs.values()) > sum(status.activity_secs.values()) + 1000
@@ -84,7 +81,8 @@ def test_the_table_says_what_an_exporter_serves(killed: Any, resumed: Any, train
     third.loss_finite, third.rate = True, 1.0
     third.train(30).save().beat()
     status = run_status(run_of(killed, resumed, third), third.now)
-    status = replace(status, versions={"supervisor": "1"}, launches={"oom": 1})
+    assert status.session is not None
+    status = replace(status, session=replace(status.session, versions={"supervisor": "1"}), launches={"oom": 1})
     names = {metric.name for metric in RUN_METRICS if list(metric.read(status, third.now))}
     not_now = {
         "supervisor_run_error_info",
@@ -272,5 +270,18 @@ def test_versions_and_facts_are_those_of_the_record(trainer: Any, run_of: RunOf)
     """Build and run facts are those of the session record."""
     session = trainer().spend(1).ready(versions={"tensorflow": "2.21.0"})
     status = run_status(run_of(session), session.now)
-    assert status.versions == {"tensorflow": "2.21.0"}
-    assert status.info == {"host": "host", "pid": "1", "facade": "Supervisor"}
+    facts = {
+        name: dict(sample.labels)
+        for name in ("supervisor_build_info", "supervisor_run_info")
+        for metric in RUN_METRICS
+        if metric.name == name
+        for sample in metric.read(status, session.now)
+    }
+    assert facts["supervisor_build_info"] == {"run": "run", "tensorflow": "2.21.0"}
+    assert facts["supervisor_run_info"] == {
+        "run": "run",
+        "host": "host",
+        "pid": "1",
+        "facade": "Supervisor",
+        "session_id": session.id,
+    }

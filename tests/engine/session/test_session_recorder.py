@@ -51,7 +51,7 @@ def test_the_next_session_knows_the_one_before(begin, writer) -> None:
     assert (session.attempt, session.previous_outcome, session.restored_step) == (2, "error", 90)
     assert (session.previous_step, session.previous_seen_at) == (100, pytest.approx(session.started_at, abs=60))
     status = run.status()
-    assert (status.sessions, status.restarts, status.steps_lost, status.global_step) == (2, {"error": 1}, 10, 90)
+    assert (status.session.attempt, status.restarts, status.steps_lost, status.global_step) == (2, {"error": 1}, 10, 90)
 
 
 def test_the_next_session_knows_what_saves_and_steps_have_cost(begin, tmp_path: Path) -> None:
@@ -182,7 +182,7 @@ def test_lost_steps_are_absent_where_they_are_not_known(begin, tmp_path: Path, m
     lease.unlink()
     monkeypatch.setattr("supervisor_core.engine.session_recorder.newest_attempt", lambda logdir: 4)
     fifth = begin().status()
-    assert (fifth.sessions, fifth.steps_lost) == (5, None)
+    assert (fifth.session.attempt, fifth.steps_lost) == (5, None)
 
 
 def test_the_table_says_what_a_trainer_serves(begin) -> None:
@@ -231,7 +231,7 @@ def test_saves_are_counted_written_and_their_hold_up_booked(begin, writer) -> No
     run.saved(good)
     run.saved(CheckpointRecord(session=run.session_id, trigger="timer", error="OSError: no space"))
     checkpoint = run.status().checkpoint
-    assert (checkpoint.saves, checkpoint.failures, checkpoint.last_success_step) == (2, 1, 5)
+    assert (checkpoint.saves, checkpoint.failures, checkpoint.last_success.step) == (2, 1, 5)
     assert checkpoint.last_error == "OSError: no space"
     assert writer.of("checkpoint")[0] == good
     assert writer.synced == ["checkpoint", "checkpoint"]

@@ -75,7 +75,7 @@ def test_the_chief_shows_what_becomes_of_a_worker(begin, writer) -> None:
     writer.wait_for("heartbeat", shows("waiting", waiting_for="the chief"))
     worker.waiting_for(None)
     worker.end(StopInfo(reason="error", error="ValueError: NaN"))
-    writer.wait_for("heartbeat", shows("failed", error="ValueError: NaN", pid=int(worker.status().info["pid"])))
+    writer.wait_for("heartbeat", shows("failed", error="ValueError: NaN", pid=worker.status().session.pid))
     (seen,) = chief.status().workers
     assert (seen.name, seen.state) == ("worker:1", "failed")
 

@@ -377,7 +377,7 @@ def test_metrics_are_those_of_a_supervisor(run_steps: Any, tmp_path: Path) -> No
     def body(sess: Any, model: Any) -> None:
         status = sess.run_status()
         assert (status.run, status.phase, status.active) == (f"{tmp_path.name}/run", "training", True)
-        assert status.info["facade"] == "MonitoredTrainingSession"
+        assert status.session.facade == "MonitoredTrainingSession"
         assert status.steps == 6
         assert sess.save_checkpoint().endswith("model.ckpt-6")
 
