@@ -11,7 +11,7 @@ import json
 import logging
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from tensorboard.backend import http_util
@@ -68,7 +68,7 @@ def unavailable(reason: str, text: str) -> Refused:
     return Refused(503, text, reason=reason, Retry_After="1" if reason == "starting" else "60")
 
 
-def json_answer(value: Mapping[str, Any], *, code: int = 200, headers: Iterable[tuple[str, str]] = ()) -> Answer:
+def json_answer(value: Mapping[str, Any]) -> Answer:
     """Return plain values as an answer; a number that JSON cannot hold becomes null."""
     try:
         body = json.dumps(value, allow_nan=False, separators=(",", ":")).encode()
@@ -76,7 +76,7 @@ def json_answer(value: Mapping[str, Any], *, code: int = 200, headers: Iterable[
         from supervisor_core.run.run_json import plain  # loads numpy
 
         body = json.dumps(plain(value), allow_nan=False, separators=(",", ":")).encode()
-    return Answer(body=body, content_type=JSON, code=code, headers=tuple(headers))
+    return Answer(body=body, content_type=JSON)
 
 
 def refusal_answer(refused: Refused) -> Answer:
@@ -84,7 +84,7 @@ def refusal_answer(refused: Refused) -> Answer:
     value = {"error": str(refused).encode("utf-8", "backslashreplace").decode()}
     if refused.reason is not None:
         value["reason"] = refused.reason
-    return json_answer(value, code=refused.code, headers=refused.headers)
+    return replace(json_answer(value), code=refused.code, headers=refused.headers)
 
 
 def endpoint(answer: Callable[[Request], Answer]) -> WSGIApplication:
@@ -137,8 +137,8 @@ def _response(request: Request, answer: Answer) -> Response:
     return response
 
 
-_SHOWN = 80
-"""Characters of what came that an error repeats."""
+EVER = (-math.inf, math.inf)
+"""The window of a request that names none."""
 
 
 class Arguments:
@@ -193,7 +193,7 @@ class Arguments:
 
     def window(self) -> tuple[float, float]:
         """Return ``from`` and ``to``, which reach to infinity where they are not given."""
-        low, high = self._number("from", -math.inf), self._number("to", math.inf)
+        low, high = self._number("from", EVER[0]), self._number("to", EVER[1])
         if low > high:
             raise Refused(400, f"The argument 'from' ({low:g}) lies above 'to' ({high:g}); expected it below.")
         return low, high
@@ -212,5 +212,9 @@ class Arguments:
 
 
 def _bad(name: str, value: str, expected: str) -> Refused:
-    shown = value if len(value) <= _SHOWN else value[:_SHOWN] + "..."
-    return Refused(400, f"The argument {name!r} is {shown!r}; expected {expected}.")
+    return Refused(400, f"The argument {name!r} is {shortened(value)}; expected {expected}.")
+
+
+def shortened(text: str) -> str:
+    """Return what came, in quotes, as an error repeats it: at most 80 characters."""
+    return repr(text if len(text) <= 80 else text[:80] + "...")

@@ -7,7 +7,7 @@ import os
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from supervisor_core.clock import SYSTEM_CLOCK, Clock
 from supervisor_core.errors import EventsError
@@ -15,6 +15,9 @@ from supervisor_core.run.snapshot import LogdirSnapshot, WatchedRun
 from supervisor_core.storage.local import join
 from tb_plugin.logdirs import Logdir
 from tb_plugin.run_data import RunView, View, overview_row
+
+if TYPE_CHECKING:
+    from supervisor_core.run.logdir_watch import LogdirWatch
 
 _LOG = logging.getLogger("supervisor_core")
 
@@ -24,13 +27,6 @@ MOST_REST_SECS = 60.0
 """The longest rest, however slow looking is, unless a longer one was asked for."""
 _REMEMBERED = 1_000
 """Limit of `View.removed`."""
-
-
-class Watch(Protocol):
-    """The part of `LogdirWatch` that the index uses."""
-
-    def refresh(self, on_progress: Callable[[int, int], None] | None = None) -> LogdirSnapshot:
-        """Scan the logdir."""
 
 
 class Index:
@@ -50,14 +46,14 @@ class Index:
         self,
         logdirs: Sequence[Logdir],
         refresh_secs: float,
-        watch: Callable[[str], Watch],
+        watch: Callable[[str], LogdirWatch],
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self._logdirs = tuple(logdirs)
         self._refresh_secs = refresh_secs
         self._watch = watch
         self._clock = clock
-        self._watches: dict[Logdir, Watch] = {}
+        self._watches: dict[Logdir, LogdirWatch] = {}
         self._read: dict[Logdir, LogdirSnapshot] = {}
         self._asked = threading.Event()
         self._asked_at = clock.monotonic()
@@ -98,9 +94,9 @@ class Index:
         return self._view
 
     def _serve(self) -> None:
-        """Look again and again; never for more than a fifth of the time, so that TensorBoard has the rest.
+        """Scan again and again; never for more than a fifth of the time, so that TensorBoard has the rest.
 
-        The first look reads everything, and says nothing of how long the later ones take.
+        The first scan reads everything, and says nothing of how long the later ones take.
         """
         while not self._closed.is_set():
             is_first = not self._view.is_whole
@@ -108,14 +104,12 @@ class Index:
             try:
                 self.refresh()
             except Exception as error:  # a fault of ours: what was known stays, and it is tried again
-                self._fault(f"The tab could not look at its logdir: {error!r}.")
+                text = f"The tab could not look at its logdir: {error!r}."
+                if text not in self._view.problems:  # logged once, however often it is tried
+                    _LOG.exception("The Supervisor tab could not look at its logdir")
+                self._publish(replace(self._view, problems=(text,), is_whole=True, reading=None))
             took = 0.0 if is_first else self._clock.monotonic() - began
             self._rest(max(self._refresh_secs, min(4.0 * took, MOST_REST_SECS)))
-
-    def _fault(self, text: str) -> None:
-        if text not in self._view.problems:  # logged once, however often it is tried
-            _LOG.exception("The Supervisor tab could not look at its logdir")
-        self._say(replace(self._view, problems=(text,), is_whole=True, reading=None))
 
     def _rest(self, secs: float) -> None:
         self._asked.clear()
@@ -135,58 +129,63 @@ class Index:
                 at = self._clock.wall()
                 self._read[logdir] = LogdirSnapshot(logdir=logdir.path, at=at, problems=(str(error),))
             if len(self._logdirs) > 1 and not self._view.is_whole:
-                self._publish(began, is_whole=False)
-        self._publish(began, is_whole=True)
+                self._publish(self._next_view(began, is_whole=False))
+        self._publish(self._next_view(began, is_whole=True))
 
     def _progress(self, done: int, total: int) -> None:
         self._view = replace(self._view, reading=(done, total))
 
-    def _publish(self, began: float, *, is_whole: bool) -> None:
+    def _publish(self, view: View) -> None:
+        with self._changed:
+            self._view = view
+            self._changed.notify_all()
+
+    def _next_view(self, began: float, *, is_whole: bool) -> View:
+        """Return the view of what was read of each logdir last, during a scan or, if it is whole, at its end."""
         before = self._view
         generation = before.generation + 1
-        problems: list[str] = []
-        runs: dict[str, RunView] = {}
-        for logdir, snapshot in self._read.items():
-            problems += snapshot.problems
-            for relative, watched in snapshot.runs.items():
-                name = _shown(logdir.run_name(relative))
-                if name in runs:
-                    problems.append(f"Two runs are called {name}; that of {logdir.path} is shown.")
-                known = before.runs.get(name)
-                if known is not None and known.watched is watched:
-                    runs[name] = known
-                    continue
-                row = overview_row(name, watched)
-                same = known is not None and known.row == row
-                runs[name] = RunView(
-                    name=name,
-                    directory=_directory(logdir, relative, watched),
-                    watched=watched,
-                    row=row,
-                    generation=known.generation if known is not None and same else generation,
-                )
+        runs, problems = self._runs(generation)
         gone = [(generation, name) for name in before.runs if name not in runs]
         removed = (*before.removed, *gone)
         differs = bool(gone) or any(run.generation == generation for run in runs.values())
-        view = View(
+        return View(
             generation=generation if differs else before.generation,
             oldest=before.oldest if len(removed) <= _REMEMBERED else removed[-_REMEMBERED - 1][0],
             at=min((snapshot.at for snapshot in self._read.values()), default=self._clock.wall()),
             logdir=before.logdir,
             runs=runs,
             removed=removed[-_REMEMBERED:],
-            problems=tuple(problems),
+            problems=problems,
             snapshots=tuple(self._read.values()),
             secs=self._clock.monotonic() - began if is_whole else None,
             is_whole=is_whole,
             reading=None if is_whole else before.reading,
         )
-        self._say(view)
 
-    def _say(self, view: View) -> None:
-        with self._changed:
-            self._view = view
-            self._changed.notify_all()
+    def _runs(self, generation: int) -> tuple[dict[str, RunView], tuple[str, ...]]:
+        """Return the runs of all logdirs by name, and the problems. A run that has not changed stays the same object,
+        one whose line has not changed keeps its generation."""
+        problems: list[str] = []
+        runs: dict[str, RunView] = {}
+        for logdir, snapshot in self._read.items():
+            problems += snapshot.problems
+            for relative, watched in snapshot.runs.items():
+                name = _printable(logdir.run_name(relative))
+                if name in runs:
+                    problems.append(f"Two runs are called {name}; that of {logdir.path} is shown.")
+                known = self._view.runs.get(name)
+                if known is not None and known.watched is watched:
+                    runs[name] = known
+                    continue
+                row = overview_row(name, watched)
+                runs[name] = RunView(
+                    name=name,
+                    directory=_directory(logdir, relative, watched),
+                    watched=watched,
+                    row=row,
+                    generation=known.generation if known is not None and known.row == row else generation,
+                )
+        return runs, tuple(problems)
 
 
 def _directory(logdir: Logdir, relative: str, watched: WatchedRun) -> str:
@@ -197,6 +196,6 @@ def _directory(logdir: Logdir, relative: str, watched: WatchedRun) -> str:
     return path.rpartition("/")[0] if "://" in path else os.path.dirname(path)
 
 
-def _shown(name: str) -> str:
+def _printable(name: str) -> str:
     """Return a name as text that can be sent and asked for: directories may be named in bytes that are none."""
     return name if name.isascii() else name.encode("utf-8", "backslashreplace").decode()

@@ -6,55 +6,58 @@ Where a lane has more than can be seen, ticks are left out and spans joined; the
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from supervisor_core.events.telemetry import ThreadState, WorkerState
-from supervisor_core.run.model import Run, RunState, ThreadHistory, ThreadSpan, ThreadTick, WorkerHistory
+from supervisor_core.run.model import Run, RunState, ThreadTick, WorkerHistory
 from supervisor_core.run.run_json import as_json, plain
 
 MAX_TICKS = 4_000
 """Of the threads of one name, all sessions taken together; failed ticks always come, and may go beyond it."""
 MAX_SPANS = 4_000
 """Of the threads of one name, likewise; of all workers together, of whom those with most spans have theirs joined."""
-_WORST: tuple[ThreadState, ...] = ("failed", "overdue", "stopped", "starting", "ticking", "idle")
+_WORST_OF_THREADS: tuple[ThreadState, ...] = ("failed", "overdue", "stopped", "starting", "ticking", "idle")
+
+
+_Row = list[Any]
+"""A span as it is sent: since, until, state, what only threads or only workers have, error."""
+_SINCE, _UNTIL, _STATE, _OWN, _AGAIN, _ERROR = 0, 1, 2, 3, 4, -1
 
 
 def thread_lanes(run: Run, since: float, until: float) -> dict[str, Any]:
     """Return each session's threads, with the spans and ticks that touch a window of wall time."""
-    ticks = [_ticks_within(thread, since, until) for thread in run.threads]
-    spans = [[span for span in thread.spans if span.until >= since and span.since <= until] for thread in run.threads]
     tick_counts, span_counts = Counter[str](), Counter[str]()
-    for thread, seen, lasting in zip(run.threads, ticks, spans, strict=True):
-        tick_counts[thread.name] += len(seen)
-        span_counts[thread.name] += len(lasting)
+    within = []
+    for thread in run.threads:
+        ticks = [tick for tick in thread.seen_ticks if tick.at >= since and not tick.at - (tick.secs or 0.0) > until]
+        spans: list[_Row] = [
+            [span.since, span.until, span.state, span.overdue_secs, span.error]
+            for span in thread.spans
+            if span.until >= since and span.since <= until
+        ]
+        tick_counts[thread.name] += len(ticks)
+        span_counts[thread.name] += len(spans)
+        within.append((thread, ticks, spans))
     lanes = []
-    for thread, seen, lasting in zip(run.threads, ticks, spans, strict=True):
-        kept = _thinned(seen, min(1.0, MAX_TICKS / max(1, tick_counts[thread.name])))
-        joined = _joined_threads(lasting, min(1.0, MAX_SPANS / max(1, span_counts[thread.name])))
-        lanes.append(_thread_lane(thread, kept, joined, len(kept) < len(seen) or len(joined) < len(lasting)))
+    for thread, ticks, spans in within:
+        kept = _thinned(ticks, MAX_TICKS / max(1, tick_counts[thread.name]))
+        most = max(1.0, len(spans) * MAX_SPANS / max(1, span_counts[thread.name]))
+        joined = _joined(spans, most, _WORST_OF_THREADS, _join_threads)
+        lane = {
+            "name": plain(thread.name),
+            "session": plain(thread.session),
+            "interval_secs": thread.interval_secs,
+            "state": thread.state,
+            "ticks": thread.ticks,
+            "failures": thread.failures,
+            "last_error": plain(thread.last_error),
+            "thinned": len(kept) < len(ticks) or len(joined) < len(spans),
+            "spans": [[*span[:_ERROR], plain(span[_ERROR])] for span in joined],
+            "seen_ticks": [[tick.at, tick.secs, tick.ok] for tick in kept],
+        }
+        lanes.append(lane)
     return {"v": 1, "threads": lanes}
-
-
-def _ticks_within(thread: ThreadHistory, since: float, until: float) -> list[ThreadTick]:
-    return [tick for tick in thread.seen_ticks if tick.at >= since and not tick.at - (tick.secs or 0.0) > until]
-
-
-def _thread_lane(
-    thread: ThreadHistory, ticks: Sequence[ThreadTick], spans: Sequence[ThreadSpan], thinned: bool
-) -> dict[str, Any]:
-    return {
-        "name": plain(thread.name),
-        "session": plain(thread.session),
-        "interval_secs": thread.interval_secs,
-        "state": thread.state,
-        "ticks": thread.ticks,
-        "failures": thread.failures,
-        "last_error": plain(thread.last_error),
-        "thinned": thinned,
-        "spans": [[span.since, span.until, span.state, span.overdue_secs, plain(span.error)] for span in spans],
-        "seen_ticks": [[tick.at, tick.secs, tick.ok] for tick in ticks],
-    }
 
 
 def _thinned(ticks: Sequence[ThreadTick], share: float) -> Sequence[ThreadTick]:
@@ -76,25 +79,45 @@ def _thinned(ticks: Sequence[ThreadTick], share: float) -> Sequence[ThreadTick]:
     return kept
 
 
-def _joined_threads(spans: Sequence[ThreadSpan], share: float) -> Sequence[ThreadSpan]:
-    """Return about a share of the spans: neighbours are joined until each is as long as that takes."""
-    if share >= 1.0:
+def _joined(
+    spans: Sequence[_Row], most: float, worst: Sequence[str], join_own: Callable[[_Row, _Row], None]
+) -> Sequence[_Row]:
+    """Return about `most` spans: neighbours are joined until each is long enough, not over a gap of that length.
+
+    Args:
+        spans: in order; changed where they are joined.
+        most: how many; at least 1.
+        worst: all states, the worst first.
+        join_own: adds to a span what only threads, or workers, have of the one after it.
+    """
+    if len(spans) <= most:
         return spans
-    least_secs = (spans[-1].until - spans[0].since) / max(1.0, len(spans) * share)
-    found: list[ThreadSpan] = []
+    least_secs = (spans[-1][_UNTIL] - spans[0][_SINCE]) / most
+    found: list[_Row] = []
     for span in spans:
         before = found[-1] if found else None
-        if before is None or before.until - before.since >= least_secs:
+        if (
+            before is None
+            or before[_UNTIL] - before[_SINCE] >= least_secs
+            or span[_SINCE] - before[_UNTIL] >= least_secs
+        ):
             found.append(span)
             continue
-        found[-1] = ThreadSpan(
-            state=min(before.state, span.state, key=_WORST.index),
-            since=before.since,
-            until=span.until,
-            overdue_secs=max(before.overdue_secs, span.overdue_secs),
-            error=span.error or before.error,
-        )
+        is_worse = worst.index(span[_STATE]) < worst.index(before[_STATE])
+        worse, other = (span, before) if is_worse else (before, span)
+        before[_STATE], before[_ERROR] = worse[_STATE], worse[_ERROR] or other[_ERROR]
+        before[_UNTIL] = span[_UNTIL]
+        join_own(before, span)
     return found
+
+
+def _join_threads(before: _Row, span: _Row) -> None:
+    before[_OWN] = max(before[_OWN], span[_OWN])
+
+
+def _join_workers(before: _Row, span: _Row) -> None:
+    before[_OWN] = span[_OWN] or before[_OWN]
+    before[_AGAIN] = before[_AGAIN] or span[_AGAIN]
 
 
 _DOWN: tuple[WorkerState, ...] = ("failed", "lost")
@@ -104,22 +127,27 @@ _SICK: Mapping[RunState, tuple[WorkerState, ...]] = {
 }  # fmt: skip
 """States of a worker in trouble, by the state of its run. A worker that was down when its chief was lost or failed may
 be the cause; the others are unknown then, and after a planned end they have ended with their run."""
-_RANK = {state: rank for rank, state in enumerate(("failed", "lost", "stalled", "stopped", "waiting", "running"))}
-"""The worst first."""
-
-_Span = list[Any]
-"""Since, until, state, when the process began, whether it begins with another process than the one before, error."""
-_SINCE, _UNTIL, _STATE, _STARTED, _AGAIN, _ERROR = range(6)
+_WORST_OF_WORKERS: tuple[WorkerState, ...] = ("failed", "lost", "stalled", "stopped", "waiting", "running")
 
 
 def worker_lanes(run: Run, since: float, until: float) -> dict[str, Any]:
     """Return each worker, with the spans that touch a window of wall time."""
-    spans = [_within(worker, since, until) for worker in run.workers]
-    level = _level([len(lasting) for lasting in spans], MAX_SPANS)
+    within = [_within(worker, since, until) for worker in run.workers]
+    level = _level([len(spans) for spans in within], MAX_SPANS)
     lanes = []
-    for worker, lasting in zip(run.workers, spans, strict=True):
-        joined = _joined_workers(lasting, level)
-        lanes.append(_worker_lane(run, worker, joined, len(joined) < len(lasting)))
+    for worker, spans in zip(run.workers, within, strict=True):
+        joined = _joined(spans, level, _WORST_OF_WORKERS, _join_workers)
+        lane = {
+            **plain(as_json(worker)),
+            "present": is_present(run, worker),
+            "sick": is_sick(run, worker),
+            "thinned": len(joined) < len(spans),
+            "spans": [
+                [_ms(began), _ms(ended), state, _ms(started_at), again, plain(error)]
+                for began, ended, state, started_at, again, error in joined
+            ],
+        }
+        lanes.append(lane)
     return {"v": 1, "workers": lanes}
 
 
@@ -136,22 +164,14 @@ def is_sick(run: Run, worker: WorkerHistory) -> bool:
     return worker.state in _SICK.get(run.state, ()) and is_present(run, worker)
 
 
-def _worker_lane(run: Run, worker: WorkerHistory, spans: Sequence[_Span], thinned: bool) -> dict[str, Any]:
-    return {
-        **plain(as_json(worker)),
-        "present": is_present(run, worker),
-        "sick": is_sick(run, worker),
-        "thinned": thinned,
-        "spans": [[_ms(span[0]), _ms(span[1]), span[2], _ms(span[3]), span[4], plain(span[5])] for span in spans],
-    }
-
-
 def _ms(at: float | None) -> float | None:
     return None if at is None else round(at, 3)
 
 
-def _within(worker: WorkerHistory, since: float, until: float) -> list[_Span]:
-    found: list[_Span] = []
+def _within(worker: WorkerHistory, since: float, until: float) -> list[_Row]:
+    """Return the spans in a window; a worker's own are when its process began, and whether it is another process than
+    that of the span before."""
+    found: list[_Row] = []
     process = None
     for span in worker.spans:
         started_at = span.started_at
@@ -165,33 +185,9 @@ def _within(worker: WorkerHistory, since: float, until: float) -> list[_Span]:
 def _level(counts: Sequence[int], most: int) -> int:
     """Return how many spans each worker may have, so that there are about `most` in all: who has few keeps them."""
     left = most
-    for place, count in enumerate(sorted(counts)):
-        level = max(1, left // (len(counts) - place))
+    for position, count in enumerate(sorted(counts)):
+        level = max(1, left // (len(counts) - position))
         if count > level:
             return level
         left -= count
     return most
-
-
-def _joined_workers(spans: Sequence[_Span], most: int) -> Sequence[_Span]:
-    """Return about ``most`` spans: neighbours are joined until each is long enough, not over a gap of that length."""
-    if len(spans) <= most:
-        return spans
-    least_secs = (spans[-1][_UNTIL] - spans[0][_SINCE]) / most
-    found: list[_Span] = []
-    for span in spans:
-        before = found[-1] if found else None
-        if (
-            before is None
-            or before[_UNTIL] - before[_SINCE] >= least_secs
-            or span[_SINCE] - before[_UNTIL] >= least_secs
-        ):
-            found.append(span)
-            continue
-        worse, other = (span, before) if _RANK[span[_STATE]] < _RANK[before[_STATE]] else (before, span)
-        error = worse[_ERROR] or other[_ERROR]
-        before[_STATE], before[_ERROR] = worse[_STATE], error
-        before[_UNTIL] = span[_UNTIL]
-        before[_STARTED] = span[_STARTED] or before[_STARTED]
-        before[_AGAIN] = before[_AGAIN] or span[_AGAIN]
-    return found

@@ -72,24 +72,21 @@ def _failed(error: Exception) -> base_plugin.TBPlugin | None:
 
 
 def _secs(text: str) -> float:
-    secs = _number(text)
-    if not 0.1 <= secs <= 86_400:
-        raise argparse.ArgumentTypeError(f"got {text!r}; expected seconds from 0.1 to 86400")
-    return secs
+    return _number(text, "seconds", 0.1, 86_400)
 
 
 def _megabytes(text: str) -> int:
-    megabytes = _number(text)
-    if not 1 <= megabytes <= 1_048_576:
-        raise argparse.ArgumentTypeError(f"got {text!r}; expected megabytes from 1 to 1048576")
-    return int(megabytes)
+    return int(_number(text, "megabytes", 1, 1_048_576))
 
 
-def _number(text: str) -> float:
+def _number(text: str, unit: str, low: float, high: float) -> float:
     try:
-        return float(text)
+        number = float(text)
     except ValueError:
-        return math.nan
+        number = math.nan
+    if not low <= number <= high:
+        raise argparse.ArgumentTypeError(f"got {text!r}; expected {unit} from {low} to {high}")
+    return number
 
 
 def _regex(text: str) -> str:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import gzip
 import logging
 import threading
-from collections.abc import Callable
-from functools import partial
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
 from tensorboard.plugins import base_plugin
@@ -14,7 +16,7 @@ from werkzeug.wrappers import Request
 from tb_plugin.http import Answer, endpoint, unavailable
 from tb_plugin.loader import MEMORY_MB, REFRESH_SECS
 from tb_plugin.logdirs import logdirs_of
-from tb_plugin.tab import PLUGIN_NAME, StaticFiles, Tab
+from tb_plugin.tab import PLUGIN_NAME, Tab, static_files
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import WSGIApplication
@@ -51,7 +53,7 @@ class SupervisorPlugin(Tab):
             raise ValueError(f"supervisor_refresh_secs is {self._refresh_secs}; expected seconds above 0.")
         self._include = str(_flag(flags, "supervisor_runs", ""))
         self._max_bytes = int(_flag(flags, "supervisor_memory_mb", MEMORY_MB)) << 20
-        self._files = StaticFiles()
+        self._files = static_files()
         self._asked = threading.Event()
         self._starting = threading.Lock()
         self._backend: Backend | None = None
@@ -67,7 +69,7 @@ class SupervisorPlugin(Tab):
         """Return what TensorBoard serves below the plugin's address; see http_api.md. Asked when all else is there."""
         if self._starter.ident is None:
             self._starter.start()
-        return applications(self._files, lambda name, request: self._started().answer(name, request))
+        return applications(self._files, self._answer)
 
     def close(self) -> None:
         """End the threads; TensorBoard never does, they are daemons and end with it."""
@@ -79,47 +81,50 @@ class SupervisorPlugin(Tab):
 
     def _begin(self) -> None:
         self._asked.wait(START_DELAY_SECS)
-        with self._starting:
-            self._start()
+        self._start()
 
-    def _started(self) -> Backend:
+    def _answer(self, name: str, request: Request) -> Answer:
+        backend = self._start()
+        if backend is None:
+            raise unavailable("failed", f"The Supervisor tab could not start: {self._problem}")
+        return backend.answer(name, request)
+
+    def _start(self) -> Backend | None:
+        """Return the backend, which the first call starts; None, with `_problem`, if that failed or it was closed."""
         with self._starting:
-            self._start()
-            if self._backend is None:
-                raise unavailable("failed", f"The Supervisor tab could not start: {self._problem}")
+            if self._backend is None and self._problem is None:
+                try:
+                    from tb_plugin.backend import start_backend
+
+                    self._backend = start_backend(
+                        self._logdirs, refresh_secs=self._refresh_secs, include=self._include, max_bytes=self._max_bytes
+                    )
+                except Exception as error:  # a broken installation: every route says so
+                    _LOG.exception("The Supervisor tab could not start; TensorBoard continues")
+                    self._problem = f"{type(error).__name__}: {error}"
             return self._backend
 
-    def _start(self) -> None:
-        if self._backend is not None or self._problem is not None:
-            return
-        try:
-            from tb_plugin.backend import Backend
 
-            self._backend = Backend(
-                self._logdirs, refresh_secs=self._refresh_secs, include=self._include, max_bytes=self._max_bytes
-            )
-        except Exception as error:  # a broken installation: every route says so
-            _LOG.exception("The Supervisor tab could not start; TensorBoard continues")
-            self._problem = f"{type(error).__name__}: {error}"
-
-
-def applications(files: StaticFiles, answer: Callable[[str, Request], Answer]) -> dict[str, WSGIApplication]:
+def applications(files: Mapping[str, Answer], answer: Callable[[str, Request], Answer]) -> dict[str, WSGIApplication]:
     """Return one application for each file, and one for everything else below the plugin's address.
 
     Args:
-        files: the frontend.
+        files: the frontend, by name; each is compressed when it is first asked for.
         answer: answers a request for a route, by its name.
     """
 
     def data(request: Request) -> Answer:
         return answer(request.path.removeprefix(_ADDRESS).removesuffix("/"), request)
 
-    apps = {f"/{name}": endpoint(partial(_file, files, name)) for name in files.names}
+    @cache
+    def packed(name: str) -> Answer:
+        return replace(files[name], body=gzip.compress(files[name].body, mtime=0), packed=True)
+
+    def file(name: str, request: Request) -> Answer:
+        return packed(name)
+
+    apps = {f"/{name}": endpoint(partial(file, name)) for name in files}
     return {**apps, "/*": endpoint(data)}
-
-
-def _file(files: StaticFiles, name: str, request: Request) -> Answer:
-    return files.answer(name)
 
 
 def _flag(flags: Any, name: str, default: Any) -> Any:

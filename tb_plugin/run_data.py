@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any, TypeVar
@@ -81,12 +81,16 @@ GOODPUT_DIGITS = 4
 """A running run's changes with every second: a line that is sent again must differ in what can be seen."""
 
 
+def _newest_good(run: Run) -> Checkpoint | None:
+    return next((item for item in reversed(run.checkpoints) if item.ok), None)
+
+
 def overview_row(name: str, watched: WatchedRun) -> Mapping[str, Any]:
     """Return a run's line, with nothing in it that JSON cannot hold."""
     run = watched.run
     session = run.sessions[-1] if run.sessions else None
     newest = run.checkpoints[-1] if run.checkpoints else None
-    good = next((item for item in reversed(run.checkpoints) if item.ok), None)
+    good = _newest_good(run)
     newest_threads = [thread for thread in run.threads if session is not None and thread.session == session.id]
     stall = run.stalls[-1] if run.stalls else None
     row: Mapping[str, Any] = plain(
@@ -147,7 +151,6 @@ def details(view: View, shown: RunView) -> bytes:
 
 def _described(shown: RunView) -> bytes:
     run, watched = shown.run, shown.watched
-    good = next((item for item in reversed(run.checkpoints) if item.ok), None)
     values = {
         "run": shown.name,
         **described(watched),
@@ -159,7 +162,7 @@ def _described(shown: RunView) -> bytes:
         "checkpoints": {
             "count": len(run.checkpoints),
             "failed": sum(not item.ok for item in run.checkpoints),
-            "newest_good": as_json(good),
+            "newest_good": as_json(_newest_good(run)),
             "last_good": as_json(run.last_good),
             "on_disk": sum(item.on_disk is True for item in run.checkpoints),
         },
@@ -179,12 +182,12 @@ _ERROR_CHARACTERS = 300
 
 def checkpoint_page(run: Run, offset: int, limit: int, *, oldest_first: bool) -> dict[str, Any]:
     """Return a page of saves; ``offset`` counts from that end."""
-    total = len(run.checkpoints)
-    if oldest_first:
-        page = run.checkpoints[offset : offset + limit]
-    else:
-        page = run.checkpoints[max(0, total - offset - limit) : max(0, total - offset)][::-1]
-    return {"v": 1, "total": total, "offset": offset, "checkpoints": [plain(as_json(item)) for item in page]}
+    ordered = run.checkpoints if oldest_first else run.checkpoints[::-1]
+    page = [plain(as_json(item)) for item in ordered[offset : offset + limit]]
+    return {"v": 1, "total": len(ordered), "offset": offset, "checkpoints": page}
+
+
+_MARK_COLUMNS = ("at", "step", "save_secs", "blocked_secs", "bytes", "flags")
 
 
 def checkpoint_marks(run: Run, offset: int) -> tuple[Mapping[str, NDArray[np.float64]], Mapping[str, Any]]:
@@ -192,8 +195,7 @@ def checkpoint_marks(run: Run, offset: int) -> tuple[Mapping[str, NDArray[np.flo
 
     Files of old saves go while new ones come, so the flags are of all, as runs of equal ones.
     """
-    total = len(run.checkpoints)
-    offset = min(offset, total)
+    offset = min(offset, len(run.checkpoints))
     flags = [_flags(item) for item in run.checkpoints]
     failed = [index for index, item in enumerate(run.checkpoints) if item.error is not None][-_MOST_ERRORS:]
     previous = run.checkpoints[offset - 1] if offset else None
@@ -205,18 +207,12 @@ def checkpoint_marks(run: Run, offset: int) -> tuple[Mapping[str, NDArray[np.flo
             "errors": [[index, (run.checkpoints[index].error or "")[:_ERROR_CHARACTERS]] for index in failed],
         }
     )
-    return _columns(run.checkpoints[offset:]), header
-
-
-def _columns(items: Sequence[Checkpoint]) -> Mapping[str, NDArray[np.float64]]:
-    return {
-        "at": _column([item.at for item in items]),
-        "step": _column([item.step for item in items]),
-        "save_secs": _column([item.secs for item in items]),
-        "blocked_secs": _column([item.blocked_secs for item in items]),
-        "bytes": _column([item.bytes for item in items]),
-        "flags": _column([_flags(item) for item in items]),
-    }
+    rows = [
+        (item.at, item.step, item.secs, item.blocked_secs, item.bytes, flag)
+        for item, flag in zip(run.checkpoints[offset:], flags[offset:], strict=True)
+    ]
+    table = np.array(rows, np.float64).reshape(-1, len(_MARK_COLUMNS))  # None becomes NaN
+    return dict(zip(_MARK_COLUMNS, table.T, strict=True)), header
 
 
 def _flags(item: Checkpoint) -> int:
@@ -228,10 +224,6 @@ def _flags(item: Checkpoint) -> int:
         | DAMAGED * (item.damage is not None or item.is_set_aside)
         | IN_DOUBT * (item.doubt is not None)
     )
-
-
-def _column(values: list[Any]) -> NDArray[np.float64]:
-    return np.array(values, np.float64)  # None becomes NaN
 
 
 def stall_list(run: Run) -> dict[str, Any]:

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import logging
+import math
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
 from queue import SimpleQueue
-from typing import Protocol
+from typing import TYPE_CHECKING, Any
 
 from supervisor_core.clock import SYSTEM_CLOCK, Clock
-from supervisor_core.events.chunk import Chunk
 from supervisor_core.events.columns import Columns, ColumnStore
+
+if TYPE_CHECKING:
+    from supervisor_core.events.index import RunIndex
 
 _LOG = logging.getLogger("supervisor_core")
 
@@ -20,13 +22,6 @@ _POINT_BYTES = 48
 """Three columns, and as much again as room to grow."""
 _COLUMN_BYTES = 600
 """What a tag of a file takes beside its points."""
-
-
-class Source(Protocol):
-    """Reads one run's events files; `RunIndex` is one."""
-
-    def pieces(self) -> Iterable[Chunk]:
-        """Yield what is new in each file, a large one piece by piece."""
 
 
 class NotRead(Exception):  # noqa: N818 - a state, no fault
@@ -37,46 +32,52 @@ class NotRead(Exception):  # noqa: N818 - a state, no fault
         self.problem = problem
 
 
-@dataclass(frozen=True, slots=True)
-class TagFacts:
-    """What a tag holds, all files taken together."""
-
-    points: int
-    first_step: int
-    last_step: int
-    last_value: float
-
-
 class RunScalars:
-    """The scalars of one run. Changed by the store's thread only; what it has handed out never changes."""
+    """The scalars of one run. Changed by the store's thread only; what it has handed out never changes.
 
-    def __init__(self, source: Source) -> None:
-        self._source = source
-        self._columns = ColumnStore()
-        self._lock = threading.Lock()
+    Args:
+        directory: the run's.
+    """
+
+    def __init__(self, directory: str) -> None:
+        self.directory = directory
         self.bytes = 0
         """What it holds at most."""
+        self.is_read = False
+        """Whether it has been read once."""
+        self.problem: str | None = None
+        """Why it could not be read the last time."""
+        self.is_wanted = False
+        """Whether the store's thread is to read it."""
+        self.fresh_until = -math.inf
+        """The time until which what was read counts as what is there."""
+        self._source: RunIndex | None = None
+        self._columns = ColumnStore()
+        self._lock = threading.Lock()
 
-    def refresh(self) -> None:
-        """Read what is new."""
+    def refresh(self, source: Callable[[str], RunIndex]) -> None:
+        """Read what is new; the source is made once."""
+        if self._source is None:
+            self._source = source(self.directory)
         for chunk in self._source.pieces():
             with self._lock:
                 self._columns.add(chunk)
         self.bytes = _POINT_BYTES * len(self._columns) + _COLUMN_BYTES * self._columns.columns_held
 
-    def tags(self) -> Mapping[str, TagFacts]:
-        """Return what there is, by tag."""
+    def tags(self) -> list[dict[str, Any]]:
+        """Return the tags by name, with how much each holds and where it stands, all files taken together."""
         with self._lock:
             found = {tag: list(self._columns.by_file(tag).values()) for tag in self._columns.tags}
-        return {
-            tag: TagFacts(
-                points=sum(map(len, files)),
-                first_step=int(files[0].steps[0]),
-                last_step=int(files[-1].steps[-1]),
-                last_value=float(files[-1].values[-1]),
-            )
+        return [
+            {
+                "tag": tag,
+                "points": sum(map(len, files)),
+                "first_step": int(files[0].steps[0]),
+                "last_step": int(files[-1].steps[-1]),
+                "last_value": float(files[-1].values[-1]),
+            }
             for tag, files in found.items()
-        }
+        ]
 
     def points(self, tag: str) -> Mapping[str, Columns]:
         """Return a tag's points by file, in the files' order; empty where there are none."""
@@ -95,15 +96,15 @@ class ScalarStore:
     """
 
     def __init__(
-        self, source: Callable[[str], Source], max_bytes: int, fresh_secs: float, clock: Clock = SYSTEM_CLOCK
+        self, source: Callable[[str], RunIndex], max_bytes: int, fresh_secs: float, clock: Clock = SYSTEM_CLOCK
     ) -> None:
         self._source = source
         self._max_bytes = max_bytes
         self._fresh_secs = fresh_secs
         self._clock = clock
         self._changed = threading.Condition()
-        self._runs: OrderedDict[str, _Entry] = OrderedDict()
-        self._wanted: SimpleQueue[str | None] = SimpleQueue()
+        self._runs: OrderedDict[str, RunScalars] = OrderedDict()
+        self._wanted: SimpleQueue[RunScalars | None] = SimpleQueue()
         self._thread: threading.Thread | None = None
 
     def run(self, directory: str, wait_secs: float) -> RunScalars:
@@ -117,16 +118,18 @@ class ScalarStore:
             NotRead: if the run has not been read once in that time.
         """
         with self._changed:
-            entry = self._runs.setdefault(directory, _Entry())
+            run = self._runs.setdefault(directory, RunScalars(directory))
             self._runs.move_to_end(directory)
-            if self._clock.monotonic() >= entry.fresh_until and not entry.is_wanted:
-                entry.is_wanted = True
-                self._wanted.put(directory)
-                self._run_thread()
-            self._changed.wait_for(lambda: not entry.is_wanted, wait_secs)
-            if entry.scalars is None:
-                raise NotRead(entry.problem)
-            return entry.scalars
+            if self._clock.monotonic() >= run.fresh_until and not run.is_wanted:
+                run.is_wanted = True
+                self._wanted.put(run)
+                if self._thread is None:
+                    self._thread = threading.Thread(target=self._serve, name="supervisor-scalars", daemon=True)
+                    self._thread.start()
+            self._changed.wait_for(lambda: not run.is_wanted, wait_secs)
+            if not run.is_read:
+                raise NotRead(run.problem)
+            return run
 
     def close(self) -> None:
         """End the thread after what it is reading now."""
@@ -136,46 +139,25 @@ class ScalarStore:
             self._wanted.put(None)
             thread.join()
 
-    def _run_thread(self) -> None:
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._serve, name="supervisor-scalars", daemon=True)
-            self._thread.start()
-
     def _serve(self) -> None:
-        while (directory := self._wanted.get()) is not None:
-            with self._changed:
-                entry = self._runs.get(directory)
-            if entry is None:
-                continue
-            scalars, problem = entry.scalars, None
+        while (run := self._wanted.get()) is not None:
+            problem = None
             try:
-                if scalars is None:
-                    scalars = RunScalars(self._source(directory))
-                scalars.refresh()
+                run.refresh(self._source)
             except Exception as error:  # clients of object stores raise what they like; it is tried again when asked
-                _LOG.warning("The scalars of %s could not be read: %r", directory, error)
-                problem = f"The scalars of {directory} could not be read: {error!r}."
-                scalars = entry.scalars
+                _LOG.warning("The scalars of %s could not be read: %r", run.directory, error)
+                problem = f"The scalars of {run.directory} could not be read: {error!r}."
             with self._changed:
-                entry.scalars, entry.problem, entry.is_wanted = scalars, problem, False
-                entry.fresh_until = self._clock.monotonic() + self._fresh_secs
+                run.is_read, run.problem, run.is_wanted = run.is_read or problem is None, problem, False
+                run.fresh_until = self._clock.monotonic() + self._fresh_secs
                 self._make_room()
                 self._changed.notify_all()
 
     def _make_room(self) -> None:
-        held = sum(entry.scalars.bytes for entry in self._runs.values() if entry.scalars is not None)
-        for directory in list(self._runs)[:-1]:
+        held = sum(run.bytes for run in self._runs.values())
+        for directory, run in list(self._runs.items())[:-1]:
             if held <= self._max_bytes:
                 return
-            entry = self._runs[directory]
-            if not entry.is_wanted:
-                held -= entry.scalars.bytes if entry.scalars is not None else 0
+            if not run.is_wanted:
+                held -= run.bytes
                 del self._runs[directory]
-
-
-@dataclass(slots=True)
-class _Entry:
-    scalars: RunScalars | None = None
-    problem: str | None = None
-    is_wanted: bool = False
-    fresh_until: float = float("-inf")

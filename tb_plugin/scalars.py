@@ -17,20 +17,13 @@ from numpy.typing import NDArray
 
 from supervisor_core.events.columns import Columns
 from supervisor_core.run.model import Recovery, Run, Session
-from supervisor_core.run.run_json import as_json, plain
 from tb_plugin.run_data import RunView
-from tb_plugin.scalar_store import TagFacts
 
 PLAIN_POINTS_PER_PIXEL = 4
 """With at most this many points per pixel, all are kept."""
 
 
-@dataclass(frozen=True)
-class ScalarWindow:
-    """What ``scalars`` answers."""
-
-    columns: Mapping[str, NDArray[Any]]
-    header: Mapping[str, Any]
+Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -40,19 +33,19 @@ class _Part:
     owner: int
     x: NDArray[Any]
     columns: Columns
-    smoothed: NDArray[np.float64]
+    smoothed: Floats
     """The values themselves where nothing is smoothed."""
     rises: bool
     """Whether x never falls."""
 
-    def thinned(self, edges: NDArray[np.float64]) -> _Part:
+    def thinned(self, edges: Floats) -> _Part:
         if len(self.x) == 1:
             return self
-        places = thin(self.x, self.columns.values, edges, rises=self.rises)
+        positions = thin(self.x, self.columns.values, edges, rises=self.rises)
         is_smoothed = self.smoothed is not self.columns.values
-        columns = self.columns.taken(places)
-        means = pixel_means(self.x, self.smoothed, edges, places) if is_smoothed else columns.values
-        return _Part(self.owner, self.x[places], columns, means, self.rises)
+        columns = self.columns.taken(positions)
+        means = pixel_means(self.x, self.smoothed, edges, positions) if is_smoothed else columns.values
+        return _Part(self.owner, self.x[positions], columns, means, self.rises)
 
 
 def scalar_window(
@@ -64,8 +57,9 @@ def scalar_window(
     high: float,
     pixels: int,
     smoothing: float = 0.0,
-) -> ScalarWindow:
-    """Return the points between two moments, or steps, bounds included.
+) -> tuple[Mapping[str, NDArray[Any]], Mapping[str, Any]]:
+    """Return the points between two moments, or steps, bounds included: what ``scalars`` answers as columns, and what
+    it says of them.
 
     Args:
         files: the tag's points by file.
@@ -86,22 +80,22 @@ def scalar_window(
         parts = [part.thinned(edges) for part in parts]
         thinned = sum(len(part.x) for part in parts) < found
     owners = list(dict.fromkeys(part.owner for part in parts))
-    place = {owner: float(index) for index, owner in enumerate(owners)}
-    return ScalarWindow(
-        columns={
-            "wall": _joined([part.columns.walls for part in parts]),
-            "step": _joined([part.columns.steps for part in parts]),
-            "value": _joined([part.columns.values for part in parts]),
-            "segment": _joined([np.full(len(part.x), place[part.owner]) for part in parts]),
-            **({"smoothed": _joined([part.smoothed for part in parts])} if smoothing else {}),
-        },
-        header={"points": found, "thinned": thinned, "segments": segments.describe(owners)},
-    )
+    position = {owner: float(index) for index, owner in enumerate(owners)}
+    columns: dict[str, list[NDArray[Any]]] = {
+        "wall": [part.columns.walls for part in parts],
+        "step": [part.columns.steps for part in parts],
+        "value": [part.columns.values for part in parts],
+        "segment": [np.full(len(part.x), position[part.owner]) for part in parts],
+    }
+    if smoothing:
+        columns["smoothed"] = [part.smoothed for part in parts]
+    header = {"points": found, "thinned": thinned, "segments": segments.describe(owners)}
+    return {name: np.concatenate([np.empty(0), *pieces]) for name, pieces in columns.items()}, header
 
 
-def thin(x: NDArray[Any], values: NDArray[np.float64], edges: NDArray[np.float64], *, rises: bool) -> NDArray[np.int64]:
-    """Return the places of the points to draw, in order: of each pixel the first, the smallest, the largest, the last,
-    and the first that is no number, so that no peak and no gap is lost.
+def thin(x: NDArray[Any], values: Floats, edges: Floats, *, rises: bool) -> NDArray[np.int64]:
+    """Return the positions of the points to draw, in order: of each pixel the first, the smallest, the largest, the
+    last, and the first that is no number, so that no peak and no gap is lost.
 
     Args:
         x: where each point stands; at least one.
@@ -126,13 +120,11 @@ def thin(x: NDArray[Any], values: NDArray[np.float64], edges: NDArray[np.float64
     missing = np.isnan(values)
     if missing.any():
         kept.append(_first_of_each(missing, starts, ends))
-    places = np.unique(np.concatenate(kept))
-    return places if order is None else np.sort(order[places])
+    positions = np.unique(np.concatenate(kept))
+    return positions if order is None else np.sort(order[positions])
 
 
-def _smoothed(
-    files: Mapping[str, Columns], segments: Segments, smoothing: float
-) -> list[tuple[int, Columns, NDArray[np.float64]]]:
+def _smoothed(files: Mapping[str, Columns], segments: Segments, smoothing: float) -> list[tuple[int, Columns, Floats]]:
     """Return what each session wrote into each file, by its segment, with the smoothed values."""
     pieces = [(owner, columns) for path, points in files.items() for owner, columns in segments.split(path, points)]
     if not smoothing:
@@ -140,17 +132,15 @@ def _smoothed(
     of_owner: dict[int, list[Columns]] = {}
     for owner, columns in pieces:
         of_owner.setdefault(owner, []).append(columns)
-    owners = list(of_owner)
-    limits = [described["abandoned_after_step"] for described in segments.describe(owners)]
     whole = [
         (
-            np.concatenate([columns.values for columns in of_owner[owner]]),
-            np.concatenate([columns.steps for columns in of_owner[owner]]),
-            None if limit is None else int(limit),
+            np.concatenate([columns.values for columns in pieces]),
+            np.concatenate([columns.steps for columns in pieces]),
+            segments.abandoned_after(owner),
         )
-        for owner, limit in zip(owners, limits, strict=True)
+        for owner, pieces in of_owner.items()
     ]
-    left = dict(zip(owners, smooth(whole, smoothing), strict=True))
+    left = dict(zip(of_owner, smooth(whole, smoothing), strict=True))
     found = []
     for owner, columns in pieces:
         values, left[owner] = np.split(left[owner], [len(columns.values)])
@@ -158,9 +148,7 @@ def _smoothed(
     return found
 
 
-def _inside(
-    pieces: Sequence[tuple[int, Columns, NDArray[np.float64]]], by_step: bool, low: float, high: float
-) -> Iterator[_Part]:
+def _inside(pieces: Sequence[tuple[int, Columns, Floats]], by_step: bool, low: float, high: float) -> Iterator[_Part]:
     for owner, columns, smoothed in pieces:
         x: NDArray[Any] = columns.steps if by_step else columns.walls
         rises = bool(len(x)) and bool(np.all(x[1:] >= x[:-1])) and bool(np.isfinite(x[0]) and np.isfinite(x[-1]))
@@ -175,17 +163,13 @@ def _inside(
             yield part
 
 
-def _joined(columns: list[NDArray[Any]]) -> NDArray[np.float64]:
-    return np.concatenate([np.empty(0), *columns])
-
-
 def _first_of_each(hit: NDArray[np.bool_], starts: NDArray[np.int64], ends: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the first place that is hit in each group; none of a group without one."""
-    places = np.flatnonzero(hit)
-    if not len(places):
-        return places
-    first = np.searchsorted(places, starts)
-    found = places[np.minimum(first, len(places) - 1)]
+    """Return the first position that is hit in each group; none of a group without one."""
+    positions = np.flatnonzero(hit)
+    if not len(positions):
+        return positions
+    first = np.searchsorted(positions, starts)
+    found = positions[np.minimum(first, len(positions) - 1)]
     return found[(found >= starts) & (found < ends)]
 
 
@@ -193,15 +177,8 @@ _GROWTH = 1e100
 """How far powers of the weight may grow within a block: far from overflow, and each sum is exact to its last term."""
 _MOST_PER_BLOCK = 4096
 
-Floats = NDArray[np.float64]
-
-
-@dataclass(frozen=True)
-class _Average:
-    """An average that has taken some values: their weighted sum, and the weight that is still missing."""
-
-    sum: float = 0.0
-    missing: float = 1.0
+_Average = tuple[float, float]
+"""An average that has taken some values: their weighted sum, and the weight that is still missing."""
 
 
 def smooth(segments: Sequence[tuple[Floats, NDArray[np.int64], int | None]], weight: float) -> list[Floats]:
@@ -215,7 +192,7 @@ def smooth(segments: Sequence[tuple[Floats, NDArray[np.int64], int | None]], wei
         >>> smooth([(np.array([1.0, 3.0]), np.array([0, 1]), None)], 0.5)[0].tolist()
         [1.0, 2.3333333333333335]
     """
-    average = _Average()
+    average = (0.0, 1.0)
     found = []
     for values, steps, limit in segments:
         beyond = np.flatnonzero(steps > limit) if limit is not None else np.empty(0, np.int64)
@@ -226,9 +203,9 @@ def smooth(segments: Sequence[tuple[Floats, NDArray[np.int64], int | None]], wei
     return found
 
 
-def pixel_means(x: NDArray[Any], smoothed: Floats, edges: Floats, places: NDArray[np.int64]) -> Floats:
-    """Return, at places that thinning has left, the mean of the smoothed values in each one's pixel: extremes are what
-    is left, and a line through them alone would not be the average's."""
+def pixel_means(x: NDArray[Any], smoothed: Floats, edges: Floats, positions: NDArray[np.int64]) -> Floats:
+    """Return, at positions that thinning has left, the mean of the smoothed values in each one's pixel: extremes are
+    what is left, and a line through them alone would not be the average's."""
     pixel = np.searchsorted(edges, x, side="right")
     pixel -= pixel.min()
     finite = np.isfinite(smoothed)
@@ -236,38 +213,34 @@ def pixel_means(x: NDArray[Any], smoothed: Floats, edges: Floats, places: NDArra
     sums = np.bincount(pixel[finite], smoothed[finite], minlength=most)
     counts = np.bincount(pixel[finite], minlength=most)
     means = sums / np.maximum(counts, 1)
-    return np.where(finite[places], means[pixel[places]], smoothed[places])
+    return np.where(finite[positions], means[pixel[positions]], smoothed[positions])
 
 
 def _along(values: Floats, average: _Average, weight: float) -> tuple[Floats, _Average]:
     """Return the smoothed values and the average after them. What is not finite is passed on, and not averaged."""
     shown = values.astype(np.float64)
-    places = np.flatnonzero(np.isfinite(shown))
-    count = len(places)
+    positions = np.flatnonzero(np.isfinite(shown))
+    count = len(positions)
     if not count:
         return shown, average
+    before, missing = average
     block = max(1, min(_MOST_PER_BLOCK, int(np.log(_GROWTH) / -np.log(weight))))
-    scale = float(np.max(np.abs(shown[places]))) or 1.0
+    scale = float(np.max(np.abs(shown[positions]))) or 1.0
     rows = -(-count // block)
     padded = np.zeros(rows * block)
-    padded[:count] = shown[places] / scale
+    padded[:count] = shown[positions] / scale
     powers = weight ** np.arange(block)
     # Within a block: the sum of w^(k-j) x_j, as w^k times a running sum of x_j / w^j.
     inner = np.cumsum(padded.reshape(rows, block) / powers, axis=1) * powers * (1 - weight)
     carried = np.empty(rows)
-    carry = average.sum / scale
+    carry = before / scale
     for row, last in enumerate(inner[:, -1].tolist()):
         carried[row] = carry
         carry = carry * weight**block + last
     sums = (inner + carried[:, None] * (powers * weight)).ravel()[:count]
-    missing = average.missing * weight ** np.arange(1, count + 1)
-    shown[places] = sums / (1 - missing) * scale
-    return shown, _Average(float(sums[-1]) * scale, float(missing[-1]))
-
-
-def tag_list(tags: Mapping[str, TagFacts]) -> dict[str, Any]:
-    """Return the tags by name, with how much each holds and where it stands."""
-    return {"v": 1, "tags": [plain({"tag": tag, **as_json(facts)}) for tag, facts in sorted(tags.items())]}
+    weights_missing = missing * weight ** np.arange(1, count + 1)
+    shown[positions] = sums / (1 - weights_missing) * scale
+    return shown, (float(sums[-1]) * scale, float(weights_missing[-1]))
 
 
 UNKNOWN = -1
@@ -276,10 +249,10 @@ UNKNOWN = -1
 
 @dataclass(frozen=True)
 class _Segment:
-    session: str
-    since: float
+    session: str | None = None
+    since: float = -math.inf
     """Wall time."""
-    abandoned_after: int | None
+    abandoned_after: int | None = None
 
 
 class Segments:
@@ -290,17 +263,18 @@ class Segments:
     """
 
     def __init__(self, run: Run) -> None:
-        self._segments: list[_Segment] = []
+        segments: list[_Segment] = []
         self._of_file: dict[str, list[int]] = {}
         abandoned_after = abandoned_after_steps(run)
         recoveries: dict[str, list[Recovery]] = {}
         for item in run.recoveries:
             recoveries.setdefault(item.session, []).append(item)
         for session in run.sessions:
-            first = len(self._segments)
-            self._segments += _segments_of(session, recoveries.get(session.id, ()), abandoned_after.get(session.id))
+            first = len(segments)
+            segments += _segments_of(session, recoveries.get(session.id, ()), abandoned_after.get(session.id))
             for path in session.files:
-                self._of_file.setdefault(path, []).extend(range(first, len(self._segments)))
+                self._of_file.setdefault(path, []).extend(range(first, len(segments)))
+        self._segments = {UNKNOWN: _Segment(), **dict(enumerate(segments))}
 
     def split(self, path: str, columns: Columns) -> Iterator[tuple[int, Columns]]:
         """Yield what is of each segment in a file, by the segment's index; `UNKNOWN` where there is none."""
@@ -318,15 +292,14 @@ class Segments:
             if first < last:
                 yield found[owners[first]], columns.taken(slice(first, last))
 
+    def abandoned_after(self, index: int) -> int | None:
+        """Return the step after which a segment was abandoned; None if it was not."""
+        return self._segments[index].abandoned_after
+
     def describe(self, indices: Sequence[int]) -> list[dict[str, str | int | None]]:
         """Return each segment's session and the step after which it was abandoned."""
         return [
-            {"session": None, "abandoned_after_step": None}
-            if index == UNKNOWN
-            else {
-                "session": self._segments[index].session,
-                "abandoned_after_step": self._segments[index].abandoned_after,
-            }
+            {"session": self._segments[index].session, "abandoned_after_step": self.abandoned_after(index)}
             for index in indices
         ]
 
@@ -340,12 +313,11 @@ def _segments_of(session: Session, recoveries: Sequence[Recovery], abandoned_aft
     """Return a session's segments: each recovery undoes what all before it did after the step it went back to."""
     started_at = -math.inf if session.started_at is None else session.started_at
     starts = [started_at, *(recovery.at for recovery in recoveries)]
+    undone_to = [*(recovery.restored_step for recovery in recoveries), None]
     found: list[_Segment] = []
-    for index in range(len(recoveries), -1, -1):
-        to_step = recoveries[index].restored_step if index < len(recoveries) else None
-        known = [step for step in (abandoned_after, to_step) if step is not None]
-        abandoned_after = min(known, default=None)
-        found.append(_Segment(session.id, starts[index], abandoned_after))
+    for since, to_step in zip(starts[::-1], undone_to[::-1], strict=True):
+        abandoned_after = min((step for step in (abandoned_after, to_step) if step is not None), default=None)
+        found.append(_Segment(session.id, since, abandoned_after))
     return found[::-1]
 
 
@@ -355,16 +327,13 @@ def abandoned_after_steps(run: Run) -> Mapping[str, int]:
     A later restart from before a session's own end undoes it as well, though it followed another session.
     """
     found: dict[str, int] = {}
-    lowest: int | None = None
-    later: Session | None = None
+    lowest = math.inf
     to_step = {restart.to_session: restart.to_step for restart in run.restarts}
     for session in reversed(run.sessions):
-        if later is not None:
-            step = to_step.get(later.id)
-            if step is not None:
-                step -= later.inferred  # then it is not the restored step but the first that was written again
-                lowest = step if lowest is None else min(lowest, step)
-        if lowest is not None and (session.last_step is None or session.last_step > lowest):
-            found[session.id] = lowest
-        later = session
+        if lowest < math.inf and (session.last_step is None or session.last_step > lowest):
+            found[session.id] = int(lowest)
+        step = to_step.get(session.id)
+        if step is not None:
+            # Of an inferred session it is not the restored step but the first that was written again.
+            lowest = min(lowest, step - session.inferred)
     return found

@@ -5,12 +5,9 @@ The frontend's files are read whole when the plugin starts: a path of a request 
 
 from __future__ import annotations
 
-import gzip
 import json
 import mimetypes
 import re
-from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
@@ -51,10 +48,7 @@ class FailedPlugin(Tab):
 
     def get_plugin_apps(self) -> dict[str, WSGIApplication]:
         """Return two apps: the script that shows the reason, and a refusal of every other path."""
-        return {f"/{ENTRY}": endpoint(self._script), "/*": endpoint(self._refuse)}
-
-    def _script(self, request: Request) -> Answer:
-        return _script_that_says(self._text)
+        return {f"/{ENTRY}": endpoint(lambda request: _script_that_says(self._text)), "/*": endpoint(self._refuse)}
 
     def _refuse(self, request: Request) -> NoReturn:
         raise unavailable("failed", self._text)
@@ -73,30 +67,21 @@ _NOT_BUILT = (
 )
 
 
-class StaticFiles:
-    """Answers for the files below a directory.
+def static_files(directory: Path = BUILT) -> dict[str, Answer]:
+    """Return an answer for each file below a directory, by its name relative to that.
 
     Args:
         directory: the built frontend; where it is missing, ``index.js`` shows how to build it.
     """
-
-    def __init__(self, directory: Path = BUILT) -> None:
-        self._answers = dict(_read(directory))
-        self._packed: dict[str, Answer] = {}
-        if ENTRY not in self._answers:
-            self._answers = {ENTRY: _script_that_says(_NOT_BUILT)}
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """The files, relative to the directory."""
-        return tuple(self._answers)
-
-    def answer(self, name: str) -> Answer:
-        """Return the answer for one of `names`; compressed when it is first asked for."""
-        if name not in self._packed:
-            plain = self._answers[name]
-            self._packed[name] = replace(plain, body=gzip.compress(plain.body, mtime=0), packed=True)
-        return self._packed[name]
+    answers = {}
+    for path in sorted(directory.rglob("*")):
+        name = path.relative_to(directory).as_posix()
+        if not path.is_file() or "*" in name or path.suffix == ".gz":
+            continue
+        content_type = _TYPES.get(path.suffix) or mimetypes.guess_type(name)[0] or "application/octet-stream"
+        cache = IMMUTABLE if _HASHED.search(name) else _REVALIDATED
+        answers[name] = Answer(body=path.read_bytes(), content_type=content_type, cache=cache)
+    return answers if ENTRY in answers else {ENTRY: _script_that_says(_NOT_BUILT)}
 
 
 def _script_that_says(text: str) -> Answer:
@@ -111,13 +96,3 @@ export function render() {{
 }}
 """
     return Answer(body=body.encode(), content_type=_TYPES[".js"], cache=_REVALIDATED)
-
-
-def _read(directory: Path) -> Iterator[tuple[str, Answer]]:
-    for path in sorted(directory.rglob("*")):
-        name = path.relative_to(directory).as_posix()
-        if not path.is_file() or "*" in name or path.suffix == ".gz":
-            continue
-        content_type = _TYPES.get(path.suffix) or mimetypes.guess_type(name)[0] or "application/octet-stream"
-        cache = IMMUTABLE if _HASHED.search(name) else _REVALIDATED
-        yield name, Answer(body=path.read_bytes(), content_type=content_type, cache=cache)

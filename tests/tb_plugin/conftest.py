@@ -9,7 +9,6 @@ import struct
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -37,12 +36,13 @@ from supervisor_core.run.model import (
     WorkerSpan,
 )
 from supervisor_core.run.snapshot import LogdirSnapshot, WatchedRun
-from tb_plugin.backend import MetricsPage, PluginContext, answer
+from tb_plugin.backend import Backend
+from tb_plugin.http import Answer
 from tb_plugin.index import Index
 from tb_plugin.logdirs import Logdir
 from tb_plugin.plugin import applications
 from tb_plugin.scalar_store import ScalarStore
-from tb_plugin.tab import StaticFiles, Tab
+from tb_plugin.tab import Tab, static_files
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # what TensorBoard brings along is not ours to mend
@@ -303,15 +303,15 @@ def points(steps: Any, walls: Any, values: Any) -> Points:
 class Bench:
     """The tab on made-up runs, behind TensorBoard's own router. It reads when the test says so, never by itself."""
 
-    def __init__(self, *watches: FakeWatch, path_prefix: str = "", files: StaticFiles | None = None) -> None:
+    def __init__(self, *watches: FakeWatch, path_prefix: str = "", files: Mapping[str, Answer] | None = None) -> None:
         self.watches = {watch.logdir: watch for watch in watches}
         self.clock = StillClock()
         self.sources: dict[str, FakeSource] = {}
         self.logdirs = [Logdir(watch.logdir) for watch in watches]
         self.index = Index(self.logdirs, 5.0, self.watches.__getitem__, self.clock)
         self.scalar_store = ScalarStore(self.sources.__getitem__, 1 << 30, 1.0, self.clock)
-        context = PluginContext(self.index, self.scalar_store, MetricsPage(), first_view_secs=0.0)
-        plugin = _Plugin(applications(files or StaticFiles(), partial(answer, context)))
+        backend = Backend(self.index, self.scalar_store, first_view_secs=0.0)
+        plugin = _Plugin(applications(files or static_files(), backend.answer))
         self.address = f"{path_prefix}/data/plugin/supervisor/"
         self.client = Client(TensorBoardWSGI([plugin], path_prefix))
 

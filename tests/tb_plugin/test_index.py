@@ -9,14 +9,14 @@ import pytest
 from supervisor_core.errors import EventsError
 from supervisor_core.events.chunk import FileFacts
 from supervisor_core.run.snapshot import LogdirSnapshot
-from tb_plugin.index import IDLE_SECS, MOST_REST_SECS, Index, Watch
+from tb_plugin.index import IDLE_SECS, MOST_REST_SECS, Index
 from tb_plugin.logdirs import Logdir
 from tests.tb_plugin.conftest import NOW, FakeWatch, StillClock, a_run, changed, watched
 
 PATIENCE_SECS = 30.0
 
 
-def index_of(*logdirs: Logdir, watch: Callable[[str], Watch], clock: StillClock | None = None) -> Index:
+def index_of(*logdirs: Logdir, watch: Callable[[str], FakeWatch], clock: StillClock | None = None) -> Index:
     """An index that looks again at once."""
     return Index(logdirs, 0.001, watch, clock or StillClock())
 
@@ -153,7 +153,7 @@ def test_a_missing_file_system_costs_only_its_own_logdir() -> None:
     """A logdir whose file system is not installed is a problem in words; the others are read, and it is tried again."""
     installed = False
 
-    def watch(path: str) -> Watch:
+    def watch(path: str) -> FakeWatch:
         if path.startswith("s3:") and not installed:
             raise EventsError("no file system for s3:// is installed; install s3fs")
         return FakeWatch(watched(a_run(path[:2]), path), logdir=path)
@@ -196,7 +196,7 @@ def test_a_fault_of_ours_is_shown_and_tried_again(caplog: pytest.LogCaptureFixtu
 def test_a_fault_before_the_first_look_is_shown() -> None:
     """If nothing could ever be read, the overview says that, and no request waits for the start."""
 
-    def broken(path: str) -> Watch:
+    def broken(path: str) -> FakeWatch:
         raise ValueError("include is no regular expression")
 
     index = index_of(Logdir("/runs"), watch=broken)

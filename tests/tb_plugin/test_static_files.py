@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tb_plugin.http import IMMUTABLE
-from tb_plugin.tab import FailedPlugin, StaticFiles
+from tb_plugin.tab import FailedPlugin, static_files
 from tests.tb_plugin.conftest import Bench, a_run
 
 
@@ -37,7 +37,7 @@ def test_files_are_served_as_they_are(
     bench: Callable[..., Bench], built: Path, name: str, content_type: str, cache: str
 ) -> None:
     """Whole, with their type, packed for who accepts it; cached for good only where names change with content."""
-    tab = bench(a_run(), files=StaticFiles(built))
+    tab = bench(a_run(), files=static_files(built))
     plain = tab.get(name)
     assert (plain.status_code, plain.content_type, plain.headers["Cache-Control"]) == (200, content_type, cache)
     assert plain.data == (built / name).read_bytes()
@@ -64,7 +64,7 @@ def test_files_are_served_as_they_are(
 )
 def test_nothing_else_can_be_asked_for(bench: Callable[..., Bench], built: Path, path: str) -> None:
     """A path is looked up among the names that were there at the start; it never reaches the disk."""
-    tab = bench(a_run(), files=StaticFiles(built))
+    tab = bench(a_run(), files=static_files(built))
     answer = tab.client.get(tab.address + path)
     assert answer.status_code == 404
     assert b"secret" not in answer.data.replace(b"secret.txt", b"")
@@ -72,7 +72,7 @@ def test_nothing_else_can_be_asked_for(bench: Callable[..., Bench], built: Path,
 
 def test_what_appears_later_is_not_served(bench: Callable[..., Bench], built: Path) -> None:
     """The files are read once: nothing that comes into the directory later gets out of it."""
-    tab = bench(a_run(), files=StaticFiles(built))
+    tab = bench(a_run(), files=static_files(built))
     (built / "later.js").write_text("alert(1)")
     (built / "index.js").unlink()
     assert tab.get("later.js").status_code == 404
@@ -81,7 +81,7 @@ def test_what_appears_later_is_not_served(bench: Callable[..., Bench], built: Pa
 
 def test_a_source_tree_says_how_to_build(bench: Callable[..., Bench], tmp_path: Path) -> None:
     """Without a built frontend the tab is a sentence that says what to do."""
-    answer = bench(a_run(), files=StaticFiles(tmp_path / "static")).get("index.js")
+    answer = bench(a_run(), files=static_files(tmp_path / "static")).get("index.js")
     assert (answer.status_code, answer.content_type) == (200, "text/javascript; charset=utf-8")
     assert "export function render()" in answer.text
     assert "make frontend" in answer.text
