@@ -28,7 +28,7 @@ def parse_object(data: bytes, version: int) -> dict[str, Any]:
         raw = json.loads(data.decode("ascii"))
     except (ValueError, RecursionError) as error:
         raise ValueError("it is not JSON") from error  # whose text has a byte of the file
-    if not isinstance(raw, dict) or raw.get("v") != version:
+    if not isinstance(raw, dict) or raw.get("v") != version or raw["v"] is True:
         raise ValueError(f"it is not of version {version}")
     return raw
 

@@ -11,8 +11,8 @@ Who trains, and what is recorded:
 Whether it is stuck:
     progress           the present step and phase; global_step, step_rate: counted
     budgets            how long each phase may take; pauses: when the process itself did not run
-    monitor            looks again and again: stalls, heartbeats, silences
-    watchdog           what is done about a stall; stall_report, stall_stacks: what is said; service_stalls: of threads
+    monitor            checks once a second: stalls, heartbeats, silences; stalls: which there are, of threads, too
+    watchdog           what is done about a stall; stall_report, stall_stacks: what is said
 
 Threads:
     coordinator        asks them to stop; service: threads that are restarted; retry: after which errors

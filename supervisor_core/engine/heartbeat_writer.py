@@ -57,6 +57,11 @@ class HeartbeatWriter:
         >>> heartbeats.close()
     """
 
+    error: str | None = None
+    """None: a process that is not the chief writes no events."""
+    dropped = 0
+    """Number of lost events: 0, since a later beat has the current state."""
+
     def __init__(
         self,
         logdir: str | os.PathLike[str],
@@ -102,16 +107,6 @@ class HeartbeatWriter:
     def task(self) -> str:
         """The process's name."""
         return self._state.task
-
-    @property
-    def error(self) -> str | None:
-        """None: a process that is not the chief writes no events."""
-        return None
-
-    @property
-    def dropped(self) -> int:
-        """Number of lost events: 0, since a later beat has the current state."""
-        return 0
 
     def start(self) -> None:
         """Start beating at once. Starting twice changes nothing."""

@@ -10,8 +10,8 @@ import logging
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from typing import Any, Literal
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 from supervisor_core.clock import SYSTEM_CLOCK, Clock, boot_secs
 from supervisor_core.engine.checkpoint_stats import CheckpointStats
@@ -19,9 +19,9 @@ from supervisor_core.engine.deadline import NEVER, Deadline
 from supervisor_core.engine.pauses import Pause, PauseCause
 from supervisor_core.engine.progress import Progress, ProgressSnapshot
 from supervisor_core.engine.recorder import TelemetrySink
-from supervisor_core.engine.service_stalls import ServiceStalls
 from supervisor_core.engine.stall_report import StallReport
 from supervisor_core.engine.stall_stacks import StallStacks
+from supervisor_core.engine.stalls import ServiceStalls, StallDetector, StallReading
 from supervisor_core.engine.watchdog import NO_RESPONSE, StallResponse, Watchdog
 from supervisor_core.events.telemetry import HeartbeatRecord, PauseReport, SessionRecord, ThreadStatus, WorkerStatus
 from supervisor_core.options import Options
@@ -190,17 +190,16 @@ class SessionMonitor:
             self._is_in_cluster = True
             self._progress.join_cluster()
         was_paused = self._detect_pause()
-        self._detect_stall()
-        for stall in self._service_stalls.look(self._threads()):
-            now_at = self._progress.snapshot()
-            self._report.service(stall, phase=now_at.phase, step=now_at.global_step)
-        now = self._clock.monotonic()
+        progress, now = self._progress.snapshot(), self._clock.monotonic()
+        self._detect_stall(progress, now)
+        for stall in self._service_stalls.check(self._threads(), now, progress):
+            self._report.service(stall)
         if was_paused or (self._heartbeat_secs and now >= self._next_beat):
             self._next_beat = now + self._heartbeat_secs
             self.beat()
         if now >= self._next_renewal:
             self._next_renewal = now + self._renewal_secs
-            self._on_renewal(self._progress.snapshot().global_step)
+            self._on_renewal(progress.global_step)
 
     def beat(self, durable_by: Deadline | None = None) -> None:
         """Write a heartbeat record now.
@@ -303,60 +302,46 @@ class SessionMonitor:
         since = self._clock.wall() - (self._clock.monotonic() - pause.until) - pause.secs
         return PauseReport(cause=pause.cause, since=since, secs=pause.secs)
 
-    def _detect_stall(self) -> None:
-        now = self._progress.snapshot()
-        monotonic = self._clock.monotonic()
-        timeout = now.progress_timeout_secs
+    def _detect_stall(self, progress: ProgressSnapshot, now: float) -> None:
         look = self._stacks.by_timer()
-        self._stacks.arm(timeout)
+        self._stacks.arm(progress.progress_timeout_secs)
         blocked = {} if look is None else look.stacks
-        change = self._stalls.look(monotonic, now.progress_age_secs, timeout)
-        if self._blocked is not None and change is None and not self._stalls.stalled:
-            past: dict[str, Any] = {
-                "since": self._blocked.until - self._blocked.secs,
-                "step": now.global_step,
-                "secs": self._blocked.secs,
-                "timeout_secs": self._blocked.timeout_secs,
-            }
-            self._report.begin(phase=now.phase, blocked=blocked, **past)
-            self._report.end(**past)
-        elif blocked and (change is None or change.state == "end"):
-            self._report.blocked(blocked)
-        if change is None:
-            if self._stalls.stalled:
-                age = now.progress_age_secs
-                if self._report.goes_on(since=monotonic - age, step=now.global_step, secs=age, timeout_secs=timeout):
-                    self._publish_stall(monotonic - age)
-                self._let_watchdog_act(monotonic, now)
+        stall, pause = self._stalls.check(now, progress), self._blocked
+        if stall is None and pause is not None:  # it is over already: this thread could not run either
+            stall = StallReading(
+                state="begin", since=pause.until - pause.secs, secs=pause.secs, timeout_secs=pause.timeout_secs,
+                phase=progress.phase, step=progress.global_step,
+            )  # fmt: skip
+            self._report.begin(stall, blocked)
+            self._report.end(replace(stall, state="end"))
             return
-        reported: dict[str, Any] = {
-            "since": change.since,
-            "step": now.global_step,
-            "secs": change.secs,
-            "timeout_secs": timeout,
-        }
-        if change.state == "begin":
-            self._report.begin(phase=now.phase, blocked=blocked, **reported)
-            self._watchdog.begin(monotonic)
-            self._publish_stall(change.since)
+        if blocked and (stall is None or stall.state != "begin"):
+            self._report.blocked(blocked)
+        if stall is None:
+            return
+        if stall.state == "begin":
+            self._report.begin(stall, blocked)
+            self._watchdog.begin(now)
+            self._publish_stall(stall)
+        elif stall.state == "lasts":
+            if self._report.goes_on(stall):
+                self._publish_stall(stall)
+            self._let_watchdog_act(stall, now, progress.act_after_secs)
         else:
-            self._report.end(**reported)
-            self._watchdog.end()
+            self._report.end(stall)
             self._progress.page.stalled(None)
 
-    def _publish_stall(self, since: float) -> None:
-        stall = self._report.status
-        if stall is not None:
-            at = "" if stall.location is None else f"{stall.thread} at {stall.location}"
-            self._progress.page.stalled(since, at, stall.activity)
+    def _publish_stall(self, stall: StallReading) -> None:
+        status = self._report.status
+        if status is not None:
+            at = "" if status.location is None else f"{status.thread} at {status.location}"
+            self._progress.page.stalled(stall.since, at, status.activity)
 
-    def _let_watchdog_act(self, monotonic: float, now: ProgressSnapshot) -> None:
-        at = "" if (stall := self._report.status) is None or stall.location is None else f" at {stall.location}"
-        text = f"No progress for {now.progress_age_secs:.0f} s in the phase {now.phase}, step {now.global_step}{at}."
-        has_acted = self._watchdog.look(
-            monotonic, age_secs=now.progress_age_secs, act_after_secs=now.act_after_secs, text=text
-        )
-        if has_acted:
+    def _let_watchdog_act(self, stall: StallReading, now: float, act_after_secs: float | None) -> None:
+        status = self._report.status
+        at = "" if status is None or status.location is None else f" at {status.location}"
+        text = f"No progress for {stall.secs:.0f} s in the phase {stall.phase}, step {stall.step}{at}."
+        if self._watchdog.check(now, age_secs=stall.secs, act_after_secs=act_after_secs, text=text):
             self.beat()
 
     def _tick_until_stopped(self) -> None:
@@ -365,58 +350,6 @@ class SessionMonitor:
                 self.tick()
             except Exception:  # one error must not stop the monitor
                 _LOG.exception("The monitor failed once; it continues.")
-
-
-def is_stalled(progress_age_secs: float, timeout_secs: float | None) -> bool:
-    """Return whether there was no progress for longer than the phase's budget.
-
-    Args:
-        progress_age_secs: seconds since the last progress.
-        timeout_secs: the budget; None if the phase cannot stall.
-    """
-    return timeout_secs is not None and progress_age_secs > timeout_secs
-
-
-@dataclass(frozen=True, kw_only=True)
-class StallChange:
-    """The begin or end of a stall."""
-
-    state: Literal["begin", "end"]
-    since: float
-    """Monotonic time of the last progress before the stall."""
-    secs: float
-    """Seconds without progress: so far at the begin, in total at the end."""
-
-
-class StallDetector:
-    """Detects the begin and end of stalls from readings of the progress. Not thread-safe."""
-
-    def __init__(self) -> None:
-        self._since: float | None = None
-
-    @property
-    def stalled(self) -> bool:
-        """Whether the session is stalled now."""
-        return self._since is not None
-
-    def look(self, now: float, progress_age_secs: float, timeout_secs: float | None) -> StallChange | None:
-        """Take one reading; return the change, or None.
-
-        Args:
-            now: monotonic seconds.
-            progress_age_secs: seconds since the last progress.
-            timeout_secs: the budget of the present phase; None if it cannot stall.
-        """
-        last_progress = now - progress_age_secs
-        if self._since is None:
-            if not is_stalled(progress_age_secs, timeout_secs):
-                return None
-            self._since = last_progress
-            return StallChange(state="begin", since=last_progress, secs=progress_age_secs)
-        if is_stalled(progress_age_secs, timeout_secs):
-            return None
-        since, self._since = self._since, None
-        return StallChange(state="end", since=since, secs=max(0.0, last_progress - since))
 
 
 EVERY_BEATS = 6

@@ -95,9 +95,11 @@ class Progress:
         self._budgets = budgets or Budgets(Options())
         self._lock = threading.Lock()
         now = clock.monotonic()
-        self._phase = "starting"
-        self._page = ProgressPage()
-        self._page.times[LAST_PROGRESS] = now
+        self.phase = "starting"
+        """What the session is doing, one of `options.PHASES`."""
+        self.page = ProgressPage()
+        """The progress page; plain memory of this process until `publish`."""
+        self.page.times[LAST_PROGRESS] = now
         self._holds = 0
         """Number of saves that training waits for, or may have to."""
         self._starts = 0
@@ -114,8 +116,10 @@ class Progress:
         self._booked_until = now
         self._booked = dict.fromkeys(BUCKETS, 0.0)
         self._blocked_secs = 0.0
-        self._runs = 0
-        self._changes = 0
+        self.runs = 0
+        """Calls of ``run`` that the program has finished in this session, steps or not."""
+        self.changes = 0
+        """Those of them that may have changed the state in a checkpoint."""
         self._ends: list[float] = []
         """The ends of the steps that are noted and not counted."""
         self._count_at = -math.inf
@@ -131,31 +135,11 @@ class Progress:
         """See `_is_of_all`."""
         self._paused_at: float | None = None
 
-    @property
-    def page(self) -> ProgressPage:
-        """The progress page; plain memory of this process until `publish`."""
-        return self._page
-
     def publish(self, page: ProgressPage) -> None:
         """Keep the progress in this page from now on."""
         with self._lock:
-            page.take_over(self._page)
-            self._page = page
-
-    @property
-    def phase(self) -> str:
-        """What the session is doing, one of `options.PHASES`."""
-        return self._phase
-
-    @property
-    def runs(self) -> int:
-        """Calls of ``run`` that the program has finished in this session, steps or not."""
-        return self._runs
-
-    @property
-    def changes(self) -> int:
-        """Those of them that may have changed the state in a checkpoint."""
-        return self._changes
+            page.take_over(self.page)
+            self.page = page
 
     @property
     def steps(self) -> int:
@@ -187,10 +171,10 @@ class Progress:
             if ended - self._last_progress > self._check_after_secs:
                 self._gap(ended)
             self._last_progress = ended
-            page = self._page
+            page = self.page
             page.times[LAST_PROGRESS] = ended
-            self._runs += 1
-            self._changes += changes
+            self.runs += 1
+            self.changes += changes
             if is_step:
                 page.counts[STEPS] = self._steps = self._steps + 1
                 self._last_step = ended
@@ -205,7 +189,7 @@ class Progress:
         reader, or by the next step after `COUNT_SECS`.
         """
         self._ends.append(ended)
-        page = self._page
+        page = self.page
         page.times[LAST_PROGRESS] = ended
         page.counts[STEPS] += 1
         if ended >= self._count_at:
@@ -223,8 +207,8 @@ class Progress:
         with self._counted():
             self._progress_at(ended)
             self._began = ended
-            self._runs += 1
-            self._changes += 1
+            self.runs += 1
+            self.changes += 1
 
     def longest_step_secs(self) -> float:
         """Return the duration of the longest recent step: since the last call of this method but one, where calls
@@ -239,7 +223,7 @@ class Progress:
         """Change the phase; return the one before."""
         now = self._clock.monotonic()
         with self._counted():
-            before = self._phase
+            before = self.phase
             self._progress_at(now)
             self._book(now)
             if phase != before:
@@ -249,7 +233,7 @@ class Progress:
             if phase in ("starting", "restoring"):  # a save of the model before it no longer keeps training waiting
                 self._holds = 0
                 self._starts += 1
-            self._phase = phase
+            self.phase = phase
             self._update_budget()
             return before
 
@@ -283,7 +267,7 @@ class Progress:
             yield
         if not is_step:
             with self._counted():
-                self._budgets.paused(self._phase, self._clock.monotonic() - began, steps=self._steps)
+                self._budgets.paused(self.phase, self._clock.monotonic() - began, steps=self._steps)
                 self._update_budget()
 
     def join_cluster(self) -> None:
@@ -328,7 +312,7 @@ class Progress:
                 self._booked[SILENT] += slept  # in which the monotonic clock stood still
                 self._pauses.append(Pause(until=now, secs=slept, cause="machine_suspended"))
             self._asleep_secs, self._sampled_at = asleep, now
-            self._page.tick(at=now, boot_secs=boot, main_thread_secs=self._witness.sample().ran_secs)
+            self.page.tick(at=now, boot_secs=boot, main_thread_secs=self._witness.sample().ran_secs)
             self._count(now)
             self._update_budget()
 
@@ -352,7 +336,7 @@ class Progress:
             self._book(now)
             rate = self._rate(now)
             return ProgressSnapshot(
-                phase=self._phase,
+                phase=self.phase,
                 steps=self._steps,
                 global_step=self._global_step.at(self._steps),
                 steps_per_second=rate,
@@ -360,7 +344,7 @@ class Progress:
                 last_progress_at=wall - (now - self._last_progress),
                 progress_age_secs=max(0.0, now - self._last_progress),
                 progress_timeout_secs=_or_none(self._budget),
-                act_after_secs=self._budgets.act_after(self._phase, steps=self._steps),
+                act_after_secs=self._budgets.act_after(self.phase, steps=self._steps),
                 step_secs=self._step_secs.snapshot(),
                 activity_secs=dict(self._booked),
             )
@@ -385,8 +369,8 @@ class Progress:
         else:
             self._steps += len(ends)
         self._last_progress = self._last_step = self._began = ends[-1]
-        self._runs += len(ends)
-        self._changes += len(ends)
+        self.runs += len(ends)
+        self.changes += len(ends)
         self._longest = max(self._longest, longest)
 
     def _count_pauses(self, ends: list[float]) -> None:
@@ -396,12 +380,12 @@ class Progress:
                 self._gap(ended)
             self._last_progress = ended
             self._steps += 1
-        self._page.times[LAST_PROGRESS] = self._last_progress
+        self.page.times[LAST_PROGRESS] = self._last_progress
 
     def _publish_step(self) -> None:
         before = self._global_step.before
         if before is not None:
-            self._page.step_is(before, self._global_step.stride)
+            self.page.step_is(before, self._global_step.stride)
 
     def _newest_count(self) -> tuple[float, int]:
         """Return the end of the last step, and the count: of steps done here, or of the global step if the rate is of
@@ -445,7 +429,7 @@ class Progress:
         if now - self._last_progress > self._check_after_secs:
             self._gap(now)
         self._last_progress = max(self._last_progress, now)
-        self._page.times[LAST_PROGRESS] = self._last_progress
+        self.page.times[LAST_PROGRESS] = self._last_progress
 
     def _gap(self, now: float) -> None:
         """Assign a long time without progress: silence, or a stall that ends. Learn from it."""
@@ -453,14 +437,14 @@ class Progress:
         if now - self._last_progress > self._budget:
             self._book(now)
         if not self._holds:
-            self._budgets.paused(self._phase, now - self._last_progress, steps=self._steps)
+            self._budgets.paused(self.phase, now - self._last_progress, steps=self._steps)
             self._update_budget()
 
     def _update_budget(self) -> None:
-        budget = self._budgets.secs(self._phase, steps=self._steps, is_held=self._is_in_cluster or self._holds > 0)
+        budget = self._budgets.secs(self.phase, steps=self._steps, is_held=self._is_in_cluster or self._holds > 0)
         self._budget = math.inf if budget is None else budget
         self._check_after_secs = min(self._budget, LEAST_PAUSE_SECS)
-        self._page.enter(self._phase, budget, self._budgets.act_after(self._phase, steps=self._steps))
+        self.page.enter(self.phase, budget, self._budgets.act_after(self.phase, steps=self._steps))
 
     def _notice_silence(self, now: float) -> None:
         """Assign the time since the process last ran to the silent bucket, if it is too long, and exclude it from the
@@ -476,12 +460,12 @@ class Progress:
         self._booked[SILENT] += silent
         self._booked_until += silent
         self._last_progress += silent
-        self._page.times[LAST_PROGRESS] = self._last_progress
+        self.page.times[LAST_PROGRESS] = self._last_progress
 
     def _book(self, now: float) -> None:
         """Assign the decided time: up to the last progress, and what has become a stall since."""
         decided = max(self._booked_until, self._last_progress)
-        bucket, secs = BUCKET_OF_PHASE.get(self._phase, "other"), decided - self._booked_until
+        bucket, secs = BUCKET_OF_PHASE.get(self.phase, "other"), decided - self._booked_until
         if bucket == "productive":
             blocked_secs = min(self._blocked_secs, secs)
             self._blocked_secs -= blocked_secs

@@ -53,7 +53,6 @@ class TelemetryRecorder:
     def __init__(self, writer: SummaryWriter | None, check: Callable[[], None] = lambda: None) -> None:
         self._writer = writer
         self._check = check
-        self._said = False
         self._error: str | None = None
 
     def write_to(self, writer: SummaryWriter) -> None:
@@ -79,12 +78,10 @@ class TelemetryRecorder:
             if durable:
                 self._sync(deadline)
         except Exception as error:  # a full disk, a closed writer: training goes on, with one warning
-            if not self._said:
+            if self._error is None:
                 _LOG.warning("A %s record could not be written to the events file: %s", record.kind, error)
-            self._said = True
             self._error = str(error)
         else:
-            self._said = False
             self._error = None
 
     def _ask(self) -> None:

@@ -18,7 +18,7 @@ from supervisor_core.clock import SYSTEM_CLOCK, Clock
 from supervisor_core.engine.coordinator import Coordinator, text_of
 from supervisor_core.engine.retry import Backoff
 from supervisor_core.errors import ServiceError
-from supervisor_core.events.telemetry import ThreadState, ThreadStatus
+from supervisor_core.events.telemetry import ThreadStatus
 
 
 def never(_error: BaseException) -> bool:
@@ -108,15 +108,10 @@ class LooperThread(threading.Thread):
         """Loop until the coordinator stops. The thread's body; not to be called."""
         with self._coord.stop_on_exception():
             self.start_loop()
-            interval_secs = self._timer_interval_secs
-            if interval_secs is None:
-                while not self._coord.should_stop():
-                    self.run_loop()
-            else:
-                due = self._clock.monotonic()
-                while not self._coord.wait_for_stop(due - self._clock.monotonic()):
-                    self.run_loop()
-                    due = next_due(due, interval_secs, self._clock.monotonic())
+            due = self._clock.monotonic()
+            while not self._coord.wait_for_stop(due - self._clock.monotonic()):
+                self.run_loop()
+                due = next_due(due, self._timer_interval_secs or 0.0, self._clock.monotonic())
             self.stop_loop()
 
     def start_loop(self) -> None:
@@ -150,21 +145,6 @@ OnFailure = Callable[[str, BaseException, int], object]
 
 SHORT_TEXT = 500
 """Length of an error's first line in a status, in characters; the log has the whole text."""
-
-
-@dataclass(frozen=True)
-class _Health:
-    """Replaced as a whole, by the service's own thread only: readers need no lock."""
-
-    state: Literal["starting", "idle", "ticking", "failed", "stopped"] = "starting"
-    due: float | None = None
-    ticks: int = 0
-    failures: int = 0
-    failures_in_a_row: int = 0
-    last_tick_at: float | None = None
-    last_tick_secs: float | None = None
-    last_error: str | None = None
-    last_failure_at: float | None = None
 
 
 class ServiceThread(LooperThread):
@@ -211,7 +191,13 @@ class ServiceThread(LooperThread):
         self._policy = policy or Policy()
         self._on_failure = on_failure
         self._wake_queue: SimpleQueue[bool] = SimpleQueue()
-        self._health = _Health()
+        self._health: tuple[ThreadStatus, float | None] = (
+            ThreadStatus(name=name, state="starting", interval_secs=timer_interval_secs),
+            None,
+        )
+        """The status without what depends on the present time, and when a tick is due, or began. Replaced as a whole,
+        by the service's own thread only: readers need no lock."""
+        self._failures_in_a_row = 0
         self._given_up: BaseException | None = None
 
     def wake(self) -> None:
@@ -227,36 +213,23 @@ class ServiceThread(LooperThread):
         ``overdue``: the start of the next tick, or the end of the present one, is late by more than the interval.
         ``failed``: ended by an error, or at least the last two ticks have failed.
         """
-        health = self._health
-        interval_secs = self._timer_interval_secs
-        late_secs = 0.0
-        if health.due is not None and interval_secs:
+        status, due = self._health
+        interval_secs, state = status.interval_secs, status.state
+        if due is None or not interval_secs:
+            age_secs = late_secs = 0.0
+        else:
+            age_secs = max(0.0, self._clock.monotonic() - due)
             # During a tick the next one is due.
-            due = health.due + (interval_secs if health.state == "ticking" else 0.0)
-            late_secs = max(0.0, self._clock.monotonic() - due)
-        state: ThreadState = health.state
+            late_secs = max(0.0, age_secs - interval_secs) if state == "ticking" else age_secs
+        is_ticking = state == "ticking" and due is not None and interval_secs
         if state in ("idle", "ticking") and interval_secs and late_secs > interval_secs:
             state = "overdue"
-        elif state == "idle" and health.failures_in_a_row > 1:
+        elif state == "idle" and self._failures_in_a_row > 1:
             state = "failed"
-        return ThreadStatus(
-            name=self.name,
-            state=state,
-            interval_secs=interval_secs,
-            ticks=health.ticks,
-            failures=health.failures,
-            last_tick_at=health.last_tick_at,
-            last_tick_secs=health.last_tick_secs,
-            overdue_secs=late_secs,
-            last_error=health.last_error,
-            last_failure_at=health.last_failure_at,
-            ticking_secs=self._ticking_secs(health),
-        )
+        return replace(status, state=state, overdue_secs=late_secs, ticking_secs=age_secs if is_ticking else None)
 
-    def _ticking_secs(self, health: _Health) -> float | None:
-        if health.state != "ticking" or health.due is None or not self._timer_interval_secs:
-            return None
-        return max(0.0, self._clock.monotonic() - health.due)  # which is when it began
+    def _change(self, due: float | None, **changes: Any) -> None:
+        self._health = (replace(self._health[0], **changes), due)
 
     def run(self) -> None:
         """Tick until the coordinator stops. The thread's body; not to be called."""
@@ -269,28 +242,25 @@ class ServiceThread(LooperThread):
                 if self._concerns_the_run(error):
                     raise
             else:
-                self._health = replace(self._health, state="stopped", due=None)
+                self._change(None, state="stopped")
 
     def _tick_until_stop(self) -> None:
-        interval_secs = self._timer_interval_secs
         regular_due = due = self._clock.monotonic()
-        self._health = replace(self._health, state="idle", due=due)
+        self._change(due, state="idle")
         while not self._coord.wait_for_stop(due - self._clock.monotonic(), wake_queue=self._wake_queue):
             while not self._wake_queue.empty():
                 self._wake_queue.get()
             retry_secs = self._tick()
             now = self._clock.monotonic()
-            if interval_secs is None:
-                regular_due = now
-            elif now >= regular_due:  # an early tick, requested or retried, does not move the schedule
-                regular_due = next_due(regular_due, interval_secs, now)
+            if now >= regular_due:  # an early tick, requested or retried, does not move the schedule
+                regular_due = next_due(regular_due, self._timer_interval_secs or 0.0, now)
             due = regular_due if retry_secs is None else now + retry_secs
-            self._health = replace(self._health, state="idle", due=due)
+            self._change(due, state="idle")
 
     def _tick(self) -> float | None:
         """Do one tick; return None if it succeeded, otherwise the seconds to wait before the retry."""
         started = self._clock.monotonic()
-        self._health = replace(self._health, state="ticking", due=started, ticks=self._health.ticks + 1)
+        self._change(started, state="ticking", ticks=self._health[0].ticks + 1)
         try:
             self._recording_failure(self.run_loop)
         except Exception as error:
@@ -298,14 +268,14 @@ class ServiceThread(LooperThread):
                 raise
             return self._retry_delay_secs(error)
         else:
-            self._health = replace(self._health, failures_in_a_row=0)
+            self._failures_in_a_row = 0
             return None
         finally:
             ended = self._clock.monotonic()
-            self._health = replace(self._health, last_tick_at=self._clock.wall(), last_tick_secs=ended - started)
+            self._change(started, last_tick_at=self._clock.wall(), last_tick_secs=ended - started)
 
     def _retry_delay_secs(self, error: Exception) -> float:
-        failures, bound = self._health.failures_in_a_row, self._policy.max_failures
+        failures, bound = self._failures_in_a_row, self._policy.max_failures
         text = f"{type(error).__name__}: {text_of(error)}"
         if bound is not None and failures > bound:
             if self._policy.give_up is not None:
@@ -327,37 +297,35 @@ class ServiceThread(LooperThread):
             raise
 
     def _record_failure(self, error: BaseException) -> None:
-        health = self._health
+        status, due = self._health
         first_line = text_of(error).strip().partition("\n")[0]
-        self._health = replace(
-            health,
-            failures=health.failures + 1,
-            failures_in_a_row=health.failures_in_a_row + 1,
+        self._failures_in_a_row += 1
+        self._change(
+            due,
+            failures=status.failures + 1,
             last_error=f"{type(error).__name__}: {first_line}"[:SHORT_TEXT],
             last_failure_at=self._clock.wall(),
         )
         if self._on_failure is None:
             return
         try:
-            self._on_failure(self.name, error, health.ticks)
+            self._on_failure(self.name, error, status.ticks)
         except Exception:  # the service's own error is handled, not this one
             logger.exception("Service %s: the on_failure callback raised", self.name)
 
     def _concerns_the_run(self, error: BaseException) -> bool:
         """Set the final state after an exception; return whether to report it to the coordinator."""
         text = f"{type(error).__name__}: {text_of(error)}"
-        if self._coord.is_clean_stop(error):
-            self._health = replace(self._health, state="stopped", due=None)
-            return True
-        if self._policy.over(error):
-            self._health = replace(self._health, state="stopped", due=None)
-            logger.warning("Service %s: ends, since it has nothing left to work on: %s", self.name, text)
-            return False
-        if self._coord.should_stop():
-            self._health = replace(self._health, state="stopped", due=None)
-            logger.info("Service %s: failed after the stop was requested, which changes nothing: %s", self.name, text)
-            return False
-        self._health = replace(self._health, state="failed", due=None)
+        is_clean, is_over = self._coord.is_clean_stop(error), self._policy.over(error)
+        if is_clean or is_over or self._coord.should_stop():
+            self._change(None, state="stopped")
+            if is_over and not is_clean:
+                logger.warning("Service %s: ends, since it has nothing left to work on: %s", self.name, text)
+            elif not is_clean:
+                what = "failed after the stop was requested, which changes nothing"
+                logger.info("Service %s: %s: %s", self.name, what, text)
+            return is_clean
+        self._change(None, state="failed")
         remedy = self._remedy(error)
         if self._policy.on_error == "continue" and error is not self._given_up and isinstance(error, Exception):
             logger.error(

@@ -13,7 +13,7 @@ import threading
 import uuid
 from collections.abc import Callable
 from contextlib import AbstractContextManager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from supervisor_core.checkpoint.guard import Publisher
@@ -36,17 +36,11 @@ from supervisor_core.engine.watchdog import RECORD_SECS, StallResponse
 from supervisor_core.engine.worker_registry import WorkerRegistry, read_interval_secs
 from supervisor_core.errors import LogdirInUseError, StalledError
 from supervisor_core.events.events_file import guard_directory
-from supervisor_core.events.telemetry import (
-    CheckpointRecord,
-    RecoveryRecord,
-    SessionRecord,
-    StopReason,
-    StopRecord,
-)
+from supervisor_core.events.telemetry import CheckpointRecord, RecoveryRecord, SessionRecord, StopReason, StopRecord
 from supervisor_core.options import Options
 from supervisor_core.process.outside import allow_tracer
 from supervisor_core.process.progress_page import page_in
-from supervisor_core.run.model import STATE_OF_OUTCOME, RunState
+from supervisor_core.run.model import STATE_OF_OUTCOME
 from supervisor_core.run.status import RunStatus
 from supervisor_core.storage.local import is_same, local_path
 
@@ -61,11 +55,6 @@ class StopInfo:
     """The signal's name, ``SIGTERM``."""
     final_checkpoint: str | None = None
     final_checkpoint_step: int | None = None
-
-    @property
-    def state(self) -> RunState:
-        """The run's state after it."""
-        return STATE_OF_OUTCOME[self.reason]
 
 
 class SessionRecorder:
@@ -112,7 +101,6 @@ class SessionRecorder:
         self.saves = CheckpointStats()
         self._save_stalled = save_stalled
         self._clock = clock
-        self._writer = writer
         self._recorder: TelemetrySink = TelemetryRecorder(writer if options.write_telemetry else None, self._check)
         self._gives_way = gives_way
         self._after_attempt = after_attempt
@@ -180,9 +168,12 @@ class SessionRecorder:
         self._end_lock = threading.Lock()
         self._history = SessionHistory(attempt=1, first_started_at=clock.wall(), exclusive=False)
         self._logdir = logdir
-        self._publisher: Publisher | None = None
+        self.publisher: Publisher | None = None
+        """The identity under which checkpoints are published, with the lock check; valid after the session's end. None
+        before `begin`, and for a session that does not hold the logdir's lock."""
         self._begun = False
-        self._ended = False
+        self.ended = False
+        """Whether `end` was called."""
         self._guarded: list[str] = []
 
     @property
@@ -190,20 +181,15 @@ class SessionRecorder:
         """The session's unique id, part of every record of the session."""
         return self._identity.record.session
 
-    @property
-    def ended(self) -> bool:
-        """Whether `end` was called."""
-        return self._ended
-
     def holds(self, directory: str) -> bool:
         """Return whether a directory is this session's logdir, or below it and not a logdir itself, and no other chief
         can be active there."""
-        may = self._history.exclusive and not self._ended
+        may = self._history.exclusive and not self.ended
         return may and (is_same(directory, self._logdir or "") or is_covered(directory, self._logdir or ""))
 
     def saves_in(self, directory: str) -> bool:
         """Return whether this session is the chief that saves checkpoints in a directory."""
-        return self._publisher is not None and not self._gives_way and is_same(directory, self._logdir or "")
+        return self.publisher is not None and not self._gives_way and is_same(directory, self._logdir or "")
 
     @property
     def metrics_url(self) -> str | None:
@@ -225,7 +211,7 @@ class SessionRecorder:
                 after_attempt=max(newest_attempt(logdir), self._after_attempt),
                 page=None if directory is None else str(page_in(directory, self.session_id)),
             )
-            self._publisher = Publisher(
+            self.publisher = Publisher(
                 session=self.session_id, attempt=before.attempt, check=lock.check, bring_back=lock.bring_back,
                 logdir=local_path(logdir),
             )  # fmt: skip
@@ -256,14 +242,7 @@ class SessionRecorder:
     def write_to(self, writer: SummaryWriter) -> None:
         """Write telemetry through this writer from now on: for a program that opens it once it holds the logdir."""
         if isinstance(self._recorder, TelemetryRecorder) and self.options.write_telemetry:
-            self._writer = writer
             self._recorder.write_to(writer)
-
-    @property
-    def publisher(self) -> Publisher | None:
-        """The identity under which checkpoints are published, with the lock check; valid after the session's end. None
-        before `begin`, and for a session that does not hold the logdir's lock."""
-        return self._publisher
 
     def guard(self, directory: str) -> None:
         """Block all writers of a directory's events files once another chief has taken the logdir over.
@@ -303,34 +282,15 @@ class SessionRecorder:
         `SessionHistory.may_keep_model_of`."""
         return session == self.session_id or self._history.may_keep_model_of(session)
 
-    def recovered(
-        self, *, error: str, losses: int, step: int | None, checkpoint: str | None, at_step: int | None, secs: float
-    ) -> None:
-        """Count a recovery within the session, and write its record, durably.
-
-        Args:
-            error: why the framework's session was lost.
-            losses: the number of attempts until a session was ready.
-            step: the last step before.
-            checkpoint: the restored checkpoint, if any.
-            at_step: the step at which training resumes.
-            secs: its duration.
-        """
+    def recovered(self, record: RecoveryRecord) -> None:
+        """Count a recovery within the session, and write its record, durably."""
         self._identity = replace(self._identity, recoveries=self._identity.recoveries + 1)
+        step, at_step = record.step, record.restored_step
         if step is not None and at_step is not None and step > at_step:
             self._lost(step - at_step)
             if self._logdir_lock is not None:
                 self._logdir_lock.record_rewind(step - at_step, at_step)
         self._monitor.identify(self._identity)
-        record = RecoveryRecord(
-            session=self.session_id,
-            error=error,
-            losses=losses,
-            step=step,
-            restored_checkpoint=checkpoint,
-            restored_step=at_step,
-            secs=secs,
-        )
         self._recorder.write(record, at_step, durable=True)
 
     def enter(self, phase: str) -> None:
@@ -364,24 +324,20 @@ class SessionRecorder:
 
         Waits for the disk until the deadline. Metrics are served until `close`."""
         with self._end_lock:
-            if self._ended or not self._begun:
+            if self.ended or not self._begun:
                 return
-            self._ended = True
+            self.ended = True
         if self._worker_registry is not None:
             self._worker_registry.stop(deadline)
         self._monitor.stop(deadline)
-        self._monitor.ended(stop.state, stop.error)
+        self._monitor.ended(STATE_OF_OUTCOME[stop.reason], stop.error)
         self._monitor.enter("stopped")
         now = self.progress.snapshot()
         record = StopRecord(
             session=self.session_id,
-            reason=stop.reason,
-            error=stop.error,
-            signal=stop.signal,
+            **asdict(stop),
             step=now.global_step,
             steps=now.steps,
-            final_checkpoint=stop.final_checkpoint,
-            final_checkpoint_step=stop.final_checkpoint_step,
             elapsed_secs=self._monitor.elapsed_secs,
             activity_secs=now.activity_secs,
         )
@@ -429,7 +385,7 @@ class SessionRecorder:
             self._logdir_lock.check()
 
     def _workers_changed(self) -> None:
-        if not self._ended:
+        if not self.ended:
             self.beat()
 
     def _count_lost(self, restored_step: int | None, adopted: bool) -> None:
@@ -462,7 +418,7 @@ class SessionRecorder:
         return failures, in_a_row, error
 
     def _renew_lock(self, step: int | None) -> None:
-        if self._ended:
+        if self.ended:
             return
         save_failures, in_a_row, error = self._show_failures()
         if self._logdir_lock is None:

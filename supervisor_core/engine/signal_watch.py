@@ -22,6 +22,7 @@ from typing import Any
 
 from supervisor_core.clock import SYSTEM_CLOCK, Clock
 from supervisor_core.engine.signal_safe_event import SignalSafeEvent
+from supervisor_core.process.identity import signal_masks
 
 logger = logging.getLogger("supervisor_core")
 
@@ -108,15 +109,11 @@ class SignalWatch:
         self._episode = _Episode()
         self._earlier: dict[int, Any] = {}
         self._replaced: set[int] = set()  # signals with a handler of the program at the end
-        self._installed = self._sent_by_us = False
+        self.installed = self._sent_by_us = False
+        """Whether signals are watched now."""
         self._caught_up = threading.Event()
         self._pid = os.getpid()
         self._read_fd = self._write_fd = -1
-
-    @property
-    def installed(self) -> bool:
-        """Whether signals are watched now."""
-        return self._installed
 
     @property
     def received(self) -> int | None:
@@ -146,7 +143,7 @@ class SignalWatch:
         episode = self._episode
         return episode.interrupted.is_set() and self._work_done() > episode.work_done
 
-    def forget(self) -> None:
+    def reset(self) -> None:
         """Reset to the state before the first signal if the program has continued after it. Safe in a handler."""
         if self.has_gone_on:
             episode = self._episode
@@ -165,7 +162,7 @@ class SignalWatch:
 
     def _is_replaced(self, signum: int) -> bool:
         """Whether a signal's handler is neither this watch's nor that of a watch within it."""
-        if not self._installed:
+        if not self.installed:
             return signum in self._replaced
         handler = signal.getsignal(signum)
         while (watch := _watch_of(handler)) is not None and watch is not self:
@@ -182,7 +179,7 @@ class SignalWatch:
         taken = signal.set_wakeup_fd(self._write_fd, warn_on_full_buffer=False)
         if taken != -1:  # it is an event loop's, which needs it more: our handler writes to the pipe too
             signal.set_wakeup_fd(taken)
-        self._installed = True
+        self.installed = True
         _open_watches.add(self)
         for signum in self._signals:
             earlier = signal.getsignal(signum)
@@ -195,10 +192,10 @@ class SignalWatch:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        if not self._installed:
+        if not self.installed:
             return
         if threading.current_thread() is not threading.main_thread():
-            self._installed = False  # handlers cannot be restored here; ours call the earlier ones
+            self.installed = False  # handlers cannot be restored here; ours call the earlier ones
             return
         self._uninstall()
         os.close(self._write_fd)  # ends the thread, after the rest of the pipe
@@ -209,7 +206,7 @@ class SignalWatch:
         It is raised as soon as the main thread is between two bytecodes; blocking system calls are interrupted. Does
         nothing after the block.
         """
-        if self._installed:
+        if self.installed:
             self._episode.interrupting = self._sent_by_us = True
             ident = threading.main_thread().ident
             assert ident is not None
@@ -218,7 +215,7 @@ class SignalWatch:
     def catch_up(self) -> int | None:
         """Return `received` after the watch's thread has read all signals until now: a signal for which the program has
         its own handler may be recorded only there."""
-        if self._installed and self.received is None and os.getpid() == self._pid:
+        if self.installed and self.received is None and os.getpid() == self._pid:
             self._caught_up.clear()
             with suppress(OSError):  # full of signals, or closed
                 os.write(self._write_fd, bytes([_NOTHING]))
@@ -273,7 +270,7 @@ class SignalWatch:
         _die(signum)
 
     def _handle(self, signum: int, frame: FrameType | None) -> None:
-        if not self._installed:  # kept alive by a handler that was installed later and calls this one
+        if not self.installed:  # kept alive by a handler that was installed later and calls this one
             self._as_before(signum, frame)
             return
         if signum == signal.SIGHUP:
@@ -283,7 +280,7 @@ class SignalWatch:
             if callable(self._earlier[signum]):
                 self._as_before(signum, frame)
             return
-        self.forget()
+        self.reset()
         episode, now = self._episode, self._clock.monotonic()
         episode.first.set((signum, now))
         again, episode.handled = episode.handled and self._is_later(now), True
@@ -345,7 +342,7 @@ class SignalWatch:
             self._sent_by_us = False
             return []
         if signum != signal.SIGINT or interrupted_at is None or now - interrupted_at >= ONE_PRESS_SECS:
-            self.forget()  # otherwise it may be the interrupting one, read late
+            self.reset()  # otherwise it may be the interrupting one, read late
         episode = self._episode
         episode.first.set((signum, now))
         if not episode.acted:
@@ -367,7 +364,7 @@ class SignalWatch:
         present = signal.set_wakeup_fd(-1)
         if present != self._write_fd:
             signal.set_wakeup_fd(present)
-        self._installed = False
+        self.installed = False
         _open_watches.discard(self)
 
 
@@ -399,12 +396,7 @@ def _has_no_handler(signum: int) -> bool:
     """Whether nothing handles a signal: no Python function, and no other code, as `faulthandler.register`."""
     if signal.getsignal(signum) != signal.SIG_DFL:
         return False
-    try:
-        with open("/proc/self/status", encoding="ascii") as file:
-            caught = next(int(line.split()[1], 16) for line in file if line.startswith("SigCgt:"))
-    except (OSError, StopIteration):  # no such file system: Python's own word counts
-        return True
-    return not caught >> (signum - 1) & 1
+    return not signal_masks().get("SigCgt", 0) >> (signum - 1) & 1  # without such a file Python's own word counts
 
 
 _lost_terminals: set[int] = set()

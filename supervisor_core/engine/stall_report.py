@@ -12,11 +12,10 @@ import os
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
-from typing import Literal
 
 from supervisor_core.clock import SYSTEM_CLOCK, Clock, main_thread_secs
 from supervisor_core.engine.recorder import TelemetrySink
-from supervisor_core.engine.service_stalls import ServiceStall
+from supervisor_core.engine.stalls import StallReading
 from supervisor_core.events.telemetry import StallRecord
 from supervisor_core.process.stacks import (
     MAIN_THREAD,
@@ -88,7 +87,6 @@ class StallReport:
         self._first_look: tuple[float, float | None] = (0.0, None)
         """Monotonic time of the first look, and the main thread's runnable seconds then."""
         self._first: Stacks = _NO_STACKS
-        self._phase = ""
         self._look_again_at: float | None = None
         self._status: StallStatus | None = None
 
@@ -97,47 +95,36 @@ class StallReport:
         """The present stall; None without one."""
         return self._status
 
-    def begin(
-        self,
-        *,
-        phase: str,
-        since: float,
-        step: int | None,
-        secs: float,
-        timeout_secs: float | None,
-        blocked: Stacks = _NO_STACKS,
-    ) -> None:
+    def begin(self, stall: StallReading, blocked: Stacks = _NO_STACKS) -> None:
         """Report that a stall has begun.
 
         Args:
-            phase: the phase without progress.
-            since: monotonic time of the last progress.
-            step: the global step.
-            secs: seconds without progress so far.
-            timeout_secs: the budget.
+            stall: the stall.
             blocked: stacks of threads from the time in which Python could not run: they show the hang, not what came
                 after it.
         """
-        self._phase, self._first = phase, {**self._stacks(), **blocked}
+        self._first = {**self._stacks(), **blocked}
         line = self._line(self._first)
-        self._status = StallStatus(phase=phase, thread=MAIN_THREAD, location=None if line is None else location(line))
+        at = None if line is None else location(line)
+        self._status = StallStatus(phase=stall.phase, thread=MAIN_THREAD, location=at)
         now = self._clock.monotonic()
         self._look_again_at, self._first_look = now + SECOND_LOOK_SECS, (now, self._runnable_secs(self._clock))
         _LOG.warning(
             "No progress for %.0f s in the phase %r (budget %.0f s) at step %s%s; the stacks of all threads are in the "
             "events file.",
-            secs,
-            phase,
-            timeout_secs or 0.0,
-            step,
-            "" if line is None else f": {whereabouts(MAIN_THREAD, location(line), None)}",
+            stall.secs,
+            stall.phase,
+            stall.timeout_secs or 0.0,
+            stall.step,
+            "" if at is None else f": {whereabouts(MAIN_THREAD, at, None)}",
         )
-        self._on_stacks(f"no progress for {secs:.0f} s in the phase {phase}, at step {step}", self._first)
-        self._write("begin", since, step, secs, timeout_secs, self._first)
+        title = f"no progress for {stall.secs:.0f} s in the phase {stall.phase}, at step {stall.step}"
+        self._on_stacks(title, self._first)
+        self._write(stall, self._first, line)
 
-    def goes_on(self, *, since: float, step: int | None, secs: float, timeout_secs: float | None) -> bool:
-        """Look at the stacks again, once, if the stall lasts for long enough; return whether it did now. Call it while
-        a stall lasts."""
+    def goes_on(self, stall: StallReading) -> bool:
+        """Take the stacks again, once, if the stall lasts for long enough; return whether it did now. Call it while a
+        stall lasts."""
         if self._look_again_at is None or self._clock.monotonic() < self._look_again_at:
             return False
         self._look_again_at = None
@@ -145,14 +132,13 @@ class StallReport:
         now = self._stacks()
         same = now.get(MAIN_THREAD) == self._first.get(MAIN_THREAD)
         line = self._line(now)
-        place = None if line is None else location(line)
         if same and self._status is not None:  # else it is somewhere else by now
             self._status = replace(self._status, activity=activity)
         frames = "the same frames twice" if same else "other frames than before"
-        said = f"{whereabouts(MAIN_THREAD, place, activity)}: {frames}"
-        _LOG.warning("No progress for %.0f s in the phase %r; %s.", secs, self._phase, said)
-        self._on_stacks(f"no progress for {secs:.0f} s in the phase {self._phase}; {said}", now)
-        self._write("lasts", since, step, secs, timeout_secs, now, same_frames=same, activity=activity)
+        said = f"{whereabouts(MAIN_THREAD, None if line is None else location(line), activity)}: {frames}"
+        _LOG.warning("No progress for %.0f s in the phase %r; %s.", stall.secs, stall.phase, said)
+        self._on_stacks(f"no progress for {stall.secs:.0f} s in the phase {stall.phase}; {said}", now)
+        self._write(stall, now, line, same_frames=same, activity=activity)
         return True
 
     def blocked(self, stacks: Stacks) -> None:
@@ -163,42 +149,23 @@ class StallReport:
             _LOG.warning("%s: native code held the interpreter's lock, or the process was stopped.", title)
             self._on_stacks(title, stacks)
 
-    def end(self, *, since: float, step: int | None, secs: float, timeout_secs: float | None) -> None:
+    def end(self, stall: StallReading) -> None:
         """Report that progress was made again."""
-        self._write("end", since, step, secs, timeout_secs, _NO_STACKS)
+        self._write(stall, _NO_STACKS, self._line(self._first))
         self._first, self._look_again_at, self._status = _NO_STACKS, None, None
 
-    def service(self, stall: ServiceStall, *, phase: str, step: int | None) -> None:
-        """Report that a service's tick does not end, or has ended after all.
-
-        Args:
-            stall: which one.
-            phase: the session's phase.
-            step: the global step.
-        """
-        stacks: Stacks = _NO_STACKS
-        if stall.state == "begin":
-            stacks = self._stacks()
-            line = user_line(stacks.get(stall.service, ()))
-            at = "" if line is None else f" at {location(line)}"
-            title = f"the service {stall.service} has been in one tick for {stall.secs:.0f} s"
-            _LOG.warning("%s%s (budget %.0f s); training continues.", f"T{title[1:]}", at, stall.timeout_secs)
-            self._on_stacks(title, stacks)
-        line = user_line(stacks.get(stall.service, ()))
-        record = StallRecord(
-            session=self._session_id,
-            state=stall.state,
-            phase=phase,
-            since=self._clock.wall() - stall.secs,
-            step=step,
-            secs=stall.secs,
-            timeout_secs=stall.timeout_secs,
-            thread=stall.service,
-            location=line,
-            stacks=stacks,
-            service=stall.service,
-        )
-        self._recorder.write(record, step)
+    def service(self, stall: StallReading) -> None:
+        """Report that a service's tick does not end, or has ended after all."""
+        if stall.state == "end":
+            self._write(stall, _NO_STACKS, None)
+            return
+        stacks = self._stacks()
+        line = user_line(stacks.get(stall.service or "", ()))
+        at = "" if line is None else f" at {location(line)}"
+        title = f"the service {stall.service} has been in one tick for {stall.secs:.0f} s"
+        _LOG.warning("%s%s (budget %.0f s); training continues.", f"T{title[1:]}", at, stall.timeout_secs)
+        self._on_stacks(title, stacks)
+        self._write(stall, stacks, line)
 
     def _activity(self) -> Activity | None:
         """Return what the main thread did since the first look. Not known where the monitor did not run meanwhile."""
@@ -214,28 +181,26 @@ class StallReport:
 
     def _write(
         self,
-        state: Literal["begin", "lasts", "end"],
-        since: float,
-        step: int | None,
-        secs: float,
-        timeout_secs: float | None,
+        stall: StallReading,
         stacks: Stacks,
+        line: str | None,
         *,
         same_frames: bool | None = None,
         activity: Activity | None = None,
     ) -> None:
         record = StallRecord(
             session=self._session_id,
-            state=state,
-            phase=self._phase,
-            since=self._clock.wall() - (self._clock.monotonic() - since),
-            step=step,
-            secs=secs,
-            timeout_secs=timeout_secs,
-            thread=MAIN_THREAD,
-            location=self._line(stacks or self._first),
+            state=stall.state,
+            phase=stall.phase,
+            since=self._clock.wall() - (self._clock.monotonic() - stall.since),
+            step=stall.step,
+            secs=stall.secs,
+            timeout_secs=stall.timeout_secs,
+            thread=stall.service or MAIN_THREAD,
+            location=line,
             same_frames=same_frames,
             activity=activity,
             stacks=stacks,
+            service=stall.service,
         )
-        self._recorder.write(record, step)
+        self._recorder.write(record, stall.step)

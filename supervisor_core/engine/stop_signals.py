@@ -224,7 +224,7 @@ class StopSignals:
         watch, reason = self._watch, self._state.reason
         if watch is None or not watch.has_gone_on or isinstance(reason.body_error, KeyboardInterrupt):
             return
-        watch.forget()
+        watch.reset()
         reason.signum = reason.save_error = None
         self._state.deadline.forget()
 

@@ -10,11 +10,10 @@ from __future__ import annotations
 import json
 import os
 import string
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from hashlib import sha256
-from typing import Any
 
-from supervisor_core.checkpoint.json_records import LARGEST, LATEST
+from supervisor_core.checkpoint.json_records import parse_object, record_of
 from supervisor_core.storage.local import Filesystem
 
 TASKS_DIRECTORY = ".supervisor.tasks"
@@ -91,9 +90,7 @@ def read_record(filesystem: Filesystem, path: str) -> TaskRecord:
         ValueError: if it is too long, malformed, or has another task's name; the message says why.
     """
     with filesystem.open(path) as reader:
-        if reader.size > MAX_BYTES:
-            raise ValueError(f"it has more than {MAX_BYTES:,} bytes")
-        record = decode(reader.read_at(0, reader.size))
+        record = decode(reader.read_at(0, min(reader.size, MAX_BYTES + 1)))
     if file_name(record.task) != os.path.basename(path):
         raise ValueError(f"its name is another task's: this is {record.task!r:.80}")
     return record
@@ -113,40 +110,11 @@ def decode(data: bytes) -> TaskRecord:
     """
     if len(data) > MAX_BYTES:
         raise ValueError(f"it has more than {MAX_BYTES:,} bytes")
-    try:
-        raw = json.loads(data.decode("ascii"))
-    except (ValueError, RecursionError) as error:
-        raise ValueError("it is not JSON") from error  # whose text has a byte of the file
-    if not isinstance(raw, dict) or raw.get("v") != VERSION or isinstance(raw["v"], bool):
-        raise ValueError(f"it is not of version {VERSION}")
-    try:
-        record = TaskRecord(**{name: value for name, value in raw.items() if name in _TYPES})
-    except TypeError as error:
-        raise ValueError(f"a field is missing: {error}") from error
-    for name, value in asdict(record).items():
-        if not _is_plausible(name, value):
-            raise ValueError(f"{name} is {value!r:.80}")
+    record = record_of(TaskRecord, parse_object(data, VERSION), {})
+    for name in ("task", "session"):
+        if not getattr(record, name):
+            raise ValueError(f"{name} is ''")
     return record
-
-
-_TYPES: dict[str, tuple[type, ...]] = {
-    "str": (str,),
-    "str | None": (str, type(None)),
-    "int": (int,),
-    "int | None": (int, type(None)),
-    "float": (int, float),
-    "float | None": (int, float, type(None)),
-    "bool": (bool,),
-}
-_TYPES = {item.name: _TYPES[str(item.type)] for item in fields(TaskRecord)}
-
-
-def _is_plausible(name: str, value: Any) -> bool:
-    if not isinstance(value, _TYPES[name]) or (isinstance(value, bool) and bool not in _TYPES[name]):
-        return False
-    if isinstance(value, (int, float)):
-        return abs(value) < (LATEST if float in _TYPES[name] else LARGEST)  # never so for NaN
-    return not isinstance(value, str) or bool(value) or name not in ("task", "session")
 
 
 def _percent(char: str) -> str:

@@ -12,6 +12,7 @@ only after the stacks were taken twice.
 from __future__ import annotations
 
 import logging
+import math
 import os
 import signal
 import threading
@@ -80,7 +81,7 @@ class Watchdog:
         self._response = response
         self._grace_secs = grace_secs
         self._die = die
-        self._began_at: float | None = None
+        self._began_at = math.inf
         self._has_acted = False
         self.would_act = 0
         """How many stalls it would have ended, under ``observe``."""
@@ -95,11 +96,7 @@ class Watchdog:
         """
         self._began_at, self._has_acted = now, False
 
-    def end(self) -> None:
-        """The stall has ended by itself."""
-        self._began_at = None
-
-    def look(self, now: float, *, age_secs: float, act_after_secs: float | None, text: str) -> bool:
+    def check(self, now: float, *, age_secs: float, act_after_secs: float | None, text: str) -> bool:
         """Act if the stall has lasted for long enough; return whether it did. Call it while a stall lasts.
 
         Args:
@@ -108,7 +105,7 @@ class Watchdog:
             act_after_secs: see `Budgets.act_after`.
             text: what stalls, and where.
         """
-        if self._began_at is None or self._has_acted or act_after_secs is None:
+        if self._has_acted or act_after_secs is None:
             return False
         if now - self._began_at < SECOND_LOOK_SECS or age_secs <= act_after_secs:
             return False

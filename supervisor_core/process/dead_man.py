@@ -22,6 +22,8 @@ from contextlib import suppress
 from functools import cache
 from typing import Any
 
+from supervisor_core.process.identity import signal_masks
+
 _SIGEV_THREAD_ID = 4
 _TRIED = 20
 """Real-time signals, from the last downwards, that are looked at for one that is free."""
@@ -128,12 +130,9 @@ def _free_signal() -> int:
     Raises:
         OSError: if there is none, or the system does not say.
     """
-    masks = {"SigBlk": 0, "SigIgn": 0, "SigCgt": 0}
-    with open("/proc/self/status", encoding="ascii", errors="replace") as file:
-        for line in file:
-            name, _, value = line.partition(":")
-            if name in masks:
-                masks[name] = int(value, 16)
+    masks = signal_masks()
+    if not masks:
+        raise OSError("The system does not say which signals are free.")
     caught, taken = masks["SigCgt"], masks["SigBlk"] | masks["SigIgn"] | masks["SigCgt"]
     with _lock:
         while _unused:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import socket
 import time
 from dataclasses import dataclass
@@ -93,3 +94,14 @@ def read_kernel(path: str) -> bytes:
             return file.read(4096)
     except OSError:
         return b""
+
+
+def signal_masks() -> dict[str, int]:
+    """Return the signals that this process handles in some way, as bits: ``SigBlk`` -> those blocked, ``SigIgn`` ->
+    ignored, ``SigCgt`` -> caught, by C code too. Empty where the system does not say."""
+    try:
+        with open("/proc/self/status", "rb") as file:
+            found = re.findall(rb"^(Sig\w+):\s*([0-9a-f]+)$", file.read(), re.MULTILINE)
+    except OSError:
+        return {}
+    return {name.decode(): int(mask, 16) for name, mask in found}

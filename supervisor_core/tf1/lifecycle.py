@@ -23,7 +23,7 @@ from supervisor_core.engine.session_recorder import SessionRecorder
 from supervisor_core.engine.session_state import SessionState, StopReason
 from supervisor_core.engine.step_lock import StepLock
 from supervisor_core.errors import LogdirInUseError
-from supervisor_core.events.telemetry import ServiceInterval, SkippedCheckpoint
+from supervisor_core.events.telemetry import RecoveryRecord, ServiceInterval, SkippedCheckpoint
 from supervisor_core.options import Options
 from supervisor_core.run.status import RunStatus
 from supervisor_core.tf1.checkpoint_manager import CheckpointManager
@@ -230,14 +230,16 @@ class Lifecycle:
             secs: how long it took.
         """
         self.state.tf_session = sess
-        self.recorder.recovered(
+        record = RecoveryRecord(
+            session=self.recorder.session_id,
             error=error,
             losses=losses,
             step=self.recorder.progress.snapshot().global_step,
-            checkpoint=None if restore_info.restored is None else restore_info.restored.path,
-            at_step=restore_info.step,
+            restored_checkpoint=None if restore_info.restored is None else restore_info.restored.path,
+            restored_step=restore_info.step,
             secs=secs,
         )
+        self.recorder.recovered(record)
         self._note_restored(restore_info.restored)
 
     def kept_back(self) -> str | None:

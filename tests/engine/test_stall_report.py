@@ -12,6 +12,7 @@ import pytest
 
 from supervisor_core.clock import SYSTEM_CLOCK
 from supervisor_core.engine.stall_report import SECOND_LOOK_SECS, StallReport, main_thread_runnable_secs
+from supervisor_core.engine.stalls import StallReading
 from supervisor_core.run.status import StallStatus
 
 INNER = "/usr/lib/python3.11/queue.py:171 Queue.get"
@@ -45,15 +46,21 @@ def the_report(
     return report, records, texts
 
 
+def reading(clock: Any, state: Any, secs: float, step: int = 5) -> StallReading:
+    """A stall that has lasted for some seconds."""
+    since = clock.now - secs
+    return StallReading(state=state, since=since, secs=secs, timeout_secs=20.0, phase="training", step=step)
+
+
 def begin(report: StallReport, clock: Any) -> None:
     """Let a stall begin."""
-    report.begin(phase="training", since=clock.now - 30, step=5, secs=30.0, timeout_secs=20.0)
+    report.begin(reading(clock, "begin", 30.0))
 
 
 def go_on(report: StallReport, clock: Any, secs: float) -> None:
     """Let it last."""
     clock.advance(secs)
-    report.goes_on(since=clock.now - 30, step=5, secs=30.0 + secs, timeout_secs=20.0)
+    report.goes_on(reading(clock, "lasts", 30.0 + secs))
 
 
 SAME, OTHER = "the same frames twice", "other frames than before"
@@ -145,7 +152,7 @@ def test_the_place_is_the_program_s_innermost_line(clock: Any) -> None:
     assert report.status is None
     begin(report, clock)
     assert report.status == StallStatus(phase="training", thread="MainThread", location="input.py:12 in next_batch")
-    report.end(since=clock.now - 30, step=6, secs=40.0, timeout_secs=20.0)
+    report.end(reading(clock, "end", 40.0, step=6))
     assert report.status is None
     assert [(each.state, each.thread, each.location) for each in records] == [
         ("begin", "MainThread", "/x/input.py:12 next_batch"),
@@ -159,7 +166,7 @@ def test_a_stall_that_is_over_gets_no_second_look(clock: Any) -> None:
     report, records, _ = the_report(clock, WAITS, ELSEWHERE)
     begin(report, clock)
     clock.advance(5)
-    report.end(since=clock.now, step=6, secs=35.0, timeout_secs=20.0)
+    report.end(reading(clock, "end", 35.0, step=6))
     clock.advance(1)
     begin(report, clock)
     go_on(report, clock, SECOND_LOOK_SECS - 1)

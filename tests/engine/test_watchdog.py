@@ -49,13 +49,12 @@ def process(monkeypatch: pytest.MonkeyPatch) -> Process:
 
 
 def stall(watchdog: Watchdog, *, secs: int, act_after_secs: float | None = 300.0, budget_secs: int = 6) -> list[int]:
-    """Stall for a number of seconds, with a look each second; return the ages at which the watchdog acted."""
+    """Stall for a number of seconds, with a check each second; return the ages at which the watchdog acted."""
     acted = []
     watchdog.begin(1000.0 + budget_secs)
     for age in range(budget_secs, secs):
-        if watchdog.look(1000.0 + age, age_secs=age, act_after_secs=act_after_secs, text=TEXT):
+        if watchdog.check(1000.0 + age, age_secs=age, act_after_secs=act_after_secs, text=TEXT):
             acted.append(age)
-    watchdog.end()
     return acted
 
 

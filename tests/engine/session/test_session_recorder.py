@@ -13,16 +13,28 @@ from supervisor_core.engine.session_recorder import StopInfo
 from supervisor_core.errors import LogdirInUseError
 from supervisor_core.events.chunk import Chunk, TelemetryMark
 from supervisor_core.events.file_writer import FileWriter
-from supervisor_core.events.telemetry import CheckpointRecord, ServiceInterval, ThreadStatus, WorkerStatus
+from supervisor_core.events.telemetry import (
+    CheckpointRecord,
+    RecoveryRecord,
+    ServiceInterval,
+    ThreadStatus,
+    WorkerStatus,
+)
 from supervisor_core.metrics.table import RUN_METRICS
 from supervisor_core.run.advice import Costs
 from supervisor_core.run.fold import RunFold
 
 
+def recover(run, error: str) -> None:
+    """Lose the model at step 100, and go on from step 90."""
+    facts = {"session": run.session_id, "error": error, "step": 100, "restored_step": 90}
+    run.recovered(RecoveryRecord(**facts, restored_checkpoint="model.ckpt-90", secs=1.0))
+
+
 def test_a_session_says_who_it_is_and_how_it_ended(begin, writer) -> None:
     """Session and stop records have the same id, and are durable before the call returns."""
     run = begin(checkpoint_interval_secs=600)
-    run.ready(services=[ServiceInterval(name="checkpoint", interval_secs=600)])
+    run.ready(services=(ServiceInterval(name="checkpoint", interval_secs=600),))
     run.end(StopInfo(reason="exhausted", final_checkpoint="model.ckpt-7", final_checkpoint_step=7))
     (session,), (stop,) = writer.of("session"), writer.of("stop")
     assert (session.session, session.attempt, session.facade) == (run.session_id, 1, "Test")
@@ -130,7 +142,7 @@ def test_lost_steps_are_counted_alike_by_session_and_reader(begin, writer) -> No
     run.progress.step_read(100)
     run.enter("training")
     run.enter("restoring")
-    run.recovered(error="UnavailableError: x", losses=1, step=100, checkpoint="model.ckpt-90", at_step=90, secs=1.0)
+    recover(run, "UnavailableError: x")
     run.progress.rewound(90)
     run.enter("training")
     run.progress.step_read(95)
@@ -176,7 +188,7 @@ def test_lost_steps_are_absent_where_they_are_not_known(begin, tmp_path: Path, m
     fourth = begin()
     fourth.ready(restored_checkpoint="model.ckpt-90", restored_step=90)
     assert fourth.status().steps_lost is None
-    fourth.recovered(error="E", losses=1, step=100, checkpoint="model.ckpt-90", at_step=90, secs=1.0)
+    recover(fourth, "E")
     assert fourth.status().steps_lost is None
     fourth.end(StopInfo(reason="error"))
     lease.unlink()
