@@ -3,6 +3,7 @@
 Who trains, and what is recorded:
     environment        what a session finds: options, metrics server, runtime directory
     session_recorder   telemetry, lease, heartbeats, metrics of one session
+    lifecycle          begins a session, says that it is ready
     session_state      the session under way, and why it ends, as far as is known
     heartbeat_writer   the heartbeats of a process that is not the chief
     worker_registry    the workers that the chief sees; task_record, chief_status: what they tell each other

@@ -11,12 +11,13 @@ from typing import Any
 
 import tensorflow as tf
 
+from supervisor_core.engine.lifecycle import Claim
 from supervisor_core.events.file_writer import FileWriter
 from supervisor_core.options import Options
 from supervisor_core.tf1.checkpoint_manager import CheckpointManager
 from supervisor_core.tf1.checkpoint_writer import CheckpointWriter
 from supervisor_core.tf1.cluster.task import task_name
-from supervisor_core.tf1.lifecycle import Claim, Lifecycle
+from supervisor_core.tf1.lifecycle import Lifecycle
 
 
 class Engine:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from typing import Any, Literal
+from typing import Any
 
 import tensorflow as tf
 
@@ -17,14 +17,10 @@ from supervisor_core.checkpoint.guard import Publisher
 from supervisor_core.clock import SYSTEM_CLOCK, Clock
 from supervisor_core.engine.chief_status import ChiefStatus
 from supervisor_core.engine.coordinator import Coordinator
-from supervisor_core.engine.deadline import StopDeadline, granted_secs
-from supervisor_core.engine.service import ServiceRegistry
-from supervisor_core.engine.session_recorder import SessionRecorder
-from supervisor_core.engine.session_state import SessionState, StopReason
+from supervisor_core.engine.lifecycle import SessionLifecycle
+from supervisor_core.engine.session_state import StopReason
 from supervisor_core.engine.step_lock import StepLock
-from supervisor_core.errors import LogdirInUseError
-from supervisor_core.events.telemetry import RecoveryRecord, ServiceInterval, SkippedCheckpoint
-from supervisor_core.options import Options
+from supervisor_core.events.telemetry import RecoveryRecord, ServiceInterval
 from supervisor_core.run.status import RunStatus
 from supervisor_core.tf1.checkpoint_manager import CheckpointManager
 from supervisor_core.tf1.cluster.connect import close_with_timeout
@@ -36,63 +32,26 @@ from supervisor_core.tf1.tf_errors import explain_finalized
 
 _LOG = logging.getLogger("supervisor_core")
 
-Claim = Literal["required", "if free", "gives way"]
-"""How a chief takes its logdir. ``required``: it writes checkpoints; where another one does already, it is refused.
-``if free``: it may come to write some; if another one does already, it is not the owner. ``gives way``: it cannot; it
-is not the owner wherever another has written any, and from when another begins to."""
-
-
 RELEASE_AFTER_SECS = 30.0
 """How long threads may take to end by themselves before the session is closed under them, in seconds, if half of
 ``stop_grace_secs`` is not less."""
 
 
-class Lifecycle:
-    """The session under way, and the one before it: begins, becomes ready, recovers, ends.
+class Lifecycle(SessionLifecycle[GraphEnding]):
+    """The sessions of a graph-mode facade: begin, become ready, recover, end.
 
     Args:
-        coord: the coordinator.
-        options: how the run behaves.
-        facade: what the program called.
-        logdir: the run's directory; None where nothing is written.
-        writer: the run's summary writer, or None.
-        is_chief: whether this process writes.
-        task: what a worker is called in its cluster; None for a chief, and for a process that belongs to none.
-        checkpoint_interval_secs: seconds between two checkpoints, as far as that is known before `use`.
-        clock: replaced in tests.
+        arguments: see `SessionLifecycle`.
     """
 
-    def __init__(
-        self,
-        *,
-        coord: Coordinator,
-        options: Options,
-        facade: str,
-        logdir: str | None,
-        writer: Any,
-        is_chief: bool,
-        task: str | None = None,
-        checkpoint_interval_secs: float | None = None,
-        clock: Clock = SYSTEM_CLOCK,
-    ) -> None:
-        self.services = ServiceRegistry()
-        self.options = options
-        """How the run behaves."""
-        deadline = StopDeadline(granted_secs(options.signal_grace_secs), clock)
-        self.state = SessionState(coord=coord, logdir=logdir, writer=writer, deadline=deadline)
-        """The session under way, or the last one."""
-        self.ending = GraphEnding(self.state, options, clock)
-        """How it ends."""
-        self.step_lock = StepLock(clock=clock)
+    not_begun = "There is no session yet: call managed_session() or prepare_or_wait_for_session() first."
+
+    def __init__(self, **arguments: Any) -> None:
+        super().__init__(GraphEnding, **arguments)
+        self.step_lock = StepLock(clock=self._clock)
         """Keeps steps out while a snapshot is taken."""
         self._checkpoints: CheckpointManager | None = None
-        self._interval_secs = checkpoint_interval_secs
-        self._facade = facade
-        self._is_chief = is_chief
-        self._task = task
-        self._clock = clock
         self._chief: ChiefStatus | None = None
-        self._refusal: LogdirInUseError | None = None
 
     def require_ownership(self) -> None:
         """Raise `LogdirInUseError` where checkpoints would be written into the logdir of another run."""
@@ -102,70 +61,15 @@ class Lifecycle:
     @property
     def checkpoints(self) -> CheckpointManager | None:
         """What takes the session's checkpoints; None where none are taken."""
-        found = self.state.checkpoints
-        assert found is None or isinstance(found, CheckpointManager)
-        return found
+        return None if self.state.checkpoints is None else self._checkpoints
 
-    @property
-    def recorder(self) -> SessionRecorder:
-        """The session under way, or the last one.
-
-        Raises:
-            RuntimeError: before the first session.
-        """
-        if self.state.recorder is None:
-            raise RuntimeError(
-                "There is no session yet: call managed_session() or prepare_or_wait_for_session() first."
-            )
-        return self.state.recorder
-
-    @property
-    def has_begun(self) -> bool:
-        """Whether there is, or was, a session since the last `begin`; not when the logdir was refused."""
-        return self.state.recorder is not None
-
-    @property
-    def is_under_way(self) -> bool:
-        """Whether a session has begun and not ended."""
-        return self.state.recorder is not None and not self.state.recorder.ended
-
-    def begin(self, at_exit: Callable[[BaseException | None], object], claim: Claim = "required") -> SessionRecorder:
-        """Begin a session; one that is still open ends as requested.
-
-        Args:
-            at_exit: stops the session when the interpreter ends; see `Ending.begun`.
-            claim: how a chief takes the logdir; see `Claim`.
-
-        Raises:
-            LogdirInUseError: if another live chief holds the logdir, and it is required.
-        """
-        state = self.state
-        if state.recorder is not None:
-            self.ending.record(None)
-            state.recorder.close(0.0)
-            self.services.clear()
-        end_abandoned(state.logdir)
-        self.ending.begin()
-        state.recorder = self._refusal = None
-        state.is_ready = state.is_not_owner = False
-        state.checkpoints = self._checkpoints
-        if state.logdir and self._task is not None:
+    def _prepare(self) -> None:
+        logdir = self.state.logdir
+        end_abandoned(logdir)
+        self.state.checkpoints = self._checkpoints
+        if logdir and self._recording["task"] is not None:
             wait_secs = self.options.finished_wait_secs
-            self._chief = ChiefStatus(state.logdir, finished_wait_secs=wait_secs, clock=self._clock)
-        run = self._new_recorder(is_chief=self._is_chief, writer=state.writer, gives_way=claim == "gives way")
-        try:
-            run.begin()
-        except LogdirInUseError as error:
-            if claim == "required":
-                raise
-            self._give_up_ownership(error)
-            run = self._new_recorder(is_chief=False, writer=None, gives_way=False)
-            run.begin()
-        state.recorder = run
-        self.ending.begun(at_exit)
-        if state.reason.signum is not None:  # it came meanwhile
-            state.coord.request_stop()
-        return run
+            self._chief = ChiefStatus(logdir, finished_wait_secs=wait_secs, clock=self._clock)
 
     def supervise(self, sess: Any, global_step: Any) -> Any:
         """Return a session that does what this one does, supervised; this one itself if it is none of TensorFlow's.
@@ -186,7 +90,8 @@ class Lifecycle:
 
     def use(self, checkpoints: CheckpointManager) -> None:
         """Have the session's last checkpoint, and one at a signal, saved by this."""
-        self._checkpoints, self._interval_secs = checkpoints, checkpoints.interval_secs
+        self._checkpoints = checkpoints
+        self._recording["checkpoint_interval_secs"] = checkpoints.interval_secs
         if not self.state.is_not_owner:
             self.state.checkpoints = checkpoints
 
@@ -196,22 +101,20 @@ class Lifecycle:
         if self.state.reason.signum is not None:
             coord.request_stop()
 
-    def ready(self, sess: Any, restore_info: RestoreInfo, services: Sequence[ServiceInterval]) -> None:
+    def session_ready(self, sess: Any, restore_info: RestoreInfo, services: Sequence[ServiceInterval]) -> None:
         """Record that the session is ready, and where its model came from."""
-        state, restored = self.state, restore_info.restored
-        state.tf_session = sess
-        state.is_ready = True
-        state.coord.reset_loop_checks()
+        restored = restore_info.restored
+        self.state.tf_session = sess
         if self.checkpoints is not None:
-            self.checkpoints.attach(sess, self.recorder, state.writer, restore_info)
+            self.checkpoints.attach(sess, self.recorder, self.state.writer, restore_info)
         self._note_restored(restored)
-        self.recorder.ready(
+        self.ready(
+            skipped=restore_info.skipped,
+            services=services,
             restored_checkpoint=None if restored is None else restored.path,
             restored_step=restore_info.step,
             adopted=restore_info.adopted,
-            skipped=tuple(SkippedCheckpoint(path=item.path, reason=item.reason) for item in restore_info.skipped),
             state_problem=None if restored is None else restored.state_problem,
-            services=tuple(services),
         )
 
     def recovering(self) -> None:
@@ -256,29 +159,6 @@ class Lifecycle:
         _LOG.info("Service %s: tick %d failed: %s", name, tick, error)
         if self.state.recorder is not None:
             self.state.recorder.beat()
-
-    def _new_recorder(self, *, is_chief: bool, writer: Any, gives_way: bool) -> SessionRecorder:
-        return SessionRecorder(
-            logdir=self.state.logdir,
-            facade=self._facade,
-            options=self.options,
-            writer=writer,
-            services=self.services,
-            checkpoint_interval_secs=self._interval_secs,
-            is_chief=is_chief,
-            task=self._task,
-            gives_way=gives_way,
-            on_taken_over=self._give_up_ownership if gives_way else lambda error: self.state.coord.request_stop(error),
-            on_stalled=lambda error: self.state.coord.request_stop(error),
-            save_stalled=self.ending.save_stalled,
-            clock=self._clock,
-        )
-
-    def _give_up_ownership(self, error: BaseException) -> None:
-        assert isinstance(error, LogdirInUseError)
-        self._refusal = error
-        self.state.is_not_owner, self.state.checkpoints = True, None
-        _LOG.info("%s belongs to another run: this process writes no telemetry there. %s", self.state.logdir, error)
 
     def _note_restored(self, restored: Restored | None) -> None:
         if restored is not None:

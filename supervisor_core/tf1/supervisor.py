@@ -393,7 +393,7 @@ class Supervisor(RunMethods, tf.compat.v1.train.Supervisor):
         if self._lifecycle.state.is_ready:
             return
         services = StandardServices(self, sess, self._lifecycle).described() if serves else ()
-        self._lifecycle.ready(sess, RestoreInfo.of(self._session_manager, sess, self._global_step), services)
+        self._lifecycle.session_ready(sess, RestoreInfo.of(self._session_manager, sess, self._global_step), services)
 
     def _close_writer(self) -> None:
         self._lifecycle.ending.close_writer()

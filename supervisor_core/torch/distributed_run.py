@@ -305,7 +305,7 @@ class DistributedRun(Run):
     def end(self, error: BaseException | None) -> None:
         """See `Run.end`."""
         ending, reason = self._ending, self._session.reason
-        if self._ended or ending.is_inactive or self._recorder is None:
+        if self._ended or ending.is_inactive or not self._lifecycle.has_begun:
             super().end(error)
             return
         self._end_thread = threading.get_ident()

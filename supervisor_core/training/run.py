@@ -8,6 +8,7 @@ import signal
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from types import TracebackType
 from typing import Any
 
@@ -15,15 +16,14 @@ from supervisor_core.checkpoint.sealed_store import Sealed, SealedStore
 from supervisor_core.clock import SYSTEM_CLOCK, Clock
 from supervisor_core.engine import open_sessions
 from supervisor_core.engine.coordinator import Coordinator
-from supervisor_core.engine.deadline import Deadline, StopDeadline, granted_secs
+from supervisor_core.engine.deadline import Deadline
 from supervisor_core.engine.environment import versions
+from supervisor_core.engine.lifecycle import SessionLifecycle
 from supervisor_core.engine.loop_exit import LoopExit
-from supervisor_core.engine.service import ServiceRegistry
 from supervisor_core.engine.session_recorder import SessionRecorder
-from supervisor_core.engine.session_state import SessionState
 from supervisor_core.errors import SaveFailedError
 from supervisor_core.events.file_writer import FileWriter
-from supervisor_core.events.telemetry import ServiceInterval, SkippedCheckpoint, Trigger
+from supervisor_core.events.telemetry import ServiceInterval, Trigger
 from supervisor_core.options import Options
 from supervisor_core.run.status import RunStatus
 from supervisor_core.storage.local import absolute, join
@@ -40,6 +40,12 @@ CHECKPOINTS = "checkpoints"
 """The checkpoints' directory in the logdir."""
 
 _START = b"\x08\x01"  # SessionLog.status = START
+
+
+class RunLifecycle(SessionLifecycle[RunEnding]):
+    """Begins the session of a `Run`."""
+
+    not_begun = "The run has not begun: enter it with `with supervise(...) as run:`."
 
 
 class Run:
@@ -70,23 +76,31 @@ class Run:
     ) -> None:
         self.logdir = logdir = absolute(logdir)
         self.options, self.state = options, state
-        self._policy, self._facade, self._task = policy, facade, task
+        self._policy, self._task = policy, task
         self._new_saver, self._clock = saver, clock
         self._coord = Coordinator(clock=clock)
-        self._services = ServiceRegistry()
         self._directory = join(logdir, CHECKPOINTS)
         SealedStore(self._directory)  # which refuses a remote one
         self._writer: FileWriter | None = None
-        self._recorder: SessionRecorder | None = None
         self._saver: Saver | None = None
-        deadline = StopDeadline(granted_secs(options.signal_grace_secs), clock)
-        self._session = SessionState(coord=self._coord, logdir=logdir, writer=None, deadline=deadline)
-        self._ending = RunEnding(self, self._session, options, clock)
+        self._lifecycle = RunLifecycle(
+            partial(RunEnding, self),
+            coord=self._coord,
+            options=options,
+            facade=facade,
+            logdir=logdir,
+            writer=None,
+            is_chief=task is None,
+            task=task,
+            checkpoint_interval_secs=policy.save_secs,
+            clock=clock,
+        )
+        self._session, self._ending = self._lifecycle.state, self._lifecycle.ending
         self._step, self._due = 0, Due()
         self._restored: Sealed | None = None
         self._exactness: Exactness | None = None
         self._loss_finite: bool | None = None
-        self._ended = self._is_interrupt_due = False
+        self._is_entered = self._ended = self._is_interrupt_due = False
         self.save_point = SavePoint(state, lambda: self._step)
         self.unfinished: str | None = None
         """What it means if the interpreter ends and the session has not: the record's error. None: no failure."""
@@ -97,7 +111,8 @@ class Run:
 
     def __repr__(self) -> str:
         """Name the run, and where its session stands."""
-        phase = "not begun" if self._recorder is None else "ended" if self._ended else self._recorder.progress.phase
+        recorder = self._session.recorder
+        phase = "not begun" if recorder is None else "ended" if self._ended else recorder.progress.phase
         return f"<Run {self.logdir!r}: step {self._step}, {phase}>"
 
     # The session's life.
@@ -110,40 +125,21 @@ class Run:
             NoUsableCheckpointError: if there are checkpoints, and none can be read.
             CheckpointError: if an object refuses its state, or no checkpoint could be saved.
         """
-        if self._recorder is not None:
+        if self._is_entered:
             raise RuntimeError("This run was entered before; call supervise() again for another session.")
+        self._is_entered = True
         open_sessions.stop_left()
-        self._ending.begin()
-        chief = self._task is None
-        self._recorder = recorder = SessionRecorder(
-            logdir=self.logdir,
-            facade=self._facade,
-            options=self.options,
-            writer=None,
-            services=self._services,
-            checkpoint_interval_secs=self._policy.save_secs,
-            is_chief=chief,
-            task=self._task,
-            on_taken_over=self._coord.request_stop,
-            after_attempt=SealedStore(self._directory).newest_attempt() if chief else 0,
-            on_stalled=self._coord.request_stop,
-            save_stalled=self._ending.save_stalled,
-            clock=self._clock,
-        )
-        recorder.begin()
-        self._session.recorder = recorder
-        self._ending.begun(self._stop_at_exit, ends_with_call=True)
+        after_attempt = SealedStore(self._directory).newest_attempt() if self._task is None else 0
+        recorder = self._lifecycle.begin(self._stop_at_exit, ends_with_call=True, after_attempt=after_attempt)
         try:
             self._ending.signals.watch_until_stopped()
-            if chief:
+            if self._task is None:
                 self._session.writer = self._writer = FileWriter(self.logdir)
                 recorder.write_to(self._writer)
             self._begin(recorder)
         except BaseException as error:
             self.end(error)
             raise
-        self._coord.reset_loop_checks()  # from here on it is the loop that asks
-        self._session.is_ready = True
         return self
 
     def __exit__(
@@ -184,17 +180,16 @@ class Run:
             self._writer.add_session_log(_START, self._step)
         if sealed is None:
             recorder.progress.step_read(0)
-        recorder.ready(
+        self._lifecycle.ready(
+            skipped=skipped,
+            services=[ServiceInterval(name=saver.name, interval_secs=self._policy.save_secs)],
             restored_checkpoint=None if sealed is None else sealed.path,
             restored_step=None if sealed is None else sealed.manifest.step,
-            skipped=tuple(SkippedCheckpoint(path=item.path, reason=item.reason) for item in skipped),
-            services=(ServiceInterval(name=saver.name, interval_secs=self._policy.save_secs),),
             resume_exact=None if exactness is None else exactness.is_exact,
             resume_reasons=() if exactness is None else exactness.reasons,
         )
         if self._task is None:
-            self._services.reserve_name(saver.name)
-            self._services.add(saver)
+            self._lifecycle.services.add(saver)
             saver.start(self._step, sealed)
             self._session.checkpoints = saver
         recorder.enter("training")
@@ -264,8 +259,8 @@ class Run:
 
     def moved(self) -> None:
         """Say that the training makes progress that is no step, as a batch whose gradients are only accumulated."""
-        if self._recorder is not None:
-            self._recorder.progress.moved(self._monotonic())
+        if self._session.recorder is not None:
+            self._session.recorder.progress.moved(self._monotonic())
 
     def steps(self, until: int) -> Iterator[int]:
         """Yield the number of each step from the restored one up to ``until``, and count it when the next is asked for.
@@ -392,9 +387,7 @@ class Run:
 
     @property
     def _recorder_now(self) -> SessionRecorder:
-        if self._recorder is None:
-            raise RuntimeError("The run has not begun: enter it with `with supervise(...) as run:`.")
-        return self._recorder
+        return self._lifecycle.recorder
 
     @property
     def _signum(self) -> int | None:
@@ -435,7 +428,7 @@ class Run:
         Args:
             error: what the program raised in it.
         """
-        recorder, ending = self._recorder, self._ending
+        recorder, ending = self._session.recorder, self._ending
         if recorder is None or self._ended or ending.is_inactive:
             return
         self.save_point.leave()

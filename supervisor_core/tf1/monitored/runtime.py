@@ -176,7 +176,7 @@ class MonitoredRuntime:
             self._build_checkpoints(graph, self._record_graph(graph))
             if self.global_step is None and self._own:
                 _LOG.warning(_NO_GLOBAL_STEP)
-            self.lifecycle.ready(supervised, restore_info, self._services())
+            self.lifecycle.session_ready(supervised, restore_info, self._services())
         else:
             assert self._recovery is not None
             secs = self._clock.monotonic() - self._recovery.since

@@ -1,0 +1,177 @@
+"""`SessionLifecycle`: the session of a facade: takes the logdir, begins, is ready. How it ends is in `ending`."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Generic, Literal, TypeVar
+
+from supervisor_core.checkpoint.recovery import Skipped
+from supervisor_core.clock import SYSTEM_CLOCK, Clock
+from supervisor_core.engine.coordinator import Coordinator
+from supervisor_core.engine.deadline import StopDeadline, granted_secs
+from supervisor_core.engine.ending import Ending
+from supervisor_core.engine.open_sessions import AtExit
+from supervisor_core.engine.service import ServiceRegistry
+from supervisor_core.engine.session_recorder import SessionRecorder
+from supervisor_core.engine.session_state import SessionState
+from supervisor_core.errors import LogdirInUseError
+from supervisor_core.events.telemetry import ServiceInterval, SkippedCheckpoint
+from supervisor_core.options import Options
+
+_LOG = logging.getLogger("supervisor_core")
+
+Claim = Literal["required", "if free", "gives way"]
+"""How a chief takes its logdir. ``required``: it writes checkpoints; where another one does already, it is refused.
+``if free``: it may come to write some; if another one does already, it is not the owner. ``gives way``: it cannot; it
+is not the owner wherever another has written any, and from when another begins to."""
+
+EndingT = TypeVar("EndingT", bound=Ending)
+
+
+class SessionLifecycle(Generic[EndingT]):
+    """The session under way, and the one before it.
+
+    Args:
+        new_ending: makes what ends them, from the session's state, the options and the clock.
+        coord: the coordinator.
+        options: how the run behaves.
+        logdir: the run's directory; None where nothing is written.
+        writer: the run's summary writer, or None.
+        is_chief: whether this process writes.
+        clock: replaced in tests.
+        recording: what each session's `SessionRecorder` is given besides: facade, task, interval of the checkpoints.
+    """
+
+    not_begun = "There is no session yet."
+    """The error's text where something is asked of a session before the first one."""
+
+    def __init__(
+        self,
+        new_ending: Callable[[SessionState, Options, Clock], EndingT],
+        *,
+        coord: Coordinator,
+        options: Options,
+        logdir: str | None,
+        writer: Any,
+        is_chief: bool,
+        clock: Clock = SYSTEM_CLOCK,
+        **recording: Any,
+    ) -> None:
+        self.services = ServiceRegistry()
+        self.options = options
+        """How the run behaves."""
+        deadline = StopDeadline(granted_secs(options.signal_grace_secs), clock)
+        self.state = SessionState(coord=coord, logdir=logdir, writer=writer, deadline=deadline)
+        """The session under way, or the last one."""
+        self.ending = new_ending(self.state, options, clock)
+        """How it ends."""
+        self._is_chief = is_chief
+        self._recording = recording
+        self._clock = clock
+        self._claim: Claim = "required"
+        self._refusal: LogdirInUseError | None = None
+
+    @property
+    def recorder(self) -> SessionRecorder:
+        """The session under way, or the last one.
+
+        Raises:
+            RuntimeError: before the first session.
+        """
+        if self.state.recorder is None:
+            raise RuntimeError(self.not_begun)
+        return self.state.recorder
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether there is, or was, a session since the last `begin`; not when the logdir was refused."""
+        return self.state.recorder is not None
+
+    @property
+    def is_under_way(self) -> bool:
+        """Whether a session has begun and not ended."""
+        return self.state.recorder is not None and not self.state.recorder.ended
+
+    def begin(
+        self, at_exit: AtExit, claim: Claim = "required", *, ends_with_call: bool = False, after_attempt: int = 0
+    ) -> SessionRecorder:
+        """Begin a session; one that is still open ends as requested.
+
+        Args:
+            at_exit: stops the session when the interpreter ends; see `open_sessions.add`.
+            claim: how a chief takes the logdir; see `Claim`.
+            ends_with_call: see `open_sessions.add`.
+            after_attempt: the newest session's number in a checkpoint; this session's is higher.
+
+        Raises:
+            LogdirInUseError: if another live chief holds the logdir, and it is required.
+        """
+        state = self.state
+        self._prepare()
+        if state.recorder is not None:
+            self.ending.record(None)
+            state.recorder.close(0.0)
+            self.services.clear()
+        self.ending.begin()
+        state.recorder = self._refusal = None
+        state.is_ready = state.is_not_owner = False
+        self._claim = claim
+        try:
+            state.recorder = self._begun_recorder(self._is_chief, state.writer, after_attempt)
+        except LogdirInUseError as error:
+            if claim == "required":
+                raise
+            self._give_up_ownership(error)
+            state.recorder = self._begun_recorder(False, None, 0)
+        self.ending.begun(at_exit, ends_with_call=ends_with_call)
+        if state.reason.signum is not None:  # it came meanwhile
+            state.coord.request_stop()
+        return state.recorder
+
+    def ready(self, *, skipped: Iterable[Skipped], services: Sequence[ServiceInterval], **found: Any) -> None:
+        """Record that the session is ready. From here on it is the loop that asks whether to stop.
+
+        Args:
+            skipped: the checkpoints that were passed over.
+            services: the services that are about to start.
+            found: where the model came from; see `SessionRecorder.ready`.
+        """
+        self.state.is_ready = True
+        self.state.coord.reset_loop_checks()
+        reasons = tuple(SkippedCheckpoint(path=item.path, reason=item.reason) for item in skipped)
+        self.recorder.ready(skipped=reasons, services=tuple(services), **found)
+
+    def _prepare(self) -> None:
+        """What a facade does before a session begins."""
+
+    def _begun_recorder(self, is_chief: bool, writer: Any, after_attempt: int) -> SessionRecorder:
+        recorder = SessionRecorder(
+            logdir=self.state.logdir,
+            options=self.options,
+            writer=writer,
+            services=self.services,
+            is_chief=is_chief,
+            gives_way=is_chief and self._claim == "gives way",
+            on_taken_over=self._taken_over,
+            on_stalled=lambda error: self.state.coord.request_stop(error),
+            save_stalled=self.ending.save_stalled,
+            after_attempt=after_attempt,
+            clock=self._clock,
+            **self._recording,
+        )
+        recorder.begin()
+        return recorder
+
+    def _taken_over(self, error: BaseException) -> None:
+        """Another chief has taken the logdir over."""
+        if self._claim == "gives way":
+            self._give_up_ownership(error)
+        else:
+            self.state.coord.request_stop(error)
+
+    def _give_up_ownership(self, error: BaseException) -> None:
+        assert isinstance(error, LogdirInUseError)
+        self._refusal = error
+        self.state.is_not_owner, self.state.checkpoints = True, None
+        _LOG.info("%s belongs to another run: this process writes no telemetry there. %s", self.state.logdir, error)
