@@ -15,6 +15,7 @@ from contextlib import nullcontext
 from pathlib import Path
 from types import ModuleType
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -363,8 +364,8 @@ def test_a_rank_that_cannot_write_its_shards(tmp_path: Path, monkeypatch: pytest
     state = RanksState(ranks=Others(), objects={"model": parts}, shards=(parts,))
     store = SealedStore(tmp_path)
     saver = RankSaver(
-        store, state, SavePolicy(), recorder=None, writer=None, coord=None, options=Options(), versions={}, due=Due(),
-        clock=SYSTEM_CLOCK, ranks=Others(), ranks_state=state,
+        store, state, SavePolicy(), session=Mock(), options=Options(), due=Due(), clock=SYSTEM_CLOCK,
+        ranks=Others(), ranks_state=state,
     )  # fmt: skip
     saver.collect(5, is_saved=True)
     with pytest.raises(OSError, match="rank 1: OSError: ") as failure:
