@@ -51,7 +51,7 @@ class ChiefStatus:
         self._seen_running: str | None = None
         self._has_warned = False
 
-    def look(self) -> str | None:
+    def check(self) -> str | None:
         """Return why a worker must wait: the run has finished; None if it has not, as far as is known.
 
         A lock file that cannot be read changes nothing.

@@ -13,6 +13,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from operator import itemgetter
 from queue import SimpleQueue
 from types import TracebackType
 from typing import NamedTuple
@@ -34,11 +35,6 @@ LOOK_AGAIN_SECS = 0.05
 class _Report(NamedTuple):
     error: BaseException
     traceback: TracebackType | None
-
-
-class _Release(NamedTuple):
-    callback: Callable[[], object]
-    after_secs: float
 
 
 class Coordinator:
@@ -77,7 +73,8 @@ class Coordinator:
         self._join_raises = False
         self._called_by_main = False
         self._to_join: dict[threading.Thread, None] = {}
-        self._releases: list[_Release] = []
+        self._releases: list[tuple[float, Callable[[], object]]] = []
+        """After how many seconds each callback is called."""
 
     def request_stop(self, ex: BaseException | ExcInfo | None = None) -> None:
         """Ask all threads to stop; the error of the first request is raised by `join`, later ones are ignored.
@@ -170,9 +167,9 @@ class Coordinator:
 
         The next `join` calls it, once, if threads are still alive after ``after_secs`` of its grace period, or half of
         it if that is less. It runs in its own thread, so that it cannot delay the join beyond the grace period; its
-        errors are logged. Like the threads, it is forgotten after the join.
+        errors are logged. Like the threads, it is dropped after the join.
         """
-        self._releases.append(_Release(callback, after_secs))
+        self._releases.append((after_secs, callback))
 
     def join(
         self,
@@ -249,10 +246,10 @@ class Coordinator:
     def _await_end(self, threads: Sequence[threading.Thread], grace_secs: float) -> list[threading.Thread]:
         start = self._clock.monotonic()
         releasing: list[threading.Thread] = []
-        for release in sorted(self._releases, key=lambda item: item.after_secs):
-            if not self._join_until(threads, start + min(release.after_secs, grace_secs / 2)):
+        for after_secs, callback in sorted(self._releases, key=itemgetter(0)):
+            if not self._join_until(threads, start + min(after_secs, grace_secs / 2)):
                 break
-            releasing.append(_run_release(release.callback))
+            releasing.append(_run_release(callback))
         self._join_until([*threads, *releasing], start + grace_secs)
         return _alive(threads)
 

@@ -329,13 +329,13 @@ class SessionMonitor:
             self._let_watchdog_act(stall, now, progress.act_after_secs)
         else:
             self._report.end(stall)
-            self._progress.page.stalled(None)
+            self._progress.page.update(stalled_since=None, location="", activity=None)
 
     def _publish_stall(self, stall: StallReading) -> None:
         status = self._report.status
         if status is not None:
             at = "" if status.location is None else f"{status.thread} at {status.location}"
-            self._progress.page.stalled(stall.since, at, status.activity)
+            self._progress.page.update(stalled_since=stall.since, location=at, activity=status.activity)
 
     def _let_watchdog_act(self, stall: StallReading, now: float, act_after_secs: float | None) -> None:
         status = self._report.status

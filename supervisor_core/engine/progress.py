@@ -444,7 +444,8 @@ class Progress:
         budget = self._budgets.secs(self.phase, steps=self._steps, is_held=self._is_in_cluster or self._holds > 0)
         self._budget = math.inf if budget is None else budget
         self._check_after_secs = min(self._budget, LEAST_PAUSE_SECS)
-        self.page.enter(self.phase, budget, self._budgets.act_after(self.phase, steps=self._steps))
+        act_after_secs = self._budgets.act_after(self.phase, steps=self._steps)
+        self.page.update(phase=self.phase, budget_secs=budget, act_after_secs=act_after_secs)
 
     def _notice_silence(self, now: float) -> None:
         """Assign the time since the process last ran to the silent bucket, if it is too long, and exclude it from the

@@ -414,7 +414,13 @@ class SessionRecorder:
     def _show_failures(self) -> tuple[int, int, str | None]:
         """Show on the page what cannot be written; return failed saves, those in a row, and why events fail."""
         (failures, in_a_row, why), error = self.saves.failures, self._recorder.error
-        self.progress.page.writes(save_failures=failures, in_a_row=in_a_row, save_error=why, events_error=error)
+        self.progress.page.update(
+            save_failures=failures,
+            save_failures_in_a_row=in_a_row,
+            save_error=why or "",
+            events_fail=error is not None,
+            events_error=error or "",
+        )
         return failures, in_a_row, error
 
     def _renew_lock(self, step: int | None) -> None:

@@ -18,28 +18,22 @@ from supervisor_core.engine.signal_safe_event import SignalSafeEvent
 
 
 class ExclusiveSection:
-    """How an exclusive section went."""
+    """One exclusive section: pending, running or over."""
 
-    __slots__ = ("blocked_secs", "consistent", "waited_secs")
+    __slots__ = ("blocked_secs", "consistent", "first_came", "over", "owner", "waited_secs", "wake_queue")
 
-    def __init__(self, *, consistent: bool, waited_secs: float) -> None:
-        self.consistent = consistent
+    def __init__(self, owner: int) -> None:
+        self.consistent = False
         """True if no other thread held the lock during the section; False if the wait timed out."""
-        self.waited_secs = waited_secs
+        self.waited_secs = 0.0
         """Seconds from the call to the start of the section."""
         self.blocked_secs = 0.0
         """Seconds for which a step waited, from the first one; final after the section."""
-
-
-class _Pending:
-    """One exclusive section, pending or running."""
-
-    __slots__ = ("first_came", "over", "owner", "wake_queue")
-
-    def __init__(self, owner: int) -> None:
         self.owner = owner
         self.first_came: float | None = None
+        """When the first step began to wait."""
         self.wake_queue: SimpleQueue[None] = SimpleQueue()
+        """Gets an item as often as a holder leaves."""
         self.over: SignalSafeEvent[None] = SignalSafeEvent()
 
 
@@ -62,7 +56,7 @@ class StepLock:
     def __init__(self, *, clock: Clock = SYSTEM_CLOCK) -> None:
         self._clock = clock
         self._holders: list[int] = []  # thread ids, once per acquisition
-        self._pending: _Pending | None = None
+        self._pending: ExclusiveSection | None = None
         self._exclusive_lock = threading.RLock()
 
     @property
@@ -100,7 +94,7 @@ class StepLock:
         start = self._clock.monotonic()
         ident = get_ident()
         with self._exclusive_lock:
-            outer, section = self._pending, _Pending(ident)
+            outer, section = self._pending, ExclusiveSection(ident)
             pending_since = self._clock.monotonic()
             self._pending = section
             try:
@@ -108,21 +102,21 @@ class StepLock:
                 now = self._clock.monotonic()
                 if not alone:
                     self._end_section(section, outer)
-                held = ExclusiveSection(consistent=alone and ident not in self._holders, waited_secs=now - start)
+                section.consistent, section.waited_secs = alone and ident not in self._holders, now - start
                 try:
-                    yield held
+                    yield section
                 finally:
                     until = self._clock.monotonic() if alone else now
                     if section.first_came is not None:
-                        held.blocked_secs = max(0.0, until - section.first_came)
+                        section.blocked_secs = max(0.0, until - section.first_came)
             finally:
                 self._end_section(section, outer)
 
-    def _end_section(self, section: _Pending, outer: _Pending | None) -> None:
+    def _end_section(self, section: ExclusiveSection, outer: ExclusiveSection | None) -> None:
         self._pending = outer
         section.over.set(None)
 
-    def _await_others(self, section: _Pending, deadline: float) -> bool:
+    def _await_others(self, section: ExclusiveSection, deadline: float) -> bool:
         while any(ident != section.owner for ident in self._holders.copy()):
             remaining = deadline - self._clock.monotonic()
             if remaining <= 0:

@@ -56,7 +56,7 @@ class WorkerRegistry:
 
     Example:
         >>> registry = WorkerRegistry("/tmp/example-run-of-one", lost_after_secs=60, interval_secs=5)
-        >>> registry.look(), registry.workers()
+        >>> registry.scan(), registry.workers()
         (False, ())
     """
 
@@ -105,7 +105,7 @@ class WorkerRegistry:
         """Return the cluster's other processes as of the last read, in natural order of their names. No I/O."""
         return self._workers
 
-    def look(self) -> bool:
+    def scan(self) -> bool:
         """Read every file; return whether a process was added or removed, or its state has changed.
 
         A file that cannot be read or decoded is skipped, with one warning.
@@ -211,7 +211,7 @@ class WorkerRegistry:
         while True:
             is_last = self._stop.is_set()
             try:
-                if self.look() and not is_last:
+                if self.scan() and not is_last:
                     self._on_change()
             except Exception:  # an unexpected file must not stop the registry
                 _LOG.exception("The chief could not read the cluster's heartbeats; it continues.")

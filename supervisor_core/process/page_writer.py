@@ -21,7 +21,6 @@ from typing import Any
 from supervisor_core.clock import SYSTEM_CLOCK, boot_secs
 from supervisor_core.process import progress_page as layout
 from supervisor_core.process.identity import boot_id, pid_namespace
-from supervisor_core.process.stacks import Activity
 
 _PAGES: weakref.WeakSet[ProgressPage] = weakref.WeakSet()
 
@@ -125,44 +124,14 @@ class ProgressPage:
         """Set how the global step follows from the steps of this session: ``first_step + stride * steps``."""
         state = self._state
         if state.first_step != first_step or state.stride != stride:  # rarely: each reading of the step asks
-            self._change(first_step=first_step, stride=stride)
+            self.update(first_step=first_step, stride=stride)
 
-    def enter(self, phase: str, budget_secs: float | None, act_after_secs: float | None) -> None:
-        """Set the phase.
-
-        Args:
-            phase: one of `options.PHASES`.
-            budget_secs: its stall budget; None if it cannot stall.
-            act_after_secs: after how long without progress a stall is acted upon; None: never.
-        """
-        self._change(phase=phase, budget_secs=budget_secs, act_after_secs=act_after_secs)
-
-    def stalled(self, since: float | None, location: str = "", activity: Activity | None = None) -> None:
-        """Set a stall, or its end.
-
-        Args:
-            since: monotonic time of the last progress before it; None if there is no stall.
-            location: where the code is, for people: ``MainThread at train.py:88 in step``.
-            activity: what that thread did between two looks at its stack; None where unknown.
-        """
-        self._change(stalled_since=since, location=location, activity=activity)
-
-    def writes(self, *, save_failures: int, in_a_row: int, save_error: str | None, events_error: str | None) -> None:
-        """Set what cannot be written.
-
-        Args:
-            save_failures: failed saves of the session.
-            in_a_row: those since the last good one.
-            save_error: why the last save failed; None if it was good.
-            events_error: why events cannot be written; None if they can.
-        """
-        self._change(
-            save_failures=save_failures,
-            save_failures_in_a_row=in_a_row,
-            save_error=save_error or "",
-            events_fail=events_error is not None,
-            events_error=events_error or "",
-        )
+    def update(self, **changes: Any) -> None:
+        """Change fields of `WrittenState`."""
+        with self._lock:
+            before, self._state = self._state, replace(self._state, **changes)
+            if self._state != before:
+                self._write()
 
     def close(self, *, remove: bool = True) -> None:
         """Mark the session as ended and give up the file; further changes go nowhere. Closing twice changes nothing.
@@ -170,19 +139,13 @@ class ProgressPage:
         Args:
             remove: delete the file, which is not needed after a clean end.
         """
-        self._change(ended=True)
+        self.update(ended=True)
         path, self._path = self._path, None
         _PAGES.discard(self)
         self._map(memoryview(bytearray(layout.PAGE_BYTES)))  # never closed: another thread may be at a store
         if path is not None and remove and self._process == os.getpid():
             with suppress(OSError):  # gone, or the directory is: removed with the stale ones
                 os.unlink(path)
-
-    def _change(self, **changes: Any) -> None:
-        with self._lock:
-            before, self._state = self._state, replace(self._state, **changes)
-            if self._state != before:
-                self._write()
 
     def _write(self) -> None:
         """Write the state into the slot that is not in use, then switch to it with one store: a kill at any moment
@@ -198,8 +161,8 @@ class ProgressPage:
     def _map(self, memory: memoryview[int]) -> None:
         self.counts, self.times = memory.cast("q"), memory.cast("d")
 
-    def _forget(self) -> None:
-        """Leave the file to the parent, in a forked child."""
+    def _leave_to_parent(self) -> None:
+        """Write to memory of its own from now on, in a forked child."""
         self._lock = threading.Lock()
         self._path = None
         self._map(memoryview(bytearray(layout.PAGE_BYTES)))
@@ -222,7 +185,7 @@ def _new_file(path: Path, image: bytes) -> mmap.mmap:
 
 def _after_fork() -> None:
     for page in list(_PAGES):
-        page._forget()
+        page._leave_to_parent()
     _PAGES.clear()
 
 

@@ -146,8 +146,8 @@ class Lifecycle(SessionLifecycle[GraphEnding]):
         self._note_restored(restore_info.restored)
 
     def kept_back(self) -> str | None:
-        """Return why a worker must not begin: its run has finished; see `ChiefStatus.look`. Of a chief, nothing."""
-        return None if self._chief is None else self._chief.look()
+        """Return why a worker must not begin: its run has finished; see `ChiefStatus.check`. Of a chief, nothing."""
+        return None if self._chief is None else self._chief.check()
 
     def finished(self) -> None:
         """Record that there is nothing to do: the run had finished when this process came. Asks for a stop."""

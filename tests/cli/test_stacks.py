@@ -42,7 +42,7 @@ def session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[StacksF
     monkeypatch.setenv("SUPERVISOR_RUNTIME_DIR", str(memory))
     page = ProgressPage.create(memory, session_id="s1", logdir=str(tmp_path / "run"))
     page.step_is(7, 1)
-    page.enter("training", 6.0, 300.0)
+    page.update(phase="training", budget_secs=6.0, act_after_secs=300.0)
     page.times[LAST_PROGRESS] = time.monotonic() - AGE_SECS
     file = StacksFile(stacks_path(memory, "s1"), "s1")
     yield file

@@ -43,11 +43,13 @@ def training(directory: Path, session: str = "6f1d3c0a9b7e4d21") -> ProgressPage
         directory, session_id=session, attempt=3, started_at=1e9, started_boot_secs=50.0, logdir="/logs/run"
     )
     page.step_is(1000, 2)
-    page.enter("training", 30.0, 300.0)
+    page.update(phase="training", budget_secs=30.0, act_after_secs=300.0)
     page.counts[STEPS], page.times[LAST_PROGRESS] = 21, 77.5
     page.tick(at=80.0, boot_secs=95.0, main_thread_secs=1.5)
-    page.stalled(77.5, "MainThread at train.py:88 in step", "waits")
-    page.writes(save_failures=5, in_a_row=2, save_error="OSError: renamed", events_error="full")
+    page.update(stalled_since=77.5, location="MainThread at train.py:88 in step", activity="waits")
+    page.update(
+        save_failures=5, save_failures_in_a_row=2, save_error="OSError: renamed", events_fail=True, events_error="full"
+    )
     return page
 
 
@@ -80,7 +82,7 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
     assert found.stacks == tmp_path / "6f1d3c0a9b7e4d21.stacks"
     assert (found.save_failures, found.save_failures_in_a_row, found.save_error) == (5, 2, "OSError: renamed")
     assert (found.events_fail, found.events_error) == (True, "full")
-    page.writes(save_failures=5, in_a_row=0, save_error=None, events_error=None)
+    page.update(save_failures_in_a_row=0, save_error="", events_fail=False, events_error="")
     again = reading(page)
     assert (again.save_failures, again.save_failures_in_a_row, again.save_error) == (5, 0, "")
     assert (again.events_fail, again.events_error, again.location) == (False, "", found.location)
@@ -171,16 +173,16 @@ def test_every_phase_has_a_number(tmp_path: Path) -> None:
     assert set(PHASES) <= set(progress_page.PHASES)
     page = training(tmp_path)
     for phase in PHASES:
-        page.enter(phase, None, None)
+        page.update(phase=phase, budget_secs=None, act_after_secs=None)
         assert (reading(page).phase, reading(page).budget_secs) == (phase, None)
-    page.enter("dreaming", 1.0, 1.0)
+    page.update(phase="dreaming", budget_secs=1.0, act_after_secs=1.0)
     assert reading(page).phase == "unknown"
 
 
 def test_texts_that_do_not_fit(tmp_path: Path) -> None:
     """A place is cut between letters; a cut path would be another path, so it is left out."""
     page = ProgressPage.create(tmp_path, session_id="long", logdir="/x" * 600)
-    page.stalled(1.0, "é" * 400)
+    page.update(stalled_since=1.0, location="é" * 400)
     assert (reading(page).logdir, reading(page).location) == (None, "é" * 192)
 
 
@@ -238,7 +240,7 @@ def test_a_change_that_was_cut_off_is_not_seen(tmp_path: Path, monkeypatch: pyte
 
     monkeypatch.setattr(page_writer.zlib, "crc32", killed)
     with pytest.raises(KeyboardInterrupt):
-        page.enter("checkpointing", 1.0, 1.0)
+        page.update(phase="checkpointing", budget_secs=1.0, act_after_secs=1.0)
     monkeypatch.undo()
     assert (reading(page).phase, reading(page).step) == ("training", 1042)
 
@@ -252,7 +254,7 @@ def test_a_reader_never_sees_half_a_change(tmp_path: Path) -> None:
         number = 0
         while not stop.is_set():
             number += 1
-            page.enter(PHASES[number % 5], float(number % 5), float(number % 5))
+            page.update(phase=PHASES[number % 5], budget_secs=float(number % 5), act_after_secs=float(number % 5))
 
     writer = threading.Thread(target=write)
     writer.start()
@@ -273,7 +275,7 @@ def test_an_end_removes_the_page(tmp_path: Path) -> None:
     page.close()
     assert not path.exists()
     page.counts[STEPS] = 5
-    page.enter("stopped", None, None)
+    page.update(phase="stopped", budget_secs=None, act_after_secs=None)
     page.close()
     left = training(tmp_path)
     path = left.path
@@ -306,12 +308,12 @@ from supervisor_core.process.progress_page import LAST_PROGRESS, STEPS, read_pag
 
 page = ProgressPage.create(Path(sys.argv[1]), session_id="parent")
 path = page.path
-page.enter("training", 30.0, 300.0)
+page.update(phase="training", budget_secs=30.0, act_after_secs=300.0)
 page.counts[STEPS] = 7
 child = os.fork()
 if not child:
     page.counts[STEPS], page.times[LAST_PROGRESS] = 1000, 1000.0
-    page.enter("stopping", 1.0, 1.0)
+    page.update(phase="stopping", budget_secs=1.0, act_after_secs=1.0)
     page.tick(at=1.0, boot_secs=1.0, main_thread_secs=1.0)
     page.close()
     os._exit(0)

@@ -200,7 +200,7 @@ if not hung.exists():
     hung.write_text("")
     page.step_is(100, 1)
     page.counts[STEPS], page.times[LAST_PROGRESS] = 7, time.monotonic()
-    page.enter("training", 0.5, 1.0)  # from now on any pause is a hang
+    page.update(phase="training", budget_secs=0.5, act_after_secs=1.0)  # from now on any pause is a hang
     ctypes.PyDLL(None).pause()  # holds the interpreter's lock
 page.close()
 """

@@ -239,7 +239,7 @@ class ParameterServer:
         reason: StopReason = "requested"
         try:
             while not self._wait(self._look_secs):
-                self._worker_registry.look()  # at every check, since a heartbeat is only known to continue after two
+                self._worker_registry.scan()  # at every check, since a heartbeat is only known to continue after two
                 if self._is_finished() and not self._is_needed():
                     _LOG.info("%s: the run has finished, and no process needs its variables.", self._task)
                     reason = "completed"
@@ -252,7 +252,7 @@ class ParameterServer:
 
     def _is_finished(self) -> bool:
         try:
-            self._chief.look()
+            self._chief.check()
         except RunFinishedError:
             return True
         return False

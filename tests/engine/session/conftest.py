@@ -206,7 +206,7 @@ class HandRoster(WorkerRegistry):
 
     def states(self) -> dict[str, str]:
         """State by name, as of a new look."""
-        self.look()
+        self.scan()
         return {worker.name: worker.state for worker in self.workers()}
 
     def watch(self, secs: float) -> dict[str, str]:
@@ -214,7 +214,7 @@ class HandRoster(WorkerRegistry):
         until = self.hands.now + secs
         while self.hands.now < until:
             self.hands.now = min(self.hands.now + 5, until)
-            self.look()
+            self.scan()
         return {worker.name: worker.state for worker in self.workers()}
 
     def only(self) -> WorkerStatus:

@@ -26,7 +26,7 @@ sys.stdin.read()
 def test_a_process_on_its_own_has_no_cluster(registry, tmp_path: Path, caplog) -> None:
     """No directory, no workers, no word."""
     chief = registry()
-    assert chief.look() is False
+    assert chief.scan() is False
     assert chief.workers() == ()
     assert caplog.records == []
     assert list(tmp_path.iterdir()) == []
@@ -38,7 +38,7 @@ def test_what_the_processes_say_is_listed(registry, say) -> None:
     say("worker:2", step=30, steps=12)
     say("ps:0", phase="serving")
     chief = registry()
-    assert chief.look() is True
+    assert chief.scan() is True
     assert [(worker.name, worker.state) for worker in chief.workers()] == [
         ("ps:0", "running"),
         ("worker:2", "running"),
@@ -46,7 +46,7 @@ def test_what_the_processes_say_is_listed(registry, say) -> None:
     ]
     assert (chief.workers()[1].step, chief.workers()[1].steps) == (30, 12)
     assert chief.workers()[2].waiting_for == "the chief"
-    assert chief.look() is False
+    assert chief.scan() is False
 
 
 def test_asking_costs_no_look(registry, say) -> None:
@@ -54,7 +54,7 @@ def test_asking_costs_no_look(registry, say) -> None:
     chief = registry()
     say()
     assert chief.workers() == ()
-    chief.look()
+    chief.scan()
     say(stalled=True)
     assert chief.only().state == "running"
     assert chief.states() == {"worker:1": "stalled"}
@@ -64,14 +64,14 @@ def test_a_silent_process_is_lost_and_one_that_speaks_again_is_not(registry, say
     """By the chief's clock; when it was seen last stays what it was."""
     chief = registry()
     say()
-    chief.look()
+    chief.scan()
     seen_at = clock.wall()
     assert chief.watch(60) == {"worker:1": "running"}
     clock.now += 1
-    assert chief.look() is True
+    assert chief.scan() is True
     assert (chief.only().state, chief.only().last_seen_at) == ("lost", seen_at)
     say()
-    assert chief.look() is True
+    assert chief.scan() is True
     assert (chief.only().state, chief.only().last_seen_at) == ("running", clock.wall())
 
 
@@ -80,11 +80,11 @@ def test_the_clocks_need_not_agree(registry, say, clock, skew_secs: float) -> No
     """A process whose clock is a day off is alive while its file changes, and was seen when the chief saw it."""
     chief = registry()
     say(written_at=clock.wall() + skew_secs)
-    chief.look()
+    chief.scan()
     for _ in range(20):
         clock.now += 10
         say(written_at=clock.wall() + skew_secs)
-        chief.look()
+        chief.scan()
         assert (chief.only().state, chief.only().last_seen_at) == ("running", clock.wall())
 
 
@@ -94,7 +94,7 @@ def test_one_that_was_lost_before_is_lost_at_first_sight(registry, say, clock) -
     written_at = clock.wall()
     clock.now += 3600
     chief = registry()
-    chief.look()
+    chief.scan()
     assert (chief.only().state, chief.only().last_seen_at) == ("lost", written_at)
 
 
@@ -102,7 +102,7 @@ def test_a_file_from_the_future_was_not_seen_there(registry, say, clock) -> None
     """A clock that is ahead of the chief's does not make anybody seen later than now."""
     say(written_at=clock.wall() + 500)
     chief = registry()
-    chief.look()
+    chief.scan()
     assert chief.only().last_seen_at == clock.wall()
 
 
@@ -110,7 +110,7 @@ def test_a_restarted_process_is_another_one(registry, say, clock) -> None:
     """Its beats start at 0; its session id shows it."""
     chief = registry()
     say()
-    chief.look()
+    chief.scan()
     assert chief.watch(61) == {"worker:1": "lost"}
     say(session="b" * 16, beats=1, phase="starting")
     assert chief.states() == {"worker:1": "waiting"}
@@ -138,9 +138,9 @@ def test_a_process_whose_file_is_deleted_is_forgotten(registry, say, directory: 
     """That is how to strike one off the list."""
     chief = registry()
     say()
-    chief.look()
+    chief.scan()
     (directory / "worker-1.json").unlink()
-    assert chief.look() is True
+    assert chief.scan() is True
     assert chief.workers() == ()
 
 
@@ -169,7 +169,7 @@ def test_the_last_heartbeat_of_a_process_that_has_just_ended_is_read(registry, s
     assert registry(runs=end_while_asked).states() == {}
     say(ended=None)
     chief = registry(runs=lambda pid: True)
-    chief.look()
+    chief.scan()
     chief._runs = end_while_asked
     assert chief.states() == {"worker:1": "stopped"}
 

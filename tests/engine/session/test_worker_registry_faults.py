@@ -51,7 +51,7 @@ def test_a_torn_file_is_silence(registry, say, clock, directory: Path) -> None:
     """The process stays what it was until it has been silent for too long, and is back with its next beat."""
     chief = registry()
     say()
-    chief.look()
+    chief.scan()
     (directory / "worker-1.json").write_bytes(b"")
     assert chief.states() == {"worker:1": "running"}
     assert chief.watch(61) == {"worker:1": "lost"}
@@ -63,11 +63,11 @@ def test_a_fault_of_the_chiefs_own_is_nobodys_silence(registry, say, clock, shar
     """While it cannot read nothing changes; nor at the first read afterwards, though no process could write either."""
     chief = registry()
     say()
-    chief.look()
+    chief.scan()
     shared.faults["list_names"] = PermissionError(13, "Permission denied")
     for _ in range(100):
         clock.now += 5
-        assert chief.look() is False
+        assert chief.scan() is False
         assert chief.only().state == "running"
     shared.faults.clear()
     assert chief.states() == {"worker:1": "running"}
@@ -80,7 +80,7 @@ def test_a_file_that_cannot_be_read_leaves_its_process_as_it_was(registry, say, 
     """It is said once; and again only after it could be read."""
     chief = registry()
     say()
-    chief.look()
+    chief.scan()
     for _ in range(2):
         shared.faults["worker-1.json"] = RuntimeError("a client of an object store")
         assert chief.states() == chief.states() == {"worker:1": "running"}
@@ -120,7 +120,7 @@ def test_a_chief_that_was_suspended_calls_no_worker_lost(registry, say, clock) -
     """It looks again after an hour, before the others, suspended like it, have written."""
     chief = registry()
     say()
-    chief.look()
+    chief.scan()
     clock.now += 3600
     assert chief.states() == {"worker:1": "running"}
     assert chief.watch(31) == {"worker:1": "lost"}
