@@ -17,18 +17,12 @@ class EndOfInputError(Exception):
     pass
 
 
-def test_starts_clear() -> None:
-    """Nothing is requested, joined or reported at first, and it counts as true."""
-    coord = Coordinator()
-    assert (coord.should_stop(), coord.joined, bool(coord)) == (False, False, True)
-    coord.raise_requested_exception()
-
-
 # Contract 22: clean stops.
 
 
 def test_22_clean_stop_types_and_their_subclasses() -> None:
-    """Contract 22: an exception of a clean type, or of a subclass, stops the threads and is never raised."""
+    """Contract 22: an exception of a clean type, or of a subclass, stops the threads and is never raised; nor is one
+    that comes with its traceback."""
 
     class SubError(EndOfInputError):
         pass
@@ -39,44 +33,27 @@ def test_22_clean_stop_types_and_their_subclasses() -> None:
         assert coord.should_stop()
         assert coord.is_clean_stop(error)
         coord.join()
-
-
-def test_22_no_clean_stop_types(raised_by: Any) -> None:
-    """Contract 22: with an empty list every exception is an error."""
-    coord = Coordinator(clean_stop_exception_types=[])
-    error = StopIteration()
-    coord.request_stop(error)
-    assert raised_by(coord.join) is error
-
-
-def test_22_clean_stop_from_exc_info() -> None:
-    """Contract 22: a clean exception passed as exc_info is one too."""
-    coord = Coordinator((EndOfInputError,))
-    with coord.stop_on_exception():
-        raise EndOfInputError
-    assert coord.should_stop()
-    coord.join()
+        coord = Coordinator([EndOfInputError])
+        with coord.stop_on_exception():
+            raise error
+        assert coord.should_stop()
+        coord.join()
 
 
 # Contract 23: which exception is raised.
 
 
-def test_23_first_exception_wins(raised_by: Any) -> None:
-    """Contract 23: of two errors the first is raised; the second came after the stop and is ignored."""
+@pytest.mark.parametrize("first", [ValueError("first"), None])
+def test_23_the_first_request_counts(first: ValueError | None, raised_by: Any) -> None:
+    """Contract 23: of two errors the first is raised; one that is reported after a plain stop is ignored."""
     coord = Coordinator()
-    first = ValueError("first")
     coord.request_stop(first)
     coord.request_stop(ValueError("second"))
-    assert raised_by(coord.join) is first
-
-
-def test_23_after_the_stop_is_ignored() -> None:
-    """Contract 23: an error reported after a plain stop is ignored."""
-    coord = Coordinator()
-    coord.request_stop()
-    coord.request_stop(ValueError("late"))
-    coord.join()
-    coord.raise_requested_exception()
+    if first is None:
+        coord.join()
+        coord.raise_requested_exception()
+    else:
+        assert raised_by(coord.join) is first
 
 
 @pytest.mark.parametrize("stopped", [False, True])
@@ -107,24 +84,22 @@ def test_23_clean_after_join() -> None:
 # Contract 24: clear_stop.
 
 
-def test_24_clear_stop_resets_joined_exception_and_event(raised_by: Any) -> None:
-    """Contract 24: clear_stop forgets the stop, the error and the join."""
+def test_24_clear_stop_resets_all_but_registrations(raised_by: Any, blocked: Any) -> None:
+    """Contract 24: clear_stop resets the stop, the error and the join; registered threads stay registered. Contract 32:
+    it counts as true, whatever its state: queue runners ask ``if coord``."""
     coord = Coordinator()
     coord.request_stop(ValueError("old"))
     with pytest.raises(ValueError, match="old"):
         coord.join()
-    assert coord.joined
+    assert (coord.joined, bool(coord)) == (True, True)
+    coord.register_thread(blocked)
     coord.clear_stop()
-    assert (coord.should_stop(), coord.joined) == (False, False)
+    assert (coord.should_stop(), coord.joined, bool(coord)) == (False, False, True)
     coord.raise_requested_exception()
     new = ValueError("new")
     coord.request_stop(new)
-    assert raised_by(coord.join) is new
-
-
-def test_24_clear_stop_keeps_registrations(blocked: Any) -> None:
-    """Contract 24: clear_stop leaves registered threads registered."""
-    coord = Coordinator()
+    assert raised_by(lambda: coord.join(stop_grace_period_secs=0)) is new
+    coord.clear_stop()
     coord.register_thread(blocked)
     coord.clear_stop()
     coord.request_stop()
@@ -140,6 +115,9 @@ def test_25_stop_on_exception(kind: type[BaseException], raised_by: Any) -> None
     """Contract 25: whatever the body raises is swallowed there, and raised by join: the same object."""
     coord = Coordinator()
     error = kind()
+    with coord.stop_on_exception():
+        pass
+    assert not coord.should_stop()
     with coord.stop_on_exception():
         raise error
     assert coord.should_stop()
@@ -157,23 +135,6 @@ def test_25_after_join_it_passes(raised_by: Any) -> None:
             raise error
 
     assert raised_by(body) is error
-
-
-def test_25_no_exception_no_stop() -> None:
-    """A body that raises nothing stops nothing."""
-    coord = Coordinator()
-    with coord.stop_on_exception():
-        pass
-    assert not coord.should_stop()
-
-
-def test_32_never_falsy() -> None:
-    """Contract 32: it counts as true, whatever its state: queue runners ask ``if coord``."""
-    coord = Coordinator()
-    assert bool(coord) is True
-    coord.request_stop()
-    coord.join()
-    assert bool(coord) is True
 
 
 # Contract 33: every step asks.

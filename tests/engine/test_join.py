@@ -12,15 +12,6 @@ from supervisor_core.engine.coordinator import Coordinator
 # Contracts 24 and 32: what a join raises, and whom it waits for.
 
 
-def test_24_error_beats_stragglers(blocked: Any, raised_by: Any) -> None:
-    """Contract 24: with a recorded error and a straggler, the error is raised."""
-    coord = Coordinator()
-    coord.register_thread(blocked)
-    error = ValueError("cause")
-    coord.request_stop(error)
-    assert raised_by(lambda: coord.join(stop_grace_period_secs=0)) is error
-
-
 def test_24_join_clears_registrations(blocked: Any) -> None:
     """Contract 24: threads registered before a join are not waited for by the next; also after a join that raises."""
     coord = Coordinator()
@@ -54,63 +45,38 @@ def test_32_joined_again(raised_by: Any) -> None:
 # Contract part 2: joins.
 
 
-def test_join_returns_when_the_last_thread_ends(clock: Any, scripted_thread: Any) -> None:
-    """Contract part 2: a thread that needs 4.2 s is noticed at 4.2 s, and the threads share one grace period."""
-    coord = Coordinator(clock=clock)
-    coord.request_stop()
-    start = clock.now
-    threads: list[Any] = [scripted_thread(clock, secs) for secs in (1.0, 4.2, 0.5)]
-    coord.join(threads, stop_grace_period_secs=120)
-    assert clock.now - start == pytest.approx(4.2)
-
-
-def test_join_gives_up_when_the_grace_is_over(clock: Any, scripted_thread: Any) -> None:
-    """One grace period holds for all threads together, and those alive after it are named."""
-    coord = Coordinator(clock=clock)
-    coord.request_stop()
-    start = clock.now
-    threads: list[Any] = [
-        scripted_thread(clock, secs, name) for secs, name in ((900, "slow"), (5, "ok"), (900, "dead"))
-    ]
-    with pytest.raises(RuntimeError, match=r"^Coordinator stopped with threads still running: slow dead$"):
-        coord.join(threads, stop_grace_period_secs=10)
-    assert clock.now - start == pytest.approx(10)
-
-
-@pytest.mark.parametrize("grace_secs", [0, -5])
-def test_join_without_grace(clock: Any, grace_secs: float, scripted_thread: Any) -> None:
-    """Without a grace period no thread is waited for."""
-    coord = Coordinator(clock=clock)
-    coord.request_stop()
-    thread: Any = scripted_thread(clock, 1)
-    with pytest.raises(RuntimeError):
-        coord.join([thread], stop_grace_period_secs=grace_secs)
-    assert thread.joins == []
-
-
-def test_join_endless_grace(clock: Any, scripted_thread: Any) -> None:
-    """A grace period longer than any lock can wait is fine."""
-    coord = Coordinator(clock=clock)
-    coord.request_stop()
-    thread = scripted_thread(clock, 3)
-    coord.join([thread], stop_grace_period_secs=float("inf"))
-    assert thread.joins == [threading.TIMEOUT_MAX]
-
-
-def test_join_when_the_clock_is_set(clock: Any, scripted_thread: Any) -> None:
-    """Setting the machine's clock while join waits neither shortens nor lengthens the grace period."""
+@pytest.mark.parametrize(
+    ("thread_secs", "grace_secs", "took_secs", "left"),
+    [
+        ((1.0, 4.2, 0.5), 120, 4.2, ""),
+        ((900, 5, 900), 10, 10, "t0 t2"),
+        ((1,), 0, 0, "t0"),
+        ((1,), -5, 0, "t0"),
+        ((3,), float("inf"), 3, ""),
+    ],
+    ids=["all end", "some end", "no time", "less than none", "endless"],
+)
+def test_a_join_lasts_until_the_last_thread_ends_or_the_grace_is_over(
+    clock: Any, scripted_thread: Any, thread_secs: Any, grace_secs: float, took_secs: float, left: str
+) -> None:
+    """Contract part 2: the threads share one grace period, and those alive after it are named. It may be longer than
+    any lock can wait, and setting the machine's clock while join waits neither shortens nor lengthens it."""
 
     class ClockSetter(scripted_thread):
         def join(self, timeout: float) -> None:
-            super().join(min(timeout, 1.0))
+            super().join(timeout)
             self.clock.wall_now -= 3600
 
     coord = Coordinator(clock=clock)
     coord.request_stop()
     start = clock.now
-    with pytest.raises(RuntimeError):
-        coord.join([ClockSetter(clock, 1e9)], stop_grace_period_secs=10)
-    assert clock.now - start == 10
+    threads: list[Any] = [ClockSetter(clock, secs, f"t{number}") for number, secs in enumerate(thread_secs)]
+    if left:
+        with pytest.raises(RuntimeError, match=rf"^Coordinator stopped with threads still running: {left}$"):
+            coord.join(threads, stop_grace_period_secs=grace_secs)
+    else:
+        coord.join(threads, stop_grace_period_secs=grace_secs)
+    assert clock.now - start == pytest.approx(took_secs)
 
 
 def test_join_names_stragglers_and_where_they_are(blocked: Any) -> None:
@@ -125,23 +91,20 @@ def test_join_names_stragglers_and_where_they_are(blocked: Any) -> None:
     assert " in wait" in second
 
 
-def test_join_may_ignore_stragglers(blocked: Any, caplog: pytest.LogCaptureFixture) -> None:
-    """Contract part 2: a run that finished need not be failed by a straggler, which the log names."""
-    coord = Coordinator()
-    coord.register_thread(blocked)
-    coord.request_stop()
-    coord.join(stop_grace_period_secs=0, ignore_live_threads=True)
-    assert coord.joined
-    assert "Coordinator stopped with threads still running: blocked" in caplog.text
-
-
-def test_join_logs_stragglers_that_an_error_hides(blocked: Any, caplog: pytest.LogCaptureFixture) -> None:
-    """When the recorded error is raised, stragglers are named in the log."""
-    coord = Coordinator()
-    coord.request_stop(ValueError())
-    with pytest.raises(ValueError):
-        coord.join([blocked], stop_grace_period_secs=0)
-    assert "threads still running: blocked" in caplog.text
+def test_join_logs_stragglers_that_it_does_not_raise(blocked: Any, caplog: Any, raised_by: Any) -> None:
+    """Contract part 2: a run that finished need not be failed by a straggler, which the log names; nor is an error
+    hidden by one (contract 24)."""
+    for error in (None, ValueError("cause")):
+        coord = Coordinator()
+        coord.register_thread(blocked)
+        coord.request_stop(error)
+        if error is None:
+            coord.join(stop_grace_period_secs=0, ignore_live_threads=True)
+        else:
+            assert raised_by(lambda: coord.join(stop_grace_period_secs=0)) is error  # noqa: B023  # called at once
+        assert coord.joined
+        assert "Coordinator stopped with threads still running: blocked" in caplog.text
+        caplog.clear()
 
 
 def test_join_waits_for_threads_without_a_stop(blocked_thread: Any) -> None:

@@ -35,26 +35,11 @@ def test_32_forms_of_an_error(form: str, raised_by: Any) -> None:
     assert raised_by(coord.raise_requested_exception) is error
 
 
-def test_32_without_traceback(raised_by: Any) -> None:
-    """Contract part 2: request_stop(RuntimeError()) that was never raised stops, and is raised by join."""
-    coord = Coordinator()
-    error = RuntimeError("never raised")
-    coord.request_stop(error)
-    assert coord.should_stop()
-    assert raised_by(coord.join) is error
+class EmptyError(Exception):
+    """Counts as false."""
 
-
-def test_32_falsy_exception(raised_by: Any) -> None:
-    """An exception that counts as false is an error all the same."""
-
-    class EmptyError(Exception):
-        def __bool__(self) -> bool:
-            return False
-
-    coord = Coordinator()
-    error = EmptyError()
-    coord.request_stop(error)
-    assert raised_by(coord.join) is error
+    def __bool__(self) -> bool:
+        return False
 
 
 class UnprintableError(Exception):
@@ -62,24 +47,17 @@ class UnprintableError(Exception):
         raise LookupError("no text")
 
 
-def test_32_unprintable_exception(caplog: pytest.LogCaptureFixture, raised_by: Any) -> None:
-    """Contract 32: an exception whose text cannot be made stops the threads and is raised; the log says so."""
+@pytest.mark.parametrize("error", [RuntimeError("never raised"), EmptyError(), UnprintableError(), StopIteration()])
+@pytest.mark.parametrize("clean_types", [None, [], ["OutOfRangeError"]], ids=["none", "empty", "unusable"])
+def test_32_any_error_stops_and_is_raised(error: Any, clean_types: Any, raised_by: Any, caplog: Any) -> None:
+    """Contract 22, 32: one that was never raised, that counts as false, whose text cannot be made; where no type is
+    clean, and where the types are such that nothing can be compared with them. Join raises the very object."""
     caplog.set_level(logging.INFO, "supervisor_core")
-    coord = Coordinator()
-    error = UnprintableError()
+    coord = Coordinator(clean_types)
     coord.request_stop(error)
     assert coord.should_stop()
     assert raised_by(coord.join) is error
-    assert "its __str__ raised LookupError" in caplog.text
-
-
-def test_32_unusable_clean_types(raised_by: Any) -> None:
-    """Contract 32: clean types that nothing can be compared with do not keep the threads from stopping."""
-    coord = Coordinator(["OutOfRangeError"])  # type: ignore[list-item]
-    error = ValueError("real")
-    coord.request_stop(error)
-    assert coord.should_stop()
-    assert raised_by(coord.join) is error
+    assert ("its __str__ raised LookupError" in caplog.text) == isinstance(error, UnprintableError)
 
 
 @pytest.mark.parametrize("given", ["text", (None, None, None), (1, 2), ValueError])

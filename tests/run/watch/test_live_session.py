@@ -256,9 +256,8 @@ from supervisor_core.engine.session_recorder import SessionRecorder
 
 stall_stacks.LEAST_SECS = stall_stacks.MOST_SECS = 2.5
 options = Options(stall_timeout_secs={"training": 25.0})
-run = SessionRecorder(
-    logdir=sys.argv[1], facade="Test", options=options, writer=FileWriter(sys.argv[1]), services=ServiceRegistry()
-)
+writer = FileWriter(sys.argv[1])
+run = SessionRecorder(logdir=sys.argv[1], facade="Test", options=options, writer=writer, services=ServiceRegistry())
 run.begin()
 run.ready(restored_step=1000)
 run.enter("training")
@@ -266,7 +265,7 @@ now = run._clock.monotonic()
 for _ in range(7):
     run.progress.run_ended(True, now, now)
 run.beat()
-run._writer.flush()
+writer.flush()
 run.progress.sample()
 while not run.progress.page.counts[TICKS]:
     time.sleep(0.01)
