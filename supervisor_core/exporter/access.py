@@ -29,10 +29,14 @@ _LOG = logging.getLogger("supervisor_core")
 
 
 @dataclass(frozen=True)
-class _Rules:
+class Rules:
+    """What is in force."""
+
     auth: BasicAuth
     headers: Mapping[str, str]
+    """What is added to every answer."""
     context: ssl.SSLContext | None
+    """What the next connection speaks TLS with; None for plain HTTP."""
 
 
 class WebAccess:
@@ -52,7 +56,7 @@ class WebAccess:
         self._path = path
         self._lock = threading.Lock()
         self._stamps: dict[str, object] = {}
-        self._rules = _Rules(BasicAuth({}), {}, None)
+        self._rules = Rules(BasicAuth({}), {}, None)
         if path is not None:
             try:
                 self._rules = self._read(path)
@@ -63,23 +67,8 @@ class WebAccess:
         self.tls = self._rules.context is not None
         """Whether TLS is spoken."""
 
-    def admits(
-        self, authorization: str | None, *, client: str = "", is_gone: Callable[[], bool] = lambda: False
-    ) -> bool:
-        """Return whether a request with this ``Authorization`` header may be answered; see `BasicAuth.admits`."""
-        return self._present().auth.admits(authorization, client=client, is_gone=is_gone)
-
-    def headers(self) -> Mapping[str, str]:
-        """Return what is added to every answer."""
-        return self._present().headers
-
-    def context(self) -> ssl.SSLContext:
-        """Return what the next connection speaks TLS with; only where `tls` is true."""
-        context = self._present().context
-        assert context is not None
-        return context
-
-    def _present(self) -> _Rules:
+    def rules(self) -> Rules:
+        """Return what is in force now."""
         with self._lock:
             if self._path is not None and any(_stamp(path) != stamp for path, stamp in self._stamps.items()):
                 try:
@@ -93,12 +82,12 @@ class WebAccess:
                     _LOG.error(text, self._path, error)
             return self._rules
 
-    def _read(self, path: str) -> _Rules:
+    def _read(self, path: str) -> Rules:
         # The dates are taken before the contents: what changes in between is read once more, not missed.
         before = self._stamps = {watched: _stamp(watched) for watched in self._stamps or [path]}
         config = read_web_config(path)
         self._stamps = {watched: before.get(watched) or _stamp(watched) for watched in (path, *config.files)}
-        return _Rules(BasicAuth(config.users), config.headers, tls_context(config.tls) if config.tls else None)
+        return Rules(BasicAuth(config.users), config.headers, tls_context(config.tls) if config.tls else None)
 
 
 def _stamp(path: str) -> object:

@@ -149,12 +149,8 @@ class Exporter:
 
         def about(complete: bool) -> Iterator[tuple[Metric, list[Sample]]]:
             yield SCRAPE_SUCCESS, [Sample({}, float(complete))]
-            yield from _facts_samples(
-                [
-                    replace(facts, failures=facts.failures + faults)
-                    for facts, faults in zip(up.logdirs, self._faults, strict=True)
-                ]
-            )
+            pairs = zip(up.logdirs, self._faults, strict=True)
+            yield from _facts_samples([replace(facts, failures=facts.failures + faults) for facts, faults in pairs])
             yield EXPORTER_METRICS["scrape_duration_seconds"], [Sample({}, self.clock.monotonic() - began)]
             yield EXPORTER_METRICS["build_info"], [Sample(self._versions, 1)]
             yield from process_samples()
@@ -359,30 +355,18 @@ class _LogdirFacts:
 
 def _facts_samples(logdirs: Sequence[_LogdirFacts]) -> Iterator[tuple[Metric, list[Sample]]]:
     """Yield the metrics of the logdirs; before the end of its first scan a logdir has only its failures."""
-
-    def of(read: Callable[[_LogdirFacts, _Scan], float | None]) -> list[Sample]:
-        return [
-            Sample({"logdir": facts.label}, value)
-            for facts in logdirs
-            if facts.scan is not None and facts.looked and (value := read(facts, facts.scan)) is not None
-        ]
-
-    yield (
-        EXPORTER_METRICS["logdir_up"],
-        [
-            Sample({"logdir": facts.label}, float(facts.reachable))
-            for facts in logdirs
-            if facts.looked or not facts.reachable
-        ],
-    )
-    yield EXPORTER_METRICS["runs"], of(lambda facts, scan: facts.runs)
-    yield EXPORTER_METRICS["last_refresh_timestamp_seconds"], of(lambda facts, scan: scan.at)
-    yield EXPORTER_METRICS["refresh_duration_seconds"], of(lambda facts, scan: scan.secs)
-    yield EXPORTER_METRICS["storage_requests_total"], of(lambda facts, scan: scan.snapshot.requests)
-    yield (
-        EXPORTER_METRICS["refresh_failures_total"],
-        [Sample({"logdir": facts.label}, facts.failures) for facts in logdirs],
-    )
+    scanned = [(facts, facts.scan) for facts in logdirs if facts.scan is not None and facts.looked]
+    rows: dict[str, list[tuple[_LogdirFacts, float | None]]] = {
+        "logdir_up": [(facts, facts.reachable) for facts in logdirs if facts.looked or not facts.reachable],
+        "runs": [(facts, facts.runs) for facts, _ in scanned],
+        "last_refresh_timestamp_seconds": [(facts, scan.at) for facts, scan in scanned],
+        "refresh_duration_seconds": [(facts, scan.secs) for facts, scan in scanned],
+        "storage_requests_total": [(facts, scan.snapshot.requests) for facts, scan in scanned],
+        "refresh_failures_total": [(facts, facts.failures) for facts in logdirs],
+    }
+    for name, row in rows.items():
+        samples = [Sample({"logdir": facts.label}, value) for facts, value in row if value is not None]
+        yield EXPORTER_METRICS[name], samples
 
 
 def _shown_logdir(logdir: str) -> str:

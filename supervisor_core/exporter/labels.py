@@ -5,8 +5,9 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from supervisor_core.metrics.render import label_text
 
@@ -86,45 +87,27 @@ class _Choosing:
     def label(self) -> str:
         return self.choices[self.level]
 
-
-@dataclass(slots=True)
-class _Group:
-    """The runs that have chosen one label."""
-
-    waiting: list[_Choosing] = field(default_factory=list)
-    """Those that can go on to their next choice."""
-    last: int = 0
-    """How many cannot."""
-
-    def add(self, run: _Choosing) -> None:
-        if run.level < len(run.choices) - 1:
-            self.waiting.append(run)
-        else:
-            self.last += 1
-
-    def leaving(self) -> list[_Choosing]:
-        """Return the runs that go on: all that can, if there is more than one."""
-        if len(self.waiting) + self.last < 2:
-            return []
-        leaving, self.waiting = self.waiting, []
-        return leaving
+    @property
+    def is_last(self) -> bool:
+        return self.level == len(self.choices) - 1
 
 
 def _settled(choosing: list[_Choosing], later: list[_Choosing]) -> list[_Choosing]:
     """Have each run choose its first label that no other has; some begin a round later. A label that has been left is
     free for who comes then."""
-    groups: dict[str, _Group] = {}
+    holders: defaultdict[str, list[_Choosing]] = defaultdict(list)
     moving, entering = choosing, later
     while moving or entering:
-        touched: dict[str, _Group] = {}
         for run in moving:
-            group = touched[run.label] = groups.setdefault(run.label, _Group())
-            group.add(run)
-        moving = [run for group in touched.values() for run in group.leaving()]
-        for run in moving:
+            holders[run.label].append(run)
+        leaving = []
+        for label in {run.label for run in moving}:
+            if len(held := holders[label]) > 1:  # all go on that can
+                leaving += [run for run in held if not run.is_last]
+                holders[label] = [run for run in held if run.is_last]
+        for run in leaving:
             run.level += 1
-        moving += entering
-        entering = []
+        moving, entering = leaving + entering, []
     return [*choosing, *later]
 
 

@@ -16,12 +16,13 @@ import base64
 import hashlib
 import html
 import re
-import ssl
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from dataclasses import replace
 from functools import cache
 from importlib.resources import files
 from itertools import pairwise
+
+from prometheus_client.exposition import gzip_accepted
 
 from supervisor_core.address import parse_address
 from supervisor_core.exporter.access import RETRY_SECS, TooManyWaitError, WebAccess
@@ -32,9 +33,10 @@ from supervisor_core.metrics.listener import (
     Request,
     Response,
     landing_page,
+    page_of,
     text_response,
 )
-from supervisor_core.metrics.render import choose_format, gzip_accepted
+from supervisor_core.metrics.render import choose_format
 
 _NO_PASSWORD = "a user and a password are needed"
 _ABOUT = "<p>Metrics of the runs below some logdirs, from their events files.</p>\n"
@@ -77,13 +79,14 @@ class Web(Listener):
         self._exporter = exporter
         self._access = access or WebAccess(None)
         self._path = telemetry_path
+        metrics = f'<a href="{html.escape(telemetry_path)}">metrics</a>: for Prometheus'
+        self._front = landing_page("Supervisor exporter", metrics, *_LINKS, about=_ABOUT)
         host, port = parse_address(address)
-        context: Callable[[], ssl.SSLContext] | None = self._access.context if self._access.tls else None
         super().__init__(
             host,
             port,
             self._respond,
-            ssl_context=context,
+            ssl_context=lambda: self._access.rules().context,
             client_timeout_secs=client_timeout_secs,
             hosts=hosts,
             host_remedy="start the exporter with --web.allowed-host=NAME",
@@ -102,32 +105,19 @@ class Web(Listener):
         self.close()
 
     def _respond(self, request: Request) -> Response:
+        rules, header = self._access.rules(), request.header("Authorization")
         try:
-            admitted = self._access.admits(
-                request.header("Authorization"), client=request.client, is_gone=request.is_gone
-            )
+            admitted = rules.auth.admits(header, client=request.client, is_gone=request.is_gone)
         except TooManyWaitError:
-            response = text_response(
-                503, "too many passwords are being checked; try again later", Retry_After=str(RETRY_SECS)
-            )
+            response = text_response(503, _TOO_MANY, Retry_After=str(RETRY_SECS))
         else:
-            response = (
-                self._page(request) if admitted else text_response(401, _NO_PASSWORD, WWW_Authenticate=_CHALLENGE)
-            )
-        return replace(response, headers={**response.headers, **self._access.headers()})
+            refused = text_response(401, _NO_PASSWORD, WWW_Authenticate=_CHALLENGE)
+            response = self._page(request) if admitted else refused
+        return replace(response, headers={**response.headers, **rules.headers})
 
     def _page(self, request: Request) -> Response:
         if request.path == self._path:
             return self._metrics(request)
-        if request.path == "/-/healthy":
-            return text_response(200, "healthy")
-        if request.path == "/-/ready":
-            if self._exporter.ready:
-                return text_response(200, "ready")
-            if self._exporter.unreachable:
-                logdirs = ", ".join(self._exporter.unreachable)
-                return text_response(503, f"not ready: not there, or cannot be listed: {logdirs}")
-            return text_response(503, "not ready: the runs are being looked at for the first time")
         if request.path == "/alerts":
             return Response(
                 status=200,
@@ -135,10 +125,14 @@ class Web(Listener):
                 content_type="text/html; charset=utf-8",
                 headers={_POLICY: f"{SECURITY_HEADERS[_POLICY]}; style-src '{_digest(_STYLE)}'"},
             )
-        if request.path == "/":
-            metrics = f'<a href="{html.escape(self._path)}">metrics</a>: for Prometheus'
-            return landing_page("Supervisor exporter", metrics, *_LINKS, about=_ABOUT)
-        return text_response(404, f"nothing here; see {self._path}, /-/healthy and /-/ready")
+        return page_of(request, self._front, self._not_ready, self._path)
+
+    def _not_ready(self) -> str | None:
+        if self._exporter.ready:
+            return None
+        if self._exporter.unreachable:
+            return f"not there, or cannot be listed: {', '.join(self._exporter.unreachable)}"
+        return "the runs are being looked at for the first time"
 
     def _metrics(self, request: Request) -> Response:
         format = choose_format(request.header("Accept") or "")

@@ -107,6 +107,25 @@ def landing_page(title: str, *items: str, about: str = "") -> Response:
     return Response(status=200, body=page.encode(), content_type="text/html; charset=utf-8")
 
 
+def page_of(request: Request, front: Response, not_ready: Callable[[], str | None], metrics_path: str) -> Response:
+    """Return the page that a path leads to, other than the metrics: as each server of metrics has it.
+
+    Args:
+        request: what is asked.
+        front: the page that links to the others.
+        not_ready: returns why the server is not ready; None where it is.
+        metrics_path: where the metrics are.
+    """
+    if request.path == "/-/healthy":
+        return text_response(200, "healthy")
+    if request.path == "/-/ready":
+        reason = not_ready()
+        return text_response(200, "ready") if reason is None else text_response(503, f"not ready: {reason}")
+    if request.path == "/":
+        return front
+    return text_response(404, f"nothing here; see {metrics_path}, /-/healthy and /-/ready")
+
+
 class Listener(ThreadingMixIn, TCPServer):
     """Listens from construction, answers from `start` to `close`.
 
@@ -114,7 +133,7 @@ class Listener(ThreadingMixIn, TCPServer):
         host: A name or an address, IPv4 or IPv6; the first address that it resolves to is listened on.
         port: 0 picks a free one.
         respond: Answers a request; called from many threads at once.
-        ssl_context: Speak TLS with it; a function is called for each connection; where it raises, that
+        ssl_context: Called for each connection, returns what speaks TLS with it, None for none; where it raises, that
             connection is closed.
         client_timeout_secs: How long a client may take to send a request.
         hosts: Further host names by which it may be asked, besides IP addresses and localhost. Default: none where it
@@ -139,7 +158,7 @@ class Listener(ThreadingMixIn, TCPServer):
         port: int,
         respond: Callable[[Request], Response],
         *,
-        ssl_context: ssl.SSLContext | Callable[[], ssl.SSLContext] | None,
+        ssl_context: Callable[[], ssl.SSLContext | None],
         client_timeout_secs: float,
         hosts: Collection[str] = (),
         host_remedy: str = "listen on an address of the network",
@@ -206,13 +225,12 @@ class Listener(ThreadingMixIn, TCPServer):
         """Accept a client, without a word exchanged (called by the base class)."""
         connection, client = super().get_request()
         connection.settimeout(self.client_timeout_secs)
-        if self._ssl_context is not None:
-            try:
-                context = self._ssl_context if isinstance(self._ssl_context, ssl.SSLContext) else self._ssl_context()
+        try:
+            if (context := self._ssl_context()) is not None:
                 connection = context.wrap_socket(connection, server_side=True, do_handshake_on_connect=False)
-            except Exception as error:  # whatever it is, only this client is lost: the base class passes over OSError
-                connection.close()
-                raise ConnectionAbortedError(str(error)) from error
+        except Exception as error:  # whatever it is, only this client is lost: the base class passes over OSError
+            connection.close()
+            raise ConnectionAbortedError(str(error)) from error
         return connection, client
 
     def process_request(self, request: Any, client_address: Any) -> None:
@@ -228,7 +246,7 @@ class Listener(ThreadingMixIn, TCPServer):
 
     def finish_request(self, request: Any, client_address: Any) -> None:
         """Answer the client, in its own thread (called by the base class)."""
-        if self._ssl_context is not None:
+        if isinstance(request, ssl.SSLSocket):
             request.do_handshake()
         super().finish_request(request, client_address)
 

@@ -1,13 +1,16 @@
-"""`Metric`: what stands about a metric, and the ways in which one is read from a `RunStatus`."""
+"""`Metric`: what stands about a metric, and the ways in which one is read from a `RunStatus`.
+
+The functions that make a metric of a run take its name without ``supervisor_``, which all of them begin with.
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any, Literal, NamedTuple
 
-from supervisor_core.events.telemetry import ThreadStatus, WorkerStatus
 from supervisor_core.run.status import Distribution, RunStatus
 
 MetricType = Literal["gauge", "counter", "histogram", "info"]
@@ -65,34 +68,38 @@ class RunMetric(Metric):
     """Whether its samples depend on when the scrape is; those of all others are the status's alone."""
 
 
-def single(
-    name: str, help: str, read_one: Callable[[RunStatus], float | None], *, served_by: ServedBy = "both"
-) -> RunMetric:
+Field = str | Callable[[Any], Any]
+"""What is read of a status: the name of a field, dotted within a part of it (``checkpoint.saves``), or a function. Where
+there is no such part (``session.attempt`` without a session) it is None."""
+
+
+def single(name: str, help: str, field: Field, *, served_by: ServedBy = "both") -> RunMetric:
     """Return a metric that is one value of a run. None yields no sample."""
+    read_one = _reader(field)
 
     def read(status: RunStatus, now: float) -> Iterator[Sample]:
         known = read_one(status)
         if known is not None:
             yield Sample({"run": status.run}, known)
 
-    return RunMetric(name=name, help=help, served_by=served_by, read=read)
+    return _of_run(name, help, read, served_by=served_by)
 
 
-def age(name: str, help: str, since: Callable[[RunStatus], float | None]) -> RunMetric:
+def age(name: str, help: str, field: Field) -> RunMetric:
     """Return a gauge of the seconds since a time, computed at each scrape."""
+    since = _reader(field)
 
     def read(status: RunStatus, now: float) -> Iterator[Sample]:
         then = since(status)
         if then is not None:
             yield Sample({"run": status.run}, max(0.0, now - then))  # below 0 when the machine's clock was set back
 
-    return RunMetric(name=name, help=help, read=read, timed=True)
+    return _of_run(name, help, read, timed=True)
 
 
-def one_of(
-    name: str, help: str, label: str, names: Sequence[str], now_is: Callable[[RunStatus], str | None]
-) -> RunMetric:
+def one_of(name: str, help: str, label: str, names: Sequence[str], field: Field) -> RunMetric:
     """Return a gauge with one sample for each of some names: 1 for the present one. None yields no samples."""
+    now_is = _reader(field)
 
     def rows(status: RunStatus) -> Iterable[tuple[str, float]]:
         present = now_is(status)
@@ -101,52 +108,30 @@ def one_of(
     return _labelled(name, help, label, rows)
 
 
-def per_key(
-    name: str,
-    help: str,
-    label: str,
-    values: Callable[[RunStatus], Mapping[Any, float]],
-    *,
-    served_by: ServedBy = "both",
-) -> RunMetric:
+def per_key(name: str, help: str, label: str, field: Field, *, served_by: ServedBy = "both") -> RunMetric:
     """Return a counter with one sample for each key of a mapping."""
-    return _labelled(name, help, label, lambda status: values(status).items(), served_by)
+    values = _reader(field)
+    return _labelled(name, help, label, lambda status: values(status).items(), served_by=served_by)
 
 
-def per_thread(name: str, help: str, read_one: Callable[[ThreadStatus], float | None]) -> RunMetric:
-    """Return a metric with one sample for each service thread."""
+def per_thread(name: str, help: str, field: Field) -> RunMetric:
+    """Return a metric with one sample for each service thread, of which the field is."""
+    read_one = _reader(field)
     return _labelled(name, help, "thread", lambda status: [(each.name, read_one(each)) for each in status.threads])
 
 
-def per_worker(name: str, help: str, read_one: Callable[[WorkerStatus], float | None]) -> RunMetric:
-    """Return a metric with one sample for each other process of the cluster."""
+def per_worker(name: str, help: str, field: Field) -> RunMetric:
+    """Return a metric with one sample for each other process of the cluster, of which the field is."""
+    read_one = _reader(field)
     return _labelled(name, help, "worker", lambda status: [(each.name, read_one(each)) for each in status.workers])
 
 
-def _labelled(
-    name: str,
-    help: str,
-    label: str,
-    rows: Callable[[RunStatus], Iterable[tuple[str, float | None]]],
-    served_by: ServedBy = "both",
-) -> RunMetric:
-    """Return a metric with one sample for each row: what the label is, and the value; None yields no sample."""
+def histogram(name: str, help: str, field: Field, *, served_by: ServedBy = "both") -> RunMetric:
+    """Return a histogram of durations, from a `Distribution`."""
+    values = _reader(field)
 
     def read(status: RunStatus, now: float) -> Iterator[Sample]:
-        for key, known in rows(status):
-            if known is not None:
-                yield Sample({"run": status.run, label: key}, known)
-
-    return RunMetric(name=name, help=help, labels=("run", label), served_by=served_by, read=read)
-
-
-def histogram(
-    name: str, help: str, values: Callable[[RunStatus], Distribution | None], *, served_by: ServedBy = "both"
-) -> RunMetric:
-    """Return a histogram of durations."""
-
-    def read(status: RunStatus, now: float) -> Iterator[Sample]:
-        known = values(status)
+        known: Distribution | None = values(status)
         if known is None:
             return
         total = 0
@@ -156,11 +141,12 @@ def histogram(
         yield Sample({"run": status.run}, known.sum, "_sum")
         yield Sample({"run": status.run}, total, "_count")
 
-    return RunMetric(name=name, help=help, served_by=served_by, is_histogram=True, read=read)
+    return _of_run(name, help, read, served_by=served_by, is_histogram=True)
 
 
-def facts_metric(name: str, help: str, facts: Callable[[RunStatus], Mapping[str, str]]) -> RunMetric:
-    """Return an info metric: 1, with a label for each fact."""
+def facts_metric(name: str, help: str, field: Field) -> RunMetric:
+    """Return an info metric: 1, with a label for each fact of a mapping."""
+    facts = _reader(field)
 
     def read(status: RunStatus, now: float) -> Iterator[Sample]:
         known = facts(status)
@@ -168,7 +154,34 @@ def facts_metric(name: str, help: str, facts: Callable[[RunStatus], Mapping[str,
             labels = {_label_name(fact): value for fact, value in known.items()}
             yield Sample({**labels, "run": status.run}, 1)
 
-    return RunMetric(name=name, help=help, read=read)
+    return _of_run(name, help, read)
+
+
+def _reader(field: Field) -> Callable[[Any], Any]:
+    if not isinstance(field, str):
+        return field
+    if "." not in field:
+        return attrgetter(field)
+    part, _, rest = field.partition(".")
+    read_part, read_rest = attrgetter(part), _reader(rest)
+    return lambda status: None if (known := read_part(status)) is None else read_rest(known)
+
+
+def _of_run(name: str, help: str, read: Read, **more: Any) -> RunMetric:
+    return RunMetric(name=f"supervisor_{name}", help=help, read=read, **more)
+
+
+def _labelled(
+    name: str, help: str, label: str, rows: Callable[[RunStatus], Iterable[tuple[str, float | None]]], **more: Any
+) -> RunMetric:
+    """Return a metric with one sample for each row: what the label is, and the value; None yields no sample."""
+
+    def read(status: RunStatus, now: float) -> Iterator[Sample]:
+        for key, known in rows(status):
+            if known is not None:
+                yield Sample({"run": status.run, label: key}, known)
+
+    return _of_run(name, help, read, labels=("run", label), **more)
 
 
 def _label_name(fact: str) -> str:

@@ -12,23 +12,10 @@ from dataclasses import dataclass
 from functools import lru_cache
 from math import inf, isfinite
 
-from prometheus_client.exposition import choose_encoder, gzip_accepted
+from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
 from supervisor_core.metrics.metric import Metric, Sample
-
-__all__ = [
-    "END",
-    "OPENMETRICS",
-    "TEXT",
-    "Format",
-    "choose_encoding",
-    "choose_format",
-    "gzip_accepted",
-    "header",
-    "label_text",
-    "lines",
-]
 
 _CONTENT_TYPE = re.compile(r"[A-Za-z0-9/.;=+ -]+")
 END = b"# EOF\n"

@@ -20,22 +20,23 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterable
 from functools import partial
-from types import TracebackType
 from weakref import WeakSet
 
 from prometheus_client import CollectorRegistry
+from prometheus_client.exposition import gzip_accepted
 from prometheus_client.registry import Collector
 
 from supervisor_core.address import format_address, parse_address
 from supervisor_core.clock import SYSTEM_CLOCK, Clock
 from supervisor_core.metrics.collector import RunCollector
-from supervisor_core.metrics.listener import Listener, Request, Response, landing_page, text_response
-from supervisor_core.metrics.render import choose_encoding, gzip_accepted
+from supervisor_core.metrics.listener import Listener, Request, Response, landing_page, page_of, text_response
+from supervisor_core.metrics.render import choose_encoding
 
 _LOG = logging.getLogger("supervisor_core")
 
 _NOT_READY = "the run is not training yet (its phase is in supervisor_phase at /metrics)"
-_LINKS = (
+_FRONT = landing_page(
+    "Supervisor metrics",
     '<a href="metrics">metrics</a>: for Prometheus',
     '<a href="-/healthy">healthy</a>: does this process answer?',
     '<a href="-/ready">ready</a>: is the run under way?',
@@ -103,7 +104,7 @@ class MetricsServer:
                 self._host,
                 self._port,
                 self._respond,
-                ssl_context=self._ssl_context,
+                ssl_context=lambda: self._ssl_context,
                 client_timeout_secs=self._client_timeout_secs,
             )
         except (OSError, UnicodeError) as error:  # UnicodeError: a host name that no name can be
@@ -173,21 +174,13 @@ class MetricsServer:
         self.start()
         return self
 
-    def __exit__(
-        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     def _respond(self, request: Request) -> Response:
         if request.path == "/metrics":
             return self._metrics(request)
-        if request.path == "/-/healthy":
-            return text_response(200, "healthy")
-        if request.path == "/-/ready":
-            return self._readiness()
-        if request.path == "/":
-            return landing_page("Supervisor metrics", *_LINKS)
-        return text_response(404, "nothing here; see /metrics, /-/healthy and /-/ready")
+        return page_of(request, _FRONT, self._not_ready, "/metrics")
 
     def _metrics(self, request: Request) -> Response:
         with self._scraped:
@@ -226,12 +219,11 @@ class MetricsServer:
                 wait.scrapes[scraper] += 1
             self._scraped.notify_all()
 
-    def _readiness(self) -> Response:
+    def _not_ready(self) -> str | None:
         try:
-            reason = None if self._ready() else _NOT_READY
+            return None if self._ready() else _NOT_READY
         except Exception as error:  # unknown is not ready
-            reason = f"it could not be found out: {error!r}"
-        return text_response(200, "ready") if reason is None else text_response(503, f"not ready: {reason}")
+            return f"it could not be found out: {error!r}"
 
     def _why(self, error: Exception) -> str:
         address = format_address(self._host, self._port)

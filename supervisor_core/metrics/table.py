@@ -8,10 +8,9 @@ yields no sample at all: a checkpoint age of 0 would read as "just now", a times
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import get_args
 
-from supervisor_core.events.telemetry import SessionRecord
 from supervisor_core.log import printable
 from supervisor_core.metrics.metric import (
     Metric,
@@ -27,7 +26,6 @@ from supervisor_core.metrics.metric import (
 )
 from supervisor_core.options import PHASES
 from supervisor_core.process.stacks import MAX_LOCATION
-from supervisor_core.run.checkpoints import Checkpoint
 from supervisor_core.run.status import RunStatus, ServedState
 
 RUN_STATES: tuple[str, ...] = get_args(ServedState)
@@ -52,14 +50,8 @@ def _run_facts(status: RunStatus) -> Mapping[str, str]:
     return {**status.info, **{name: str(value) for name, value in known.items() if value not in (None, "")}}
 
 
-def _of_session(read: Callable[[SessionRecord], float | None]) -> Callable[[RunStatus], float | None]:
-    """Return what reads a fact of the newest session; None without one."""
-    return lambda status: None if status.session is None else read(status.session)
-
-
-def _of_newest_checkpoint(read: Callable[[Checkpoint], float | None]) -> Callable[[RunStatus], float | None]:
-    """Return what reads a fact of the newest good checkpoint; None without one."""
-    return lambda status: None if (saved := status.checkpoint.last_success) is None else read(saved)
+def _sessions(status: RunStatus) -> int:
+    return 0 if status.session is None else status.session.attempt
 
 
 def _stall(status: RunStatus) -> Mapping[str, str]:
@@ -73,250 +65,180 @@ def _stall(status: RunStatus) -> Mapping[str, str]:
 
 RUN_METRICS: tuple[RunMetric, ...] = (
     single(
-        "supervisor_active",
-        "1 from the start of a session until it has ended, or until a lost one is dropped; then 0.",
-        lambda s: s.active,
+        "active", "1 from the start of a session until it has ended, or until a lost one is dropped; then 0.", "active"
     ),
-    one_of(
-        "supervisor_run_state",
-        "1 for the state that the run is in, 0 for every other.",
-        "state",
-        RUN_STATES,
-        lambda s: s.state,
-    ),
+    one_of("run_state", "1 for the state that the run is in, 0 for every other.", "state", RUN_STATES, "state"),
     facts_metric(
-        "supervisor_run_error_info",
-        "The type of the error that ended the run, while it is in the state failed.",
-        _error_type,
+        "run_error_info", "The type of the error that ended the run, while it is in the state failed.", _error_type
     ),
-    one_of(
-        "supervisor_phase",
-        "1 for the phase of the session, 0 for every other phase.",
-        "phase",
-        PHASES,
-        lambda s: s.phase,
-    ),
+    one_of("phase", "1 for the phase of the session, 0 for every other phase.", "phase", PHASES, "phase"),
+    single("session_start_timestamp_seconds", "When this session began.", "session.started_at"),
     single(
-        "supervisor_session_start_timestamp_seconds", "When this session began.", _of_session(lambda s: s.started_at)
-    ),
-    single(
-        "supervisor_session_last_seen_timestamp_seconds",
+        "session_last_seen_timestamp_seconds",
         "When this session was last seen alive: by its own process now, by an exporter its newest event.",
-        lambda s: s.session_seen_at,
+        "session_seen_at",
     ),
-    single(
-        "supervisor_sessions_total",
-        "Sessions the run has had, this one included.",
-        lambda s: 0 if s.session is None else s.session.attempt,
-    ),
+    single("sessions_total", "Sessions the run has had, this one included.", _sessions),
+    per_key("restarts_total", "Earlier sessions of the run, by how they ended.", "reason", "restarts"),
     per_key(
-        "supervisor_restarts_total", "Earlier sessions of the run, by how they ended.", "reason", lambda s: s.restarts
-    ),
-    per_key(
-        "supervisor_launches_total",
+        "launches_total",
         "Ended launches of the program by tb-supervisor run, by why they ended.",
         "cause",
-        lambda s: s.launches,
+        "launches",
         served_by="exporter",
     ),
     single(
-        "supervisor_resume_exact",
+        "resume_exact",
         "1 if this session goes on exactly as the run would have without the restart, 0 if it does not; absent where "
         "that is unknown, and for the first session.",
-        _of_session(lambda s: s.resume_exact),
+        "session.resume_exact",
     ),
     single(
-        "supervisor_recoveries_total",
+        "recoveries_total",
         "Recoveries: how often TensorFlow's session was lost and created again within this session.",
-        lambda s: s.recoveries,
+        "recoveries",
     ),
-    single("supervisor_global_step", "The global step.", lambda s: s.global_step),
-    single("supervisor_steps_total", "Training steps done by this session.", lambda s: s.steps),
+    single("global_step", "The global step.", "global_step"),
+    single("steps_total", "Training steps done by this session.", "steps"),
     single(
-        "supervisor_steps_per_second",
+        "steps_per_second",
         "Training steps per second over the last 30 seconds and at least 10 steps; evaluations are left out.",
-        lambda s: s.steps_per_second,
+        "steps_per_second",
     ),
+    single("last_step_timestamp_seconds", "When the last training step ended.", "last_step_at", served_by="trainer"),
     single(
-        "supervisor_last_step_timestamp_seconds",
-        "When the last training step ended.",
-        lambda s: s.last_step_at,
-        served_by="trainer",
-    ),
-    single(
-        "supervisor_last_progress_timestamp_seconds",
+        "last_progress_timestamp_seconds",
         "When anything moved last: a step, a phase, a part of a save or of a restore.",
-        lambda s: s.last_progress_at,
+        "last_progress_at",
     ),
     single(
-        "supervisor_progress_timeout_seconds",
+        "progress_timeout_seconds",
         "Seconds the present phase may go without progress before it counts as stalled.",
-        lambda s: s.progress_timeout_secs,
+        "progress_timeout_secs",
     ),
-    single("supervisor_stalled", "1 while the session itself sees no progress for too long.", lambda s: s.stalled),
+    single("stalled", "1 while the session itself sees no progress for too long.", "stalled"),
     facts_metric(
-        "supervisor_stall_info",
+        "stall_info",
         "Where the run hangs, while it is stalled: thread, location (its innermost line of the program), phase and "
         "activity.",
         _stall,
     ),
     single(
-        "supervisor_watchdog_would_act_total",
+        "watchdog_would_act_total",
         "Stalls of this session that the watchdog would have ended; its stall_action is observe.",
-        lambda s: s.watchdog_would_act,
+        "watchdog_would_act",
     ),
     per_key(
-        "supervisor_watchdog_acted_total",
-        "Stalls of this session that the watchdog has acted upon.",
-        "action",
-        lambda s: s.watchdog_acted,
+        "watchdog_acted_total", "Stalls of this session that the watchdog has acted upon.", "action", "watchdog_acted"
     ),
     histogram(
-        "supervisor_step_duration_seconds",
+        "step_duration_seconds",
         "Duration of the training steps, and of nothing else.",
-        lambda s: s.step_secs,
+        "step_secs",
         served_by="trainer",
     ),
     age(
-        "supervisor_checkpoint_age_seconds",
-        "Seconds since the newest good checkpoint was durable.",
-        _of_newest_checkpoint(lambda c: c.at),
+        "checkpoint_age_seconds", "Seconds since the newest good checkpoint was durable.", "checkpoint.last_success.at"
     ),
     single(
-        "supervisor_checkpoint_last_success_timestamp_seconds",
+        "checkpoint_last_success_timestamp_seconds",
         "When the newest good checkpoint was durable.",
-        _of_newest_checkpoint(lambda c: c.at),
+        "checkpoint.last_success.at",
+    ),
+    single("checkpoint_last_success_step", "The step of the newest good checkpoint.", "checkpoint.last_success.step"),
+    single("checkpoint_last_size_bytes", "Size of the newest good checkpoint.", "checkpoint.last_success.bytes"),
+    single(
+        "checkpoint_interval_seconds", "Configured seconds between checkpoints.", "session.checkpoint_interval_secs"
     ),
     single(
-        "supervisor_checkpoint_last_success_step",
-        "The step of the newest good checkpoint.",
-        _of_newest_checkpoint(lambda c: c.step),
-    ),
-    single(
-        "supervisor_checkpoint_last_size_bytes",
-        "Size of the newest good checkpoint.",
-        _of_newest_checkpoint(lambda c: c.bytes),
-    ),
-    single(
-        "supervisor_checkpoint_interval_seconds",
-        "Configured seconds between checkpoints.",
-        _of_session(lambda s: s.checkpoint_interval_secs),
-    ),
-    single(
-        "supervisor_checkpoint_recommended_interval_seconds",
+        "checkpoint_recommended_interval_seconds",
         "Seconds between checkpoints that lose the least time, from the run's own save cost and failures (Young/Daly).",
-        lambda s: s.checkpoint.recommended_interval_secs,
+        "checkpoint.recommended_interval_secs",
     ),
+    single("checkpoint_saves_total", "Saves tried by this session, good or bad.", "checkpoint.saves"),
+    single("checkpoint_failures_total", "Saves of this session that failed.", "checkpoint.failures"),
     single(
-        "supervisor_checkpoint_saves_total", "Saves tried by this session, good or bad.", lambda s: s.checkpoint.saves
-    ),
-    single(
-        "supervisor_checkpoint_failures_total", "Saves of this session that failed.", lambda s: s.checkpoint.failures
-    ),
-    single(
-        "supervisor_checkpoint_failures_in_a_row",
+        "checkpoint_failures_in_a_row",
         "Saves of this session that failed since its last good one.",
-        lambda s: s.checkpoint.failures_in_a_row,
+        "checkpoint.failures_in_a_row",
     ),
     histogram(
-        "supervisor_checkpoint_save_duration_seconds",
+        "checkpoint_save_duration_seconds",
         "Duration of whole saves, until they were durable and verified.",
-        lambda s: s.checkpoint.save_secs,
+        "checkpoint.save_secs",
     ),
-    histogram(
-        "supervisor_checkpoint_blocked_seconds", "How long saves blocked training.", lambda s: s.checkpoint.blocked_secs
-    ),
+    histogram("checkpoint_blocked_seconds", "How long saves blocked training.", "checkpoint.blocked_secs"),
     per_thread(
-        "supervisor_thread_up",
+        "thread_up",
         "1 while the service thread runs, 0 once it has failed or stopped.",
         lambda t: t.state not in ("failed", "stopped"),
     ),
     per_thread(
-        "supervisor_thread_overdue_seconds",
+        "thread_overdue_seconds",
         "By how much the service thread's present tick, or the one that should have begun, is late; 0 when in time.",
-        lambda t: t.overdue_secs,
+        "overdue_secs",
     ),
     per_thread(
-        "supervisor_thread_last_tick_timestamp_seconds",
-        "When the service thread's last tick ended, good or bad.",
-        lambda t: t.last_tick_at,
+        "thread_last_tick_timestamp_seconds", "When the service thread's last tick ended, good or bad.", "last_tick_at"
     ),
-    per_thread("supervisor_thread_ticks_total", "Ticks of the service thread, good or bad.", lambda t: t.ticks),
-    per_thread("supervisor_thread_failures_total", "Ticks of the service thread that failed.", lambda t: t.failures),
+    per_thread("thread_ticks_total", "Ticks of the service thread, good or bad.", "ticks"),
+    per_thread("thread_failures_total", "Ticks of the service thread that failed.", "failures"),
     per_worker(
-        "supervisor_worker_up",
+        "worker_up",
         "1 while the other process of the cluster has heartbeats, 0 once it is lost or has failed; absent after a "
         "planned end.",
         lambda w: None if w.state == "stopped" else w.state not in ("lost", "failed"),
     ),
     per_worker(
-        "supervisor_worker_waiting",
+        "worker_waiting",
         "1 while the other process of the cluster waits for the chief, or for another.",
         lambda w: w.state == "waiting",
     ),
     per_worker(
-        "supervisor_worker_stalled",
+        "worker_stalled",
         "1 while the other process of the cluster sees no progress for too long.",
         lambda w: w.state == "stalled",
     ),
     per_worker(
-        "supervisor_worker_last_seen_timestamp_seconds",
-        "The last heartbeat of the other process of the cluster.",
-        lambda w: w.last_seen_at,
+        "worker_last_seen_timestamp_seconds", "The last heartbeat of the other process of the cluster.", "last_seen_at"
     ),
     per_worker(
-        "supervisor_worker_steps_total",
-        "Training steps done by the other process of the cluster since it began.",
-        lambda w: w.steps,
+        "worker_steps_total", "Training steps done by the other process of the cluster since it began.", "steps"
     ),
-    single(
-        "supervisor_steps_lost_total",
-        "Steps recomputed after restarts and recoveries, at least.",
-        lambda s: s.steps_lost,
-    ),
+    single("steps_lost_total", "Steps recomputed after restarts and recoveries, at least.", "steps_lost"),
     per_key(
-        "supervisor_time_seconds_total",
+        "time_seconds_total",
         "Time of the newest session by activity, as far as that is decided.",
         "activity",
-        lambda s: s.activity_secs,
+        "activity_secs",
     ),
     per_key(
-        "supervisor_run_time_seconds_total",
+        "run_time_seconds_total",
         "Wall time of the whole run by activity, including recomputed steps and downtime.",
         "activity",
-        lambda s: s.run_activity_secs,
+        "run_activity_secs",
         served_by="exporter",
     ),
     single(
-        "supervisor_goodput_ratio",
+        "goodput_ratio",
         "Share of the run's wall time that went into steps which were kept, from 0 to 1.",
-        lambda s: s.goodput,
+        "goodput",
         served_by="exporter",
     ),
+    single("events_dropped_total", "Events that could not be written to the events file.", "events_dropped"),
     single(
-        "supervisor_events_dropped_total",
-        "Events that could not be written to the events file.",
-        lambda s: s.events_dropped,
-    ),
-    single(
-        "supervisor_loss_finite",
+        "loss_finite",
         "0 while the newest value of the watched loss, or of a tag that looks like a loss, is NaN or infinite, else 1.",
-        lambda s: s.loss_finite,
+        "loss_finite",
     ),
     single(
-        "supervisor_events_failing",
+        "events_failing",
         "1 while the session cannot write its events (disk full, no permission), else 0.",
-        lambda s: s.events_failing,
+        "events_failing",
     ),
+    facts_metric("build_info", "Versions the session runs with, one label each.", "session.versions"),
     facts_metric(
-        "supervisor_build_info",
-        "Versions the session runs with, one label each.",
-        lambda s: {} if s.session is None else s.session.versions,
-    ),
-    facts_metric(
-        "supervisor_run_info",
-        "Facts of the run and of the session, one label each; logdir is the run's directory.",
-        _run_facts,
+        "run_info", "Facts of the run and of the session, one label each; logdir is the run's directory.", _run_facts
     ),
 )
 """The metrics of each run, in the order in which they are served."""

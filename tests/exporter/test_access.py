@@ -34,15 +34,21 @@ def write(path: Path, value: str, at: int, more: str = "") -> Path:
 def test_nothing_is_asked_without_a_file() -> None:
     """Without a configuration it is plain HTTP, for everybody, with no headers added."""
     access = WebAccess(None)
-    assert (access.tls, access.admits(None), access.headers()) == (False, True, {})
+    assert (access.tls, access.rules().auth.admits(None), access.rules().headers) == (False, True, {})
 
 
 def test_a_change_takes_effect(file: Path, password_hash: str) -> None:
     """A file that has changed is in force for the next question; so is a user that is new in it."""
     access = WebAccess(str(file))
-    assert (access.headers(), access.admits(None)) == ({"Strict-Transport-Security": "max-age=1"}, True)
+    assert (access.rules().headers, access.rules().auth.admits(None)) == (
+        {"Strict-Transport-Security": "max-age=1"},
+        True,
+    )
     write(file, "max-age=2", 2, f"basic_auth_users:\n  ann: {password_hash}\n")
-    assert (access.headers(), access.admits(None)) == ({"Strict-Transport-Security": "max-age=2"}, False)
+    assert (access.rules().headers, access.rules().auth.admits(None)) == (
+        {"Strict-Transport-Security": "max-age=2"},
+        False,
+    )
 
 
 def test_a_change_while_the_file_is_read_takes_effect(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -56,13 +62,13 @@ def test_a_change_while_the_file_is_read_takes_effect(file: Path, monkeypatch: p
         return config
 
     monkeypatch.setattr("supervisor_core.exporter.access.read_web_config", read)
-    assert WebAccess(str(file)).headers() == {"Strict-Transport-Security": "max-age=3"}
+    assert WebAccess(str(file)).rules().headers == {"Strict-Transport-Security": "max-age=3"}
 
 
 def test_a_file_that_stays_is_not_read_again(file: Path, caplog: pytest.LogCaptureFixture) -> None:
     """Only a change is read; the object in force stays the same."""
     access = WebAccess(str(file))
-    assert access.headers() is access.headers()
+    assert access.rules().headers is access.rules().headers
     assert caplog.records == []
 
 
@@ -76,44 +82,47 @@ def test_a_mistake_changes_nothing(file: Path, caplog: pytest.LogCaptureFixture,
         write(file, "max-age=2", 2, {"nonsense": "nonsense: 1\n", "tls": TLS, "no date": "a: 2001-99-99\n"}[how])
     with caplog.at_level(logging.INFO):
         for _ in range(3):
-            assert access.headers() == {"Strict-Transport-Security": "max-age=1"}
+            assert access.rules().headers == {"Strict-Transport-Security": "max-age=1"}
         assert [record.levelname for record in caplog.records] == ["ERROR"]
         assert "the old one stays" in caplog.text
         write(file, "max-age=3", 3)
-        assert access.headers() == {"Strict-Transport-Security": "max-age=3"}
+        assert access.rules().headers == {"Strict-Transport-Security": "max-age=3"}
 
 
 def test_a_new_certificate_takes_effect(file: Path, certificates) -> None:
     """A certificate or key that is replaced, as by an ACME client, is what the next connection gets."""
     write(file, "max-age=1", 2, TLS)
     access = WebAccess(str(file))
-    before = access.context()
-    assert access.context() is before
+    before = access.rules().context
+    assert access.rules().context is before
     for name in ("crt", "key"):
         shutil.copy(certificates.directory / f"client.{name}", file.parent / f"server.{name}")
         os.utime(file.parent / f"server.{name}", (3, 3))
-    assert access.context() is not before
+    assert access.rules().context is not before
 
 
 def test_a_certificate_may_come_after_the_configuration_that_names_it(file: Path, certificates) -> None:
     """A changed configuration that names files which are not there yet is in force as soon as they are."""
     write(file, "max-age=1", 2, TLS)
     access = WebAccess(str(file))
-    before = access.context()
+    before = access.rules().context
     write(file, "max-age=2", 3, TLS.replace("server.", "new."))
-    assert (access.context() is before, access.headers()) == (True, {"Strict-Transport-Security": "max-age=1"})
+    assert (access.rules().context is before, access.rules().headers) == (
+        True,
+        {"Strict-Transport-Security": "max-age=1"},
+    )
     for name in ("crt", "key"):
         shutil.copy(certificates.directory / f"client.{name}", file.parent / f"new.{name}")
-    assert access.context() is not before
-    assert access.headers() == {"Strict-Transport-Security": "max-age=2"}
+    assert access.rules().context is not before
+    assert access.rules().headers == {"Strict-Transport-Security": "max-age=2"}
 
 
 def test_half_a_change_of_certificate_is_waited_for(file: Path, certificates) -> None:
     """While the certificate is new and its key still old, the old pair stays in force; then the new one is."""
     write(file, "max-age=1", 2, TLS)
     access = WebAccess(str(file))
-    before = access.context()
+    before = access.rules().context
     shutil.copy(certificates.directory / "client.crt", file.parent / "server.crt")
-    assert access.context() is before
+    assert access.rules().context is before
     shutil.copy(certificates.directory / "client.key", file.parent / "server.key")
-    assert access.context() is not before
+    assert access.rules().context is not before

@@ -33,8 +33,8 @@ def test_the_web_configuration_works(tmp_path: Path, certificates) -> None:
     (password,) = re.findall(r'# of "(.*)"', example)
     credentials = base64.b64encode(f"prometheus:{password}".encode()).decode()
     assert access.tls
-    assert access.admits(f"Basic {credentials}")
-    assert not access.admits(None)
+    assert access.rules().auth.admits(f"Basic {credentials}")
+    assert not access.rules().auth.admits(None)
 
 
 def test_every_choice_is_documented() -> None:

@@ -174,7 +174,7 @@ def test_whatever_it_holds_is_refused_in_one_line(tmp_path: Path, text: str | by
 def test_values_of_headers_in_capitals(written) -> None:
     """Taken, as browsers take them, though Prometheus wants small letters."""
     text = "http_server_config:\n  headers:\n    X-Frame-Options: DENY\n    X-Content-Type-Options: NoSniff\n"
-    assert WebAccess(written(text)).headers() == {"X-Frame-Options": "DENY", "X-Content-Type-Options": "NoSniff"}
+    assert WebAccess(written(text)).rules().headers == {"X-Frame-Options": "DENY", "X-Content-Type-Options": "NoSniff"}
 
 
 def test_a_missing_file(tmp_path: Path) -> None:

@@ -124,7 +124,7 @@ def test_who_has_just_asked_is_not_the_oldest(monkeypatch: pytest.MonkeyPatch) -
     def respond(request: listener.Request) -> listener.Response:
         return listener.Response(status=200, body=b"ok", sent=counted_as_waiting.release)
 
-    server = listener.Listener("127.0.0.1", 0, respond, ssl_context=None, client_timeout_secs=600.0)
+    server = listener.Listener("127.0.0.1", 0, respond, ssl_context=lambda: None, client_timeout_secs=600.0)
     host, _, port = server.address.rpartition(":")
     server.start()
     first, second = (http.client.HTTPConnection(server.address, timeout=60) for _ in range(2))
