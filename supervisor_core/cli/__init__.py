@@ -10,7 +10,7 @@ import errno
 import os
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from difflib import get_close_matches
 from importlib import import_module
@@ -22,6 +22,7 @@ from click.shell_completion import CompletionItem
 
 from supervisor_core.exporter.thresholds import duration, parse_duration
 from supervisor_core.log import printable, printable_lines
+from supervisor_core.storage.local import local_path
 
 INTERRUPTED_STATUS = 130
 """128 and the number of SIGINT, as a shell reports it."""
@@ -34,32 +35,25 @@ _NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 class LazyGroup(click.Group):
-    """A group of commands, each the object in a module that has its name.
+    """The group of `COMMANDS`, each the object in its module that has its name.
 
     Ctrl-C, a closed pipe and a full disk end a command with one line on standard error, and a status of their own.
 
-    Args:
-        modules: name of the command -> name of its module.
-
     Example:
-        >>> group = LazyGroup(modules={"verify": "supervisor_core.cli.verify"})
+        >>> group = LazyGroup()
         >>> group.get_command(click.Context(group), "verify").name
         'verify'
     """
 
-    def __init__(self, *args: Any, modules: Mapping[str, str], **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self._modules = modules
-
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the names in alphabetical order."""
-        return sorted(self._modules)
+        return sorted(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Return a command, loading it; None for one that does not exist."""
-        if cmd_name not in self._modules:
+        if cmd_name not in COMMANDS:
             return None
-        command: click.Command = getattr(import_module(self._modules[cmd_name]), cmd_name)
+        command: click.Command = getattr(import_module(COMMANDS[cmd_name]), cmd_name)
         return command
 
     def resolve_command(
@@ -67,11 +61,10 @@ class LazyGroup(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Return the command that is called; one that does not exist is an error that names similar ones."""
         name = args[0]
-        if name not in self._modules and not name.startswith("-") and not ctx.resilient_parsing:
-            close = get_close_matches(name, self._modules) or sorted(self._modules)
-            verb = "Did you mean" if len(close) < len(self._modules) else "The commands are"
-            ending = "?" if len(close) < len(self._modules) else "."
-            ctx.fail(f"No such command {name!r}. {verb} {', '.join(close)}{ending}")
+        if name not in COMMANDS and not name.startswith("-") and not ctx.resilient_parsing:
+            close = ", ".join(get_close_matches(name, COMMANDS))
+            hint = f"Did you mean {close}?" if close else f"The commands are {', '.join(sorted(COMMANDS))}."
+            ctx.fail(f"No such command {name!r}. {hint}")
         return super().resolve_command(ctx, args)
 
     def make_context(self, *args: Any, **kwargs: Any) -> click.Context:
@@ -148,7 +141,6 @@ COMMANDS = {
 
 @click.group(
     cls=LazyGroup,
-    modules=COMMANDS,
     context_settings={"help_option_names": ["-h", "--help"], "show_default": True},
     epilog="\b\nExamples:\n  tb-supervisor inspect /runs\n  tb-supervisor inspect --help",
 )
@@ -209,6 +201,30 @@ class Duration(_Seconds):
         if not self._least <= secs <= self._most:
             self.fail(f"{value!r} is not from {duration(self._least)} to {duration(self._most)}", param, ctx)
         return secs
+
+
+def seconds_option(
+    name: str, text: str, *, default: str | None = None, least: float = 0.0, most: float = float("inf")
+) -> Callable[[Command], Command]:
+    """Return an option that is a `Duration`; the command gets it by the option's name and ``_secs``."""
+    parameter = name.strip("-").replace("-", "_") + "_secs"
+    return click.option(name, parameter, type=Duration(least, most), default=default, help=text)
+
+
+def check_logdir(logdir: str) -> None:
+    """Do nothing for a directory, and a remote logdir.
+
+    Raises:
+        WrongInput: for a local one that is no directory.
+    """
+    local = local_path(logdir)
+    if local is None or os.path.isdir(local):
+        return
+    if os.path.exists(local):
+        raise WrongInput(f"{logdir} is a file; give the directory that it is in.")
+    if os.path.exists(f"{local}.index"):
+        raise WrongInput(f"{logdir} is a checkpoint; give the directory that it is in.")
+    raise WrongInput(f"{logdir} does not exist.")
 
 
 def directories(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:

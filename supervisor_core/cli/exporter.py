@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from supervisor_core.cli import Duration, WrongInput, directories, paths
+from supervisor_core.cli import WrongInput, check_logdir, directories, paths, seconds_option
 from supervisor_core.errors import EventsError, OptionsError
 from supervisor_core.log import printable, printable_lines
 from supervisor_core.storage.local import local_path
@@ -72,20 +72,8 @@ _CHECK_SECS = 5.0
     help="Refuse requests by another host name, except localhost and IP addresses. Repeatable. Default: any name is "
     "accepted, or none where it listens on this machine only.",
 )
-@click.option(
-    "--refresh-interval",
-    "interval_secs",
-    default="15s",
-    type=Duration(least=0.1, most=86_400.0),
-    help="How often the logdirs are read.",
-)
-@click.option(
-    "--forget-after",
-    "forget_after_secs",
-    default="7d",
-    type=Duration(),
-    help="How long a lost run counts as active after its last event.",
-)
+@seconds_option("--refresh-interval", "How often the logdirs are read.", default="15s", least=0.1, most=86_400.0)
+@seconds_option("--forget-after", "How long a lost run counts as active after its last event.", default="7d")
 @click.option("--include", metavar="REGEX", help="Serve only runs whose name matches.")
 @click.option("--exclude", metavar="REGEX", help="Leave out runs whose name matches.")
 def exporter(
@@ -94,7 +82,7 @@ def exporter(
     config_file: str | None,
     telemetry_path: str,
     hosts: tuple[str, ...],
-    interval_secs: float,
+    refresh_interval_secs: float,
     forget_after_secs: float,
     include: str | None,
     exclude: str | None,
@@ -119,7 +107,7 @@ def exporter(
             raise WrongInput(str(error)) from error
     stop = threading.Event()
     with SignalWatch(lambda signum: stop.set()):
-        serving = Exporter(watches, interval_secs=interval_secs, forget_after_secs=forget_after_secs)
+        serving = Exporter(watches, interval_secs=refresh_interval_secs, forget_after_secs=forget_after_secs)
         web = _web(serving, address, telemetry_path, config_file, hosts)
         with web:
             _LOG.info("Serving %s", web.url)
@@ -141,7 +129,7 @@ def _checked_logdir(logdir: str) -> str:
         return os.path.abspath(local)
     exists, is_directory = check.result()
     if exists and not is_directory:
-        raise WrongInput(f"{logdir} is a file; give the directory that it is in.")
+        check_logdir(logdir)
     if not exists:
         _LOG.warning("%s does not exist yet; waiting for it", logdir)
     return os.path.abspath(local)

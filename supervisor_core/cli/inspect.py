@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext, suppress
@@ -15,8 +14,7 @@ from rich.console import Group, RenderableType
 from rich.live import Live
 from rich.text import Text
 
-from supervisor_core.cli import WrongInput, directories
-from supervisor_core.cli.progress import runs_bar
+from supervisor_core.cli import WrongInput, check_logdir, directories
 from supervisor_core.cli.sentences import (
     LOSS_IS_NOT_FINITE,
     failure_lines,
@@ -24,7 +22,7 @@ from supervisor_core.cli.sentences import (
     restart_lines,
     trouble_lines,
 )
-from supervisor_core.cli.text import STATES, Output, literal, overview
+from supervisor_core.cli.text import STATES, Output, literal, overview, runs_bar
 from supervisor_core.cli.timeline import timeline
 from supervisor_core.errors import SupervisorError
 from supervisor_core.log import printable
@@ -32,10 +30,9 @@ from supervisor_core.run.logdir_watch import LogdirWatch
 from supervisor_core.run.model import Run, RunState
 from supervisor_core.run.run_json import as_json, described, plain, problems_json
 from supervisor_core.run.snapshot import LogdirSnapshot, WatchedRun
-from supervisor_core.storage.local import local_path
 
 FOLLOW_SECS = 2.0
-"""How often ``--follow`` looks again."""
+"""How often ``--follow`` snapshots again."""
 
 NOT_READ_STATUS = 1
 FAIL_ON_STATUS = 3
@@ -93,7 +90,7 @@ def inspect(
     Exit status: 0 if everything was read; 1 if a part could not be read; 2 if LOGDIR is not a directory, has no runs,
     or not the one of --run; 3 if --fail-on applies.
     """
-    _check(logdir)
+    check_logdir(logdir)
     try:
         watch = LogdirWatch(logdir)
         with runs_bar("reading") as on_progress:
@@ -102,14 +99,14 @@ def inspect(
         raise WrongInput(str(error)) from error
     if not follow:
         _check_run(snapshot, logdir, name)
-    looks = [snapshot]
+    snapshots = [snapshot]
     with suppress(KeyboardInterrupt) if follow else nullcontext():
-        later = _following(watch, looks) if follow else iter(())
+        later = _following(watch, snapshots) if follow else iter(())
         if as_json:
-            _print_json(looks[0], later, logdir, name, follow)
+            _print_json(snapshots[0], later, logdir, name, follow)
         else:
-            _print_text(looks[0], later, name, follow)
-    context.exit(_status(looks[-1], name, fail_on))
+            _print_text(snapshots[0], later, name, follow)
+    context.exit(_status(snapshots[-1], name, fail_on))
 
 
 def _status(snapshot: LogdirSnapshot, name: str | None, fail_on: Sequence[RunState]) -> int:
@@ -137,15 +134,6 @@ def _not_read(item: WatchedRun) -> list[str]:
             texts.append(f"{file.path}{where}: {problem.text}")
     whole = [item.problem] if item.problem and item.problem not in texts else []
     return whole + texts
-
-
-def _check(logdir: str) -> None:
-    local = local_path(logdir)
-    if local is None or os.path.isdir(local):
-        return
-    if os.path.exists(local):
-        raise WrongInput(f"{logdir} is a file; give the directory that it is in.")
-    raise WrongInput(f"{logdir} does not exist.")
 
 
 def _check_run(snapshot: LogdirSnapshot, logdir: str, name: str | None) -> None:
@@ -255,12 +243,12 @@ def _changes(snapshot: LogdirSnapshot, later: Iterator[LogdirSnapshot]) -> Itera
             yield item
 
 
-def _following(watch: LogdirWatch, looks: list[LogdirSnapshot]) -> Iterator[LogdirSnapshot]:
-    """Yield each later look, and keep the newest in ``looks``."""
+def _following(watch: LogdirWatch, snapshots: list[LogdirSnapshot]) -> Iterator[LogdirSnapshot]:
+    """Yield each later look, and keep the newest in ``snapshots``."""
     never = threading.Event()
     while not never.wait(FOLLOW_SECS):
-        looks[:] = [watch.refresh()]
-        yield looks[0]
+        snapshots[:] = [watch.refresh()]
+        yield snapshots[0]
 
 
 SCHEMA_VERSION = 1

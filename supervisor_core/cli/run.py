@@ -6,20 +6,22 @@ import os
 import resource
 import signal
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import fields
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
-from supervisor_core.cli import Duration, WrongInput, directories
+from supervisor_core.cli import Command, WrongInput, directories, seconds_option
 from supervisor_core.cli.exporter import configure_log
 from supervisor_core.errors import SupervisorError
 from supervisor_core.log import error_text
 
-if TYPE_CHECKING:
-    from supervisor_core.restarter.restarter import RestarterEnd
+
+def _count_option(name: str, default: int, text: str) -> Callable[[Command], Command]:
+    kind = click.IntRange(1, 1000)
+    return click.option(name, type=kind, default=default, metavar="N", help=text)
 
 
 @click.command(
@@ -36,37 +38,10 @@ if TYPE_CHECKING:
     shell_complete=directories,
     help="Where the program writes its events and checkpoints: they show whether it makes progress.",
 )
-@click.option(
-    "--no-progress-limit",
-    "no_progress",
-    type=click.IntRange(1, 1000),
-    default=3,
-    metavar="N",
-    help="End after N launches in a row without progress.",
-)
-@click.option(
-    "--identical-limit",
-    "identical",
-    type=click.IntRange(1, 1000),
-    default=3,
-    metavar="N",
-    help="End after N identical failures in a row.",
-)
-@click.option(
-    "--restarts-per-hour",
-    "per_hour",
-    type=click.IntRange(1, 1000),
-    default=10,
-    metavar="N",
-    help="End when more than N restarts are needed within an hour without progress.",
-)
-@click.option(
-    "--max-backoff",
-    "backoff_max_secs",
-    type=Duration(least=0.0, most=86_400.0),
-    default="5m",
-    help="The longest wait before a restart.",
-)
+@_count_option("--no-progress-limit", 3, "End after N launches in a row without progress.")
+@_count_option("--identical-limit", 3, "End after N identical failures in a row.")
+@_count_option("--restarts-per-hour", 10, "End when more than N restarts are needed within an hour without progress.")
+@seconds_option("--max-backoff", "The longest wait before a restart.", default="5m", most=86_400.0)
 @click.option(
     "--never-restart",
     "never",
@@ -75,18 +50,18 @@ if TYPE_CHECKING:
     metavar="STATUS",
     help="Exit status of the program after which it is not started again, besides 93. Repeatable.",
 )
-@click.option(
+@seconds_option(
     "--stop-timeout",
-    "stop_timeout_secs",
-    type=Duration(least=0.1, most=86_400.0),
+    "How long the program may take to end after a stop signal.",
     default="28s",
-    help="How long the program may take to end after a stop signal.",
+    least=0.1,
+    most=86_400.0,
 )
-@click.option(
+@seconds_option(
     "--stall-timeout",
-    "stall_timeout_secs",
-    type=Duration(least=1.0, most=864_000.0),
-    help="Take a program without a progress page for hung if it writes no events for this long.",
+    "Take a program without a progress page for hung if it writes no events for this long.",
+    least=1.0,
+    most=864_000.0,
 )
 @click.option(
     "--on-hang",
@@ -94,12 +69,12 @@ if TYPE_CHECKING:
     default="restart",
     help="What to do with a program that hangs, after its stacks were taken.",
 )
-@click.option(
+@seconds_option(
     "--hang-timeout",
-    "hang_timeout_secs",
-    type=Duration(least=0.1, most=864_000.0),
-    help="End a program that hangs only after this long without progress, even where its budget is shorter. Default: "
+    "End a program that hangs only after this long without progress, even where its budget is shorter. Default: "
     "when its own watchdog would act, never before 5m in training; 5m where the program does not say.",
+    least=0.1,
+    most=864_000.0,
 )
 @click.option(
     "--reset",
@@ -143,16 +118,16 @@ def run(logdir: str, never: tuple[int, ...], command: tuple[str, ...], **given: 
     _end_process(end)
 
 
-def _end_process(end: RestarterEnd) -> None:
-    """End this process as its end says: with a status, or by a signal, so that whoever waits for it sees that one."""
-    if end.signal is not None:
+def _end_process(end: int) -> None:
+    """End this process with a status, or by the signal that it is minus of, so that whoever waits for it sees that."""
+    if end < 0:
         with suppress(OSError, ValueError):
             resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))  # of SIGQUIT
-            signal.signal(end.signal, signal.SIG_DFL)
+            signal.signal(-end, signal.SIG_DFL)
             sys.stdout.flush()
-            os.kill(os.getpid(), end.signal)
-        sys.exit(128 + end.signal)  # process 1 does not die of it
-    sys.exit(end.status)
+            os.kill(os.getpid(), -end)
+        sys.exit(128 - end)  # process 1 does not die of it
+    sys.exit(end)
 
 
 def _outer_restarter(environment: Mapping[str, str]) -> str | None:

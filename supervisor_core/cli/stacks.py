@@ -15,7 +15,7 @@ import click
 from rich.text import Text
 
 from supervisor_core.checkpoint.logdir_lock import peek
-from supervisor_core.cli import Duration, WrongInput, directories
+from supervisor_core.cli import WrongInput, directories, seconds_option
 from supervisor_core.cli.text import Output
 from supervisor_core.exporter.thresholds import duration
 from supervisor_core.log import printable
@@ -75,12 +75,7 @@ class ProcessStacks:
 )
 @click.argument("target", metavar="PID|LOGDIR", shell_complete=directories)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-@click.option(
-    "--again",
-    "again_secs",
-    type=Duration(least=0.1, most=3600.0),
-    help="Look again after this time, and say which threads have moved.",
-)
+@seconds_option("--again", "Look again after this time, and say which threads have moved.", least=0.1, most=3600.0)
 @click.pass_context
 def stacks(context: click.Context, target: str, as_json: bool, again_secs: float | None) -> None:
     """Show the Python stacks of the process PID, or of the sessions that train in LOGDIR or below it on this machine.
@@ -90,11 +85,11 @@ def stacks(context: click.Context, target: str, as_json: bool, again_secs: float
 
     Exit status: 0 if there are stacks of each process; 1 if not; 2 if there is no such process.
     """
-    seen = [_look(pid, page) for pid, page in _processes(target)]
+    seen = [_read(pid, page) for pid, page in _processes(target)]
     later: list[ProcessStacks] = []
     if again_secs is not None:
         time.sleep(again_secs)
-        later = [_look(each.pid, each.page) for each in seen]
+        later = [_read(each.pid, each.page) for each in seen]
     if as_json:
         click.echo(json.dumps(_object(seen, later), indent=2))
     else:
@@ -135,7 +130,7 @@ def _is_below(path: str, directory: str) -> bool:
     return name == directory or name.startswith(directory.rstrip("/") + "/")
 
 
-def _look(pid: int, page: PageReading | None) -> ProcessStacks:
+def _read(pid: int, page: PageReading | None) -> ProcessStacks:
     page = page and (read_page(page.path) or page)
     age = None if page is None else max(0.0, time.monotonic() - page.progress_at)
     outside = outside_stacks(pid)

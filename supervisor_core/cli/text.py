@@ -1,25 +1,24 @@
-"""How values become text on a terminal: numbers, durations, moments, other programs' text; the table of all runs."""
+"""What the terminal shows: numbers, durations, moments, other programs' text; tables, that of all runs; progress."""
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
 from typing import TypeVar
 
 from rich.cells import cell_len
 from rich.console import Console, RenderableType
 from rich.markup import escape, render
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, TextColumn
 from rich.table import Table
-from rich.text import Text
 
 from supervisor_core.log import printable
-from supervisor_core.run.model import ProgramLaunch, Run, RunState
-from supervisor_core.run.restarter_launches import launch_text
+from supervisor_core.run.model import Run, RunState
 
 UNKNOWN = "-"
-SHOWN_WORDS = 10
-"""Lines of the newest launch's standard error."""
 _DAY, _HOUR, _MINUTE, _SECOND = (86400.0, "d"), (3600.0, "h"), (60.0, "min"), (1.0, "s")
 _UNITS = ((_DAY, _HOUR), (_HOUR, _MINUTE), (_MINUTE, _SECOND))
 _MOST_DAYS = 1e7
@@ -76,13 +75,9 @@ def count(number: int | None) -> str:
 
 def rate(per_sec: float | None) -> str:
     """Return steps per second in three digits; "-" for None."""
-    return (
-        UNKNOWN
-        if per_sec is None or not math.isfinite(per_sec)
-        else f"{per_sec:,.3g}"
-        if per_sec < 1000
-        else f"{per_sec:,.0f}"
-    )
+    if per_sec is None or not math.isfinite(per_sec):
+        return UNKNOWN
+    return f"{per_sec:,.3g}" if per_sec < 1000 else f"{per_sec:,.0f}"
 
 
 def share(ratio: float | None) -> str:
@@ -136,9 +131,19 @@ def bold(text: str) -> str:
     return f"[bold]{shown}{last}[/bold]"
 
 
-def newest(items: Sequence[Item]) -> Sequence[Item]:
-    """Return the last `SHOWN_ROWS` items."""
-    return items[-SHOWN_ROWS:]
+def listed(items: Sequence[Item], columns: Mapping[str, Callable[[Item], str]]) -> list[RenderableType]:
+    """Return a table of the last `SHOWN_ROWS` items, in a list; nothing without any.
+
+    Args:
+        items: a row each.
+        columns: heading -> what makes the cell of an item, as markup.
+    """
+    if not items:
+        return []
+    table = headed(*columns)
+    for item in items[-SHOWN_ROWS:]:
+        table.add_row(*(cell(item) for cell in columns.values()))
+    return [table]
 
 
 # A glyph of its own for each state: colour is never the only sign.
@@ -219,24 +224,23 @@ _GAP = 2
 _LEAST_URGENT = ("steps/s", "goodput", "restarts", "silent", "checkpoint", "step")
 
 
-def launches(items: Sequence[ProgramLaunch]) -> Table:
-    """Return the launches of the program by a restarter outside."""
-    table = headed("launch", "started", "ended", "step", "progress", "then")
-    for launch in newest(items):
-        table.add_row(
-            str(launch.attempt),
-            moment(launch.started_at),
-            moment(launch.ended_at),
-            count(launch.step),
-            {True: "yes", False: "no", None: UNKNOWN}[launch.progress],
-            "" if launch.ended_at is None else literal(launch_text(launch)),
-        )
-    return table
+OnProgress = Callable[[int, int], None]
+"""Called with how much is done, and how much there is."""
 
 
-def last_words(launch: ProgramLaunch) -> list[RenderableType]:
-    """Return the end of standard error of the newest launch, if that one has failed."""
-    if launch.stderr is None or launch.cause in ("completed", "stopped", "preempted", "requested"):
-        return []
-    lines = launch.stderr.rstrip().splitlines()[-SHOWN_WORDS:]
-    return [Text(), Text("standard error:", style="bold"), *(Text(f"  {printable(line)}") for line in lines)]
+@contextmanager
+def progress_bar(*columns: ProgressColumn) -> Iterator[Callable[..., None]]:
+    """Show a bar; give what sets its ``completed``, ``total`` and ``description``."""
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        yield lambda **given: None
+        return
+    with Progress(*columns, console=console, transient=True) as progress:
+        yield partial(progress.update, progress.add_task("reading", total=None))
+
+
+@contextmanager
+def runs_bar(what: str) -> Iterator[OnProgress]:
+    """Show how many runs are read."""
+    with progress_bar(TextColumn(what), BarColumn(), MofNCompleteColumn(), TextColumn("runs")) as update:
+        yield lambda done, total: update(completed=done, total=total)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from math import inf, isfinite
 
 from rich.console import Group, RenderableType
-from rich.table import Table
 from rich.text import Text
 
 from supervisor_core.checkpoint.names import last_part
@@ -31,11 +30,9 @@ from supervisor_core.cli.text import (
     count,
     duration,
     headed,
-    last_words,
-    launches,
+    listed,
     literal,
     moment,
-    newest,
     rate,
     share,
     since,
@@ -49,6 +46,7 @@ from supervisor_core.run.checkpoints import Checkpoint
 from supervisor_core.run.goodput import COMPLETED
 from supervisor_core.run.model import (
     Goodput,
+    ProgramLaunch,
     Recovery,
     Run,
     Session,
@@ -56,6 +54,7 @@ from supervisor_core.run.model import (
     ThreadHistory,
     WorkerHistory,
 )
+from supervisor_core.run.restarter_launches import launch_text
 
 Stretch = tuple[float, float, str]
 """From, to, and the character that stands for it."""
@@ -70,7 +69,8 @@ _NEVER_THE_CAUSE = {
     "signal-watch",
 }
 """Threads that training never waits for."""
-SHOWN_STACKS, SHOWN_FRAMES = 5, 10
+SHOWN_STACKS, SHOWN_FRAMES, SHOWN_WORDS = 5, 10, 10
+"""Stacks, lines of each, and lines of standard error."""
 _OF_STATE = {"starting": "·", "idle": "─", "ticking": "█", "overdue": "!", "failed": "✗", "stopped": " "}
 _LEGEND = "█ session  ▒ not kept  ░ unknown   ◆ checkpoint  ✗ killed or failed   ! stall or overdue   ╌ silent   ─ idle"
 _LEGEND_OF_CLUSTER = "↺ restarted   █ running  · waiting  ▒ lost  ▓ error  ! stalled"
@@ -89,31 +89,22 @@ def timeline(run: Run, now: float, width: int) -> RenderableType:
     parts.extend(Text(printable(line), style="yellow") for line in resume_lines(run))
     parts.append(Text())
     parts.extend(_bars(run, now, width))
-    if run.sessions:
-        parts.append(_sessions(run))
-    if run.launches:
-        parts += [Text(), launches(run.launches)]
-        parts += last_words(run.launches[-1])
-    if run.recoveries:
-        parts += [Text(), recoveries(run.recoveries)]
-    if run.workers:
-        parts += [Text(), workers(run, now)]
-    if run.checkpoints:
-        parts += [Text(), _checkpoints(run.checkpoints)]
+    parts.extend(_sessions(run))
     troubled = [thread for thread in run.threads if _is_troubled(run, thread)]
-    if troubled:
-        parts += [Text(), _threads(troubled)]
-    if run.stalls:
-        parts += [Text(), _stalls(run.stalls)]
-        if run.stalls[-1].until is None and run.stalls[-1].stacks:
-            parts += [Text(), *_stacks(run)]
-    if run.service_stalls:
-        parts += [Text(), _stalls(run.service_stalls, "service hung since")]
-    if 0 < run.goodput.wall_secs < inf:
-        parts += [Text(), _goodput(run.goodput)]
     advice = advice_text(run.advice)
-    if advice:
-        parts += [Text(), Text(advice)]
+    for section in (
+        [*listed(run.launches, _LAUNCHES), *_error_output(run)],
+        listed(run.recoveries, RECOVERIES),
+        workers(run, now),
+        listed(run.checkpoints, _CHECKPOINTS),
+        listed(troubled, _THREADS),
+        listed(run.stalls, _stall_columns("stall since")),
+        _stacks(run),
+        listed(run.service_stalls, _stall_columns("service hung since")),
+        _goodput(run.goodput),
+        [] if advice is None else [Text(advice)],
+    ):
+        parts += [Text(), *section] if section else []
     return Group(*parts)
 
 
@@ -229,44 +220,63 @@ def _moment_of(run: Run, session: Session, step: float, began: float, ended: flo
 _RESUMES: dict[bool | None, str] = {True: "exact", False: "not exact", None: ""}
 
 
-def _sessions(run: Run) -> Table:
-    has_verdicts = any(item.resume_exact is not None for item in run.sessions)
-    table = headed("session", "started", "lasted", "steps", "ended", *(["resume"] if has_verdicts else []), "restart")
+def _sessions(run: Run) -> list[RenderableType]:
     restarts = {item.from_session: item for item in run.restarts}
     adopted = {item.id for item in run.sessions if item.adopted}
-    for session in newest(run.sessions):
-        began, ended = session.started_at, session.ended_at
+
+    def after(session: Session) -> str:
         restart = restarts.get(session.id)
-        then = ""
-        if restart is not None:
-            again = "model kept" if restart.to_session in adopted else again_text(restart)
-            then = again if session.outcome in COMPLETED else f"{duration(restart.downtime_secs)} down, {again}"
-        outcome = " ".join(filter(None, (session.outcome, session.signal, session.error)))
-        table.add_row(
-            f"{session.attempt}{' (inferred)' if session.inferred else ''}",
-            moment(began),
-            duration(ended - began) if began and ended else UNKNOWN,
-            f"{count(session.first_step)} to {count(session.last_step)}" if session.last_step is not None else UNKNOWN,
-            literal(outcome),
-            *([_RESUMES[session.resume_exact]] if has_verdicts else []),
-            then,
-        )
-    return table
+        if restart is None:
+            return ""
+        again = "model kept" if restart.to_session in adopted else again_text(restart)
+        return again if session.outcome in COMPLETED else f"{duration(restart.downtime_secs)} down, {again}"
+
+    columns: dict[str, Callable[[Session], str]] = {
+        "session": lambda item: f"{item.attempt}{' (inferred)' if item.inferred else ''}",
+        "started": lambda item: moment(item.started_at),
+        "lasted": lambda item: (
+            duration(item.ended_at - item.started_at) if item.started_at and item.ended_at else UNKNOWN
+        ),
+        "steps": lambda item: (
+            UNKNOWN if item.last_step is None else f"{count(item.first_step)} to {count(item.last_step)}"
+        ),
+        "ended": lambda item: literal(" ".join(filter(None, (item.outcome, item.signal, item.error)))),
+        "resume": lambda item: _RESUMES[item.resume_exact],
+        "restart": after,
+    }
+    if all(item.resume_exact is None for item in run.sessions):
+        del columns["resume"]
+    return listed(run.sessions, columns)
 
 
-def _checkpoints(checkpoints: Sequence[Checkpoint]) -> Table:
-    table = headed("checkpoint", "at", "size", "took", "blocked", "trigger", "")
-    for item in newest(checkpoints):
-        table.add_row(
-            literal(last_part(item.path or "") or f"step {count(item.step)}"),
-            moment(item.at),
-            size(item.bytes),
-            duration(item.secs),
-            duration(item.blocked_secs),
-            item.trigger or UNKNOWN,
-            _status(item),
-        )
-    return table
+_LAUNCHES: Mapping[str, Callable[[ProgramLaunch], str]] = {
+    "launch": lambda item: str(item.attempt),
+    "started": lambda item: moment(item.started_at),
+    "ended": lambda item: moment(item.ended_at),
+    "step": lambda item: count(item.step),
+    "progress": lambda item: {True: "yes", False: "no", None: UNKNOWN}[item.progress],
+    "then": lambda item: "" if item.ended_at is None else literal(launch_text(item)),
+}
+
+
+def _error_output(run: Run) -> list[RenderableType]:
+    """Return the end of standard error of the newest launch, if that one has failed."""
+    launch = run.launches[-1] if run.launches else None
+    if launch is None or launch.stderr is None or launch.cause in ("completed", "stopped", "preempted", "requested"):
+        return []
+    lines = launch.stderr.rstrip().splitlines()[-SHOWN_WORDS:]
+    return [Text(), Text("standard error:", style="bold"), *(Text(f"  {printable(line)}") for line in lines)]
+
+
+_CHECKPOINTS: Mapping[str, Callable[[Checkpoint], str]] = {
+    "checkpoint": lambda item: literal(last_part(item.path or "") or f"step {count(item.step)}"),
+    "at": lambda item: moment(item.at),
+    "size": lambda item: size(item.bytes),
+    "took": lambda item: duration(item.secs),
+    "blocked": lambda item: duration(item.blocked_secs),
+    "trigger": lambda item: item.trigger or UNKNOWN,
+    "": lambda item: _status(item),
+}
 
 
 def _status(item: Checkpoint) -> str:
@@ -282,35 +292,26 @@ def _is_troubled(run: Run, thread: ThreadHistory) -> bool:
     return is_newest and (thread.failures > 0 or thread.state in ("failed", "overdue"))
 
 
-def _threads(threads: Sequence[ThreadHistory]) -> Table:
-    table = headed("service thread", "state", "ticks", "failed", "late by", "last error")
-    for item in newest(threads):
-        table.add_row(
-            literal(item.name),
-            item.state,
-            count(item.ticks),
-            count(item.failures),
-            duration(item.overdue_secs) if item.overdue_secs else UNKNOWN,
-            literal(item.last_error or UNKNOWN),
-        )
-    return table
+_THREADS: Mapping[str, Callable[[ThreadHistory], str]] = {
+    "service thread": lambda item: literal(item.name),
+    "state": lambda item: item.state,
+    "ticks": lambda item: count(item.ticks),
+    "failed": lambda item: count(item.failures),
+    "late by": lambda item: duration(item.overdue_secs) if item.overdue_secs else UNKNOWN,
+    "last error": lambda item: literal(item.last_error or UNKNOWN),
+}
 
 
-def _stalls(stalls: Sequence[Stall], title: str = "stall since") -> Table:
-    table = headed(title, "lasted", "phase", "step", "thread", "is", "in")
-    for item in newest(stalls):
-        lasts = "" if item.until else " so far"
-        thread, line = _place(item)
-        table.add_row(
-            moment(item.since),
-            duration(item.secs) + lasts,
-            literal(item.phase),
-            count(item.step),
-            literal(thread),
-            _doing(item),
-            literal(line),
-        )
-    return table
+def _stall_columns(title: str) -> Mapping[str, Callable[[Stall], str]]:
+    return {
+        title: lambda item: moment(item.since),
+        "lasted": lambda item: duration(item.secs) + ("" if item.until else " so far"),
+        "phase": lambda item: literal(item.phase),
+        "step": lambda item: count(item.step),
+        "thread": lambda item: literal(_location(item)[0]),
+        "is": _doing,
+        "in": lambda item: literal(_location(item)[1]),
+    }
 
 
 def _doing(stall: Stall) -> str:
@@ -322,7 +323,7 @@ def _doing(stall: Stall) -> str:
     return {"busy": "busy", "waits": "waiting", None: UNKNOWN}[stall.activity]
 
 
-def _place(stall: Stall) -> tuple[str, str]:
+def _location(stall: Stall) -> tuple[str, str]:
     """Return the thread that made no progress, and its innermost line of the program: as recorded, else as guessed."""
     if stall.thread is not None:
         return stall.thread, stall.location or UNKNOWN
@@ -330,30 +331,33 @@ def _place(stall: Stall) -> tuple[str, str]:
     return guess, user_line(stall.stacks.get(guess, ())) or UNKNOWN
 
 
-def _stacks(run: Run) -> Iterator[RenderableType]:
-    """Yield the stacks of the newest stall, of the threads that it may be about."""
-    stall = run.stalls[-1]
+def _stacks(run: Run) -> list[RenderableType]:
+    """Return the stacks of the newest stall, while it lasts, of the threads that it may be about."""
+    stall = run.stalls[-1] if run.stalls else None
+    if stall is None or stall.until is not None or not stall.stacks:
+        return []
     services = {thread.name for thread in run.threads} if stall.phase == "training" else set()
-    first, _ = _place(stall)
+    first, _ = _location(stall)
     hidden = (services | _NEVER_THE_CAUSE) - {first}
     shown = {name: stack for name, stack in stall.stacks.items() if stack and name not in hidden}
-    yield Text("Stacks when the stall began, innermost line last", style="bold")
+    lines = [Text("Stacks when the stall began, innermost line last", style="bold")]
     for name in sorted(shown, key=lambda name: (name != first, name != MAIN_THREAD))[:SHOWN_STACKS]:
-        yield Text(f"  {printable(name)}")
-        yield from (Text(f"    {printable(line)}") for line in shown[name][-SHOWN_FRAMES:])
+        lines.append(Text(f"  {printable(name)}"))
+        lines += [Text(f"    {printable(line)}") for line in shown[name][-SHOWN_FRAMES:]]
     left = len(stall.stacks) - min(len(shown), SHOWN_STACKS)
-    if left:
-        yield Text(f"  and {left} more threads (--json has all)", style="dim")
+    return [*lines, *([Text(f"  and {left} more threads (--json has all)", style="dim")] if left else [])]
 
 
-def _goodput(goodput: Goodput) -> Table:
+def _goodput(goodput: Goodput) -> list[RenderableType]:
+    if not 0 < goodput.wall_secs < inf:
+        return []
     note = "" if goodput.ratio is not None else " (use of the time is not known)"
     table = headed(f"wall time{note}", duration(goodput.wall_secs), "")
     for bucket, secs in goodput.secs.items():
         if secs > 0:
             part = secs / goodput.wall_secs
             table.add_row(bucket.replace("_", " "), duration(secs), f"{share(part):>7} {'█' * round(30 * part)}")
-    return table
+    return [table]
 
 
 RESTARTED = "↺"
@@ -371,39 +375,38 @@ _FINAL: tuple[WorkerState, ...] = ("failed", "lost", "stopped")
 """States that are so for good, or until the process is started again."""
 
 
-def recoveries(items: Sequence[Recovery]) -> Table:
-    """Return the restarts within sessions, the newest."""
-    made = headed("recovered", "took", "steps", "error")
-    for item in newest(items):
-        steps = UNKNOWN
-        if item.restored_step is not None:
-            steps = f"back from {count(item.step)} to {count(item.restored_step)}"
-        times = f" (the last of {item.losses})" if item.losses > 1 else ""
-        made.add_row(moment(item.at), duration(item.secs), steps, literal(in_a_line(item.error)) + times)
-    return made
+def _steps_back(item: Recovery) -> str:
+    return UNKNOWN if item.restored_step is None else f"back from {count(item.step)} to {count(item.restored_step)}"
 
 
-def workers(run: Run, now: float) -> RenderableType:
+RECOVERIES: Mapping[str, Callable[[Recovery], str]] = {
+    "recovered": lambda item: moment(item.at),
+    "took": lambda item: duration(item.secs),
+    "steps": _steps_back,
+    "error": lambda item: literal(in_a_line(item.error)) + (f" (the last of {item.losses})" if item.losses > 1 else ""),
+}
+
+
+def workers(run: Run, now: float) -> list[RenderableType]:
     """Return the cluster's other processes, as its chief last reported them."""
-    made = headed("worker", "state", "silent", "step", "steps", "starts", "host and process")
-    notes: list[RenderableType] = []
+    columns: dict[str, Callable[[WorkerHistory], str]] = {
+        "worker": lambda item: literal(item.name),
+        "state": lambda item: _state(run, item),
+        "silent": lambda item: since(item.last_seen_at, now),
+        "step": lambda item: count(item.step),
+        "steps": lambda item: count(item.steps),
+        "starts": lambda item: count(item.starts),
+        "host and process": lambda item: (
+            literal(" ".join(str(part) for part in (item.host, item.pid) if part is not None)) or UNKNOWN
+        ),
+    }
+    parts = listed(shown(run.workers), columns)
     for item in shown(run.workers):
-        made.add_row(
-            literal(item.name),
-            _state(run, item),
-            since(item.last_seen_at, now),
-            count(item.step),
-            count(item.steps),
-            count(item.starts),
-            literal(" ".join(str(part) for part in (item.host, item.pid) if part is not None)) or UNKNOWN,
-        )
         why = item.error or (f"waiting for {item.waiting_for}" if item.waiting_for else None)
         if why is not None:
-            notes.append(Text(printable(f"{item.name}: {in_a_line(why)}")))
+            parts.append(Text(printable(f"{item.name}: {in_a_line(why)}")))
     left = len(run.workers) - SHOWN_ROWS
-    if left > 0:
-        notes.append(Text(f"and {left:,} more"))
-    return Group(made, *notes)
+    return [*parts, Text(f"and {left:,} more")] if left > 0 else parts
 
 
 def lanes(run: Run) -> Iterator[tuple[str, list[tuple[float, float, str]]]]:

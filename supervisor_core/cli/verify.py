@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
@@ -20,9 +21,8 @@ from supervisor_core.checkpoint.recovery import Candidate, CheckpointChoice, Run
 from supervisor_core.checkpoint.sealed_store import SealedStore, find_sealed, prefix_of
 from supervisor_core.checkpoint.set_aside import SetAside
 from supervisor_core.checkpoint.store import CheckpointStore
-from supervisor_core.cli import WrongInput, directories
-from supervisor_core.cli.progress import OnProgress, progress_bar, runs_bar
-from supervisor_core.cli.text import Output, bold, literal
+from supervisor_core.cli import WrongInput, check_logdir, directories
+from supervisor_core.cli.text import OnProgress, Output, bold, literal, progress_bar, runs_bar
 from supervisor_core.errors import CheckpointError, DamagedCheckpointError, EventsError, NoUsableCheckpointError
 from supervisor_core.events.chunk import FileFacts
 from supervisor_core.events.index import LogdirIndex
@@ -44,8 +44,8 @@ class CheckpointVerdict:
     """The last part of the path."""
     step: int | None
     """The step stored inside, or else the one in the name."""
-    bytes: int | None
-    tensors: int | None
+    bytes: int | None = None
+    tensors: int | None = None
     verdict: Literal["good", "damaged", "missing"]
     """``missing``: the state file names it and no file of it is there."""
     reason: str | None
@@ -118,21 +118,15 @@ def verify(context: click.Context, logdir: str, as_json: bool) -> None:
 
 
 def _directory(logdir: str) -> tuple[Filesystem, str]:
+    check_logdir(logdir)
     local = local_path(logdir)
+    filesystem, top = filesystem_for(logdir if local is None else local)
     if local is None:
-        filesystem, top = filesystem_for(logdir)
         try:
             filesystem.list_names(top)
         except (OSError, ImportError, ValueError) as error:
             raise WrongInput(f"{logdir} cannot be listed: {error_text(error)}") from error
-        return filesystem, top
-    if os.path.isdir(local):
-        return filesystem_for(local)
-    if os.path.exists(local):
-        raise WrongInput(f"{logdir} is a file; give the directory that it is in.")
-    if os.path.exists(local + ".index"):
-        raise WrongInput(f"{logdir} is a checkpoint; give the directory that it is in.")
-    raise WrongInput(f"{logdir} does not exist.")
+    return filesystem, top
 
 
 def _together(
@@ -252,11 +246,9 @@ def _with_sealed(verdicts: list[RunVerdict], sealed: list[RunVerdict]) -> list[R
 def _verify_one(candidate: Candidate, check: Check) -> CheckpointVerdict:
     verified: bundle.VerifiedCheckpoint | None = None
     reason: str | None = None
-    verdict: Literal["good", "damaged", "missing"] = "good"
     try:
         verified = check(candidate.path)
     except DamagedCheckpointError as error:
-        verdict = "damaged" if candidate.found else "missing"
         reason = str(error)
     return CheckpointVerdict(
         path=candidate.path,
@@ -264,7 +256,7 @@ def _verify_one(candidate: Candidate, check: Check) -> CheckpointVerdict:
         step=_step(candidate, verified),
         bytes=verified.bytes if verified else None,
         tensors=verified.tensors if verified else None,
-        verdict=verdict,
+        verdict="good" if verified else "damaged" if candidate.found else "missing",
         reason=reason,
         source=candidate.source,
     )
@@ -275,8 +267,6 @@ def _without_index(item: Skipped) -> CheckpointVerdict:
         path=item.path,
         name=os.path.basename(item.path),
         step=step_in_name(item.path),
-        bytes=None,
-        tensors=None,
         verdict="damaged",
         reason=item.reason,
         source="disk",
@@ -288,54 +278,55 @@ def _step(candidate: Candidate, verified: bundle.VerifiedCheckpoint | None) -> i
 
 
 def _as_json(logdir: str, verdicts: list[RunVerdict], unsearched: list[str]) -> dict[str, Any]:
-    checkpoints = [item for verdict in verdicts for item in verdict.checkpoints]
+    counts = Counter(item.verdict for verdict in verdicts for item in verdict.checkpoints)
     return {
         "v": SCHEMA_VERSION,
         "logdir": logdir,
-        "good": sum(item.verdict == "good" for item in checkpoints),
-        "damaged": sum(item.verdict == "damaged" for item in checkpoints),
-        "missing": sum(item.verdict == "missing" for item in checkpoints),
+        "good": counts["good"],
+        "damaged": counts["damaged"],
+        "missing": counts["missing"],
         "set_aside": sum(len(verdict.set_aside) for verdict in verdicts),
         "unsearched": unsearched,
         "runs": [asdict(verdict) for verdict in verdicts],
     }
 
 
-_STYLES = {"good": "green", "damaged": "bold red", "missing": "yellow"}
+_STYLES = {"good": "green", "damaged": "bold red", "unreadable": "bold red"}
+"""Of the first word of a line; yellow for all others."""
 
 
 def _print(verdicts: list[RunVerdict], unsearched: list[str]) -> None:
     console = Output(highlight=False, soft_wrap=True)
+
+    def line(word: str, *texts: str) -> None:
+        style = _STYLES.get(word, "yellow")
+        console.print(f"  [{style}]{word:<8}[/{style}] {'  '.join(map(literal, texts))}")
+
     for verdict in verdicts:
         console.print(bold(verdict.run))
         for item in verdict.checkpoints:
-            step = "no step" if item.step is None else f"step {item.step:,}"
             tensors = "" if item.tensors is None else f", {item.tensors:,} tensors"
             what = item.reason or f"{item.bytes or 0:,} bytes{tensors}"
-            style = _STYLES[item.verdict]
-            line = f"  [{style}]{item.verdict:<8}[/{style}] {step:<14} {literal(item.name)}  {literal(what)}"
-            console.print(line)
+            line(item.verdict, f"{_step_text(item.step):<14} {item.name}", what)
         for aside in verdict.set_aside:
-            step = "no step" if aside.step is None else f"step {aside.step:,}"
-            name = os.path.basename(aside.path)
-            console.print(f"  [yellow]aside[/yellow]    {step:<14} {literal(name)}/  {literal(aside.reason)}")
+            line("aside", f"{_step_text(aside.step):<14} {os.path.basename(aside.path)}/", aside.reason)
         if verdict.state_problem:
-            console.print(f"  [yellow]note[/yellow]     {literal(verdict.state_problem)}")
+            line("note", verdict.state_problem)
         for file in verdict.events:
             if file.state != "good":
-                style = "bold red" if not file.is_harmless else "yellow"
-                name = os.path.basename(file.file)
-                console.print(f"  [{style}]{file.state:<8}[/{style}] {literal(name)}  {literal(file.detail or '')}")
+                line(file.state, os.path.basename(file.file), file.detail or "")
         good = [file for file in verdict.events if file.state == "good"]
         if good:
             records, files = sum(file.records for file in good), "events file" if len(good) == 1 else "events files"
-            console.print(
-                f"  [green]good[/green]     {len(good)} {files}, {records:,} {'record' if records == 1 else 'records'}"
-            )
+            line("good", f"{len(good)} {files}, {records:,} {'record' if records == 1 else 'records'}")
         if verdict.checkpoints or verdict.problem or verdict.state_problem:
             console.print(f"  {literal(_outlook(verdict))}")
     for reason in unsearched:
         console.print(f"[bold red]not searched[/bold red] {literal(reason)}")
+
+
+def _step_text(step: int | None) -> str:
+    return "no step" if step is None else f"step {step:,}"
 
 
 def _outlook(verdict: RunVerdict) -> str:
@@ -412,8 +403,6 @@ def _verdict(file: FileFacts) -> EventsVerdict:
         more = f" ({file.corrupt_records - 1} more)" if file.corrupt_records > 1 else ""
         state, detail = "damaged", f"at byte {first.offset:,}: {first.text}{more}" if first else None
     elif file.torn_bytes:
-        state, detail = (
-            "torn",
-            f"its last {file.torn_bytes:,} bytes are no whole record: being written, or cut by a kill",
-        )
+        state = "torn"
+        detail = f"its last {file.torn_bytes:,} bytes are no whole record: being written, or cut by a kill"
     return EventsVerdict(file=file.path, size=file.size_bytes, records=file.records, state=state, detail=detail)

@@ -25,7 +25,7 @@ import yaml
 from supervisor_core.exporter.annotations import annotation
 from supervisor_core.exporter.thresholds import DEFAULT_RUNBOOK_BASE, Thresholds, duration
 
-_PLACE = re.compile(r"\$\{(\w+)\}")
+_PLACEHOLDER = re.compile(r"\$\{(\w+)\}")
 _KEY = re.compile(r"\b(by|on) \(run\b")
 """Where a rule names the labels that identify a run."""
 
@@ -82,7 +82,7 @@ def _filled(part: Any, values: Mapping[str, str]) -> Any:
         return {key: _filled(value, values) for key, value in part.items()}
     if isinstance(part, list):
         return [_filled(value, values) for value in part]
-    return _PLACE.sub(lambda place: values.get(place[1], place[0]), part) if isinstance(part, str) else part
+    return _PLACEHOLDER.sub(lambda found: values.get(found[1], found[0]), part) if isinstance(part, str) else part
 
 
 def _text_of(name: str) -> str:

@@ -22,7 +22,7 @@ from dataclasses import KW_ONLY, dataclass, replace
 from importlib.metadata import PackageNotFoundError, version
 
 from supervisor_core.clock import SYSTEM_CLOCK, Clock
-from supervisor_core.exporter.labels import RunPlace, logdir_labels, run_labels
+from supervisor_core.exporter.labels import RunLocation, logdir_labels, run_labels
 from supervisor_core.exporter.page import FORGET_AFTER_SECS, Page, Reading, RunText, run_status, write_run
 from supervisor_core.exporter.vanished import UNFINISHED, Key, VanishedRun, VanishedRuns
 from supervisor_core.metrics.collector import process_samples
@@ -53,7 +53,7 @@ class _CurrentPage:
 
     @property
     def ready(self) -> bool:
-        return bool(self.logdirs) and all(facts.looked and facts.reachable for facts in self.logdirs)
+        return bool(self.logdirs) and all(facts.scanned and facts.reachable for facts in self.logdirs)
 
 
 @dataclass(eq=False)
@@ -225,11 +225,11 @@ class Exporter:
         self._show(Page(texts), scans, problems)
 
     def _labels_of(self, own_names: Mapping[Key, str | None], scans: Mapping[int, _Scan]) -> dict[Key, str]:
-        places = [
-            RunPlace(_shown_logdir(scans[index].snapshot.logdir), name, own_name, self._labels.get((index, name)))
+        locations = [
+            RunLocation(_shown_logdir(scans[index].snapshot.logdir), name, own_name, self._labels.get((index, name)))
             for (index, name), own_name in own_names.items()
         ]
-        return dict(zip(own_names, run_labels(places), strict=True))
+        return dict(zip(own_names, run_labels(locations), strict=True))
 
     def _write_live(
         self,
@@ -343,7 +343,7 @@ class _LogdirFacts:
     """Number of scans with something that could not be read or written."""
 
     @property
-    def looked(self) -> bool:
+    def scanned(self) -> bool:
         """Whether a scan of it has ended."""
         return self.scan is not None and self.scan.at is not None
 
@@ -355,9 +355,9 @@ class _LogdirFacts:
 
 def _facts_samples(logdirs: Sequence[_LogdirFacts]) -> Iterator[tuple[Metric, list[Sample]]]:
     """Yield the metrics of the logdirs; before the end of its first scan a logdir has only its failures."""
-    scanned = [(facts, facts.scan) for facts in logdirs if facts.scan is not None and facts.looked]
+    scanned = [(facts, facts.scan) for facts in logdirs if facts.scan is not None and facts.scanned]
     rows: dict[str, list[tuple[_LogdirFacts, float | None]]] = {
-        "logdir_up": [(facts, facts.reachable) for facts in logdirs if facts.looked or not facts.reachable],
+        "logdir_up": [(facts, facts.reachable) for facts in logdirs if facts.scanned or not facts.reachable],
         "runs": [(facts, facts.runs) for facts, _ in scanned],
         "last_refresh_timestamp_seconds": [(facts, scan.at) for facts, scan in scanned],
         "refresh_duration_seconds": [(facts, scan.secs) for facts, scan in scanned],

@@ -13,7 +13,7 @@ from supervisor_core.metrics.render import label_text
 
 
 @dataclass(frozen=True, slots=True)
-class RunPlace:
+class RunLocation:
     """What a run's label is made of."""
 
     logdir: str
@@ -26,7 +26,7 @@ class RunPlace:
     """The label that it has been given before; None for a run that is new."""
 
 
-def run_labels(runs: Sequence[RunPlace]) -> list[str]:
+def run_labels(runs: Sequence[RunLocation]) -> list[str]:
     """Return a label for each run: the first of these that no other run has.
 
     1. the name that its own process serves it under, so that both series are of one run;
@@ -42,7 +42,8 @@ def run_labels(runs: Sequence[RunPlace]) -> list[str]:
     Takes time in proportion to the runs.
 
     Example:
-        >>> run_labels([RunPlace("/logs", "1", "digits"), RunPlace("/logs", "2", None), RunPlace("/old", "2", None)])
+        >>> locations = [("/logs", "1", "digits"), ("/logs", "2", None), ("/old", "2", None)]
+        >>> run_labels([RunLocation(*location) for location in locations])
         ['digits', 'logs/2', 'old/2']
     """
     of_directory = [[label_text(label) for label in _of_directory(run)] for run in runs]
@@ -65,7 +66,7 @@ def run_labels(runs: Sequence[RunPlace]) -> list[str]:
         for index in kept:
             labels[index] = own
         refused += [_Choosing(index, of_directory[index]) for index in indexes if index not in kept]
-    for run in _settled(choosing, refused):
+    for run in _chosen(choosing, refused):
         labels[run.index] = run.label
     return _numbered(labels)
 
@@ -92,7 +93,7 @@ class _Choosing:
         return self.level == len(self.choices) - 1
 
 
-def _settled(choosing: list[_Choosing], later: list[_Choosing]) -> list[_Choosing]:
+def _chosen(choosing: list[_Choosing], later: list[_Choosing]) -> list[_Choosing]:
     """Have each run choose its first label that no other has; some begin a round later. A label that has been left is
     free for who comes then."""
     holders: defaultdict[str, list[_Choosing]] = defaultdict(list)
@@ -111,7 +112,7 @@ def _settled(choosing: list[_Choosing], later: list[_Choosing]) -> list[_Choosin
     return [*choosing, *later]
 
 
-def _of_directory(run: RunPlace) -> list[str]:
+def _of_directory(run: RunLocation) -> list[str]:
     logdir = run.logdir.rstrip("/") or "/"
     last = logdir.rpartition("/")[2] or logdir
     below = last if run.name == "." else run.name

@@ -139,9 +139,9 @@ def _stall(run: Run, last: Session) -> StallStatus | None:
     if run.state != "stalled" or newest is None or newest.until is not None or newest.session != last.id:
         return None
     line = newest.location or (None if newest.blocked_since is None else BLOCKED)
-    place = None if line is None else location(line)
+    at = None if line is None else location(line)
     activity = newest.activity if newest.same_frames is not False else None  # else it is somewhere else by now
-    return StallStatus(phase=newest.phase, thread=newest.thread, location=place, activity=activity)
+    return StallStatus(phase=newest.phase, thread=newest.thread, location=at, activity=activity)
 
 
 def _launches(run: Run) -> dict[str, int]:

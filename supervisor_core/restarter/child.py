@@ -1,4 +1,7 @@
-"""`Child`: one launch of the program, as the restarter sees it: started by a keeper, and over when all of it is."""
+"""`Child`: one launch of the program, as the restarter sees it: started by a keeper, and over when all of it is.
+
+`why_not_started`: why the system could not run a program, and what to do, from the error's number and the files.
+"""
 
 from __future__ import annotations
 
@@ -6,46 +9,47 @@ import base64
 import binascii
 import errno
 import os
+import shutil
 import signal
 import socket
+import stat
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from supervisor_core.process.outside import left_behind
-from supervisor_core.restarter.left_behind import LeftBehind
-from supervisor_core.restarter.not_started import why_not_started
+from supervisor_core.restarter.policy import ChildEnd
 from supervisor_core.restarter.processes import signal_descendants
 
 _KEEPER = "import sys; sys.path.append(sys.argv.pop(1)); from supervisor_core.restarter.keeper import main; main()"
 _PACKAGES = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 MAX_REPORT = 1 << 20
 """The longest line that is taken from a keeper."""
+MOST_BYTES = 4096
+"""Of a program's file: Linux reads its first 256 for the interpreter's name."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class ChildEnd:
-    """How a launch ended."""
+@dataclass(kw_only=True)
+class LeftBehind:
+    """The end of a program that has left processes running."""
 
-    exit_code: int | None = None
-    signal: int | None = None
-    core: bool = False
-    """Whether the kernel wrote a core file."""
-    stderr: bytes = b""
-    """The end of its standard error."""
-    oom_kills: int = 0
-    """Processes that the kernel killed for want of memory meanwhile, in this control group."""
-    not_started: str | None = None
-    """Why the program could not be run."""
+    status: int
+    """Its own wait status."""
+    statuses: dict[int, int] = field(default_factory=dict)
+    """The wait statuses of those of them that have ended, by themselves or by a stop signal."""
 
-    @classmethod
-    def of_status(cls, status: int) -> ChildEnd:
-        """Return the end that a wait status says."""
-        code = os.waitstatus_to_exitcode(status)
-        return cls(exit_code=code) if code >= 0 else cls(signal=-code, core=os.WCOREDUMP(status))
+    def job_status(self, trainings: Collection[int]) -> int:
+        """Return the wait status of the job that they are, as far as it has ended: that of a training, or else of the
+        first that failed.
+
+        Args:
+            trainings: process ids of the sessions that the launch had.
+        """
+        found = [status for pid, status in self.statuses.items() if pid in trainings] or self.statuses.values()
+        return next((status for status in found if status), 0)
 
 
 class Child:
@@ -90,10 +94,10 @@ class Child:
         return self._keeper.pid
 
     def fileno(self) -> int:
-        """Return the descriptor that is readable when `look` has something new."""
+        """Return the descriptor that is readable when `poll` has something new."""
         return self._control.fileno()
 
-    def look(self) -> ChildEnd | None:
+    def poll(self) -> ChildEnd | None:
         """Take what the keeper reports; return how the launch ended, once it has."""
         try:
             data = self._control.recv(1 << 16)
@@ -152,7 +156,7 @@ class Child:
         self._command("kill")
 
     def _command(self, line: str) -> None:
-        with suppress(OSError):  # the keeper is gone: `look` says so
+        with suppress(OSError):  # the keeper is gone: `poll` says so
             self._control.sendall(line.encode() + b"\n")
 
     @property
@@ -234,3 +238,69 @@ def oom_kills(root: str = "/") -> int:
                 if name == "oom_kill":
                     return int(count)
     return 0
+
+
+def why_not_started(command: Sequence[str], number: int, environment: Mapping[str, str]) -> str:
+    """Return the reason, with the program's name and the files that were looked for.
+
+    Args:
+        command: the program and its arguments.
+        number: the `errno` of its start.
+        environment: the one in which it was looked for.
+
+    Example:
+        >>> why_not_started(["pyhton", "train.py"], errno.ENOENT, {"PATH": "/nowhere"})
+        "there is no program 'pyhton' in the directories of PATH (/nowhere)"
+    """
+    name = command[0]
+    if "/" in name:
+        return _of_file(name, number)
+    path = environment.get("PATH", os.defpath)
+    found = shutil.which(name, path=path)
+    if found is not None:
+        return _of_file(found, number)
+    others = [other for each in path.split(os.pathsep) if os.path.isfile(other := os.path.join(each, name))]
+    if others and number == errno.EACCES:
+        return _of_file(others[0], number)
+    reason = f"there is no program {name!r} in the directories of PATH ({path})"
+    return f"{reason}; for the file in this directory give {f'./{name}'!r}" if os.path.isfile(name) else reason
+
+
+def _of_file(path: str, number: int) -> str:
+    shown = repr(path)
+    try:
+        mode = os.stat(path).st_mode
+        with open(path, "rb") if stat.S_ISREG(mode) else open(os.devnull, "rb") as file:
+            head = file.read(MOST_BYTES)
+    except FileNotFoundError:
+        return f"there is no file {shown}"
+    except OSError:
+        return f"{shown}: {os.strerror(number)}"
+    if stat.S_ISDIR(mode):
+        return f"{shown} is a directory, not a program"
+    interpreter = head.partition(b"\n")[0][2:].strip(b" \t").decode(errors="replace") if head[:2] == b"#!" else None
+    if number == errno.EACCES:
+        if not os.access(path, os.X_OK):
+            return f"{shown} is not executable: chmod +x it, or give its interpreter first"
+        where = "its file system may be mounted with noexec"
+        return f"{shown} may not be run: {where if interpreter is None else _of_interpreter(interpreter) or where}"
+    if number == errno.ENOENT and interpreter is not None:
+        return f"{shown} cannot be run: {_of_interpreter(interpreter) or os.strerror(number)}"
+    if number == errno.ENOENT:
+        return f"{shown} cannot be run: the loader that it names is missing, it was built for another system"
+    if number == errno.ENOEXEC:
+        return f"{shown} is neither a program of this machine nor a script whose first line begins with #!"
+    return f"{shown}: {os.strerror(number)}"
+
+
+def _of_interpreter(line: str) -> str | None:
+    """Return what is wrong with the interpreter that a script's first line names; None if nothing is."""
+    path = line.split(" ")[0].split("\t")[0]
+    said = f"its first line names the interpreter {path!r}"
+    if path.endswith("\r"):
+        return f"{said}: the line ends with a carriage return, as in a file from Windows"
+    if not os.path.exists(path):
+        return f"{said}, and there is no such file"
+    if os.path.isdir(path) or not os.access(path, os.X_OK):
+        return f"{said}, which is not an executable file"
+    return None

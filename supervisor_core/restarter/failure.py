@@ -8,8 +8,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from supervisor_core.process.stacks import location, user_line
-from supervisor_core.restarter.child import ChildEnd
-from supervisor_core.restarter.policy import AGAIN_STATUS, Cause, Failure
+from supervisor_core.restarter.policy import AGAIN_STATUS, Cause, ChildEnd, Failure
 
 _PREFIX = re.compile(r"^\[rank(?P<rank>\d+)\]:\s?")
 """Written before each line of a traceback by PyTorch's distributed package."""
@@ -42,7 +41,7 @@ def failure_of(stderr: bytes, killed_by: int | None, step: int | None) -> Failur
     printed = stderr.decode("utf-8", "replace").splitlines()
     lines = [_PREFIX.sub("", line) for line in printed]
     if killed_by is not None:
-        return Failure(type=signal_name(killed_by), where=_fatal_place(lines), step=step)
+        return Failure(type=signal_name(killed_by), where=_fatal_location(lines), step=step)
     found = _last_error(lines, step)
     return _failure_of_rank(printed, step) or found if found is not None and found.type == _TORCHRUN else found
 
@@ -91,7 +90,7 @@ def _traceback(lines: Sequence[str]) -> tuple[list[str], str]:
     return frames, ""
 
 
-def _fatal_place(lines: Sequence[str]) -> str | None:
+def _fatal_location(lines: Sequence[str]) -> str | None:
     """Return the innermost line of the program in what Python's fault handler printed of the current thread."""
     begins = [number for number, line in enumerate(lines) if _THREAD.match(line)]
     if not begins:

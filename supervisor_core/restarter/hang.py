@@ -51,8 +51,8 @@ class Hang:
     @property
     def text(self) -> str:
         """What happened, in half a sentence."""
-        thread, _, place = self.location.partition(" at ")
-        where = f", {whereabouts(thread, place, self.activity)}" if place else ""
+        thread, _, line = self.location.partition(" at ")
+        where = f", {whereabouts(thread, line, self.activity)}" if line else ""
         what = "no events" if self.phase is None else f"no progress in phase {self.phase}"
         return f"{what} for {self.secs:.0f} s (budget {self.budget_secs:.0f} s){where}"
 

@@ -21,7 +21,7 @@ TIMEOUT_SECS = 5.0
 
 
 def hang_stacks(
-    hang: Hang, look: Callable[[int], OutsideStacks] = lambda pid: outside_stacks(pid, timeout_secs=TIMEOUT_SECS)
+    hang: Hang, read: Callable[[int], OutsideStacks] = lambda pid: outside_stacks(pid, timeout_secs=TIMEOUT_SECS)
 ) -> str | None:
     """Return the file with the stacks of a program that hangs; None if there are none.
 
@@ -30,9 +30,9 @@ def hang_stacks(
 
     Args:
         hang: the hang.
-        look: returns the stacks of a process; replaced in tests.
+        read: returns the stacks of a process; replaced in tests.
     """
-    seen = look(hang.pid)
+    seen = read(hang.pid)
     if seen.stacks:
         with suppress(OSError):
             path = Path(hang.stacks) if hang.stacks is not None else private_directory() / f"pid-{hang.pid}.stacks"
@@ -68,7 +68,7 @@ class KeptStacks:
         return self._copy or f"{self._path} (in memory, until the next session begins)"
 
     @property
-    def place(self) -> str | None:
+    def location(self) -> str | None:
         """The line of the program in the newest look; None where there is none."""
         looks = parse(self._data).looks
         line = user_line(looks[-1].stacks.get(MAIN_THREAD, ())) if looks else None
@@ -88,14 +88,14 @@ class KeptStacks:
             self._copy = copy
 
 
-def _place(stacks: Stacks, thread: str = MAIN_THREAD) -> str | None:
+def _whereabouts(stacks: Stacks, thread: str = MAIN_THREAD) -> str | None:
     """Return where a thread is, for people: ``MainThread at train.py:88 in step``; None where unknown."""
     line = user_line(stacks.get(thread, ()))
     return None if line is None else f"{thread} at {location(line)}"
 
 
 def _title(hang: Hang, seen: OutsideStacks) -> str:
-    where = _place(seen.stacks, seen.holds_lock or MAIN_THREAD)
+    where = _whereabouts(seen.stacks, seen.holds_lock or MAIN_THREAD)
     holder = "" if seen.holds_lock is None else f"; {seen.holds_lock} holds the interpreter's lock"
     return f"from outside, by py-spy: {hang.text}{'' if where is None else f'; {where}'}{holder}"
 

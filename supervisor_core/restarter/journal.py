@@ -13,7 +13,6 @@ from __future__ import annotations
 import logging
 import os
 import socket
-import time
 from dataclasses import replace
 from typing import Literal
 
@@ -49,13 +48,13 @@ class LaunchJournal:
 
     def begun(self, launch: LaunchFacts) -> None:
         """Record that a launch has begun."""
-        record = self._record(launch, "begin")
+        record = self._begun(launch)
         self._thread.do(lambda: self._write(record, launch.started_at, launch.directory), 0.0)
 
     def ended(self, launch: LaunchFacts) -> None:
         """Record how one has ended, and what was decided."""
-        record, at = self._record(launch, "end"), launch.ended_at or time.time()
-        self._thread.do(lambda: self._write(record, at, launch.directory), 0.0)
+        record = self._ended(launch)
+        self._thread.do(lambda: self._write(record, launch.ended_at, launch.directory), 0.0)
 
     def close(self) -> None:
         """Write what is left; wait for at most `CLOSE_SECS`."""
@@ -84,39 +83,40 @@ class LaunchJournal:
         except SupervisorError as error:
             _LOG.warning("A record of a launch may be lost: %s", error_text(error))
 
-    def _record(self, launch: LaunchFacts, state: Literal["begin", "end"]) -> LaunchRecord:
-        begun = LaunchRecord(
+    def _begun(self, launch: LaunchFacts) -> LaunchRecord:
+        return LaunchRecord(
             launch=f"{self._host}-{os.getpid()}-{launch.attempt}",
-            state=state,
+            state="begin",
             attempt=launch.attempt,
             started_at=launch.started_at,
             host=self._host,
             pid=launch.pid,
             command=self._command,
         )
-        if state == "begin":
-            return begun
+
+    def _ended(self, launch: LaunchFacts) -> LaunchRecord:
         end, decision = launch.end, launch.decision
+        assert decision is not None
         return replace(
-            begun,
+            self._begun(launch),
             state="end",
             session=launch.session,
             cause=launch.cause,
-            exit_code=None if end is None else end.exit_code,
-            signal=None if end is None or end.signal is None else signal_name(end.signal),
-            core_dumped=end is not None and end.core,
-            oom_kills=0 if end is None else end.oom_kills,
+            exit_code=end.exit_code,
+            signal=None if end.signal is None else signal_name(end.signal),
+            core_dumped=end.core,
+            oom_kills=end.oom_kills,
             decided_by=_decided_by(launch),
             error=launch.error,
             step=launch.step,
             saved_step=launch.saved_step,
-            progress=None if decision is None else decision.progress,
-            action=None if decision is None else decision.action,
-            reason=None if decision is None else decision.reason,
-            counted=decision is not None and decision.counted,
-            backoff_secs=0.0 if decision is None else decision.delay_secs,
+            progress=decision.progress,
+            action=decision.action,
+            reason=decision.reason,
+            counted=decision.counted,
+            backoff_secs=decision.delay_secs,
             stacks=launch.stacks,
-            stderr=end.stderr.decode("utf-8", "replace") if end is not None and end.stderr else None,
+            stderr=end.stderr.decode("utf-8", "replace") or None,
         )
 
 

@@ -7,11 +7,10 @@ import logging
 from dataclasses import dataclass, field
 from typing import Literal
 
-from supervisor_core.restarter.child import ChildEnd
 from supervisor_core.restarter.failure import signal_name
 from supervisor_core.restarter.hang import Hang
 from supervisor_core.restarter.hang_stacks import KeptStacks
-from supervisor_core.restarter.policy import Cause, Decision, Failure, Limits
+from supervisor_core.restarter.policy import Decision, EndedLaunch, Limits
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,7 +48,7 @@ class Display:
 
 
 @dataclass(kw_only=True)
-class LaunchFacts:
+class LaunchFacts(EndedLaunch):
     """One launch, as far as it is known by now."""
 
     attempt: int
@@ -57,18 +56,9 @@ class LaunchFacts:
     directory: str
     """Where the run's events files are."""
     pid: int | None = None
-    ended_at: float | None = None
-    end: ChildEnd | None = None
-    cause: Cause | None = None
     decision: Decision | None = None
-    failure: Failure | None = None
-    """What identifies its failure."""
-    has_stepped: bool = False
-    """Whether a session of it has done a step, by the sessions' pages and records."""
-    was_stopped: bool = False
-    """Whether its session's own record says that a signal stopped it."""
     step: int | None = None
-    saved_step: int | None = None
+    """The last that it reached."""
     session: str | None = None
     hang: Hang | None = None
     kept_stacks: KeptStacks | None = None
@@ -85,16 +75,16 @@ class LaunchFacts:
         return None if self.kept_stacks is None else self.kept_stacks.path
 
     @property
-    def place(self) -> str | None:
+    def location(self) -> str | None:
         """The line of the program in them; None where that is not known."""
-        return None if self.kept_stacks is None else self.kept_stacks.place
+        return None if self.kept_stacks is None else self.kept_stacks.location
 
 
 def describe(facts: LaunchFacts) -> str:
     """Return why a launch ended, in half a sentence."""
     end, cause = facts.end, facts.cause
-    if end is None:
-        return {"lost": "lost with its restarter"}.get(cause or "", "its machine went away")
+    if end.is_unknown:
+        return "lost with its restarter" if cause == "lost" else "its machine went away"
     status = f"status {end.exit_code}" if end.signal is None else signal_name(end.signal)
     core = ", core dumped" if end.core else ""
     if cause == "not_started":

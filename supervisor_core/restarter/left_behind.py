@@ -7,38 +7,19 @@ the background, which still imports its libraries), or one runs in them, they ar
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Literal
 
 from supervisor_core.process.identity import is_running
 from supervisor_core.process.progress_page import PageReading
-from supervisor_core.restarter.logdir_view import LogdirLook, LogdirThread, LogdirView
+from supervisor_core.restarter.child import LeftBehind
+from supervisor_core.restarter.logdir_view import LogdirThread, LogdirView, RunPosition
 from supervisor_core.restarter.processes import descendants
 
-LOOK_TICKS = 10
+ANSWER_TICKS = 10
 """For how many seconds the logdir may say whether there was a training."""
 MOST_NAMED = 5
 """How many processes a line names."""
-
-
-@dataclass(kw_only=True)
-class LeftBehind:
-    """The end of a program that has left processes running."""
-
-    status: int
-    """Its own wait status."""
-    statuses: dict[int, int] = field(default_factory=dict)
-    """The wait statuses of those of them that have ended, by themselves or by a stop signal."""
-
-    def job_status(self, trainings: Collection[int]) -> int:
-        """Return the wait status of the job that they are, as far as it has ended: that of a training, or else of the
-        first that failed.
-
-        Args:
-            trainings: process ids of the sessions that the launch had.
-        """
-        found = [status for pid, status in self.statuses.items() if pid in trainings] or self.statuses.values()
-        return next((status for status in found if status), 0)
 
 
 @dataclass(eq=False)
@@ -47,7 +28,7 @@ class BackgroundJob:
 
     started_at: float
     """When the launch was started, wall time."""
-    before: LogdirLook | None
+    before: RunPosition | None
     """How far the run was then; None where unknown."""
     view: LogdirView
     thread: LogdirThread
@@ -56,7 +37,7 @@ class BackgroundJob:
     def __post_init__(self) -> None:
         self._ticks = 0
         self._is_watched = False
-        self._looked_at = -1
+        self._asked_at = -1
         """How many processes had ended when the logdir was last asked."""
         self._recorded: set[int] | None = None
         """The process of its newest session, if that is of this launch; None before the logdir has answered."""
@@ -70,9 +51,9 @@ class BackgroundJob:
             left: the processes.
             sessions: those that the launch had so far, by their pages.
         """
-        if not sessions and self._looked_at < len(left.statuses):  # a short one may have had no page that was seen
-            self._looked_at = len(left.statuses)
-            self.thread.do(self._look, 0.0)
+        if not sessions and self._asked_at < len(left.statuses):  # a short one may have had no page that was seen
+            self._asked_at = len(left.statuses)
+            self.thread.do(self._read_session, 0.0)
         recorded = self._recorded or set()
         trainings = {page.pid for page in sessions} | recorded
         is_training = any(page.is_running for page in sessions) or any(map(is_running, recorded))
@@ -83,13 +64,13 @@ class BackgroundJob:
             return None
         if trainings and not is_training:
             return "is done"
-        if is_training or self._recorded is not None or self._ticks > LOOK_TICKS:
+        if is_training or self._recorded is not None or self._ticks > ANSWER_TICKS:
             self._is_watched = True
             return "goes on"
         return None
 
-    def _look(self) -> None:
-        session = self.view.look().session_since(self.started_at, self.before)
+    def _read_session(self) -> None:
+        session = self.view.read_position().session_since(self.started_at, self.before)
         self._recorded = set() if session is None or session.pid is None else {session.pid}
 
 

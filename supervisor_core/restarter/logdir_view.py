@@ -1,7 +1,7 @@
 """What a restarter reads from a logdir, and keeps in it: all in one thread of its own, since a logdir may hang.
 
-`LogdirView.look` says how far the run is. ``<logdir>/.supervisor.restarts`` holds one JSON object: ``"v": 1``, the
-`RestartState` as ``state``, and as ``launch`` the one under way, so that the next restarter knows of a launch whose
+`LogdirView.read_position` says how far the run is. ``<logdir>/.supervisor.restarts`` holds one JSON object: ``"v": 1``,
+the `RestartState` as ``state``, and as ``launch`` the one under way, so that the next restarter knows of a launch whose
 restarter died with it; null between launches. It is replaced as a whole.
 """
 
@@ -87,7 +87,7 @@ class OpenLaunch:
 
 
 @dataclass(frozen=True, kw_only=True)
-class LogdirLook:
+class RunPosition:
     """How far the run is."""
 
     is_known: bool
@@ -104,12 +104,12 @@ class LogdirLook:
     directory: str
     """Where the newest run is: the logdir, or below it."""
 
-    def session_since(self, started_at: float, before: LogdirLook | None) -> Session | None:
+    def session_since(self, started_at: float, before: RunPosition | None) -> Session | None:
         """Return the newest session if it is of a launch; None if it is not.
 
         Args:
             started_at: when the launch was started, wall time.
-            before: the look before that: a session that was there already may have begun just before it.
+            before: the position before that: a session that was there already may have begun just before it.
         """
         known = None if before is None or before.session is None else before.session.id
         if self.session is None or self.session.id == known:
@@ -171,7 +171,7 @@ class LogdirView:
         """Read what is new in the events files; return the number of all events so far."""
         return sum(item.records for item in self._watch.refresh().runs.values())
 
-    def look(self) -> LogdirLook:
+    def read_position(self) -> RunPosition:
         """Return how far the run is. May read a whole checkpoint."""
         snapshot = self._watch.refresh()
         saved_step, is_listed, has_checkpoints = self._saved_step(snapshot)
@@ -182,7 +182,7 @@ class LogdirView:
         last = max((run.sessions[-1] for run in own), key=lambda item: item.started_at or 0.0, default=None)
         is_read = all(item.read_ok for item in snapshot.runs.values()) and snapshot.reachable
         here = newest is None or ("." in snapshot.runs and bool(snapshot.runs["."].run.sessions))
-        return LogdirLook(
+        return RunPosition(
             is_known=is_read and is_listed and (has_checkpoints or any(run.sessions for run in runs)),
             saved_step=saved_step,
             reached_step=max(steps, default=None),

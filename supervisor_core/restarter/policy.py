@@ -14,6 +14,7 @@ No count is ever raised by a launch that made progress, so a run that progresses
 
 from __future__ import annotations
 
+import os
 import signal
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -55,15 +56,15 @@ _PERMANENT = ("ImportError", "ModuleNotFoundError", "SyntaxError", "IndentationE
 class Limits:
     """When to give up, and how long to wait."""
 
-    no_progress: int = 3
+    no_progress_limit: int = 3
     """Launches in a row without progress."""
-    identical: int = 3
+    identical_limit: int = 3
     """Identical failures in a row."""
-    per_hour: int = 10
+    restarts_per_hour: int = 10
     """Counted restarts within an hour."""
     backoff_secs: float = 1.0
     """The first wait, at most; doubled by each counted restart."""
-    backoff_max_secs: float = 300.0
+    max_backoff_secs: float = 300.0
     never: tuple[int, ...] = (NEVER_STATUS,)
     """Exit statuses after which there is no restart."""
 
@@ -95,15 +96,44 @@ class Failure:
 
 
 @dataclass(frozen=True, kw_only=True)
+class ChildEnd:
+    """How a launch ended."""
+
+    exit_code: int | None = None
+    signal: int | None = None
+    core: bool = False
+    """Whether the kernel wrote a core file."""
+    stderr: bytes = b""
+    """The end of its standard error."""
+    oom_kills: int = 0
+    """Processes that the kernel killed for want of memory meanwhile, in this control group."""
+    not_started: str | None = None
+    """Why the program could not be run."""
+
+    @classmethod
+    def of_status(cls, status: int) -> ChildEnd:
+        """Return the end that a wait status says."""
+        code = os.waitstatus_to_exitcode(status)
+        return cls(exit_code=code) if code >= 0 else cls(signal=-code, core=os.WCOREDUMP(status))
+
+    @property
+    def is_unknown(self) -> bool:
+        """Whether neither a status nor a signal is known."""
+        return self.exit_code is None and self.signal is None
+
+
+@dataclass(kw_only=True)
 class EndedLaunch:
     """One run of the program, from its start to its end."""
 
-    cause: Cause
-    at: float
-    """Wall time of its end."""
-    exit_code: int | None = None
-    signal: int | None = None
+    cause: Cause | None = None
+    """None before it has been judged."""
+    ended_at: float = 0.0
+    """Wall time."""
+    end: ChildEnd = ChildEnd()
+    """Without a status and a signal where nothing is known of it."""
     failure: Failure | None = None
+    """What identifies its failure."""
     is_known: bool = False
     """Whether the logdir could be read to the end: what follows is all there is."""
     saved_step: int | None = None
@@ -118,7 +148,7 @@ class EndedLaunch:
     @property
     def is_machine_lost(self) -> bool:
         """Whether nothing is known of its end, since its machine was lost with it."""
-        return self.cause == "preempted" and self.exit_code is None and self.signal is None
+        return self.cause == "preempted" and self.end.is_unknown
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -164,7 +194,7 @@ def reset(state: RestartState) -> RestartState:
     return replace(state, without_progress=0, backoffs=0, failures=(), counted_at=())
 
 
-def next_step(decision: Decision, cause: Cause, state_path: str) -> str:
+def next_step(decision: Decision, cause: Cause | None, state_path: str) -> str:
     """Return what to do after an end that is none of the program's own, for people; empty where there is nothing to do.
 
     Args:
@@ -182,7 +212,7 @@ def next_step(decision: Decision, cause: Cause, state_path: str) -> str:
     repair = {
         "preempted": "Find what sends SIGTERM to the program (a scheduler, a limit of time or memory)",
         "requested": f"Find why the program ends with status {AGAIN_STATUS} (start me again) and gets no further",
-    }.get(cause, "Repair the cause")
+    }.get(cause or "", "Repair the cause")
     return (
         f"{repair}, then give the same command with --reset; without it the counts go on ({state_path}), and one more "
         "launch without progress ends it"
@@ -232,10 +262,10 @@ def _updated(state: RestartState, launch: EndedLaunch, progress: bool | None) ->
 
 def _final(launch: EndedLaunch, limits: Limits) -> Decision | None:
     """Return the end of it, where the launch itself decides that."""
-    status, failure = launch.exit_code, launch.failure
+    status, failure = launch.end.exit_code, launch.failure
     if launch.cause == "stopped":
         # A wrapper around a training that the signal stopped may end with status 0, as ``| tee`` does.
-        killed = signal.SIGTERM if status == 0 and launch.was_stopped else launch.signal
+        killed = signal.SIGTERM if status == 0 and launch.was_stopped else launch.end.signal
         return Decision(action="end", reason="asked to stop", status=status or 0, signal=killed)
     if launch.cause == "completed":
         return Decision(action="end", reason="completed")
@@ -259,21 +289,21 @@ def _counted(
         state = replace(state, without_progress=state.without_progress + 1)
     if launch.cause not in OTHERS_DECIDED:
         state = replace(state, failures=_alike(state.failures, launch.failure))
-    recent = tuple(at for at in state.counted_at if launch.at - HOUR_SECS < at <= launch.at)
+    recent = tuple(at for at in state.counted_at if launch.ended_at - HOUR_SECS < at <= launch.ended_at)
     state = replace(state, counted_at=recent)
-    if launch.cause not in OTHERS_DECIDED and len(state.failures) >= limits.identical:
+    if launch.cause not in OTHERS_DECIDED and len(state.failures) >= limits.identical_limit:
         last = state.failures[-1]
         where = f" at {last.where}" if last.where else ""
         step = "" if last.step is None else f", step {last.step:,}"
         text = f"{len(state.failures)} identical failures: {last.type}{where}{step}"
         return state, _end(_status_of(launch, NO_PROGRESS_STATUS), text, by_counts=True)
-    if state.without_progress >= limits.no_progress:
+    if state.without_progress >= limits.no_progress_limit:
         text = f"{state.without_progress} launches without progress"
         return state, _end(_status_of(launch, NO_PROGRESS_STATUS), text, by_counts=True)
-    if len(recent) >= limits.per_hour:
+    if len(recent) >= limits.restarts_per_hour:
         return state, _end(SPENT_STATUS, f"{len(recent) + 1} restarts within an hour", by_counts=True)
-    most_secs = min(limits.backoff_max_secs, limits.backoff_secs * 2.0 ** min(state.backoffs, 32))
-    state = replace(state, backoffs=state.backoffs + 1, counted_at=(*recent, launch.at))
+    most_secs = min(limits.max_backoff_secs, limits.backoff_secs * 2.0 ** min(state.backoffs, 32))
+    state = replace(state, backoffs=state.backoffs + 1, counted_at=(*recent, launch.ended_at))
     reason = {True: "progress", False: "no progress", None: "progress unknown"}[progress]
     return state, Decision(action="restart", reason=reason, delay_secs=most_secs * chance, counted=True)
 

@@ -17,8 +17,7 @@ import random
 import select
 import socket
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import KW_ONLY, dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -28,17 +27,16 @@ from supervisor_core.process.identity import boot_id
 from supervisor_core.process.outside import TRACER_VARIABLE
 from supervisor_core.process.runtime_directory import VARIABLE as RUNTIME_DIRECTORY_VARIABLE
 from supervisor_core.process.runtime_directory import private_directory
-from supervisor_core.restarter.child import Child, ChildEnd
+from supervisor_core.restarter.child import Child
 from supervisor_core.restarter.failure import cause_of, failure_of
-from supervisor_core.restarter.hang import Hang, pages_here
-from supervisor_core.restarter.hang_stacks import hang_stacks
+from supervisor_core.restarter.hang import pages_here
 from supervisor_core.restarter.journal import LaunchJournal
 from supervisor_core.restarter.launch import Display, LaunchFacts, RestarterOptions, describe
-from supervisor_core.restarter.logdir_view import LogdirLook, LogdirThread, LogdirView, OpenLaunch
+from supervisor_core.restarter.logdir_view import LogdirThread, LogdirView, OpenLaunch, RunPosition
 from supervisor_core.restarter.policy import (
     IN_USE_STATUS,
+    ChildEnd,
     Decision,
-    EndedLaunch,
     Failure,
     RestartState,
     decide,
@@ -47,24 +45,14 @@ from supervisor_core.restarter.policy import (
     reset,
 )
 from supervisor_core.restarter.processes import become_subreaper
-from supervisor_core.restarter.received import STOPPING, ReceivedSignals
-from supervisor_core.restarter.running import WRITE_SECS, RunningLaunch
+from supervisor_core.restarter.running import STOPPING, WRITE_SECS, ReceivedSignals, RunningLaunch
 
 MARGIN_SECS = 3.0
 """How much earlier than the restarter's own deadline that of the program is."""
-LOOK_SECS = 10.0
+READ_SECS = 10.0
 """How long the restart waits for the logdir to say how far the run is."""
 
 _LOG = logging.getLogger("supervisor_core")
-
-
-@dataclass(frozen=True, kw_only=True)
-class RestarterEnd:
-    """How the restarter ends."""
-
-    status: int = 0
-    signal: int | None = None
-    """The signal to end by; None: with the status."""
 
 
 @dataclass(eq=False)
@@ -78,28 +66,28 @@ class Restarter:
     _: KW_ONLY
     display: Display
     journal: LaunchJournal
-    environment: Mapping[str, str] = field(default_factory=lambda: os.environ)
-    """The program's."""
-    stacks_of: Callable[[Hang], str | None] = hang_stacks
-    """Returns a path with the stacks of a program that hangs; None without any."""
 
     def __post_init__(self) -> None:
         self._logdir = LogdirThread()
         self._state = RestartState()
-        self._look: LogdirLook | None = None
+        self._position: RunPosition | None = None
         self._signals = ReceivedSignals()
         self._pages_in: Path | None = None
         """Where the program's progress pages are."""
 
-    def run(self) -> RestarterEnd:
-        """Start the program, again and again, until the policy ends it or a signal does."""
+    def run(self) -> int:
+        """Start the program, again and again, until the policy ends it or a signal does.
+
+        Returns:
+            The status to end with, or minus the signal to end by, as `subprocess` has it.
+        """
         become_subreaper()
         self._signals.install()
         self._pages_in = self._directory_for_pages()
-        if self._logdir.do(self.view.take, LOOK_SECS) is False:
+        if self._logdir.do(self.view.take, READ_SECS) is False:
             other = "in use by another tb-supervisor run. Stop that one, or give another --logdir"
             self.display.line(f"{self.view.logdir} is {other}")
-            return RestarterEnd(status=IN_USE_STATUS)
+            return IN_USE_STATUS
         decision = self._begin()
         while decision is None or decision.action == "restart":
             if decision is not None and not self._pause(decision):
@@ -109,11 +97,11 @@ class Restarter:
             self._announce(facts, decision)
         self.journal.close()
         if self._signals.stop_signal is not None and (decision is None or decision.action == "restart"):
-            return RestarterEnd(signal=self._signals.stop_signal)
+            return -self._signals.stop_signal
         assert decision is not None
         if decision.signal is not None:
-            return RestarterEnd(signal=self._signals.stop_signal or decision.signal)
-        return RestarterEnd(status=decision.status)
+            return -(self._signals.stop_signal or decision.signal)
+        return decision.status
 
     # Before the first launch.
 
@@ -131,12 +119,12 @@ class Restarter:
 
     def _begin(self) -> Decision | None:
         """Read what earlier restarters have left; return the decision about a launch that was lost with one."""
-        kept = self._logdir.do(self.view.read_state, LOOK_SECS)
-        self._look = self._logdir.do(self.view.look, LOOK_SECS)
+        kept = self._logdir.do(self.view.read_state, READ_SECS)
+        self._position = self._logdir.do(self.view.read_position, READ_SECS)
         state, left = kept if kept is not None else (None, None)
         if state is None:
-            look = self._look
-            saved, reached = (None, None) if look is None else (look.saved_step, look.reached_step)
+            position = self._position
+            saved, reached = (None, None) if position is None else (position.saved_step, position.reached_step)
             self._state = RestartState(best_saved_step=saved, best_reached_step=reached)
             return None
         self._state = reset(state) if self.options.reset else state
@@ -146,7 +134,7 @@ class Restarter:
         is_same_machine = left.boot is not None and left.boot == boot_id()
         facts = LaunchFacts(attempt=state.attempt, started_at=left.started_at, directory=self._directory)
         facts.cause, facts.ended_at = "lost" if is_same_machine else "preempted", time.time()
-        decision = self._decide(facts, self._look)
+        decision = self._decide(facts, self._position)
         self._announce(facts, decision)
         return decision
 
@@ -160,13 +148,12 @@ class Restarter:
         running = RunningLaunch(
             self.options,
             facts,
-            before=self._look,
+            before=self._position,
             view=self.view,
             logdir=self._logdir,
             display=self.display,
             signals=self._signals,
             pages=partial(pages_here, *([] if self._pages_in is None else [self._pages_in])),
-            stacks_of=self.stacks_of,
         )
         try:
             child = Child(self.options.command, self._child_environment())
@@ -207,20 +194,19 @@ class Restarter:
 
     def _judge(self, facts: LaunchFacts) -> Decision:
         """Return what to do after a launch."""
-        before, end = self._look, facts.end
-        assert end is not None
-        look = self._logdir.do(self.view.look, LOOK_SECS)
-        self._look = look if look is not None else before
-        session = None if look is None else look.session_since(facts.started_at, before)
+        before, end = self._position, facts.end
+        position = self._logdir.do(self.view.read_position, READ_SECS)
+        self._position = position if position is not None else before
+        session = None if position is None else position.session_since(facts.started_at, before)
         if session is not None:
             facts.session = facts.session or session.id
             # A session that ended by itself has removed its page, which was last read up to a second before.
             facts.step = highest(facts.step, session.last_step)
             facts.has_stepped |= (session.steps or 0) > 0
-        elif look is not None and before is not None and look.session is None:
-            has_events = look.has_scalars and (look.last_event_at or 0.0) >= facts.started_at
-            facts.has_stepped |= has_events and look.records > before.records
-            facts.step = look.reached_step if has_events and facts.step is None else facts.step
+        elif position is not None and before is not None and position.session is None:
+            has_events = position.has_scalars and (position.last_event_at or 0.0) >= facts.started_at
+            facts.has_stepped |= has_events and position.records > before.records
+            facts.step = position.reached_step if has_events and facts.step is None else facts.step
         facts.was_stopped = session is not None and session.outcome == "signal"
         if end.exit_code != 0:
             facts.failure = failure_of(end.stderr, end.signal, facts.step)
@@ -233,33 +219,21 @@ class Restarter:
             stopped_by_signal=facts.was_stopped,
         )
         if facts.hang is not None:
-            facts.failure = Failure(type="hang", where=facts.hang.location or facts.place, step=facts.step)
-        return self._decide(facts, look)
+            facts.failure = Failure(type="hang", where=facts.hang.location or facts.location, step=facts.step)
+        return self._decide(facts, position)
 
-    def _decide(self, facts: LaunchFacts, look: LogdirLook | None) -> Decision:
-        end = facts.end
-        assert facts.cause is not None
-        facts.saved_step = None if look is None else look.saved_step
-        launch = EndedLaunch(
-            cause=facts.cause,
-            at=facts.ended_at or time.time(),
-            exit_code=None if end is None else end.exit_code,
-            signal=None if end is None else end.signal,
-            failure=facts.failure,
-            is_known=look is not None and look.is_known,
-            saved_step=facts.saved_step,
-            reached_step=highest(facts.step, None if look is None else look.reached_step),
-            has_stepped=facts.has_stepped,
-            was_stopped=facts.was_stopped,
-        )
-        self._state, decision = decide(self._state, launch, self.options.limits, chance=random.random())
+    def _decide(self, facts: LaunchFacts, position: RunPosition | None) -> Decision:
+        facts.reached_step = facts.step
+        if position is not None:
+            facts.is_known, facts.saved_step = position.is_known, position.saved_step
+            facts.reached_step = highest(facts.step, position.reached_step)
+        self._state, decision = decide(self._state, facts, self.options.limits, chance=random.random())
         facts.decision = decision
         self._write_state(None, wait_secs=WRITE_SECS)
         self.journal.ended(facts)
         return decision
 
     def _announce(self, facts: LaunchFacts, decision: Decision) -> None:
-        assert facts.cause is not None
         what = describe(facts)
         after = f"; next in {decision.delay_secs:.1f} s"
         if decision.action == "end":
@@ -274,7 +248,7 @@ class Restarter:
 
     @property
     def _directory(self) -> str:
-        return self.view.logdir if self._look is None else self._look.directory
+        return self.view.logdir if self._position is None else self._position.directory
 
     def _write_state(self, launch: OpenLaunch | None, *, wait_secs: float) -> None:
         state = self._state
@@ -283,7 +257,7 @@ class Restarter:
     def _child_environment(self) -> dict[str, str]:
         secs = max(self.options.stop_timeout_secs - MARGIN_SECS, self.options.stop_timeout_secs / 2)
         return {
-            **self.environment,
+            **os.environ,
             **({} if self._pages_in is None else {RUNTIME_DIRECTORY_VARIABLE: str(self._pages_in)}),
             STOP_DEADLINE_VARIABLE: f"{secs:g}",
             TRACER_VARIABLE: str(os.getpid()),

@@ -7,23 +7,27 @@ from __future__ import annotations
 
 import select
 import signal
+import socket
 import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from types import FrameType
 
 from supervisor_core.process.progress_page import PageReading
 from supervisor_core.process.runtime_directory import VARIABLE
-from supervisor_core.restarter.child import Child, ChildEnd, reap_others
+from supervisor_core.restarter.child import Child, LeftBehind, reap_others
 from supervisor_core.restarter.failure import is_sigterm, signal_name
 from supervisor_core.restarter.hang import Hang, HangWatch
-from supervisor_core.restarter.hang_stacks import KeptStacks
+from supervisor_core.restarter.hang_stacks import KeptStacks, hang_stacks
 from supervisor_core.restarter.keeper import LINGER_SECS
 from supervisor_core.restarter.launch import Display, LaunchFacts, RestarterOptions
-from supervisor_core.restarter.left_behind import BackgroundJob, LeftBehind, names_of_left
-from supervisor_core.restarter.logdir_view import LogdirLook, LogdirThread, LogdirView
-from supervisor_core.restarter.received import PASSED_ON, ReceivedSignals
+from supervisor_core.restarter.left_behind import BackgroundJob, names_of_left
+from supervisor_core.restarter.logdir_view import LogdirThread, LogdirView, RunPosition
+from supervisor_core.restarter.policy import ChildEnd
 
+STOPPING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
+PASSED_ON = (signal.SIGUSR1, signal.SIGUSR2)
 TICK_SECS = 1.0
 CONFIRM_SECS = 10.0
 """Time between the two looks at the stacks of a program that hangs, or twice its budget where that is less: progress
@@ -39,6 +43,41 @@ WRITE_SECS = 1.0
 """How long is waited for a file to be written into the logdir."""
 
 
+class ReceivedSignals:
+    """Keeps the signals of this process, in their order, once `install` was called."""
+
+    def __init__(self) -> None:
+        self.stop_signal: int | None = None
+        """The first that stops the training; None before it."""
+        self._received: list[int] = []
+        self._wakeup: socket.socket
+        self._waker: socket.socket
+
+    def install(self) -> None:
+        """Install the handlers; a signal that is ignored, as SIGHUP under ``nohup``, stays so."""
+        self._wakeup, self._waker = socket.socketpair()
+        self._wakeup.setblocking(False)
+        self._waker.setblocking(False)
+        signal.set_wakeup_fd(self._waker.fileno(), warn_on_full_buffer=False)
+        for signum in (*STOPPING, *PASSED_ON, signal.SIGWINCH):
+            if signal.getsignal(signum) != signal.SIG_IGN:
+                signal.signal(signum, self._handle)
+
+    def fileno(self) -> int:
+        """Return the descriptor that is readable when a signal came."""
+        return self._wakeup.fileno()
+
+    def take(self) -> list[int]:
+        """Return those that came since the last call."""
+        with suppress(BlockingIOError):
+            self._wakeup.recv(512)
+        received, self._received = self._received, []
+        return received
+
+    def _handle(self, signum: int, frame: FrameType | None) -> None:
+        self._received.append(signum)
+
+
 @dataclass(eq=False)
 class RunningLaunch:
     """See the module's docstring."""
@@ -47,7 +86,7 @@ class RunningLaunch:
     """What the command line says."""
     facts: LaunchFacts
     """The launch; `run` fills in what it finds."""
-    before: LogdirLook | None
+    before: RunPosition | None
     """How far the run is before it; None where unknown."""
     view: LogdirView
     logdir: LogdirThread
@@ -57,7 +96,7 @@ class RunningLaunch:
     """Those of this process."""
     pages: Callable[[], list[PageReading]]
     """Returns the progress pages that there are, of all programs."""
-    stacks_of: Callable[[Hang], str | None]
+    stacks_of: Callable[[Hang], str | None] = hang_stacks
     """Returns a path with the stacks of a program that hangs; None without any."""
 
     def __post_init__(self) -> None:
@@ -67,7 +106,7 @@ class RunningLaunch:
         self._kill_at: float | None = None
         self._given_secs = 0.0
         self._job = BackgroundJob(self.facts.started_at, self.before, self.view, self.logdir)
-        self._is_settled = False
+        self._is_ending_rest = False
         """Whether all that is left is being ended, and nothing else is to be done about it."""
         self._is_loss_said = False
 
@@ -89,7 +128,7 @@ class RunningLaunch:
         while end is None:
             with suppress(InterruptedError):
                 poll.poll(self._most_wait_secs() * 1000)
-            end = child.look()
+            end = child.poll()
             if child.leader is not None and watch is None:
                 facts.pid = child.leader
                 watch = HangWatch(
@@ -108,7 +147,7 @@ class RunningLaunch:
                 for text in watch.write_changes():
                     self.display.line(f"launch {facts.attempt} {text}")
             if child.left is not None:
-                self._look_at_left(child, child.left, watch, is_tick=is_tick)
+                self._judge_left(child, child.left, watch, is_tick=is_tick)
         facts.ended_at, facts.end = time.time(), end if watch is None else self._as_watched(child, end, watch)
         facts.hang, facts.kept_stacks = self._alarm.acted, self._alarm.stacks
 
@@ -135,7 +174,7 @@ class RunningLaunch:
     def _check_hang(self, child: Child, hang: Hang | None) -> None:
         """Take the stacks of a program that hangs, twice; if it still hangs then, end it."""
         alarm, attempt = self._alarm, self.facts.attempt
-        is_ending = self._kill_at is not None or self._is_settled
+        is_ending = self._kill_at is not None or self._is_ending_rest
         if is_ending or self.signals.stop_signal is not None or alarm.acted is not None:
             return
         if hang is None:
@@ -229,16 +268,16 @@ class RunningLaunch:
 
     def _kill(self, child: Child, why: str | None = None) -> None:
         """Kill all of a launch: nothing else is done about it from now on."""
-        self._kill_at, self._is_settled = None, True
+        self._kill_at, self._is_ending_rest = None, True
         if why is not None:
             self.display.line(why)
         child.kill()
 
     # What a program leaves behind.
 
-    def _look_at_left(self, child: Child, left: LeftBehind, watch: HangWatch, *, is_tick: bool) -> None:
+    def _judge_left(self, child: Child, left: LeftBehind, watch: HangWatch, *, is_tick: bool) -> None:
         """Decide whether to wait for the processes that the program has left running, or to end them."""
-        if self._kill_at is not None or self._is_settled:
+        if self._kill_at is not None or self._is_ending_rest:
             return
         program = f"Process {self.facts.pid}"
         if is_sigterm(ChildEnd.of_status(left.status)):  # of a shell perhaps, and not of the training within it
@@ -257,7 +296,7 @@ class RunningLaunch:
                 self.display.line(f"{said}; launch {self.facts.attempt} goes on until all have ended")
             else:
                 self.display.line(f"{said}; sending SIGTERM, and SIGKILL after {LINGER_SECS:g} s")
-                self._is_settled = True
+                self._is_ending_rest = True
                 child.end_rest()
 
 
@@ -288,10 +327,10 @@ class _Follow:
         now = time.monotonic()
         if not self._is_asked and now - self._asked_at >= FOLLOW_SECS:
             self._asked_at, self._is_asked = now, True
-            self._thread.do(self._look, 0.0)
+            self._thread.do(self._read, 0.0)
         return self._records
 
-    def _look(self) -> None:
+    def _read(self) -> None:
         try:
             self._records = self._view.follow()
         finally:

@@ -7,10 +7,10 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from rich.console import Console, RenderableType
+from rich.console import Console, Group, RenderableType
 
-from supervisor_core.cli.text import SHOWN_ROWS
-from supervisor_core.cli.timeline import lanes, recoveries, timeline, workers
+from supervisor_core.cli.text import SHOWN_ROWS, listed
+from supervisor_core.cli.timeline import RECOVERIES, lanes, timeline, workers
 from supervisor_core.run.fold import RunFold
 from supervisor_core.run.model import Recovery, Restart, Run, Session, WorkerHistory, WorkerSpan
 
@@ -51,11 +51,11 @@ def run(*workers: WorkerHistory, recoveries: tuple[Recovery, ...] = (), **change
     return replace(empty, workers=workers, recoveries=recoveries, **values)
 
 
-def text(what: RenderableType, width: int = 80) -> str:
+def text(what: RenderableType | list[RenderableType], width: int = 80) -> str:
     """Return what a terminal would show, without the blanks at the lines' ends."""
     console = Console(width=width, color_system=None, highlight=False)
     with console.capture() as captured:
-        console.print(what)
+        console.print(Group(*what) if isinstance(what, list) else what)
     return "\n".join(line.rstrip() for line in captured.get().splitlines())
 
 
@@ -63,7 +63,7 @@ def test_a_recovery_is_a_line() -> None:
     """When training could go on, how long that took, how many steps it went back, and why; steps that are not known are
     not made up."""
     several = replace(RECOVERY, losses=3, restored_step=None, error="AbortedError: x")
-    first, second = text(recoveries((RECOVERY, several)), 120).splitlines()[1:]
+    first, second = text(listed((RECOVERY, several), RECOVERIES), 120).splitlines()[1:]
     assert re.split(" {2,}", first)[1:] == ["12 s", "back from 420 to 400", "UnavailableError: [gone]"]
     assert re.split(" {2,}", second)[1:] == ["12 s", "-", "AbortedError: x (the last of 3)"]
 
@@ -72,7 +72,7 @@ def test_an_error_of_many_lines_takes_few() -> None:
     """A graph's error, with what each process said, is one paragraph that is cut off; ``--json`` has all of it."""
     long = replace(RECOVERY, error="UnavailableError: Graph execution error:\n\nFrom /job:ps:\n" + "gone " * 1000)
     down = worker("ps:0", "failed", 0, error=long.error)
-    for shown in (text(recoveries((long,)), 200), text(workers(run(down), START + 1000), 200)):
+    for shown in (text(listed((long,), RECOVERIES), 200), text(workers(run(down), START + 1000), 200)):
         assert "UnavailableError: Graph execution error: From /job:ps: gone gone" in shown
         assert shown.rstrip().endswith("...")
         assert len(shown) < 3 * 200

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from supervisor_core.exporter import labels
-from supervisor_core.exporter.labels import RunPlace, logdir_labels, run_labels
+from supervisor_core.exporter.labels import RunLocation, logdir_labels, run_labels
 
 
 @pytest.mark.parametrize(
@@ -44,16 +44,16 @@ from supervisor_core.exporter.labels import RunPlace, logdir_labels, run_labels
 )
 def test_the_name_that_is_free(places: list[tuple[str, str, str | None]], expected: list[str]) -> None:
     """A run has the first name that no other has; those that would share one all go on."""
-    assert run_labels([RunPlace(*place) for place in places]) == expected
+    assert run_labels([RunLocation(*place) for place in places]) == expected
 
 
 def test_names_depend_on_no_order() -> None:
     """In whichever order runs were found, each has the same label."""
     places = [
-        RunPlace("/1", "a", "x"),
-        RunPlace("/2", "a", "x"),
-        RunPlace("/2", "x", None),
-        RunPlace("/3", "1/a", None),
+        RunLocation("/1", "a", "x"),
+        RunLocation("/2", "a", "x"),
+        RunLocation("/2", "x", None),
+        RunLocation("/3", "1/a", None),
     ]
     expected = dict(zip(places, run_labels(places), strict=True))
     for order in permutations(places):
@@ -69,25 +69,25 @@ _OWN = st.sampled_from(["a", "b", "logs/a", "/logs/a", "x", "y", "logs", "a (2)"
 )
 def test_a_name_in_telemetry_changes_no_others_label(names: dict[tuple[str, str], str | None], claimed: str) -> None:
     """Whatever a new run calls itself, all runs that were there keep their labels."""
-    places = [RunPlace(*place, own_name) for place, own_name in names.items()]
+    places = [RunLocation(*place, own_name) for place, own_name in names.items()]
     before = run_labels(places)
     served = [replace(place, served=label) for place, label in zip(places, before, strict=True)]
-    assert run_labels([RunPlace("/logs", "neighbour", claimed), *served])[1:] == before
+    assert run_labels([RunLocation("/logs", "neighbour", claimed), *served])[1:] == before
 
 
 def test_many_runs_of_one_label_take_time_in_proportion() -> None:
     """Names that show alike are numbered, and runs that push each other on are settled, in linear time: with many of
     them quadratic time exceeds the limit of a test."""
     assert logdir_labels(["/x"] * 100_000)[-1] == "/x (100000)"
-    places = [RunPlace(f"/{number}", "d" if number % 2 else f"{number - 1}/d", "x") for number in range(1, 30_000)]
+    places = [RunLocation(f"/{number}", "d" if number % 2 else f"{number - 1}/d", "x") for number in range(1, 30_000)]
     assert len(set(run_labels(places))) == len(places)
 
 
 _NAMES = st.sampled_from(["a", "b", "a/b", ".", "/logs/a", "logs/a", os.fsdecode(b"\xff"), "\\udcff"])
 
 
-@given(st.lists(st.builds(RunPlace, st.sampled_from(["/logs", "/x/logs", "logs", "/"]), _NAMES, st.none() | _NAMES)))
-def test_no_two_are_the_same(places: list[RunPlace]) -> None:
+@given(st.lists(st.builds(RunLocation, st.sampled_from(["/logs", "/x/logs", "logs", "/"]), _NAMES, st.none() | _NAMES)))
+def test_no_two_are_the_same(places: list[RunLocation]) -> None:
     """However runs are called, every label is there once."""
     found = run_labels(places)
     assert len(found) == len(places)

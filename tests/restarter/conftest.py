@@ -12,13 +12,17 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
+from forked import ForkServer
 
 from supervisor_core.run.logdir_watch import LogdirWatch
 from supervisor_core.run.model import Run
 
-COMMAND = [sys.executable, "-c", "from supervisor_core.cli import main; main()", "run"]
+MAIN = "from supervisor_core.cli import main; main()"
+COMMAND = [sys.executable, "-c", MAIN, "run"]
+IMPORTED = ("supervisor_core.cli.run", "supervisor_core.restarter.restarter", "supervisor_core.events.writer_thread")
 WAIT_SECS = 60.0
 """Longer than anything takes on a busy machine."""
 
@@ -63,16 +67,21 @@ class Running:
     """A restarter, and what its program writes to standard output.
 
     Args:
+        server: forks the process, unless there is a command before it.
         arguments: those of ``tb-supervisor run``.
         log: where its standard error goes.
         before: a command that ends by running it.
     """
 
-    def __init__(self, arguments: list[str], log: Path, before: Sequence[str] = ()) -> None:
+    def __init__(self, server: ForkServer, arguments: list[str], log: Path, before: Sequence[str] = ()) -> None:
         self._log = log
         with log.open("wb") as stderr:
-            self.process = subprocess.Popen([*before, *COMMAND, *arguments], stdout=subprocess.PIPE, stderr=stderr)
-        assert self.process.stdout is not None
+            if before:
+                run = [*before, *COMMAND, *arguments]
+                self.process: Any = subprocess.Popen(run, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=stderr)
+            else:
+                run = ["-c", MAIN, "run", *arguments]
+                self.process = server.start(run, dict(os.environ), stderr=stderr.fileno())
         self._output = self.process.stdout
         self._data = b""
         self._watched: dict[int, int] = {}
@@ -93,7 +102,10 @@ class Running:
 
     def rest(self) -> bytes:
         """All that the program wrote after the lines that were taken, once it and its restarter have ended."""
-        return self._data + self._output.read()
+        data = self._data
+        while more := os.read(self._output.fileno(), 1 << 16):
+            data += more
+        return data
 
     def watch(self, *pids: int) -> None:
         """Hold on to processes, so that their ends can be waited for."""
@@ -132,6 +144,7 @@ class Running:
                 signal.pidfd_send_signal(handle, signal.SIGKILL)
             os.close(handle)
         self._output.close()
+        self.process.stdin.close()
 
 
 def training(directory: Path, steps: int = FOREVER, how: str = "trains") -> list[str]:
@@ -160,36 +173,36 @@ def run_command() -> list[str]:
     return COMMAND
 
 
-@pytest.fixture
-def restarter(tmp_path: Path) -> Iterator[Callable[..., Running]]:
-    """Returns a function that starts ``tb-supervisor run`` with a program, and options before it."""
-    started: list[Running] = []
-
-    def start(program: str, *options: str, arguments: tuple[str, ...] = (), is_isolated: bool = True) -> Running:
-        path = tmp_path / "program.py"
-        path.write_text(program)
-        command = [sys.executable, *(["-I"] if is_isolated else []), str(path), *arguments]
-        running = Running(
-            ["--logdir", str(tmp_path / "logs"), *options, "--", *command], tmp_path / f"log{len(started)}"
-        )
-        started.append(running)
-        return running
-
-    yield start
-    for running in started:
-        running.close()
+@pytest.fixture(scope="session")
+def command_server() -> Iterator[ForkServer]:
+    """Starts the command in processes that have imported what it needs already."""
+    server = ForkServer(IMPORTED)
+    yield server
+    server.close()
 
 
 @pytest.fixture
-def running(tmp_path: Path) -> Iterator[Callable[..., Running]]:
+def running(command_server: ForkServer, tmp_path: Path) -> Iterator[Callable[..., Running]]:
     """Returns a function that starts ``tb-supervisor run`` with a command, and options before it."""
     started: list[Running] = []
 
     def start(*command: str, options: Sequence[str] = (), before: Sequence[str] = ()) -> Running:
-        log = tmp_path / f"log{len(started)}"
-        started.append(Running(["--logdir", str(tmp_path / "logs"), *options, "--", *command], log, before))
+        arguments = ["--logdir", str(tmp_path / "logs"), *options, "--", *command]
+        started.append(Running(command_server, arguments, tmp_path / f"log{len(started)}", before))
         return started[-1]
 
     yield start
     for each in started:
         each.close()
+
+
+@pytest.fixture
+def restarter(running: Callable[..., Running], tmp_path: Path) -> Callable[..., Running]:
+    """Returns a function that starts ``tb-supervisor run`` with a program of Python, and options before it."""
+
+    def start(program: str, *options: str, arguments: tuple[str, ...] = (), is_isolated: bool = True) -> Running:
+        path = tmp_path / "program.py"
+        path.write_text(program)
+        return running(sys.executable, *(["-I"] if is_isolated else []), str(path), *arguments, options=options)
+
+    return start

@@ -10,9 +10,8 @@ from typing import Any
 
 import pytest
 
-from supervisor_core.restarter.child import ChildEnd
 from supervisor_core.restarter.failure import cause_of, failure_of, last_words
-from supervisor_core.restarter.policy import Failure
+from supervisor_core.restarter.policy import ChildEnd, Failure
 
 PROGRAM = """
 import json

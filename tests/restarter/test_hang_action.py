@@ -12,8 +12,7 @@ import pytest
 from supervisor_core.restarter.hang import Hang
 from supervisor_core.restarter.launch import LaunchFacts, RestarterOptions
 from supervisor_core.restarter.logdir_view import LogdirThread, LogdirView
-from supervisor_core.restarter.received import ReceivedSignals
-from supervisor_core.restarter.running import RunningLaunch
+from supervisor_core.restarter.running import ReceivedSignals, RunningLaunch
 
 HANG = Hang(phase="training", secs=7.0, budget_secs=0.0, act_after_secs=None, pid=4711)
 

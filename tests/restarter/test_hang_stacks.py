@@ -76,7 +76,7 @@ def test_the_copy_in_the_logdir_is_named_once_it_is_there(tmp_path: Path) -> Non
     hang_stacks(hang(path), lambda pid: SEEN)
     kept = KeptStacks(str(path))
     file.close(remove=True)
-    assert (kept.path, kept.place) == (str(path), "train.py:88 in step")
+    assert (kept.path, kept.location) == (str(path), "train.py:88 in step")
     assert kept.text == f"{path} (in memory, until the next session begins)"
     with pytest.raises(OSError):
         kept.copy_to(str(tmp_path / "missing"))
@@ -93,4 +93,4 @@ def test_the_copy_in_the_logdir_is_named_once_it_is_there(tmp_path: Path) -> Non
     assert len(list(logdir.iterdir())) == KEPT_FILES and Path(other.path).exists()
     empty = KeptStacks(str(tmp_path / "gone.stacks"))
     empty.copy_to(str(logdir))
-    assert (empty.place, empty.path) == (None, str(tmp_path / "gone.stacks"))
+    assert (empty.location, empty.path) == (None, str(tmp_path / "gone.stacks"))

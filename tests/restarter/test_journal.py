@@ -9,12 +9,11 @@ import pytest
 
 from supervisor_core.clock import SystemClock
 from supervisor_core.events.writer import EventsWriter
-from supervisor_core.restarter.child import ChildEnd
 from supervisor_core.restarter.hang import Hang
 from supervisor_core.restarter.hang_stacks import KeptStacks
 from supervisor_core.restarter.journal import LaunchJournal
 from supervisor_core.restarter.launch import LaunchFacts
-from supervisor_core.restarter.policy import Decision, Failure
+from supervisor_core.restarter.policy import ChildEnd, Decision, Failure
 from supervisor_core.run.logdir_watch import LogdirWatch
 from supervisor_core.run.restarter_launches import launch_text
 

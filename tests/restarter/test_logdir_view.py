@@ -40,13 +40,13 @@ def test_a_checkpoint_counts_if_it_verifies(tmp_path: Path, bundles: ModuleType)
     bundles.write_run(tmp_path / "train", [100, 200])
     scalars(tmp_path / "train", 5)
     view = LogdirView(str(tmp_path))
-    look = view.look()
-    assert (look.is_known, look.saved_step, look.reached_step) == (True, 200, 4)
-    assert look.directory == f"{tmp_path}/train"
+    position = view.read_position()
+    assert (position.is_known, position.saved_step, position.reached_step) == (True, 200, 4)
+    assert position.directory == f"{tmp_path}/train"
     data = next((tmp_path / "train").glob("model.ckpt-200.data*"))
     data.write_bytes(b"\xff" * data.stat().st_size)
     os.utime(tmp_path / "train" / "model.ckpt-200.index", (1.0, 1.0))  # another file than the one that was verified
-    assert view.look().saved_step == 100
+    assert view.read_position().saved_step == 100
 
 
 def test_a_sealed_checkpoint_counts_as_well(tmp_path: Path) -> None:
@@ -54,18 +54,18 @@ def test_a_sealed_checkpoint_counts_as_well(tmp_path: Path) -> None:
     with supervise(tmp_path, save_secs=None, save_steps=2) as run:
         for _ in run.steps(4):
             run.wait_until_saved()
-    look = LogdirView(str(tmp_path)).look()
-    assert (look.is_known, look.saved_step) == (True, 4)
-    assert look.session is not None and look.session.outcome == "completed"
+    position = LogdirView(str(tmp_path)).read_position()
+    assert (position.is_known, position.saved_step) == (True, 4)
+    assert position.session is not None and position.session.outcome == "completed"
     (tmp_path / "checkpoints" / "ckpt-4" / "tree.json").write_text("{}")
-    assert LogdirView(str(tmp_path)).look().saved_step == 2
+    assert LogdirView(str(tmp_path)).read_position().saved_step == 2
 
 
 def test_a_logdir_that_says_nothing_is_unknown(tmp_path: Path) -> None:
     """Empty, or with another program's files: whether there was progress is unknown, not none."""
     (tmp_path / "weights.pt").write_text("")
-    look = LogdirView(str(tmp_path)).look()
-    assert (look.is_known, look.saved_step, look.reached_step) == (False, None, None)
+    position = LogdirView(str(tmp_path)).read_position()
+    assert (position.is_known, position.saved_step, position.reached_step) == (False, None, None)
 
 
 def test_the_state_is_read_back_and_a_damaged_one_is_not_used(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from supervisor_core.restarter.not_started import why_not_started
+from supervisor_core.restarter.child import why_not_started
 
 
 def reason(*command: str, path: str | None = None) -> str:

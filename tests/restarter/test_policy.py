@@ -12,6 +12,7 @@ import pytest
 from supervisor_core.restarter.logdir_view import decode_state, encode_state
 from supervisor_core.restarter.policy import (
     HOUR_SECS,
+    ChildEnd,
     Decision,
     EndedLaunch,
     Failure,
@@ -30,13 +31,12 @@ def ended(**given: Any) -> EndedLaunch:
     """A launch that failed with status 1, in a logdir that could be read, without a checkpoint and after a step."""
     values: dict[str, Any] = {
         "cause": "error",
-        "at": 0.0,
-        "exit_code": 1,
         "is_known": True,
         "saved_step": 100,
         "has_stepped": True,
     }
-    return EndedLaunch(**{**values, **given})
+    end = ChildEnd(exit_code=given.pop("exit_code", 1), signal=given.pop("signal", None))
+    return EndedLaunch(end=end, ended_at=given.pop("at", 0.0), **{**values, **given})
 
 
 def run(launches: list[EndedLaunch], limits: Limits | None = None, chance: float = 1.0) -> list[Decision]:
@@ -153,7 +153,7 @@ def test_preemption_without_progress_waits_and_has_the_limit_of_all_others(cause
     """A program that ends itself with SIGTERM, or with status 75, as soon as it starts gets nowhere. It is the same
     failure each time, and none of the program's: only the launches are counted."""
     launch = ended(cause=cause, exit_code=75, failure=replace(DEFECT, type="SIGTERM"))
-    decisions = run([launch] * 100, Limits(no_progress=5))
+    decisions = run([launch] * 100, Limits(no_progress_limit=5))
     assert [item.delay_secs for item in decisions] == [1.0, 2.0, 4.0, 8.0, 0.0]
     assert (decisions[-1].action, decisions[-1].status) == ("end", 93)
     assert decisions[-1].reason == "5 launches without progress"
@@ -163,7 +163,7 @@ def test_preemption_between_failures_hides_none_of_them() -> None:
     """Nor does it stand for one: the failures before and after it are alike, it is not."""
     preempted = ended(cause="preempted", failure=replace(DEFECT, type="SIGTERM"))
     launches = [ended(failure=DEFECT), preempted, ended(failure=DEFECT), preempted, ended(failure=DEFECT)]
-    decisions = run(launches, Limits(no_progress=100))
+    decisions = run(launches, Limits(no_progress_limit=100))
     assert len(decisions) == 5 and decisions[-1].reason.startswith("3 identical failures: RuntimeError")
 
 
@@ -221,7 +221,7 @@ def test_a_logdir_that_stays_in_use_has_a_status_of_its_own() -> None:
 
 def test_the_wait_doubles_up_to_a_limit_with_full_jitter() -> None:
     """Without jitter many runs that died together come back together."""
-    limits = Limits(no_progress=100, identical=100, per_hour=100)
+    limits = Limits(no_progress_limit=100, identical_limit=100, restarts_per_hour=100)
     most = [item.delay_secs for item in run([ended()] * 12, limits)]
     assert most[:4] == [1.0, 2.0, 4.0, 8.0] and most[-1] == 300.0
     assert [item.delay_secs for item in run([ended()] * 3, limits, chance=0.25)] == [0.25, 0.5, 1.0]
