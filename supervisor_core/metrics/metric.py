@@ -69,8 +69,8 @@ class RunMetric(Metric):
 
 
 Field = str | Callable[[Any], Any]
-"""What is read of a status: the name of a field, dotted within a part of it (``checkpoint.saves``), or a function. Where
-there is no such part (``session.attempt`` without a session) it is None."""
+"""What is read of a status: the name of a field, dotted within a part of it (``checkpoint.saves``), or a function.
+Where there is no such part (``session.started_at`` without a session) the value is None."""
 
 
 def single(name: str, help: str, field: Field, *, served_by: ServedBy = "both") -> RunMetric:

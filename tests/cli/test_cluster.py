@@ -7,20 +7,12 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from rich.console import Console, Group, RenderableType
 
 from supervisor_core.cli.text import SHOWN_ROWS, listed
-from supervisor_core.cli.timeline import RECOVERIES, lanes, timeline, workers
+from supervisor_core.cli.timeline import RECOVERIES, lanes, workers
 from supervisor_core.run.fold import RunFold
-from supervisor_core.run.model import Recovery, Restart, Run, Session, WorkerHistory, WorkerSpan
-
-START = 1795222244.0
-
-
-def session(id: str, since: float, until: float, outcome: Any, **more: Any) -> Session:
-    """Return a session of our own."""
-    times: dict[str, Any] = {"started_at": START + since, "ended_at": START + until}
-    return Session(session=id, attempt=int(id[1:]), outcome=outcome, inferred=False, **times, **more)
+from supervisor_core.run.model import Recovery, Run, WorkerHistory, WorkerSpan
+from tests.cli.conftest import END, START, restart, session, shown, text
 
 
 def worker(name: str, state: Any, *starts: float, **more: Any) -> WorkerHistory:
@@ -33,30 +25,16 @@ def worker(name: str, state: Any, *starts: float, **more: Any) -> WorkerHistory:
 
 
 RECOVERY = Recovery(
-    session="s1",
-    at=START + 250,
-    secs=12.0,
-    error="UnavailableError: [gone]",
-    losses=1,
-    step=420,
-    restored_step=400,
+    session="s1", at=START + 250, secs=12.0, error="UnavailableError: [gone]", losses=1, step=420, restored_step=400
 )
 
 
 def run(*workers: WorkerHistory, recoveries: tuple[Recovery, ...] = (), **changes: Any) -> Run:
     """Return a run of two sessions, the second of which runs, with this cluster."""
-    sessions = (session("s1", 0, 500, "lost"), session("s2", 500, 1000, "running"))
+    sessions = (session(1, 0, 500, "lost"), session(2, 500, 1000, "running"))
     empty = RunFold("a").run(START)
     values = {"state": "running", "sessions": sessions, **changes}
     return replace(empty, workers=workers, recoveries=recoveries, **values)
-
-
-def text(what: RenderableType | list[RenderableType], width: int = 80) -> str:
-    """Return what a terminal would show, without the blanks at the lines' ends."""
-    console = Console(width=width, color_system=None, highlight=False)
-    with console.capture() as captured:
-        console.print(Group(*what) if isinstance(what, list) else what)
-    return "\n".join(line.rstrip() for line in captured.get().splitlines())
 
 
 def test_a_recovery_is_a_line() -> None:
@@ -72,26 +50,26 @@ def test_an_error_of_many_lines_takes_few() -> None:
     """A graph's error, with what each process said, is one paragraph that is cut off; ``--json`` has all of it."""
     long = replace(RECOVERY, error="UnavailableError: Graph execution error:\n\nFrom /job:ps:\n" + "gone " * 1000)
     down = worker("ps:0", "failed", 0, error=long.error)
-    for shown in (text(listed((long,), RECOVERIES), 200), text(workers(run(down), START + 1000), 200)):
-        assert "UnavailableError: Graph execution error: From /job:ps: gone gone" in shown
-        assert shown.rstrip().endswith("...")
-        assert len(shown) < 3 * 200
+    for drawn in (text(listed((long,), RECOVERIES), 200), text(workers(run(down), END), 200)):
+        assert "UnavailableError: Graph execution error: From /job:ps: gone gone" in drawn
+        assert drawn.rstrip().endswith("...")
+        assert len(drawn) < 3 * 200
 
 
 def test_recoveries_and_starts_are_on_the_axis() -> None:
     """A recovery covers its part of the session's bar; a worker that was started again has a mark there."""
-    shown = text(timeline(run(worker("worker:1", "running", 0, 400), recoveries=(RECOVERY,)), START + 1000, 80))
-    lanes = {line.split("  ")[0]: line for line in reversed(shown.splitlines())}
+    drawn = shown(run(worker("worker:1", "running", 0, 400), recoveries=(RECOVERY,)), 80)
+    lanes = {line.split("  ")[0]: line for line in reversed(drawn.splitlines())}
     assert lanes["sessions"].count("↺") in (1, 2)
     assert lanes["sessions"].index("↺") < lanes["worker:1"].index("↺")
     assert lanes["worker:1"].count("↺") == 1
-    assert "↺ restarted" in shown
-    assert "↺" not in text(timeline(run(), START + 1000, 80))
+    assert "↺ restarted" in drawn
+    assert "↺" not in shown(run(), 80)
 
 
 def test_a_worker_is_a_line_and_its_trouble_another() -> None:
     """Name, state, silence, steps, starts and where it is, within 80 columns; then why it is not at work."""
-    shown = text(
+    lines = text(
         workers(
             run(
                 worker("ps:0", "running", 0, host="h", pid=3),
@@ -101,12 +79,12 @@ def test_a_worker_is_a_line_and_its_trouble_another() -> None:
             START + 1000,
         )
     ).splitlines()
-    assert [line.split() for line in shown[1:4]] == [
+    assert [line.split() for line in lines[1:4]] == [
         ["ps:0", "running", "10", "s", "-", "-", "1", "h", "3"],
         ["[red]", "failed", "10", "s", "1,234,567", "98,765", "2", "-"],
         ["worker:2", "waiting", "10", "s", "-", "-", "1", "-"],
     ]
-    assert shown[4:] == ["[red]: OSError: [bold] gone", "worker:2: waiting for the chief"]
+    assert lines[4:] == ["[red]: OSError: [bold] gone", "worker:2: waiting for the chief"]
 
 
 @pytest.mark.parametrize(
@@ -122,39 +100,28 @@ def test_a_worker_is_a_line_and_its_trouble_another() -> None:
 )
 def test_what_a_dead_chief_said_was_so(changes: dict[str, Any], reported: Any, state: str) -> None:
     """A state that may have changed since is not shown as the present one."""
-    line = text(workers(run(worker("ps:0", reported, 0), **changes), START + 1000)).splitlines()[1]
+    line = text(workers(run(worker("ps:0", reported, 0), **changes), END)).splitlines()[1]
     assert re.split(" {2,}", line)[1] == state
 
 
 def test_what_an_earlier_chief_said_was_so() -> None:
     """A worker that the present session does not know is not shown as running."""
-    assert "was running" in text(workers(run(worker("ps:0", "running", 0, session="s1")), START + 1000))
+    assert "was running" in text(workers(run(worker("ps:0", "running", 0, session="s1")), END))
 
 
 def test_of_many_workers_those_in_trouble_are_shown() -> None:
     """A hundred that run push none off the screen that does not; and it is said how many are left out."""
     many = [worker(f"worker:{index}", "running", 0) for index in range(100)]
     many[50], many[99] = worker("worker:50", "waiting", 0), worker("worker:99", "lost", 0)
-    shown = text(workers(run(*many), START + 1000)).splitlines()
-    assert len(shown) == SHOWN_ROWS + 2
-    assert [line.split()[0] for line in shown[-3:-1]] == ["worker:50", "worker:99"]
-    assert shown[-1] == "and 80 more"
-    assert [name for name, _ in lanes(run(*many))] == [line.split()[0] for line in shown[1:-1]]
+    lines = text(workers(run(*many), END)).splitlines()
+    assert len(lines) == SHOWN_ROWS + 2
+    assert [line.split()[0] for line in lines[-3:-1]] == ["worker:50", "worker:99"]
+    assert lines[-1] == "and 80 more"
+    assert [name for name, _ in lanes(run(*many))] == [line.split()[0] for line in lines[1:-1]]
 
 
 def test_a_model_that_was_kept_is_said_at_the_boundary() -> None:
     """Beside the time that the run was down: no steps are done again."""
-    restart = Restart(
-        at=START + 500,
-        from_session="s1",
-        to_session="s2",
-        reason="lost",
-        from_step=420,
-        to_step=440,
-        rewind_steps=0,
-        downtime_secs=60.0,
-        inferred=False,
-    )
-    sessions = (session("s1", 0, 500, "lost"), session("s2", 500, 1000, "running", adopted=True))
-    shown = text(timeline(run(sessions=sessions, restarts=(restart,)), START + 1000, 120))
-    assert "1 min down, model kept" in shown
+    sessions = (session(1, 0, 500, "lost"), session(2, 500, 1000, "running", adopted=True))
+    kept = run(sessions=sessions, restarts=(restart(1, 420, 440, 60.0, rewind_steps=0),))
+    assert "1 min down, model kept" in shown(kept)

@@ -6,109 +6,64 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from rich.console import Console, RenderableType
 
 from supervisor_core.cli.sentences import SHOWN_NONFINITE, advice_text, again_text, restart_lines
 from supervisor_core.cli.text import SHOWN_ROWS, STATES, overview
-from supervisor_core.cli.timeline import bar, timeline
+from supervisor_core.cli.timeline import bar
 from supervisor_core.run.checkpoints import Checkpoint
+from supervisor_core.run.fold import RunFold
 from supervisor_core.run.model import (
-    Advice,
     AtRisk,
     Goodput,
     NonFinite,
     ProgramLaunch,
-    Restart,
     Run,
-    Session,
     Silence,
     Stall,
     ThreadHistory,
     ThreadSpan,
     ThreadTick,
 )
+from tests.cli.conftest import END, START, restart, session, shown, text
 
-START = 1795222244.0
-NO_ADVICE = Advice(
-    save_cost_secs=None,
-    mtbf_secs=None,
-    present_interval_secs=None,
-    recommended_interval_secs=None,
-    present_cost_ratio=None,
-    recommended_cost_ratio=None,
+GOODPUT = Goodput(
+    wall_secs=1000.0, secs={"productive": 900.0, "other": 100.0}, booked_secs={}, ratio=0.9, inferred=False
 )
-
-
-def session(number: int, since: float, until: float, outcome: Any, **more: Any) -> Session:
-    """Return a session of our own."""
-    return Session(
-        session=f"s{number}",
-        attempt=number,
-        started_at=START + since,
-        ended_at=START + until,
-        outcome=outcome,
-        inferred=False,
-        **more,
-    )
+NO_ADVICE = RunFold("a").run(START).advice
 
 
 def run(**changes: Any) -> Run:
     """Return a run of two sessions, with changes."""
     values: dict[str, Any] = {
-        "name": "a/[b]",
         "state": "running",
         "inferred": False,
         "sessions": (
             session(1, 0.0, 400.0, "lost", first_step=0, last_step=850),
             session(2, 500.0, 1000.0, "running", first_step=800, last_step=1800),
         ),
-        "restarts": (
-            Restart(
-                at=START + 500.0,
-                from_session="s1",
-                to_session="s2",
-                reason="lost",
-                from_step=850,
-                to_step=800,
-                rewind_steps=50,
-                downtime_secs=100.0,
-                inferred=False,
-            ),
-        ),
+        "restarts": (restart(1, 850, 800),),
         "checkpoints": (
             Checkpoint(session="s1", at=START + 390.0, step=800, path="/r/model.ckpt-800", bytes=21_000_000),
             Checkpoint(session="s2", at=START + 900.0, error="OSError: no space"),
         ),
-        "threads": (),
-        "stalls": (),
-        "goodput": Goodput(
-            wall_secs=1000.0,
-            secs={"productive": 900.0, "other": 100.0},
-            booked_secs={"productive": 900.0, "other": 100.0},
-            ratio=0.9,
-            inferred=False,
-        ),
-        "advice": NO_ADVICE,
-        "first_step": 0,
-        "last_step": 1800,
-        "max_step": 1800,
+        "goodput": GOODPUT,
         "step": 1800,
         "steps_per_sec": 2.0,
-        "last_event_at": START + 1000.0,
-        "session_logs": {},
-        "scalar_tags": 1,
-        "nonfinite": 0,
-        "steps_lost": 50,
+        "last_event_at": END,
     }
-    return Run(**{**values, **changes})
+    return replace(RunFold("a/[b]").run(START), **{**values, **changes})
 
 
-def text(what: RenderableType, width: int = 120) -> str:
-    """Return what a terminal would show."""
-    console = Console(width=width, color_system=None, highlight=False)
-    with console.capture() as captured:
-        console.print(what)
-    return captured.get()
+def thread(name: str, session: str = "s2", **more: Any) -> ThreadHistory:
+    """A service thread that is well."""
+    known = {"interval_secs": 120.0, "ticks": 7, "failures": 0, "last_error": None, "state": "idle"}
+    return ThreadHistory(name=name, session=session, **{**known, "spans": (), "seen_ticks": (), **more})
+
+
+def stall(**more: Any) -> Stall:
+    """A stall of the second session that lasts."""
+    known = {"session": "s2", "phase": "training", "since": START, "step": 5, "secs": 50.0, "timeout_secs": 30.0}
+    return Stall(**{**known, "until": None, "stacks": {}, **more})
 
 
 def test_a_bar_shows_each_stretch_where_it_was() -> None:
@@ -124,27 +79,27 @@ def test_a_bar_shows_what_is_too_short_for_it() -> None:
 
 def test_a_timeline_shows_what_happened() -> None:
     """Sessions with how they ended, the boundary's cost, checkpoints with the failed one standing out, goodput."""
-    shown = text(timeline(run(), START + 1000.0, 120))
-    assert "a/[b]" in shown
-    assert "1 min 40 s down, at least 50 steps recomputed" in shown
-    assert "0 to 850" in shown
-    assert "model.ckpt-800" in shown
-    assert "failed: OSError: no space" in shown
-    assert "90.0 %" in shown
-    lines = {line.split("  ")[0].strip(): line for line in shown.splitlines()}
+    drawn = shown(run())
+    assert "a/[b]" in drawn
+    assert "1 min 40 s down, at least 50 steps recomputed" in drawn
+    assert "0 to 850" in drawn
+    assert "model.ckpt-800" in drawn
+    assert "failed: OSError: no space" in drawn
+    assert "90.0 %" in drawn
+    lines = {line.split("  ")[0].strip(): line for line in drawn.splitlines()}
     assert "✗" in lines["sessions"] and "█" in lines["sessions"]
     assert "◆" in lines["checkpoints"] and "✗" in lines["checkpoints"]
 
 
-def lane(shown: str, name: str) -> str:
+def lane(drawn: str, name: str) -> str:
     """Return what is drawn in a lane."""
-    (found,) = [line for line in shown.splitlines() if line.startswith(f"{name}  ")]
+    (found,) = [line for line in drawn.splitlines() if line.startswith(f"{name}  ")]
     return found.removeprefix(name).strip(" ")
 
 
 def test_of_a_lost_session_what_was_kept_is_drawn_as_kept() -> None:
     """Up to the checkpoint that the next session resumed from: 390 of its 400 seconds. Its bad end has a sign."""
-    sessions, _, after = lane(text(timeline(run(), START + 1000.0, 113)), "sessions").partition(" ")
+    sessions, _, after = lane(shown(run(), 113), "sessions").partition(" ")
     assert sessions == "█" * 39 + "▒✗"
     assert set(after.strip()) == {"█"}
 
@@ -153,13 +108,13 @@ def test_a_lost_session_is_cut_by_its_steps_where_no_save_is_known() -> None:
     """Half of the steps are half of the time; of a session none of whose steps were kept nothing is."""
     runs = run().sessions
     again = replace(run().restarts[0], to_step=425, rewind_steps=425)
-    drawn = lane(text(timeline(run(restarts=(again,)), START + 1000.0, 113)), "sessions").split(" ")[0]
+    drawn = lane(shown(run(restarts=(again,)), 113), "sessions").split(" ")[0]
     assert drawn == "█" * 20 + "▒" * 20 + "✗"
     whole = replace(again, to_step=0, rewind_steps=850)
-    drawn = lane(text(timeline(run(restarts=(whole,)), START + 1000.0, 113)), "sessions").split(" ")[0]
+    drawn = lane(shown(run(restarts=(whole,)), 113), "sessions").split(" ")[0]
     assert drawn == "▒" * 40 + "✗"
     lost = run(state="lost", sessions=runs[:1], restarts=(), at_risk=AtRisk(steps=50, secs=10.0, saved_step=800))
-    drawn = lane(text(timeline(lost, START + 1000.0, 113)), "sessions")
+    drawn = lane(shown(lost, 113), "sessions")
     assert drawn.rstrip("▒✗") == "█" * 97 and drawn.endswith("▒✗")
 
 
@@ -167,19 +122,9 @@ def test_an_earlier_session_loses_what_a_later_one_goes_back_behind() -> None:
     """The third session resumes before the second began: of the second nothing was kept, nor the end of the first."""
     second = session(2, 500.0, 700.0, "error", first_step=800, last_step=900)
     third = session(3, 800.0, 1000.0, "running", first_step=425, last_step=600)
-    again = Restart(
-        at=START + 800.0,
-        from_session="s2",
-        to_session="s3",
-        reason="error",
-        from_step=900,
-        to_step=425,
-        rewind_steps=475,
-        downtime_secs=100.0,
-        inferred=False,
-    )
+    again = restart(2, 900, 425, at=START + 800.0, reason="error")
     eventful = run(sessions=(run().sessions[0], second, third), restarts=(run().restarts[0], again))
-    drawn = lane(text(timeline(eventful, START + 1000.0, 113)), "sessions").split()
+    drawn = lane(shown(eventful, 113), "sessions").split()
     assert drawn == ["█" * 20 + "▒" * 20 + "✗", "▒" * 20 + "✗", "█" * 20]
 
 
@@ -189,51 +134,39 @@ def test_values_that_are_not_finite_are_shown_by_tag() -> None:
         NonFinite(tag="grads/norm", values=1, first_step=9, last_step=9),
         NonFinite(tag="train/loss", values=1200, first_step=310, last_step=4200),
     )
-    shown = text(timeline(run(nonfinite=1201, nonfinite_tags=tags, loss_finite=False), START + 1000.0, 120))
-    assert shown.splitlines()[1:4] == [
+    drawn = shown(run(nonfinite=1201, nonfinite_tags=tags, loss_finite=False))
+    assert drawn.splitlines()[1:4] == [
         "The newest loss is NaN or infinite.",
         "Not finite: train/loss: 1,200 values are NaN or infinite, steps 310 to 4,200.",
         "Not finite: grads/norm: 1 value is NaN or infinite, step 9.",
     ]
-    assert "finite" not in text(timeline(run(loss_finite=True), START + 1000.0, 120))
+    assert "finite" not in shown(run(loss_finite=True))
 
 
 def test_of_many_tags_that_are_not_finite_some_are_shown() -> None:
     """A model whose every gradient is NaN does not push the rest off the screen; control characters are escaped."""
     tags = tuple(NonFinite(tag=f"g\x1b{i}", values=1, first_step=1, last_step=1) for i in range(100))
-    shown = text(timeline(run(nonfinite=100, nonfinite_tags=tags), START + 1000.0, 120))
-    assert shown.count("Not finite: g") == SHOWN_NONFINITE
-    assert "Not finite: 95 more tags (--json has all)." in shown and "\x1b" not in shown
+    drawn = shown(run(nonfinite=100, nonfinite_tags=tags))
+    assert drawn.count("Not finite: g") == SHOWN_NONFINITE
+    assert "Not finite: 95 more tags (--json has all)." in drawn and "\x1b" not in drawn
 
 
 def test_threads_and_stalls_have_lanes() -> None:
     """A service's ticks and failures and a stall with its deepest frames are on the axis and in the tables."""
-    history = ThreadHistory(
-        name="summary",
-        session="s2",
-        interval_secs=120.0,
-        ticks=2,
+    history = thread(
+        "summary",
         failures=1,
-        last_error="OSError: gone",
         state="overdue",
         spans=(ThreadSpan(state="idle", since=START + 500, until=START + 900),),
         seen_ticks=(ThreadTick(at=START + 620, secs=0.1, ok=True), ThreadTick(at=START + 740, secs=0.1, ok=False)),
     )
-    stall = Stall(
-        session="s2",
-        phase="[/x]\x1b[2J",
-        since=START + 950,
-        until=None,
-        step=1800,
-        secs=50.0,
-        timeout_secs=30.0,
-        stacks={"MainThread": ("train.py:88 main", "input.py:12 next_batch")},
-    )
-    shown = text(timeline(run(threads=(history,), stalls=(stall,)), START + 1000.0, 120))
-    assert {"─", "█", "✗"} <= set(next(line for line in shown.splitlines() if line.startswith("summary  ")))
-    assert "!" in lane(shown, "stalls") and "[/x]\\x1b[2J" in shown
-    assert "input.py:12 next_batch" in shown
-    assert "50 s so far" in shown
+    stacks = {"MainThread": ("train.py:88 main", "input.py:12 next_batch")}
+    hang = stall(phase="[/x]\x1b[2J", since=START + 950, step=1800, stacks=stacks)
+    drawn = shown(run(threads=(history,), stalls=(hang,)))
+    assert {"─", "█", "✗"} <= set(next(line for line in drawn.splitlines() if line.startswith("summary  ")))
+    assert "!" in lane(drawn, "stalls") and "[/x]\\x1b[2J" in drawn
+    assert "input.py:12 next_batch" in drawn
+    assert "50 s so far" in drawn
 
 
 def test_a_stall_that_lasts_shows_where_the_program_hangs() -> None:
@@ -245,19 +178,11 @@ def test_a_stall_that_lasts_shows_where_the_program_hangs() -> None:
         "supervisor_monitor": ("/x/supervisor_core/engine/monitor.py:30 python_stacks",),
         "MainThread": ("/srv/train.py:88 main", "/x/site-packages/tensorflow/session.py:1477 run"),
     }
-    stall = Stall(
-        session="s2", phase="training", since=START, until=None, step=5, secs=50.0, timeout_secs=30.0, stacks=stacks
-    )
-    summary = ThreadHistory(
-        name="summary", session="s2", interval_secs=1.0, ticks=1, failures=0, last_error=None, state="idle",
-        spans=(), seen_ticks=(),
-    )  # fmt: skip
-    shown = text(timeline(run(stalls=(stall,), threads=(summary,)), START + 1000.0, 120)).splitlines()
-    row = shown[next(index for index, line in enumerate(shown) if line.startswith("stall since")) + 1]
-    assert row.endswith("/srv/train.py:88 main")
-    assert row.split()[-4:] == ["MainThread", "-", "/srv/train.py:88", "main"]
-    first = shown.index("Stacks when the stall began, innermost line last")
-    assert shown[first + 1 : first + 8] == [
+    hang, summary = stall(stacks=stacks), thread("summary")
+    drawn = shown(run(stalls=(hang,), threads=(summary,))).splitlines()
+    assert row_of(hang) == ["MainThread", "-", "/srv/train.py:88", "main"]
+    first = drawn.index("Stacks when the stall began, innermost line last")
+    assert drawn[first + 1 : first + 8] == [
         "  MainThread",
         "    /srv/train.py:88 main",
         "    /x/site-packages/tensorflow/session.py:1477 run",
@@ -266,60 +191,62 @@ def test_a_stall_that_lasts_shows_where_the_program_hangs() -> None:
         "    /usr/lib/python3.12/threading.py:331 wait",
         "  and 2 more threads (--json has all)",
     ]
-    recorded = replace(stall, thread="summary", location="/srv/job.py:5 write", same_frames=True, activity="waits")
-    shown = text(timeline(run(stalls=(recorded,), threads=(summary,)), START + 1000.0, 120)).splitlines()
-    row = shown[next(index for index, line in enumerate(shown) if line.startswith("stall since")) + 1]
-    assert row.split()[-4:] == ["summary", "waiting", "/srv/job.py:5", "write"]
-    assert shown[shown.index("Stacks when the stall began, innermost line last") + 1] == "  summary"
-    for same, activity, said in ((True, "busy", "busy"), (False, "busy", "moving"), (True, None, "-")):
-        again = replace(recorded, same_frames=same, activity=activity)
-        shown = text(timeline(run(stalls=(again,), threads=(summary,)), START + 1000.0, 120)).splitlines()
-        row = shown[next(index for index, line in enumerate(shown) if line.startswith("stall since")) + 1]
-        assert row.split()[-4:] == ["summary", said, "/srv/job.py:5", "write"]
-    running = session(1, 0.0, 400.0, "running")
-    blocked = run(sessions=(running,), restarts=(), stalls=(replace(stall, blocked_since=START + 7),))
-    shown = text(timeline(blocked, START + 1000.0, 120)).splitlines()
-    [line] = [line for line in shown if line.startswith("Native code holds the interpreter lock since ")]
+    recorded = replace(hang, thread="summary", location="/srv/job.py:5 write", same_frames=True, activity="waits")
+    drawn = shown(run(stalls=(recorded,), threads=(summary,))).splitlines()
+    assert drawn[drawn.index("Stacks when the stall began, innermost line last") + 1] == "  summary"
+    saving = replace(hang, phase="checkpointing")
+    assert "  summary" in shown(run(stalls=(saving,), threads=(summary,))).splitlines()
+    assert "Stacks when" not in shown(run(stalls=(replace(hang, until=START + 50.0),)))
+
+
+def row_of(hang: Stall) -> list[str]:
+    """The thread, what it does and where, in the row of a stall."""
+    drawn = shown(run(stalls=(hang,))).splitlines()
+    return drawn[next(index for index, line in enumerate(drawn) if line.startswith("stall since")) + 1].split()[-4:]
+
+
+@pytest.mark.parametrize(
+    ("same", "activity", "word"),
+    [(True, "waits", "waiting"), (True, "busy", "busy"), (False, "busy", "moving"), (True, None, "-")],
+)
+def test_a_stall_has_a_word_for_what_its_thread_does(same: bool, activity: Any, word: str) -> None:
+    """As two looks at its frames found it; blocked where native code holds the lock, which is said in a line, too."""
+    recorded = stall(thread="summary", location="/srv/job.py:5 write", same_frames=same, activity=activity)
+    assert row_of(recorded) == ["summary", word, "/srv/job.py:5", "write"]
+    blocked = replace(recorded, blocked_since=START + 7)
+    assert row_of(blocked) == ["summary", "blocked", "/srv/job.py:5", "write"]
+    drawn = shown(run(sessions=(session(1, 0.0, 400.0, "running"),), restarts=(), stalls=(blocked,))).splitlines()
+    [line] = [line for line in drawn if line.startswith("Native code holds the interpreter lock since ")]
     assert line.endswith("; no thread can run Python.")
-    row = shown[next(index for index, line in enumerate(shown) if line.startswith("stall since")) + 1]
-    assert row.split()[-4:] == ["MainThread", "blocked", "/srv/train.py:88", "main"]
-    saving = replace(stall, phase="checkpointing")
-    assert "  summary" in text(timeline(run(stalls=(saving,), threads=(summary,)), START + 1000.0, 120)).splitlines()
-    over = replace(stall, until=START + 50.0)
-    assert "Stacks when" not in text(timeline(run(stalls=(over,)), START + 1000.0, 120))
 
 
 def test_what_a_live_session_cannot_write_is_said() -> None:
     """Its events, and why; its saves, and how many in a row. Nothing of it once the session is over."""
     failing = {"events_error": "OSError: disk full", "save_failures_in_a_row": 8, "host": "vm", "pid": 4711}
     alive = session(1, 0.0, 400.0, "running", **failing)
-    shown = text(timeline(run(sessions=(alive,), restarts=()), START + 1000.0, 120)).splitlines()
-    assert shown[1:4] == [
+    drawn = shown(run(sessions=(alive,), restarts=())).splitlines()
+    assert drawn[1:4] == [
         "Process 4711 on vm",
         "Events cannot be written; what is shown here may be old: OSError: disk full",
         "The last 8 saves have failed.",
     ]
     over = session(1, 0.0, 400.0, "error", **failing)
-    shown = text(timeline(run(sessions=(over,), restarts=()), START + 1000.0, 120)).splitlines()
-    assert shown[1:3] == ["Process 4711 on vm, has ended", ""]
+    drawn = shown(run(sessions=(over,), restarts=())).splitlines()
+    assert drawn[1:3] == ["Process 4711 on vm, has ended", ""]
 
 
 def test_a_service_in_trouble_is_shown_with_its_last_error() -> None:
     """One that fails, or is late, in the newest session; not one that is well, nor what was in an earlier session."""
 
-    def history(name: str, session: str = "s2", **more: Any) -> ThreadHistory:
-        thread = {"interval_secs": 120.0, "ticks": 7, "failures": 0, "last_error": None, "state": "idle"}
-        return ThreadHistory(name=name, session=session, **{**thread, "spans": (), "seen_ticks": (), **more})
-
-    bad = history("mine", state="failed", failures=3, last_error="OSError: no space left on [device]")
-    late = history("evaluate", state="overdue", overdue_secs=90.0)
-    old = history("mine", "s1", state="failed", failures=1, last_error="ValueError: old")
-    shown = text(timeline(run(threads=(old, history("summary"), bad, late)), START + 1000.0, 120))
-    rows = [line.split() for line in shown[shown.index("service thread") :].splitlines()[1:3]]
+    bad = thread("mine", state="failed", failures=3, last_error="OSError: no space left on [device]")
+    late = thread("evaluate", state="overdue", overdue_secs=90.0)
+    old = thread("mine", "s1", state="failed", failures=1, last_error="ValueError: old")
+    drawn = shown(run(threads=(old, thread("summary"), bad, late)))
+    rows = [line.split() for line in drawn[drawn.index("service thread") :].splitlines()[1:3]]
     assert rows[0] == ["mine", "failed", "7", "3", "-", "OSError:", "no", "space", "left", "on", "[device]"]
     assert rows[1] == ["evaluate", "overdue", "7", "0", "1", "min", "30", "s", "-"]
-    assert "old" not in shown
-    assert "service thread" not in text(timeline(run(threads=(history("summary"),)), START + 1000.0, 120))
+    assert "old" not in drawn
+    assert "service thread" not in shown(run(threads=(thread("summary"),)))
 
 
 @pytest.mark.parametrize(
@@ -340,11 +267,11 @@ def test_recomputed_steps_are_as_exact_as_they_are_known(most: int | None, words
 def test_a_session_has_the_verdict_on_its_resume(exact: bool, word: str) -> None:
     """In a column that is there only where a session has one."""
     first, second = run().sessions
-    shown = text(timeline(run(sessions=(first, replace(second, resume_exact=exact))), START + 1000.0, 160), 160)
-    start = shown.index("session  started")
-    head, one, two = (line.split("  ") for line in shown[start:].splitlines()[:3])
+    drawn = shown(run(sessions=(first, replace(second, resume_exact=exact))), 160)
+    start = drawn.index("session  started")
+    head, one, two = (line.split("  ") for line in drawn[start:].splitlines()[:3])
     assert "resume" in head and word in two and word not in one
-    assert "resume" not in text(timeline(run(), START + 1000.0, 160), 160)
+    assert "resume" not in shown(run(), 160)
 
 
 def test_reasons_that_are_not_shown_are_counted() -> None:
@@ -352,76 +279,58 @@ def test_reasons_that_are_not_shown_are_counted() -> None:
     first, second = run().sessions
     reasons = tuple(f"Reason {number}." for number in range(8))
     found = run(sessions=(first, replace(second, resume_exact=False, resume_reasons=reasons)))
-    shown = text(timeline(found, START + 1000.0, 160), 160)
-    assert "Not an exact resume: Reason 4." in shown and "Reason 5" not in shown
-    assert "Not an exact resume: other reasons: 3; --json has all." in shown
+    drawn = shown(found, 160)
+    assert "Not an exact resume: Reason 4." in drawn and "Reason 5" not in drawn
+    assert "Not an exact resume: other reasons: 3; --json has all." in drawn
 
 
 def test_a_completed_session_was_not_down_after_its_end() -> None:
     """The cell of its restart has the steps alone."""
     first, second = run().sessions
-    shown = text(timeline(run(sessions=(replace(first, outcome="completed"), second)), START + 1000.0, 160), 160)
-    assert "50 steps recomputed" in shown and " down" not in shown
+    drawn = shown(run(sessions=(replace(first, outcome="completed"), second)), 160)
+    assert "50 steps recomputed" in drawn and " down" not in drawn
 
 
 def test_a_silence_is_drawn_and_named_in_the_headline() -> None:
     """How long the process did not run is in the first line, and where is on the axis."""
     silence = Silence(session="s2", since=START + 600, until=START + 650, secs=50.0, cause="machine_paused")
-    goodput = Goodput(
-        wall_secs=1000.0, secs={"productive": 950.0, "silent": 50.0}, booked_secs={}, ratio=0.95, inferred=False
-    )
-    shown = text(timeline(run(silences=(silence,), goodput=goodput), START + 1000.0, 120)).splitlines()
-    assert "silent for 50 s (machine paused)" in shown[0]
-    (lane,) = [line for line in shown if line.startswith("silent ") and "╌" in line]
-    assert any("silent" in line and "5.0 %" in line for line in shown)
+    goodput = replace(GOODPUT, secs={"productive": 950.0, "silent": 50.0}, ratio=0.95)
+    drawn = shown(run(silences=(silence,), goodput=goodput)).splitlines()
+    assert "silent for 50 s (machine paused)" in drawn[0]
+    (lane,) = [line for line in drawn if line.startswith("silent ") and "╌" in line]
+    assert any("silent" in line and "5.0 %" in line for line in drawn)
     assert lane.index("╌") > len(lane.rstrip()) // 2
 
 
 def test_what_is_at_risk_stands_below_the_headline() -> None:
     """How many steps and how long they took, and after which checkpoint."""
     lost = run(state="lost", at_risk=AtRisk(steps=1187, secs=188.0, saved_step=12000))
-    line = text(timeline(lost, START + 1000.0, 120)).splitlines()[1]
+    line = shown(lost).splitlines()[1]
     assert line == "At risk: 1,187 steps, 3 min 8 s, are not saved (last checkpoint: step 12,000)."
     unsaved = run(at_risk=AtRisk(steps=9, secs=1.0, saved_step=None))
-    assert "(no checkpoint)" in text(timeline(unsaved, START + 1000.0, 120))
+    assert "(no checkpoint)" in shown(unsaved)
 
 
 def test_a_run_without_anything_is_shown() -> None:
     """No session, no checkpoint, no time: the headline, and no traceback."""
-    empty = run(
-        sessions=(),
-        restarts=(),
-        checkpoints=(),
-        goodput=Goodput(wall_secs=0.0, secs={}, booked_secs={}, ratio=None, inferred=True),
-        step=None,
-        last_event_at=None,
-        state="unknown",
-        inferred=True,
-    )
-    assert "unknown" in text(timeline(empty, START, 80))
+    empty = RunFold("a").run(START)
+    assert "unknown" in shown(empty, 80)
     assert "unknown" in text(overview([empty], START))
 
 
 def test_only_the_newest_rows_are_shown() -> None:
     """A hundred checkpoints do not push the rest off the screen."""
     many = tuple(Checkpoint(session="s1", at=START + i, step=i, path=f"m-{i}") for i in range(100))
-    shown = text(timeline(run(checkpoints=many), START + 1000.0, 120))
-    assert shown.count("  m-") + shown.count("\nm-") == SHOWN_ROWS
-    assert "m-99" in shown and "m-79" not in shown
+    drawn = shown(run(checkpoints=many))
+    assert drawn.count("  m-") + drawn.count("\nm-") == SHOWN_ROWS
+    assert "m-99" in drawn and "m-79" not in drawn
 
 
 def test_the_overview_has_a_line_for_each_run() -> None:
     """State with a glyph of its own, age of the checkpoint against its interval, restarts, goodput."""
-    advice = Advice(
-        save_cost_secs=1.0,
-        mtbf_secs=1000.0,
-        present_interval_secs=600.0,
-        recommended_interval_secs=45.0,
-        present_cost_ratio=0.3,
-        recommended_cost_ratio=0.04,
-    )
-    shown = text(overview([run(advice=advice), run(name="c", state="lost", steps_per_sec=None)], START + 1000.0))
-    first, second = shown.splitlines()[1:]
+    advice = replace(NO_ADVICE, present_interval_secs=600.0)
+    drawn = text(overview([run(advice=advice), run(name="c", state="lost", steps_per_sec=None)], END))
+    first, second = drawn.splitlines()[1:]
     assert "▶ running" in first and "10 min 10 s of 10 min" in first and "90.0 %" in first
     assert "✗ lost" in second
 
@@ -442,9 +351,8 @@ def test_every_state_can_be_read_without_colour() -> None:
 @pytest.mark.parametrize("interval", [600.0, None])
 def test_the_advice_is_one_sentence(interval: float | None) -> None:
     """It names the recommended interval, what each costs, and says nothing while nothing is known."""
-    advice = Advice(
-        save_cost_secs=1.0,
-        mtbf_secs=86400.0,
+    advice = replace(
+        NO_ADVICE,
         present_interval_secs=interval,
         failures=5,
         recommended_interval_secs=415.0,
@@ -484,5 +392,5 @@ def test_a_restart_is_said_in_one_line_by_the_best_that_is_known() -> None:
 
 def test_a_run_without_a_session_has_no_empty_table() -> None:
     """Its program died before its first event; nothing of it was inferred."""
-    shown = text(timeline(run(state="failed", sessions=(), restarts=(), inferred=True), START, 100))
-    assert "no session" in shown and "inferred" not in shown and "started" not in shown
+    drawn = shown(run(state="failed", sessions=(), restarts=(), inferred=True), 100)
+    assert "no session" in drawn and "inferred" not in drawn and "started" not in drawn
