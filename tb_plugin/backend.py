@@ -210,9 +210,7 @@ def scalars_route(backend: Backend, arguments: Arguments) -> Answer:
 
 def metrics_route(backend: Backend, arguments: Arguments) -> Answer:
     """Answer what the exporter would serve for the same logdirs."""
-    from prometheus_client.exposition import gzip_accepted
-
-    from supervisor_core.metrics.render import choose_format
+    from supervisor_core.metrics.render import choose_format, gzip_accepted  # loads prometheus_client
 
     view = backend.view()
     if view.secs is None:

@@ -22,8 +22,6 @@ from functools import cache
 from importlib.resources import files
 from itertools import pairwise
 
-from prometheus_client.exposition import gzip_accepted
-
 from supervisor_core.address import parse_address
 from supervisor_core.exporter.access import RETRY_SECS, TooManyWaitError, WebAccess
 from supervisor_core.exporter.exporter import Exporter
@@ -36,7 +34,7 @@ from supervisor_core.metrics.listener import (
     page_of,
     text_response,
 )
-from supervisor_core.metrics.render import choose_format
+from supervisor_core.metrics.render import choose_format, gzip_accepted
 
 _NO_PASSWORD = "a user and a password are needed"
 _ABOUT = "<p>Metrics of the runs below some logdirs, from their events files.</p>\n"

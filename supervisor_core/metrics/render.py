@@ -13,6 +13,7 @@ from functools import lru_cache
 from math import inf, isfinite
 
 from prometheus_client.exposition import choose_encoder
+from prometheus_client.exposition import gzip_accepted as gzip_accepted  # for all that serve metrics
 from prometheus_client.registry import Collector
 
 from supervisor_core.metrics.metric import Metric, Sample

@@ -23,14 +23,13 @@ from functools import partial
 from weakref import WeakSet
 
 from prometheus_client import CollectorRegistry
-from prometheus_client.exposition import gzip_accepted
 from prometheus_client.registry import Collector
 
 from supervisor_core.address import format_address, parse_address
 from supervisor_core.clock import SYSTEM_CLOCK, Clock
 from supervisor_core.metrics.collector import RunCollector
 from supervisor_core.metrics.listener import Listener, Request, Response, landing_page, page_of, text_response
-from supervisor_core.metrics.render import choose_encoding
+from supervisor_core.metrics.render import choose_encoding, gzip_accepted
 
 _LOG = logging.getLogger("supervisor_core")
 
