@@ -322,7 +322,7 @@ def test_names_have_a_length(watched: Callable[..., WatchedRun], corpus: ModuleT
     ).run
     status = run_status(run, NOW)
     assert len(repr(status)) < 64 * 1024
-    assert len(status.versions) == telemetry.MAX_VERSIONS
+    assert status.session is not None and len(status.session.versions) == telemetry.MAX_VERSIONS
     assert len(status.threads[0].name) == record_fields.MAX_NAME_CHARS
 
 
