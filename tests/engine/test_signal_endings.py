@@ -25,10 +25,7 @@ stop = threading.Event()
 def on_signal(signum):
     say(f"acting upon {signum}")
     stop.set()
-"""
 
-
-STUCK = """
 libc = ctypes.CDLL(None)
 mutex = ctypes.create_string_buffer(256)
 libc.pthread_mutex_lock(mutex)
@@ -55,11 +52,16 @@ class Trainer:
             text=True,
         )
 
-    def expect(self, line: str) -> None:
-        """Read the next line, which must be this one."""
+    def play(self, *script: str | int) -> Trainer:
+        """Read the lines that the script expects, and send its signals, in this order."""
         assert self.process.stdout is not None
-        came = self.process.stdout.readline()
-        assert came == line + "\n", came + self.process.communicate(timeout=60)[1]
+        for item in script:
+            if isinstance(item, int):
+                self.process.send_signal(item)
+            else:
+                came = self.process.stdout.readline()
+                assert came == item + "\n", came + self.process.communicate(timeout=60)[1]
+        return self
 
     def send_until_it_ends(self, signum: int) -> None:
         """Send a signal again and again: what comes right after the first one counts as the same."""
@@ -105,28 +107,19 @@ print("went on")
 
 def test_sigterm(trainer: Any) -> None:
     """A SIGTERM is acted upon, the block ends as it wants, and the process then dies of SIGTERM; output is flushed."""
-    process = trainer(ORDERLY)
-    process.expect("ready")
-    process.process.send_signal(signal.SIGTERM)
-    process.expect("acting upon 15")
-    assert process.end() == (-signal.SIGTERM, "saved\n", "")
+    assert trainer(ORDERLY).play("ready", signal.SIGTERM, "acting upon 15").end() == (-signal.SIGTERM, "saved\n", "")
 
 
 def test_sigint(trainer: Any) -> None:
     """The first SIGINT raises nothing within the block; `finish` raises the KeyboardInterrupt."""
-    process = trainer(ORDERLY)
-    process.expect("ready")
-    process.process.send_signal(signal.SIGINT)
-    process.expect("acting upon 2")
-    status, out, err = process.end()
+    status, out, err = trainer(ORDERLY).play("ready", signal.SIGINT, "acting upon 2").end()
     assert (status, out) == (-signal.SIGINT, "saved\n")
     assert err.endswith("KeyboardInterrupt\n")
 
 
 def test_no_signal(trainer: Any) -> None:
     """Without a signal `finish` returns, and nothing was called."""
-    process = trainer("stop.set()" + ORDERLY)
-    assert process.end() == (0, "ready\nsaved\nwent on\n", "")
+    assert trainer("stop.set()" + ORDERLY).end() == (0, "ready\nsaved\nwent on\n", "")
 
 
 def test_a_signal_that_comes_twice_at_once(trainer: Any) -> None:
@@ -144,10 +137,7 @@ def test_a_signal_that_comes_twice_at_once(trainer: Any) -> None:
         watch.finish()
         """
     )
-    process.expect("ready")
-    process.process.send_signal(signal.SIGTERM)
-    process.expect("acting upon 15")
-    process.expect("still here")
+    process.play("ready", signal.SIGTERM, "acting upon 15", "still here")
     assert process.end() == (-signal.SIGTERM, "", "")
 
 
@@ -165,11 +155,7 @@ def test_second_sigint(trainer: Any, first: int) -> None:
             threading.Event().wait()
         """
     )
-    process.expect("ready")
-    process.process.send_signal(first)
-    process.expect(f"acting upon {int(first)}")
-    process.expect("stopping")
-    process.process.send_signal(signal.SIGINT)
+    process.play("ready", first, f"acting upon {int(first)}", "stopping", signal.SIGINT)
     status, out, err = process.end()
     assert (status, out) == (-signal.SIGINT, "")
     assert err.endswith("KeyboardInterrupt\n")
@@ -178,8 +164,7 @@ def test_second_sigint(trainer: Any, first: int) -> None:
 def test_stuck_in_native_code(trainer: Any) -> None:
     """A signal is acted upon while the main thread is inside native code, where Python calls no handler."""
     process = trainer(
-        STUCK
-        + """
+        """
         def release(signum):
             say(f"acting upon {signum}")
             libc.pthread_mutex_unlock(mutex)
@@ -187,12 +172,9 @@ def test_stuck_in_native_code(trainer: Any) -> None:
             stuck()
             say(f"received {watch.received}")
         watch.finish()
-        """.replace("\n        ", "\n")
+        """
     )
-    process.expect("ready")
-    process.process.send_signal(signal.SIGTERM)
-    process.expect("acting upon 15")
-    process.expect("received 15")
+    process.play("ready", signal.SIGTERM, "acting upon 15", "received 15")
     assert process.end() == (-signal.SIGTERM, "", "")
 
 
@@ -200,18 +182,15 @@ def test_stuck_in_native_code(trainer: Any) -> None:
 def test_second_sigterm(trainer: Any, first: int) -> None:
     """A SIGTERM after another signal ends the process at once, though what acts upon the first is still at work."""
     process = trainer(
-        STUCK
-        + """
+        """
         def work(signum):
             say(f"acting upon {signum}")
             threading.Event().wait()
         with SignalWatch(work):
             stuck()
-        """.replace("\n        ", "\n")
+        """
     )
-    process.expect("ready")
-    process.process.send_signal(first)
-    process.expect(f"acting upon {int(first)}")
+    process.play("ready", first, f"acting upon {int(first)}")
     process.send_until_it_ends(signal.SIGTERM)
     assert process.end() == (-signal.SIGTERM, "", "")
 
@@ -231,8 +210,7 @@ def test_interrupt(trainer: Any) -> None:
         say("went on")
         """
     )
-    process.expect("ready")
-    process.process.send_signal(signal.SIGINT)
+    process.play("ready", signal.SIGINT)
     status, out, err = process.end()
     assert (status, out, err) == (0, "interrupted\nwent on\n", "")
 
@@ -247,12 +225,10 @@ def test_other_signals(trainer: Any) -> None:
             say(f"received {watch.received}")
         """
     )
-    process.expect("ready")
+    process.play("ready")
     for _ in range(2):
-        process.process.send_signal(signal.SIGUSR1)
-        process.expect(f"saving for {int(signal.SIGUSR1)}")
-    process.process.send_signal(signal.SIGTERM)
-    process.expect("acting upon 15")
+        process.play(signal.SIGUSR1, f"saving for {int(signal.SIGUSR1)}")
+    process.play(signal.SIGTERM, "acting upon 15")
     assert process.end() == (0, "received 15\n", "")
 
 
@@ -261,8 +237,7 @@ def test_end_process_while_stuck(trainer: Any, signum: int) -> None:
     """`end_process` ends the process by the signal from any thread, even if the main thread never comes back; also by
     one that the kernel hands to that thread, as it does where a core may be written."""
     process = trainer(
-        STUCK
-        + """
+        """
         import resource
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         def give_up(signum):
@@ -270,10 +245,9 @@ def test_end_process_while_stuck(trainer: Any, signum: int) -> None:
             say("not reached")
         with SignalWatch(give_up) as watch:
             stuck()
-        """.replace("\n        ", "\n")
+        """
     )
-    process.expect("ready")
-    process.process.send_signal(signum)
+    process.play("ready", signum)
     assert process.end() == (-signum, "", "")
 
 
@@ -337,11 +311,10 @@ def test_forked_child(trainer: Any) -> None:
             stop.wait()
         """
     )
-    process.expect("child")
+    process.play("child")
     process.process.stdin.write("kill\nend\n")
     process.process.stdin.flush()
-    process.expect("child ended by 15, received None")
-    process.expect("acting upon 15")
+    process.play("child ended by 15, received None", "acting upon 15")
     assert process.end()[0] == 0
 
 
