@@ -14,6 +14,22 @@ def fixed_budgets(secs: float) -> Budgets:
     return Budgets(Options(stall_timeout_secs=dict.fromkeys(STALL_TIMEOUT_SECS, secs)))
 
 
+@pytest.fixture
+def training(clock) -> Progress:
+    """A session in the phase of training, with learned budgets."""
+    progress = Progress(clock)
+    progress.enter("training")
+    return progress
+
+
+@pytest.fixture
+def bounded(clock) -> Progress:
+    """The same with a budget of 300 s."""
+    progress = Progress(clock, fixed_budgets(300.0))
+    progress.enter("training")
+    return progress
+
+
 def steps(progress: Progress, clock, count: int, secs: float = 0.1) -> None:
     """Do a number of steps of equal duration."""
     for _ in range(count):
@@ -50,70 +66,33 @@ def test_the_longest_of_the_recent_steps(clock) -> None:
     assert seen == [30.0, 30.0, 30.0, 3.0]
 
 
-def test_between_two_readings_the_count_carries_the_step_on(clock) -> None:
-    """The global step is exact though the variable is read rarely."""
-    progress = Progress(clock)
-    progress.step_read(100)
-    steps(progress, clock, 20)
-    assert progress.snapshot().global_step == 120
-    progress.step_read(120)
-    steps(progress, clock, 5)
-    assert progress.snapshot().global_step == 125
-
-
-def test_steps_that_end_while_the_step_is_read_are_not_lost(clock) -> None:
-    """A reading that takes as long as forty steps says how far it was somewhere between, and the count knows where."""
-    progress = Progress(clock)
-    progress.step_read(0)
-    steps(progress, clock, 100)
-    since = progress.steps
-    steps(progress, clock, 40)
-    progress.step_read(117, since)
-    assert progress.snapshot().global_step == 140
-    steps(progress, clock, 3)
-    assert progress.snapshot().global_step == 143
-
-
-def test_a_run_that_moves_the_step_by_more_than_one_is_understood(clock) -> None:
-    """Ten increments per call: readings show it, and the estimate follows."""
-    progress = Progress(clock)
-    progress.step_read(0)
-    steps(progress, clock, 20)
-    progress.step_read(200)
-    steps(progress, clock, 1)
-    assert progress.snapshot().global_step == 210
-
-
-def test_where_others_move_the_step_too_only_readings_count(clock) -> None:
-    """In a cluster nothing is made up between two readings, and the rate is the global step's."""
-    progress = Progress(clock)
-    progress.step_read(0)
-    progress.sample()
-    steps(progress, clock, 20)
-    progress.step_read(73)
-    progress.sample()
-    steps(progress, clock, 1)
-    assert progress.snapshot().global_step == 73
-
-
-def test_there_is_no_rate_before_there_is_anything_to_divide(clock) -> None:
-    """The first rate is none, rather than 0."""
-    progress = Progress(clock)
-    clock.advance(10)
-    assert progress.snapshot().steps_per_second is None
-
-
-def test_the_rate_is_the_window_s_and_falls_when_nothing_moves(clock) -> None:
-    """Ten steps a second are a rate of ten; a minute without a step is a rate of 0."""
-    progress = Progress(clock)
-    for _ in range(60):
-        steps(progress, clock, 10)
-        progress.sample()
-    assert progress.snapshot().steps_per_second == pytest.approx(10.0)
-    for _ in range(60):
-        clock.advance(1.0)
-        progress.sample()
-    assert progress.snapshot().steps_per_second == 0.0
+@pytest.mark.parametrize(
+    ("script", "expected"),
+    [
+        ([("read", 100), ("steps", 20)], 120),
+        ([("read", 100), ("steps", 20), ("read", 120), ("steps", 5)], 125),
+        ([("read", 0), ("steps", 100), ("begin", 0), ("steps", 40), ("read", 117)], 140),
+        ([("read", 0), ("steps", 100), ("begin", 0), ("steps", 40), ("read", 117), ("steps", 3)], 143),
+        ([("read", 0), ("steps", 20), ("read", 200), ("steps", 1)], 210),
+        ([("read", 0), ("steps", 20), ("read", 73), ("steps", 1)], 73),
+    ],
+    ids=["one reading", "two", "read during steps", "and counted on", "ten per call", "of others, too"],
+)
+def test_the_step_between_two_readings(clock, script, expected: int) -> None:
+    """The count carries it on, and the global step is exact though the variable is read rarely. A reading that takes as
+    long as forty steps says how far it was somewhere between, and the count knows where. Ten increments per call are
+    understood. Where others move the step, too, only readings count."""
+    progress, since = Progress(clock), None
+    for kind, number in script:
+        if kind == "read":
+            progress.step_read(number, since)
+            since = None
+            progress.sample()
+        elif kind == "begin":
+            since = progress.steps
+        else:
+            steps(progress, clock, number)
+    assert progress.snapshot().global_step == expected
 
 
 def test_every_second_is_booked_once(clock) -> None:
@@ -148,15 +127,13 @@ def test_no_bucket_ever_falls(clock) -> None:
     assert seen["productive"] == pytest.approx(1 + 10 + 29 + 1 + 5 + 2)
 
 
-def test_what_a_save_has_held_up_is_not_productive(clock) -> None:
+def test_what_a_save_has_held_up_is_not_productive(clock, training) -> None:
     """It is taken from the seconds that follow, so that no reported number decreases."""
-    progress = Progress(clock)
-    progress.enter("training")
-    steps(progress, clock, 10, secs=1.0)
-    progress.blocked(0.25)
-    assert progress.snapshot().activity_secs["productive"] == pytest.approx(9.75)
-    steps(progress, clock, 2, secs=1.0)
-    activity = progress.snapshot().activity_secs
+    steps(training, clock, 10, secs=1.0)
+    training.blocked(0.25)
+    assert training.snapshot().activity_secs["productive"] == pytest.approx(9.75)
+    steps(training, clock, 2, secs=1.0)
+    activity = training.snapshot().activity_secs
     assert activity["productive"] == pytest.approx(11.75)
     assert activity["unproductive_checkpoint_save"] == pytest.approx(0.25)
 
@@ -196,23 +173,21 @@ def watched(progress: Progress, clock, secs: int) -> None:
 
 @pytest.mark.parametrize("frozen_secs", [50.0, 400.0])
 @pytest.mark.parametrize("first", ["step", "monitor", "scrape", "phase"])
-def test_time_in_which_the_process_did_not_run_is_silent(clock, frozen_secs: float, first: str) -> None:
+def test_time_in_which_the_process_did_not_run_is_silent(clock, bounded, frozen_secs: float, first: str) -> None:
     """Whoever comes first after it: no productive second, no stall, and no age that includes it."""
-    progress = Progress(clock, fixed_budgets(300.0))
-    progress.enter("training")
-    watched(progress, clock, 20)
+    watched(bounded, clock, 20)
     started = clock.now
     clock.advance(0.5 + frozen_secs + 0.25)
     if first == "step":
-        progress.run_ended(True, started, clock.now)
+        bounded.run_ended(True, started, clock.now)
     elif first == "monitor":
-        progress.sample()
+        bounded.sample()
     elif first == "phase":
-        progress.enter("evaluating")
-    assert progress.snapshot().progress_age_secs < 1.0
-    progress.enter("training")
-    watched(progress, clock, 10)
-    activity = progress.snapshot().activity_secs
+        bounded.enter("evaluating")
+    assert bounded.snapshot().progress_age_secs < 1.0
+    bounded.enter("training")
+    watched(bounded, clock, 10)
+    activity = bounded.snapshot().activity_secs
     assert activity["silent"] == pytest.approx(frozen_secs, abs=1.0)
     assert activity["productive"] == pytest.approx(30, abs=1.0)
     assert activity["stall"] == 0.0
@@ -232,151 +207,133 @@ def test_a_freeze_within_a_stall_is_not_part_of_it(clock) -> None:
     assert (activity["stall"], activity["silent"]) == (pytest.approx(120), pytest.approx(500))
 
 
-def test_a_long_step_is_not_silent(clock) -> None:
+def test_a_long_step_is_not_silent(clock, bounded) -> None:
     """The monitor samples during a long step; without samples nothing is concluded."""
-    progress = Progress(clock, fixed_budgets(300.0))
-    progress.enter("training")
-    steps(progress, clock, 2, secs=60.0)
+    steps(bounded, clock, 2, secs=60.0)
     for _ in range(60):
         clock.advance(1.0)
-        progress.sample()
-    progress.run_ended(True, clock.now - 60, clock.now)
-    progress.unwatched()
+        bounded.sample()
+    bounded.run_ended(True, clock.now - 60, clock.now)
+    bounded.unwatched()
     clock.advance(60.0)
-    progress.enter("stopping")
-    activity = progress.snapshot().activity_secs
+    bounded.enter("stopping")
+    activity = bounded.snapshot().activity_secs
     assert (activity["silent"], activity["productive"]) == (0.0, pytest.approx(240))
 
 
-def test_a_call_that_keeps_the_interpreter_to_itself_is_not_silent(clock, monkeypatch) -> None:
+def test_a_call_that_keeps_the_interpreter_to_itself_is_not_silent(clock, bounded, monkeypatch) -> None:
     """The main thread used the CPU all the time: it ran, though no sample was possible."""
     ran = [0.0]
     monkeypatch.setattr("supervisor_core.engine.pauses.main_thread_secs", lambda clock: ran[0])
-    progress = Progress(clock, fixed_budgets(300.0))
-    progress.enter("training")
-    watched(progress, clock, 5)
+    watched(bounded, clock, 5)
     ran[0] += 38.0
-    steps(progress, clock, 1, secs=40.0)
-    watched(progress, clock, 5)
-    activity = progress.snapshot().activity_secs
+    steps(bounded, clock, 1, secs=40.0)
+    watched(bounded, clock, 5)
+    activity = bounded.snapshot().activity_secs
     assert (activity["silent"], activity["productive"]) == (0.0, pytest.approx(50))
 
 
-def test_what_the_machine_slept_through_is_silent(clock, monkeypatch) -> None:
+def test_what_the_machine_slept_through_is_silent(clock, bounded, monkeypatch) -> None:
     """The monotonic clock stands still meanwhile; one that counts from the machine's start does not."""
     slept = [7.0]
     monkeypatch.setattr("supervisor_core.engine.progress.boot_secs", lambda clock: clock.monotonic() + slept[0])
-    progress = Progress(clock, fixed_budgets(300.0))
-    progress.enter("training")
-    watched(progress, clock, 5)
+    watched(bounded, clock, 5)
     slept[0] += 3600.0
-    watched(progress, clock, 5)
-    activity = progress.snapshot().activity_secs
+    watched(bounded, clock, 5)
+    activity = bounded.snapshot().activity_secs
     assert (activity["silent"], activity["productive"]) == (3600.0, pytest.approx(10))
 
 
-def test_the_budget_of_training_is_learned_from_its_pauses(clock) -> None:
+def test_the_budget_of_training_is_learned_from_its_pauses(clock, training) -> None:
     """It is the default for 25 steps, then the floor; a longer pause, a stall even, raises it."""
-    progress = Progress(clock)
-    progress.enter("training")
-    steps(progress, clock, 24)
-    progress.sample()
-    assert progress.snapshot().progress_timeout_secs == STALL_TIMEOUT_SECS["training"]
-    steps(progress, clock, 1)
-    progress.sample()
-    assert progress.snapshot().progress_timeout_secs == 6.0
-    idle(progress, clock, 8)
-    progress.run_ended(True, clock.now - 0.1, clock.now)
-    snapshot = progress.snapshot()
+    steps(training, clock, 24)
+    training.sample()
+    assert training.snapshot().progress_timeout_secs == STALL_TIMEOUT_SECS["training"]
+    steps(training, clock, 1)
+    training.sample()
+    assert training.snapshot().progress_timeout_secs == 6.0
+    idle(training, clock, 8)
+    training.run_ended(True, clock.now - 0.1, clock.now)
+    snapshot = training.snapshot()
     assert snapshot.progress_timeout_secs == pytest.approx(64.0)
     assert snapshot.activity_secs["stall"] == pytest.approx(8.0)
 
 
-def test_the_steps_after_a_restore_warm_up_again(clock) -> None:
+def test_the_steps_after_a_restore_warm_up_again(clock, training) -> None:
     """They have the default budget, and what they take is not learned."""
-    progress = Progress(clock)
-    progress.enter("training")
-    steps(progress, clock, 30)
-    progress.enter("restoring")
-    idle(progress, clock, 100)
-    progress.enter("training")
-    assert progress.snapshot().progress_timeout_secs == STALL_TIMEOUT_SECS["training"]
-    steps(progress, clock, 4, secs=60.0)
-    steps(progress, clock, 25)
-    progress.sample()
-    assert progress.snapshot().progress_timeout_secs == 6.0
+    steps(training, clock, 30)
+    training.enter("restoring")
+    idle(training, clock, 100)
+    training.enter("training")
+    assert training.snapshot().progress_timeout_secs == STALL_TIMEOUT_SECS["training"]
+    steps(training, clock, 4, secs=60.0)
+    steps(training, clock, 25)
+    training.sample()
+    assert training.snapshot().progress_timeout_secs == 6.0
 
 
-def test_a_save_that_keeps_training_waiting_is_no_stall(clock) -> None:
+def test_a_save_that_keeps_training_waiting_is_no_stall(clock, training) -> None:
     """Meanwhile training has its default budget; the end of the save is progress. A save that begins in a stall changes
     nothing of it."""
-    progress = Progress(clock)
-    progress.enter("training")
-    steps(progress, clock, 30)
-    progress.sample()
-    with progress.held():
-        idle(progress, clock, 100)
-        assert progress.snapshot().progress_timeout_secs == STALL_TIMEOUT_SECS["training"]
-    snapshot = progress.snapshot()
+    steps(training, clock, 30)
+    training.sample()
+    with training.held():
+        idle(training, clock, 100)
+        assert training.snapshot().progress_timeout_secs == STALL_TIMEOUT_SECS["training"]
+    snapshot = training.snapshot()
     assert (snapshot.progress_age_secs, snapshot.activity_secs["stall"]) == (0, 0)
-    steps(progress, clock, 1)
-    progress.sample()
-    assert progress.snapshot().progress_timeout_secs == 6.0
-    idle(progress, clock, 7)
-    with progress.held():
-        assert progress.snapshot().progress_timeout_secs == 6.0
-    assert progress.snapshot().progress_age_secs == pytest.approx(7)
+    steps(training, clock, 1)
+    training.sample()
+    assert training.snapshot().progress_timeout_secs == 6.0
+    idle(training, clock, 7)
+    with training.held():
+        assert training.snapshot().progress_timeout_secs == 6.0
+    assert training.snapshot().progress_age_secs == pytest.approx(7)
 
 
-def test_a_save_of_a_lost_model_holds_up_nothing(clock) -> None:
+def test_a_save_of_a_lost_model_holds_up_nothing(clock, training) -> None:
     """It hangs while its session is restored: training has its learned budget again, and the end of that save, whenever
     it comes, is no progress."""
-    progress = Progress(clock)
-    progress.enter("training")
-    hanging = progress.held()
+    hanging = training.held()
     hanging.__enter__()
-    progress.enter("restoring")
-    progress.enter("training")
-    steps(progress, clock, 30)
-    progress.sample()
-    assert progress.snapshot().progress_timeout_secs == 6.0
-    idle(progress, clock, 3)
+    training.enter("restoring")
+    training.enter("training")
+    steps(training, clock, 30)
+    training.sample()
+    assert training.snapshot().progress_timeout_secs == 6.0
+    idle(training, clock, 3)
     hanging.__exit__(None, None, None)
-    assert progress.snapshot().progress_age_secs == pytest.approx(3)
-    with progress.held():
-        assert progress.snapshot().progress_timeout_secs == STALL_TIMEOUT_SECS["training"]
+    assert training.snapshot().progress_age_secs == pytest.approx(3)
+    with training.held():
+        assert training.snapshot().progress_timeout_secs == STALL_TIMEOUT_SECS["training"]
 
 
-def test_a_first_call_may_take_longer(clock) -> None:
+def test_a_first_call_may_take_longer(clock, training) -> None:
     """It has the default budget at least. Of a step that compiles nothing is learned; of any other call it is: the next
     one may take as long."""
-    progress = Progress(clock)
-    progress.enter("training")
-    steps(progress, clock, 30)
-    progress.sample()
-    with progress.first_call(True):
-        idle(progress, clock, 100)
-        assert progress.snapshot().progress_timeout_secs == STALL_TIMEOUT_SECS["training"]
-    assert progress.snapshot().progress_timeout_secs == 6.0
-    with progress.first_call(False):
-        idle(progress, clock, 20)
-    assert progress.snapshot().progress_timeout_secs == pytest.approx(160.0)
-    assert progress.snapshot().activity_secs["stall"] == 0
+    steps(training, clock, 30)
+    training.sample()
+    with training.first_call(True):
+        idle(training, clock, 100)
+        assert training.snapshot().progress_timeout_secs == STALL_TIMEOUT_SECS["training"]
+    assert training.snapshot().progress_timeout_secs == 6.0
+    with training.first_call(False):
+        idle(training, clock, 20)
+    assert training.snapshot().progress_timeout_secs == pytest.approx(160.0)
+    assert training.snapshot().activity_secs["stall"] == 0
 
 
-def test_compiling_is_a_phase_of_its_own(clock) -> None:
+def test_compiling_is_a_phase_of_its_own(clock, training) -> None:
     """With its own budget and bucket; the steps after it warm up, and its time slows no rate."""
-    progress = Progress(clock)
-    progress.enter("training")
     for _ in range(4):
-        steps(progress, clock, 10)
-        progress.sample()
-    rate = progress.snapshot().steps_per_second
-    progress.enter("compiling")
-    idle(progress, clock, 200)
-    assert progress.snapshot().progress_timeout_secs == STALL_TIMEOUT_SECS["compiling"]
-    progress.enter("training")
-    snapshot = progress.snapshot()
+        steps(training, clock, 10)
+        training.sample()
+    rate = training.snapshot().steps_per_second
+    training.enter("compiling")
+    idle(training, clock, 200)
+    assert training.snapshot().progress_timeout_secs == STALL_TIMEOUT_SECS["compiling"]
+    training.enter("training")
+    snapshot = training.snapshot()
     assert snapshot.progress_timeout_secs == STALL_TIMEOUT_SECS["training"]
     assert snapshot.activity_secs["program_startup"] == pytest.approx(200)
     assert snapshot.steps_per_second == pytest.approx(rate)

@@ -26,11 +26,17 @@ def train(progress: Progress, clock, *, secs: float, steps: int, look_secs: floa
     return rates
 
 
-@pytest.mark.parametrize("secs", [0.01, 0.9, 7.0, 58.5, 1800.0])
-def test_a_steady_training_has_a_steady_rate(clock, secs: float) -> None:
-    """From its second step on the rate is the true one at every moment, though the looks fall anywhere in a step."""
+@pytest.fixture
+def progress(clock) -> Progress:
+    """A session in training."""
     progress = Progress(clock)
     progress.enter("training")
+    return progress
+
+
+@pytest.mark.parametrize("secs", [0.01, 0.9, 7.0, 58.5, 1800.0])
+def test_a_steady_training_has_a_steady_rate(clock, progress, secs: float) -> None:
+    """From its second step on the rate is the true one at every moment, though the looks fall anywhere in a step."""
     train(progress, clock, secs=secs, steps=1, look_secs=secs / 3)
     rates = train(progress, clock, secs=secs, steps=40, look_secs=max(0.004, secs / 7))
     assert rates == pytest.approx([1 / secs] * len(rates), rel=0.001)
@@ -46,10 +52,8 @@ def test_what_came_before_training_is_left_out(clock) -> None:
     assert train(progress, clock, secs=2.0, steps=1)[-1] == pytest.approx(0.5)
 
 
-def test_an_evaluation_is_left_out(clock) -> None:
+def test_an_evaluation_is_left_out(clock, progress) -> None:
     """The rate is that of training, also just after an evaluation that took longer than its window."""
-    progress = Progress(clock)
-    progress.enter("training")
     train(progress, clock, secs=60.0, steps=12)
     progress.enter("evaluating")
     clock.advance(3600)
@@ -72,10 +76,8 @@ def test_a_slower_training_is_slower_after_ten_steps(clock) -> None:
     assert train(progress, clock, secs=1.0, steps=31)[-1] == pytest.approx(1.0)
 
 
-def test_a_step_that_hangs(clock) -> None:
+def test_a_step_that_hangs(clock, progress) -> None:
     """The rate falls with each second, and is 0 once ten steps are overdue."""
-    progress = Progress(clock)
-    progress.enter("training")
     train(progress, clock, secs=60.0, steps=20)
     rates = []
     for _ in range(601):
@@ -86,10 +88,8 @@ def test_a_step_that_hangs(clock) -> None:
     assert 0 < rates[599] < 1 / 100 and rates[600] == 0.0
 
 
-def test_others_steps_count_where_this_process_does_none(clock) -> None:
+def test_others_steps_count_where_this_process_does_none(clock, progress) -> None:
     """A chief that only saves reports the rate of the global step."""
-    progress = Progress(clock)
-    progress.enter("training")
     for minute in range(20):
         progress.step_read(100 * minute)
         progress.sample()
