@@ -28,11 +28,9 @@ from supervisor_core.process.progress_page import (
     STALE_SECS,
     STEPS,
     PageReading,
-    page_in,
     read_page,
     remove_stale,
 )
-from supervisor_core.process.runtime_directory import private_directory
 
 DOC = Path(__file__).parents[2] / "docs" / "progress-page.md"
 
@@ -53,12 +51,28 @@ def training(directory: Path, session: str = "6f1d3c0a9b7e4d21") -> ProgressPage
     return page
 
 
-def reading(page: ProgressPage) -> PageReading:
-    """What the page's file says."""
-    assert page.path is not None
-    found = read_page(page.path)
+def reading(page: ProgressPage | Path) -> PageReading:
+    """What a page's file says."""
+    found = read_page(path_of(page) if isinstance(page, ProgressPage) else page)
     assert found is not None
     return found
+
+
+def path_of(page: ProgressPage) -> Path:
+    """The page's file."""
+    assert page.path is not None
+    return page.path
+
+
+def altered(directory: Path, alter: Callable[[bytearray], object]) -> Path:
+    """A copy of a page with other bytes; before, it can be read."""
+    path = directory / "altered.page"
+    path.write_bytes(path_of(training(directory)).read_bytes())
+    assert read_page(path) is not None
+    data = bytearray(path.read_bytes())
+    alter(data)
+    path.write_bytes(data)
+    return path
 
 
 def test_what_is_written_is_read(tmp_path: Path) -> None:
@@ -101,13 +115,10 @@ def test_a_new_page_knows_nothing(tmp_path: Path) -> None:
 
 def test_the_layout_is_the_documented_one(tmp_path: Path) -> None:
     """A reader that knows only the documentation's tables reads the same."""
-    page = training(tmp_path)
-    assert page.path is not None
-    data = page.path.read_bytes()
+    data = path_of(training(tmp_path)).read_bytes()
     assert len(data) == PAGE_BYTES
-    head, slot, phases = DOC.read_text().split("## Byte by byte")[1].split("| offset in the slot |")[0:1] + (
-        DOC.read_text().split("| offset in the slot |")[1].split("| phase | name |")
-    )
+    tables = DOC.read_text().split("## Byte by byte")[1]
+    head, slot, phases = re.split(r"\| offset in the slot \||\| phase \| name \|", tables)
     at = 512 * (1 + documented(head, data)[64] % 2)
     assert documented(head, data)[64] >> 32 == zlib.crc32(data[at : at + 512])
     values = documented(head, data)
@@ -139,32 +150,24 @@ def documented(table: str, data: bytes) -> dict[int, object]:
 def test_a_page_of_an_older_version_has_one_budget(tmp_path: Path) -> None:
     """It has zeros where the second one is: not known, which is neither at once nor never. Nor does it say what cannot
     be written, which is not the same as that all can."""
-    page = training(tmp_path)
-    assert page.path is not None
-    data = bytearray(page.path.read_bytes())
-    at = 512 * (1 + data[64] % 2)
-    data[at + 16 : at + 24] = struct.pack("<Q", 19)
-    data[at + 48 : at + 80] = bytes(32)
-    data[68:72] = struct.pack("<I", zlib.crc32(data[at : at + 512]))
-    data[3584:] = bytes(512)
-    older = tmp_path / "older.page"
-    older.write_bytes(data)
-    found = read_page(older)
-    assert found is not None and (found.budget_secs, found.act_after_secs) == (30.0, None)
+
+    def age(data: bytearray) -> None:
+        at = 512 * (1 + data[64] % 2)
+        data[at + 16 : at + 24] = struct.pack("<Q", 19)
+        data[at + 48 : at + 80] = bytes(32)
+        data[68:72] = struct.pack("<I", zlib.crc32(data[at : at + 512]))
+        data[3584:] = bytes(512)
+
+    found = reading(altered(tmp_path, age))
+    assert (found.budget_secs, found.act_after_secs) == (30.0, None)
     assert (found.save_failures, found.save_failures_in_a_row, found.save_error) == (None, None, "")
     assert not found.events_fail
 
 
 def test_texts_that_were_cut_off_by_a_kill_are_unknown(tmp_path: Path) -> None:
     """The numbers, which are in a slot, are those of the last whole change."""
-    page = training(tmp_path)
-    assert page.path is not None
-    data = bytearray(page.path.read_bytes())
-    data[3584:3590] = b"Runtim"
-    killed = tmp_path / "killed.page"
-    killed.write_bytes(data)
-    found = read_page(killed)
-    assert found is not None and (found.save_failures_in_a_row, found.save_error, found.events_error) == (2, "", "")
+    found = reading(altered(tmp_path, put(3584, b"Runtim")))
+    assert (found.save_failures_in_a_row, found.save_error, found.events_error) == (2, "", "")
     assert found.events_fail
 
 
@@ -179,53 +182,45 @@ def test_every_phase_has_a_number(tmp_path: Path) -> None:
     assert reading(page).phase == "unknown"
 
 
-def test_texts_that_do_not_fit(tmp_path: Path) -> None:
-    """A place is cut between letters; a cut path would be another path, so it is left out."""
+def test_what_does_not_fit(tmp_path: Path) -> None:
+    """A place is cut between letters; a cut path would be another path, so it is left out, and so is a global step."""
     page = ProgressPage.create(tmp_path, session_id="long", logdir="/x" * 600)
     page.update(stalled_since=1.0, location="é" * 400)
-    assert (reading(page).logdir, reading(page).location) == (None, "é" * 192)
-
-
-def test_steps_beyond_the_format_are_unknown(tmp_path: Path) -> None:
-    """A global step that does not fit into the page is absent."""
-    page = training(tmp_path)
     page.step_is(1 << 70, 1)
-    assert reading(page).step is None
+    found = reading(page)
+    assert (found.logdir, found.location, found.step) == (None, "é" * 192, None)
+
+
+def put(at: int, new: bytes) -> Callable[[bytearray], object]:
+    """Put bytes in place of as many others."""
+    return lambda data: data.__setitem__(slice(at, at + len(new)), new)
 
 
 @pytest.mark.parametrize(
     "damage",
     [
-        lambda data: b"",
-        lambda data: data[:-1],
-        lambda data: data + b"\0",
-        lambda data: b"\0" * PAGE_BYTES,
-        lambda data: b"X" + data[1:],
-        lambda data: data[:8] + b"\2" + data[9:],
-        lambda data: data[:512] + bytes(byte ^ 1 for byte in data[512:1536]) + data[1536:],
-        lambda data: data[:80] + struct.pack("<d", math.nan) + data[88:],
-        lambda data: data[:32] + struct.pack("<d", math.inf) + data[40:],
-        lambda data: data[:72] + b"\xff" * 8 + data[80:],
-        lambda data: data[:128] + b"\0" * 64 + data[192:],
+        lambda data: data.clear(),
+        lambda data: data.pop(),
+        lambda data: data.append(0),
+        put(0, bytes(PAGE_BYTES)),
+        put(0, b"X"),
+        put(8, b"\2"),
+        lambda data: put(512, bytes(byte ^ 1 for byte in data[512:1536]))(data),
+        put(80, struct.pack("<d", math.nan)),
+        put(32, struct.pack("<d", math.inf)),
+        put(72, b"\xff" * 8),
+        put(128, bytes(64)),
     ],
     ids=["empty", "short", "long", "zeros", "magic", "version", "slots", "nan", "infinite", "steps", "nameless"],
 )
-def test_what_is_no_page_is_none(tmp_path: Path, damage: Callable[[bytes], bytes]) -> None:
+def test_what_is_no_page_is_none(tmp_path: Path, damage: Callable[[bytearray], object]) -> None:
     """A reader gets a page that is whole, or nothing; never an error."""
-    page = training(tmp_path)
-    assert page.path is not None
-    path = tmp_path / "copy.page"
-    path.write_bytes(page.path.read_bytes())
-    assert read_page(path) is not None
-    path.write_bytes(damage(page.path.read_bytes()))
-    assert read_page(path) is None
+    assert read_page(altered(tmp_path, damage)) is None
 
 
 def test_only_plain_files_are_read(tmp_path: Path) -> None:
     """The path may come from a stranger's logdir: no link is followed, no pipe waited for, no name is an error."""
-    page = training(tmp_path)
-    assert page.path is not None
-    (tmp_path / "link").symlink_to(page.path)
+    (tmp_path / "link").symlink_to(path_of(training(tmp_path)))
     os.mkfifo(tmp_path / "pipe")
     for path in (tmp_path / "link", tmp_path / "pipe", tmp_path, tmp_path / "missing", "/dev/zero", "a\0b"):
         assert read_page(path) is None
@@ -270,19 +265,14 @@ def test_a_reader_never_sees_half_a_change(tmp_path: Path) -> None:
 def test_an_end_removes_the_page(tmp_path: Path) -> None:
     """Or leaves it, marked; what is written later goes nowhere, and a second end changes nothing."""
     page = training(tmp_path)
-    path = page.path
-    assert path is not None
+    path = path_of(page)
     page.close()
     assert not path.exists()
     page.counts[STEPS] = 5
-    page.update(phase="stopped", budget_secs=None, act_after_secs=None)
+    page.update(phase="stopped", budget_secs=None)
     page.close()
-    left = training(tmp_path)
-    path = left.path
-    left.close(remove=False)
-    assert path is not None
-    found = read_page(path)
-    assert found is not None and (found.ended, found.step) == (True, 1042)
+    training(tmp_path).close(remove=False)
+    assert (reading(path).ended, reading(path).step) == (True, 1042)
 
 
 def test_a_full_memory_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -328,8 +318,7 @@ def test_a_forked_child_leaves_the_page_alone_and_a_kill_leaves_it_whole(tmp_pat
     """What a child stores, and its end, change nothing. After `kill -9` the last step is there; the process is dead."""
     done = subprocess.run([sys.executable, "-c", FORKS, str(tmp_path)], capture_output=True, text=True, timeout=60)
     assert json.loads(done.stdout) == [7, "training", 0.0, 0, False], done.stderr
-    found = read_page(tmp_path / "parent.page")
-    assert found is not None
+    found = reading(tmp_path / "parent.page")
     assert (found.steps, found.is_running) == (7, False)
     assert found.is_dead == (boot_id() is not None)
 
@@ -368,9 +357,3 @@ def rewrite(path: Path, at: int, data: bytes) -> None:
     with path.open("r+b") as file:
         file.seek(at)
         file.write(data)
-
-
-def test_the_page_of_a_session_is_in_its_users_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Named by the session's id."""
-    monkeypatch.setenv("SUPERVISOR_RUNTIME_DIR", str(tmp_path))
-    assert page_in(private_directory(), "6f1d3c0a9b7e4d21") == tmp_path / "6f1d3c0a9b7e4d21.page"
