@@ -21,7 +21,8 @@ class EndOfInputError(Exception):
 def test_an_error_stops_the_run(
     coord_for: Any, clock: Any, caplog: pytest.LogCaptureFixture, raised_by: Any, scripted: Any
 ) -> None:
-    """The guide's promise: an exception in a service makes should_stop() true; join raises the very object."""
+    """The guide's promise: an exception in a service makes should_stop() true; join raises the very object, which names
+    the service and the remedies (contract, part 2)."""
     coord = coord_for(1e9)
     error = ValueError("placeholder x was not fed\nand forty more lines")
     service = scripted(
@@ -37,18 +38,11 @@ def test_an_error_stops_the_run(
     assert not service.stopped_cleanly
     assert "Service save: failed, which stops the run: ValueError: placeholder x was not fed" in caplog.text
     assert "Feed it by Options.summary_feed_dict." in caplog.text
-
-
-@pytest.mark.skipif(sys.version_info < (3, 11), reason="exceptions have notes from Python 3.11")
-def test_the_error_names_the_service(coord_for: Any, scripted: Any) -> None:
-    """Contract part 2: the error that stops the run names the service and the remedies."""
-    coord = coord_for(1e9)
-    error = ValueError("no feed")
-    scripted(coord, 10, [error], policy=Policy(explain=lambda _: "Feed x.")).run()
-    assert error.__notes__ == [  # type: ignore[attr-defined,unused-ignore]
-        "Raised in the service save, which stops the run. Feed x. "
-        "With Options(service_errors='continue') it would end the service alone."
-    ]
+    if sys.version_info >= (3, 11):  # before, exceptions have no notes
+        assert error.__notes__ == [
+            "Raised in the service save, which stops the run. Feed it by Options.summary_feed_dict. "
+            "With Options(service_errors='continue') it would end the service alone."
+        ]
 
 
 def test_a_target_fails_the_same_way(coord_for: Any, clock: Any, raised_by: Any) -> None:
@@ -90,10 +84,12 @@ def test_an_error_around_the_ticks(coord_for: Any, hook: str, raised_by: Any, sc
     assert service.status().failures == 1
 
 
-def test_a_clean_stop_is_no_failure(coord_for: Any, scripted: Any) -> None:
-    """An exception that means the end of input stops the run cleanly, and the service is no failure."""
+@pytest.mark.parametrize("policy", [Policy(), Policy(transient=lambda _: True)], ids=["none", "all transient"])
+def test_a_clean_stop_is_no_failure(coord_for: Any, scripted: Any, policy: Policy) -> None:
+    """An exception that means the end of input stops the run cleanly, and is no failure of the service; nor is it tried
+    again where every error counts as transient."""
     coord = coord_for(1e9, (EndOfInputError,))
-    service = scripted(coord, 10, [0.0, EndOfInputError()])
+    service = scripted(coord, 10, [0.0, EndOfInputError()], policy=policy)
     service.run()
     assert coord.should_stop()
     coord.join()
@@ -101,20 +97,16 @@ def test_a_clean_stop_is_no_failure(coord_for: Any, scripted: Any) -> None:
     assert (status.state, status.failures, status.ticks, status.last_error) == ("stopped", 0, 2, None)
 
 
-def test_a_clean_stop_is_not_retried(coord_for: Any, scripted: Any) -> None:
-    """Even where every error counts as transient, the end of input is the end."""
-    coord = coord_for(1e9, (EndOfInputError,))
-    service = scripted(coord, 10, [EndOfInputError()], policy=Policy(transient=lambda _: True))
-    service.run()
-    assert service.at == [0]
-
-
-def test_an_error_after_the_stop(coord_for: Any, scripted: Any) -> None:
-    """A tick that fails since everything is being stopped is recorded, and the service has ended as asked."""
+@pytest.mark.parametrize("is_joined", [False, True])
+def test_an_error_after_the_stop(coord_for: Any, scripted: Any, is_joined: bool) -> None:
+    """A tick that fails since everything is being stopped is recorded, and the service has ended as asked; a
+    straggler's error after the join is raised in no thread."""
     coord = coord_for(1e9)
 
     def cancelled() -> None:
         coord.request_stop()
+        if is_joined:
+            coord.join()
         raise ValueError("session was closed")
 
     reported: list[Any] = []
@@ -122,20 +114,6 @@ def test_an_error_after_the_stop(coord_for: Any, scripted: Any) -> None:
     service.run()
     coord.join()
     assert (service.status().state, service.status().failures, len(reported)) == ("stopped", 1, 1)
-
-
-def test_an_error_after_the_join(coord_for: Any, scripted: Any) -> None:
-    """A straggler's error after the join is recorded, and raised in no thread."""
-    coord = coord_for(1e9)
-
-    def too_late() -> None:
-        coord.request_stop()
-        coord.join()
-        raise ValueError("session was closed")
-
-    service = scripted(coord, 10, [too_late])
-    service.run()
-    assert (service.status().state, service.status().failures) == ("stopped", 1)
 
 
 # What ends the service alone.
@@ -165,51 +143,35 @@ def test_continue_does_not_swallow_exits(coord_for: Any, raised_by: Any, scripte
 # What must not make it worse.
 
 
-def test_a_listener_that_fails(coord_for: Any, caplog: pytest.LogCaptureFixture, raised_by: Any, scripted: Any) -> None:
-    """When the on_failure callback raises, the service's own error counts."""
-    coord = coord_for(1e9)
-    error = ValueError("own")
+class UnprintableError(Exception):
+    def __str__(self) -> str:
+        raise LookupError
 
-    def listen(*_: object) -> None:
+
+@pytest.mark.parametrize(
+    ("error", "last_error"),
+    [
+        (ValueError("own"), "ValueError: own"),
+        (UnprintableError(), "UnprintableError: <no text: its __str__ raised LookupError>"),
+        (ValueError("x" * 10_000), "ValueError: " + "x" * 488),
+    ],
+    ids=["plain", "unprintable", "long"],
+)
+def test_what_fails_beside_an_error_does_not_hide_it(
+    coord_for: Any, raised_by: Any, scripted: Any, caplog: Any, error: Any, last_error: str
+) -> None:
+    """When the on_failure callback raises, or the remedy cannot be built, the service's own error counts. One whose
+    text cannot be made is recorded by its type; of a long text a status carries the first 500 characters."""
+    coord = coord_for(1e9)
+
+    def fail(*_: object) -> str:
         raise KeyError("telemetry")
 
-    scripted(coord, 10, [error], on_failure=listen).run()
+    service = scripted(coord, 10, [error], policy=Policy(explain=fail), on_failure=fail)
+    service.run()
     assert raised_by(coord.join) is error
     assert "telemetry" in caplog.text
-
-
-def test_an_explanation_that_fails(coord_for: Any, raised_by: Any, scripted: Any) -> None:
-    """When the remedy cannot be built, the error is raised without it."""
-    coord = coord_for(1e9)
-    error = ValueError("own")
-
-    def explain(_: BaseException) -> str:
-        raise KeyError
-
-    scripted(coord, 10, [error], policy=Policy(explain=explain)).run()
-    assert raised_by(coord.join) is error
-
-
-def test_an_unprintable_error(coord_for: Any, raised_by: Any, scripted: Any) -> None:
-    """An error whose text cannot be made is recorded by its type, and raised."""
-
-    class UnprintableError(Exception):
-        def __str__(self) -> str:
-            raise LookupError
-
-    coord = coord_for(1e9)
-    error = UnprintableError()
-    service = scripted(coord, 10, [error])
-    service.run()
-    assert raised_by(coord.join) is error
-    assert service.status().last_error == "UnprintableError: <no text: its __str__ raised LookupError>"
-
-
-def test_a_long_error_is_cut(coord_for: Any, scripted: Any) -> None:
-    """A status carries the first 500 characters of an error's first line."""
-    service = scripted(coord_for(1e9), 10, [ValueError("x" * 10_000)])
-    service.run()
-    assert service.status().last_error == "ValueError: " + "x" * 488
+    assert service.status().last_error == last_error
 
 
 def test_a_service_without_anything_left_to_work_on_ends(coord_for: Any, scripted: Any) -> None:

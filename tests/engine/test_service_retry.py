@@ -28,27 +28,21 @@ def test_retried_with_backoff(coord_for: Any, scripted: Any) -> None:
     assert status.last_error == "OSError: [Errno 28] No space left on device"
 
 
-def test_retries_of_a_short_interval(coord_for: Any, scripted: Any) -> None:
-    """A service that ticks often backs off beyond its interval while the fault lasts."""
-    service = scripted(coord_for(17.5), 2, [OSError()] * 4, policy=RETRY)
+@pytest.mark.parametrize(
+    ("secs", "interval_secs", "script", "at"),
+    [
+        (17.5, 2, [OSError()] * 4, [0, 1, 3, 7, 15, 16]),
+        (3.5, None, [OSError(), OSError(), 0.0, 4.0], [0, 1, 3, 3]),
+        (25, 10, [OSError(), OSError(), 0.0, OSError(), 0.0], [0, 1, 3, 10, 11, 20]),
+    ],
+    ids=["a short interval", "back to back", "again after a good tick"],
+)
+def test_when_a_tick_is_tried_again(coord_for: Any, scripted: Any, secs: Any, interval_secs: Any, script: Any, at: Any):
+    """A service that ticks often backs off beyond its interval while the fault lasts; one without an interval waits
+    before a retry, too; after a good tick the first retry comes after the shortest wait again."""
+    service = scripted(coord_for(secs), interval_secs, script, policy=RETRY)
     service.run()
-    assert service.at == [0, 1, 3, 7, 15, 16]
-
-
-def test_retries_back_to_back(coord_for: Any, scripted: Any) -> None:
-    """A service without an interval waits before a retry too."""
-    coord = coord_for(1e9)
-    service = scripted(coord, None, [OSError(), OSError(), 0.0, coord.request_stop], policy=RETRY)
-    service.run()
-    assert service.at == [0, 1, 3, 3]
-
-
-def test_backoff_begins_again_after_a_good_tick(coord_for: Any, scripted: Any) -> None:
-    """After a good tick the first retry comes after the shortest wait again."""
-    script = [OSError(), OSError(), 0.0, OSError(), 0.0]
-    service = scripted(coord_for(25), 10, script, policy=RETRY)
-    service.run()
-    assert service.at == [0, 1, 3, 10, 11, 20]
+    assert service.at == at
 
 
 def test_keeps_failing(clock: Any, scripted: Any) -> None:

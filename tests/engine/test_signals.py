@@ -29,10 +29,10 @@ assert count() == before
 """
 
 
-@pytest.fixture
+@pytest.fixture(autouse=True)
 def restored() -> Iterator[None]:
     """Signal handlers as the test run has them, before and after."""
-    handlers = {signum: signal.getsignal(signum) for signum in (signal.SIGTERM, signal.SIGINT)}
+    handlers = {signum: signal.getsignal(signum) for signum in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)}
     yield
     for signum, handler in handlers.items():
         signal.signal(signum, handler)
@@ -43,7 +43,6 @@ def watch_thread() -> threading.Thread | None:
     return next((thread for thread in reversed(threading.enumerate()) if thread.name == "signal-watch"), None)
 
 
-@pytest.mark.usefixtures("restored")
 def test_everything_is_put_back() -> None:
     """After the block the handlers, wake-up descriptor and open files are as before, and the thread has ended."""
     before = signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)
@@ -60,7 +59,6 @@ def test_everything_is_put_back() -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
-@pytest.mark.usefixtures("restored")
 def test_received(clock: Any) -> None:
     """The first signal and its moment are kept after the block; later ones change nothing."""
     with SignalWatch(lambda _: None, on_again=lambda _: None, clock=clock) as watch:
@@ -71,32 +69,15 @@ def test_received(clock: Any) -> None:
     assert (watch.received, watch.received_at) == (signal.SIGTERM, 1000.0)
 
 
-@pytest.mark.usefixtures("restored")
 def test_acting_runs_in_a_thread() -> None:
-    """What acts runs in another thread than the handler, so it may take locks and wait."""
-    names: list[str] = []
-    acted = threading.Event()
-
-    def act(_: int) -> None:
-        names.append(threading.current_thread().name)
-        acted.set()
-
-    with SignalWatch(act):
+    """What acts runs in another thread than the handler, so it may take locks and wait; also upon a signal that comes
+    as the last thing in the block."""
+    names: SimpleQueue[str] = SimpleQueue()
+    with SignalWatch(lambda _: names.put(threading.current_thread().name)):
         signal.raise_signal(signal.SIGINT)
-        assert acted.wait(60)
-    assert names == ["signal-act"]
+    assert names.get(timeout=60) == "signal-act"
 
 
-@pytest.mark.usefixtures("restored")
-def test_a_signal_just_before_the_end() -> None:
-    """A signal that comes as the last thing in the block is still acted upon."""
-    acted = threading.Event()
-    with SignalWatch(lambda _: acted.set()):
-        signal.raise_signal(signal.SIGTERM)
-    assert acted.wait(60)
-
-
-@pytest.mark.usefixtures("restored")
 def test_acting_that_fails(caplog: pytest.LogCaptureFixture) -> None:
     """What acting raises is logged, and the signal counts as received."""
 
@@ -131,28 +112,28 @@ def test_not_in_the_main_thread() -> None:
     assert seen == [False, True, None]
 
 
-@pytest.mark.usefixtures("restored")
-def test_ignored_signals_stay_ignored() -> None:
-    """A signal that was ignored before, as under nohup, is left alone."""
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    with SignalWatch(print) as watch:
-        signal.raise_signal(signal.SIGTERM)
-        assert signal.getsignal(signal.SIGTERM) == signal.SIG_IGN
-    assert watch.received is None
-
-
-@pytest.mark.usefixtures("restored")
-def test_a_handler_installed_meanwhile_stays() -> None:
-    """A handler that was installed within the block is left where it is."""
+def test_handlers_of_the_program_stay() -> None:
+    """A signal that was ignored before, as under nohup, is left alone; a handler that was installed within the block is
+    left where it is; signals that are not watched go to their handlers, and are not acted upon."""
 
     def newer(_signum: int, _frame: object) -> None: ...
 
-    with SignalWatch(print):
-        signal.signal(signal.SIGTERM, newer)
-    assert signal.getsignal(signal.SIGTERM) is newer
+    calls: list[int] = []
+    acted: list[int] = []
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    signal.signal(signal.SIGUSR1, lambda signum, _: calls.append(signum))
+    with SignalWatch(acted.append) as watch:
+        thread = watch_thread()
+        signal.raise_signal(signal.SIGTERM)
+        signal.raise_signal(signal.SIGUSR1)
+        assert signal.getsignal(signal.SIGTERM) == signal.SIG_IGN
+        signal.signal(signal.SIGINT, newer)
+    assert thread is not None
+    thread.join()
+    assert signal.getsignal(signal.SIGINT) is newer
+    assert (calls, acted, watch.received) == ([signal.SIGUSR1], [], None)
 
 
-@pytest.mark.usefixtures("restored")
 @pytest.mark.parametrize("calls_ours", [True, False])
 def test_a_handler_installed_meanwhile_decides(calls_ours: bool) -> None:
     """A signal for which the program has installed a handler within the block is recorded and acted upon, and ends
@@ -176,7 +157,6 @@ def test_a_handler_installed_meanwhile_decides(calls_ours: bool) -> None:
     assert (calls, watch.received) == ([signal.SIGTERM], signal.SIGTERM)
 
 
-@pytest.mark.usefixtures("restored")
 def test_a_watch_that_is_over_hides_no_default() -> None:
     """Of two watches whose blocks overlap, the one that ends last still ends the process."""
     first = SignalWatch(print).__enter__()
@@ -186,7 +166,6 @@ def test_a_watch_that_is_over_hides_no_default() -> None:
         assert second.ends_process(signal.SIGTERM)
 
 
-@pytest.mark.usefixtures("restored")
 def test_the_program_goes_on_after_an_interrupt(clock: Any) -> None:
     """Where a program has caught the KeyboardInterrupt and works on, the next signal is a first one."""
     acted, work = SimpleQueue[int](), [7]
@@ -211,7 +190,6 @@ def interrupt_and_wait(watch: SignalWatch) -> None:
     threading.Event().wait(60)
 
 
-@pytest.mark.usefixtures("restored")
 def test_called_after_its_end() -> None:
     """A newer handler which goes on calling ours gets what was there before ours."""
     calls: list[int] = []
@@ -228,7 +206,6 @@ def test_called_after_its_end() -> None:
         interrupt(signal.SIGINT, None)
 
 
-@pytest.mark.usefixtures("restored")
 def test_nested_watches() -> None:
     """Two watches both receive the signal, and only the outer one's `finish` ends the process."""
     acted = [threading.Event(), threading.Event()]
@@ -242,7 +219,6 @@ def test_nested_watches() -> None:
         outer.finish()
 
 
-@pytest.mark.usefixtures("restored")
 def test_beside_an_event_loop() -> None:
     """An event loop's wake-up descriptor keeps its bytes, and the watch works all the same."""
     read_fd, write_fd = os.pipe()
@@ -258,20 +234,3 @@ def test_beside_an_event_loop() -> None:
         assert signal.set_wakeup_fd(-1) == write_fd
         os.close(read_fd)
         os.close(write_fd)
-
-
-@pytest.mark.usefixtures("restored")
-def test_other_signals_pass() -> None:
-    """Signals that are not watched go to their handlers, and are not acted upon."""
-    calls: list[int] = []
-    earlier = signal.signal(signal.SIGUSR1, lambda signum, _: calls.append(signum))
-    acted: list[int] = []
-    try:
-        with SignalWatch(acted.append) as watch:
-            thread = watch_thread()
-            signal.raise_signal(signal.SIGUSR1)
-    finally:
-        signal.signal(signal.SIGUSR1, earlier)
-    assert thread is not None
-    thread.join()
-    assert (calls, acted, watch.received) == ([signal.SIGUSR1], [], None)
