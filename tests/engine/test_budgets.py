@@ -35,30 +35,25 @@ def test_a_rare_pause_counts_five_times() -> None:
     assert budgets.secs("training", steps=1000) == pytest.approx(20.0)
 
 
-def test_other_phases_are_never_below_their_default() -> None:
-    """Five times the longest pause raises them."""
-    budgets = Budgets(Options())
-    budgets.paused("checkpointing", 30.0, steps=0)
-    assert budgets.secs("checkpointing", steps=LEARNED) == STALL_TIMEOUT_SECS["checkpointing"]
-    budgets.paused("checkpointing", 400.0, steps=0)
-    assert budgets.secs("checkpointing", steps=LEARNED) == 1800.0
-    budgets.paused("checkpointing", 1000.0, steps=0)
-    assert budgets.secs("checkpointing", steps=LEARNED) == 2000.0
-    assert budgets.secs("stopped", steps=LEARNED) is None
-
-
-def test_a_given_budget_is_fixed() -> None:
-    """Whatever is seen, in the phases that the options name; the others learn."""
-    budgets = Budgets(Options(stall_timeout_secs={"training": 20.0}))
-    for phase in ("training", "restoring"):
-        budgets.paused(phase, 1000.0, steps=LEARNED)
-    assert budgets.secs("training", steps=LEARNED) == 20.0
-    assert budgets.secs("restoring", steps=LEARNED) == 2000.0
-
-
-def test_what_may_be_held_up_has_the_default_at_least() -> None:
-    """A save, or another process of the cluster, may keep training waiting for longer than a step ever took."""
-    assert Budgets(Options()).secs("training", steps=LEARNED, is_held=True) == STALL_TIMEOUT_SECS["training"]
+@pytest.mark.parametrize(
+    ("phase", "pause_secs", "given", "is_held", "budget_secs"),
+    [
+        ("checkpointing", 30.0, {}, False, STALL_TIMEOUT_SECS["checkpointing"]),
+        ("checkpointing", 400.0, {}, False, 1800.0),
+        ("checkpointing", 1000.0, {}, False, 2000.0),
+        ("stopped", 1000.0, {}, False, None),
+        ("training", 1000.0, {"training": 20.0}, False, 20.0),
+        ("restoring", 1000.0, {"training": 20.0}, False, 2000.0),
+        ("training", 0.0, {}, True, STALL_TIMEOUT_SECS["training"]),
+    ],
+)
+def test_the_budget_of_a_phase(phase, pause_secs, given, is_held, budget_secs) -> None:
+    """Other phases than training are never below their default; five times the longest pause raises them. A given
+    budget is fixed, and the others learn. What a save, or another process of the cluster, may keep waiting has the
+    default at least."""
+    budgets = Budgets(Options(stall_timeout_secs=given))
+    budgets.paused(phase, pause_secs, steps=LEARNED)
+    assert budgets.secs(phase, steps=LEARNED, is_held=is_held) == budget_secs
 
 
 HOURS = 1000

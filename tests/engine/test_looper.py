@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from math import inf
 from typing import Any
 
 import pytest
@@ -38,36 +39,33 @@ class Recorded(LooperThread):
         self.calls.append("stop")
 
 
-def test_26_registered_daemon() -> None:
-    """Contract 26: a looper is a daemon thread, registered with its coordinator when it is made."""
-    coord = Coordinator()
-    looper = LooperThread(coord, 1.0)
-    assert isinstance(looper, threading.Thread)
-    assert looper.daemon
-    assert list(coord._to_join) == [looper]
+@pytest.mark.parametrize(
+    ("until_secs", "interval_secs", "takes", "at"),
+    [
+        (35, 10, lambda _: 0.0, [0, 10, 20, 30]),
+        (5.5, None, lambda _: 2.0, [0, 2, 4]),
+        (3.5, 0, lambda _: 1.0, [0, 1, 2, 3]),
+        (3.5, -1, lambda _: 1.0, [0, 1, 2, 3]),
+        (1.75, 0.1, lambda call: 1.03 if call == 3 else 0.0, [0, 0.1, 0.2, 1.3, 1.4, 1.5, 1.6, 1.7]),
+        (8.5, 2, lambda _: 3.0, [0, 4, 8]),
+    ],
+    ids=["quick calls", "None", "0", "below 0", "a stall", "slow calls"],
+)
+def test_26_when_calls_come(
+    coord_for: Any, clock: Any, until_secs: float, interval_secs: float | None, takes: Any, at: list[float]
+) -> None:
+    """Contract 26 and part 2: the first call comes at once, the next ones at the interval, without one back to back. A
+    stall brings no burst, and slow calls come at every other moment: missed ones are left out, the phase is kept.
+    Setting the machine's clock back an hour changes no call. A stop ends it cleanly."""
 
+    def takes_and_sets_back(call: int) -> float:
+        clock.wall_now -= 3600
+        return takes(call)  # type: ignore[no-any-return]
 
-def test_26_first_call_now(coord_for: Any, clock: Any) -> None:
-    """Contract 26: the first call comes at once, the next ones at the interval, a stop ends it cleanly."""
-    looper = Recorded(coord_for(35), 10, clock)
+    looper = Recorded(coord_for(until_secs), interval_secs, clock, takes_and_sets_back)
     looper.run()
-    assert looper.at == [0, 10, 20, 30]
-    assert looper.calls == ["start", *["run"] * 4, "stop"]
-
-
-def test_26_back_to_back(coord_for: Any, clock: Any) -> None:
-    """Contract 26: with None the calls come back to back until the stop."""
-    coord = coord_for(1e9)
-
-    def takes(call: int) -> float:
-        if call == 3:
-            coord.request_stop()
-        return 2.0
-
-    looper = Recorded(coord, None, clock, takes)
-    looper.run()
-    assert looper.at == [0, 2, 4]
-    assert looper.calls[-1] == "stop"
+    assert looper.at == at
+    assert looper.calls == ["start", *["run"] * len(at), "stop"]
 
 
 def test_26_stopped_before_it_starts(clock: Any) -> None:
@@ -97,14 +95,9 @@ def test_26_no_stop_loop_after_an_error(coord_for: Any, clock: Any, interval_sec
     assert caught.value is error
 
 
-def test_26_not_a_coordinator() -> None:
-    """Contract 26: what has not a coordinator's methods is refused, with the original's words."""
-    with pytest.raises(ValueError, match=r"^'coord' argument must be a Coordinator: 7$"):
-        LooperThread(7, 1.0)  # type: ignore[arg-type]
-
-
-def test_26_duck_typed_coordinator() -> None:
-    """Anything with a coordinator's methods is one."""
+def test_26_what_is_a_coordinator() -> None:
+    """Contract 26: a looper is a daemon thread, registered with its coordinator when it is made. Anything with a
+    coordinator's methods is one; what has not is refused, with the original's words."""
 
     class Other:
         def __init__(self) -> None:
@@ -113,9 +106,12 @@ def test_26_duck_typed_coordinator() -> None:
         def __getattr__(self, name: str) -> Any:
             return getattr(self.inner, name)
 
-    other = Other()
-    looper = LooperThread(other, 1.0)  # type: ignore[arg-type]
-    assert list(other.inner._to_join) == [looper]
+    for coord in (Coordinator(), Other()):
+        looper = LooperThread(coord, 1.0)  # type: ignore[arg-type]
+        assert isinstance(looper, threading.Thread) and looper.daemon
+        assert list(coord._to_join) == [looper]
+    with pytest.raises(ValueError, match=r"^'coord' argument must be a Coordinator: 7$"):
+        LooperThread(7, 1.0)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("given", [{"args": (1,)}, {"kwargs": {"a": 1}}])
@@ -152,48 +148,13 @@ def test_26_no_target_and_no_override(coord_for: Any, clock: Any) -> None:
     coord.join()
 
 
-def test_stall_brings_no_burst(coord_for: Any, clock: Any) -> None:
-    """Contract part 2: a stall of 1 s at an interval of 0.1 s: missed calls are left out, the phase is kept."""
-    looper = Recorded(coord_for(1.75), 0.1, clock, lambda call: 1.03 if call == 3 else 0.0)
-    looper.run()
-    assert looper.at == [0, 0.1, 0.2, 1.3, 1.4, 1.5, 1.6, 1.7]
-
-
-def test_slow_calls_keep_the_phase(coord_for: Any, clock: Any) -> None:
-    """Calls that take 1.5 intervals come at every other moment of the schedule."""
-    looper = Recorded(coord_for(8.5), 2, clock, lambda _: 3.0)
-    looper.run()
-    assert looper.at == [0, 4, 8]
-
-
-def test_clock_set_back_has_no_effect(coord_for: Any, clock: Any) -> None:
-    """Contract part 2: setting the machine's clock back an hour changes no call."""
-
-    def takes(call: int) -> float:
-        clock.wall_now -= 3600
-        return 0.0
-
-    looper = Recorded(coord_for(2.05), 0.1, clock, takes)
-    looper.run()
-    assert len(looper.at) == 21
-
-
-@pytest.mark.parametrize("interval_secs", [0, -1])
-def test_no_interval(coord_for: Any, clock: Any, interval_secs: float) -> None:
-    """An interval of 0 or less calls back to back."""
-    looper = Recorded(coord_for(3.5), interval_secs, clock, lambda _: 1.0)
-    looper.run()
-    assert looper.at == [0, 1, 2, 3]
-
-
-def test_next_due() -> None:
+@pytest.mark.parametrize(
+    ("interval_secs", "now", "due"),
+    [(2.0, 10.0, 12.0), (2.0, 11.9, 12.0), (2.0, 12.0, 12.0), (2.0, 12.1, 14.0), (0.0, 12.1, 12.1), (inf, 12.1, inf)],
+)
+def test_next_due(interval_secs: float, now: float, due: float) -> None:
     """The next moment of the schedule that is not past, but never the present one again."""
-    assert next_due(10.0, 2.0, 10.0) == 12.0
-    assert next_due(10.0, 2.0, 11.9) == 12.0
-    assert next_due(10.0, 2.0, 12.0) == 12.0
-    assert next_due(10.0, 2.0, 12.1) == 14.0
-    assert next_due(10.0, float("inf"), 12.1) == float("inf")
-    assert next_due(10.0, 0.0, 12.1) == 12.1
+    assert next_due(10.0, interval_secs, now) == due
 
 
 def test_monotonic_by_default() -> None:

@@ -71,22 +71,31 @@ def make(clock):
     return make
 
 
-def test_heartbeats_come_at_their_interval(make, clock) -> None:
-    """One at once, then one every ten seconds, however often the monitor looks."""
-    monitor, heard, _, _ = make()
-    for _ in range(31):
-        monitor.tick()
+def ticks(monitor: SessionMonitor, clock: Any, count: int) -> None:
+    """Let a number of seconds pass, with a tick in each."""
+    for _ in range(count):
         clock.advance(1)
-    assert len(heard.of(HeartbeatRecord)) == 4
+        monitor.tick()
 
 
-def test_the_lease_is_renewed_though_there_are_no_heartbeats(make, clock) -> None:
-    """As often as it says."""
-    monitor, _, _, renewals = make(Options(heartbeat_secs=0))
-    for _ in range(61):
-        monitor.tick()
-        clock.advance(1)
-    assert len(renewals) == 5
+def train(progress: Progress, clock: Any, steps: int, secs: float = 0.1) -> None:
+    """Do steps of equal duration."""
+    for _ in range(steps):
+        clock.advance(secs)
+        progress.run_ended(True, clock.now - secs, clock.now)
+
+
+@pytest.mark.parametrize(
+    ("options", "heartbeat_secs", "beats"),
+    [(Options(heartbeat_secs=10), None, 4), (Options(heartbeat_secs=0), None, 0), (Options(heartbeat_secs=0), 1.0, 31)],
+    ids=["the options'", "none", "more often than the options say"],
+)
+def test_heartbeats_come_at_their_interval(make, clock, options, heartbeat_secs, beats: int) -> None:
+    """One at once, then one in each interval, however often the monitor ticks. The lease is renewed as often as it
+    says, though there are no heartbeats."""
+    monitor, heard, _, renewals = make(options, heartbeat_secs=heartbeat_secs)
+    ticks(monitor, clock, 31)
+    assert (len(heard.of(HeartbeatRecord)), len(renewals)) == (beats, 3)
 
 
 def test_a_change_of_phase_is_said_at_once(make) -> None:
@@ -99,31 +108,14 @@ def test_a_change_of_phase_is_said_at_once(make) -> None:
     assert [record.phase for record in heard.of(HeartbeatRecord)] == ["training", "evaluating", "training"]
 
 
-def test_a_heartbeat_shows_the_threads(make) -> None:
-    """Field by field, as a reader gets them."""
-    monitor, heard, _, _ = make()
-    monitor.beat()
-    (record,) = heard.of(HeartbeatRecord)
-    assert (record.threads[0].name, record.threads[0].state) == ("checkpoint", "idle")
-
-
-def test_a_heartbeat_shows_the_cluster(make) -> None:
+def test_a_heartbeat_shows_threads_and_cluster(make) -> None:
     """Field by field, as the metrics do."""
     monitor, heard, _, _ = make()
     monitor.beat()
     (record,) = heard.of(HeartbeatRecord)
     (worker,) = monitor.status().workers
-    assert record.workers == (worker,)
-    assert (worker.name, worker.waiting_for) == ("worker:1", "the chief")
-
-
-def test_heartbeats_may_come_more_often_than_the_options_say(make, clock) -> None:
-    """Where they go to a file that is not the run's."""
-    monitor, heard, _, _ = make(Options(heartbeat_secs=0), heartbeat_secs=1.0)
-    for _ in range(5):
-        monitor.tick()
-        clock.advance(1)
-    assert len(heard.of(HeartbeatRecord)) == 5
+    assert (record.workers, worker.name, worker.waiting_for) == ((worker,), "worker:1", "the chief")
+    assert (record.threads[0].name, record.threads[0].state) == ("checkpoint", "idle")
 
 
 def test_a_stall_is_said_when_it_begins_with_stacks_and_when_it_ends(make, clock) -> None:
@@ -134,11 +126,8 @@ def test_a_stall_is_said_when_it_begins_with_stacks_and_when_it_ends(make, clock
     monitor.tick()
     assert monitor.status().stalled
     assert (monitor.status().active, monitor.status().state) == (True, "stalled")
-    for _ in range(8):
-        clock.advance(1)
-        monitor.tick()
-    clock.advance(1)
-    progress.run_ended(True, clock.now - 1, clock.now)
+    ticks(monitor, clock, 8)
+    train(progress, clock, 1, 1.0)
     monitor.tick()
     begin, end = heard.of(StallRecord)
     assert (begin.state, begin.secs, begin.timeout_secs) == ("begin", 31, 30.0)
@@ -183,8 +172,7 @@ def test_a_session_that_has_ended_is_not_active(make, clock, state, error) -> No
     monitor, _, progress, _ = make()
     monitor.enter("training")
     for _ in range(20):
-        clock.advance(1)
-        progress.run_ended(True, clock.now - 1, clock.now)
+        train(progress, clock, 1, 1.0)
         monitor.tick()
     assert (monitor.status().active, monitor.status().state) == (True, "running")
     assert monitor.status().steps_per_second == pytest.approx(1.0)
@@ -203,9 +191,7 @@ def test_the_interval_is_recommended_from_the_run_s_own_failures(make, clock) ->
     def recommended(lost: int, earlier: Costs | None) -> float | None:
         monitor, _, progress, _ = make(restarts={"lost": lost, "completed": 5}, earlier_costs=earlier)
         progress.enter("training")
-        for _ in range(10):
-            clock.advance(100)
-            progress.run_ended(True, clock.now - 100, clock.now)
+        train(progress, clock, 10, 100.0)
         save = CheckpointRecord(session="s1", trigger="timer", path="p", step=1, bytes=1, secs=1.0, blocked_secs=0.3)
         monitor._saves.saved(save, clock.wall_now)
         return monitor.status().checkpoint.recommended_interval_secs
@@ -220,9 +206,7 @@ def test_in_a_cluster_training_keeps_its_default_budget(make, clock) -> None:
     """Another process that is started again keeps training waiting for longer than any step took."""
     monitor, _, progress, _ = make()
     monitor.enter("training")
-    for _ in range(30):
-        clock.advance(0.1)
-        progress.run_ended(True, clock.now - 0.1, clock.now)
+    train(progress, clock, 30)
     monitor.tick()
     assert monitor.status().progress_timeout_secs == 300.0
 
@@ -244,17 +228,11 @@ def test_the_watchdog_s_count_is_in_the_next_heartbeat(make, clock) -> None:
     """Written at once, and in the metrics: by default a stall beyond the default budget is counted."""
     monitor, heard, progress, _ = make(Options(heartbeat_secs=0))
     monitor.enter("training")
-    for _ in range(30):
-        clock.advance(0.1)
-        progress.run_ended(True, clock.now - 0.1, clock.now)
+    train(progress, clock, 30)
     monitor.tick()
-    for _ in range(305):
-        clock.advance(1)
-        monitor.tick()
+    ticks(monitor, clock, 305)
     assert (monitor.status().stalled, monitor.status().watchdog_would_act) == (True, 0)
-    for _ in range(10):
-        clock.advance(1)
-        monitor.tick()
+    ticks(monitor, clock, 10)
     assert monitor.status().watchdog_would_act == heard.of(HeartbeatRecord)[-1].watchdog_would_act == 1
 
 

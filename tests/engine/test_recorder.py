@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 from typing import Any
 
+import pytest
+
 from supervisor_core.engine.deadline import NEVER, Deadline
 from supervisor_core.engine.recorder import SYNC_SECS, TelemetryRecorder
 from supervisor_core.errors import LogdirInUseError
@@ -49,11 +51,14 @@ class WaitingWriter(Writer):
     last_error = None
 
 
-def test_a_durable_record_is_synced_where_that_is_possible() -> None:
-    """And flushed with a writer, like TensorFlow's own, that cannot."""
-    for writer, how in ((SyncingWriter(), "sync"), (Writer(), "flush")):
-        TelemetryRecorder(writer).write(RECORD, 1, durable=True)
-        assert writer.calls == ["add", how]
+@pytest.mark.parametrize(
+    ("writer", "durable", "calls"),
+    [(SyncingWriter(), True, ["add", "sync"]), (Writer(), True, ["add", "flush"]), (SyncingWriter(), False, ["add"])],
+)
+def test_a_durable_record_is_synced_where_that_is_possible(writer: Writer, durable: bool, calls: list[str]) -> None:
+    """And flushed with a writer, like TensorFlow's own, that cannot. One that need not last waits for nothing."""
+    TelemetryRecorder(writer).write(RECORD, 1, durable=durable)
+    assert writer.calls == calls
 
 
 def test_a_disk_is_not_waited_for_without_end(clock: Any) -> None:
@@ -62,13 +67,6 @@ def test_a_disk_is_not_waited_for_without_end(clock: Any) -> None:
     for deadline in (NEVER, Deadline.after(3600.0, clock), Deadline.after(3.0, clock)):
         TelemetryRecorder(writer).write(RECORD, durable=True, deadline=deadline)
     assert writer.timeouts == [SYNC_SECS, SYNC_SECS, 3.0]
-
-
-def test_a_record_that_need_not_last_waits_for_nothing() -> None:
-    """A heartbeat is handed over, and that is all."""
-    writer = SyncingWriter()
-    TelemetryRecorder(writer).write(RECORD)
-    assert writer.calls == ["add"]
 
 
 def test_a_broken_writer_is_said_once_and_never_raises(caplog) -> None:
@@ -87,24 +85,17 @@ def test_what_the_writer_dropped_is_known() -> None:
     assert TelemetryRecorder(None).dropped == 0
 
 
-def test_a_writer_that_waits_gets_what_cannot_be_checked() -> None:
-    """While the lock cannot be checked, such a writer keeps the record; any other one does not get it."""
+@pytest.mark.parametrize(
+    ("error", "calls"), [(OSError("the directory is away"), ["add"]), (LogdirInUseError("another chief"), [])]
+)
+def test_a_writer_that_waits_gets_what_cannot_be_checked(error: Exception, calls: list[str]) -> None:
+    """While the lock cannot be checked, such a writer keeps the record; any other one does not get it. A chief that was
+    replaced adds nothing, not even to a writer that would find out by itself."""
 
-    def cannot_tell() -> None:
-        raise OSError("the directory is away")
+    def check() -> None:
+        raise error
 
     waiting, plain = WaitingWriter(), Writer()
     for writer in (waiting, plain):
-        TelemetryRecorder(writer, cannot_tell).write(RECORD, 1)
-    assert (waiting.calls, plain.calls) == (["add"], [])
-
-
-def test_a_chief_that_was_replaced_adds_nothing() -> None:
-    """Not even to a writer that would find out by itself."""
-
-    def replaced() -> None:
-        raise LogdirInUseError("another chief")
-
-    writer = WaitingWriter()
-    TelemetryRecorder(writer, replaced).write(RECORD, 1)
-    assert writer.calls == []
+        TelemetryRecorder(writer, check).write(RECORD, 1)
+    assert (waiting.calls, plain.calls) == (calls, [])

@@ -26,49 +26,38 @@ def test_status_before_the_start() -> None:
 
 
 def test_status_after_a_good_life(coord_for: Any, clock: Any, scripted: Any) -> None:
-    """Ticks, the end of the last one and its duration are counted; at the stop it is stopped."""
-    service = scripted(coord_for(25), 10, [1.0, 2.0, 3.0])
+    """Ticks, the end of the last one and its duration are counted; at the stop it is stopped. Contract part 2: ticks
+    missed during a long one are left out, and the schedule keeps its phase."""
+    service = scripted(coord_for(65), 10, [1.0, 34.0, 2.0, 3.0])
     wall = clock.wall_now
     service.run()
-    assert service.at == [0, 10, 20]
+    assert service.at == [0, 10, 50, 60]
     assert service.stopped_cleanly
     assert service.status() == ThreadStatus(
-        name="save", state="stopped", interval_secs=10, ticks=3, last_tick_at=wall + 23, last_tick_secs=3.0
+        name="save", state="stopped", interval_secs=10, ticks=4, last_tick_at=wall + 63, last_tick_secs=3.0
     )
 
 
-def test_status_while_ticking(coord_for: Any, clock: Any, scripted: Any) -> None:
-    """Within a tick it is ticking; overdue when its end is late by more than the interval, and by how much."""
+@pytest.mark.parametrize("state", ["ticking", "idle"])
+def test_a_service_that_is_late_is_overdue(coord_for: Any, clock: Any, scripted: Any, state: str) -> None:
+    """When the end of a tick, or the begin of the next, is late by more than the interval; and by how much."""
     seen: list[tuple[str, float]] = []
 
-    def look() -> None:
+    def watch() -> None:
         for secs in (0, 10, 5, 5, 1):
             clock.advance(secs)
             status = service.status()
             seen.append((status.state, status.overdue_secs))
 
-    service = scripted(coord_for(25), 10, [look])
-    service.run()
-    assert seen == [("ticking", 0), ("ticking", 0), ("ticking", 5), ("ticking", 10), ("overdue", 11)]
-
-
-def test_status_while_idle(clock: Any, scripted: Any) -> None:
-    """Between ticks it is idle; overdue when the next is late by more than the interval."""
-    seen: list[tuple[str, float]] = []
-
     class Lazy(Coordinator):
         def wait_for_stop(self, timeout: Any = None, *, wake_queue: Any = None) -> bool:
-            if timeout <= 0:
-                return False
-            for secs in (0, 10, 5, 5, 1):
-                clock.advance(secs)
-                status = service.status()
-                seen.append((status.state, status.overdue_secs))
-            return True
+            if timeout > 0:
+                watch()
+            return timeout > 0  # type: ignore[no-any-return]
 
-    service = scripted(Lazy(), 10, [])
+    service = scripted(*((coord_for(25), 10, [watch]) if state == "ticking" else (Lazy(), 10, [])))
     service.run()
-    assert seen == [("idle", 0), ("idle", 0), ("idle", 5), ("idle", 10), ("overdue", 11)]
+    assert seen == [(state, 0), (state, 0), (state, 5), (state, 10), ("overdue", 11)]
 
 
 @pytest.mark.parametrize("interval_secs", [None, 0])
@@ -112,7 +101,8 @@ def test_status_from_another_thread() -> None:
 
 
 def test_wake_ticks_at_once_and_moves_nothing(coord_for: Any, clock: Any, scripted: Any) -> None:
-    """Woken within a tick it ticks once more right after it, however often it was woken; the schedule stays."""
+    """Woken within a tick it ticks once more right after it, however often it was woken; the schedule stays. Waking
+    before the first tick makes no second one."""
 
     def wake_twice() -> None:
         clock.advance(1)
@@ -120,22 +110,21 @@ def test_wake_ticks_at_once_and_moves_nothing(coord_for: Any, clock: Any, script
         service.wake()
 
     service = scripted(coord_for(25), 10, [wake_twice])
+    service.wake()
     service.run()
     assert service.at == [0, 1, 10, 20]
 
 
-def test_wake_before_the_start(coord_for: Any, scripted: Any) -> None:
-    """Waking before the first tick makes no second one."""
-    service = scripted(coord_for(15), 10, [])
-    service.wake()
-    service.run()
-    assert service.at == [0, 10]
-
-
 def test_wake_from_another_thread() -> None:
-    """A real service that waits for an hour ticks when it is woken, and ends when it is asked to stop."""
+    """A real service, in a thread of its name, ticks when it is woken, and ends when it is asked to stop."""
     coord, ticked = Coordinator(), threading.Semaphore(0)
-    service = ServiceThread(coord, 3600, ticked.release, name="save")
+    names = set()
+
+    def tick() -> None:
+        names.add(threading.current_thread().name)
+        ticked.release()
+
+    service = ServiceThread(coord, 3600, tick, name="save")
     service.start()
     for _ in range(3):
         assert ticked.acquire(timeout=60)
@@ -143,32 +132,11 @@ def test_wake_from_another_thread() -> None:
     assert ticked.acquire(timeout=60)
     coord.request_stop()
     coord.join()
-    assert service.status().state == "stopped"
+    assert (service.status().state, names) == ("stopped", {"save"})
     assert service.status().ticks >= 4
-
-
-def test_no_burst_after_a_long_tick(coord_for: Any, scripted: Any) -> None:
-    """Contract part 2: ticks missed during a long one are left out, and the schedule keeps its phase."""
-    service = scripted(coord_for(65), 10, [0.0, 34.0])
-    service.run()
-    assert service.at == [0, 10, 50, 60]
 
 
 def test_foreign_coordinator() -> None:
     """A service needs this project's coordinator, and says so."""
     with pytest.raises(ValueError, match="must be a supervisor_core Coordinator"):
         ServiceThread(threading.Event(), 10, name="save")  # type: ignore[arg-type]
-
-
-def test_start_is_a_real_thread() -> None:
-    """Started, it ticks in a thread of its name."""
-    coord = Coordinator()
-    names: list[str] = []
-
-    def tick() -> None:
-        names.append(threading.current_thread().name)
-        coord.request_stop()
-
-    ServiceThread(coord, 60, tick, name="evaluate").start()
-    coord.join()
-    assert names == ["evaluate"]

@@ -43,32 +43,17 @@ def signal_at_line(number: int, handler: Callable[[], object]) -> Iterator[list[
         signal.signal(signal.SIGUSR1, earlier)
 
 
-def test_first_reason() -> None:
-    """The first reason is kept, whatever comes later."""
-    event = SignalSafeEvent[str]()
+@pytest.mark.parametrize("first", ["first", None])
+def test_the_first_reason_is_kept(first: str | None) -> None:
+    """Whatever comes later; None is a reason, too. Cleared it is as new."""
+    event = SignalSafeEvent[Any]()
     assert (event.is_set(), event.reason) == (False, None)
-    assert event.set("first")
-    assert not event.set("second")
-    assert (event.is_set(), event.reason) == (True, "first")
-
-
-def test_none_is_a_reason() -> None:
-    """Set with None it is set, and a later reason is still a later one."""
-    event = SignalSafeEvent[object]()
-    assert event.set(None)
-    assert event.is_set()
-    assert not event.set("late")
-    assert event.reason is None
-
-
-def test_clear() -> None:
-    """Cleared it is as new."""
-    event = SignalSafeEvent[str]()
-    event.set("first")
-    event.clear()
-    assert not event.wait(0)
-    assert event.set("second")
-    assert event.reason == "second"
+    for _ in range(2):
+        assert event.set(first)
+        assert not event.set("second")
+        assert (event.is_set(), event.reason) == (True, first)
+        event.clear()
+        assert not event.wait(0)
 
 
 @pytest.mark.parametrize("timeout_secs", [0, -1, -0.5, -1e9])
