@@ -17,7 +17,7 @@ from supervisor_core.events import event_format, scan, vector_decode
 from supervisor_core.events.chunk import Chunk
 from supervisor_core.events.reader import EventsFileReader
 from supervisor_core.events.scan import FREE_BYTES, PER_BYTE
-from supervisor_core.storage.source import DirectoryEntry
+from supervisor_core.storage.filesystem import DirectoryEntry
 
 NAME = "events.out.tfevents.1700000000.host"
 _FEW = 600
@@ -129,15 +129,15 @@ class MemorySource:
         self.fetched = 0
 
     def stat(self, path: str) -> Any:
-        """See `ReadFileSystem.stat`."""
+        """See `ReadFilesystem.stat`."""
         return _Status(len(self.data), st_mtime_ns=len(self.data))
 
     def open(self, path: str) -> _File:
-        """See `ReadFileSystem.open`."""
+        """See `ReadFilesystem.open`."""
         return _File(self)
 
     def entries(self, directory: str) -> Iterator[DirectoryEntry]:
-        """See `ReadFileSystem.entries`."""
+        """See `ReadFilesystem.entries`."""
         yield DirectoryEntry(NAME, is_directory=False, is_link=False)
 
 

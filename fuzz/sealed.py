@@ -19,6 +19,7 @@ from pathlib import Path
 
 from supervisor_core import checksum
 from supervisor_core.checkpoint import contents, manifest, shard_metadata, torch_file
+from supervisor_core.checkpoint.json_records import MAX_TEXT
 from supervisor_core.checkpoint.manifest import Manifest
 from supervisor_core.checkpoint.sealed_files import SealedFiles
 from supervisor_core.checkpoint.tree_file import STRUCTURE, require_training
@@ -42,7 +43,7 @@ def check_manifest(data: bytes) -> None:
         for file in found.files:
             parts = file.path.split("/")
             assert not file.path.startswith("/") and ".." not in parts and file.bytes >= 0, file
-        assert found.doubt is None or len(found.doubt.text) <= manifest.MAX_TEXT
+        assert found.doubt is None or len(found.doubt.text) <= MAX_TEXT
 
 
 def _sealed(data: bytes) -> bytes:

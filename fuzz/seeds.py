@@ -303,7 +303,7 @@ def of_task() -> Seeds:
 
 def of_ledger() -> Seeds:
     """Pages with checkpoints that are kept and that are to be deleted."""
-    saved = ledger.SavedAs("model.ckpt-5", SaveId(1, 2), 1.7e9)
+    saved = ledger.SavedAs("model.ckpt-5", 1, 2, 1.7e9)
     gone = ledger.PlannedDeletion(
         "model.ckpt-3", {"model.ckpt-3.index": 1.7e9, "model.ckpt-3.data-00000-of-00001": 1.7e9}
     )
@@ -313,7 +313,7 @@ def of_ledger() -> Seeds:
     )
     yield "page", ledger.encode(page)
     yield "empty", ledger.encode(ledger.LedgerPage("s", 1))
-    odd = {"v": 1, "session": "s", "attempt": "2", "saved": [["../x", 1, 2, 3.0]], "let_go": [["x", {"/y": 1}]]}
+    odd = {"v": 1, "session": "s", "attempt": "2", "saved": [["../x", 1, 2, 3.0]], "deletions": [["x", {"/y": 1}]]}
     yield "outside", json.dumps(odd).encode()
 
 

@@ -17,8 +17,8 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
+from supervisor_core.storage.filesystem import DirectoryEntry, FileStatus, ReadFile
 from supervisor_core.storage.local import LOCAL
-from supervisor_core.storage.source import DirectoryEntry, FileStatus, ReadFile
 
 # What a shell or nohup starts in the background ignores signals, and so do its children: tests that send one would time
 # out.

@@ -33,7 +33,8 @@ from supervisor_core.checkpoint import legacy
 from supervisor_core.checkpoint.schema import message_class
 from supervisor_core.checkpoint.table import CHUNK_BYTES, Meter, Table, crc_of, unmask
 from supervisor_core.errors import DamagedCheckpointError, UnreadableCheckpointError
-from supervisor_core.storage.local import Filesystem, Reader, filesystem_for
+from supervisor_core.storage.filesystem import Filesystem, Reader
+from supervisor_core.storage.local import filesystem_for
 from supervisor_core.storage.opening import is_wrong_kind
 
 GLOBAL_STEP = "global_step"

@@ -7,14 +7,16 @@ arrays has NaN. All others are good, and the newest good one is never deleted (`
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Annotated, NamedTuple
+
+from msgspec import Meta
+
+from supervisor_core.checkpoint.json_records import MAX_TEXT, Text
 
 MAX_CHARS = 300
 """Of an error's text."""
 MAX_LOSSES = 3
 """How many losses are named."""
-MAX_TEXT = 4096
-"""Characters of a text that is read."""
 MAX_TAGS = 10_000
 """Of losses that are read."""
 
@@ -22,28 +24,11 @@ MAX_TAGS = 10_000
 class Doubt(NamedTuple):
     """Why a checkpoint is in doubt."""
 
-    text: str
+    text: Text
     """One sentence, or several."""
-    losses: tuple[str, ...] = ()
+    losses: Annotated[tuple[Text, ...], Meta(max_length=MAX_TAGS)] = ()
     """Tags of the losses whose newest values were NaN or infinite: after a resume they count as such until the session
     has logged a new one."""
-
-    @classmethod
-    def from_json(cls, value: Any) -> Doubt | None:
-        """Return the doubt of a parsed file; None for none.
-
-        Raises:
-            ValueError: if it is no doubt.
-        """
-        if value is None:
-            return None
-        is_doubt = isinstance(value, list) and len(value) == 2 and isinstance(value[1], list)
-        if not is_doubt or not all(isinstance(item, str) for item in (value[0], *value[1])):
-            raise ValueError(f"{value!r:.80} is no doubt")
-        text, losses = value
-        if max(map(len, (text, *losses))) > MAX_TEXT or len(losses) > MAX_TAGS:
-            raise ValueError(f"a doubt has a text of more than {MAX_TEXT:,} characters, or too many losses")
-        return cls(text, tuple(losses))
 
 
 def doubt_of(error: str | None, losses: Sequence[str], array: str | None) -> Doubt | None:

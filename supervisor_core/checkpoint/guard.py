@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from supervisor_core.checkpoint.lease_file import VERSION, LeaseFile, LeaseRecord, decode
-from supervisor_core.storage.local import Check, Filesystem, unguarded
+from supervisor_core.storage.filesystem import Check, Filesystem, unguarded
 
 READINGS = 5
 """Attempts at reading an invalid lease: a holder without a lock may be writing it at that moment."""
@@ -104,7 +104,7 @@ def taken_over_text(logdir: str, successor: str, timeout_secs: float) -> str:
     )
 
 
-def gave_way_text(logdir: str, successor: str) -> str:
+def yielded_text(logdir: str, successor: str) -> str:
     """Return the error of a session that gave way."""
     return (
         f"The logdir {logdir} now belongs to {successor}, which writes checkpoints there: this process writes no "

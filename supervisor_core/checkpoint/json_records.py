@@ -1,20 +1,35 @@
-"""The small JSON files of a logdir: what holds one object, and the record in it, checked by its fields' annotations."""
+"""The small JSON files of a logdir: what holds one object, and the record in it, checked by its fields' annotations.
+
+Anybody with access to the logdir may have written them. A record is a dataclass or a NamedTuple. msgspec decides
+whether a value fits its field; the error names the field, what was found and what was expected.
+"""
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
-from dataclasses import fields
-from functools import cache
-from types import UnionType
-from typing import Any, TypeVar, cast, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, TypeVar
+
+from msgspec import Meta, ValidationError, convert
 
 LARGEST = 1 << 63
 LARGEST_ATTEMPT = 10**15
 """Bound of a session's number: telemetry's readers, and programs that count in floats (2**53), accept no larger one."""
 LATEST = 2.5e11
 """Seconds since the epoch, in the year 9892: later times cannot be formatted."""
+MAX_TEXT = 4096
+"""Characters of a text that is shown."""
 
+Integer = Annotated[int, Meta(ge=-LARGEST, le=LARGEST - 1)]
+Count = Annotated[int, Meta(ge=0, le=LARGEST - 1)]
+Attempt = Annotated[int, Meta(ge=0, lt=LARGEST_ATTEMPT)]
+Secs = Annotated[float, Meta(gt=-LATEST, lt=LATEST)]
+Moment = Annotated[float, Meta(ge=0, lt=LATEST)]
+Text = Annotated[str, Meta(max_length=MAX_TEXT)]
+Name = Annotated[str, Meta(min_length=1)]
+
+_FIELD = re.compile(r" - at `\$\.(\w+)`$")
 _T = TypeVar("_T")
 
 
@@ -22,60 +37,37 @@ def parse_object(data: bytes, version: int) -> dict[str, Any]:
     """Return the JSON object in a file's bytes.
 
     Raises:
-        ValueError: if there is none, or it is of another version.
+        ValueError: if there is none in ASCII, or it is of another version.
     """
     try:
-        raw = json.loads(data.decode("ascii"))
-    except (ValueError, RecursionError) as error:
-        raise ValueError("it is not JSON") from error  # whose text has a byte of the file
-    if not isinstance(raw, dict) or raw.get("v") != version or raw["v"] is True:
+        raw = json.loads(data.decode("ascii"), parse_constant=no_number)
+    except (ValueError, RecursionError):  # whose text may have a part of a file that is another's
+        raise ValueError("it is not JSON") from None
+    if not isinstance(raw, dict) or raw.get("v") != version or isinstance(raw["v"], bool):
         raise ValueError(f"it is not of version {version}")
     return raw
 
 
-def record_of(cls: type[_T], raw: Mapping[str, Any], bounds: Mapping[str, int]) -> _T:
-    """Return a dataclass whose fields have the values of these names; others are left out.
-
-    Args:
-        cls: the dataclass.
-        raw: the values.
-        bounds: of the counts that may not be negative: what they have to be less than.
+def record_of(cls: type[_T], raw: Mapping[str, Any]) -> _T:
+    """Return a record whose fields have the values of these names; others are left out.
 
     Raises:
-        ValueError: if a field is missing, or has a value that it cannot hold; says which.
+        ValueError: if a field is missing, or has a value that it cannot hold; says which, and what it can hold.
     """
-    kinds = _kinds(cast("Any", cls))
     try:
-        record = cls(**{name: value for name, value in raw.items() if name in kinds})
-    except TypeError as error:
-        raise ValueError(f"a field is missing: {error}") from error
-    for name in kinds:
-        value = getattr(record, name)
-        if not _is_plausible(value, kinds[name]) or (name in bounds and not 0 <= value < bounds[name]):
-            raise ValueError(f"{name} is {value!r:.80}")
-    return record
+        return convert(raw, cls)
+    except ValidationError as error:
+        text = str(error)
+        if (found := _FIELD.search(text)) is not None:
+            text = f"{found[1]} is {raw[found[1]]!r:.80}: {text[: found.start()]}"
+        raise ValueError(text) from None
 
 
-@cache
-def _kinds(cls: type[Any]) -> Mapping[str, tuple[type, ...]]:
-    """Return of what kinds the values of a dataclass may be, by their fields."""
-    hints = get_type_hints(cls)
-    return {item.name: _kinds_of(hints[item.name]) for item in fields(cls)}
+def encode_object(version: int, fields: Mapping[str, Any]) -> bytes:
+    """Return the bytes of an object with these fields, in ASCII, without line breaks."""
+    return json.dumps({"v": version, **fields}, ensure_ascii=True, separators=(",", ":")).encode()
 
 
-def _kinds_of(hint: Any) -> tuple[type, ...]:
-    if isinstance(hint, UnionType):
-        return tuple(kind for each in get_args(hint) for kind in _kinds_of(each))
-    if get_origin(hint) is Mapping:  # of counts
-        return (dict,)
-    return (int, float) if hint is float else (hint,)
-
-
-def _is_plausible(value: Any, kinds: tuple[type, ...]) -> bool:
-    if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
-        return False
-    if isinstance(value, dict):
-        return all(type(count) is int and abs(count) < LARGEST for count in value.values())
-    if isinstance(value, (int, float)):
-        return abs(value) < (LATEST if float in kinds else LARGEST)  # False for NaN
-    return True
+def no_number(text: str) -> float:
+    """Refuse NaN and infinities, which JSON does not have and Python's parser reads."""
+    raise ValueError(f"{text} is no number")

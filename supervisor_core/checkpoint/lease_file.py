@@ -23,7 +23,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
-import json
 import math
 import os
 import uuid
@@ -31,7 +30,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
-from supervisor_core.checkpoint.json_records import LARGEST_ATTEMPT, parse_object, record_of
+from supervisor_core.checkpoint.json_records import Attempt, Integer, Secs, encode_object, parse_object, record_of
 from supervisor_core.clock import Clock, boot_secs
 from supervisor_core.storage.directory import path_now
 from supervisor_core.storage.local import filesystem_for, local_path
@@ -53,54 +52,53 @@ class LeaseRecord:
     """The session that holds, or last held, a logdir. Times are wall-clock seconds since the epoch."""
 
     session: str
-    attempt: int
+    attempt: Attempt
     """1 for the run's first session, one more for each later one."""
     host: str
     boot: str | None
     """The kernel's boot id: the same for all containers of one machine, another after a reboot. None where the system
     has none."""
-    pid: int
-    started_at: float
-    first_started_at: float
+    pid: Integer
+    started_at: Secs
+    first_started_at: Secs
     """When the run's first session started."""
-    renewed_at: float
-    started_boot_secs: float | None = None
+    renewed_at: Secs
+    started_boot_secs: Secs | None = None
     """When it was taken, by the clock that counts from the machine's start (see ``boot``) and is never set."""
-    renewed_boot_secs: float | None = None
+    renewed_boot_secs: Secs | None = None
     """When it was renewed, by that clock."""
-    renewals: int = 0
-    last_step: int | None = None
+    renewals: Integer = 0
+    last_step: Integer | None = None
     ended: str | None = None
     """Why the session ended (``completed``, ``signal``, ``error`` ...); None while it runs, and if it was killed."""
-    ended_at: float | None = None
-    restarts: Mapping[str, int] = field(default_factory=dict)
+    ended_at: Secs | None = None
+    restarts: Mapping[str, Integer] = field(default_factory=dict)
     """How the earlier sessions ended: reason -> count; ``lost`` for those without a stop record."""
-    steps_lost: int = 0
+    steps_lost: Integer = 0
     """Steps that this and the earlier sessions recomputed after restarts."""
-    trained_secs: float | None = None
+    trained_secs: Secs | None = None
     """Time that this and the earlier sessions spent on steps. None, like the next three, where it is not known of one
     of them."""
-    timed_saves: float | None = None
+    timed_saves: Secs | None = None
     """Number of their good saves."""
-    save_secs: float | None = None
+    save_secs: Secs | None = None
     """Duration of those saves."""
-    blocked_secs: float | None = None
+    blocked_secs: Secs | None = None
     """Time for which those saves blocked training."""
     predecessor: str | None = None
-    """The earlier session that was cut off and whose model may be alive in a cluster; None once this one is ready. In
-    the file: ``heir_of``."""
+    """The earlier session that was cut off and whose model may be alive in a cluster; None once this one is ready."""
     phase: str | None = None
-    progress_at: float | None = None
+    progress_at: Secs | None = None
     """Last progress, as stall detection counts it."""
-    progress_timeout_secs: float | None = None
+    progress_timeout_secs: Secs | None = None
     """The stall budget of the phase; None where it cannot stall."""
-    save_failures: int = 0
+    save_failures: Integer = 0
     """Failed saves of this session."""
-    save_failures_in_a_row: int = 0
+    save_failures_in_a_row: Integer = 0
     """Failed saves since the last good one."""
     events_error: str | None = None
     """Why events cannot be written at present; at most `ERROR_LETTERS` characters. None while they can."""
-    gives_way: bool = False
+    yields_logdir: bool = False
     """The session writes no checkpoints, and gives way to one that does."""
     page: str | None = None
     """Path of its progress page on its machine, see `supervisor_core.process.progress_page`; None without one."""
@@ -132,9 +130,7 @@ class LeaseRecord:
 
 def encode(record: LeaseRecord) -> bytes:
     """Return the lease file's bytes."""
-    content = {"v": VERSION, **asdict(record)}
-    content["heir_of"] = content.pop("predecessor")
-    text = json.dumps(content, ensure_ascii=True, separators=(",", ":")).encode("ascii")
+    text = encode_object(VERSION, asdict(record))
     length = math.ceil((len(text) + 1) / BLOCK_BYTES) * BLOCK_BYTES
     return text.ljust(length - 1) + b"\n"
 
@@ -147,9 +143,7 @@ def decode(data: bytes) -> LeaseRecord | None:
     """
     if not data.strip():
         return None
-    raw = parse_object(data, VERSION)
-    raw["predecessor"] = raw.pop("heir_of", None)
-    return record_of(LeaseRecord, raw, {"attempt": LARGEST_ATTEMPT})
+    return record_of(LeaseRecord, parse_object(data, VERSION))
 
 
 _NOT_TO_BE_WRITTEN = (errno.EACCES, errno.EPERM, errno.EROFS, errno.EMLINK)
@@ -380,9 +374,16 @@ def _is_ours(data: bytes) -> bool:
     return not data.strip(b"\0 \n") or data.startswith(b'{"v":')
 
 
+def is_same(directory: str, other: str) -> bool:
+    """Return whether two names are of one directory; one that is empty is of none."""
+    if not directory or not other or "://" in other:
+        return directory == other != ""
+    return os.path.realpath(directory) == os.path.realpath(other)
+
+
 def is_covered(directory: str, logdir: str) -> bool:
     """Return whether a directory is below a local logdir, and no logdir itself: then the logdir's lock is its, too."""
-    own, place = local_path(logdir), os.path.realpath(directory)
-    if own is None or "://" in directory or not place.startswith(os.path.join(os.path.realpath(own), "")):
+    own, real = local_path(logdir), os.path.realpath(directory)
+    if own is None or "://" in directory or not real.startswith(os.path.join(os.path.realpath(own), "")):
         return False
-    return not os.path.lexists(os.path.join(place, LEASE_NAME))
+    return not os.path.lexists(os.path.join(real, LEASE_NAME))

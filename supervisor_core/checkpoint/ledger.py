@@ -13,7 +13,8 @@ rename). Byte by byte: one JSON object, ASCII, then a newline (0x0a):
     "saved"    checkpoints to keep, oldest first; of each [path, attempt, number, saved at]:
                the path without endings, relative to the logdir; the attempt that saved it, and the save's number in
                that attempt (from 1); wall time in seconds since the epoch
-    "let_go"   checkpoints to delete once the state file does not name them; of each [path, {file: written at, ...}]:
+    "deletions"
+               checkpoints to delete once the state file does not name them; of each [path, {file: written at, ...}]:
                the path as above; its files, in the order of their deletion, with their modification times
     "doubts"   checkpoints of "saved" that are in doubt: path -> [why, [tags of the losses that were not finite]]
     "last_good"
@@ -31,23 +32,23 @@ replaced it last. A state file that somebody edited, or another program wrote, c
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import re
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from dataclasses import asdict, dataclass, field
+from typing import NamedTuple
 from urllib.parse import quote
 
 from supervisor_core.checkpoint.doubt import Doubt
 from supervisor_core.checkpoint.guard import Publisher
-from supervisor_core.checkpoint.json_records import LARGEST_ATTEMPT, LATEST, parse_object
+from supervisor_core.checkpoint.json_records import Attempt, Integer, Secs, encode_object, parse_object, record_of
 from supervisor_core.checkpoint.names import CheckpointNames, deletable_files, files_of, last_part, step_in_name
 from supervisor_core.checkpoint.retention import Retention, Saved
 from supervisor_core.checkpoint.session_history import can_follow
 from supervisor_core.checkpoint.state_file import CheckpointState, SaveId, make_relative, read_state
-from supervisor_core.storage.local import Filesystem, filesystem_for, refuse_link
+from supervisor_core.storage.filesystem import Filesystem
+from supervisor_core.storage.local import filesystem_for, refuse_link
 
 DIRECTORY = ".supervisor.checkpoints"
 """The ledgers' directory in the logdir."""
@@ -68,9 +69,15 @@ class SavedAs(NamedTuple):
 
     path: str
     """Relative to the logdir, without endings."""
-    id: SaveId
-    saved_at: float
+    attempt: Attempt
+    number: Integer
+    saved_at: Secs
     """Wall time, seconds since the epoch."""
+
+    @property
+    def id(self) -> SaveId:
+        """The save."""
+        return SaveId(self.attempt, self.number)
 
 
 class PlannedDeletion(NamedTuple):
@@ -78,7 +85,7 @@ class PlannedDeletion(NamedTuple):
 
     path: str
     """Relative to the logdir, without endings."""
-    files: Mapping[str, float]
+    files: Mapping[str, Secs]
     """Its files, relative to the logdir, in the order of their deletion, with their modification times."""
 
 
@@ -87,7 +94,7 @@ class LedgerPage:
     """One session's file."""
 
     session: str
-    attempt: int
+    attempt: Attempt
     saved: tuple[SavedAs, ...] = ()
     deletions: tuple[PlannedDeletion, ...] = ()
     doubts: Mapping[str, Doubt] = field(default_factory=dict)
@@ -96,16 +103,7 @@ class LedgerPage:
 
 def encode(page: LedgerPage) -> bytes:
     """Return the bytes of a session's file."""
-    content = {
-        "v": VERSION,
-        "session": page.session,
-        "attempt": page.attempt,
-        "saved": [[item.path, *item.id, item.saved_at] for item in page.saved],
-        "let_go": [[item.path, dict(item.files)] for item in page.deletions],
-        "doubts": page.doubts,
-        "last_good": page.last_good,
-    }
-    return json.dumps(content, ensure_ascii=True, separators=(",", ":")).encode("ascii") + b"\n"
+    return encode_object(VERSION, asdict(page)) + b"\n"
 
 
 def decode(data: bytes) -> LedgerPage:
@@ -114,30 +112,13 @@ def decode(data: bytes) -> LedgerPage:
     Raises:
         ValueError: if it is no valid page, or a path leads out of the logdir; says why.
     """
-    raw = parse_object(data, VERSION)
-    try:
-        return LedgerPage(
-            session=str(raw["session"]),
-            attempt=_attempt(raw["attempt"]),
-            saved=tuple(
-                SavedAs(_inside(path), SaveId(_attempt(attempt), int(number)), _finite(saved_at))
-                for path, attempt, number, saved_at in raw["saved"]
-            ),
-            deletions=tuple(
-                PlannedDeletion(
-                    _inside(path), {_inside(file): _finite(written_at) for file, written_at in files.items()}
-                )
-                for path, files in raw["let_go"]
-            ),
-            doubts={
-                _inside(path): doubt
-                for path, value in raw.get("doubts", {}).items()
-                if (doubt := Doubt.from_json(value)) is not None
-            },
-            last_good=None if raw.get("last_good") is None else _inside(raw["last_good"]),
-        )
-    except (AttributeError, KeyError, OverflowError, TypeError) as error:
-        raise ValueError(f"a field is missing or of another kind: {error}") from error
+    page = record_of(LedgerPage, parse_object(data, VERSION))
+    deleted = (path for item in page.deletions for path in (item.path, *item.files))
+    last_good = () if page.last_good is None else (page.last_good,)
+    for path in (*(item.path for item in page.saved), *deleted, *page.doubts, *last_good):
+        if not path or path.startswith("/") or "://" in path or ".." in path.split("/"):
+            raise ValueError(f"{path!r} is no path in the logdir")
+    return page
 
 
 def newest_attempt(logdir: str | os.PathLike[str]) -> int:
@@ -311,7 +292,7 @@ class Ledger:
         last_good = None if retention.last_good is None else self._relative(retention.last_good.path)
         if self._publisher is not None and self._newest is not None:
             self._newest = SaveId(self._newest.attempt, self._newest.number + 1)
-            saved = self._plan(SavedAs(self._relative(path), self._newest, saved_at), retention)
+            saved = self._plan(SavedAs(self._relative(path), *self._newest, saved_at), retention)
             session, attempt = self._publisher.session, self._publisher.attempt
             self._write(LedgerPage(session, attempt, saved, tuple(self._deletions.values()), doubts, last_good))
         self._doubts, self._last_good = doubts, last_good
@@ -402,22 +383,3 @@ class Ledger:
             pass
         except OSError as error:  # the next session tries again
             _LOG.info("The earlier session's %s cannot be deleted: %s", path, error)
-
-
-def _inside(path: Any) -> str:
-    """Return the path if it stays in the logdir; ValueError if not."""
-    if not isinstance(path, str) or not path or path.startswith("/") or "://" in path or ".." in path.split("/"):
-        raise ValueError(f"{path!r} is no path in the logdir")
-    return path
-
-
-def _attempt(value: Any) -> int:
-    if type(value) is not int or not 0 <= value < LARGEST_ATTEMPT:
-        raise ValueError(f"{value!r:.80} is no attempt")
-    return value
-
-
-def _finite(value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not abs(value) < LATEST:
-        raise ValueError(f"{value!r} is no time")
-    return float(value)

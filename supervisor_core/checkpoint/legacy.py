@@ -16,7 +16,7 @@ from typing import Any
 from supervisor_core.checkpoint.schema import message_class
 from supervisor_core.checkpoint.table import Meter, Table
 from supervisor_core.errors import DamagedCheckpointError
-from supervisor_core.storage.local import Filesystem, Reader
+from supervisor_core.storage.filesystem import Filesystem, Reader
 
 _MAX_VALUE_BYTES = 4 << 20
 """Limit of an entry with the names and types of all tensors: some 40,000."""

@@ -10,9 +10,9 @@ dead holder's lease is taken over:
 * Where there are no locks (object stores, some network file systems): likewise; an ended process of this machine is
   dead at once.
 
-A session that writes no checkpoints gives way (``gives_way``): it takes only a logdir in which no other kind of session
-has been, keeps no lock, and a session that writes checkpoints takes the logdir over from it at once. So an evaluation
-never blocks a training, and is not part of the training's history.
+A session that writes no checkpoints yields the logdir (``yields_logdir``): it takes only one in which no other kind of
+session has been, keeps no lock, and a session that writes checkpoints takes the logdir over from it at once. So an
+evaluation never blocks a training, and is not part of the training's history.
 
 A holder that was suspended until another took over is stopped before its next publication: `check`, see `guard`. The
 lease also carries the history of the earlier sessions, see `SessionHistory`; `lease_file` describes the file byte by
@@ -33,7 +33,7 @@ from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Any
 
-from supervisor_core.checkpoint.guard import READINGS, Token, gave_way_text, taken_over_text
+from supervisor_core.checkpoint.guard import READINGS, Token, taken_over_text, yielded_text
 from supervisor_core.checkpoint.lease_file import LEASE_NAME as LEASE_NAME
 from supervisor_core.checkpoint.lease_file import LeaseFile, LeaseRecord, LockResult, decode, encode, lease_file_in
 from supervisor_core.checkpoint.session_history import SessionHistory, as_left, history_after
@@ -70,7 +70,7 @@ class LogdirLock:
             three times as often.
         exclusive: False takes the logdir although another chief may be at work; `SessionHistory.exclusive` is then
             False.
-        gives_way: the session writes no checkpoints; see the module's docstring.
+        yields_logdir: the session writes no checkpoints; see the module's docstring.
         host, pid, boot: this machine's name, this process, this kernel's boot id. Default: the operating system's.
         file: stores the lease. Default: in the logdir.
         wait: sleeps for a number of seconds; injected by tests.
@@ -89,7 +89,7 @@ class LogdirLock:
     clock: Clock = SYSTEM_CLOCK
     timeout_secs: float = 60.0
     exclusive: bool = True
-    gives_way: bool = False
+    yields_logdir: bool = False
     host: str = field(default_factory=socket.gethostname)
     pid: int = field(default_factory=os.getpid)
     boot: str | None = field(default_factory=boot_id)
@@ -139,7 +139,7 @@ class LogdirLock:
         alone = result.verdict in ("ours", "lockless")
         is_alive = previous is not None and self._is_alive(previous, locked=result.verdict in ("ours", "unwritable"))
         is_kept_out = result.verdict == "theirs" or (previous and self._is_kept_out_by(previous, is_alive))
-        if is_kept_out and (self.exclusive or self.gives_way):
+        if is_kept_out and (self.exclusive or self.yields_logdir):
             self._file.release()
             raise LogdirInUseError(self._refusal(previous, certain=result.verdict == "theirs"))
         if is_kept_out:
@@ -147,7 +147,7 @@ class LogdirLock:
         elif not alone:
             warning = self._flaw(result)
         now, now_boot_secs = self.clock.wall(), boot_secs(self.clock)
-        if previous is not None and previous.gives_way and is_alive:  # displaced: no session that has ended
+        if previous is not None and previous.yields_logdir and is_alive:  # displaced: no session that has ended
             after_attempt = max(previous.attempt, after_attempt)
             previous = None
         exact = False
@@ -163,7 +163,7 @@ class LogdirLock:
             self._record = self._first_record(session, history, now, now_boot_secs, page)
             _LEASES.add(self)
             self._write_or_warn()
-            if self.gives_way:
+            if self.yields_logdir:
                 self._file.unlock()
             self._token = Token(session, history.attempt)
         return history
@@ -195,7 +195,7 @@ class LogdirLock:
             steps_lost=history.steps_lost,
             **history.costs,  # type: ignore[arg-type]
             predecessor=history.predecessor,
-            gives_way=self.gives_way,
+            yields_logdir=self.yields_logdir,
             page=page,
         )
 
@@ -297,7 +297,7 @@ class LogdirLock:
             try:
                 self._put(ended)
             except (OSError, LogdirInUseError) as error:
-                level = logging.INFO if self.gives_way else logging.WARNING
+                level = logging.INFO if self.yields_logdir else logging.WARNING
                 _LOG.log(level, "The end of the session could not be recorded in %s: %s", self._file.path, error)
             finally:
                 self._file.release()
@@ -316,16 +316,16 @@ class LogdirLock:
         return None, f"the earlier sessions of {self._logdir} are not known: {self._file.path} cannot be read: {reason}"
 
     def _is_kept_out_by(self, previous: LeaseRecord, is_alive: bool) -> bool:
-        if previous.gives_way:
-            return is_alive and self.gives_way
-        return is_alive or self.gives_way
+        if previous.yields_logdir:
+            return is_alive and self.yields_logdir
+        return is_alive or self.yields_logdir
 
     def _is_alive(self, holder: LeaseRecord, *, locked: bool) -> bool:
         """Say whether a holder may be alive although the lock could be taken."""
         if holder.ended is not None:
             return False
         here = holder.boot == self.boot if holder.boot and self.boot else holder.host == self.host
-        if here and locked and not holder.gives_way:
+        if here and locked and not holder.yields_logdir:
             return False
         if _is_ours(holder):
             return True
@@ -456,8 +456,8 @@ class LogdirLock:
     def _record_takeover(self, successor: str) -> None:
         with self._state_lock:
             first, is_held = self._takeover is None, self._record is not None
-            if self._takeover is None and self.gives_way:
-                self._takeover = gave_way_text(self._logdir, successor)
+            if self._takeover is None and self.yields_logdir:
+                self._takeover = yielded_text(self._logdir, successor)
             elif self._takeover is None:
                 self._takeover = taken_over_text(self._logdir, successor, self.timeout_secs)
         if first and is_held:

@@ -31,16 +31,18 @@ import errno
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields, replace
-from typing import Any, NamedTuple
+from dataclasses import asdict, dataclass, field, replace
+from typing import Annotated, Any, NamedTuple
+
+from msgspec import Meta
 
 from supervisor_core import checksum
-from supervisor_core.checkpoint.doubt import MAX_TEXT, Doubt
-from supervisor_core.checkpoint.json_records import LARGEST, LARGEST_ATTEMPT, LATEST
+from supervisor_core.checkpoint.doubt import Doubt
+from supervisor_core.checkpoint.json_records import Attempt, Count, Integer, Moment, Text, parse_object, record_of
 from supervisor_core.checkpoint.session_history import can_follow
 from supervisor_core.errors import DamagedCheckpointError, SaveFailedError, UnreadableCheckpointError
-from supervisor_core.storage.local import Check, Filesystem, unguarded
-from supervisor_core.storage.opening import MAX_READ_BYTES, Holes, is_wrong_kind, open_below, too_long
+from supervisor_core.storage.filesystem import Check, Filesystem, unguarded
+from supervisor_core.storage.opening import MAX_READ_BYTES, Holes, is_wrong_kind, open_below, read_whole
 from supervisor_core.storage.trees import names_below
 
 NAME = "supervisor-manifest.json"
@@ -56,30 +58,30 @@ class SealedFile(NamedTuple):
 
     path: str
     """Relative to the checkpoint's directory."""
-    bytes: int
-    crc32c: int
+    bytes: Count
+    crc32c: Annotated[int, Meta(ge=0, lt=1 << 32)]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Manifest:
     """The content of a manifest; see the module's docstring."""
 
-    format: str
-    step: int
-    session: str = ""
-    attempt: int = 0
-    number: int = 0
-    saved_at: float = 0.0
-    last_preserved_at: float | None = None
-    preserved: tuple[str, ...] = ()
-    files: tuple[SealedFile, ...] = ()
-    counters: Mapping[str, int] = field(default_factory=dict)
-    captured: tuple[str, ...] = ()
-    not_captured: tuple[str, ...] = ()
-    data_position: str | None = None
-    facts: Mapping[str, str] = field(default_factory=dict)
+    format: Text
+    step: Attempt
+    session: Text = ""
+    attempt: Attempt = 0
+    number: Attempt = 0
+    saved_at: Moment = 0.0
+    last_preserved_at: Moment | None = None
+    preserved: tuple[Text, ...] = ()
+    files: Annotated[tuple[SealedFile, ...], Meta(max_length=MAX_FILES)] = ()
+    counters: Mapping[Text, Integer] = field(default_factory=dict)
+    captured: tuple[Text, ...] = ()
+    not_captured: tuple[Text, ...] = ()
+    data_position: Text | None = None
+    facts: Mapping[Text, Text] = field(default_factory=dict)
     doubt: Doubt | None = None
-    versions: Mapping[str, str] = field(default_factory=dict)
+    versions: Mapping[Text, Text] = field(default_factory=dict)
 
     @property
     def order(self) -> tuple[int, int, int]:
@@ -105,51 +107,21 @@ def decode(data: bytes) -> Manifest:
     Raises:
         ValueError: if they hold no valid manifest; says why.
     """
+    raw = parse_object(data, VERSION)
     try:
-        return _manifest(_unsealed(data))
+        is_sealed = raw.pop("seal", None) == checksum.value(_canonical(raw))
     except RecursionError as error:
         raise ValueError("it is nested too deep") from error
-    except (AttributeError, KeyError, OverflowError, TypeError) as error:
-        raise ValueError(f"a field is missing or of another kind: {error}") from error
-
-
-def _unsealed(data: bytes) -> dict[str, Any]:
-    """Return the fields of a sealed manifest."""
-    try:
-        raw = json.loads(data.decode("ascii"), parse_constant=_no_number)
-    except ValueError:  # whose text may have a part of a file that is another's
-        raise ValueError("it is no JSON in ASCII") from None
-    if not isinstance(raw, dict) or raw.get("v") != VERSION:
-        raise ValueError(f"it is not of version {VERSION}")
-    if raw.pop("seal", None) != checksum.value(_canonical(raw)):
+    if not is_sealed:
         raise ValueError("its seal does not match its content")
-    return {item.name: raw[item.name] for item in fields(Manifest) if item.name in raw}
-
-
-def _manifest(values: dict[str, Any]) -> Manifest:
-    listed = values.pop("files")
-    if len(listed) > MAX_FILES:
-        raise ValueError(f"it lists more than {MAX_FILES:,} files")
-    files = tuple(SealedFile(_inside(path), _count(size, LARGEST), _count(crc, 1 << 32)) for path, size, crc in listed)
-    if len({file.path for file in files}) < len(files):
-        raise ValueError("it lists a file twice")
-    for name in ("captured", "not_captured", "preserved"):
-        values[name] = tuple(map(_text, values.get(name, ())))
-    for name in ("facts", "versions"):
-        values[name] = {_text(key): _text(value) for key, value in values.get(name, {}).items()}
-    counters = values.get("counters", {}).items()
-    values["counters"] = {_text(name): _count(value, LARGEST, least=-LARGEST) for name, value in counters}
-    for name in ("step", "number"):
-        values[name] = _count(values.get(name, 0), LARGEST_ATTEMPT)
-    if not can_follow(_count(values.get("attempt", 0), LARGEST_ATTEMPT)):
-        raise ValueError(f"its attempt, {values['attempt']:,}, leaves no number for a session after it")
-    values["saved_at"] = _time(values.get("saved_at", 0.0))
-    for name, check in (("last_preserved_at", _time), ("data_position", _text)):
-        values[name] = None if values.get(name) is None else check(values[name])
-    values["doubt"] = Doubt.from_json(values.get("doubt"))
-    for name in ("format", "session"):
-        values[name] = _text(values.get(name, ""))
-    return Manifest(**values, files=files)
+    manifest = record_of(Manifest, raw)
+    if "files" not in raw or len({file.path for file in manifest.files}) < len(manifest.files):
+        raise ValueError("it lists no files, or a file twice")
+    for file in manifest.files:
+        _require_inside(file.path)
+    if not can_follow(manifest.attempt):
+        raise ValueError(f"its attempt, {manifest.attempt:,}, leaves no number for a session after it")
+    return manifest
 
 
 def read_manifest(directory: str) -> Manifest:
@@ -162,10 +134,7 @@ def read_manifest(directory: str) -> Manifest:
     path = os.path.join(directory, NAME)
     try:
         with open(open_below(directory, NAME), "rb") as file:
-            data = file.read(MAX_READ_BYTES + 1)
-        if len(data) > MAX_READ_BYTES:
-            raise DamagedCheckpointError(f"{path}: {too_long(path).strerror}")
-        return decode(data)
+            return decode(read_whole(file, path))
     except FileNotFoundError as error:
         raise DamagedCheckpointError(f"{directory}: {NAME} is missing, so the checkpoint is not complete") from error
     except OSError as error:
@@ -260,30 +229,7 @@ def _is_name(path: str) -> bool:
         return False
 
 
-def _inside(path: Any) -> str:
-    is_inside = isinstance(path, str) and path == os.path.normpath(path) and not os.path.isabs(path) and _is_name(path)
+def _require_inside(path: str) -> None:
+    is_inside = path == os.path.normpath(path) and not os.path.isabs(path) and _is_name(path)
     if not is_inside or path in (".", NAME) or path.split("/")[0] == "..":
         raise ValueError(f"{path!r:.200} is no path in the checkpoint")
-    return str(path)
-
-
-def _count(value: Any, end: int, *, least: int = 0) -> int:
-    if type(value) is not int or not least <= value < end:
-        raise ValueError(f"{value!r:.40} is no count")
-    return value
-
-
-def _time(value: Any) -> float:
-    if type(value) not in (int, float) or not 0 <= value < LATEST:
-        raise ValueError(f"{value!r:.40} is no time")
-    return float(value)
-
-
-def _text(value: Any) -> str:
-    if not isinstance(value, (str, int, float)) or len(text := str(value)) > MAX_TEXT:
-        raise ValueError(f"{value!r:.40} is no text of at most {MAX_TEXT:,} characters")
-    return text
-
-
-def _no_number(text: str) -> float:
-    raise ValueError(f"{text} is no number")

@@ -25,7 +25,7 @@ from collections.abc import Collection, Iterable
 
 from supervisor_core.checkpoint.legacy import SHARDED
 from supervisor_core.checkpoint.table import MAGIC
-from supervisor_core.storage.local import Filesystem
+from supervisor_core.storage.filesystem import Filesystem
 
 _STEP = re.compile(r"-(\d{1,19})$")
 _DATA = r"\.data-\d{5}-of-\d{5}"

@@ -31,7 +31,8 @@ from supervisor_core.errors import (
     UnlistedCheckpointsError,
     UnreadableCheckpointError,
 )
-from supervisor_core.storage.local import Filesystem, filesystem_for, local_path
+from supervisor_core.storage.filesystem import Filesystem
+from supervisor_core.storage.local import filesystem_for, local_path
 
 _LOG = logging.getLogger("supervisor_core")
 

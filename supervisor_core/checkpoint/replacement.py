@@ -6,7 +6,8 @@ import os
 
 from supervisor_core.checkpoint import bundle
 from supervisor_core.errors import DamagedCheckpointError, UnreadableCheckpointError
-from supervisor_core.storage.local import LOCAL, Filesystem, LocalFilesystem, Reader
+from supervisor_core.storage.filesystem import Filesystem, Reader
+from supervisor_core.storage.local import LOCAL, LocalFilesystem
 
 
 def move_into_place(filesystem: Filesystem, staging: str, directory: str) -> None:

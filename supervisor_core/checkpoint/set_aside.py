@@ -20,7 +20,8 @@ from datetime import datetime, timezone
 from itertools import count
 
 from supervisor_core.checkpoint.names import CheckpointNames, deletable_files, step_in_name
-from supervisor_core.storage.local import Filesystem, local_path, refuse_link
+from supervisor_core.storage.filesystem import Filesystem
+from supervisor_core.storage.local import local_path, refuse_link
 from supervisor_core.storage.opening import MAX_READ_BYTES, open_below
 
 NOTE = "why-set-aside.txt"

@@ -31,7 +31,8 @@ from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 from supervisor_core.checkpoint.schema import message_class
-from supervisor_core.storage.local import Filesystem, filesystem_for
+from supervisor_core.storage.filesystem import Filesystem
+from supervisor_core.storage.local import filesystem_for
 
 _ESCAPED = re.compile(r"\\(.)", re.DOTALL)
 _ESCAPES = frozenset("abfnrtv\\'\"?01234567xXuU")

@@ -40,7 +40,8 @@ from supervisor_core.checkpoint.state_file import (
 )
 from supervisor_core.clock import SYSTEM_CLOCK, Clock
 from supervisor_core.errors import DamagedCheckpointError, UnreadableCheckpointError
-from supervisor_core.storage.local import Check, Filesystem, filesystem_for, local_path, refuse_link, unguarded
+from supervisor_core.storage.filesystem import Check, Filesystem, unguarded
+from supervisor_core.storage.local import filesystem_for, local_path, refuse_link
 
 _LOG = logging.getLogger("supervisor_core")
 

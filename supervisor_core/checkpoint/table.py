@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterator
 
 from supervisor_core import checksum
 from supervisor_core.errors import DamagedCheckpointError
-from supervisor_core.storage.local import Reader
+from supervisor_core.storage.filesystem import Reader
 from supervisor_core.wire import read_canonical_varint
 
 FOOTER_BYTES = 48

@@ -12,6 +12,7 @@ import json
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from supervisor_core.checkpoint.json_records import no_number
 from supervisor_core.checkpoint.keys import Keys
 from supervisor_core.checkpoint.sealed_files import SealedFiles
 from supervisor_core.errors import CheckpointError, DamagedCheckpointError
@@ -110,17 +111,13 @@ def parse_json(data: bytes | bytearray, *, most: int = MAX_VALUES, is_strict: bo
     if _values_in(data) > most:
         raise ValueError(f"it has more than {most:,} values")
     try:
-        return json.loads(data, parse_constant=_no_number if is_strict else None)
+        return json.loads(data, parse_constant=no_number if is_strict else None)
     except RecursionError as error:
         raise ValueError("it is nested too deep") from error
 
 
 def _values_in(data: bytes | bytearray) -> int:
     return sum(map(data.count, (b",", b"[", b"{")))
-
-
-def _no_number(text: str) -> float:
-    raise ValueError(f"{text} is no number")
 
 
 def require_training(files: SealedFiles, tree: Any) -> None:

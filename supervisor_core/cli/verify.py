@@ -27,7 +27,8 @@ from supervisor_core.errors import CheckpointError, DamagedCheckpointError, Even
 from supervisor_core.events.chunk import FileFacts
 from supervisor_core.events.index import LogdirIndex
 from supervisor_core.log import error_text
-from supervisor_core.storage.local import Filesystem, filesystem_for, local_path
+from supervisor_core.storage.filesystem import Filesystem
+from supervisor_core.storage.local import filesystem_for, local_path
 
 SCHEMA_VERSION = 1
 

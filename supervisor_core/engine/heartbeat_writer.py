@@ -21,7 +21,8 @@ from supervisor_core.engine.task_record import TASKS_DIRECTORY, TaskRecord, enco
 from supervisor_core.errors import SupervisorError
 from supervisor_core.events.telemetry import HeartbeatRecord, Record, StallRecord, StopRecord
 from supervisor_core.process.identity import this_machine
-from supervisor_core.storage.local import Filesystem, filesystem_for, refuse_link
+from supervisor_core.storage.filesystem import Filesystem
+from supervisor_core.storage.local import filesystem_for, refuse_link
 
 MAX_INTERVAL_SECS = 10.0
 """A heartbeats beats at least this often, so that the chief soon sees that a process was killed."""

@@ -152,7 +152,7 @@ class SessionLifecycle(Generic[EndingT]):
             writer=writer,
             services=self.services,
             is_chief=is_chief,
-            gives_way=is_chief and self._claim == "gives way",
+            yields_logdir=is_chief and self._claim == "gives way",
             on_taken_over=self._taken_over,
             on_stalled=lambda error: self.state.coord.request_stop(error),
             save_stalled=self.ending.save_stalled,

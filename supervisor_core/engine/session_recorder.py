@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from supervisor_core.checkpoint.guard import Publisher
-from supervisor_core.checkpoint.lease_file import COSTS, ERROR_LETTERS, is_covered
+from supervisor_core.checkpoint.lease_file import COSTS, ERROR_LETTERS, is_covered, is_same
 from supervisor_core.checkpoint.ledger import newest_attempt
 from supervisor_core.checkpoint.logdir_lock import LogdirLock
 from supervisor_core.checkpoint.session_history import SessionHistory
@@ -42,7 +42,7 @@ from supervisor_core.process.outside import allow_tracer
 from supervisor_core.process.progress_page import page_in
 from supervisor_core.run.model import STATE_OF_OUTCOME
 from supervisor_core.run.status import RunStatus
-from supervisor_core.storage.local import is_same, local_path
+from supervisor_core.storage.local import local_path
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,7 +69,7 @@ class SessionRecorder:
         checkpoint_interval_secs: configured seconds between checkpoints; None if none are saved.
         is_chief: whether to hold the logdir's lock; workers do not.
         task: a worker's name in the cluster, ``worker:1``; None for a chief, and for a process of no cluster.
-        gives_way: whether this chief saves no checkpoints, so that one that does may take the logdir over.
+        yields_logdir: whether this chief saves no checkpoints, so that one that does may take the logdir over.
         on_taken_over: called with the error when another chief has taken the logdir over; in any thread.
         on_stalled: requests a stop with an error, for ``stall_action="stop"``; in any thread.
         save_stalled: saves a checkpoint for ``stall_action="abort"``, if that is possible, until the deadline; returns
@@ -89,7 +89,7 @@ class SessionRecorder:
         checkpoint_interval_secs: float | None = None,
         is_chief: bool = True,
         task: str | None = None,
-        gives_way: bool = False,
+        yields_logdir: bool = False,
         on_taken_over: Callable[[BaseException], None] = lambda error: None,
         on_stalled: Callable[[StalledError], object] = lambda error: None,
         save_stalled: Callable[[Deadline], tuple[str | None, int | None]] = lambda deadline: (None, None),
@@ -102,7 +102,7 @@ class SessionRecorder:
         self._save_stalled = save_stalled
         self._clock = clock
         self._recorder: TelemetrySink = TelemetryRecorder(writer if options.write_telemetry else None, self._check)
-        self._gives_way = gives_way
+        self._yields_logdir = yields_logdir
         self._after_attempt = after_attempt
         self._logdir_lock: LogdirLock | None = None
         self._worker_registry: WorkerRegistry | None = None
@@ -114,7 +114,7 @@ class SessionRecorder:
                 logdir,
                 timeout_secs=options.lease_timeout_secs,
                 exclusive=options.exclusive_logdir,
-                gives_way=gives_way,
+                yields_logdir=yields_logdir,
                 clock=clock,
                 on_taken_over=on_taken_over,
             )
@@ -189,7 +189,7 @@ class SessionRecorder:
 
     def saves_in(self, directory: str) -> bool:
         """Return whether this session is the chief that saves checkpoints in a directory."""
-        return self.publisher is not None and not self._gives_way and is_same(directory, self._logdir or "")
+        return self.publisher is not None and not self._yields_logdir and is_same(directory, self._logdir or "")
 
     @property
     def metrics_url(self) -> str | None:
@@ -250,7 +250,7 @@ class SessionRecorder:
         Holds until the session has released the lock. The logdir itself is always guarded. Summaries of the program are
         not blocked if this session gives way: only its telemetry ends.
         """
-        if self._logdir_lock is not None and not self._gives_way:
+        if self._logdir_lock is not None and not self._yields_logdir:
             self._guarded.append(directory)
             guard_directory(directory, self._check)
 

@@ -13,8 +13,8 @@ import string
 from dataclasses import asdict, dataclass
 from hashlib import sha256
 
-from supervisor_core.checkpoint.json_records import parse_object, record_of
-from supervisor_core.storage.local import Filesystem
+from supervisor_core.checkpoint.json_records import Integer, Name, Secs, parse_object, record_of
+from supervisor_core.storage.filesystem import Filesystem
 
 TASKS_DIRECTORY = ".supervisor.tasks"
 """Directory of the heartbeat files, in the logdir."""
@@ -31,33 +31,33 @@ _MAX_NAME = 200
 class TaskRecord:
     """A process of the cluster other than the chief. Times are wall-clock seconds since the epoch, by its own clock."""
 
-    task: str
+    task: Name
     """The process's name, ``worker:1``."""
-    session: str
+    session: Name
     """Its session's unique id: another process of the same task has another one."""
     host: str
     boot: str | None = None
     """The kernel's boot id; None if unknown."""
     pids: str | None = None
     """The namespace of process ids, as ``pid:[4026531836]``; None if unknown."""
-    pid: int
-    started_at: float
-    written_at: float
-    beats: int
+    pid: Integer
+    started_at: Secs
+    written_at: Secs
+    beats: Integer
     """Number of writes: while it increases, the process is alive, whatever the clocks say."""
-    interval_secs: float
+    interval_secs: Secs
     """The file is written at least this often."""
     phase: str
-    step: int | None = None
+    step: Integer | None = None
     """The last global step that it has seen."""
-    steps: int | None = None
+    steps: Integer | None = None
     """Number of steps it has done; None for a process that does not train."""
     waiting_for: str | None = None
     """What it waits for; None if it does not wait."""
     stalled: bool = False
     ended: str | None = None
     """Its stop reason (``completed``, ``signal``, ``error`` ...); None while it runs, and if it was killed."""
-    ended_at: float | None = None
+    ended_at: Secs | None = None
     error: str | None = None
     """The error that ended it."""
 
@@ -110,11 +110,7 @@ def decode(data: bytes) -> TaskRecord:
     """
     if len(data) > MAX_BYTES:
         raise ValueError(f"it has more than {MAX_BYTES:,} bytes")
-    record = record_of(TaskRecord, parse_object(data, VERSION), {})
-    for name in ("task", "session"):
-        if not getattr(record, name):
-            raise ValueError(f"{name} is ''")
-    return record
+    return record_of(TaskRecord, parse_object(data, VERSION))
 
 
 def _percent(char: str) -> str:

@@ -21,7 +21,8 @@ from supervisor_core.engine.task_record import TASKS_DIRECTORY, TaskRecord, read
 from supervisor_core.events.telemetry import WorkerState, WorkerStatus
 from supervisor_core.options import Options
 from supervisor_core.process.identity import Machine, is_running, this_machine
-from supervisor_core.storage.local import Filesystem, filesystem_for, local_path
+from supervisor_core.storage.filesystem import Filesystem
+from supervisor_core.storage.local import filesystem_for, local_path
 
 MAX_TASKS = 1000
 """The most files to read at a time."""

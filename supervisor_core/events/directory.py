@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 
 from supervisor_core.clock import SYSTEM_CLOCK, Clock
 from supervisor_core.events.chunk_builder import created_at
-from supervisor_core.storage.local import join
-from supervisor_core.storage.source import DirectoryEntry, FileStatus, ReadFileSystem, source_of
+from supervisor_core.storage.filesystem import DirectoryEntry, FileStatus, ReadFilesystem
+from supervisor_core.storage.local import join, source_of
 
 SETTLED_SECS = 2.0
 """A directory whose time of change is younger than this may change again within the same tick of its clock."""
@@ -61,7 +61,7 @@ class Directory:
         "subs",
     )
 
-    def __init__(self, path: str, *, filesystem: ReadFileSystem | None = None, clock: Clock = SYSTEM_CLOCK) -> None:
+    def __init__(self, path: str, *, filesystem: ReadFilesystem | None = None, clock: Clock = SYSTEM_CLOCK) -> None:
         self.path = path
         self.events: tuple[str, ...] = ()
         """Names of the events files that are read, in TensorBoard's order: sorted."""
@@ -212,7 +212,7 @@ class DirectoryTree:
         clock: times the age of listings.
     """
 
-    def __init__(self, root: str, *, filesystem: ReadFileSystem | None = None, clock: Clock = SYSTEM_CLOCK) -> None:
+    def __init__(self, root: str, *, filesystem: ReadFilesystem | None = None, clock: Clock = SYSTEM_CLOCK) -> None:
         self.root = root
         self._source = source_of(root) if filesystem is None else filesystem
         self._clock = clock

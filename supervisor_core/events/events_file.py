@@ -27,7 +27,8 @@ from collections.abc import Callable
 from supervisor_core.clock import Clock
 from supervisor_core.events import event_format
 from supervisor_core.events.event_format import Batch
-from supervisor_core.storage.local import AppendFile, AppendFilesystem, join
+from supervisor_core.storage.filesystem import AppendFile, Filesystem
+from supervisor_core.storage.local import join
 
 _LOG = logging.getLogger("supervisor_core")
 
@@ -59,7 +60,7 @@ class EventsFile:
     Not thread-safe.
     """
 
-    def __init__(self, logdir: str, filesystem: AppendFilesystem, clock: Clock, suffix: str) -> None:
+    def __init__(self, logdir: str, filesystem: Filesystem, clock: Clock, suffix: str) -> None:
         self.logdir = logdir
         self.path: str | None = None
         """The newest file; None before the first was opened."""

@@ -10,9 +10,9 @@ from supervisor_core.clock import SYSTEM_CLOCK, Clock
 from supervisor_core.events.chunk import Chunk, FileFacts, Problem
 from supervisor_core.events.directory import Directory, DirectoryTree
 from supervisor_core.events.reader import EventsFileReader
-from supervisor_core.storage.local import join
+from supervisor_core.storage.filesystem import ReadFilesystem
+from supervisor_core.storage.local import join, source_of
 from supervisor_core.storage.remote_source import Range, RemoteSource
-from supervisor_core.storage.source import ReadFileSystem, source_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,7 +51,7 @@ class LogdirIndex:
         *,
         include: str | None = None,
         exclude: str | None = None,
-        filesystem: ReadFileSystem | None = None,
+        filesystem: ReadFilesystem | None = None,
         clock: Clock = SYSTEM_CLOCK,
         thorough: bool = False,
     ) -> None:
@@ -161,7 +161,7 @@ class RunIndex:
         name: str,
         directory: str | Directory,
         *,
-        filesystem: ReadFileSystem | None = None,
+        filesystem: ReadFilesystem | None = None,
         clock: Clock = SYSTEM_CLOCK,
         thorough: bool = False,
         scalars_only: bool = False,

@@ -6,13 +6,15 @@ import errno
 import logging
 import math
 import os
+import stat
 
 from supervisor_core.events.chunk import Chunk, FileFacts, Problem
 from supervisor_core.events.chunk_builder import ChunkBuilder, created_at
 from supervisor_core.events.event_format import HEADER_BYTES, header
 from supervisor_core.events.scan import FileCut, RecordScan, Window
+from supervisor_core.storage.filesystem import FileStatus, ReadFile, ReadFilesystem
+from supervisor_core.storage.local import source_of
 from supervisor_core.storage.remote_source import Range
-from supervisor_core.storage.source import FileStatus, ReadFile, ReadFileSystem, is_regular, source_of
 
 _LOG = logging.getLogger("supervisor_core")
 _LFS_POINTER = b"version https://git-lfs"
@@ -67,7 +69,7 @@ class EventsFileReader:
         self,
         path: str,
         *,
-        filesystem: ReadFileSystem | None = None,
+        filesystem: ReadFilesystem | None = None,
         thorough: bool = False,
         scalars_only: bool = False,
         siblings: dict[tuple[int, int], str] | None = None,
@@ -115,7 +117,7 @@ class EventsFileReader:
             return None
         seen = (status.st_size, status.st_mtime_ns, status.st_ino, status.st_dev)
         start = max(0, self._scan.at - len(self._guard))
-        if seen == self._seen or not is_regular(status) or status.st_size <= start:
+        if seen == self._seen or not stat.S_ISREG(status.st_mode) or status.st_size <= start:
             return None
         return Range(self.path, start, status.st_size - start)
 
@@ -146,7 +148,7 @@ class EventsFileReader:
                 return self._skip_duplicate(reads)
         if seen == self._seen:
             return None
-        if not is_regular(status):
+        if not stat.S_ISREG(status.st_mode):
             self._skipped, self._refused = "not a regular file", False
             self._seen, self._size = seen, None
             return None

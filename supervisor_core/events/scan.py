@@ -23,7 +23,7 @@ from supervisor_core.events.chunk_builder import ChunkBuilder
 from supervisor_core.events.event_format import FOOTER_BYTES, HEADER_BYTES, header, mask
 from supervisor_core.events.payload import MAX_PARSED_BYTES, Decoded, decode, telemetry_head
 from supervisor_core.events.vector_decode import FEWEST, VectorDecoder, VectorScan, header_crcs
-from supervisor_core.storage.source import FIRST_BYTES, ReadFile
+from supervisor_core.storage.filesystem import FIRST_BYTES, ReadFile
 from supervisor_core.wire import DamagedError
 
 LARGE_BYTES = 64 * 1024

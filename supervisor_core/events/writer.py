@@ -21,7 +21,8 @@ from supervisor_core.events.losses import NewestLosses
 from supervisor_core.events.queue import EventQueue, WriteRequest
 from supervisor_core.events.writer_thread import OnError, WriterThread
 from supervisor_core.storage.directory import why_unwritable
-from supervisor_core.storage.local import AppendFilesystem, absolute, append_filesystem_for, local_path
+from supervisor_core.storage.filesystem import Filesystem
+from supervisor_core.storage.local import absolute, append_filesystem_for, local_path
 
 _LOG = logging.getLogger("supervisor_core")
 
@@ -90,7 +91,7 @@ class EventsWriter:
         retry_max_secs: float = 60.0,
         full_wait_secs: float = 10.0,
         clock: Clock = SYSTEM_CLOCK,
-        filesystem: AppendFilesystem | None = None,
+        filesystem: Filesystem | None = None,
         on_error: OnError | None = None,
     ) -> None:
         for name, bound in (("max_queue", max_queue), ("max_queue_bytes", max_queue_bytes)):

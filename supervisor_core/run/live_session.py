@@ -20,7 +20,8 @@ from supervisor_core.process.stacks_file import SUFFIX, Look, read_stacks
 from supervisor_core.run.goodput import without_risk
 from supervisor_core.run.model import Run, Session, Stall
 from supervisor_core.run.timeline import Death
-from supervisor_core.storage.local import Filesystem, filesystem_for, local_path
+from supervisor_core.storage.filesystem import Filesystem
+from supervisor_core.storage.local import filesystem_for, local_path
 
 FRESH_SECS = 30.0
 """The greatest age of a valid renewal: thirty renewals of a local file, two in an object store."""

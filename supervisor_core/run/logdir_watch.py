@@ -19,8 +19,9 @@ from supervisor_core.run.live_session import LeaseReader, PageReader, with_lease
 from supervisor_core.run.presence import CheckpointPresence
 from supervisor_core.run.restarter_process import restarter_runs
 from supervisor_core.run.snapshot import LogdirSnapshot, WatchedRun
+from supervisor_core.storage.filesystem import ReadFilesystem
+from supervisor_core.storage.local import source_of
 from supervisor_core.storage.remote_source import RemoteSource
-from supervisor_core.storage.source import ReadFileSystem, source_of
 
 _LOG = logging.getLogger("supervisor_core")
 
@@ -62,7 +63,7 @@ class LogdirWatch:
         exclude: str | None = None,
         *,
         kept_ticks: int | None = None,
-        filesystem: ReadFileSystem | None = None,
+        filesystem: ReadFilesystem | None = None,
         presence: CheckpointPresence | None = None,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:

@@ -12,7 +12,8 @@ import re
 from collections.abc import Callable, Sequence
 
 from supervisor_core.checkpoint.names import last_part, without_shards
-from supervisor_core.storage.local import Filesystem, filesystem_for, join, local_path
+from supervisor_core.storage.filesystem import Filesystem
+from supervisor_core.storage.local import filesystem_for, join, local_path
 
 MAX_DIRECTORIES = 16
 """In how many directories other than its own a run's checkpoints are looked for; what is beyond is not known."""

@@ -9,15 +9,7 @@ import stat
 import uuid
 from contextlib import suppress
 
-_LASTING = (
-    errno.EACCES,
-    errno.EPERM,
-    errno.EROFS,
-    errno.ENOTDIR,
-    errno.EEXIST,
-    errno.ELOOP,
-    errno.ENAMETOOLONG,
-)
+_LASTING = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST, errno.ELOOP, errno.ENAMETOOLONG)
 _ADVICE = {
     errno.EROFS: "Its file system is mounted read-only: mount it for writing, or use another directory.",
     errno.ENAMETOOLONG: "Use a shorter path.",
@@ -52,14 +44,14 @@ def probe(directory: str) -> None:
     Raises:
         OSError: if that cannot be done.
     """
-    place = _existing(directory)
-    if place != directory and not os.path.isdir(place):
-        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), place)
-    time_in(place)
+    existing = _existing(directory)
+    if existing != directory and not os.path.isdir(existing):
+        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), existing)
+    new_file_in(existing)
 
 
-def time_in(directory: str) -> float:
-    """Make an empty file in a directory, and delete it; return when it was made: on a network, the server's clock says.
+def new_file_in(directory: str) -> os.stat_result:
+    """Make an empty file in a directory, and delete it; return its status: whose it was, and when it was made.
 
     Raises:
         OSError: if that cannot be done.
@@ -67,7 +59,7 @@ def time_in(directory: str) -> float:
     path = os.path.join(directory, f".supervisor.probe{uuid.uuid4().hex}")
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:
-        return os.fstat(descriptor).st_mtime
+        return os.fstat(descriptor)
     finally:
         os.close(descriptor)
         with suppress(OSError):  # in a directory from which nothing may be deleted
@@ -96,16 +88,12 @@ def why_unwritable(directory: str, error: OSError) -> str:
 
 def _existing(directory: str) -> str:
     """Return the directory, or the nearest one above it that is there, as far as this process may look."""
-    while True:
-        try:
-            os.stat(directory)
-        except OSError:
-            above = os.path.dirname(directory.rstrip("/")) or "/"
-            if above == directory:
-                return directory
-            directory = above
-        else:
+    while not os.path.exists(directory):
+        above = os.path.dirname(directory.rstrip("/")) or "/"
+        if above == directory:
             return directory
+        directory = above
+    return directory
 
 
 def _rights(directory: str) -> str:

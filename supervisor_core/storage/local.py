@@ -1,10 +1,8 @@
-"""The interfaces of the file layer, and local files; for checkpoints (`Filesystem`) and events (`AppendFilesystem`).
-Those of reading what grows are in `source`.
+"""Local files, straight from the operating system; and which `Filesystem` a path belongs to.
 
-Local paths (``file://`` too, for checkpoints) go straight to the operating system. All others (``gs://``, ``s3://``,
-``memory://``) go through TensorBoard's gfile, which is loaded only then (`remote`). Failures of a `Filesystem` raise
-`OSError`, with Python's subclasses for a missing file, a missing permission and so on.
-Local files are opened by `opening` alone.
+Local paths (``file://`` too, for checkpoints) need nothing but ``os``. All others (``gs://``, ``s3://``, ``memory://``)
+go through TensorBoard's gfile or fsspec, which are loaded only then (`remote`, `remote_source`). Local files are opened
+by `opening` alone.
 """
 
 from __future__ import annotations
@@ -15,141 +13,21 @@ import logging
 import os
 import re
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Protocol
+from collections.abc import Iterable, Iterator, Sequence
 
 from supervisor_core.storage import trees
-from supervisor_core.storage.directory import moved_text, path_now, time_in
-from supervisor_core.storage.opening import MAX_READ_BYTES, OPEN_FLAGS, open_regular, too_long
-from supervisor_core.storage.source import DirectoryEntry, ReadFile
+from supervisor_core.storage.directory import moved_text, new_file_in, path_now
+from supervisor_core.storage.filesystem import Check, DirectoryEntry, Filesystem, Reader, ReadFilesystem, unguarded
+from supervisor_core.storage.opening import OPEN_FLAGS, open_regular, read_whole
 
 _LOG = logging.getLogger("supervisor_core")
 
 _SCHEME = re.compile(r"^[A-Za-z][A-Za-z0-9+.-]*://")
 _CANNOT_SYNC = (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP, errno.EROFS)
 
-Check = Callable[[], None]
-"""Called immediately before a change takes effect. Raises `LogdirInUseError` if another chief has taken the logdir
-over, and `OSError` if that is unknown: then try again later. See `supervisor_core.checkpoint.guard`."""
-
-
-def unguarded() -> None:
-    """The check where there can be no other chief: passes."""
-
-
-class Reader(ReadFile, Protocol):
-    """One file, open for reading at any offset; leaving its ``with`` closes it."""
-
-    size: int
-    """The file's length in bytes when it was opened."""
-    is_linked: bool
-    """Whether its name is a symbolic link: it may be any file that this process may read."""
-
-    def __enter__(self) -> Reader:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.close()
-
-
-class Filesystem(Protocol):
-    """The part of a file system that checkpoints need; paths as the user gave them. Every failure is an `OSError`."""
-
-    def list_names(self, directory: str) -> list[str]:
-        """Return the names of a directory's entries, in no particular order."""
-
-    def walk(self, top: str, on_error: Callable[[OSError], None]) -> Iterator[tuple[str, list[str]]]:
-        """Yield each directory from ``top`` down, with the names of its files; follows symbolic links, each once."""
-
-    def is_file(self, path: str) -> bool:
-        """Say whether there is a file; a directory is none."""
-
-    def open(self, path: str) -> Reader:
-        """Open a file for reading."""
-
-    def read(self, path: str) -> bytes:
-        """Return a whole (small) file; one of more than `MAX_READ_BYTES` is an `OSError`."""
-
-    def replace(self, path: str, data: bytes, check: Check = unguarded) -> None:
-        """Put ``data`` in place of the file, atomically and durably: a crash leaves the old or the new one.
-
-        ``check`` is called immediately before that takes effect; if it raises, the old file stays.
-        """
-
-    def sync(self, paths: Iterable[str], directory: str) -> None:
-        """Make these files and the directory's entries survive a power cut."""
-
-    def remove(self, path: str) -> None:
-        """Delete one file (of a symbolic link: the link)."""
-
-    def remove_tree(self, path: str) -> None:
-        """Delete a directory with its content; follows no symbolic link."""
-
-    def move(self, path: str, target: str) -> None:
-        """Rename a file, atomically where the file system can."""
-
-    def make_directory(self, path: str) -> None:
-        """Create a directory and its parents where they are missing."""
-
-    def modified_at(self, path: str) -> float | None:
-        """Return when a file was last written, by the file system's clock; None where unknown."""
-
-    def now_in(self, directory: str) -> float | None:
-        """Return the present time by the file system's own clock, which need not be this machine's."""
-
-    def contains(self, directory: str, path: str) -> bool:
-        """Say whether ``path`` lies below ``directory``, symbolic links in its directories resolved."""
-
-
-class AppendFile(Protocol):
-    """One open file that only grows. Methods raise ``OSError`` (a remote one: whatever its client raises)."""
-
-    def append(self, chunks: Sequence[bytes]) -> None:
-        """Append all chunks; when it raises, any part of them may have been appended."""
-
-    def size(self) -> int:
-        """Return the file's present length in bytes."""
-
-    def truncate(self, size: int) -> None:
-        """Cut the file to ``size`` bytes; raises where the file system cannot."""
-
-    def is_gone(self) -> bool:
-        """Say whether the file was deleted or renamed, so that what is appended to it would not be found.
-
-        Raises:
-            OSError: if its directory is not there: it may come back, with the file.
-        """
-
-    def sync(self) -> None:
-        """Return when everything appended would survive a power cut, as far as the file system can promise it."""
-
-    def close(self) -> None:
-        """Close the file; it buffers nothing, so nothing is lost."""
-
-
-class AppendFilesystem(Protocol):
-    """The part of a file system that a writer of events needs. Injected, so that a test can run out of disk."""
-
-    prompt: bool
-    """True where appending is cheap, so that events are appended as they come; False where each append is a request
-    over a network, so that they are gathered for ``flush_secs``."""
-
-    def make_directory(self, path: str) -> None:
-        """Create a directory and its parents where they are missing."""
-
-    def create(self, path: str, data: bytes) -> AppendFile:
-        """Create a file that begins with ``data``.
-
-        Raises:
-            FileExistsError: if something has that name; nothing else is ever overwritten.
-        """
-
-    def replace(self, path: str, data: bytes) -> None:
-        """Put ``data`` in place of the file."""
-
 
 class LocalFilesystem:
-    """The operating system's files; a `Filesystem`, an `AppendFilesystem` and a `ReadFileSystem`."""
+    """The operating system's files; a `Filesystem` and a `ReadFilesystem`."""
 
     prompt = True
     stat = staticmethod(os.stat)
@@ -161,7 +39,7 @@ class LocalFilesystem:
         return os.listdir(directory)
 
     def entries(self, directory: str) -> Iterator[DirectoryEntry]:
-        """See `ReadFileSystem.entries`."""
+        """See `ReadFilesystem.entries`."""
         with os.scandir(directory) as entries:
             for entry in entries:
                 is_directory, is_link = trees.is_directory(entry), entry.is_symlink()
@@ -186,10 +64,7 @@ class LocalFilesystem:
     def read(self, path: str) -> bytes:
         """See `Filesystem.read`."""
         with open(open_regular(path), "rb") as file:
-            data = file.read(MAX_READ_BYTES + 1)
-        if len(data) > MAX_READ_BYTES:
-            raise too_long(path)
-        return data
+            return read_whole(file, path)
 
     def replace(self, path: str, data: bytes, check: Check = unguarded) -> None:
         """See `Filesystem.replace`."""
@@ -210,7 +85,7 @@ class LocalFilesystem:
         _sync_one(os.path.dirname(path) or ".")
 
     def create(self, path: str, data: bytes) -> LocalAppendFile:
-        """See `AppendFilesystem.create`; leaves no empty file behind when the disk is full."""
+        """See `Filesystem.create`; leaves no empty file behind when the disk is full."""
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC
         file = LocalAppendFile(path, os.open(path, flags, 0o666))
         try:
@@ -245,7 +120,7 @@ class LocalFilesystem:
 
     def now_in(self, directory: str) -> float | None:
         """See `Filesystem.now_in`; writes an empty file for it."""
-        return time_in(directory)
+        return new_file_in(directory).st_mtime
 
     def contains(self, directory: str, path: str) -> bool:
         """See `Filesystem.contains`."""
@@ -274,15 +149,11 @@ class _LocalReader(Reader):
         self.size = os.fstat(self._fd).st_size
 
     def read_at(self, offset: int, length: int) -> bytes:
-        data = os.pread(self._fd, length, offset)
-        if len(data) == length or not data:
-            return data
-        parts = [data]  # a signal or a network disk may cut a read short, and one call returns at most 2 GB
-        got = len(data)
-        while got < length and (data := os.pread(self._fd, length - got, offset + got)):
+        parts = []  # a signal or a network disk may cut a read short, and one call returns at most 2 GB
+        while length > 0 and (data := os.pread(self._fd, length, offset)):
             parts.append(data)
-            got += len(data)
-        return b"".join(parts)
+            offset, length = offset + len(data), length - len(data)
+        return b"".join(parts)  # a single part is not copied
 
     def close(self) -> None:
         os.close(self._fd)
@@ -346,13 +217,6 @@ class LocalAppendFile:
 LOCAL = LocalFilesystem()
 
 
-def is_same(directory: str, other: str) -> bool:
-    """Return whether two names are of one directory; one that is empty is of none."""
-    if not directory or not other or "://" in other:
-        return directory == other != ""
-    return os.path.realpath(directory) == os.path.realpath(other)
-
-
 def local_path(path: str | os.PathLike[str]) -> str | None:
     """Return the operating system's name of a local path, without ``file://``; None for any other file system."""
     text = os.fspath(path)
@@ -387,12 +251,12 @@ def filesystem_for(path: str | os.PathLike[str]) -> tuple[Filesystem, str]:
     local = local_path(path)
     if local is not None:
         return LOCAL, local
-    from supervisor_core.storage.remote import checkpoint_filesystem
+    from supervisor_core.storage.remote import remote_filesystem
 
-    return checkpoint_filesystem(), os.fspath(path)
+    return remote_filesystem(os.fspath(path)), os.fspath(path)
 
 
-def append_filesystem_for(path: str) -> AppendFilesystem:
+def append_filesystem_for(path: str) -> Filesystem:
     """Return the file system to which events below a path are appended: local, or that of the path's scheme.
 
     Raises:
@@ -400,9 +264,22 @@ def append_filesystem_for(path: str) -> AppendFilesystem:
     """
     if "://" not in path:
         return LOCAL
-    from supervisor_core.storage.remote import events_filesystem
+    from supervisor_core.storage.remote import remote_filesystem
 
-    return events_filesystem(path)
+    return remote_filesystem(path, "write events to")
+
+
+def source_of(path: str) -> ReadFilesystem:
+    """Return the file system from which events below a path are read: local, or that of the path's scheme.
+
+    Raises:
+        EventsError: if no file system for it is installed; the text names the package to install.
+    """
+    if "://" not in path:
+        return LOCAL
+    from supervisor_core.storage.remote_source import remote_source
+
+    return remote_source(path)
 
 
 def join(directory: str, name: str) -> str:

@@ -10,15 +10,16 @@ from __future__ import annotations
 import errno
 import os
 import stat
+from typing import Any
 
 OPEN_FLAGS = os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
 FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-_KINDS = (
-    (stat.S_ISDIR, errno.EISDIR, "it is a directory"),
-    (stat.S_ISFIFO, errno.EINVAL, "it is a FIFO"),
-    (stat.S_ISCHR, errno.EINVAL, "it is a device"),
-    (stat.S_ISBLK, errno.EINVAL, "it is a device"),
-)
+_KINDS = {
+    stat.S_IFDIR: "it is a directory",
+    stat.S_IFIFO: "it is a FIFO",
+    stat.S_IFCHR: "it is a device",
+    stat.S_IFBLK: "it is a device",
+}
 
 MAX_READ_BYTES = 4 << 20
 """Limit of a file that is read as a whole: a state file that lists 30,000 checkpoints has 4 MB."""
@@ -41,14 +42,12 @@ def open_regular(path: str, flags: int = os.O_RDONLY, folder: int | None = None)
         OSError: if it cannot be opened, or is no regular file; its ``strerror`` then names its kind.
     """
     fd = os.open(path, flags | OPEN_FLAGS, 0o666, dir_fd=folder)
-    mode = os.fstat(fd).st_mode
-    if stat.S_ISREG(mode):
+    kind = stat.S_IFMT(os.fstat(fd).st_mode)
+    if kind == stat.S_IFREG:
         return fd
     os.close(fd)
-    code, what = next(
-        ((code, what) for is_kind, code, what in _KINDS if is_kind(mode)), (errno.EINVAL, "it is special")
-    )
-    raise OSError(code, f"{what}, not a regular file", path)
+    code = errno.EISDIR if kind == stat.S_IFDIR else errno.EINVAL
+    raise OSError(code, f"{_KINDS.get(kind, 'it is special')}, not a regular file", path)
 
 
 def open_below(directory: str, name: str) -> int:
@@ -63,25 +62,25 @@ def open_below(directory: str, name: str) -> int:
     """
     *folders, last = name.split("/")
     path = os.path.join(directory, name)
-    place: int | None = None
+    folder: int | None = None
     try:
         for part in (directory.rstrip("/") or "/", *folders):
             try:
-                inner = os.open(part, FOLDER_FLAGS, dir_fd=place)
+                inner = os.open(part, FOLDER_FLAGS, dir_fd=folder)
             except NotADirectoryError as error:
                 what = f"{part} is a symbolic link, or a file; a directory was expected"
                 raise NotADirectoryError(errno.ENOTDIR, what, path) from error
-            if place is not None:
-                os.close(place)
-            place = inner
-        return open_regular(last, os.O_RDONLY | os.O_NOFOLLOW, place)
+            if folder is not None:
+                os.close(folder)
+            folder = inner
+        return open_regular(last, os.O_RDONLY | os.O_NOFOLLOW, folder)
     except OSError as error:
         if error.errno != errno.ELOOP:
             raise
         raise OSError(errno.ELOOP, "it is a symbolic link; a file was expected", path) from error
     finally:
-        if place is not None:
-            os.close(place)
+        if folder is not None:
+            os.close(folder)
 
 
 def open_own(path: str, flags: int) -> int:
@@ -127,10 +126,17 @@ class Holes:
 
 
 def is_wrong_kind(error: OSError) -> bool:
-    """Return whether an error means: this is no file, and never will be readable. Any other one may pass."""
-    return error.errno in (errno.ENOTDIR, errno.EISDIR, errno.EINVAL, errno.ELOOP, errno.ENAMETOOLONG)
+    """Return whether an error means: this is no file that is read, and never will be. Any other one may pass."""
+    return error.errno in (errno.ENOTDIR, errno.EISDIR, errno.EINVAL, errno.ELOOP, errno.ENAMETOOLONG, errno.EFBIG)
 
 
-def too_long(path: str) -> OSError:
-    """Return the error for a file that is too long to be read as a whole."""
-    return OSError(errno.EFBIG, f"it has more than {MAX_READ_BYTES:,} bytes", path)
+def read_whole(file: Any, path: str) -> bytes:
+    """Return the content of an open file.
+
+    Raises:
+        OSError: if it has more than `MAX_READ_BYTES`.
+    """
+    data = bytes(file.read(MAX_READ_BYTES + 1))
+    if len(data) > MAX_READ_BYTES:
+        raise OSError(errno.EFBIG, f"it has more than {MAX_READ_BYTES:,} bytes", path)
+    return data

@@ -19,9 +19,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, ParamSpec, TypeVar
 
 from supervisor_core.errors import EventsError
-from supervisor_core.storage.local import Check, Reader, unguarded
-from supervisor_core.storage.opening import MAX_READ_BYTES, too_long
-from supervisor_core.storage.source import DirectoryEntry
+from supervisor_core.storage.filesystem import Check, DirectoryEntry, Reader, unguarded
+from supervisor_core.storage.opening import read_whole
 
 READ_AHEAD_BYTES = 8 << 20
 """The least size of a request to a remote store: a round trip costs more than a megabyte."""
@@ -31,13 +30,8 @@ _T = TypeVar("_T")
 
 # The canonical status codes, as tensorflow's errors and TensorBoard's stand-ins both carry them.
 _ERRNO_OF_CODE = {
-    5: errno.ENOENT,
-    6: errno.EEXIST,
-    7: errno.EACCES,
-    8: errno.ENOSPC,
-    12: errno.ENOTSUP,
-    16: errno.EACCES,
-}
+    5: errno.ENOENT, 6: errno.EEXIST, 7: errno.EACCES, 8: errno.ENOSPC, 12: errno.ENOTSUP, 16: errno.EACCES,
+}  # fmt: skip
 
 
 def os_error(error: Exception, path: str | None) -> OSError:
@@ -67,7 +61,7 @@ def as_os_error(function: Callable[_P, _T]) -> Callable[_P, _T]:
 
 
 class RemoteFilesystem:
-    """A `Filesystem` and an `AppendFilesystem`; the paths keep their scheme.
+    """A `Filesystem`; the paths keep their scheme.
 
     Args:
         gfile: tensorflow's, or the stand-in's module.
@@ -114,11 +108,10 @@ class RemoteFilesystem:
     def walk(self, top: str, on_error: Callable[[OSError], None]) -> Iterator[tuple[str, list[str]]]:
         """See `Filesystem.walk`."""
         try:
-            found = [(directory, sorted(files)) for directory, _, files in self._gfile.walk(top)]
+            for directory, _, files in self._gfile.walk(top):
+                yield directory, sorted(files)
         except Exception as error:
             on_error(os_error(error, top))
-        else:
-            yield from found
 
     @as_os_error
     def is_file(self, path: str) -> bool:
@@ -138,10 +131,7 @@ class RemoteFilesystem:
     def read(self, path: str) -> bytes:
         """See `Filesystem.read`."""
         with self._gfile.GFile(path, "rb") as file:
-            data = bytes(file.read(MAX_READ_BYTES + 1))
-        if len(data) > MAX_READ_BYTES:
-            raise too_long(path)
-        return data
+            return read_whole(file, path)
 
     def replace(self, path: str, data: bytes, check: Check = unguarded) -> None:
         """See `Filesystem.replace`; an object store replaces atomically, others by a rename."""
@@ -204,7 +194,7 @@ class RemoteFilesystem:
         """See `Filesystem.contains`; by the names alone, as these file systems have no symbolic links."""
         return path.startswith(directory.rstrip("/") + "/") and ".." not in path.split("/")
 
-    # `AppendFilesystem`: what follows raises whatever the client raises.
+    # For events: what follows raises whatever the client raises.
 
     def put(self, path: str, data: bytes) -> None:
         """Write a whole file, in place of one that is there."""
@@ -228,7 +218,7 @@ class RemoteFilesystem:
             file.write(data)
 
     def create(self, path: str, data: bytes) -> RemoteAppendFile:
-        """See `AppendFilesystem.create`; stores have no exclusive creation, so this asks first and then writes."""
+        """See `Filesystem.create`; stores have no exclusive creation, so this asks first and then writes."""
         if self._gfile.exists(path):
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), path)
         self.put(path, data)
@@ -307,33 +297,25 @@ class RemoteAppendFile:
         """Do nothing: nothing is held open."""
 
 
-def checkpoint_filesystem() -> RemoteFilesystem:
-    """Return the file system of the checkpoints at remote paths; a scheme that it does not know is an `OSError` of each
-    call."""
-    tensorflow = sys.modules.get("tensorflow")
-    if tensorflow is not None:
-        return RemoteFilesystem(tensorflow.io.gfile)
-    from tensorboard.compat.tensorflow_stub.io import gfile
-
-    return RemoteFilesystem(gfile)
-
-
-def events_filesystem(path: str, task: str = "write events to") -> RemoteFilesystem:
-    """Return the file system of the events at a remote path.
+def remote_filesystem(path: str, task: str | None = None) -> RemoteFilesystem:
+    """Return the file system of a remote path.
 
     Args:
         path: one with ``://`` in it.
-        task: for the error's text: what the path is for.
+        task: what events at the path are for, for the error's text; None for checkpoints. Those are on TensorFlow's
+            file system wherever it is loaded; each call fails if it does not know the scheme.
 
     Raises:
-        EventsError: if none is installed for its scheme; the text names the package to install.
+        EventsError: if none is installed for the events' scheme; the text names the package to install.
     """
-    if tensorflow_knows(path):
-        return RemoteFilesystem(sys.modules["tensorflow"].io.gfile)
+    tensorflow = sys.modules.get("tensorflow")
+    if tensorflow is not None and (task is None or tensorflow_knows(path)):
+        return RemoteFilesystem(tensorflow.io.gfile)
     from tensorboard.compat.tensorflow_stub.io import gfile
 
     try:
-        gfile.get_filesystem(path)
+        if task is not None:
+            gfile.get_filesystem(path)
     except (ImportError, ValueError) as error:
         scheme = scheme_of(path)
         raise EventsError(

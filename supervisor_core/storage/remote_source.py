@@ -14,28 +14,17 @@ import stat
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
-from typing import Any, Protocol
+from contextlib import suppress
+from typing import Any, NamedTuple
 
-from supervisor_core.storage.remote import as_os_error, events_filesystem, scheme_of, tensorflow_knows
-from supervisor_core.storage.source import FIRST_BYTES, DirectoryEntry, RemoteStatus
+from supervisor_core.storage.filesystem import FIRST_BYTES, DirectoryEntry, RemoteStatus
+from supervisor_core.storage.remote import RemoteFilesystem, as_os_error, remote_filesystem, scheme_of, tensorflow_knows
 
 NAMES_OF_A_REQUEST = 1000
 """Names that a store lists in one request: the page size of S3 and GCS."""
 
 
-class _Client(Protocol):
-    """A store: `RemoteFilesystem`, or fsspec."""
-
-    def size_of(self, path: str) -> int | None: ...
-
-    def read_range(self, path: str, offset: int, length: int) -> bytes: ...
-
-    def entries(self, path: str) -> list[DirectoryEntry]: ...
-
-
-@dataclass(frozen=True, slots=True)
-class _Listing:
+class _Listing(NamedTuple):
     """A listing of everything below a directory, by paths that begin as that of the directory does."""
 
     root: str
@@ -99,7 +88,7 @@ class RemoteReadFile:
         self._path = path
 
     def read_at(self, offset: int, length: int) -> bytes:
-        """See `supervisor_core.storage.source.ReadFile`."""
+        """See `supervisor_core.storage.filesystem.ReadFile`."""
         return self._source.read(self._path, offset, length)
 
     def close(self) -> None:
@@ -107,9 +96,9 @@ class RemoteReadFile:
 
 
 class RemoteSource:
-    """See `supervisor_core.storage.source.ReadFileSystem`; exceptions of a store's library become ``OSError``."""
+    """See `supervisor_core.storage.filesystem.ReadFilesystem`; exceptions of a store's library become ``OSError``."""
 
-    def __init__(self, client: _Client) -> None:
+    def __init__(self, client: RemoteFilesystem | _FsspecClient) -> None:
         self._client = client
         self._listing: _Listing | None = None
         self._ahead: ReadAhead | None = None
@@ -143,7 +132,7 @@ class RemoteSource:
         return (listing if is_below else None), key
 
     def stat(self, path: str) -> RemoteStatus:
-        """See `supervisor_core.storage.source.ReadFileSystem`."""
+        """See `supervisor_core.storage.filesystem.ReadFilesystem`."""
         listing, key = self._known(path)
         if listing is None:
             self._count(1)
@@ -155,11 +144,11 @@ class RemoteSource:
         return RemoteStatus(0, stat.S_IFDIR) if size is None else RemoteStatus(size)
 
     def open(self, path: str) -> RemoteReadFile:
-        """See `supervisor_core.storage.source.ReadFileSystem`."""
+        """See `supervisor_core.storage.filesystem.ReadFilesystem`."""
         return RemoteReadFile(self, path)
 
     def entries(self, directory: str) -> Iterable[DirectoryEntry]:
-        """See `supervisor_core.storage.source.ReadFileSystem`."""
+        """See `supervisor_core.storage.filesystem.ReadFilesystem`."""
         listing, key = self._known(directory)
         if listing is not None:
             return listing.entries.get(key, {}).values()
@@ -196,26 +185,19 @@ class RemoteSource:
 def remote_source(path: str) -> RemoteSource:
     """Return the file system of a path with ``://`` in it.
 
+    fsspec comes before TensorBoard's client for S3, which takes several requests for each directory. Like that one it
+    goes to the endpoint that ``S3_ENDPOINT`` names.
+
     Raises:
         EventsError: if no file system for its scheme is installed.
     """
-    filesystem = None if tensorflow_knows(path) else _fsspec_filesystem(path)
-    return RemoteSource(events_filesystem(path, "read events from") if filesystem is None else filesystem)
+    if not tensorflow_knows(path):
+        endpoint = os.environ.get("S3_ENDPOINT") if scheme_of(path) == "s3" else None
+        with suppress(ImportError, ValueError):  # its package for the scheme is not installed
+            from fsspec.core import url_to_fs
 
-
-def _fsspec_filesystem(path: str) -> _FsspecClient | None:
-    """Return fsspec's own file system for a path; None where its package is not installed.
-
-    It comes before TensorBoard's client for S3, which takes several requests for each directory. Like that one it goes
-    to the endpoint that ``S3_ENDPOINT`` names.
-    """
-    endpoint = os.environ.get("S3_ENDPOINT") if scheme_of(path) == "s3" else None
-    try:
-        from fsspec.core import url_to_fs
-
-        return _FsspecClient(url_to_fs(path, **({"endpoint_url": endpoint} if endpoint else {}))[0])
-    except (ImportError, ValueError):
-        return None
+            return RemoteSource(_FsspecClient(url_to_fs(path, **({"endpoint_url": endpoint} if endpoint else {}))[0]))
+    return RemoteSource(remote_filesystem(path, "read events from"))
 
 
 PARALLEL_REQUESTS = 8
@@ -225,8 +207,7 @@ RANGE_BYTES = FIRST_BYTES * (1 + 4 + 16 + 64)
 """Limit of the bytes of one file fetched ahead: a reader's first four pieces."""
 
 
-@dataclass(frozen=True, slots=True)
-class Range:
+class Range(NamedTuple):
     """The part of a file that a reader will read first."""
 
     path: str
@@ -247,7 +228,7 @@ class ReadAhead:
     def __init__(self, fetch: Callable[[str, int, int], bytes], ranges: Sequence[Range]) -> None:
         self._fetch = fetch
         self._ranges = [Range(each.path, each.offset, min(each.length, RANGE_BYTES)) for each in ranges]
-        self._places = {each.path: place for place, each in enumerate(ranges)}
+        self._positions = {each.path: position for position, each in enumerate(ranges)}
         self._slots = threading.Semaphore(PARALLEL_REQUESTS)
         self._begun: dict[int, Future[bytes]] = {}
         self._passed = 0
@@ -260,34 +241,34 @@ class ReadAhead:
         Raises:
             Exception: that of the fetch.
         """
-        place = self._places.get(path, -1)
-        if place < self._passed:
+        position = self._positions.get(path, -1)
+        if position < self._passed:
             return None
-        self._pass(place)
-        start = offset - self._ranges[place].offset
-        if start < 0 or start + length > self._ranges[place].length:
+        self._pass(position)
+        start = offset - self._ranges[position].offset
+        if start < 0 or start + length > self._ranges[position].length:
             return None
-        return self._begun[place].result()[start : start + length]
+        return self._begun[position].result()[start : start + length]
 
     def close(self) -> None:
         """Release all ranges, and begin no further request."""
         self._pass(len(self._ranges))
 
-    def _pass(self, place: int) -> None:
-        """Release the ranges before a place, and begin to fetch those that are now near enough."""
-        self._passed = place
-        near = range(place, min(place + PARALLEL_REQUESTS, len(self._ranges)))
+    def _pass(self, position: int) -> None:
+        """Release the ranges before a position, and begin to fetch those that are now near enough."""
+        self._passed = position
+        near = range(position, min(position + PARALLEL_REQUESTS, len(self._ranges)))
         self._begun = {each: self._begun.get(each) or self._begin(each) for each in near}
 
-    def _begin(self, place: int) -> Future[bytes]:
+    def _begin(self, position: int) -> Future[bytes]:
         future: Future[bytes] = Future()
-        threading.Thread(target=self._work, args=(place, future), name="supervisor_read_ahead", daemon=True).start()
+        threading.Thread(target=self._work, args=(position, future), name="supervisor_read_ahead", daemon=True).start()
         return future
 
-    def _work(self, place: int, future: Future[bytes]) -> None:
-        wanted = self._ranges[place]
+    def _work(self, position: int, future: Future[bytes]) -> None:
+        wanted = self._ranges[position]
         with self._slots:  # what was passed over may still be under way
-            if place < self._passed:
+            if position < self._passed:
                 return
             try:
                 future.set_result(self._fetch(wanted.path, wanted.offset, wanted.length))

@@ -27,10 +27,8 @@ def remove_tree(path: str) -> None:
     try:
         shutil.rmtree(path)
         return
-    except RecursionError:
-        pass
-    except OSError as error:
-        if error.errno not in _TOO_DEEP:
+    except (RecursionError, OSError) as error:
+        if isinstance(error, OSError) and error.errno not in _TOO_DEEP:
             raise
     top = os.open(path, FOLDER_FLAGS)
     try:
@@ -106,17 +104,14 @@ def names_below(directory: str) -> list[str]:
         OSError: if a directory cannot be listed, or they are nested deeper than `MAX_LEVELS`.
     """
     found = []
-    waiting = [("", 0)]
-    while waiting:
-        place, level = waiting.pop()
-        path = os.path.join(directory, place)
-        if level > MAX_LEVELS:
-            raise OSError(errno.ELOOP, f"its directories are nested deeper than {MAX_LEVELS}", path)
-        with os.scandir(path) as entries:
-            for entry in entries:
-                name = os.path.join(place, entry.name)
-                if entry.is_dir(follow_symlinks=False):
-                    waiting.append((name, level + 1))
-                elif not entry.is_symlink():
-                    found.append(name)
+    for folder, _, names in os.walk(directory, onerror=_raise):
+        inside = os.path.relpath(folder, directory)
+        if inside.count("/") >= MAX_LEVELS:
+            raise OSError(errno.ELOOP, f"its directories are nested deeper than {MAX_LEVELS}", folder)
+        paths = (os.path.join(inside, name) for name in names)
+        found += [os.path.normpath(path) for path in paths if not os.path.islink(os.path.join(directory, path))]
     return sorted(found)
+
+
+def _raise(error: OSError) -> None:
+    raise error

@@ -64,7 +64,7 @@ def test_a_session_deletes_no_file_that_the_ledger_merely_names(
         ["other-run/model.ckpt-7", {"other-run/model.ckpt-7.index": 9e9}],
         ["model.ckpt-100", {"model.ckpt-100.index": 9e9, "model.ckpt-100.data-00000-of-00001": 9e9}],
     ]
-    page = {"v": 1, "session": "a", "attempt": 1, "saved": [], "let_go": let_go}
+    page = {"v": 1, "session": "a", "attempt": 1, "saved": [], "deletions": let_go}
     (tmp_path / DIRECTORY).mkdir()
     (tmp_path / DIRECTORY / "attempt-000001-a-model.ckpt.json").write_text(json.dumps(page))
     saves.Run(str(tmp_path), Publisher(session="b", attempt=2), writer).save(130, 1_000_130.0)

@@ -29,14 +29,14 @@ from supervisor_core.storage.local import LOCAL
 PAGE = LedgerPage(
     session="6f1d3c0a9b7e4d21",
     attempt=12,
-    saved=(SavedAs("model.ckpt-600", SaveId(11, 3), 1669581175.25), SavedAs("model.ckpt-1200", SaveId(12, 57), 1.5)),
+    saved=(SavedAs("model.ckpt-600", 11, 3, 1669581175.25), SavedAs("model.ckpt-1200", 12, 57, 1.5)),
     deletions=(PlannedDeletion("model.ckpt-0", {"model.ckpt-0.index": 1669577000.125, "model.ckpt-0.meta": 2.0}),),
     doubts={"model.ckpt-1200": Doubt('The newest value of "loss" is NaN or infinite.', ("loss",))},
     last_good="model.ckpt-600",
 )
 BYTES = (
     b'{"v":1,"session":"6f1d3c0a9b7e4d21","attempt":12,"saved":[["model.ckpt-600",11,3,1669581175.25],'
-    b'["model.ckpt-1200",12,57,1.5]],"let_go":[["model.ckpt-0",{"model.ckpt-0.index":1669577000.125,'
+    b'["model.ckpt-1200",12,57,1.5]],"deletions":[["model.ckpt-0",{"model.ckpt-0.index":1669577000.125,'
     b'"model.ckpt-0.meta":2.0}]],"doubts":{"model.ckpt-1200":["The newest value of \\"loss\\" is NaN or infinite.",'
     b'["loss"]]},"last_good":"model.ckpt-600"}\n'
 )
@@ -79,12 +79,12 @@ def changed(**changes: Any) -> bytes:
         changed(saved=[["model.ckpt-1", 1]]),
         changed(saved=[["/etc/passwd", 1, 1, 1.0]]),
         changed(saved=[["model.ckpt-1", 1, 1, float("nan")]]),
-        changed(let_go=[["model.ckpt-1", {"../other/model.ckpt-1.index": 1.0}]]),
-        changed(let_go=[["model.ckpt-1", {"gs://bucket/model.ckpt-1.index": 1.0}]]),
-        changed(let_go=[["model.ckpt-1", {"model.ckpt-1.index": True}]]),
-        changed(let_go=[["model.ckpt-1", {"model.ckpt-1.index": 1 - 2**63}]]),
-        changed(let_go=[["", {}]]),
-        changed(let_go=[5]),
+        changed(deletions=[["model.ckpt-1", {"../other/model.ckpt-1.index": 1.0}]]),
+        changed(deletions=[["model.ckpt-1", {"gs://bucket/model.ckpt-1.index": 1.0}]]),
+        changed(deletions=[["model.ckpt-1", {"model.ckpt-1.index": True}]]),
+        changed(deletions=[["model.ckpt-1", {"model.ckpt-1.index": 1 - 2**63}]]),
+        changed(deletions=[["", {}]]),
+        changed(deletions=[5]),
         changed(doubts=[]),
         changed(doubts={"../model.ckpt-1": ["", []]}),
         changed(doubts={"model.ckpt-1": "in doubt"}),
@@ -174,7 +174,7 @@ def test_what_cannot_be_deleted_is_tried_again(tmp_path: Path, writer: Any, fail
 
 def saved(*items: tuple[str, int, int]) -> LedgerPage:
     """A page with these saves: path, attempt, number."""
-    return LedgerPage(session="a", attempt=1, saved=tuple(SavedAs(path, SaveId(*save), 0.0) for path, *save in items))
+    return LedgerPage(session="a", attempt=1, saved=tuple(SavedAs(path, *save, 0.0) for path, *save in items))
 
 
 @pytest.mark.parametrize(

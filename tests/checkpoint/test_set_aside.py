@@ -11,7 +11,6 @@ import pytest
 from supervisor_core.checkpoint.ledger import DIRECTORY, LedgerPage, PlannedDeletion, SavedAs, encode
 from supervisor_core.checkpoint.recovery import find_runs
 from supervisor_core.checkpoint.set_aside import NOTE, SetAside
-from supervisor_core.checkpoint.state_file import SaveId
 from supervisor_core.checkpoint.store import CheckpointStore
 from supervisor_core.errors import NoUsableCheckpointError
 from supervisor_core.storage.local import filesystem_for
@@ -148,7 +147,7 @@ def test_what_was_let_go_is_no_checkpoint_without_an_index(logdir: Path) -> None
     store = CheckpointStore(logdir)
     (logdir / "checkpoint").write_text('model_checkpoint_path: "model.ckpt-300"\n')
     assert [item.path for item in store.without_index()] == [prefix(logdir, 100)]
-    saved = SavedAs("model.ckpt-300", SaveId(1, 3), 3.0)
+    saved = SavedAs("model.ckpt-300", 1, 3, 3.0)
     page = LedgerPage(session="a", attempt=1, saved=(saved,), deletions=(PlannedDeletion("model.ckpt-100", {}),))
     (logdir / DIRECTORY).mkdir()
     (logdir / DIRECTORY / "attempt-000001-a-model.ckpt.json").write_bytes(encode(page))

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from supervisor_core.storage.local import AppendFile, LocalFilesystem
-from supervisor_core.storage.source import DirectoryEntry, ReadFile
+from supervisor_core.storage.filesystem import AppendFile, DirectoryEntry, ReadFile
+from supervisor_core.storage.local import LocalFilesystem
 
 
 def crc_of_byte(crc: int) -> int:

@@ -6,7 +6,6 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +15,8 @@ from supervisor_core.events import EventsWriter, directory
 from supervisor_core.events import index as index_module
 from supervisor_core.events.chunk import Chunk
 from supervisor_core.events.index import LogdirIndex, RunIndex
+from supervisor_core.storage.filesystem import DirectoryEntry, ReadFile
 from supervisor_core.storage.local import LocalFilesystem
-from supervisor_core.storage.source import DirectoryEntry, ReadFile
 
 
 def write(directory: Path, *steps: int, name: str | None = None) -> str:
@@ -353,7 +352,7 @@ def test_links_of_one_owner_count_for_no_other(tmp_path: Path) -> None:
 
     class Owned(LocalFilesystem):
         def entries(self, directory: str) -> Iterator[DirectoryEntry]:
-            return (replace(entry, owner=owners.get(entry.name, 1)) for entry in super().entries(directory))
+            return (entry._replace(owner=owners.get(entry.name, 1)) for entry in super().entries(directory))
 
     index = LogdirIndex(str(logs), filesystem=Owned())
     index.refresh()

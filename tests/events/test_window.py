@@ -7,7 +7,7 @@ import pytest
 from supervisor_core.events import event_format
 from supervisor_core.events.scan import MOST_BYTES, Budget, FileCut, LazyBytes, Window, find_record
 from supervisor_core.events.vector_decode import VectorScan
-from supervisor_core.storage.source import FIRST_BYTES
+from supervisor_core.storage.filesystem import FIRST_BYTES
 
 
 class Memory:

@@ -324,11 +324,11 @@ def state_trees(arrays: str | None) -> dict[str, tuple[Callable[[Path, Forger], 
         "odd ranks": (_odd_ranks, "it holds no state tree of a training"),
         "shards": (shards_with_code, "shards"),
         "foreign format": (fields(format="orbax"), "has the format 'orbax'"),
-        "step": (fields(step=10**30), "is no count"),
+        "step": (fields(step=10**30), "step is 1000"),
         "name": (fields(step=7), "its manifest is of step 7"),
         "attempt": (fields(attempt=10**15 - 1), "leaves no number"),
         "files": (fields(files=[["../secret", 1, 1]]), "is no path in the checkpoint"),
-        "not a number": (fields(saved_at=float("nan")), "is no JSON"),
+        "not a number": (fields(saved_at=float("nan")), "is not JSON"),
     }
     if arrays is not None:
         lies = safetensors({"objects/a": ("F32", [1 << 40], 8)}, bytes(8))

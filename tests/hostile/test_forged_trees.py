@@ -17,7 +17,8 @@ import pytest
 from supervisor_core import checksum
 from supervisor_core.checkpoint import contents
 from supervisor_core.checkpoint import manifest as manifests
-from supervisor_core.checkpoint.doubt import MAX_TAGS, MAX_TEXT, Doubt, doubt_of
+from supervisor_core.checkpoint.doubt import MAX_TAGS, doubt_of
+from supervisor_core.checkpoint.json_records import MAX_TEXT
 from supervisor_core.checkpoint.manifest import Manifest
 from supervisor_core.checkpoint.sealed_files import SealedFiles
 from supervisor_core.checkpoint.tree_file import MAX_BYTES
@@ -131,7 +132,8 @@ def test_a_doubt_that_is_written_is_read() -> None:
     """Whatever a program calls its losses."""
     doubt = doubt_of("e" * 9999, ["l" * 9999, *map(str, range(2 * MAX_TAGS))], "a" * 9999)
     assert doubt is not None and len(doubt.losses) == MAX_TAGS
-    assert Doubt.from_json([doubt.text, list(doubt.losses)]) == doubt
+    manifest = Manifest(format="test", step=1, doubt=doubt)
+    assert manifests.decode(manifests.encode(manifest)) == manifest
 
 
 MEMORY_BYTES = 512 << 20

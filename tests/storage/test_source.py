@@ -1,12 +1,12 @@
 from __future__ import annotations
 
 import os
+import stat
 from pathlib import Path
 
 import pytest
 
-from supervisor_core.storage.local import LOCAL
-from supervisor_core.storage.source import is_regular, source_of
+from supervisor_core.storage.local import LOCAL, source_of
 
 
 def test_a_read_gets_all_there_is(tmp_path: Path) -> None:
@@ -48,4 +48,4 @@ def test_entries_say_what_they_are(tmp_path: Path) -> None:
 
 def test_a_device_is_no_file_of_events() -> None:
     """Only plain files are."""
-    assert not is_regular(source_of("/dev/null").stat("/dev/null"))
+    assert not stat.S_ISREG(source_of("/dev/null").stat("/dev/null").st_mode)

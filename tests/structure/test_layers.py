@@ -55,7 +55,7 @@ HEAVY = {
     "yaml": {"exporter"},
     "bcrypt": {"exporter"},
     "google_crc32c": {"checksum"},
-    "msgspec": {"events"},
+    "msgspec": {"checkpoint", "events"},
 }
 
 PUBLIC = [

@@ -19,7 +19,8 @@ from supervisor_core.engine.task_record import TaskRecord, encode, file_name
 from supervisor_core.engine.worker_registry import WorkerRegistry
 from supervisor_core.events.telemetry import Record, WorkerStatus, from_json
 from supervisor_core.options import Options
-from supervisor_core.storage.local import Check, LocalFilesystem, Reader, unguarded
+from supervisor_core.storage.filesystem import Check, Reader, unguarded
+from supervisor_core.storage.local import LocalFilesystem
 
 
 class KeepingWriter:

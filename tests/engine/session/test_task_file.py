@@ -10,7 +10,8 @@ import pytest
 
 from supervisor_core.engine.heartbeat_writer import TaskFile
 from supervisor_core.engine.task_record import TASKS_DIRECTORY, TaskRecord, read_record
-from supervisor_core.storage.local import Check, LocalFilesystem, unguarded
+from supervisor_core.storage.filesystem import Check, unguarded
+from supervisor_core.storage.local import LocalFilesystem
 
 
 def record(session: str) -> TaskRecord:

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from supervisor_core.run.presence import MAX_DIRECTORIES, CheckpointPresence
-from supervisor_core.storage.local import LOCAL, Filesystem, filesystem_for
+from supervisor_core.storage.filesystem import Filesystem
+from supervisor_core.storage.local import LOCAL, filesystem_for
 
 
 class Listing:

@@ -17,12 +17,12 @@ Make = Callable[..., LogdirLock]
 
 def test_a_logdir_of_its_own_is_taken(make: Make) -> None:
     """Where no session has written checkpoints it is one like any other, and the next one follows it."""
-    first = make(gives_way=True)
+    first = make(yields_logdir=True)
     assert first.acquire("a").attempt == 1
     first.renew(last_step=70)
     first.check()
     first.release("completed", last_step=70)
-    history = make(gives_way=True).acquire("b")
+    history = make(yields_logdir=True).acquire("b")
     assert (history.attempt, history.last_step, history.restarts) == (2, 70, {"completed": 1})
 
 
@@ -32,12 +32,12 @@ def test_a_session_that_writes_checkpoints_keeps_it_out(make: Make, on_disk: Cal
     training.acquire("training")
     during = on_disk()
     with pytest.raises(LogdirInUseError):
-        make(gives_way=True, exclusive=False).acquire("evaluation")
+        make(yields_logdir=True, exclusive=False).acquire("evaluation")
     assert on_disk() == during
     training.release("signal", last_step=5)
     after = on_disk()
     with pytest.raises(LogdirInUseError):
-        make(gives_way=True).acquire("evaluation")
+        make(yields_logdir=True).acquire("evaluation")
     assert on_disk() == after
     assert make().acquire("training again").attempt == 2
 
@@ -46,13 +46,13 @@ def test_a_training_in_another_process_keeps_it_out(make: Make, holder: subproce
     """The lock of another process is respected as it is by all."""
     assert holder.poll() is None
     with pytest.raises(LogdirInUseError):
-        make(gives_way=True).acquire("evaluation")
+        make(yields_logdir=True).acquire("evaluation")
 
 
 def test_a_training_takes_over_at_once(make: Make, on_disk: Callable[[], dict[str, Any]]) -> None:
     """A session that is alive gives way; it is no earlier session of the training, and notices before it publishes."""
     heard: list[LogdirInUseError] = []
-    evaluation = make(gives_way=True, on_taken_over=heard.append)
+    evaluation = make(yields_logdir=True, on_taken_over=heard.append)
     evaluation.acquire("evaluation")
     evaluation.check()
     training = make()
@@ -66,25 +66,25 @@ def test_a_training_takes_over_at_once(make: Make, on_disk: Callable[[], dict[st
     assert on_disk()["session"] == "training"
 
 
-def test_an_evaluation_in_another_process_gives_way(make: Make, holder_script: str, tmp_path: Any) -> None:
+def test_an_evaluation_in_another_process_yields_logdir(make: Make, holder_script: str, tmp_path: Any) -> None:
     """It keeps no lock on the file: a training on the same machine does not have to wait for it."""
-    script = holder_script.replace("LogdirLock(sys.argv[1]", "LogdirLock(sys.argv[1], gives_way=True")
-    assert "gives_way" in script
+    script = holder_script.replace("LogdirLock(sys.argv[1]", "LogdirLock(sys.argv[1], yields_logdir=True")
+    assert "yields_logdir" in script
     command = [sys.executable, "-c", script, str(tmp_path / "run")]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "held\n"
         with pytest.raises(LogdirInUseError):
-            make(gives_way=True).acquire("another evaluation")
+            make(yields_logdir=True).acquire("another evaluation")
         assert make().acquire("training").previous is None
         process.communicate("")
 
 
 def test_a_dead_one_is_followed(make: Make, edit: Callable[..., None]) -> None:
     """One that was killed is an earlier session like any other, for one of its kind."""
-    killed = make(gives_way=True)
+    killed = make(yields_logdir=True)
     killed.acquire("killed")
     killed._forget()  # as the end of the process does
     edit(pid=2**22 + 1)
-    history = make(gives_way=True).acquire("next")
+    history = make(yields_logdir=True).acquire("next")
     assert (history.attempt, history.previous_outcome) == (2, "lost")
