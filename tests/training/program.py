@@ -70,23 +70,9 @@ def main() -> None:
 
 def happen(event: str, run: supervisor_core.Run) -> None:
     """What is to happen in the middle of a step."""
-    if event == "kill":
-        os.kill(os.getpid(), signal.SIGKILL)
-    elif event in ("SIGTERM", "SIGINT"):
-        os.kill(os.getpid(), signal.Signals[event])
-        while not run.should_stop():
-            time.sleep(0.01)
-    elif event == "hang":
-        os.kill(os.getpid(), signal.SIGTERM)
-        while True:
-            time.sleep(60)
-    elif event == "raise":
-        raise ArithmeticError("the loss exploded")
-    elif event == "fork":
-        child = os.fork()
-        if not child:
-            raise SystemExit(0)
-        os.waitpid(child, 0)
+    os.kill(os.getpid(), signal.SIGKILL if event == "kill" else signal.SIGTERM)
+    while not run.should_stop():
+        time.sleep(0.01)
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 import weakref
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +20,10 @@ import pytest
 from supervisor_core import LogdirInUseError, NoUsableCheckpointError, Options, SaveFailedError, supervise
 from supervisor_core.checkpoint.sealed_store import SealedStore
 from supervisor_core.clock import SystemClock
-from supervisor_core.errors import CheckpointError
+from supervisor_core.engine.deadline import NEVER, Deadline
 from supervisor_core.run.logdir_watch import LogdirWatch
 from supervisor_core.run.model import Run as RunModel
+from supervisor_core.training import saver as savers
 from supervisor_core.training import state as states
 from supervisor_core.training.due import SavePolicy
 from supervisor_core.training.run import Run
@@ -29,12 +31,6 @@ from supervisor_core.training.state import NO_DATA_POSITION, TrainingState
 from supervisor_core.training.tree import NumpyArrays
 
 PROGRAM = Path(__file__).with_name("program.py")
-PATIENT = """import supervisor_core
-from supervisor_core.engine import deadline
-
-deadline.RESERVE_SHARE, deadline.RESERVE_SECS = 1.0, 20.0
-"""
-"""The import, with more of the grace time for the last records: a loaded machine takes long for them."""
 
 
 class Part:
@@ -63,6 +59,17 @@ def run_of(logdir: Path) -> RunModel:
     return item.run
 
 
+@pytest.fixture
+def before_writes(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], object]], None]:
+    """Returns a function that has something done before each tree is written: an error of it is the disk's."""
+    real = savers.write_tree
+
+    def do(something: Callable[[], object]) -> None:
+        monkeypatch.setattr(savers, "write_tree", lambda *arguments: (something(), real(*arguments))[1])
+
+    return do
+
+
 @pytest.fixture(scope="module")
 def truth(tmp_path_factory: pytest.TempPathFactory) -> str:
     """What an uninterrupted training of 30 steps prints at its end."""
@@ -73,19 +80,14 @@ def truth(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 @pytest.mark.parametrize(
     ("event", "status", "outcome", "saved"),
-    [
-        ("kill", -signal.SIGKILL, "lost", 16),
-        ("SIGTERM", -signal.SIGTERM, "signal", 18),
-        ("SIGINT", 130, "signal", 18),
-        ("raise", 1, "error", 16),
-    ],
+    [("kill", -signal.SIGKILL, "lost", 16), ("SIGTERM", -signal.SIGTERM, "signal", 18)],
 )
 def test_an_ended_training_goes_on_bit_by_bit(
     tmp_path: Path, truth: str, event: str, status: int, outcome: str, saved: int
 ) -> None:
     """However it ended: the same bits at the end as without the end, and the records say what happened."""
     first = training(tmp_path, 30, event, 17)
-    assert first.returncode in (status, -signal.SIGINT if event == "SIGINT" else status), first.stderr
+    assert first.returncode == status, first.stderr
     run = run_of(tmp_path)
     assert run.checkpoints[-1].step == saved and run.checkpoints[-1].ok
     second = training(tmp_path, 30)
@@ -95,28 +97,6 @@ def test_an_ended_training_goes_on_bit_by_bit(
     assert (one.outcome, two.outcome, run.state) == (outcome, "completed", "completed")
     assert (two.resume_exact, two.resume_reasons, two.restored_step) == (True, (), saved)
     assert {thread.name for thread in run.threads} == {"checkpoint"}
-
-
-def test_a_training_that_hangs_at_sigterm_is_ended(tmp_path: Path) -> None:
-    """By the deadline, with a stop record and without a checkpoint of half a step."""
-    program = PROGRAM.read_text().replace("import supervisor_core\n", PATIENT)
-    program = program.replace("save_steps=4)", "save_steps=4, options=supervisor_core.Options(signal_grace_secs=22))")
-    hanging = tmp_path / "hanging.py"
-    hanging.write_text(program)
-    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
-    command = [sys.executable, str(hanging), str(tmp_path / "run"), "30", "hang", "17"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300, env=environment)
-    assert done.returncode == -signal.SIGTERM, done.stderr
-    run = run_of(tmp_path / "run")
-    assert run.sessions[-1].outcome == "signal" and run.checkpoints[-1].step == 16
-
-
-def test_a_forked_child_ends_nothing(tmp_path: Path, truth: str) -> None:
-    """A child that exits in the loop leaves its parent's session alone."""
-    done = training(tmp_path, 30, "fork", 10)
-    assert done.stdout.splitlines() == ["left", truth], done.stderr
-    (session,) = run_of(tmp_path).sessions
-    assert session.outcome == "completed"
 
 
 def test_reasons_against_an_exact_resume(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -221,19 +201,6 @@ def test_where_no_checkpoint_can_be_read_nothing_starts(tmp_path: Path) -> None:
         list(run.steps(2))
     assert sorted(os.listdir(tmp_path / "checkpoints")) == ["ckpt-2", "ckpt-2.damaged"]
     assert [session.outcome for session in run_of(tmp_path).sessions] == ["completed", "error", "completed"]
-
-
-def test_an_object_that_refuses_its_state_is_named(tmp_path: Path) -> None:
-    """With what it said."""
-    with supervise(tmp_path, state={"model": Part()}, save_secs=None) as run:
-        list(run.steps(1))
-
-    class Other(Part):
-        def load_state_dict(self, state: dict[str, Any]) -> None:
-            raise KeyError("layer9")
-
-    with pytest.raises(CheckpointError, match=r"state\['model'\].*KeyError.*layer9"):
-        supervise(tmp_path, state={"model": Other()}).__enter__()
 
 
 @pytest.mark.parametrize(
@@ -354,18 +321,15 @@ def test_an_error_between_an_update_and_its_step(tmp_path: Path) -> None:
         assert run.exactness is not None and run.exactness.reasons == (states.MID_STEP,)
 
 
-def test_a_full_disk_stops_nothing_and_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_stops_nothing_and_is_seen(tmp_path: Path, before_writes: Any) -> None:
     """A save that fails is counted and tried again; the next one that succeeds ends it."""
-    import supervisor_core.training.saver as savers
+    failures = [OSError(28, "No space left on device")] * 2
 
-    real, failures = savers.write_tree, [OSError(28, "No space left on device")] * 2
-
-    def write(*arguments: Any) -> None:
+    def fail() -> None:
         if failures:
             raise failures.pop()
-        real(*arguments)
 
-    monkeypatch.setattr(savers, "write_tree", write)
+    before_writes(fail)
     with supervise(tmp_path, save_secs=None, save_steps=2, options=Options(retry_initial_secs=0.01)) as run:
         for _ in run.steps(8):
             run.wait_until_saved()
@@ -373,19 +337,16 @@ def test_a_full_disk_stops_nothing_and_is_seen(tmp_path: Path, monkeypatch: pyte
     assert saves == [(2, False), (4, False), (6, True), (8, True)]
 
 
-def test_a_save_asked_for_while_another_fails_is_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_save_asked_for_while_another_fails_is_made(tmp_path: Path, before_writes: Any) -> None:
     """The failure plans its own retry, in a minute, and drops nothing."""
-    import supervisor_core.training.saver as savers
+    asked, failures = threading.Event(), [OSError(28, "No space left on device")]
 
-    real, asked, failures = savers.write_tree, threading.Event(), [OSError(28, "No space left on device")]
-
-    def write(*arguments: Any) -> None:
+    def fail() -> None:
         if failures:
             assert asked.wait(60)
             raise failures.pop()
-        real(*arguments)
 
-    monkeypatch.setattr(savers, "write_tree", write)
+    before_writes(fail)
     options = Options(retry_initial_secs=60.0, save_on_stop=False)
     with supervise(tmp_path, save_secs=600.0, save_steps=2, options=options) as run:
         for step in run.steps(4):
@@ -397,20 +358,17 @@ def test_a_save_asked_for_while_another_fails_is_made(tmp_path: Path, monkeypatc
     assert saves == [(2, "timer", False), (3, "signal", True)]
 
 
-def test_the_loop_has_its_own_budget_while_a_save_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_loop_has_its_own_budget_while_a_save_is_written(tmp_path: Path, before_writes: Any) -> None:
     """It waits for the copy of the state only. A save that it asks for it waits for to the end."""
-    import supervisor_core.training.saver as savers
-
-    real, holds = savers.write_tree, []
+    holds: list[int] = []
     stepped, written = threading.Event(), threading.Event()
 
-    def write(*arguments: Any) -> None:
+    def note() -> None:
         assert stepped.wait(60)
         holds.append(run._recorder_now.progress._holds)
         written.set()
-        real(*arguments)
 
-    monkeypatch.setattr(savers, "write_tree", write)
+    before_writes(note)
     with supervise(tmp_path, save_secs=None, save_steps=2, options=Options(save_on_stop=False)) as run:
         for _ in run.steps(2):
             pass
@@ -420,6 +378,27 @@ def test_the_loop_has_its_own_budget_while_a_save_is_written(tmp_path: Path, mon
         run.step()
         run.save()
     assert holds == [0, 1]
+
+
+def test_a_last_save_that_hangs_is_given_up_at_its_deadline(tmp_path: Path, before_writes: Any) -> None:
+    """With what hangs, and the newest checkpoint: none of the step before it is called saved."""
+    hangs, go_on = threading.Event(), threading.Event()
+    with supervise(tmp_path, save_secs=None, save_steps=2, options=Options(save_on_stop=False)) as run:
+        for _ in run.steps(2):
+            pass
+        run.wait_until_saved()
+        before_writes(lambda: (hangs.set(), go_on.wait(60)))
+        for _ in run.steps(4):
+            pass
+        assert hangs.wait(60) and run._saver is not None
+        run._saver.loop_ended(4)
+        with pytest.raises(SaveFailedError) as failure:
+            run._saver.save_last("final", lambda: False, lambda: Deadline.after(0.0), NEVER)
+        go_on.set()
+    assert str(failure.value) == (
+        "The final checkpoint could not be saved (the checkpoint of step 4 is still being written). The newest "
+        f"checkpoint is {tmp_path}/checkpoints/ckpt-2 (step 2). Steps 3 to 4 are lost."
+    )
 
 
 def test_evaluation_is_a_phase_and_no_step(tmp_path: Path) -> None:
@@ -435,13 +414,17 @@ def test_evaluation_is_a_phase_and_no_step(tmp_path: Path) -> None:
 
 def test_the_events_file_is_tensorboards(tmp_path: Path) -> None:
     """START with the restored step, CHECKPOINT with the directory, STOP; scalars at their steps."""
-    from tensorboard.backend.event_processing.event_file_loader import EventFileLoader
+    from tensorboard.compat.proto.event_pb2 import Event  # its reader would import TensorFlow
 
     with supervise(tmp_path, save_secs=None, save_steps=2) as run:
         for step in run.steps(2):
             run.log("loss", step / 2)
     (file,) = tmp_path.glob("events.out.*")
-    events = list(EventFileLoader(str(file)).Load())
+    data, events = file.read_bytes(), []
+    while data:  # length, its checksum, the event, its checksum
+        end = 12 + int.from_bytes(data[:8], "little")
+        events.append(Event.FromString(data[12:end]))
+        data = data[end + 4 :]
     logs = [(event.session_log.status, event.step) for event in events if event.HasField("session_log")]
     assert logs == [(1, 0), (3, 2), (2, 2)]
     tags = {value.tag for event in events for value in event.summary.value}
