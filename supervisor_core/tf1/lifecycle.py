@@ -20,10 +20,14 @@ from supervisor_core.engine.coordinator import Coordinator
 from supervisor_core.engine.lifecycle import SessionLifecycle
 from supervisor_core.engine.session_state import StopReason
 from supervisor_core.engine.step_lock import StepLock
+from supervisor_core.events.file_writer import FileWriter
 from supervisor_core.events.telemetry import RecoveryRecord, ServiceInterval
+from supervisor_core.options import Options
 from supervisor_core.run.status import RunStatus
 from supervisor_core.tf1.checkpoint_manager import CheckpointManager
+from supervisor_core.tf1.checkpoint_writer import CheckpointWriter
 from supervisor_core.tf1.cluster.connect import close_with_timeout
+from supervisor_core.tf1.cluster.task import task_name
 from supervisor_core.tf1.cluster.wait import SessionContext
 from supervisor_core.tf1.graph_ending import GraphEnding, end_abandoned
 from supervisor_core.tf1.restore import Restored, RestoreInfo
@@ -165,6 +169,41 @@ class Lifecycle(SessionLifecycle[GraphEnding]):
             self.recorder.saves.restored(
                 path=restored.path, step=restored.step, saved_at=restored.saved_at, size_bytes=restored.bytes
             )
+
+
+def lifecycle_of(supervisor: Any) -> Lifecycle:
+    """Return what works behind a `Supervisor`'s API, built from its attributes.
+
+    Only from attributes that the original has too. So a subclass whose constructor is a copy of the original's, or
+    which sets some of them itself after the constructor, gets what they say.
+    """
+    options: Options = supervisor._options
+    logdir = supervisor._absolute(supervisor._shared_logdir or supervisor._logdir)
+    writer = supervisor.summary_writer
+    if writer is None and supervisor.is_chief and logdir and options.write_telemetry:
+        writer = FileWriter(logdir)  # of our own, for the telemetry
+    lifecycle = Lifecycle(
+        coord=supervisor.coord,
+        options=options,
+        facade="Supervisor",
+        logdir=logdir,
+        writer=writer,
+        is_chief=supervisor.is_chief,
+        task=None if supervisor.is_chief else task_name(options, supervisor._graph),
+    )
+    save_path = supervisor._absolute(supervisor.save_path)
+    if supervisor.is_chief and save_path and supervisor.saver and supervisor.save_model_secs:
+        checkpoint_writer = CheckpointWriter(
+            graph=supervisor._graph,
+            saver=supervisor.saver,
+            save_path=save_path,
+            global_step=supervisor.global_step,
+            meta_graph_def=supervisor._meta_graph_def,
+            step_lock=lifecycle.step_lock,
+            options=options,
+        )
+        lifecycle.use(CheckpointManager(checkpoint_writer, supervisor.save_model_secs))
+    return lifecycle
 
 
 @contextmanager

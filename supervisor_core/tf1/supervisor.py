@@ -16,6 +16,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from supervisor_core.engine.lifecycle import Claim
 from supervisor_core.engine.service import Policy
 from supervisor_core.errors import RunFinishedError
 from supervisor_core.events.file_writer import FileWriter
@@ -26,10 +27,9 @@ from supervisor_core.tf1.checkpoint_manager import refuse_unwritable_saves
 from supervisor_core.tf1.cluster.connect import FinishedSession
 from supervisor_core.tf1.cluster.ready_flag import ReadyFlag, ready_flag_for
 from supervisor_core.tf1.coordinator import Coordinator, ServiceThread
-from supervisor_core.tf1.engine import Engine
 from supervisor_core.tf1.global_step import find_global_step, read_global_step
 from supervisor_core.tf1.graph_record import GraphRecord
-from supervisor_core.tf1.lifecycle import Lifecycle, RunContext, RunMethods, managed_session
+from supervisor_core.tf1.lifecycle import Lifecycle, RunContext, RunMethods, lifecycle_of, managed_session
 from supervisor_core.tf1.restore import RestoreInfo
 from supervisor_core.tf1.services import StandardServices, start_queue_threads
 from supervisor_core.tf1.session_manager import SessionManager
@@ -192,7 +192,7 @@ class Supervisor(RunMethods, tf.compat.v1.train.Supervisor):
                     init_feed_dict=self._init_feed_dict,
                     init_fn=self._init_fn,
                 )
-                sess = self._engine.supervise(sess)
+                sess = self._lifecycle.supervise(sess, self._global_step)
                 self._write_graph()
             else:
                 sess = self._session_manager.wait_for_session(master, config=config, max_wait_secs=max_wait_secs)
@@ -233,10 +233,11 @@ class Supervisor(RunMethods, tf.compat.v1.train.Supervisor):
         self._lifecycle.require_ownership()
         if (checkpoints := self._lifecycle.checkpoints) is not None:
             refuse_unwritable_saves(checkpoints.checkpoint_writer.save_path, self._options)
-        if self._global_step is not None and self._engine.writer and not self._lifecycle.state.is_not_owner:
+        writer = self._lifecycle.state.writer
+        if self._global_step is not None and writer and not self._lifecycle.state.is_not_owner:
             step = read_global_step(sess, self._global_step)
             self._lifecycle.recorder.progress.step_read(step)  # before training: from here on steps are counted
-            self._engine.writer.add_session_log(_START, step)
+            writer.add_session_log(_START, step)
         return StandardServices(self, sess, self._lifecycle).start()
 
     def stop(
@@ -264,7 +265,7 @@ class Supervisor(RunMethods, tf.compat.v1.train.Supervisor):
                 self._stop_grace_secs,
                 save=ending.save,
                 join=lambda secs: self._coord.join(threads, secs, ignore_live_threads),
-                close=self._close_writer if close_summary_writer or self._engine.is_writer_own else lambda: None,
+                close=self._close_writer if close_summary_writer or self._summary_writer is None else lambda: None,
             )
         finally:
             ending.signals.stopped()
@@ -358,25 +359,31 @@ class Supervisor(RunMethods, tf.compat.v1.train.Supervisor):
             start_standard_services=start_standard_services,
         )
 
-    @cached_property
-    def _engine(self) -> Engine:
-        if not isinstance(self._coord, Coordinator):  # a subclass's constructor has made TensorFlow's
-            self._coord = Coordinator()
-        return Engine(self)
-
     def _absolute(self, path: str | None) -> str | None:
         """Return a path as it was when the program passed it, whatever the working directory has become."""
         return path and (self._absolute_paths.get(os.fspath(path)) or absolute(path))
 
     @cached_property
     def _lifecycle(self) -> Lifecycle:
-        return self._engine.lifecycle
+        if not isinstance(self._coord, Coordinator):  # a subclass's constructor has made TensorFlow's
+            self._coord = Coordinator()
+        return lifecycle_of(self)
+
+    def _new_session(self, target: str, graph: Any, config: Any) -> Any:
+        """Return a new supervised session on a TensorFlow master."""
+        if not self._lifecycle.is_under_way:
+            self._begin()
+        sess = tf.compat.v1.Session(target, graph=graph, config=config)
+        return self._lifecycle.supervise(sess, self._global_step)
 
     def _begin(self, *, serves: bool = False) -> None:
         """Begin a session: take the logdir, open the writer, watch for signals."""
-        if self._engine.writer:
-            self._engine.writer.reopen()
-        self._lifecycle.begin(self._stop_at_exit, self._engine.claim(serves=serves))
+        if writer := self._lifecycle.state.writer:
+            writer.reopen()
+        claim: Claim = "required" if serves else "if free"
+        if not self.saver and self._ready_flag is None:  # it can come to write no checkpoint
+            claim = "gives way"
+        self._lifecycle.begin(self._stop_at_exit, claim)
         self._lifecycle.ending.signals.watch_until_stopped()
 
     def _prepared(self, sess: Any) -> None:
@@ -451,7 +458,7 @@ class Supervisor(RunMethods, tf.compat.v1.train.Supervisor):
                 graph=self._graph,
                 recovery_wait_secs=self._recovery_wait_secs,
                 local_init_run_options=self._local_init_run_options,
-                session_factory=self._engine.new_session,
+                session_factory=self._new_session,
                 ready_flag=self._ready_flag,
                 checkpoint_basename=self._checkpoint_basename,
                 context=RunContext(self._lifecycle),
