@@ -120,10 +120,10 @@ class Hands:
     """A clock that a test moves."""
 
     def __init__(self) -> None:
-        self.now = 1_000_000.0
+        self.now, self.set_back_secs = 1_000_000.0, 0.0
 
     def wall(self) -> float:
-        return self.now + 7e8
+        return self.now + 7e8 - self.set_back_secs
 
     def monotonic(self) -> float:
         return self.now

@@ -55,20 +55,47 @@ def watch(hands: Any, lease: Lease) -> ChiefStatus:
     return ChiefStatus("/runs/a", finished_wait_secs=60.0, read=lease.read, clock=hands)
 
 
-@pytest.mark.parametrize("ended", [None, "lost", "signal", "error"])
-def test_a_run_that_goes_on_is_waited_for(watch: ChiefStatus, lease: Lease, hands: Any, ended: str | None) -> None:
-    """While its chief is at work, and after an end that somebody is expected to mend, for as long as it takes."""
-    lease.is_of(CHIEF, ended)
-    for _ in range(3):
-        assert watch.check() is None
-        hands.now += 1e6
+GOES_ON, WAITS, IS_OVER = "goes on", "waits", "is over"
 
 
-def test_a_run_that_has_not_begun_is_waited_for(watch: ChiefStatus, hands: Any) -> None:
-    """No lease, no chief yet: nothing speaks against waiting."""
-    for _ in range(3):
-        assert watch.check() is None
-        hands.now += 1e6
+@pytest.mark.parametrize(
+    ("options", "story"),
+    [
+        # A chief at work, or an end that somebody is expected to mend, is waited for as long as it takes.
+        *[({}, [(CHIEF, ended, 1e6, GOES_ON)] * 3) for ended in (None, "lost", "signal", "error")],
+        # So is a run that has not begun.
+        ({}, [(None, None, 1e6, GOES_ON)] * 3),
+        # Whoever asks again when the wait is over hears the same again.
+        ({}, [(CHIEF, "completed", 0, WAITS), *[(CHIEF, "completed", 60, IS_OVER)] * 2]),
+        # Without a wait a finished run is the end at the first check.
+        ({"finished_wait_secs": 0.0}, [(CHIEF, "completed", 0, IS_OVER)]),
+        # A worker that had seen that chief at work need not wait, though the lease could not be read in between ...
+        ({}, [(CHIEF, None, 0, GOES_ON), (CHIEF, "completed", 0, IS_OVER)]),
+        ({}, [(CHIEF, None, 0, GOES_ON), (None, None, 0, GOES_ON), (CHIEF, "exhausted", 0, IS_OVER)]),
+        # ... but one that always waits, for a chief that restarts the run in time.
+        ({"always_waits": True}, [(CHIEF, None, 0, GOES_ON), (CHIEF, "completed", 3600, WAITS),
+                                  (CHIEF, "completed", 60, IS_OVER)]),
+        # Another chief than the one that was seen at work may be restarted.
+        ({}, [(CHIEF, None, 0, GOES_ON), ("another", "completed", 0, WAITS)]),
+        # A run that is continued ends the wait, and a later wait is as long as the first.
+        ({}, [(CHIEF, "completed", 0, WAITS), ("another", "signal", 59, GOES_ON), ("a third", "completed", 59, WAITS)]),
+    ],
+)  # fmt: skip
+def test_what_a_worker_does_about_its_chief(
+    lease: Lease, hands: Any, options: dict[str, Any], story: list[tuple[str | None, str | None, float, str]]
+) -> None:
+    """Each line of a story: the lease's session, how it ended, after how many seconds, and what the worker does."""
+    watch = ChiefStatus("/runs/a", **{"finished_wait_secs": 60.0, **options}, read=lease.read, clock=hands)
+    for session, ended, secs, expected in story:
+        hands.now += secs
+        lease.says = None
+        if session is not None:
+            lease.is_of(session, ended)
+        if expected == IS_OVER:
+            with pytest.raises(RunFinishedError):
+                watch.check()
+        else:
+            assert (watch.check() is None) is (expected == GOES_ON)
 
 
 @pytest.mark.parametrize("ended", FINISHED)
@@ -91,65 +118,6 @@ def test_a_finished_run_may_be_continued(watch: ChiefStatus, lease: Lease, hands
         watch.check()
 
 
-def test_the_end_is_reported_at_every_look(watch: ChiefStatus, lease: Lease, hands: Any) -> None:
-    """Who asks again hears the same again."""
-    lease.is_of(CHIEF, "completed")
-    watch.check()
-    hands.now += 60.0
-    for _ in range(2):
-        with pytest.raises(RunFinishedError):
-            watch.check()
-
-
-def test_no_wait_is_no_wait(lease: Lease, hands: Any) -> None:
-    """With ``finished_wait_secs=0`` a finished run is the end at the first look."""
-    lease.is_of(CHIEF, "completed")
-    with pytest.raises(RunFinishedError):
-        ChiefStatus("/runs/a", finished_wait_secs=0.0, read=lease.read, clock=hands).check()
-
-
-def test_a_worker_that_was_there_does_not_wait(watch: ChiefStatus, lease: Lease) -> None:
-    """It had seen that chief at work: when it finishes, all is done, at once."""
-    lease.is_of(CHIEF)
-    assert watch.check() is None
-    lease.is_of(CHIEF, "completed")
-    with pytest.raises(RunFinishedError):
-        watch.check()
-
-
-def test_one_that_always_waits_gives_a_chief_time_for_its_next_session(hands: Any, lease: Lease) -> None:
-    """Though it had seen the chief running: a run is over only if no chief restarts it in time."""
-    watch = ChiefStatus("/runs/a", finished_wait_secs=60.0, always_waits=True, read=lease.read, clock=hands)
-    lease.is_of(CHIEF)
-    assert watch.check() is None
-    lease.is_of(CHIEF, "completed")
-    hands.now += 3600.0
-    assert watch.check() is not None
-    hands.now += 60.0
-    with pytest.raises(RunFinishedError):
-        watch.check()
-
-
-def test_another_chief_than_the_one_seen_at_work_is_not_the_end(watch: ChiefStatus, lease: Lease) -> None:
-    """One was seen running, and another has finished since: that one may be restarted."""
-    lease.is_of(CHIEF)
-    assert watch.check() is None
-    lease.is_of("another", "completed")
-    assert watch.check() is not None
-
-
-def test_a_continued_run_ends_the_wait(watch: ChiefStatus, lease: Lease, hands: Any) -> None:
-    """The wait is over, and a later one is as long as the first."""
-    lease.is_of(CHIEF, "completed")
-    assert watch.check() is not None
-    hands.now += 59.0
-    lease.is_of("another", "signal")
-    assert watch.check() is None
-    hands.now += 59.0
-    lease.is_of("a third", "completed")
-    assert watch.check() is not None
-
-
 def test_what_cannot_be_read_changes_nothing(
     watch: ChiefStatus, lease: Lease, hands: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -164,17 +132,6 @@ def test_what_cannot_be_read_changes_nothing(
         watch.check()
     assert [record.levelno for record in caplog.records] == [logging.WARNING]
     assert caplog.messages == ["Cannot read whether the run in /runs/a has finished: the store is away"]
-
-
-def test_a_chief_seen_at_work_stays_seen(watch: ChiefStatus, lease: Lease) -> None:
-    """Though the lease could not be read in between."""
-    lease.is_of(CHIEF)
-    watch.check()
-    lease.says = None
-    assert watch.check() is None
-    lease.is_of(CHIEF, "exhausted")
-    with pytest.raises(RunFinishedError):
-        watch.check()
 
 
 def test_the_lease_of_a_real_logdir(tmp_path: Path, hands: Any) -> None:

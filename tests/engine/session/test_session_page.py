@@ -277,19 +277,9 @@ def test_a_killed_session_ran_until_its_last_sign_of_life(begin: Begin, writer: 
     assert session.previous_seen_at == pytest.approx(lease_at + page.tick_boot_secs - 1.0, abs=0.001)
 
 
-def test_a_stall_is_on_the_page_with_its_place(begin: Begin) -> None:
+def test_a_stall_is_on_the_page_with_its_place(begin: Begin, clock: Any) -> None:
     """As long as it lasts."""
-
-    class Hands:
-        now = 5000.0
-
-        def wall(self) -> float:
-            return 1.7e9 + self.now
-
-        def monotonic(self) -> float:
-            return self.now
-
-    clock = Hands()
+    since = clock.now
     run = begin(Options(stall_timeout_secs={"training": 60.0}), clock=clock)
     run._monitor.stop()  # its ticks are the test's
     run.ready(restored_step=90)
@@ -297,8 +287,8 @@ def test_a_stall_is_on_the_page_with_its_place(begin: Begin) -> None:
     for _ in range(70):  # sampled each second, so that it is no silence
         clock.now += 1.0
         run._monitor.tick()
-    assert page_of(run).stalled_since == 5000.0
+    assert page_of(run).stalled_since == since
     assert page_of(run).location.startswith("MainThread at test_session_page.py:")
-    run.progress.run_ended(True, 5000.0, clock.now)
+    run.progress.run_ended(True, since, clock.now)
     run._monitor.tick()
     assert (page_of(run).stalled_since, page_of(run).location) == (None, "")

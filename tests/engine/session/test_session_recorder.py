@@ -66,20 +66,9 @@ def test_the_next_session_knows_the_one_before(begin, writer) -> None:
     assert (status.session.attempt, status.restarts, status.steps_lost, status.global_step) == (2, {"error": 1}, 10, 90)
 
 
-def test_the_next_session_knows_what_saves_and_steps_have_cost(begin, tmp_path: Path) -> None:
+def test_the_next_session_knows_what_saves_and_steps_have_cost(begin, clock, tmp_path: Path) -> None:
     """Over all earlier sessions, so that the advice is for the run; not after one with unknown costs."""
-
-    class Hands:
-        now = 5000.0
-
-        def wall(self) -> float:
-            return 1.7e9 + self.now
-
-        def monotonic(self) -> float:
-            return self.now
-
     for session in (1, 2):
-        clock = Hands()
         run = begin(clock=clock)
         run._monitor.stop()  # a sample books what a save is taken from
         run.enter("training")
@@ -104,24 +93,13 @@ def test_the_next_session_knows_what_saves_and_steps_have_cost(begin, tmp_path: 
     assert begin()._monitor.run_costs is None
 
 
-def test_records_have_durations_of_the_monotonic_clock(begin, writer) -> None:
+def test_records_have_durations_of_the_monotonic_clock(begin, writer, clock) -> None:
     """The wall clock is set back an hour between two sessions: the later one records when it began after the first."""
-
-    class SetBack:
-        now, by = 5000.0, 0.0
-
-        def wall(self) -> float:
-            return 1e9 + self.now - self.by
-
-        def monotonic(self) -> float:
-            return self.now
-
-    clock = SetBack()
     run = begin(clock=clock)
     run.ready()
     clock.now += 100.0
     run.end(StopInfo(reason="signal"))
-    clock.now, clock.by = clock.now + 20.0, 3600.0
+    clock.now, clock.set_back_secs = clock.now + 20.0, 3600.0
     run = begin(clock=clock)
     run.ready(restored_step=0)
     clock.now += 7.0
@@ -249,23 +227,19 @@ def test_saves_are_counted_written_and_their_hold_up_booked(begin, writer) -> No
     assert writer.synced == ["checkpoint", "checkpoint"]
 
 
-def test_a_planned_end_is_not_active_any_more(begin) -> None:
-    """The phase is stopped, the state completed, and no alert has reason to fire."""
+@pytest.mark.parametrize(
+    ("reason", "error", "state"),
+    [("completed", None, "completed"), ("error", "ValueError: loss is NaN", "failed")],
+)
+def test_a_session_that_has_ended_is_not_active_any_more(begin, reason: str, error: str | None, state: str) -> None:
+    """The phase is stopped; the state says how it ended, and after an error by which: no alert fires after a planned
+    end."""
     run = begin()
     run.enter("training")
     assert run.status().active
-    run.end(StopInfo(reason="completed"))
+    run.end(StopInfo(reason=reason, error=error))
     status = run.status()
-    assert (status.active, status.phase, status.state) == (False, "stopped", "completed")
-
-
-def test_an_error_is_no_planned_end(begin) -> None:
-    """A session that an error has ended is over, and its state says failed, and by which error."""
-    run = begin()
-    run.end(StopInfo(reason="error", error="ValueError: loss is NaN"))
-    status = run.status()
-    assert (status.active, status.phase, status.state) == (False, "stopped", "failed")
-    assert status.error == "ValueError: loss is NaN"
+    assert (status.active, status.phase, status.state, status.error) == (False, "stopped", state, error)
 
 
 def take_over(logdir: Path) -> None:
