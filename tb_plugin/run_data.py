@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from supervisor_core.run.checkpoints import Checkpoint
 from supervisor_core.run.model import Run
-from supervisor_core.run.run_json import as_json, described, plain, problems_json
+from supervisor_core.run.run_json import as_json, plain, run_json
 from supervisor_core.run.snapshot import LogdirSnapshot, WatchedRun
 from tb_plugin.lanes import is_present, is_sick
 
@@ -149,16 +149,20 @@ def details(view: View, shown: RunView) -> bytes:
     return b"".join([head.encode()[:-1], b",", shown.once(_described)[1:]])
 
 
+_AS_INSPECT = (
+    "state failure inferred files bytes first_step max_step step steps_per_sec steps_lost steps_lost_most last_event "
+    "sessions restarts recoveries goodput at_risk advice dropped records corrupt_records problems"
+)
+"""What is also in the object of ``inspect --json``, under the same name: the rest is large, or not shown."""
+
+
 def _described(shown: RunView) -> bytes:
     run, watched = shown.run, shown.watched
     values = {
         "run": shown.name,
-        **described(watched),
-        "records": watched.records,
-        "corrupt_records": watched.corrupt_records,
+        **run_json(watched, _AS_INSPECT),
         "problem": watched.problem,
         "launch": as_json(run.launches[-1]) if run.launches else None,
-        "problems": problems_json(watched.files),
         "checkpoints": {
             "count": len(run.checkpoints),
             "failed": sum(not item.ok for item in run.checkpoints),

@@ -28,7 +28,7 @@ from supervisor_core.errors import SupervisorError
 from supervisor_core.log import printable
 from supervisor_core.run.logdir_watch import LogdirWatch
 from supervisor_core.run.model import Run, RunState
-from supervisor_core.run.run_json import as_json, described, plain, problems_json
+from supervisor_core.run.run_json import as_json, plain, run_json
 from supervisor_core.run.snapshot import LogdirSnapshot, WatchedRun
 
 FOLLOW_SECS = 2.0
@@ -226,7 +226,7 @@ def _object(snapshot: LogdirSnapshot, logdir: str, name: str | None) -> dict[str
         "logdir": logdir,
         "at": snapshot.at,
         "problems": list(snapshot.problems),
-        "runs": [run_json(item, snapshot.at) for item in _asked_for(snapshot, name)],
+        "runs": [_run_object(item, snapshot.at) for item in _asked_for(snapshot, name)],
     }
 
 
@@ -254,43 +254,27 @@ def _following(watch: LogdirWatch, snapshots: list[LogdirSnapshot]) -> Iterator[
 SCHEMA_VERSION = 1
 
 
-def run_json(watched: WatchedRun, now: float) -> dict[str, Any]:
+def _run_object(watched: WatchedRun, now: float) -> dict[str, Any]:
     """Return one run as plain values, with nothing in it that JSON cannot hold."""
     run = watched.run
-    read = [file for file in watched.files if file.skipped is None]
     good = [item for item in run.checkpoints if item.ok and item.at]
-    values = {
-        "run": run.name,
-        **described(watched),
-        "records": sum(file.records for file in read),
-        "corrupt_records": sum(file.corrupt_records for file in read),
-        "trouble": trouble_lines(run),
-        "truncated_files": watched.torn_files,
-        "skipped_files": watched.skipped_files,
-        "session_logs": {status: run.session_logs.get(status, 0) for status in ("START", "CHECKPOINT", "STOP")},
-        "last_step": run.last_step,
-        "scalar_tags": run.scalar_tags,
-        "nonfinite": run.nonfinite,
-        "nonfinite_tags": as_json(run.nonfinite_tags),
-        "checkpoint_age_secs": max(0.0, now - (good[-1].at or 0.0)) if good else None,
-        "launches": [{**as_json(item), "last_words": item.stderr} for item in run.launches],
-        "workers": [{**as_json(item), "spans": as_json(item.spans)} for item in run.workers],
-        "checkpoints": as_json(run.checkpoints),
-        "loss_nonfinite_since": run.loss_nonfinite_since,
-        "last_good_checkpoint": as_json(run.last_good),
-        "threads": as_json(run.threads),
-        "stalls": as_json(run.stalls),
-        "service_stalls": as_json(run.service_stalls),
-        "silences": as_json(run.silences),
-        "problems": _problems(watched),
-    }
-    found: dict[str, Any] = plain(values)
+    values = run_json(watched)
+    found: dict[str, Any] = plain(
+        {
+            **values,
+            "trouble": trouble_lines(run),
+            "checkpoint_age_secs": max(0.0, now - (good[-1].at or 0.0)) if good else None,
+            "launches": [{**as_json(item), "last_words": item.stderr} for item in run.launches],
+            "workers": [{**as_json(item), "spans": as_json(item.spans)} for item in run.workers],
+            "problems": [*_problem_of_run(watched), *values["problems"]],
+        }
+    )
     return found
 
 
-def _problems(watched: WatchedRun) -> list[dict[str, Any]]:
-    found = problems_json(watched.files)
-    about_a_file = {f"{problem['path']}: {problem['text']}" for problem in found}
-    if watched.problem is not None and watched.problem not in about_a_file:
-        found.insert(0, {"path": None, "offset": None, "kind": "run", "text": watched.problem})
-    return found
+def _problem_of_run(watched: WatchedRun) -> list[dict[str, Any]]:
+    """Return the problem of the run as a whole, unless it is one of its files'."""
+    about_a_file = {f"{problem.path}: {problem.text}" for problem in watched.file_problems}
+    if watched.problem is None or watched.problem in about_a_file:
+        return []
+    return [{"path": None, "offset": None, "kind": "run", "text": watched.problem}]

@@ -7,8 +7,8 @@ from supervisor_core.cli.text import ago, count, duration, moment, share
 from supervisor_core.events.losses import LOSS
 from supervisor_core.process.stacks import BLOCKED
 from supervisor_core.run.ended_launches import failure_text
-from supervisor_core.run.model import Advice, AtRisk, Outcome, ProgramLaunch, Restart, Run
-from supervisor_core.run.restarter_launches import SLACK_SECS, launch_text
+from supervisor_core.run.model import Advice, AtRisk, Outcome, ProgramLaunch, Restart, Run, launch_text
+from supervisor_core.run.restarter_launches import SLACK_SECS
 
 LOSS_IS_NOT_FINITE = "The newest loss is NaN or infinite."
 SHOWN_REASONS = 5

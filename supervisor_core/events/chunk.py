@@ -6,9 +6,9 @@ so a reader keeps only its position in the file.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from supervisor_core.events.telemetry import Record
 
 SessionStatus = Literal["START", "STOP", "CHECKPOINT"]
+_Item = TypeVar("_Item", bound=np.generic)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,9 +59,30 @@ class Points:
     def __len__(self) -> int:
         return len(self.steps)
 
-    def taken(self, chosen: slice) -> Points:
-        """Return some of them, as views."""
+    def taken(self, chosen: slice | NDArray[np.int64] | NDArray[np.bool_]) -> Points:
+        """Return some of them; those of a slice as views."""
         return Points(self.offsets[chosen], self.steps[chosen], self.walls[chosen], self.values[chosen])
+
+    @staticmethod
+    def joined(parts: Sequence[Points], order: NDArray[np.int64] | None = None) -> Points:
+        """Return copies of all points of several parts.
+
+        Args:
+            parts: at least one.
+            order: the places of the points, in the order wanted. Default: one part after the other.
+        """
+
+        def whole(columns: list[NDArray[_Item]]) -> NDArray[_Item]:
+            column = np.concatenate(columns)
+            return column if order is None else column[order]
+
+        # Column by column, so that the memory of one in between serves the next.
+        return Points(
+            whole([part.offsets for part in parts]),
+            whole([part.steps for part in parts]),
+            whole([part.walls for part in parts]),
+            whole([part.values for part in parts]),
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +16,6 @@ from supervisor_core.events.vector_decode import Column, VectorDecoder
 _CREATED = re.compile(r"tfevents\.(\d{1,15})(?:\.|$)")
 _MARK_BYTES = 64
 _KEPT_PROBLEMS = 1_000
-_BEFORE_ALL = float("-inf")
 
 LAST_WALL_SECS = 1e11
 """Bound of a wall time in seconds (the year 5138); a larger one is in smaller units: today in milliseconds is ten times
@@ -59,11 +57,11 @@ class ChunkBuilder:
         self.telemetry_bytes = 0
         """Length of telemetry and session logs; one byte of JSON may take thirty in memory."""
         self.problems: list[Problem] = []
-        self._first_at: float | None = None
-        self._last_at: float | None = None
-        self._first_step: int | None = None
-        self._last_step: int | None = None
-        self._max_step: int | None = None
+        self._walls: list[float] = []
+        """Wall times: the first record's is the first, the latest is among them."""
+        self._steps: list[int] = []
+        """Of the records that hold a summary: the first and the last are the first and the last of these, and the
+        largest is among them."""
         self._marks: list[Mark] = []
         self._points = PointsBuilder(tags)
 
@@ -81,17 +79,9 @@ class ChunkBuilder:
         """Add one whole record, ``length`` bytes long with its framing."""
         self.records += 1
         self.bytes += length
-        wall, step = wall_secs(event.wall), event.step
-        if self._first_at is None:
-            self._first_at = wall
-        if wall > (_BEFORE_ALL if self._last_at is None else self._last_at):  # False for NaN
-            self._last_at = wall
+        self._walls.append(wall_secs(event.wall))
         if event.has_summary:
-            if self._max_step is None or self._first_step is None:
-                self._first_step = self._max_step = step
-            elif step > self._max_step:
-                self._max_step = step
-            self._last_step = step
+            self._steps.append(event.step)
         self._take(offset, event)
 
     def add_decoded(
@@ -124,19 +114,11 @@ class ChunkBuilder:
             return
         self.records += len(walls)
         self.bytes += length
-        if self._first_at is None:
-            self._first_at = float(walls[0])
-        latest = float(np.fmax.reduce(walls))
-        if latest > (_BEFORE_ALL if self._last_at is None else self._last_at):
-            self._last_at = latest
+        self._walls += [float(walls[0]), float(walls.max())]
         if not summary.all():
             steps = steps[summary]
         if len(steps):
-            self._last_step, largest = int(steps[-1]), int(steps.max())
-            if self._max_step is None or self._first_step is None:
-                self._first_step, self._max_step = int(steps[0]), largest
-            elif largest > self._max_step:
-                self._max_step = largest
+            self._steps += [int(steps[0]), int(steps.max()), int(steps[-1])]
 
     def _take(self, offset: int, event: Decoded) -> None:
         """Add the content of an event."""
@@ -163,11 +145,11 @@ class ChunkBuilder:
             records=self.records,
             bytes=self.bytes,
             created_at=created_at,
-            first_at=self._first_at,
-            last_at=self._last_at,
-            first_step=self._first_step,
-            last_step=self._last_step,
-            max_step=self._max_step,
+            first_at=self._walls[0] if self._walls else None,
+            last_at=max(self._walls, default=None),
+            first_step=self._steps[0] if self._steps else None,
+            last_step=self._steps[-1] if self._steps else None,
+            max_step=max(self._steps, default=None),
             marks=tuple(self._marks),
             scalars=self._points.points(),
             problems=tuple(self.problems),
@@ -178,8 +160,6 @@ MAX_TAGS = 50_000
 """Limit of the tags read of one file, the first ones."""
 
 _Lists = tuple[list[int], list[int], list[float], list[float]]
-_Item = TypeVar("_Item", bound=np.generic)
-_Arrays = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64], NDArray[np.float64]]
 
 
 class PointsBuilder:
@@ -196,7 +176,7 @@ class PointsBuilder:
         self._single: dict[str, _Lists] = {}
         self._tags: dict[str, int] = {}
         self._numbers: list[NDArray[np.uint32]] = []
-        self._pieces: list[_Arrays] = []
+        self._pieces: list[Points] = []
 
     def add(self, tag: str, offset: int, step: int, wall: float, value: float) -> None:
         """Add one scalar."""
@@ -217,18 +197,18 @@ class PointsBuilder:
         """Add one scalar of each of many records."""
         tags = [tag.decode("utf-8", "replace") for tag in column.tags]
         admitted = [self._is_admitted(tag) for tag in tags]
-        which, values = column.which, column.values
+        which, points = column.which, Points(offsets, steps, walls, column.values)
         if not all(admitted):
             kept = np.array(admitted)[np.zeros(len(offsets), np.int64) if which is None else which]
             self.left_out += len(kept) - int(np.count_nonzero(kept))
             if which is None or not kept.any():
                 return
-            which, offsets, steps, walls, values = which[kept], offsets[kept], steps[kept], walls[kept], values[kept]
+            which, points = which[kept], points.taken(kept)
         numbers = np.array(
             [self._number(tag) if good else 0 for tag, good in zip(tags, admitted, strict=True)], np.uint32
         )
-        self._numbers.append(np.full(len(offsets), numbers[0]) if which is None else numbers[which])
-        self._pieces.append((offsets, steps, walls, values))
+        self._numbers.append(np.full(len(points), numbers[0]) if which is None else numbers[which])
+        self._pieces.append(points)
 
     def _is_admitted(self, tag: str) -> bool:
         if tag in self._known:
@@ -240,55 +220,40 @@ class PointsBuilder:
 
     def points(self) -> dict[str, Points]:
         """Return all scalars, by tag."""
-        single = {tag: _arrays(lists) for tag, lists in self._single.items()}
+        single = {tag: _points(lists) for tag, lists in self._single.items()}
         if not self._pieces:  # the common case; scalars added one by one are in order
-            return {tag: Points(*arrays) for tag, arrays in single.items()}
-        numbers = [np.full(len(arrays[0]), self._number(tag), np.uint32) for tag, arrays in single.items()]
-        pieces = [*single.values(), *self._pieces]
-        return self._by_tag(np.concatenate([*numbers, *self._numbers]), pieces)
+            return single
+        numbers = [np.full(len(points), self._number(tag), np.uint32) for tag, points in single.items()]
+        return self._by_tag(np.concatenate([*numbers, *self._numbers]), [*single.values(), *self._pieces])
 
     def _number(self, tag: str) -> int:
         return self._tags.setdefault(tag, len(self._tags))
 
-    def _by_tag(self, numbers: NDArray[np.uint32], pieces: list[_Arrays]) -> dict[str, Points]:
+    def _by_tag(self, numbers: NDArray[np.uint32], pieces: list[Points]) -> dict[str, Points]:
         order = None
         if len(self._tags) > 1:
             # Sorting two-byte numbers is a matter of counting them.
             order = np.argsort(numbers.astype(np.uint16) if len(self._tags) < 65536 else numbers, kind="stable")
-        # Column by column, so that the memory of one in between serves the next.
-        offsets, steps = (
-            _gathered([piece[0] for piece in pieces], order),
-            _gathered([piece[1] for piece in pieces], order),
-        )
-        walls, values = (
-            _gathered([piece[2] for piece in pieces], order),
-            _gathered([piece[3] for piece in pieces], order),
-        )
+        points = Points.joined(pieces, order)
         bounds = np.cumsum(np.bincount(numbers, minlength=len(self._tags))).tolist()
-        out = {}
-        for tag, first, last in zip(self._tags, [0, *bounds], bounds, strict=False):
-            part = slice(first, last)
-            out[tag] = Points(*_ordered((offsets[part], steps[part], walls[part], values[part])))
-        return out
+        return {
+            tag: _in_file_order(points.taken(slice(first, last)))
+            for tag, first, last in zip(self._tags, [0, *bounds], bounds, strict=False)
+        }
 
 
-def _gathered(pieces: list[NDArray[_Item]], order: NDArray[np.int64] | None) -> NDArray[_Item]:
-    column = np.concatenate(pieces)
-    return column if order is None else column[order]
-
-
-def _arrays(lists: _Lists) -> _Arrays:
-    return (
-        np.array(lists[0], np.int64),
-        np.array(lists[1], np.int64),
-        np.array(lists[2], np.float64),
-        np.array(lists[3], np.float64),
+def _points(lists: _Lists) -> Points:
+    offsets, steps, walls, values = lists
+    return Points(
+        np.array(offsets, np.int64),
+        np.array(steps, np.int64),
+        np.array(walls, np.float64),
+        np.array(values, np.float64),
     )
 
 
-def _ordered(arrays: _Arrays) -> _Arrays:
-    offsets = arrays[0]
-    if len(offsets) < 2 or (offsets[1:] >= offsets[:-1]).all():
-        return arrays
-    order = np.argsort(offsets, kind="stable")
-    return arrays[0][order], arrays[1][order], arrays[2][order], arrays[3][order]
+def _in_file_order(points: Points) -> Points:
+    offsets = points.offsets
+    if len(points) < 2 or (offsets[1:] >= offsets[:-1]).all():
+        return points
+    return points.taken(np.argsort(offsets, kind="stable"))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,7 +12,6 @@ from supervisor_core.events.chunk import Chunk, Points
 _FIRST_ROWS = 16
 MAX_COLUMNS = 200_000
 """Limit per run; there is one for each file and tag, which takes some 600 bytes besides its points."""
-_Item = TypeVar("_Item", bound=np.generic)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -105,47 +103,47 @@ class ColumnStore:
 class _Growing:
     """Columns of one tag of one file, whose capacity doubles."""
 
-    __slots__ = ("_steps", "_values", "_walls", "size")
+    __slots__ = ("_columns", "size")
 
     def __init__(self) -> None:
         self.size = 0
-        self._steps: NDArray[np.int64] = np.empty(0, np.int64)
-        self._walls: NDArray[np.float64] = np.empty(0)
-        self._values: NDArray[np.float64] = np.empty(0)
+        self._columns = _NOTHING
 
     def append(self, points: Points) -> None:
         size = self.size + len(points)
-        if size > len(self._steps):
+        if size > len(self._columns.steps):
             # The first part of a file is often all of it: no spare room before the second append.
             room = size if self.size == 0 else max(size, 2 * self.size, _FIRST_ROWS)
-            self._steps = _moved(self._steps, self.size, room)
-            self._walls = _moved(self._walls, self.size, room)
-            self._values = _moved(self._values, self.size, room)
-        self._steps[self.size : size] = points.steps
-        self._walls[self.size : size] = points.walls
-        self._values[self.size : size] = points.values
+            before, self._columns = self.columns(), Columns(np.empty(room, np.int64), np.empty(room), np.empty(room))
+            self._write(0, before)
+        self._write(self.size, points)
         self.size = size
 
+    def _write(self, start: int, points: Points | Columns) -> None:
+        part = slice(start, start + len(points))
+        self._columns.steps[part] = points.steps
+        self._columns.walls[part] = points.walls
+        self._columns.values[part] = points.values
+
     def columns(self) -> Columns:
-        return Columns(
-            _sealed(self._steps[: self.size]), _sealed(self._walls[: self.size]), _sealed(self._values[: self.size])
-        )
+        return _sealed(self._columns.taken(slice(self.size)))
 
 
-def _moved(column: NDArray[_Item], size: int, room: int) -> NDArray[_Item]:
-    larger = np.empty(room, column.dtype)
-    larger[:size] = column[:size]
-    return larger
+_NOTHING = Columns(np.empty(0, np.int64), np.empty(0), np.empty(0))
 
 
 def _join(parts: list[Columns]) -> Columns:
-    return Columns(
-        _sealed(np.concatenate([np.empty(0, np.int64), *(part.steps for part in parts)])),
-        _sealed(np.concatenate([np.empty(0), *(part.walls for part in parts)])),
-        _sealed(np.concatenate([np.empty(0), *(part.values for part in parts)])),
+    parts = [_NOTHING, *parts]
+    return _sealed(
+        Columns(
+            np.concatenate([part.steps for part in parts]),
+            np.concatenate([part.walls for part in parts]),
+            np.concatenate([part.values for part in parts]),
+        )
     )
 
 
-def _sealed(column: NDArray[_Item]) -> NDArray[_Item]:
-    column.flags.writeable = False
-    return column
+def _sealed(columns: Columns) -> Columns:
+    for column in (columns.steps, columns.walls, columns.values):
+        column.flags.writeable = False
+    return columns

@@ -46,21 +46,6 @@ class Directory:
         clock: times the age of the listing.
     """
 
-    __slots__ = (
-        "_clock",
-        "_key",
-        "_listed_at",
-        "_settled",
-        "_source",
-        "events",
-        "identity",
-        "left_out",
-        "links",
-        "path",
-        "problem",
-        "subs",
-    )
-
     def __init__(self, path: str, *, filesystem: ReadFilesystem | None = None, clock: Clock = SYSTEM_CLOCK) -> None:
         self.path = path
         self.events: tuple[str, ...] = ()

@@ -10,6 +10,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable
+from functools import partial
 from types import TracebackType
 from typing import Any
 
@@ -108,20 +109,29 @@ class EventsWriter:
         self._logdir = os.fspath(logdir)
         self.directory = absolute(logdir)
         """The directory, whatever the working directory becomes."""
-        self._max_queue = max_queue
-        self._max_queue_bytes = max_queue_bytes
-        self._flush_secs = flush_secs
-        self._suffix = filename_suffix
-        self._retry_initial_secs = retry_initial_secs
-        self._retry_max_secs = retry_max_secs
-        self._full_wait_secs = full_wait_secs
-        self._clock = clock
-        self._filesystem = filesystem if filesystem is not None else append_filesystem_for(self.directory)
-        self._on_error = on_error
+        filesystem = append_filesystem_for(self.directory) if filesystem is None else filesystem
+        prompt, full_bytes = filesystem.prompt, max_queue_bytes // 4
+        self._new_file = partial(EventsFile, self.directory, filesystem, clock, filename_suffix)
+        self._new_queue = partial(
+            EventQueue,
+            max_events=max_queue,
+            max_bytes=max_queue_bytes,
+            full_batch_events=max_queue // 4,
+            full_batch_bytes=min(_PROMPT_BYTES, full_bytes) if prompt else full_bytes,
+            full_wait_secs=full_wait_secs,
+        )
         # The system clock's own function, without the method around it: adding a scalar is a matter of nanoseconds.
         self._wall = time.time if clock is SYSTEM_CLOCK else clock.wall
         self.losses = NewestLosses()
         """The losses among the scalars, as far as they are encoded: after `flush` all that were added before."""
+        self._new_thread = partial(
+            WriterThread,
+            linger_secs=min(PROMPT_SECS, flush_secs) if prompt else flush_secs,
+            retry_initial_secs=retry_initial_secs,
+            retry_max_secs=retry_max_secs,
+            on_error=on_error,
+            losses=self.losses,
+        )
         self._lifecycle = threading.RLock()
         self._closed = False
         self._written_before = 0
@@ -293,7 +303,7 @@ class EventsWriter:
             thread.wake()
 
     def _begin(self, *, create: bool) -> None:
-        file = EventsFile(self.directory, self._filesystem, self._clock, self._suffix)
+        file = self._new_file()
         if create:
             try:
                 file.open()
@@ -301,23 +311,7 @@ class EventsWriter:
                 raise
             except Exception as error:
                 raise EventsWriteError(_cannot_create(self.directory, error)) from error
-        prompt = self._filesystem.prompt
-        queue = EventQueue(
-            max_events=self._max_queue,
-            max_bytes=self._max_queue_bytes,
-            full_batch_events=self._max_queue // 4,
-            full_batch_bytes=min(_PROMPT_BYTES, self._max_queue_bytes // 4) if prompt else self._max_queue_bytes // 4,
-            full_wait_secs=self._full_wait_secs,
-        )
-        self._writer_thread = WriterThread(
-            queue,
-            file,
-            linger_secs=min(PROMPT_SECS, self._flush_secs) if prompt else self._flush_secs,
-            retry_initial_secs=self._retry_initial_secs,
-            retry_max_secs=self._retry_max_secs,
-            on_error=self._on_error,
-            losses=self.losses,
-        )
+        self._writer_thread = self._new_thread(self._new_queue(), file)
         self._file = file
         # The thread must not keep the writer alive, so it has no reference to it.
         self._finalizer = weakref.finalize(self, self._writer_thread.submit, WriteRequest(close=True))

@@ -21,8 +21,7 @@ from supervisor_core.metrics.table import EXPORTER_METRICS, RUN_METRICS
 from supervisor_core.process.stacks import BLOCKED, location
 from supervisor_core.run.checkpoints import Checkpoint
 from supervisor_core.run.ended_launches import failure_type
-from supervisor_core.run.model import Run, RunState, Session, WorkerHistory
-from supervisor_core.run.restarter_launches import LAUNCH_CAUSES
+from supervisor_core.run.model import LAUNCH_CAUSES, Run, RunState, Session, WorkerHistory
 from supervisor_core.run.snapshot import WatchedRun
 from supervisor_core.run.status import CheckpointStatus, RunStatus, StallStatus
 

@@ -110,10 +110,6 @@ class CheckpointFiles:
     def __init__(self) -> None:
         self._saves: Sequence[Checkpoint] = ()
         self._joined: list[Checkpoint] = []
-        self._paths: list[str | None] = []
-        self._newest: dict[str, int] = {}
-        self._overwritten: set[int] = set()
-        self._damaged: dict[str, int] = {}
 
     def joined(self, saves: Sequence[Checkpoint], present: Present) -> tuple[Checkpoint, ...]:
         """Return the checkpoints with what is known of their files.
@@ -126,54 +122,41 @@ class CheckpointFiles:
             present: called for each path, newest first.
         """
         if saves is not self._saves:
-            self._take(saves)
+            known = zip(self._saves, self._joined, strict=True)
+            kept = [joined for (before, joined), saved in zip(known, saves, strict=False) if before is saved]
+            self._joined = [*kept, *saves[len(kept) :]] if len(kept) == len(self._saves) else list(saves)
+            self._saves = saves
+        newest: dict[str, int] = {}
+        damaged: dict[str, int] = {}
+        for index, saved in enumerate(saves):
+            if not saved.inferred and saved.ok and saved.path is not None:
+                newest[saved.path] = index
+                if saved.damage is not None:
+                    damaged[saved.path] = index
         answers: list[bool | None] = [None] * len(saves)
         for index in reversed(range(len(saves))):
-            path = self._paths[index]
-            if path is not None:
-                answers[index] = present(path)
-            elif saves[index].inferred:
-                answers[index] = _inferred_on_disk(saves[index], present)
-        for index in self._overwritten:
-            answers[index] = None if answers[index] is None else False
-        for index, saved in enumerate(self._joined):
-            moved_to = self._moved_to(index, present) if answers[index] is False else None
-            if saved.on_disk is not answers[index] or saved.moved_to != moved_to:
-                self._joined[index] = replace(saved, on_disk=answers[index], moved_to=moved_to)
+            saved = saves[index]
+            if saved.inferred:
+                answers[index] = _inferred_on_disk(saved, present)
+            elif saved.ok and saved.path is not None:
+                is_there = present(saved.path)
+                answers[index] = is_there if index == newest[saved.path] or is_there is None else False
+        for index, joined in enumerate(self._joined):
+            path, on_disk, moved_to = joined.path, answers[index], None
+            if path in newest and on_disk is False and index == damaged.get(path, newest[path]):
+                moved_to = _moved_to(path, present)
+            if joined.on_disk is not on_disk or joined.moved_to != moved_to:
+                self._joined[index] = replace(joined, on_disk=on_disk, moved_to=moved_to)
         return tuple(self._joined)
 
-    def _moved_to(self, index: int, present: Present) -> str | None:
-        """Return where a checkpoint is whose name is free, or another's; None where it was deleted."""
-        path = self._paths[index]
-        if path is None or self._damaged.get(path, self._newest[path]) != index:
-            return None
-        if present(f"{path}{DAMAGED}"):
-            return f"{path}{DAMAGED}"
-        name = last_part(path)
-        kept = f"{path.removesuffix(name)}{LAST_GOOD}{name}"
-        return kept if present(kept) else None
 
-    def _take(self, saves: Sequence[Checkpoint]) -> None:
-        same = 0
-        for known, saved in zip(self._saves, saves, strict=False):
-            if known is not saved:
-                break
-            same += 1
-        if same < len(self._saves):  # not only added to
-            same = 0
-            self._joined, self._paths, self._newest = [], [], {}
-            self._overwritten, self._damaged = set(), {}
-        self._saves = saves
-        for index in range(same, len(saves)):
-            saved = saves[index]
-            self._joined.append(saved)
-            self._paths.append(None if saved.inferred or not saved.ok else saved.path)
-            if not saved.inferred and saved.ok and saved.path is not None:
-                if saved.path in self._newest:
-                    self._overwritten.add(self._newest[saved.path])
-                self._newest[saved.path] = index
-                if saved.damage is not None:
-                    self._damaged[saved.path] = index
+def _moved_to(path: str, present: Present) -> str | None:
+    """Return where a checkpoint is whose name is free, or another's; None where it was deleted."""
+    if present(f"{path}{DAMAGED}"):
+        return f"{path}{DAMAGED}"
+    name = last_part(path)
+    kept = f"{path.removesuffix(name)}{LAST_GOOD}{name}"
+    return kept if present(kept) else None
 
 
 def _inferred_on_disk(saved: Checkpoint, present: Present) -> bool | None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from supervisor_core.run.model import ProgramLaunch, Run, RunState, Session
+from supervisor_core.run.model import ProgramLaunch, Run, RunState, Session, launch_text
 from supervisor_core.run.other_writers import LEAST_BUDGET_SECS
-from supervisor_core.run.restarter_launches import SLACK_SECS, launch_text
+from supervisor_core.run.restarter_launches import SLACK_SECS
 from supervisor_core.run.timeline import Death
 
 _RANK = re.compile(r" on rank (?P<rank>\d+)$")

@@ -6,7 +6,7 @@ import math
 from collections import Counter, deque
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 import numpy as np
 
@@ -207,9 +207,6 @@ def _chars_of_launch(launch: ProgramLaunch) -> int:
     return sum(map(len, filter(None, (launch.stderr, launch.command, launch.error, launch.reason, launch.stacks))))
 
 
-_N = TypeVar("_N", int, float)
-
-
 def totals(files: Iterable[FileFold], earlier: Collection[str] = ()) -> FileTotals:
     """Return the sums over files.
 
@@ -219,37 +216,24 @@ def totals(files: Iterable[FileFold], earlier: Collection[str] = ()) -> FileTota
             event does not count.
     """
     files = tuple(files)
-    tags: set[str] = set()
+    tags = set[str]().union(*(file.tags for file in files))
     logs: Counter[str] = Counter(START=0, CHECKPOINT=0, STOP=0)
-    first: int | None = None
-    last: int | None = None
-    highest: int | None = None
-    seen_at: float | None = None
     nonfinite: dict[str, NonFinite] = {}
     for file in files:
-        tags |= file.tags
         logs.update(file.session_logs)
         for tag, found in file.nonfinite.items():
             nonfinite[tag] = nonfinite[tag].merged(found) if tag in nonfinite else found
-        first = file.first_step if first is None else first
-        last = last if file.last_step is None else file.last_step
-        highest = _largest(highest, file.max_step)
-        if file.path not in earlier:
-            seen_at = _largest(seen_at, file.last_at)
+    seen = [file.last_at for file in files if file.path not in earlier and file.last_at is not None]
     return FileTotals(
-        first_step=first,
-        last_step=last,
-        max_step=highest,
-        last_event_at=seen_at,
+        first_step=next((file.first_step for file in files if file.first_step is not None), None),
+        last_step=next((file.last_step for file in reversed(files) if file.last_step is not None), None),
+        max_step=max((file.max_step for file in files if file.max_step is not None), default=None),
+        last_event_at=max(seen, default=None),
         session_logs=dict(logs),
         scalar_tags=len(tags),
         nonfinite_tags=tuple(nonfinite[tag] for tag in sorted(nonfinite)),
         rates=latest_rates([file.rates for file in files]),
     )
-
-
-def _largest(first: _N | None, second: _N | None) -> _N | None:
-    return second if first is None or (second is not None and second > first) else first
 
 
 _EARLY_STEPS = 1

@@ -128,8 +128,9 @@ class RunFold:
         if present is not unchecked:
             checkpoints = self._presence.joined(checkpoints, present)
         loss_finite, since = self._losses(sessions)
-        unsaved = _unsaved_steps(state, line.history.step, sessions, checkpoints, line.history.recoveries)
-        goodput = _goodput(line, state, now, None if unsaved is None else unsaved.after_step)
+        step = line.history.step
+        saved = _saved_if_at_risk(state, step, sessions, checkpoints, line.history.recoveries)
+        goodput = _goodput(line, state, now, None if saved is None else saved.step)
         return Run(
             **{**values_of(line.history), **values_of(files), "sessions": sessions, "checkpoints": checkpoints},
             name=self.name,
@@ -141,8 +142,12 @@ class RunFold:
             silences=tuple(silence for facts in line.facts for silence in facts.silences),
             goodput=goodput,
             at_risk=None
-            if unsaved is None
-            else AtRisk(steps=unsaved.steps, secs=goodput.secs[AT_RISK], saved_step=unsaved.saved_step),
+            if saved is None
+            else AtRisk(
+                steps=(step or 0) - saved.step,
+                secs=goodput.secs[AT_RISK],
+                saved_step=saved.step if saved.is_checkpoint else None,
+            ),
             advice=_advice(sessions, goodput),
             steps_per_sec=sessions[-1].steps_per_sec if sessions else None,
             nonfinite=sum(found.values for found in files.nonfinite_tags),
@@ -350,23 +355,14 @@ class _Saved(NamedTuple):
     """Whether a checkpoint of that step exists; else nothing is saved."""
 
 
-class _Unsaved(NamedTuple):
-    """Steps in no checkpoint."""
-
-    after_step: int
-    steps: int
-    saved_step: int | None
-    """The step of the last checkpoint; None without one."""
-
-
-def _unsaved_steps(
+def _saved_if_at_risk(
     state: RunState,
     step: int | None,
     sessions: Sequence[Session],
     checkpoints: Sequence[Checkpoint],
     recoveries: Sequence[Recovery],
-) -> _Unsaved | None:
-    """Return the steps of a run that are at risk; None where none are, or it is unknown.
+) -> _Saved | None:
+    """Return what is saved of a run with steps that are at risk: those after it; None where none are, or it is unknown.
 
     Steps are at risk in a run that is lost or has failed, in one that ended otherwise after a failed save, and in a
     live one without a successful save.
@@ -382,9 +378,7 @@ def _unsaved_steps(
     if not is_at_risk:
         return None
     saved = _saved(last, checkpoints, tried, recoveries)
-    if step <= saved.step:
-        return None
-    return _Unsaved(saved.step, step - saved.step, saved.step if saved.is_checkpoint else None)
+    return saved if step > saved.step else None
 
 
 def _saved(

@@ -146,6 +146,50 @@ class ProgramLaunch(LaunchRecord):
     ended_at: float | None = None
     """None while it runs, or if its end was not recorded."""
 
+    @property
+    def text(self) -> str | None:
+        """How it ended and what followed, in one line; None while it runs."""
+        return None if self.ended_at is None else launch_text(self)
+
+
+def launch_text(launch: ProgramLaunch) -> str:
+    """Return how a launch ended and what followed, in one line for people.
+
+    Example:
+        >>> launch_text(ProgramLaunch(launch="a", state="end", attempt=4, cause="oom", action="restart"))
+        'restarted by tb-supervisor: OOM-killed; attempt 4; next at once'
+    """
+    what = _CAUSES.get(launch.cause or "") or launch.signal or launch.error or launch.cause or "ended"
+    if launch.cause in ("error", "hang") and launch.error:
+        place = launch.error.partition(" at ")[2]
+        where = f", {place}" if " at " in place else f" at {place}"  # with the thread, or without
+        what = launch.error if launch.cause == "error" else f"hung{where if place else ''}"
+    elif launch.cause == "signal" and launch.signal:
+        what = f"killed by {launch.signal}{', core dumped' if launch.core_dumped else ''}"
+    parts = [what, f"attempt {launch.attempt}"]
+    if launch.action == "restart":
+        parts.append(f"next in {launch.backoff_secs:.0f} s" if launch.backoff_secs >= 0.5 else "next at once")
+        return f"restarted by tb-supervisor: {'; '.join(parts)}"
+    if launch.reason and launch.reason != what:
+        parts.append(launch.reason)
+    return f"ended by tb-supervisor: {'; '.join(parts)}"
+
+
+_CAUSES = {
+    "completed": "completed",
+    "oom": "OOM-killed",
+    "hang": "hung",
+    "preempted": "preempted",
+    "requested": "asked to be restarted",
+    "refused": "asked not to be restarted",
+    "in_use": "logdir in use",
+    "not_started": "the program cannot be run",
+    "stopped": "asked to stop",
+    "lost": "lost with its restarter",
+}
+LAUNCH_CAUSES = frozenset(("error", "signal", *_CAUSES))
+"""Every cause that a restarter records."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Restart:

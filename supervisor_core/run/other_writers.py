@@ -257,8 +257,8 @@ class TagSteps:
 
     def _find_resets(self, points: Points) -> None:
         """Add new resets. A reset needs the point after it, so the last two points are kept for the next call."""
-        seen = points if self._held is None else _joined(self._held, points)
-        self._held = _joined(seen.taken(slice(-2, None)))  # a copy: a view would keep the whole chunk's arrays
+        seen = points if self._held is None else Points.joined([self._held, points])
+        self._held = Points.joined([seen.taken(slice(-2, None))])  # a copy: a view would keep the whole chunk's arrays
         if len(seen) < 3:
             return
         steps = seen.steps
@@ -275,15 +275,6 @@ class TagSteps:
                     started_at=float(seen.walls[index]),
                 )
             )
-
-
-def _joined(*parts: Points) -> Points:
-    return Points(
-        np.concatenate([part.offsets for part in parts]),
-        np.concatenate([part.steps for part in parts]),
-        np.concatenate([part.walls for part in parts]),
-        np.concatenate([part.values for part in parts]),
-    )
 
 
 LEAST_BUDGET_SECS = 600.0
@@ -343,17 +334,13 @@ class Cadence:
         self._longest_secs = max(self._longest_secs, float(gaps.max()))
 
     def _newest(self, scalars: Mapping[str, Points]) -> None:
-        newest = {tag: slice(-KEPT_POINTS, None) for tag in scalars}
-        order = np.concatenate([scalars[tag].offsets[part] for tag, part in newest.items()])
-        order = np.argsort(order, kind="stable")[-KEPT_POINTS:]
-        tags = np.repeat(
-            np.array(list(scalars), object), [min(len(points), KEPT_POINTS) for points in scalars.values()]
-        )
-        walls = np.concatenate([scalars[tag].walls[part] for tag, part in newest.items()])
-        steps = np.concatenate([scalars[tag].steps[part] for tag, part in newest.items()])
+        parts = [points.taken(slice(-KEPT_POINTS, None)) for points in scalars.values()]
+        tags = np.repeat(np.array(list(scalars), object), [len(part) for part in parts])
+        newest = Points.joined(parts)
+        order = np.argsort(newest.offsets, kind="stable")[-KEPT_POINTS:]
         self._tags = np.concatenate((self._tags, tags[order]))[-KEPT_POINTS:]
-        self._walls = np.concatenate((self._walls, walls[order]))[-KEPT_POINTS:]
-        self._steps = np.concatenate((self._steps, steps[order]))[-KEPT_POINTS:]
+        self._walls = np.concatenate((self._walls, newest.walls[order]))[-KEPT_POINTS:]
+        self._steps = np.concatenate((self._steps, newest.steps[order]))[-KEPT_POINTS:]
 
     @property
     def budget_secs(self) -> float:

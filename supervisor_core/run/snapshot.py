@@ -7,7 +7,21 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from supervisor_core.events.chunk import FileFacts
+from supervisor_core.events.record_fields import values_of
+from supervisor_core.run.ended_launches import failure_text
 from supervisor_core.run.model import Run
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadProblem:
+    """What could not be read of a run."""
+
+    path: str | None
+    """The file; None where it is about the run as a whole."""
+    offset: int | None
+    """Where in the file; None where it is about all of it."""
+    kind: str
+    text: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,6 +48,29 @@ class WatchedRun:
     def read_ok(self) -> bool:
         """Whether all of it could be read."""
         return self.problem is None
+
+    @property
+    def read_files(self) -> int:
+        """Number of files that are read."""
+        return len(self.files) - self.skipped_files
+
+    @property
+    def failure(self) -> str | None:
+        """Why it has failed, in one line; None if it has not."""
+        return failure_text(self.run)
+
+    @property
+    def file_problems(self) -> tuple[ReadProblem, ...]:
+        """What could not be read of its files: those that are skipped come first."""
+        skipped = [
+            ReadProblem(path=file.path, offset=None, kind="skipped", text=file.skipped)
+            for file in self.files
+            if file.skipped is not None
+        ]
+        return (
+            *skipped,
+            *(ReadProblem(path=file.path, **values_of(item)) for file in self.files for item in file.problems),
+        )
 
     @property
     def bytes(self) -> int:

@@ -169,17 +169,6 @@ class Histogram:
         self._counts = [ours + theirs for ours, theirs in zip(self._counts, other._counts, strict=True)]
         self._sum += other._sum
 
-    @property
-    def count(self) -> int:
-        """Number of values."""
-        return sum(self._counts)
-
-    @property
-    def mean(self) -> float | None:
-        """The mean of the values; None before the first."""
-        count = self.count
-        return self._sum / count if count else None
-
     def snapshot(self) -> Distribution:
         """Return the counts as a plain value."""
         return Distribution(bounds=self._bounds, counts=tuple(self._counts), sum=self._sum)

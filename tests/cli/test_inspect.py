@@ -14,6 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 import pytest
 from click.testing import Result
 
@@ -189,7 +190,8 @@ def documented(section: str) -> set[str]:
 
 
 def test_every_field_is_documented(run: Callable[..., Result], write: Write) -> None:
-    """docs/inspect.md describes each field of the object, and no other."""
+    """docs/inspect.md describes each field of the object, and no other; docs/inspect.schema.json allows what is printed
+    and no other field."""
     thread: dict[str, Any] = {"name": "summary", "state": "idle", "ticks": 1}
     worker: dict[str, Any] = {"name": "worker:1", "state": "running", "started_at": 1.0}
     write("a", *first_session())
@@ -201,6 +203,9 @@ def test_every_field_is_documented(run: Callable[..., Result], write: Write) -> 
         (210.0, 150, StallRecord(session="a2", state="begin", phase="training", since=1.0, stacks={"M": ("f", "g")})),
     )
     whole = json.loads(run("inspect", logdir, "--json").stdout)
+    schema = json.loads(DOCS.with_suffix(".schema.json").read_text())
+    closed = {name: {**part, "additionalProperties": False} for name, part in schema["$defs"].items()}
+    jsonschema.validate(whole, {**schema, "$defs": closed, "additionalProperties": False})
     (seen,) = whole["runs"]
     assert set(whole) == documented("")
     assert set(seen) == documented("A run")

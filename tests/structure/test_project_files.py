@@ -60,7 +60,7 @@ def test_every_error_is_public() -> None:
 @pytest.mark.parametrize("script", ["architecture", "dashboard", "schema"])
 def test_what_a_script_writes_is_up_to_date(script: str) -> None:
     """The picture of the packages and their imports; the places of the dashboard's panels, none of which covers
-    another; the schema of the records."""
+    another; the schemas of the records and of `inspect --json`."""
     done = subprocess.run([sys.executable, f"scripts/{script}.py", "--check"], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
 

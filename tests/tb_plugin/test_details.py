@@ -1,14 +1,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from supervisor_core.events.chunk import FileFacts, Problem
 from supervisor_core.run.model import Run
-from supervisor_core.run.run_json import problems_json
+from supervisor_core.run.run_json import run_json
+from supervisor_core.run.snapshot import WatchedRun
 from tb_plugin import backend, run_data
 from tb_plugin.lanes import thread_lanes
 from tests.tb_plugin.conftest import NOW, Bench, FakeWatch, a_rich_run, a_run, changed, watched
@@ -42,11 +43,11 @@ def test_a_run_is_described_once_for_each_look_that_changed_it(
 ) -> None:
     """A page that asks again, of a run that stands still, costs nothing of what the run holds; the time is that of the
     newest look."""
-    made: list[Sequence[FileFacts]] = []
+    made: list[str] = []
 
-    def counted(files: Sequence[FileFacts]) -> list[dict[str, Any]]:
-        made.append(files)
-        return problems_json(files)
+    def counted(run: WatchedRun, names: str) -> dict[str, Any]:
+        made.append(names)
+        return run_json(run, names)
 
     drawn: list[float] = []
 
@@ -54,7 +55,7 @@ def test_a_run_is_described_once_for_each_look_that_changed_it(
         drawn.append(since)
         return thread_lanes(run, since, until)
 
-    monkeypatch.setattr(run_data, "problems_json", counted)
+    monkeypatch.setattr(run_data, "run_json", counted)
     monkeypatch.setattr(backend, "thread_lanes", counted_lanes)
     watch = FakeWatch(watched(a_rich_run()))
     tab = bench(watch)
