@@ -54,7 +54,6 @@ from supervisor_core.run.model import (
     ThreadHistory,
     WorkerHistory,
 )
-from supervisor_core.run.restarter_launches import launch_text
 
 Stretch = tuple[float, float, str]
 """From, to, and the character that stands for it."""
@@ -255,7 +254,7 @@ _LAUNCHES: Mapping[str, Callable[[ProgramLaunch], str]] = {
     "ended": lambda item: moment(item.ended_at),
     "step": lambda item: count(item.step),
     "progress": lambda item: {True: "yes", False: "no", None: UNKNOWN}[item.progress],
-    "then": lambda item: "" if item.ended_at is None else literal(launch_text(item)),
+    "then": lambda item: literal(item.text or ""),
 }
 
 

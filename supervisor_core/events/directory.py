@@ -14,7 +14,7 @@ from supervisor_core.events.chunk_builder import created_at
 from supervisor_core.storage.filesystem import DirectoryEntry, FileStatus, ReadFilesystem
 from supervisor_core.storage.local import join, source_of
 
-SETTLED_SECS = 2.0
+CLOCK_TICK_SECS = 2.0
 """A directory whose time of change is younger than this may change again within the same tick of its clock."""
 RELIST_SECS = 60.0
 """Longest age of a listing: some network file systems keep no time of change for directories."""
@@ -63,7 +63,7 @@ class Directory:
         self._source = source_of(path) if filesystem is None else filesystem
         self._clock = clock
         self._key: tuple[int, int, int] | None = None
-        self._settled = False
+        self._is_trusted = False
         self._listed_at = 0.0
 
     def refresh(self) -> bool:
@@ -78,7 +78,7 @@ class Directory:
             key = status.st_mtime_ns, status.st_ino, status.st_dev
             self.identity = _identity(status)
             now = self._clock.monotonic()
-            if key == self._key and self._settled and now - self._listed_at < RELIST_SECS:
+            if key == self._key and self._is_trusted and now - self._listed_at < RELIST_SECS:
                 return True
             events, links, found, subs = self._list()
         except (OSError, ValueError) as error:
@@ -92,7 +92,7 @@ class Directory:
         self.events, self.subs, self.left_out = tuple(sorted(events)), tuple(subs), found - len(events)
         self.links = frozenset(links.intersection(events)) if links else frozenset()
         self._key, self._listed_at = key, now
-        self._settled = 0 < key[0] < (self._clock.wall() - SETTLED_SECS) * 1e9
+        self._is_trusted = 0 < key[0] < (self._clock.wall() - CLOCK_TICK_SECS) * 1e9
         return True
 
     def _list(self) -> tuple[list[str], set[str], int, list[DirectoryEntry]]:

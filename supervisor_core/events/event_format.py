@@ -222,7 +222,7 @@ class BatchEncoder:
         self._scalars: dict[int, dict[str, tuple[Any, bytes, bytes, bool]]] = {}
         self._scalars_cached = 0
 
-    def forget_metadata(self) -> None:
+    def clear_metadata(self) -> None:
         """Start over with each tag's metadata, as a new file needs it."""
         self._metadata_seen.clear()
 

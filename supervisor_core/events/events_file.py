@@ -100,7 +100,7 @@ class EventsFile:
             self._guard.ask()
             if is_gone:
                 _LOG.warning("%s was deleted or renamed while in use; a new events file is begun.", self.path)
-                self._close_file()
+                self.close()
             self.open()
         assert self._file is not None
         return self._file
@@ -117,7 +117,8 @@ class EventsFile:
             file.append(batch.chunks)
         except Exception as error:
             if not self._repair(file, batch, error):
-                self._leave(file)
+                self._sync(file)
+                self.close()
             raise
         self._count(batch.events, batch.size)
 
@@ -128,21 +129,18 @@ class EventsFile:
         Raises:
             SyncError: when it is not; raised once, with the number of events in doubt.
         """
-        if self._file is not None and self._unsynced:
-            try:
-                self._file.sync()
-                self._unsynced = 0
-            except Exception as error:
-                self._doubt(error)
-                if self._in_file:
-                    self._close_file()
+        if self._file is not None and not self._sync(self._file) and self._in_file:
+            self.close()
         doubtful, self._doubtful = self._doubtful, None
         if doubtful is not None:
             raise doubtful
 
     def close(self) -> None:
         """Close the file, if one is open; syncs nothing."""
-        self._close_file()
+        file, self._file = self._file, None
+        if file is not None:
+            with contextlib.suppress(Exception):  # a failed write has been reported; close adds nothing
+                file.close()
 
     def _repair(self, file: AppendFile, batch: Batch, error: Exception) -> bool:
         """Cut the file after its last whole record, drop the written records from the batch; return whether to keep
@@ -166,25 +164,17 @@ class EventsFile:
         self._in_file += events
         self._unsynced += events
 
-    def _leave(self, file: AppendFile) -> None:
-        if self._unsynced:
-            try:
+    def _sync(self, file: AppendFile) -> bool:
+        """Make durable what was appended; return whether that went well, else the events are in doubt."""
+        unsynced, self._unsynced = self._unsynced, 0
+        try:
+            if unsynced:
                 file.sync()
-                self._unsynced = 0
-            except Exception as error:
-                self._doubt(error)
-        self._close_file()
-
-    def _doubt(self, error: Exception) -> None:
-        count = self._unsynced + (self._doubtful.events if self._doubtful else 0)
-        self._doubtful = SyncError(count, self.path or self.logdir, error)
-        self._unsynced = 0
-
-    def _close_file(self) -> None:
-        file, self._file = self._file, None
-        if file is not None:
-            with contextlib.suppress(Exception):  # a failed write has been reported; close adds nothing
-                file.close()
+        except Exception as error:
+            count = unsynced + (self._doubtful.events if self._doubtful else 0)
+            self._doubtful = SyncError(count, self.path or self.logdir, error)
+            return False
+        return True
 
 
 _counter = itertools.count()
@@ -232,9 +222,9 @@ def guard_directory(directory: str, check: Check | None) -> None:
     guard_of(directory).check = check
 
 
-def _forget_in_child() -> None:
+def _clear_in_child() -> None:
     for guard in _guards.values():
         guard.check = None
 
 
-os.register_at_fork(after_in_child=_forget_in_child)
+os.register_at_fork(after_in_child=_clear_in_child)

@@ -94,15 +94,15 @@ class Decoded:
     parsed_bytes: int = field(default=0, repr=False, compare=False)
     """Length of the values above in the file."""
 
-    def admit(self, *places: tuple[int, int]) -> None:
+    def admit(self, *spans: tuple[int, int]) -> None:
         """Count a value before it is read from these places, its tag or path first.
 
         Raises:
             DamagedError: if the number or the length of the values exceeds its limit.
         """
-        if places and places[0][1] - places[0][0] > MAX_TAG_BYTES:
-            raise DamagedError(f"a tag or a path of {places[0][1] - places[0][0]:,} bytes, more than {MAX_TAG_BYTES:,}")
-        self.parsed_bytes += sum(stop - start for start, stop in places)
+        if spans and spans[0][1] - spans[0][0] > MAX_TAG_BYTES:
+            raise DamagedError(f"a tag or a path of {spans[0][1] - spans[0][0]:,} bytes, more than {MAX_TAG_BYTES:,}")
+        self.parsed_bytes += sum(stop - start for start, stop in spans)
         if self.parsed_bytes > MAX_PARSED_BYTES:
             raise DamagedError(f"its values have more than {MAX_PARSED_BYTES:,} bytes")
         if len(self.scalars) + len(self.sessions) + len(self.telemetry) >= MAX_VALUES:
@@ -176,23 +176,23 @@ def _decode(data: Bytes, at: int, end: int) -> Decoded:
 def _value(data: Bytes, at: int, end: int, out: Decoded) -> None:
     tag_at = at, at
     what = 0
-    place = at, at
+    span = at, at
     plugin: str | None = None
     for number, kind, start, stop in fields(data, at, end):
         if number == 1 and kind == DELIMITED:
             tag_at = start, stop
         elif number == 2 and kind == FIXED32:
-            what, place = 2, (start, stop)
+            what, span = 2, (start, stop)
         elif number in (3, 4, 5, 6, 8) and kind == DELIMITED:  # a value holds one of these, and the last counts
-            what, place = number, (start, stop)
+            what, span = number, (start, stop)
         elif number == 9 and kind == DELIMITED:
             plugin = _plugin(data, start, stop)
     if what == 2:
-        out.admit(tag_at, place)
-        value = _FLOAT.unpack(cut(data, *place))[0]
-        out.scalars.append(Scalar(_text(data, tag_at), value, tag_at, place, "<f"))
+        out.admit(tag_at, span)
+        value = _FLOAT.unpack(cut(data, *span))[0]
+        out.scalars.append(Scalar(_text(data, tag_at), value, tag_at, span, "<f"))
     elif what == 8:
-        found = element(data, *place)
+        found = element(data, *span)
         if found is None:
             return
         if found.number is not None:
@@ -234,8 +234,8 @@ def _session(data: Bytes, at: int, end: int, out: Decoded) -> None:
         out.sessions.append((_STATUS[status], None if path is None else _text(data, path)))
 
 
-def _text(data: Bytes, place: tuple[int, int]) -> str:
-    return cut(data, *place).decode("utf-8", "replace")
+def _text(data: Bytes, span: tuple[int, int]) -> str:
+    return cut(data, *span).decode("utf-8", "replace")
 
 
 STRING, _BFLOAT16, _HALF = 7, 14, 19

@@ -85,9 +85,9 @@ class EventsFileReader:
         self._size: int | None = None
         self._started = self._more = False
         self._tags: set[str] = set()
-        self._forget()
+        self._reset()
 
-    def _forget(self) -> None:
+    def _reset(self) -> None:
         self._scan = RecordScan(thorough=self._thorough, scalars_only=self._scalars_only)
         self._identity: tuple[int, int] | None = None
         self._guard = b""
@@ -115,9 +115,8 @@ class EventsFileReader:
             status = self._stat(self.path)
         except (OSError, ValueError):
             return None
-        seen = (status.st_size, status.st_mtime_ns, status.st_ino, status.st_dev)
         start = max(0, self._scan.at - len(self._guard))
-        if seen == self._seen or not stat.S_ISREG(status.st_mode) or status.st_size <= start:
+        if _stamp(status) == self._seen or not stat.S_ISREG(status.st_mode) or status.st_size <= start:
             return None
         return Range(self.path, start, status.st_size - start)
 
@@ -141,7 +140,7 @@ class EventsFileReader:
             status = self._stat(self.path)
         except (OSError, ValueError) as error:
             return self._unreadable(error, ChunkBuilder(self._tags))
-        seen = (status.st_size, status.st_mtime_ns, status.st_ino, status.st_dev)
+        seen = _stamp(status)
         if self._siblings is not None and status.st_ino:
             reads = self._siblings.setdefault((status.st_dev, status.st_ino), self.path)
             if reads != self.path and self._is_one_of_many(status):
@@ -194,7 +193,7 @@ class EventsFileReader:
         self, window: Window, status: FileStatus, builder: ChunkBuilder, max_bytes: int | None
     ) -> Chunk | None:
         if self._is_another(status, window):
-            self._forget()
+            self._reset()
             self._started = False
             builder.add_problem(Problem(kind="replaced", offset=None, text="The file was replaced or cut."))
         self._identity = status.st_dev, status.st_ino
@@ -213,7 +212,7 @@ class EventsFileReader:
         if self._scan.at == 0 and self._skipped is None and not _may_begin(window):
             self._skipped = "no events file: it does not begin with a record, and none was found in it"
         self._remember_guard(window)
-        self._seen = (status.st_size, status.st_mtime_ns, status.st_ino, status.st_dev) if finished else None
+        self._seen = _stamp(status) if finished else None
         return self._hand_out(builder)
 
     def _is_another(self, status: FileStatus, window: Window) -> bool:
@@ -238,7 +237,7 @@ class EventsFileReader:
     def _skip_duplicate(self, path: str) -> Chunk | None:
         """Skip a file that is read under another name, and void its earlier chunks."""
         was_read = self._started
-        self._forget()
+        self._reset()
         self._seen, self._size, self._started = None, None, False
         self._skipped = f"the same file as {path}"
         return Chunk(path=self.path, from_start=True) if was_read else None
@@ -268,6 +267,11 @@ class EventsFileReader:
         chunk = builder.chunk(self.path, self._created_at, from_start=not self._started)
         self._started = True
         return chunk
+
+
+def _stamp(status: FileStatus) -> tuple[int, int, int, int]:
+    """Return what changes when a file grows, or another one takes its name."""
+    return status.st_size, status.st_mtime_ns, status.st_ino, status.st_dev
 
 
 def _is_no_file(window: Window) -> str | None:

@@ -146,7 +146,7 @@ class RecordScan:
         if length >= MAX_EVENT_BYTES:
             return f"The payload has {length:,} bytes, which no event has."
         try:
-            event = _in_place(window, at + HEADER_BYTES, end - FOOTER_BYTES)
+            event = _decode_large(window, at + HEADER_BYTES, end - FOOTER_BYTES)
             if not event.wanted and not self._thorough:
                 self._suspect = at
                 return event
@@ -182,7 +182,7 @@ class RecordScan:
         builder.add_problem(Problem(kind="corrupt_record", offset=at, text=text))
 
 
-def _in_place(window: Window, first: int, last: int) -> Decoded:
+def _decode_large(window: Window, first: int, last: int) -> Decoded:
     """Decode a payload and fetch only the bytes that this needs."""
     try:
         event = decode(window.data, first - window.base, last - window.base)
@@ -281,8 +281,8 @@ def _headers(block: bytes) -> list[int]:
     found = np.flatnonzero(likely)
     heads: NDArray[np.void] = np.ndarray((last,), "V12", data.data, 0, (1,))
     words = heads[found].view(np.uint32).reshape(-1, 3)
-    places: list[int] = found[header_crcs(words[:, 0]) == words[:, 2]].tolist()
-    return places
+    offsets: list[int] = found[header_crcs(words[:, 0]) == words[:, 2]].tolist()
+    return offsets
 
 
 MOST_BYTES = 2 * 1024 * 1024

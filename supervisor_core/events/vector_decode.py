@@ -348,17 +348,17 @@ class Layout:
         """Return the scalars, in the order in which they stand in a record."""
         out = []
         for scalar, mask in zip(self._scalars, self._tag_masks, strict=True):
-            place = slice(*scalar.value_at)
-            values = np.ascontiguousarray(rows[:, place]).view(np.dtype(scalar.code)).ravel().astype(np.float64)
+            position = slice(*scalar.value_at)
+            values = np.ascontiguousarray(rows[:, position]).view(np.dtype(scalar.code)).ravel().astype(np.float64)
             tags, which = self._tags(rows, words, slice(*scalar.tag_at), mask)
             out.append(Column(tags, which, values))
         return out
 
     def _tags(
-        self, rows: Rows, words: Words, place: slice, mask: Words
+        self, rows: Rows, words: Words, position: slice, mask: Words
     ) -> tuple[list[bytes], NDArray[np.int64] | None]:
         if not self._differ(words, mask).any():
-            return [self._words.view(np.uint8)[place].tobytes()], None
+            return [self._words.view(np.uint8)[position].tobytes()], None
         hashed = np.zeros(len(words), np.uint64)
         columns = [words[:, column] & mask[column] for column in np.flatnonzero(mask)]
         for part in columns:
@@ -371,12 +371,12 @@ class Layout:
         first[keys[::-1]] = every[::-1]
         alike = first[keys]
         if any((part[alike] != part).any() for part in columns):  # two tags with one hash
-            names = np.array([row.tobytes() for row in rows[:, place]], object)
+            names = np.array([row.tobytes() for row in rows[:, position]], object)
             distinct, which = np.unique(names, return_inverse=True)
             return distinct.tolist(), which
         leaders = np.flatnonzero(alike == every)
         first[leaders] = np.arange(len(leaders))
-        return [row.tobytes() for row in rows[leaders, place]], first[alike]
+        return [row.tobytes() for row in rows[leaders, position]], first[alike]
 
     def _differ(self, words: Words, mask: Words) -> NDArray[np.bool_]:
         """Say which rows differ from the one that was decoded, where the mask has bits."""

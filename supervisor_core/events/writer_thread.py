@@ -177,18 +177,11 @@ class WriterThread:
 
     def _has_file(self) -> bool:
         """Open a file for the next batch if there is none; a new file gets each tag's metadata again."""
-        if self.queue.items:
-            try:
-                self.file.ensure_open()
-            except LogdirInUseError as error:
-                self._give_up(error)
-                return False
-            except Exception as error:
-                self._fail(error)
-                return False
+        if self.queue.items and not self._attempt(self.file.ensure_open):
+            return False
         if self._files_seen != self.file.opened:
             self._files_seen = self.file.opened
-            self._encoder.forget_metadata()
+            self._encoder.clear_metadata()
         return True
 
     def _encode(self, items: list[Item]) -> None:
@@ -202,17 +195,24 @@ class WriterThread:
 
     def _write_batch(self) -> bool:
         """Append the current batch, if there is one; return whether none is left."""
-        if self._batch is not None:
-            try:
-                self.file.append(self._batch)
-            except LogdirInUseError as error:
-                self._give_up(error)
-                return False
-            except Exception as error:  # a remote file system's client raises what it likes
-                self._fail(error)
+        batch = self._batch
+        if batch is not None:
+            if not self._attempt(lambda: self.file.append(batch)):
                 return False
             self._batch = None
         return True
+
+    def _attempt(self, write: Callable[[], object]) -> bool:
+        """Return whether something could be written."""
+        try:
+            write()
+        except LogdirInUseError as error:
+            self._give_up(error)
+        except Exception as error:  # a remote file system's client raises what it likes
+            self._fail(error)
+        else:
+            return True
+        return False
 
     def _recover(self) -> None:
         if self.failing:
@@ -229,19 +229,21 @@ class WriterThread:
         return None
 
     def _finish(self) -> None:
-        self._lost += self.queue.drop_all() + (self._batch.events if self._batch is not None else 0)
-        self._batch = None
+        self._drop_pending()
         self._finished = True
         self.file.close()
+
+    def _drop_pending(self) -> None:
+        batch, self._batch = self._batch, None
+        self._lost += self.queue.drop_all() + (0 if batch is None else batch.events)
 
     def _give_up(self, reason: LogdirInUseError) -> None:
         """Append nothing any more: the logdir is another chief's."""
         self._taken_over, self.failing = True, False
-        self._lost += self.queue.drop_all() + (self._batch.events if self._batch is not None else 0)
-        self._batch = None
+        self._drop_pending()
         self._sync()
         self.file.close()
-        self.last_error = EventsWriteError(f"Nothing is appended to {self._place} any more: {reason}")
+        self.last_error = EventsWriteError(f"Nothing is appended to {self._location} any more: {reason}")
         self.last_error.__cause__ = reason
         _LOG.error("%s %s dropped.", self.last_error, counted(self.dropped))
 
@@ -251,7 +253,7 @@ class WriterThread:
             return
         self.failing = True
         error = EventsWriteError(
-            f"Events cannot be written to {self._place}: {reason}. What fits is held in memory and written as soon "
+            f"Events cannot be written to {self._location}: {reason}. What fits is held in memory and written as soon "
             "as that is possible again.",
             pending=self.pending,
         )
@@ -271,11 +273,11 @@ class WriterThread:
         parts = []
         if lost:
             reason = self._reason or "the file system did not answer"
-            parts.append(f"{counted(lost)} for {self._place} {'is' if lost == 1 else 'are'} lost: {reason}.")
+            parts.append(f"{counted(lost)} for {self._location} {'is' if lost == 1 else 'are'} lost: {reason}.")
         if pending:
             parts.append(
-                f"{counted(pending)} could not be written to {self._place} yet: {self._reason}. What fits is held in "
-                "memory and written as soon as that is possible again."
+                f"{counted(pending)} could not be written to {self._location} yet: {self._reason}. What fits is held "
+                "in memory and written as soon as that is possible again."
             )
         if doubt is not None:
             parts.append(f"{doubt}.")
@@ -287,5 +289,5 @@ class WriterThread:
         return error
 
     @property
-    def _place(self) -> str:
+    def _location(self) -> str:
         return self.file.path or self.file.logdir

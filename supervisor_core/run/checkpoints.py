@@ -42,18 +42,18 @@ class Checkpoint(CheckpointRecord):
         """What it is now, in words; empty where that is not known."""
         if not self.ok:
             return f"failed: {self.error}"
-        place = {True: "on disk", False: "deleted", None: ""}[self.on_disk]
+        where = {True: "on disk", False: "deleted", None: ""}[self.on_disk]
         if self._is_last_good:
-            place = f"on disk as {last_part(self.moved_to or '')}"
+            where = f"on disk as {last_part(self.moved_to or '')}"
         elif self.is_set_aside:
-            place = "damaged, set aside"
+            where = "damaged, set aside"
         elif self.damage is not None:
-            place = f"damaged, {place}".removesuffix(", ")
+            where = f"damaged, {where}".removesuffix(", ")
         if self.damage is not None:
-            return f"{place}: {self.damage}"
-        if self.doubt is None or self.is_set_aside or place == "deleted":
-            return place
-        return f"{place}; in doubt: {self.doubt}".removeprefix("; ")
+            return f"{where}: {self.damage}"
+        if self.doubt is None or self.is_set_aside or where == "deleted":
+            return where
+        return f"{where}; in doubt: {self.doubt}".removeprefix("; ")
 
     @property
     def is_set_aside(self) -> bool:

@@ -12,7 +12,7 @@ from supervisor_core.run.timeline import Death
 
 _RANK = re.compile(r" on rank (?P<rank>\d+)$")
 """At the end of a launch's error: the process that failed, in a job of several."""
-_PLACE = re.compile(r" (at|on rank) ")
+_WHERE = re.compile(r" (at|on rank) ")
 _STATES: Mapping[str, RunState] = {"completed": "completed", "stopped": "stopped"}
 
 
@@ -100,7 +100,7 @@ def failure_type(run: Run) -> str | None:
     last, end = run.sessions[-1] if run.sessions else None, final_launch(run.launches)
     if last is not None and last.error is not None and (end is None or not _is_of_another_rank(end)):
         return last.error
-    return None if end is None else _PLACE.split(end.error or "")[0] or end.signal
+    return None if end is None else _WHERE.split(end.error or "")[0] or end.signal
 
 
 def _is_of_another_rank(end: ProgramLaunch) -> bool:

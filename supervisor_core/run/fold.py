@@ -131,14 +131,15 @@ class RunFold:
         step = line.history.step
         saved = _saved_if_at_risk(state, step, sessions, checkpoints, line.history.recoveries)
         goodput = _goodput(line, state, now, None if saved is None else saved.step)
+        stalls = _stalls(line, state, now)
         return Run(
             **{**values_of(line.history), **values_of(files), "sessions": sessions, "checkpoints": checkpoints},
             name=self.name,
             state=shown_state(state, sessions[-1] if sessions else None, self._launches, now, restarter_runs),
             inferred=all(session.inferred for session in sessions),
             launches=self._launches,
-            stalls=_stalls(line, [facts.stalls for facts in line.facts], state, now),
-            service_stalls=_stalls(line, [facts.service_stalls for facts in line.facts], state, now),
+            stalls=tuple(stall for stall in stalls if stall.service is None),
+            service_stalls=tuple(stall for stall in stalls if stall.service is not None),
             silences=tuple(silence for facts in line.facts for silence in facts.silences),
             goodput=goodput,
             at_risk=None
@@ -224,8 +225,8 @@ def _in_order(files: Sequence[FileFold], sessions: Sequence[Session]) -> list[Fi
         return list(files)
     for file in files:
         if not file.sessions:
-            place = next((index for index, each in enumerate(ordered) if each.order > file.order), len(ordered))
-            ordered.insert(place, file)
+            position = next((index for index, each in enumerate(ordered) if each.order > file.order), len(ordered))
+            ordered.insert(position, file)
     return ordered
 
 
@@ -268,12 +269,12 @@ def _goodput(line: Timeline, state: RunState, now: float, at_risk_after: int | N
     return line.walk.value(now, bucket, at_risk_after)
 
 
-def _stalls(line: Timeline, of_sessions: Sequence[Sequence[Stall]], state: RunState, now: float) -> tuple[Stall, ...]:
+def _stalls(line: Timeline, state: RunState, now: float) -> list[Stall]:
     """Return all stalls; open ones end with their session, or last until now."""
     found: list[Stall] = []
-    for index, (facts, stalls) in enumerate(zip(line.facts, of_sessions, strict=True)):
+    for index, facts in enumerate(line.facts):
         is_open = index == len(line.facts) - 1 and state in ("running", "stalled")
-        for stall in stalls:
+        for stall in facts.stalls:
             if stall.until is not None:
                 found.append(stall)
                 continue
@@ -281,7 +282,7 @@ def _stalls(line: Timeline, of_sessions: Sequence[Sequence[Stall]], state: RunSt
             until = now if is_open or ended_at is None else max(ended_at, stall.since)
             secs = max(stall.secs, until - stall.since)
             found.append(replace(stall, secs=secs, until=None if is_open else stall.since + secs))
-    return tuple(found)
+    return found
 
 
 def _advice(sessions: Sequence[Session], goodput: Goodput) -> Advice:

@@ -188,7 +188,7 @@ class GoodputWalk:
 
     def _book(self, facts: SessionFacts, has_ended: bool) -> float:
         """Book the final seconds of the session, except the productive ones; return those."""
-        booked: Mapping[str, float] = facts.reported_secs
+        booked: Mapping[str, float] = facts.session.reported_secs
         if has_ended:
             full = facts.session.activity_secs
             booked = {bucket: max(secs, booked.get(bucket, 0.0)) for bucket, secs in full.items()}

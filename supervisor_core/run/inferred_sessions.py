@@ -21,6 +21,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from supervisor_core.events.chunk import SessionMark
 from supervisor_core.run.bounds import MAX_SESSIONS
 from supervisor_core.run.checkpoints import Checkpoint
 from supervisor_core.run.file_fold import FileFold
@@ -48,7 +49,7 @@ class _Draft:
     files: list[str]
     launches: list[Launch] = field(default_factory=list)
     tags: dict[str, TagSteps] = field(default_factory=dict)
-    checkpoints: list[tuple[float, int, str | None]] = field(default_factory=list)
+    checkpoints: list[SessionMark] = field(default_factory=list)
     progress_at: float | None = None
     stopped: bool = False
     steps_per_sec: float | None = None
@@ -162,15 +163,11 @@ def _begins(session: _Draft, launch: Launch, process: str | None) -> bool:
         return True
     if process is not None and session.process is not None and process != session.process:
         return True
-    shared = [(session.tags[tag], steps) for tag, steps in launch.tags.items() if tag in session.tags]
-    main = [pair for tag, pair in zip(_shared(session, launch), shared, strict=True) if tag.endswith(MAIN_SUFFIX)]
-    witnesses = main or [pair for pair in shared if pair[0].is_witness]
-    lower = sum(steps.first_step < before.last_step for before, steps in witnesses)
+    shared = [tag for tag in launch.tags if tag in session.tags]
+    main = [tag for tag in shared if tag.endswith(MAIN_SUFFIX)]
+    witnesses = main or [tag for tag in shared if session.tags[tag].is_witness]
+    lower = sum(launch.tags[tag].first_step < session.tags[tag].last_step for tag in witnesses)
     return 2 * lower > len(witnesses)
-
-
-def _shared(session: _Draft, launch: Launch) -> list[str]:
-    return [tag for tag in launch.tags if tag in session.tags]
 
 
 def _add_launch(drafts: list[_Draft], launch: Launch, ended: float | None) -> int:
@@ -202,9 +199,7 @@ def _add_launch(drafts: list[_Draft], launch: Launch, ended: float | None) -> in
 
 def _checkpoints(session: _Draft, launch: Launch, *, since: int = 0, until: int | None = None) -> None:
     session.checkpoints.extend(
-        (mark.at, mark.step, mark.checkpoint_path)
-        for mark in launch.checkpoints
-        if mark.offset >= since and (until is None or mark.offset < until)
+        mark for mark in launch.checkpoints if mark.offset >= since and (until is None or mark.offset < until)
     )
 
 
@@ -251,17 +246,17 @@ def _facts(number: int, draft: _Draft) -> SessionFacts:
             last_progress_at=draft.progress_at,
             progress_timeout_secs=None if draft.stopped else budget_secs,
             activity_secs=secs,
+            reported_secs={"productive": span},
             saves=len(draft.checkpoints),
             files=tuple(draft.files),
         ),
         curves=(curve,),
-        reported_secs={"productive": span},
         is_start_exact=False,
         silence_secs=budget_secs,
         ended_itself=draft.stopped,
         checkpoints=tuple(
-            Checkpoint(session=id, at=_wall(at), step=step, path=path, inferred=True)
-            for at, step, path in draft.checkpoints
+            Checkpoint(session=id, at=_wall(mark.at), step=mark.step, path=mark.checkpoint_path, inferred=True)
+            for mark in draft.checkpoints
         ),
     )
 

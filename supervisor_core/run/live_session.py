@@ -163,7 +163,7 @@ class PageReader:
         return None if self._path is None else page_of_session(self._path, session.id)
 
 
-def newest_look(page: PageReading, since: float) -> Look | None:
+def newest_stacks(page: PageReading, since: float) -> Look | None:
     """Return the newest stacks of a process in memory: its own, by its timer, or from outside; None without any.
 
     Args:
@@ -187,7 +187,7 @@ def with_page(
     page: PageReading | None,
     now: float,
     boot_now: float,
-    look_at: Callable[[PageReading, float], Look | None] = newest_look,
+    stacks_of: Callable[[PageReading, float], Look | None] = newest_stacks,
 ) -> Run:
     """Return the run, updated from the page of its newest session: with what the session cannot write, which may be in
     no record for that reason; and where it cannot write events, with its state and progress.
@@ -200,7 +200,7 @@ def with_page(
         page: of a process that runs; None without one.
         now: the present wall time.
         boot_now: the same by `supervisor_core.clock.boot_secs`.
-        look_at: returns the stacks of a process.
+        stacks_of: returns the stacks of a process.
     """
     if page is None:
         return run
@@ -221,7 +221,7 @@ def with_page(
     )
     if not is_stalled:
         return _running(run, session, is_stalled=False)
-    thread, _, place = page.location.partition(" at ")
+    thread, _, location = page.location.partition(" at ")
     earlier = run.stalls
     stall = Stall(
         session=session.id,
@@ -232,12 +232,12 @@ def with_page(
         secs=age,
         timeout_secs=page.budget_secs,
         thread=thread or None,
-        location=place or None,
+        location=location or None,
         activity=page.activity,
     )
     if earlier and earlier[-1].until is None and earlier[-1].session == session.id:
         stall, earlier = replace(earlier[-1], secs=age), earlier[:-1]
-    look = look_at(page, now - (tick_age if is_blocked else age))
+    look = stacks_of(page, now - (tick_age if is_blocked else age))
     if look is not None:
         stall = replace(stall, stacks={**stall.stacks, **look.stacks})
     if is_blocked:

@@ -98,7 +98,7 @@ class LogdirWatch:
 
         try:
             self._read(progressed)
-            if self._look_for_deaths():
+            if self._find_deaths():
                 self._read()  # what they wrote before: how they ended, perhaps
         except Exception as error:  # clients of object stores raise what they like; the next look may go well
             _LOG.debug("Looking at %s failed", self.logdir, exc_info=True)
@@ -107,12 +107,12 @@ class LogdirWatch:
         problems += [problem.text for problem in self._index.problems]
         if not self._index.runs and not problems:
             problems += self._why_nothing()
-        self._presence.forget()
+        self._presence.clear()
         now, boot_now = self._clock.wall(), boot_secs(self._clock)
         self._runs = {name: self._run(name) for name in self._index.runs}
         done = len(self._runs) if unread is None else self._done
         runs = {
-            name: watch.look(now, boot_now, unread if number >= done else None)
+            name: watch.refresh(now, boot_now, unread if number >= done else None)
             for number, (name, watch) in enumerate(self._runs.items())
         }
         requests = self._source.requests if isinstance(self._source, RemoteSource) else 0
@@ -133,13 +133,13 @@ class LogdirWatch:
         now, boot_now = self._clock.wall(), boot_secs(self._clock)
         names = list(self._index.runs)[: self._done]
         return LogdirSnapshot(
-            logdir=self.logdir, at=now, runs={name: self._run(name).look(now, boot_now) for name in names}
+            logdir=self.logdir, at=now, runs={name: self._run(name).refresh(now, boot_now) for name in names}
         )
 
     def _read(self, progressed: Callable[[int, int], None] | None = None) -> None:
         self._index.refresh(progressed, take=lambda name, chunks: self._run(name).update(chunks))
 
-    def _look_for_deaths(self) -> bool:
+    def _find_deaths(self) -> bool:
         """Find the processes that are over without a record of it; return whether there are some since the last
         time."""
         now = self._clock.wall()
@@ -201,7 +201,7 @@ class _RunWatch:
         self._dead, self._fresh = session.id, True
         return True
 
-    def look(self, now: float, boot_now: float, unread: str | None = None) -> WatchedRun:
+    def refresh(self, now: float, boot_now: float, unread: str | None = None) -> WatchedRun:
         index = self.index
         files, left_out, identity, unreachable = index.files, index.left_out, index.identity, index.problem is not None
         problem = unread or self._lost or self.index.problem or _unreadable(files)

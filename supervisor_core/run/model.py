@@ -161,9 +161,9 @@ def launch_text(launch: ProgramLaunch) -> str:
     """
     what = _CAUSES.get(launch.cause or "") or launch.signal or launch.error or launch.cause or "ended"
     if launch.cause in ("error", "hang") and launch.error:
-        place = launch.error.partition(" at ")[2]
-        where = f", {place}" if " at " in place else f" at {place}"  # with the thread, or without
-        what = launch.error if launch.cause == "error" else f"hung{where if place else ''}"
+        location = launch.error.partition(" at ")[2]
+        where = f", {location}" if " at " in location else f" at {location}"  # with the thread, or without
+        what = launch.error if launch.cause == "error" else f"hung{where if location else ''}"
     elif launch.cause == "signal" and launch.signal:
         what = f"killed by {launch.signal}{', core dumped' if launch.core_dumped else ''}"
     parts = [what, f"attempt {launch.attempt}"]

@@ -125,12 +125,12 @@ class Launches:
         self._allowance = allowance
         self.all: list[Launch] = [Launch()]
         self.followed_tags = 0
-        self._unfollowed = self._unopened = self._forgotten = 0
+        self._unfollowed = self._unopened = self._dropped_marks = 0
 
     @property
     def dropped(self) -> Counter[DroppedKind]:
         """Items dropped beyond the bounds, by kind. The points of a tag in which no restart is looked for are read."""
-        return Counter({"sessions": self._unopened, "history": self._unfollowed + self._forgotten})
+        return Counter({"sessions": self._unopened, "history": self._unfollowed + self._dropped_marks})
 
     def add(self, chunk: Chunk) -> None:
         """Add the next events of the file; costs in proportion to them, whatever the number of tags and STARTs."""
@@ -149,7 +149,7 @@ class Launches:
                 saved = self.all[-1].checkpoints
                 saved.append(mark)
                 if len(saved) >= 2 * MAX_HISTORY:  # the first one is where the launch began
-                    self._forgotten += len(saved) - 1 - MAX_HISTORY
+                    self._dropped_marks += len(saved) - 1 - MAX_HISTORY
                     del saved[1:-MAX_HISTORY]
             else:
                 self.all[-1].stop = mark

@@ -22,7 +22,7 @@ _SHARD = re.compile(r"-\d{5}-of-\d{5}$")
 
 
 class CheckpointPresence:
-    """Lists each directory at most once between one `forget` and the next.
+    """Lists each directory at most once between one `clear` and the next.
 
     Args:
         root: the logdir; other directories below it are looked at, too. None: only the run's own.
@@ -42,7 +42,7 @@ class CheckpointPresence:
         self._listed = listed
         self._listings: dict[str, frozenset[str] | None] = {}
 
-    def forget(self) -> None:
+    def clear(self) -> None:
         """Look again from now on."""
         self._listings.clear()
         self._roots = None

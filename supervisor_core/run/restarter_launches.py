@@ -51,7 +51,7 @@ def joined(
         launch = by_session.get(restart.from_session)
         before = ends.get(restart.from_session)
         if launch is None and restart.at is not None and before is not None:
-            place = bisect_right(times, restart.at + SLACK_SECS) - 1
-            launch = ended[place] if place >= 0 and times[place] >= before - SLACK_SECS else None
+            position = bisect_right(times, restart.at + SLACK_SECS) - 1
+            launch = ended[position] if position >= 0 and times[position] >= before - SLACK_SECS else None
         found.append(restart if launch is None else replace(restart, launch=launch))
     return tuple(found)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from supervisor_core.events.record_fields import values_of
 from supervisor_core.events.telemetry import SessionRecord
@@ -35,8 +35,6 @@ class SessionFacts:
     session: Session
     curves: tuple[StepTimeCurve, ...]
     """Productive seconds by step: one from the session's start, and one from the restored step of each recovery."""
-    reported_secs: Mapping[str, float]
-    """Its seconds by bucket, as far as they are final: no later event changes them."""
     is_start_exact: bool
     """Whether its start time is from its own session record."""
     is_stalled: bool = False
@@ -57,8 +55,8 @@ class SessionFacts:
     threads: tuple[ThreadHistory, ...] = ()
     workers: tuple[WorkerReport, ...] = ()
     recoveries: tuple[Recovery, ...] = ()
-    stalls: tuple[Stall, ...] = field(default=())
-    service_stalls: tuple[Stall, ...] = ()
+    stalls: tuple[Stall, ...] = ()
+    """Of the session and of its services."""
     silences: tuple[Silence, ...] = ()
 
 
@@ -107,7 +105,7 @@ def telemetry_facts(
             progress_at = tail.at
     phase = "stopped" if stop else beat.phase if beat else None
     all_stalls = fold.stalls.stalls(ended_at if stop else None)
-    stalls = tuple(stall for stall in all_stalls if stall.service is None)
+    stalls = [stall for stall in all_stalls if stall.service is None]
     activity = _activity(fold.activity.secs, ended_at - started_at, phase, _open_stall_secs(fold, stalls, ended_at))
     outcome: Outcome = (stop.reason or "unknown") if stop else "running"
     begun = record or SessionRecord(session=fold.id, attempt=fold.beats.attempt or 0)
@@ -141,7 +139,6 @@ def telemetry_facts(
             files=tuple(files),
         ),
         curves=_curves(fold, first_step, last_step, activity["productive"]),
-        reported_secs=fold.activity.secs,
         is_start_exact=record is not None,
         is_stalled=stop is None and fold.is_stalled,
         silence_secs=_silence_secs(fold, phase),
@@ -161,8 +158,7 @@ def telemetry_facts(
             if (report := worker.report(fold.id, fold.beats.workers_at, ended_at)) is not None
         ),
         recoveries=tuple(fold.steps.recoveries.items),
-        stalls=stalls,
-        service_stalls=tuple(stall for stall in all_stalls if stall.service is not None),
+        stalls=all_stalls,
         silences=_silences(fold, started_at),
     )
 

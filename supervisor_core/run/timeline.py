@@ -56,7 +56,7 @@ class TimelineFold:
 
     def __init__(self, kept_spans: int | None = None) -> None:
         self._kept_spans = kept_spans
-        self._settled = _TimelineBuilder(kept_spans)
+        self._final = _TimelineBuilder(kept_spans)
         self._following: SessionFacts | None = None
 
     def build(
@@ -73,22 +73,22 @@ class TimelineFold:
             death = death_of(ordered[-1].session)
             if death is not None:
                 ordered[-1] = dead_session(ordered[-1], death)
-        settled = self._settled
+        final = self._final
         if not self._goes_on(ordered):
-            settled = _TimelineBuilder(self._kept_spans)
+            final = _TimelineBuilder(self._kept_spans)
         # A session's successor decides how it ended, so only those before the last two are settled.
-        for index in range(len(settled.given), len(ordered) - 2):
-            settled.add(ordered[index], ordered[index + 1])
-        self._settled = settled
-        known = len(settled.given)
+        for index in range(len(final.given), len(ordered) - 2):
+            final.add(ordered[index], ordered[index + 1])
+        self._final = final
+        known = len(final.given)
         self._following = ordered[known] if known < len(ordered) else None
-        builder = settled.copy()
+        builder = final.copy()
         for index in range(known, len(ordered)):
             builder.add(ordered[index], ordered[index + 1] if index + 1 < len(ordered) else None)
         return builder.timeline()
 
     def _goes_on(self, ordered: Sequence[SessionFacts]) -> bool:
-        known = self._settled.given
+        known = self._final.given
         if len(ordered) < len(known) + 2 or ordered[len(known)] is not self._following:
             return False
         return all(before is now for before, now in zip(known, ordered, strict=False))
@@ -208,8 +208,8 @@ def in_order(facts: Iterable[SessionFacts]) -> list[SessionFacts]:
     if not ordered:
         return others
     for other in others:
-        place = next((index for index, each in enumerate(ordered) if _by_time(each) > _by_time(other)), len(ordered))
-        ordered.insert(place, other)
+        position = next((index for index, each in enumerate(ordered) if _by_time(each) > _by_time(other)), len(ordered))
+        ordered.insert(position, other)
     return ordered
 
 

@@ -94,7 +94,7 @@ def test_metadata_goes_once_into_each_file(read_bytes: Callable[..., Any]) -> No
     encoder = BatchEncoder()
     items = [(SUMMARY_ONCE, data, 1, 1.0), (SUMMARY_ONCE, data, 2, 1.0), (5, data, 3, 1.0)]
     found = events_in(encoder.encode(items), read_bytes)
-    encoder.forget_metadata()
+    encoder.clear_metadata()
     found += events_in(encoder.encode([(SUMMARY_ONCE, data, 4, 1.0)]), read_bytes)
     assert [event.summary.value[0].HasField("metadata") for event in found] == [True, False, True, True]
 

@@ -24,7 +24,7 @@ from supervisor_core.process.identity import boot_id
 from supervisor_core.process.page_writer import ProgressPage
 from supervisor_core.process.progress_page import LAST_PROGRESS, STEPS, PageReading, read_page
 from supervisor_core.process.stacks_file import StacksFile, StacksReading, look_text, read_stacks, stacks_path
-from supervisor_core.run.live_session import BLOCKED_SECS, PageReader, newest_look, with_page
+from supervisor_core.run.live_session import BLOCKED_SECS, PageReader, newest_stacks, with_page
 from supervisor_core.run.logdir_watch import LogdirWatch
 from supervisor_core.run.model import Run
 
@@ -103,20 +103,20 @@ def test_a_blocked_process_has_the_place_that_is_in_its_file_of_stacks(run: Run,
     page = page_with(tmp_path, progress_age=61.0, tick_age=61.0)
     file = StacksFile(stacks_path(tmp_path, SESSION), SESSION)
     file.add(look_text("no progress", NOW, {"MainThread": ("/x/other.py:1 f",)}))
-    assert newest_look(page, NOW + 2.0) is None
-    found = newest_look(page, NOW)
+    assert newest_stacks(page, NOW + 2.0) is None
+    found = newest_stacks(page, NOW)
     assert found is not None and found.at == NOW
     os.write(file.descriptor, b'Stack (most recent call first):\n  File "/x/train.py", line 88 in step\n')
     written_at = file.path.stat().st_mtime
-    assert newest_look(page, written_at + 60.0) is None
-    look = newest_look(page, written_at)
+    assert newest_stacks(page, written_at + 60.0) is None
+    look = newest_stacks(page, written_at)
     assert look is not None
     [stall] = with_page(run, page, NOW, BOOT_NOW, lambda page, since: look).stalls
     assert (stall.thread, stall.location) == ("MainThread", "/x/train.py:88 step")
     assert stall.stacks == {"MainThread": ("/x/train.py:88 step",)}
-    assert newest_look(replace(page, session="another"), written_at) is None
+    assert newest_stacks(replace(page, session="another"), written_at) is None
     file.close(remove=True)
-    assert newest_look(page, 0.0) is None
+    assert newest_stacks(page, 0.0) is None
 
 
 def test_a_stall_that_cannot_be_recorded_has_its_stacks(run: Run, tmp_path: Path) -> None:
@@ -128,8 +128,8 @@ def test_a_stall_that_cannot_be_recorded_has_its_stacks(run: Run, tmp_path: Path
     [stall] = found.stalls
     assert (stall.thread, stall.location, stall.blocked_since) == ("MainThread", "train.py:88 in step", None)
     assert stall.stacks == {"MainThread": ("/x/train.py:88 step",)}
-    place = run_status(found, NOW).stall
-    assert place is not None and place.location == "train.py:88 in step"
+    location = run_status(found, NOW).stall
+    assert location is not None and location.location == "train.py:88 in step"
     file.close(remove=True)
 
 
@@ -326,9 +326,9 @@ def test_a_process_that_hangs_with_the_interpreter_lock_held_is_seen_and_its_dea
         stall = found.run.stalls[-1]
         assert stall.until is None and stall.blocked_since is not None
         assert stall.stacks == {"MainThread": reading.looks[-1].stacks["MainThread"]}
-        place = run_status(found.run, time.time() + secs).stall
-        assert place is not None and (place.thread, place.phase) == ("MainThread", "training")
-        assert place.location == HANG.replace(" ", " in ")
+        location = run_status(found.run, time.time() + secs).stall
+        assert location is not None and (location.thread, location.phase) == ("MainThread", "training")
+        assert location.location == HANG.replace(" ", " in ")
         assert stall.secs == pytest.approx(secs, abs=60)
     trainer.kill()
     trainer.wait()

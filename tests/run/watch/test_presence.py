@@ -112,7 +112,7 @@ def test_a_directory_is_listed_once(tmp_path: Path) -> None:
     present = presence.within("/run")
     assert [present(f"m-{step}") for step in range(100)].count(True) == 1
     assert listing.asked == ["/run"]
-    presence.forget()
+    presence.clear()
     assert present("m-1") is True
     assert listing.asked == ["/run", "/run"]
 
