@@ -24,11 +24,12 @@ def lazy_names(package: str, modules: Mapping[str, str]) -> tuple[Callable[[str]
 
     Args:
         package: its ``__name__``.
-        modules: public name -> the module that defines it, relative to ``supervisor_core``.
+        modules: module, relative to ``supervisor_core`` -> the public names that it defines, with spaces between them.
     """
+    module_of = {name: module for module, names in modules.items() for name in names.split()}
 
     def get(name: str) -> Any:
-        module = modules.get(name)
+        module = module_of.get(name)
         if module is None:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
         try:
@@ -39,10 +40,10 @@ def lazy_names(package: str, modules: Mapping[str, str]) -> tuple[Callable[[str]
                 raise
             raise ImportError(f"{package}.{name} needs {remedy}") from error
 
-    def names() -> list[str]:
-        return sorted({*vars(sys.modules[package]), *modules})
+    def public_names() -> list[str]:
+        return sorted({*vars(sys.modules[package]), *module_of})
 
-    return get, names
+    return get, public_names
 
 
 def _remedy(package: str, missing: str) -> str | None:

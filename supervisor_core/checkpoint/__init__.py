@@ -21,4 +21,4 @@ if TYPE_CHECKING:
 
 __all__ = ["CheckpointStore"]
 
-__getattr__, __dir__ = lazy_names(__name__, {"CheckpointStore": "checkpoint.store"})
+__getattr__, __dir__ = lazy_names(__name__, {"checkpoint.store": "CheckpointStore"})

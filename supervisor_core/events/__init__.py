@@ -56,19 +56,11 @@ __all__ = [
 __getattr__, __dir__ = lazy_names(
     __name__,
     {
-        "CheckpointRecord": "events.telemetry",
-        "Chunk": "events.chunk",
-        "ColumnStore": "events.columns",
-        "EventsFileReader": "events.reader",
-        "HeartbeatRecord": "events.telemetry",
-        "LogdirIndex": "events.index",
-        "Record": "events.telemetry",
-        "RecoveryRecord": "events.telemetry",
-        "RunIndex": "events.index",
-        "SessionMark": "events.chunk",
-        "SessionRecord": "events.telemetry",
-        "StallRecord": "events.telemetry",
-        "StopRecord": "events.telemetry",
-        "TelemetryMark": "events.chunk",
+        "events.chunk": "Chunk SessionMark TelemetryMark",
+        "events.columns": "ColumnStore",
+        "events.index": "LogdirIndex RunIndex",
+        "events.reader": "EventsFileReader",
+        "events.telemetry": "CheckpointRecord HeartbeatRecord Record RecoveryRecord SessionRecord StallRecord "
+        "StopRecord",
     },
 )

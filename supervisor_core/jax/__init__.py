@@ -21,4 +21,4 @@ if TYPE_CHECKING:
 
 __all__ = ["SupervisedTraining", "supervised"]
 
-__getattr__, __dir__ = lazy_names(__name__, {"SupervisedTraining": "jax.loop", "supervised": "jax.loop"})
+__getattr__, __dir__ = lazy_names(__name__, {"jax.loop": "SupervisedTraining supervised"})

@@ -18,4 +18,4 @@ if TYPE_CHECKING:
 
 __all__ = ["SupervisorCallback"]
 
-__getattr__, __dir__ = lazy_names(__name__, {"SupervisorCallback": "keras.callback"})
+__getattr__, __dir__ = lazy_names(__name__, {"keras.callback": "SupervisorCallback"})

@@ -19,4 +19,4 @@ if TYPE_CHECKING:
 
 __all__ = ["SupervisorCallback"]
 
-__getattr__, __dir__ = lazy_names(__name__, {"SupervisorCallback": "lightning.callback"})
+__getattr__, __dir__ = lazy_names(__name__, {"lightning.callback": "SupervisorCallback"})

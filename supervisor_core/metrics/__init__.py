@@ -15,4 +15,4 @@ if TYPE_CHECKING:
 
 __all__ = ["MetricsServer", "RunCollector"]
 
-__getattr__, __dir__ = lazy_names(__name__, {"MetricsServer": "metrics.server", "RunCollector": "metrics.collector"})
+__getattr__, __dir__ = lazy_names(__name__, {"metrics.collector": "RunCollector", "metrics.server": "MetricsServer"})

@@ -11,6 +11,4 @@ if TYPE_CHECKING:
 
 __all__ = ["PageReading", "read_page"]
 
-__getattr__, __dir__ = lazy_names(
-    __name__, {"PageReading": "process.progress_page", "read_page": "process.progress_page"}
-)
+__getattr__, __dir__ = lazy_names(__name__, {"process.progress_page": "PageReading read_page"})

@@ -11,4 +11,4 @@ if TYPE_CHECKING:
 
 __all__ = ["RunFold"]
 
-__getattr__, __dir__ = lazy_names(__name__, {"RunFold": "run.fold"})
+__getattr__, __dir__ = lazy_names(__name__, {"run.fold": "RunFold"})

@@ -20,4 +20,4 @@ if TYPE_CHECKING:
 
 __all__ = ["SupervisedLoop", "supervised"]
 
-__getattr__, __dir__ = lazy_names(__name__, {"SupervisedLoop": "torch.loop", "supervised": "torch.loop"})
+__getattr__, __dir__ = lazy_names(__name__, {"torch.loop": "SupervisedLoop supervised"})

@@ -20,5 +20,5 @@ if TYPE_CHECKING:
 __all__ = ["Exactness", "Run", "supervise"]
 
 __getattr__, __dir__ = lazy_names(
-    __name__, {"Exactness": "training.state", "Run": "training.run", "supervise": "training.api"}
+    __name__, {"training.api": "supervise", "training.run": "Run", "training.state": "Exactness"}
 )

@@ -20,4 +20,4 @@ if TYPE_CHECKING:
 
 __all__ = ["SupervisorCallback"]
 
-__getattr__, __dir__ = lazy_names(__name__, {"SupervisorCallback": "transformers.callback"})
+__getattr__, __dir__ = lazy_names(__name__, {"transformers.callback": "SupervisorCallback"})
