@@ -154,7 +154,9 @@ class Progress:
         """An estimate of the global step without reading it; the steps done here if it was never read.
 
         Exact if only this process changes it, by the same amount with each step."""
-        with self._counted():
+        with self._lock:  # as `_counted`, without its cost: a monitored session asks after each step
+            if self._ends:
+                self._count_ends()
             step = self._global_step.at(self._steps)
             return self._steps if step is None else step
 

@@ -290,8 +290,10 @@ class RunPlan:
         self.last_used = ended
         self._runs_left -= 1
         if self._runs_left <= 0:
-            self._runs_left = math.inf
-            if ended - started < QUICK_SECS:
+            is_quick = ended - started < QUICK_SECS
+            # One run may take long because it waits for a processor: a later one decides again.
+            self._runs_left = math.inf if is_quick else MIN_RUNS
+            if is_quick:
                 self.make_callable()
 
     def make_callable(self) -> None:

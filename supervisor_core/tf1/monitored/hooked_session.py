@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from supervisor_core.engine.progress import Progress
 from supervisor_core.engine.step_lock import StepLock
 from supervisor_core.tf1.monitored.hosted_hook import HostedHook
 
@@ -41,15 +42,15 @@ class HookedSession:
         session: a ``tf.compat.v1.Session``.
         hooks: in the order in which they are called.
         losses: gets the hooks' losses before a checkpoint of that state can be taken.
-        step: returns the estimated step, without a call.
+        progress: has the estimated step.
     """
 
-    def __init__(self, session: Any, hooks: Iterable[Any], losses: HookLosses, step: Callable[[], int]) -> None:
+    def __init__(self, session: Any, hooks: Iterable[Any], losses: HookLosses, progress: Progress) -> None:
         self.stop_requested = False
         """Whether a hook requested a stop."""
         self._session = session
         self._losses = losses
-        self._step = step
+        self._progress = progress
         active = [hook for hook in hooks if not isinstance(hook, HostedHook) or hook.is_active or hook.is_extended]
         called = [_called(hook) for hook in active]
         self._hooks = [hook for hook in called if hook.before_run or hook.after_run or hook.wake]
@@ -68,10 +69,10 @@ class HookedSession:
             raise RuntimeError("Run called even after should_stop requested.")
         if not self._hooks:
             return self._session.run(fetches, feed_dict, options, run_metadata)
-        if not self._may_sleep or self._is_due_before():
+        if not self._may_sleep or (self._due_before and self._is_due_before()):
             return self._run_hooked(fetches, feed_dict, options, run_metadata)
         values = self._session.run(fetches, feed_dict, options, run_metadata)
-        step = self._step()
+        step = self._progress.step_estimate
         for is_due, wake in self._due_after:
             if is_due(step):
                 context = _RunContext(_RunArgs(fetches, feed_dict), self._session)
@@ -82,7 +83,7 @@ class HookedSession:
     def _run_hooked(self, fetches: Any, feed_dict: Any, options: Any, run_metadata: Any) -> Any:
         """Run, and call the hooks that are awake before and after."""
         context = _RunContext(_RunArgs(fetches, feed_dict), self._session)
-        coming = self._step() + 1
+        coming = self._progress.step_estimate + 1
         awake = [hook for hook in self._hooks if hook.is_due is None or hook.wake is not None or hook.is_due(coming)]
         asked: dict[int, Any] = {}
         feeds: dict[Any, Any] = {}
@@ -113,7 +114,7 @@ class HookedSession:
         if self._shows_protos:
             options, run_metadata = _protos(options, run_metadata)
         nothing = _RunValues(None, options, run_metadata)
-        step = self._step()
+        step = self._progress.step_estimate
         for hook in awake:
             if hook.wake is not None:
                 if hook.is_due is None or hook.is_due(step):
@@ -126,9 +127,7 @@ class HookedSession:
 
     def _is_due_before(self) -> bool:
         """Whether a sleeping hook may add something to the next call."""
-        if not self._due_before:
-            return False
-        step = self._step() + 1
+        step = self._progress.step_estimate + 1
         return any([is_due(step) for is_due in self._due_before])
 
     def _run_with(

@@ -112,7 +112,7 @@ class Monitored(RunMethods):
             RuntimeError: after a hook requested a stop, if a tensor is fed twice, or if the session is closed.
         """
         while True:
-            session = self._open_session()
+            session = self._hooked or self._open_session()  # a step is too short for a call more
             try:
                 return session.run(fetches, feed_dict, options, run_metadata)
             except Exception as error:
@@ -197,7 +197,7 @@ class Monitored(RunMethods):
         """Use a session that runs nothing: the run has finished."""
         _LOG.warning("%s", error)
         self._session = FinishedSession(self._default_graph, str(error))
-        self._hooked = HookedSession(self._session, (), self._runtime.losses, self._runtime.step)
+        self._hooked = HookedSession(self._session, (), self._runtime.losses, self._lifecycle.recorder.progress)
         self._lifecycle.finished()
 
     def _open(self) -> None:
@@ -212,7 +212,7 @@ class Monitored(RunMethods):
         start_queue_threads(self._session, runners, coord)
         for hook in self._hooks:
             hook.after_create_session(self._session, coord)
-        self._hooked = HookedSession(self._session, self._hooks, self._runtime.losses, self._runtime.step)
+        self._hooked = HookedSession(self._session, self._hooks, self._runtime.losses, self._lifecycle.recorder.progress)
 
     def _recovered_from(self, error: Exception) -> bool:
         """Recreate the session if an error means that it is lost; return whether it was recreated."""
