@@ -102,7 +102,7 @@ def step_wait_secs(wait_secs: float, step_secs: float) -> float:
     return max(wait_secs, min(STEPS_WAITED * step_secs, WAITS * wait_secs))
 
 
-class SavePlace:
+class SaveLocation:
     """What those share that save under one name in one directory: one save at a time, one store with its ledger.
 
     Args:
@@ -113,19 +113,19 @@ class SavePlace:
 
     def __init__(self, save_path: str, *, logdir: str | None = None, lock: threading.RLock | None = None) -> None:
         directory = os.path.dirname(save_path) if logdir is None else logdir
-        self._place = (directory, os.path.relpath(save_path, directory) if logdir else last_part(save_path))
+        self._location = (directory, os.path.relpath(save_path, directory) if logdir else last_part(save_path))
         self.lock = threading.RLock() if lock is None else lock
         self.hurry = threading.Event()
         """Set while another save waits: older checkpoints are not read back then."""
         self._publisher: Publisher | None = None
-        self._store = CheckpointStore(*self._place)
+        self._store = CheckpointStore(*self._location)
 
     def store(self, publisher: Publisher | None) -> CheckpointStore:
         """Return the checkpoints on disk for a session: the same ones as long as it lasts, so that it goes on counting
         when it has recovered."""
         if publisher is None or publisher is not self._publisher:
             self._publisher = publisher
-            self._store = CheckpointStore(*self._place, publisher=publisher)
+            self._store = CheckpointStore(*self._location, publisher=publisher)
         return self._store
 
 
@@ -143,7 +143,7 @@ class CheckpointWriter:
         options: how saves behave.
         blocking: whether the caller keeps training waiting for as long as a save takes, without a lock on the
             directory: then nothing is swept, which may be another's save under way.
-        place: what it shares with others of the same ``save_path``. Default: nothing.
+        location: what it shares with others of the same ``save_path``. Default: nothing.
         watched: returns a loss that must be finite too, besides ``options.watched_loss``; None as long as there is
             none.
         clock: replaced in tests.
@@ -163,7 +163,7 @@ class CheckpointWriter:
         step_lock: StepLock,
         options: Options,
         blocking: bool = False,
-        place: SavePlace | None = None,
+        location: SaveLocation | None = None,
         watched: Callable[[], Any] | None = None,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
@@ -174,8 +174,8 @@ class CheckpointWriter:
         self.step_lock = step_lock
         self.options = options
         self._clock = clock
-        self._place = place or SavePlace(self.save_path)
-        self.lock = self._place.lock
+        self._location = location or SaveLocation(self.save_path)
+        self.lock = self._location.lock
         self._wait_secs = options.snapshot_wait_secs  # in the present save
         self._blocking = blocking
         self._is_last = False
@@ -210,7 +210,7 @@ class CheckpointWriter:
             losses: returns the tags of the losses whose newest values are not finite.
         """
         with self.lock:
-            self._store = self._place.store(publisher)
+            self._store = self._location.store(publisher)
             self._losses, self._failure = losses, None
             self._retention = CheckpointRetention(
                 self._saver,
@@ -219,7 +219,7 @@ class CheckpointWriter:
                 holds=holds,
                 restored=restored,
                 skipped=skipped,
-                hurry=self._place.hurry,
+                hurry=self._location.hurry,
                 clock=self._clock,
             )
             self._taken_over = self._swept = self._blocking
@@ -233,7 +233,7 @@ class CheckpointWriter:
 
     def hurry(self) -> None:
         """Say that another save is about to wait for the one under way, which then leaves out what can wait."""
-        self._place.hurry.set()
+        self._location.hurry.set()
 
     @property
     def consistent(self) -> bool:
@@ -268,7 +268,7 @@ class CheckpointWriter:
             The finished result; a failure is in it, not raised.
         """
         with self.lock:
-            self._place.hurry.clear()
+            self._location.hurry.clear()
             self._is_last = trigger in ("final", "signal")
             started = self._clock.monotonic()
             result = SaveResult(trigger=trigger)
@@ -409,10 +409,10 @@ class CheckpointWriter:
         stored = self._verify(result, written)
         if not result.consistent and staged.is_elsewhere and self._is_later(stored, result.step):
             result.step = stored  # others have gone on while it was saved: its name says what is in it
-        place = self._path(result.step)
+        path = self._path(result.step)
         result.doubt = None if doubt is None else doubt.text
-        plan = self._retention.announce(staged.destination(written, place), self._clock.wall(), doubt)
-        staged.publish(written, place)
+        plan = self._retention.announce(staged.destination(written, path), self._clock.wall(), doubt)
+        staged.publish(written, path)
         self._retention.record(plan, quick=self._is_last)
         result.path = plan.path
 

@@ -10,18 +10,18 @@ from __future__ import annotations
 
 import errno
 import logging
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 import tensorflow as tf
 
 from supervisor_core.checkpoint import bundle
-from supervisor_core.checkpoint.guard import Publisher
 from supervisor_core.checkpoint.names import last_part
 from supervisor_core.checkpoint.recovery import Skipped, log_skipped
 from supervisor_core.checkpoint.store import CheckpointStore
 from supervisor_core.errors import DamagedCheckpointError, NoUsableCheckpointError
+from supervisor_core.tf1.cluster.wait import SessionContext
 from supervisor_core.tf1.global_step import read_global_step
 from supervisor_core.tf1.graph_walk import reached
 from supervisor_core.tf1.tf_errors import error_text
@@ -141,12 +141,10 @@ def restore_newest(
     sess: Any,
     saver: Any,
     directory: str,
-    basename: str | None,
-    on_restore: Callable[[], None],
-    start_over: bool = False,
+    basename: str,
+    context: SessionContext,
     *,
-    waits: bool = False,
-    publisher: Publisher | None = None,
+    waits: bool,
 ) -> RestoreInfo:
     """Restore the newest checkpoint of a directory that can be read.
 
@@ -155,9 +153,8 @@ def restore_newest(
         saver: restores; is then handed the checkpoints that it may delete as it saves.
         directory: where the checkpoints are.
         basename: what checkpoint files are called, for those that the state file does not name.
-        on_restore: called before the first byte is read, if there is anything to restore.
-        start_over: restore nothing where all are damaged, rather than raise.
-        publisher: the session that saves there, which first finishes what a killed save has begun; None for any other.
+        context: hears of the restore before the first byte is read; says whether to restore nothing where all are
+            damaged, rather than raise, and whether it saves there: then it finishes what a killed save has begun.
         waits: whether to come again for one: then none is restored where none is usable yet.
 
     Returns:
@@ -167,9 +164,10 @@ def restore_newest(
         NoUsableCheckpointError: if there are checkpoints and none can be read; each is listed with its damage.
         tf.errors.NotFoundError, tf.errors.InvalidArgumentError: if the checkpoint is of another model.
     """
-    store = CheckpointStore(directory, basename or "model.ckpt")
+    store = CheckpointStore(directory, basename)
+    publisher = context.publisher(directory)
     if publisher is not None:
-        CheckpointStore(directory, basename or "model.ckpt", publisher=publisher).finish_replacements()
+        CheckpointStore(directory, basename, publisher=publisher).finish_replacements()
     damaged: dict[str, DamagedCheckpointError] = {}
     looked_at: set[str] = set()
 
@@ -182,7 +180,7 @@ def restore_newest(
     while True:
         before = frozenset(looked_at)
         try:
-            recovery = store.newest_usable(verify=check, start_over=start_over)
+            recovery = store.newest_usable(verify=check, start_over=context.starts_over)
         except NoUsableCheckpointError:  # whoever writes them may be about to
             if waits:
                 return RestoreInfo()
@@ -192,7 +190,7 @@ def restore_newest(
         if recovery.chosen is None:
             log_skipped(recovery.skipped, None)
             return RestoreInfo(skipped=recovery.skipped)
-        on_restore()
+        context.restoring()
         path = recovery.chosen.path
         try:
             _restore(sess, saver, path)
@@ -206,7 +204,7 @@ def restore_newest(
         if recovery.state_problem:
             _LOG.warning("Checkpoint state file: %s", recovery.state_problem)
         _LOG.info("Restored %s.", path)
-        _hand_over(saver, store, {item.path for item in recovery.skipped})
+        hand_over(saver, store, {item.path for item in recovery.skipped})
         verified = recovery.verified
         stored = verified.step if verified is not None else None
         restored = Restored(
@@ -219,13 +217,8 @@ def restore_newest(
         return RestoreInfo(restored=restored, skipped=recovery.skipped, step=restored.step)
 
 
-def hand_over(saver: Any, directory: str | None, basename: str | None) -> None:
-    """Hand a saver the checkpoints of a directory that it may delete as it saves, though none of them was restored."""
-    if saver and directory:
-        _hand_over(saver, CheckpointStore(directory, basename or "model.ckpt"))
-
-
-def _hand_over(saver: Any, store: CheckpointStore, skipped: Collection[str] = ()) -> None:
+def hand_over(saver: Any, store: CheckpointStore, skipped: Collection[str] = ()) -> None:
+    """Hand a saver the checkpoints of a directory that it may delete as it saves; not those that were skipped."""
     kept = [saved.path for saved in store.history().kept if saved.deletable and saved.path not in skipped]
     saver.recover_last_checkpoints(kept)
 

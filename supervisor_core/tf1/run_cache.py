@@ -101,7 +101,7 @@ class RunCache:
             key = (id(fetches), None, *map(id, feeds)) if feeds else id(fetches)
         plan = self._table.get(key)
         if plan is None:
-            plan = self._look_closer(fetches, feed_dict)
+            plan = self._find_or_make(fetches, feed_dict)
             if plan is None:
                 return None
         if len(self._unfetchable) != self._unfetchable_count or len(self._unfeedable) != self._unfeedable_count:
@@ -127,7 +127,7 @@ class RunCache:
                     self._seen.clear()
                 self._seen.setdefault(key, secs)
 
-    def _look_closer(self, fetches: Any, feed_dict: Any) -> RunPlan | None:
+    def _find_or_make(self, fetches: Any, feed_dict: Any) -> RunPlan | None:
         key = _run_key(fetches, feed_dict)
         plan = self._table.get(key)
         if plan is not None or key is None or key in self._refused:

@@ -21,24 +21,9 @@ import tensorflow as tf
 from supervisor_core.tf1.graph_walk import needs, reached
 
 _VARIABLES = frozenset({"AutoReloadVariable", "TemporaryVariable", "Variable", "VariableV2"})
-_FRAME = frozenset(
-    {
-        "Const",
-        "Identity",
-        "MergeV2Checkpoints",
-        "NoOp",
-        "Pack",
-        "Placeholder",
-        "PlaceholderWithDefault",
-        "RegexFullMatch",
-        "SaveV2",
-        "Select",
-        "SelectV2",
-        "ShardedFilename",
-        "StaticRegexFullMatch",
-        "StringJoin",
-    }
-)
+_NAMING = {"RegexFullMatch", "Select", "SelectV2", "ShardedFilename", "StaticRegexFullMatch", "StringJoin"}
+_PLAIN = {"Const", "Identity", "NoOp", "Pack", "Placeholder", "PlaceholderWithDefault"}
+_FRAME = frozenset({"MergeV2Checkpoints", "SaveV2", *_NAMING, *_PLAIN})
 """What a saver's save operation may consist of for its meaning to be known."""
 
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import tensorflow as tf
@@ -100,10 +101,12 @@ class SupervisedSession(tf.compat.v1.Session):
             arrays = None if plan is None else plan.arrays(feed_dict)
         if plan is None or arrays is None:
             traits = self._traits(fetches, feed_dict)
-            watched = self._watched
-            if plan is None and self._observer is not None and self._run_cache.is_new(fetches, feed_dict):
-                watched = self._watched_first
-            result, secs = watched(traits, self._plain.run, fetches, feed_dict, options, run_metadata)
+            around: AbstractContextManager[None] = nullcontext()
+            may_compile = plan is None and traits.supervised and self._run_cache.is_new(fetches, feed_dict)
+            if may_compile and self._observer is not None:
+                around = self._observer.first_call(traits.is_step)
+            with around:
+                result, secs = self._watched(traits, self._plain.run, fetches, feed_dict, options, run_metadata)
             if plan is None:
                 self._run_cache.remember(fetches, feed_dict, secs)
             return result
@@ -145,13 +148,6 @@ class SupervisedSession(tf.compat.v1.Session):
 
     def _traits(self, fetches: Any, feed_dict: Any) -> RunTraits:
         return self._analysis.of(fetches, feed_dict if isinstance(feed_dict, Mapping) else ())
-
-    def _watched_first(self, traits: RunTraits, call: Callable[..., Any], *args: Any) -> tuple[Any, float]:
-        """Make a call of fetches that were not run before."""
-        if not traits.supervised or self._observer is None:
-            return self._watched(traits, call, *args)
-        with self._observer.first_call(traits.is_step):
-            return self._watched(traits, call, *args)
 
     def _watched(self, traits: RunTraits, call: Callable[..., Any], *args: Any, **kwargs: Any) -> tuple[Any, float]:
         """Make a call as the run that it is; return its result, and how many seconds it took."""

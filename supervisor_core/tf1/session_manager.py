@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from supervisor_core.checkpoint.store import CheckpointStore
 from supervisor_core.tf1 import private_symbols as private
 from supervisor_core.tf1.cluster.connect import (
     LocalMaster,
@@ -89,7 +90,7 @@ class SessionManager(SessionMaker, tf.compat.v1.train.SessionManager):
         self._local_init_feed_dict = local_init_feed_dict
         self._session_factory = session_factory or tf.compat.v1.Session
         self._ready_flag = ready_flag
-        self._checkpoint_basename = checkpoint_basename
+        self._checkpoint_basename = checkpoint_basename or "model.ckpt"
         self._context = context or SessionContext()
         self._local = LocalMaster()
 
@@ -333,7 +334,8 @@ class SessionManager(SessionMaker, tf.compat.v1.train.SessionManager):
         deadline.done()
         with _closed_on_error(sess):
             if self._adopt(sess, any_session=checkpoint_filename_with_path is None):
-                hand_over(saver, checkpoint_dir, self._checkpoint_basename)
+                if saver and checkpoint_dir:
+                    hand_over(saver, CheckpointStore(checkpoint_dir, self._checkpoint_basename))
                 return sess, True
             if self._ready_flag is not None:
                 self._ready_flag.clear(sess)
@@ -355,10 +357,8 @@ class SessionManager(SessionMaker, tf.compat.v1.train.SessionManager):
         deadline = DeadlineWait(max_wait_secs, self._recovery_wait_secs, self._context)
         while True:
             waits = wait and bool(deadline.remaining_secs)
-            name, around = self._checkpoint_basename, self._context
-            publisher = around.publisher(directory)
             self.restore_info = restore_newest(
-                sess, saver, directory, name, around.restoring, around.starts_over, waits=waits, publisher=publisher
+                sess, saver, directory, self._checkpoint_basename, self._context, waits=waits
             )
             if self.restored is not None or not waits:
                 deadline.done()

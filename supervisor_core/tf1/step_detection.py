@@ -23,80 +23,22 @@ from supervisor_core.tf1.run_values import elements
 
 _LOG = logging.getLogger("supervisor_core")
 
-_QUEUE_OPS = frozenset(
-    {
-        "MapStage",
-        "OrderedMapStage",
-        "QueueClose",
-        "QueueCloseV2",
-        "QueueEnqueue",
-        "QueueEnqueueMany",
-        "QueueEnqueueManyV2",
-        "QueueEnqueueV2",
-        "Stage",
-    }
-)
+_QUEUE_RUNS = ("QueueClose", "QueueEnqueue", "QueueEnqueueMany")
+_STAGES = {"MapStage", "OrderedMapStage", "Stage"}
+_QUEUE_OPS = frozenset({*_QUEUE_RUNS, *(f"{name}V2" for name in _QUEUE_RUNS), *_STAGES})
 """What a queue runner runs."""
-_READS = frozenset(
-    {
-        "DestroyResourceOp",
-        "IsVariableInitialized",
-        "ReadVariableOp",
-        "ResourceGather",
-        "ResourceGatherNd",
-        "Shape",
-        "VarIsInitializedOp",
-        "VariableShape",
-        "_ReadVariablesOp",
-    }
-)
-_PASS_ON = frozenset(
-    {
-        "Enter",
-        "Exit",
-        "Identity",
-        "Merge",
-        "NextIteration",
-        "RefEnter",
-        "RefExit",
-        "RefIdentity",
-        "RefMerge",
-        "RefNextIteration",
-        "RefSelect",
-        "RefSwitch",
-        "Switch",
-    }
-)
-_HARMLESS = (
-    _READS
-    | _PASS_ON
-    | VARIABLES
-    | {
-        "Assert",
-        "AutoReloadVariable",
-        "Const",
-        "DisableCopyOnRead",
-        "MergeV2Checkpoints",
-        "NoOp",
-        "PlaceholderWithDefault",
-        "Print",
-        "PrintV2",
-        "SaveV2",
-        "ShardedFilename",
-    }
-)
+_READ_VALUES = {"ReadVariableOp", "ResourceGather", "ResourceGatherNd", "_ReadVariablesOp"}
+_READ_FACTS = {"IsVariableInitialized", "Shape", "VarIsInitializedOp", "VariableShape"}
+_READS = frozenset({"DestroyResourceOp", *_READ_VALUES, *_READ_FACTS})
+_HANDED_ON = ("Enter", "Exit", "Identity", "Merge", "NextIteration", "Switch")
+_PASS_ON = frozenset({"RefSelect", *_HANDED_ON, *(f"Ref{name}" for name in _HANDED_ON)})
+"""What hands a variable's reference on."""
+_WRITES_ELSEWHERE = {"Assert", "MergeV2Checkpoints", "Print", "PrintV2", "SaveV2", "ShardedFilename"}
+_NEUTRAL = {"AutoReloadVariable", "Const", "DisableCopyOnRead", "NoOp", "PlaceholderWithDefault"}
+_HARMLESS = _READS | _PASS_ON | VARIABLES | _WRITES_ELSEWHERE | _NEUTRAL
 """What takes or is a variable, or has another effect, and leaves every variable as it is."""
-_HARMLESS_IN_FUNCTIONS = _HARMLESS | {
-    "Add",
-    "AddV2",
-    "Cast",
-    "Equal",
-    "Fill",
-    "Identity",
-    "IdentityN",
-    "Pack",
-    "Reshape",
-}
+_COMPUTES = {"Add", "AddV2", "Cast", "Equal", "Fill", "Identity", "IdentityN", "Pack", "Reshape"}
+_HARMLESS_IN_FUNCTIONS = _HARMLESS | _COMPUTES
 _ASSIGNS = frozenset({"Assign", "AssignVariableOp"})
 _RESTORES = frozenset({"Restore", "RestoreSlice", "RestoreV2"})
 # Operation -> its attributes that name functions, and which of its inputs is their first argument.

@@ -75,15 +75,9 @@ def explain_finalized(error: BaseException) -> None:
     if type(error) is not RuntimeError or error.args != (_FINALIZED,):
         return
     op = _op_being_added(error.__traceback__)
-    frame = next(
-        (
-            item
-            for item in reversed(traceback.extract_tb(error.__traceback__))
-            if not item.filename.startswith(_TENSORFLOW)
-        ),
-        None,
-    )
-    where = f" at {frame.filename}:{frame.lineno} ({frame.line})" if frame else ""
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [frame for frame in frames if not frame.filename.startswith(_TENSORFLOW)]
+    where = f" at {own[-1].filename}:{own[-1].lineno} ({own[-1].line})" if own else ""
     error.args = (
         f"{_FINALIZED} The op {op} was being added{where}. The supervisor finalizes the graph when it is constructed, "
         "since a graph that grows with every step slows training down and fills the memory: create the op once, before "

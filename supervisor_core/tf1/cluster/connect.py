@@ -48,11 +48,7 @@ def close_session(session: Any) -> None:
     if not is_remote(getattr(session, "sess_str", None) or ""):
         session.close()
         return
-    closing = BlockingCall(session.close, name="supervisor_close")
-    if closing.wait(CLOSE_SECS):
-        closing.result()
-    else:
-        _LOG.warning("A process of the cluster does not answer: the session was not closed.")
+    _close_within(session, CLOSE_SECS, "A process of the cluster does not answer: the session was not closed.")
 
 
 def close_with_timeout(session: Any, secs: float) -> None:
@@ -62,17 +58,22 @@ def close_with_timeout(session: Any, secs: float) -> None:
     is left open.
     """
     try:
-        try:
-            closing = BlockingCall(session.close, name="supervisor_close")
-        except RuntimeError:  # no thread can be started at interpreter exit
-            session.close()
-            return
-        if closing.wait(secs):
-            closing.result()
-        else:
-            _LOG.warning("A call that does not return blocks closing the session: it was not closed.")
+        _close_within(session, secs, "A call that does not return blocks closing the session: it was not closed.")
     except Exception as error:  # as in the original: pending calls fail, and the error helps no caller
         _LOG.info("Closing the session failed: %s", error)
+
+
+def _close_within(session: Any, secs: float, otherwise: str) -> None:
+    """Close a session; after this time leave it open, with a warning."""
+    try:
+        closing = BlockingCall(session.close, name="supervisor_close")
+    except RuntimeError:  # no thread can be started at interpreter exit
+        session.close()
+        return
+    if closing.wait(secs):
+        closing.result()
+    else:
+        _LOG.warning(otherwise)
 
 
 def is_remote(master: str | bytes) -> bool:

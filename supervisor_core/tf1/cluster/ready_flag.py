@@ -68,7 +68,7 @@ def ready_flag_for(graph: Any) -> ReadyFlag | None:
     """
     variables = graph.get_collection(tf.compat.v1.GraphKeys.GLOBAL_VARIABLES)
     devices = [tf.DeviceSpec.from_string(device) for each in variables if (device := getattr(each, "device", None))]
-    devices.sort(key=lambda place: place.job != _SERVERS)
+    devices.sort(key=lambda device: device.job != _SERVERS)
     if not devices:
         return None
     return ReadyFlag(graph, devices[0].replace(device_type="CPU", device_index=0).to_string())

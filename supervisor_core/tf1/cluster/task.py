@@ -178,10 +178,10 @@ class ClusterTask:
 
 _LOG = logging.getLogger("supervisor_core")
 
-LOOK_SECS = 5.0
+CHECK_SECS = 5.0
 """How often a parameter server checks the run's end and the workers' heartbeats, in seconds."""
 
-REMOTE_LOOK_SECS = 15.0
+REMOTE_CHECK_SECS = 15.0
 """The same if each check is a request to an object store."""
 
 
@@ -214,11 +214,11 @@ class ParameterServer:
         self._heartbeat_writer = HeartbeatWriter(
             logdir, task, self._session, interval_secs=options.heartbeat_secs, phase="serving", clock=clock
         )
-        self._look_secs = REMOTE_LOOK_SECS if local_path(logdir) is None else LOOK_SECS
+        self._check_secs = REMOTE_CHECK_SECS if local_path(logdir) is None else CHECK_SECS
         # always_waits: a chief may open one session after another, and the next one needs the variables too.
         self._chief = ChiefStatus(logdir, finished_wait_secs=options.finished_wait_secs, always_waits=True, clock=clock)
         self._worker_registry = WorkerRegistry(
-            logdir, clock=clock, lost_after_secs=options.lease_timeout_secs, interval_secs=self._look_secs
+            logdir, clock=clock, lost_after_secs=options.lease_timeout_secs, interval_secs=self._check_secs
         )
 
     def serve(self) -> None:
@@ -238,7 +238,7 @@ class ParameterServer:
         self._heartbeat_writer.start()
         reason: StopReason = "requested"
         try:
-            while not self._wait(self._look_secs):
+            while not self._wait(self._check_secs):
                 self._worker_registry.scan()  # at every check, since a heartbeat is only known to continue after two
                 if self._is_finished() and not self._is_needed():
                     _LOG.info("%s: the run has finished, and no process needs its variables.", self._task)

@@ -24,7 +24,7 @@ _LOG = logging.getLogger("supervisor_core")
 FIRST_POLL_SECS = 0.1
 """The first wait between two polls, in seconds; doubled each time up to the longest."""
 
-LOOK_SECS = 1.0
+CHECK_SECS = 1.0
 """How often a wait for a blocked call checks for a stop request, in seconds."""
 
 LEAST_SECS = 5.0
@@ -96,7 +96,7 @@ class DeadlineWait:
         try:
             what, began = "the cluster to answer", self._context.clock.monotonic()
             named = began
-            while not blocking.wait(min(LOOK_SECS, self.remaining_secs)):
+            while not blocking.wait(min(CHECK_SECS, self.remaining_secs)):
                 if self._context.wait(0.0):
                     self._cancel(what)
                 is_over, now = not self.remaining_secs, self._context.clock.monotonic()

@@ -36,7 +36,7 @@ SMALL_BYTES = 1 << 20
 the original's save, and programs, tests above all, expect the file."""
 ON_DEMAND_SECS = threading.TIMEOUT_MAX / 4
 """Interval of a service that saves on request only: longer than any process lives."""
-LOOK_AGAIN_SECS = 0.5
+CHECK_SECS = 0.5
 """How often a thread that waits for a snapshot checks that the service is alive, in seconds."""
 
 Save = Callable[[Callable[[], None]], str | None]
@@ -124,10 +124,6 @@ class CheckpointSaverHook(WritingHook, tf.compat.v1.train.CheckpointSaverHook):
         """Whether this hook decides when to save, rather than a timer."""
         return self._hook_saver is not None and not self._hook_saver.on_timer
 
-    def is_due(self, step: int) -> bool:
-        """Return whether a save is due at this step."""
-        return self._timer.should_trigger_for_step(step)
-
     def begin(self) -> None:
         """Find writer and global step; call the listeners' ``begin``, which may add to the graph.
 
@@ -146,7 +142,7 @@ class CheckpointSaverHook(WritingHook, tf.compat.v1.train.CheckpointSaverHook):
         step = self._read_step(session)
         self._hook_saver = self._new_hook_saver()
         if self._hook_saver is not None:
-            self._hook_saver.begin(session)
+            self._hook_saver.begin()
         self._save(session, step)
         self._timer.update_last_triggered_step(step)
 
@@ -225,7 +221,7 @@ class CheckpointSaverHook(WritingHook, tf.compat.v1.train.CheckpointSaverHook):
         return self._saver
 
 
-class BlockingHookSaver:
+class BlockingHookSaver(HookSaver):
     """Saves while the training thread waits: for sessions that are not supervised.
 
     Like ``Saver.save``, but a checkpoint that exists is complete: it is written to a staging directory, synced, read
@@ -238,9 +234,6 @@ class BlockingHookSaver:
         writer: the summary writer of the checkpoint directory.
     """
 
-    on_timer = False
-    at_end = True
-
     def __init__(self, saver: Callable[[], Any], save_path: str, save_graph_def: bool, writer: Any) -> None:
         self._find_saver = saver
         self._save_path = save_path
@@ -248,7 +241,7 @@ class BlockingHookSaver:
         self._writer = writer
         self._saver: CheckpointWriter | None = None
 
-    def begin(self, session: Any) -> None:
+    def begin(self) -> None:
         """Write ``graph.pbtxt``, and graph and meta graph to the events file."""
         graph = tf.compat.v1.get_default_graph()
         record = GraphRecord.of(graph, self._find_saver())
@@ -268,15 +261,10 @@ class BlockingHookSaver:
             self._writer.add_session_log(checkpoint_log(result.path), step)
         return True
 
-    def finish(self) -> None:
-        """Do nothing: as in the original, a step is not saved twice."""
-
     def _new_saver(self, graph: Any) -> CheckpointWriter:
         saver = self._find_saver()
         tf.io.gfile.makedirs(os.path.dirname(self._save_path) or ".")
-        meta_graph_def = None
-        if self._save_graph_def:
-            meta_graph_def = GraphRecord.of(graph, saver).meta_graph_def
+        meta_graph_def = GraphRecord.of(graph, saver).meta_graph_def if self._save_graph_def else None
         return CheckpointWriter(
             graph=graph,
             saver=saver,
@@ -289,7 +277,7 @@ class BlockingHookSaver:
         )
 
 
-class SnapshotHookSaver:
+class SnapshotHookSaver(HookSaver):
     """Saves one hook's checkpoints through the session's snapshot service.
 
     Args:
@@ -306,20 +294,11 @@ class SnapshotHookSaver:
         service: SnapshotService,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
-        self.on_timer = service.on_timer
-        """Whether the service saves on its own timer."""
+        self.on_timer, self.at_end = service.on_timer, lifecycle.options.save_on_stop
         self._lifecycle = lifecycle
         self._checkpoints = checkpoints
         self._service = service
         self._clock = clock
-
-    @property
-    def at_end(self) -> bool:
-        """Whether to save when the session ends."""
-        return self._lifecycle.options.save_on_stop
-
-    def begin(self, session: Any) -> None:
-        """Do nothing: the runtime has recorded the graph."""
 
     def save(self, session: Any, step: int, *, is_last: bool, until_written: bool) -> bool:
         """Save the present state unless it is saved already; return whether it is known to be durable.
@@ -392,7 +371,7 @@ class SnapshotService(ServiceThread):
         else:
             self.wake()
         moment = request.written if until_written else request.taken
-        while not moment.wait(LOOK_AGAIN_SECS) and self.is_alive():
+        while not moment.wait(CHECK_SECS) and self.is_alive():
             continue
         return request.path
 

@@ -204,7 +204,7 @@ class HookLosses:
             if key in results:
                 self._newest[key] = results[key]
 
-    def forget(self) -> None:
+    def clear(self) -> None:
         """Drop the losses: the model was restored or initialised."""
         self._newest.clear()
 

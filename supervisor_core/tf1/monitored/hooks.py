@@ -85,16 +85,12 @@ class SummarySaverHook(WritingHook, tf.compat.v1.train.SummarySaverHook):
 
     def is_due(self, step: int) -> bool:
         """Return whether it is due at this step."""
-        return self._next_step is None or self._timer.should_trigger_for_step(step)
+        return self._next_step is None or super().is_due(step)
 
     def begin(self) -> None:
         """See `WritingHook.begin`."""
         self._next_step = None
         super().begin()
-
-    def after_create_session(self, session: Any, coord: Any) -> None:
-        """Restart the interval: after a recovery the step may be an earlier one."""
-        self._timer.reset()
 
     def before_run(self, run_context: Any) -> Any:
         """Ask for the summaries if they are due after this call."""
@@ -181,14 +177,6 @@ class StepCounterHook(WritingHook, tf.compat.v1.train.StepCounterHook):
     def is_active(self) -> bool:
         """Whether there is a global step."""
         return self._step_fetch() is not None
-
-    def is_due(self, step: int) -> bool:
-        """Return whether it is due at this step."""
-        return self._timer.should_trigger_for_step(step)
-
-    def after_create_session(self, session: Any, coord: Any) -> None:
-        """Restart the interval."""
-        self._timer.reset()
 
     def before_run(self, run_context: Any) -> Any:
         """Fetch the global step."""

@@ -38,19 +38,16 @@ class HookHost(Protocol):
         """Return what saves for a `CheckpointSaverHook`; None if its saver has no variables."""
 
 
-class HookSaver(Protocol):
+class HookSaver:
     """Saves the checkpoints of one hook in one session. Called by the training thread only."""
 
-    @property
-    def on_timer(self) -> bool:
-        """Whether it saves on its own timer, so that the hook has nothing to do between start and end."""
+    on_timer = False
+    """Whether it saves on its own timer, so that the hook has nothing to do between start and end."""
+    at_end = True
+    """Whether to save when the session ends."""
 
-    @property
-    def at_end(self) -> bool:
-        """Whether to save when the session ends."""
-
-    def begin(self, session: Any) -> None:
-        """Record the session's graph."""
+    def begin(self) -> None:
+        """Record the graph, where nothing else does."""
 
     def save(self, session: Any, step: int, *, is_last: bool, until_written: bool) -> bool:
         """Save the present state; return whether it is known to be durable.
@@ -64,9 +61,11 @@ class HookSaver(Protocol):
         Raises:
             Exception: why the save failed, if it is not retried.
         """
+        raise NotImplementedError
 
     def finish(self) -> None:
-        """Save, at the end of the session, what changed since the last save without a new step."""
+        """Save, at the end of the session, what changed since the last save without a new step. Default: nothing, as in
+        the original, which does not save a step twice."""
 
 
 class HostedHook:
@@ -160,8 +159,9 @@ class HostedHook:
 
 
 class WritingHook(HostedHook):
-    """A hook that appends to the events file of a directory, or to a writer that it was given."""
+    """A hook that appends to the events file of a directory, or to a writer that it was given, when it is due."""
 
+    _timer: StepTimer
     _output_dir: str | None
     _summary_writer: Any
 
@@ -191,6 +191,14 @@ class WritingHook(HostedHook):
         if self.output_dir:
             self._summary_writer = self._writer_of(self.output_dir, self.given_dir)
         self._find_step()
+
+    def after_create_session(self, session: Any, coord: Any) -> None:
+        """Restart the interval: after a recovery the step may be an earlier one."""
+        self._timer.reset()
+
+    def is_due(self, step: int) -> bool:
+        """Return whether it is due at this step."""
+        return self._timer.should_trigger_for_step(step)
 
 
 def writer_for(directory: str) -> Any:

@@ -24,7 +24,7 @@ from supervisor_core.options import Options
 from supervisor_core.storage.local import absolute
 from supervisor_core.tf1 import private_symbols as private
 from supervisor_core.tf1.checkpoint_manager import CheckpointManager, refuse_unwritable_saves
-from supervisor_core.tf1.checkpoint_writer import CheckpointWriter, SavePlace
+from supervisor_core.tf1.checkpoint_writer import CheckpointWriter, SaveLocation
 from supervisor_core.tf1.cluster.task import task_name
 from supervisor_core.tf1.coordinator import Coordinator
 from supervisor_core.tf1.global_step import collected_global_step, read_global_step
@@ -171,7 +171,7 @@ class MonitoredRuntime:
         supervised = self.lifecycle.supervise(sess, self.global_step)
         restore_info = RestoreInfo.of(maker, supervised, self.global_step)
         step = None if self.global_step is None else read_global_step(supervised, self.global_step)
-        self.losses.forget()
+        self.losses.clear()
         if first:
             self._build_checkpoints(graph, self._record_graph(graph))
             if self.global_step is None and self._own:
@@ -313,11 +313,11 @@ class MonitoredRuntime:
 
     def _build_checkpoints(self, graph: Any, graph_record: GraphRecord) -> None:
         locks: dict[str, threading.RLock] = {}  # of the directories
-        places: dict[str, SavePlace] = {}
+        locations: dict[str, SaveLocation] = {}
         for hook in self._savers:
             path = os.path.normpath(hook.save_path)
             lock = locks.setdefault(os.path.dirname(path), threading.RLock())
-            place = places.setdefault(path, SavePlace(hook.save_path, lock=lock))
+            location = locations.setdefault(path, SaveLocation(hook.save_path, lock=lock))
             saver = hook._get_saver()
             if saver is None or not _saves_anything(saver):
                 continue
@@ -329,7 +329,7 @@ class MonitoredRuntime:
                 meta_graph_def=graph_record.meta_graph_def if hook.save_graph_def else None,
                 step_lock=self.lifecycle.step_lock,
                 options=self.options,
-                place=place,
+                location=location,
                 watched=self.losses.newest,
                 clock=self._clock,
             )

@@ -197,7 +197,7 @@ class Monitored(RunMethods):
         """Use a session that runs nothing: the run has finished."""
         _LOG.warning("%s", error)
         self._session = FinishedSession(self._default_graph, str(error))
-        self._hooked = HookedSession(self._session, (), self._runtime.losses, self._lifecycle.recorder.progress)
+        self._hooked = self._with_hooks(())
         self._lifecycle.finished()
 
     def _open(self) -> None:
@@ -212,7 +212,10 @@ class Monitored(RunMethods):
         start_queue_threads(self._session, runners, coord)
         for hook in self._hooks:
             hook.after_create_session(self._session, coord)
-        self._hooked = HookedSession(self._session, self._hooks, self._runtime.losses, self._lifecycle.recorder.progress)
+        self._hooked = self._with_hooks(self._hooks)
+
+    def _with_hooks(self, hooks: Sequence[Any]) -> HookedSession:
+        return HookedSession(self._session, hooks, self._runtime.losses, self._lifecycle.recorder.progress)
 
     def _recovered_from(self, error: Exception) -> bool:
         """Recreate the session if an error means that it is lost; return whether it was recreated."""
@@ -371,15 +374,15 @@ class ChainLink:
     all of that; the links hold no state, so that they stay valid after a recovery.
     """
 
-    def __init__(self, monitored: Monitored, place: int) -> None:
+    def __init__(self, monitored: Monitored, position: int) -> None:
         self._monitored = monitored
-        self._place = place
+        self._position = position
 
     @property
     def _sess(self) -> Any:
         """The next session of the chain; in the end the plain one."""
-        last = self._place == _CALLS_HOOKS
-        return self._monitored._session if last else ChainLink(self._monitored, self._place + 1)
+        last = self._position == _CALLS_HOOKS
+        return self._monitored._session if last else ChainLink(self._monitored, self._position + 1)
 
     @property
     def _sess_creator(self) -> CoordinatedCreator:
@@ -405,7 +408,7 @@ class ChainLink:
 
     def run(self, fetches: Any, feed_dict: Any = None, options: Any = None, run_metadata: Any = None) -> Any:
         """Run as ``tf.compat.v1.Session.run`` does, hooks included; the first link of four recovers."""
-        session = self._monitored if self._place == _RECOVERS else self._monitored._open_session()
+        session = self._monitored if self._position == _RECOVERS else self._monitored._open_session()
         return session.run(fetches, feed_dict, options, run_metadata)
 
     def should_stop(self) -> bool:

@@ -16,7 +16,7 @@ from supervisor_core.engine.heartbeat_writer import TaskFile
 from supervisor_core.engine.task_record import TaskRecord
 from supervisor_core.options import Options
 from supervisor_core.process.identity import this_machine
-from supervisor_core.tf1.cluster.task import LOOK_SECS, REMOTE_LOOK_SECS, ParameterServer
+from supervisor_core.tf1.cluster.task import CHECK_SECS, REMOTE_CHECK_SECS, ParameterServer
 
 FILE = ".supervisor.tasks/ps-0.json"
 
@@ -108,7 +108,7 @@ def test_it_ends_when_the_run_has_finished(
 ) -> None:
     """At the next check after the chief's end, as completed, without time to restart."""
     serve(nothing, lambda: chief.acquire("a") and None, nothing, lambda: chief.release("completed") and None)
-    assert script.waits == [LOOK_SECS] * 4
+    assert script.waits == [CHECK_SECS] * 4
     assert last_word(logdir)["ended"] == "completed"
 
 
@@ -123,7 +123,7 @@ def test_a_finished_run_may_be_continued(serve: Callable[..., None], chief: Logd
     chief.acquire("a")
     chief.release("completed")
     serve(*[nothing] * 20, finished_wait_secs=60.0)
-    assert sum(script.waits) - LOOK_SECS == 60.0
+    assert sum(script.waits) - CHECK_SECS == 60.0
 
 
 def test_a_chief_may_open_one_session_after_the_other(
@@ -142,7 +142,7 @@ def test_a_chief_may_open_one_session_after_the_other(
         *[nothing] * 20,
         finished_wait_secs=60.0,
     )
-    assert (len(script.waits) - 25) * LOOK_SECS == 60.0
+    assert (len(script.waits) - 25) * CHECK_SECS == 60.0
 
 
 def test_it_stays_while_a_worker_trains(serve: Callable[..., None], chief: LogdirLock, logdir: str) -> None:
@@ -185,7 +185,7 @@ def test_a_worker_elsewhere_is_missed_in_time(
     chief.acquire("a")
     beats = [says(logdir, host="elsewhere", boot="b", beats=number) for number in range(30)]
     serve(*beats[:3], lambda: chief.release("completed") and None, *beats[3:], *[nothing] * 20, lease_timeout_secs=60.0)
-    assert 60.0 <= (len(script.waits) - 31) * LOOK_SECS <= 60.0 + 2 * LOOK_SECS
+    assert 60.0 <= (len(script.waits) - 31) * CHECK_SECS <= 60.0 + 2 * CHECK_SECS
 
 
 def test_an_interrupt_is_its_last_word(serve: Callable[..., None], logdir: str) -> None:
@@ -226,5 +226,5 @@ def test_an_object_store_is_not_asked_often(script: Script, caplog: pytest.LogCa
     """Each check is a request; an unreachable store does not prevent serving."""
     script.runs(nothing, lambda: True)
     ParameterServer("nowhere://runs/a", "ps:0", Options(), wait=script.wait, clock=script.clock).serve()
-    assert script.waits == [REMOTE_LOOK_SECS] * 2
+    assert script.waits == [REMOTE_CHECK_SECS] * 2
     assert "nowhere" in caplog.text

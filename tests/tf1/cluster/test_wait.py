@@ -59,7 +59,7 @@ def context(clock_at: Callable[[float], Any]) -> Around:
 @pytest.fixture
 def blocked(monkeypatch: pytest.MonkeyPatch) -> Any:
     """A call that blocks; looked at without waiting, since the clock is the test's."""
-    monkeypatch.setattr(wait_module, "LOOK_SECS", 0.0)
+    monkeypatch.setattr(wait_module, "CHECK_SECS", 0.0)
     monkeypatch.setattr(wait_module, "LEAST_SECS", 0.0)
     monkeypatch.setattr(wait_module, "NAME_SECS", 60.0)  # also real seconds, which a lookup has at the end of a wait
     call = Blocked()

@@ -14,7 +14,7 @@ from supervisor_core.checkpoint import bundle
 from supervisor_core.checkpoint.store import CheckpointStore
 from supervisor_core.options import Options
 from supervisor_core.tf1 import checkpoint_writer as module
-from supervisor_core.tf1.checkpoint_writer import SavePlace, SaveResult
+from supervisor_core.tf1.checkpoint_writer import SaveLocation, SaveResult
 
 v1 = tf.compat.v1
 
@@ -104,7 +104,7 @@ def test_checkpoints_below_the_logdir(bench: Any, tmp_path: Path) -> None:
     logdir = tmp_path / "run"
     (logdir / "saved").mkdir(parents=True)
     path = str(logdir / "saved" / "m")
-    model = bench(save_path=path, place=SavePlace(path, logdir=str(logdir)))
+    model = bench(save_path=path, location=SaveLocation(path, logdir=str(logdir)))
     model.save()
     assert model.listed() == ["saved/m-1"]
     assert CheckpointStore(logdir, "saved/m").newest_usable().skipped == ()
