@@ -11,9 +11,9 @@ import math
 import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from queue import SimpleQueue
-from typing import Any, NamedTuple
+from typing import Any
 
 from supervisor_core.checkpoint import contents
 from supervisor_core.checkpoint.doubt import doubt_of
@@ -41,22 +41,23 @@ _LOG = logging.getLogger("supervisor_core")
 _WRITING, _RECORDING = "is still being written", "is written, and its record in the events file is not"
 
 
-class Job(NamedTuple):
+_NOTHING = Captured(tree={}, counters={}, names=(), not_captured=(), data_position=None)
+
+
+@dataclass
+class Job:
     """One save."""
 
-    captured: Captured
     step: int
     trigger: Trigger
-    blocked_secs: float
-    done: threading.Event
-    errors: list[Exception]
-    paths: list[str]
-
-
-def new_job(step: int, trigger: Trigger) -> Job:
-    """Return a save of which nothing is captured yet."""
-    nothing = Captured(tree={}, counters={}, names=(), not_captured=(), data_position=None)
-    return Job(nothing, step, trigger, 0.0, threading.Event(), [], [])
+    captured: Captured = _NOTHING
+    blocked_secs: float = 0.0
+    done: threading.Event = field(default_factory=threading.Event)
+    """Set when it has ended."""
+    error: Exception | None = None
+    """What kept it from being saved."""
+    path: str | None = None
+    """The whole checkpoint's directory."""
 
 
 class Saver(Checkpoints):
@@ -178,7 +179,7 @@ class Saver(Checkpoints):
             reason = f"{type(error).__name__}: {text_of(error)}"
             _LOG.warning("A signal in this phase saves nothing, as the state cannot be copied: %s", reason)
             return False
-        self._held = new_job(step, "signal")._replace(captured=captured)
+        self._held = Job(step, "signal", captured)
         return True
 
     def release_held(self) -> None:
@@ -197,7 +198,7 @@ class Saver(Checkpoints):
             return False
         if self.wait_until_saved(deadline) and self._is_on_disk(held.step):
             return True
-        held = held._replace(trigger=trigger, done=threading.Event(), errors=[], paths=[])
+        held = replace(held, trigger=trigger, done=threading.Event())
         if self._put(held, deadline, is_held=True):
             self._wait_for(held, deadline)
         return True
@@ -210,9 +211,8 @@ class Saver(Checkpoints):
     def refuse(self, step: int, reason: str) -> None:
         """Record that a checkpoint fell due and is not saved."""
         self._plan(step)
-        job = new_job(step, "timer")
-        job.errors.append(SaveFailedError(f"The checkpoint of step {step} is not saved: {reason}."))
-        self._finished(job, None, 0.0)
+        error = SaveFailedError(f"The checkpoint of step {step} is not saved: {reason}.")
+        self._finished(Job(step, "timer", error=error), None, 0.0)
 
     def save(self, step: int, trigger: Trigger, deadline: Deadline = NEVER) -> str | None:
         """Save now, and return the checkpoint's path when it is durable; that of the newest if this step is saved.
@@ -227,7 +227,7 @@ class Saver(Checkpoints):
             return self.newest[0]
         job = self._hand_over(step, trigger, deadline)
         self._wait_for(job, deadline)
-        return job.paths[0]
+        return job.path
 
     def save_now(self) -> None:
         """See `Checkpoints.save_now`: at the end of the step under way."""
@@ -322,22 +322,21 @@ class Saver(Checkpoints):
     def _wait_for(self, job: Job, deadline: Deadline) -> None:
         if not job.done.wait(deadline.timeout):
             raise SaveFailedError(self._hanging_text)
-        if job.errors:
-            raise job.errors[0]
+        if job.error is not None:
+            raise job.error
 
     def _hand_over(self, step: int, trigger: Trigger, deadline: Deadline = NEVER) -> Job:
         started = self._clock.monotonic()
         self._plan(step)
-        job = new_job(step, trigger)
+        job = Job(step, trigger)
         try:
-            captured = self._state.capture(step)
+            job.captured = self._state.capture(step)
         except Exception as error:
-            job.errors.append(error)
+            job.error = error
             self._finished(job, None, self._clock.monotonic() - started)
             job.done.set()
             return job
-        blocked_secs = captured.blocked_secs + self._clock.monotonic() - started
-        job = job._replace(captured=captured, blocked_secs=blocked_secs)
+        job.blocked_secs = job.captured.blocked_secs + self._clock.monotonic() - started
         self._put(job, deadline)
         return job
 
@@ -351,9 +350,9 @@ class Saver(Checkpoints):
                     self._store.set_aside(self._skipped)
                     self._skipped = ()
                 sealed = self._write(job)
-                job.paths.append(sealed.path)
+                job.path = sealed.path
             except Exception as error:
-                job.errors.append(error)
+                job.error = error
             self._stage = _RECORDING
             try:
                 self._finished(job, sealed, job.blocked_secs + self._clock.monotonic() - started)
@@ -416,7 +415,7 @@ class Saver(Checkpoints):
 
     def _finished(self, job: Job, sealed: Sealed | None, secs: float) -> None:
         """Record a save that has ended; after a failure plan the next attempt, or stop the run."""
-        error = job.errors[0] if job.errors else None
+        error = job.error
         text = None if error is None else f"{type(error).__name__}: {text_of(error)}"
         doubt = None if sealed is None else sealed.manifest.doubt
         health = self._health

@@ -33,7 +33,7 @@ from supervisor_core.engine.saving import loss_text
 from supervisor_core.errors import DamagedCheckpointError, SaveFailedError, UnreadableCheckpointError
 from supervisor_core.events.telemetry import Trigger
 from supervisor_core.torch.tensors import tensor_with_nan
-from supervisor_core.training.saver import Job, Saver, new_job
+from supervisor_core.training.saver import Job, Saver
 from supervisor_core.training.state import Captured
 
 _LOG = logging.getLogger("supervisor_core")
@@ -262,8 +262,7 @@ class SealingSaver(Saver):
             not_captured=(*self._state.limits(), *limits),
             data_position=None,
         )
-        job = new_job(step, trigger)._replace(captured=captured, blocked_secs=blocked_secs)
-        self._put(job)
+        self._put(Job(step, trigger, captured, blocked_secs))
 
     def save(self, step: int, trigger: Trigger, deadline: Deadline = NEVER) -> str | None:
         """Wait until the step's checkpoint is sealed, and return its directory; None where the Trainer saved none.

@@ -105,6 +105,12 @@ class Ended:
         return signal.Signals(-self.status).name if self.status < 0 else str(self.status)
 
 
+def events_of(logdir: str) -> Iterator[Any]:
+    """The events of a logdir, file by file, in order."""
+    for path in sorted(Path(logdir).glob("events.out.*")):
+        yield from LegacyEventFileLoader(str(path)).Load()
+
+
 @pytest.fixture
 def read_telemetry() -> Callable[[str], list[Any]]:
     """Returns a function that reads a logdir's telemetry records, file by file, in order."""
@@ -112,13 +118,18 @@ def read_telemetry() -> Callable[[str], list[Any]]:
     def read(logdir: str) -> list[Any]:
         return [
             from_json(value.tag.removeprefix(TELEMETRY), value.tensor.string_val[0].decode())
-            for path in sorted(Path(logdir).glob("events.out.*"))
-            for event in LegacyEventFileLoader(str(path)).Load()
+            for event in events_of(logdir)
             for value in event.summary.value
             if value.tag.startswith(TELEMETRY)
         ]
 
     return read
+
+
+@pytest.fixture
+def read_logs() -> Callable[[str], list[int]]:
+    """Returns a function that reads the status of each session log of a logdir, in order."""
+    return lambda logdir: [event.session_log.status for event in events_of(logdir) if event.HasField("session_log")]
 
 
 @pytest.fixture

@@ -187,8 +187,8 @@ def test_each_row_has_a_test() -> None:
 @pytest.mark.parametrize(
     ("cause", "number"), [(cause, number) for cause, runs in ROWS.items() for number in range(len(runs))]
 )
-def test_what_ends_how(start: Start, read_telemetry: Any, cause: str, number: int) -> None:
-    """What is saved and recorded, and the exit status, are what the page says."""
+def test_what_ends_how(start: Start, read_telemetry: Any, read_logs: Any, cause: str, number: int) -> None:
+    """What is saved and recorded, and the exit status, are what the page says; STOP is the events file's last word."""
     saved, recorded, status, at_most = page()[cause]
     process = ROWS[cause][number](start)
     assert process.status_text == status, process.err
@@ -203,6 +203,7 @@ def test_what_ends_how(start: Start, read_telemetry: Any, cause: str, number: in
         assert set(steps) <= {0}
         assert newest is None or newest.endswith("-0")
         return
+    assert read_logs(process.logdir)[-1] == tf.compat.v1.SessionLog.STOP
     stored = tf.train.load_checkpoint(newest)
     assert stored.get_tensor("global_step") == stored.get_tensor("weight")[0] == steps[-1]
     [stop] = [record for record in records if record.kind == "stop"]

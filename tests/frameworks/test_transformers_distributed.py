@@ -33,8 +33,8 @@ from supervisor_core.errors import CheckpointError, NoUsableCheckpointError, Ran
 from supervisor_core.run.logdir_watch import LogdirWatch  # noqa: E402
 from supervisor_core.torch.distributed_run import At, Row  # noqa: E402
 from supervisor_core.torch.ranks_state import NUMBER  # noqa: E402
+from supervisor_core.training import saver as savers  # noqa: E402
 from supervisor_core.training.due import SavePolicy  # noqa: E402
-from supervisor_core.training.saver import new_job  # noqa: E402
 from supervisor_core.transformers import SupervisorCallback, ranks  # noqa: E402
 from supervisor_core.transformers import data as hf_data  # noqa: E402
 
@@ -220,7 +220,7 @@ def test_a_part_that_is_missing(tmp_path: Path) -> None:
     (tmp_path / "checkpoint-8").mkdir()
     (tmp_path / "checkpoint-8" / "rng_state_0.pth").touch()
     with pytest.raises(CheckpointError, match=r"rng_state_1.pth of rank 1 is missing: all ranks need the same"):
-        saver._write(new_job(8, "timer"))
+        saver._write(savers.Job(8, "timer"))
 
 
 @pytest.mark.parametrize(

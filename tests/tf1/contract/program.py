@@ -2,9 +2,7 @@
 
 ``LOGDIR.steps`` holds the number of finished steps, as 8 bytes.
 
-Usage: program.py LOGDIR GRACE_SECS heeds|ignores
-
-``ignores`` is a program whose training loop never looks at ``should_stop()``. Its timer saves at its begin only.
+Usage: program.py LOGDIR GRACE_SECS
 """
 
 from __future__ import annotations
@@ -19,7 +17,7 @@ import tensorflow as tf
 import supervisor_core
 
 
-def main(logdir: str, grace_secs: float, heeds: bool) -> None:
+def main(logdir: str, grace_secs: float) -> None:
     """Train; the weight is the step at every moment between two runs."""
     with tf.Graph().as_default():
         step = tf.compat.v1.train.get_or_create_global_step()
@@ -27,13 +25,12 @@ def main(logdir: str, grace_secs: float, heeds: bool) -> None:
         train_op = weight.assign(tf.cast(tf.identity(step.assign_add(1)), tf.float32)).op
         options = supervisor_core.Options(signal_grace_secs=grace_secs)
         saver = tf.compat.v1.train.Saver(max_to_keep=100)  # who restores one beside has some seconds for it
-        save_secs = 0.05 if heeds else 3600
-        supervisor = supervisor_core.Supervisor(logdir=logdir, saver=saver, save_model_secs=save_secs, options=options)
+        supervisor = supervisor_core.Supervisor(logdir=logdir, saver=saver, save_model_secs=0.05, options=options)
         with supervisor.managed_session() as sess:
             print("training", flush=True)
             pause = threading.Event()
             done = counter(f"{logdir}.steps")
-            while not (heeds and supervisor.should_stop()):
+            while not supervisor.should_stop():
                 sess.run(train_op)
                 done[0] += 1
                 pause.wait(0.005)  # leaves the machine to the others
@@ -49,4 +46,4 @@ def counter(path: str) -> memoryview[int]:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], float(sys.argv[2]), sys.argv[3] == "heeds")
+    main(sys.argv[1], float(sys.argv[2]))

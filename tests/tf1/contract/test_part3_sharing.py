@@ -45,7 +45,7 @@ def restore_newest(saver: Any, sess: Any, logdir: str) -> None:
 @pytest.fixture
 def training(start_training: Callable[..., Any]) -> Iterator[Any]:
     """A training in a process of its own, which has begun."""
-    training = start_training(PROGRAM, "20", "heeds")
+    training = start_training(PROGRAM, "20")
     assert training.lines_until("training")[-1:] == ["training"]
     yield training
     training.close()
@@ -100,7 +100,7 @@ def test_before_a_training(evaluate: Any, start_training: Any, tmp_path: Path, r
     begun: list[Any] = []
 
     def body(supervisor: Any, sess: Any) -> None:
-        training = start_training(PROGRAM, "20", "heeds", logdir=logdir)
+        training = start_training(PROGRAM, "20", logdir=logdir)
         assert training.lines_until("training")[-1:] == ["training"]
         begun.append(training)
         assert not supervisor.should_stop()
