@@ -152,7 +152,7 @@ def test_the_first_steps_per_second_are_true(
     supervisor = ours.Supervisor(logdir=logdir, save_model_secs=0, save_summaries_secs=9999)
 
     def has_counted() -> bool:
-        return any(item.name == "step_counter" and item.ticks for item in supervisor.run_status().threads)
+        return any(item.name == "step_counter" and item.last_tick_at for item in supervisor.run_status().threads)
 
     with supervisor.managed_session(start_standard_services=False) as sess:
         threads = supervisor.start_standard_services(sess)
