@@ -81,21 +81,10 @@ def read_canonical_varint(data: bytes, at: int) -> tuple[int, int]:
     Raises:
         DamagedError: if it does not end, has needless bytes, or more than 64 bits.
     """
-    value = shift = 0
-    while shift < 70:
-        if at >= len(data):
-            raise DamagedError("a number runs past the end")
-        byte = data[at]
-        at += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            if byte == 0 and shift:
-                raise DamagedError("a number has needless bytes")
-            if value >> 64:
-                raise DamagedError("a number is too large")
-            return value, at
-        shift += 7
-    raise DamagedError("a number is too long")
+    value, end = read_varint(data, at, len(data))
+    if data[at:end] != encode_varint(value):
+        raise DamagedError("a number has needless bytes, or more than 64 bits")
+    return value, end
 
 
 def cut(data: Bytes, start: int, stop: int) -> bytes:

@@ -20,8 +20,7 @@ from supervisor_core.cli.text import Output
 from supervisor_core.exporter.thresholds import duration
 from supervisor_core.log import printable
 from supervisor_core.process.identity import boot_id, is_running
-from supervisor_core.process.outside import OutsideStacks, outside_stacks
-from supervisor_core.process.proc_status import ThreadState, thread_states
+from supervisor_core.process.outside import OutsideStacks, ThreadState, outside_stacks, thread_states
 from supervisor_core.process.progress_page import PageReading, page_of_session, read_page
 from supervisor_core.process.stacks import MAIN_THREAD, Stacks, in_order, user_line
 from supervisor_core.process.stacks_file import read_stacks, stacks_path

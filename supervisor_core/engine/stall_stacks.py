@@ -12,7 +12,8 @@ import logging
 import os
 import threading
 from collections import deque
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from supervisor_core.clock import SYSTEM_CLOCK, Clock
@@ -68,40 +69,31 @@ class StallStacks:
         """
         if directory is None:
             return
-        try:
+        with self._logging_failure():
             self._file = StacksFile(stacks_path(directory, self._session_id), self._session_id)
             if self._dump_blocked:
                 self._timer = DeadManTimer(self._file.descriptor)
-        except (OSError, ValueError, RuntimeError) as error:
-            self._failed(error)
         self.arm(None)
 
     def arm(self, budget_secs: float | None) -> None:
         """Have the main thread's stack written if this is not called again for the budget; None: for the longest."""
         if self._timer is not None:
-            try:
+            with self._logging_failure():
                 self._timer.arm(MOST_SECS if budget_secs is None else max(LEAST_SECS, min(budget_secs, MOST_SECS)))
-            except OSError as error:
-                self._failed(error)
 
     def by_timer(self) -> Look | None:
         """Return what the timer has written since the last call; None if it did not fire."""
-        if self._file is None:
-            return None
-        try:
-            return self._file.by_timer()
-        except OSError as error:
-            self._failed(error)
-            return None
+        if self._file is not None:
+            with self._logging_failure():
+                return self._file.by_timer()
+        return None
 
     def add(self, title: str, stacks: Stacks) -> None:
         """Write the stacks to both places. Does not wait for the logdir."""
         text = look_text(title, self._clock.wall(), stacks)
         if self._file is not None:
-            try:
+            with self._logging_failure():
                 self._file.add(text)
-            except OSError as error:
-                self._failed(error)
         if self._copy is not None:
             self._copy.add(text)
 
@@ -116,10 +108,14 @@ class StallStacks:
         if file is not None:
             file.close(remove=True)
 
-    def _failed(self, error: Exception) -> None:
-        if not self._has_failed:
+    @contextmanager
+    def _logging_failure(self) -> Iterator[None]:
+        try:
+            yield
+        except (OSError, ValueError, RuntimeError) as error:
+            if not self._has_failed:
+                _LOG.warning("A hang of this session may leave no stacks in memory: %s", printable(str(error)))
             self._has_failed = True
-            _LOG.warning("A hang of this session may leave no stacks in memory: %s", printable(str(error)))
 
 
 class _LogdirCopy:

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import json
 import os
-import string
 from dataclasses import asdict, dataclass
 from hashlib import sha256
+from urllib.parse import quote
 
 from supervisor_core.checkpoint.json_records import Integer, Name, Secs, parse_object, record_of
 from supervisor_core.storage.filesystem import Filesystem
@@ -23,7 +23,6 @@ VERSION = 1
 MAX_BYTES = 64 * 1024
 """The largest file that is read."""
 
-_PLAIN = frozenset(string.ascii_letters + string.digits + "_.")
 _MAX_NAME = 200
 
 
@@ -72,10 +71,9 @@ def file_name(task: str) -> str:
         >>> file_name("worker:1"), file_name("gpu-box-17")
         ('worker-1.json', 'gpu%2Dbox%2D17.json')
     """
-    name = "".join(
-        char if char in _PLAIN and (index or char != ".") else "-" if char == ":" else _percent(char)
-        for index, char in enumerate(task)
-    )
+    name = quote(task, safe=":", errors="surrogatepass").replace("-", "%2D").replace("~", "%7E").replace(":", "-")
+    if name.startswith("."):
+        name = f"%2E{name[1:]}"
     if len(name) > _MAX_NAME:
         digest = sha256(task.encode(errors="surrogatepass")).hexdigest()
         name = f"{name[: _MAX_NAME - 65]}~{digest}"
@@ -111,7 +109,3 @@ def decode(data: bytes) -> TaskRecord:
     if len(data) > MAX_BYTES:
         raise ValueError(f"it has more than {MAX_BYTES:,} bytes")
     return record_of(TaskRecord, parse_object(data, VERSION))
-
-
-def _percent(char: str) -> str:
-    return "".join(f"%{byte:02X}" for byte in char.encode(errors="surrogatepass"))

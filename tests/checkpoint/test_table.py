@@ -101,7 +101,7 @@ def test_varints(data: bytes, value: int) -> None:
 @pytest.mark.parametrize("data", [b"", b"\x80", b"\xff" * 11, b"\x80\x00"])
 def test_what_is_no_varint(data: bytes) -> None:
     """A number that does not end, or is written longer than it need be, is refused."""
-    with pytest.raises(ValueError, match="a number"):
+    with pytest.raises(ValueError, match=r"a number|a varint"):
         read_canonical_varint(data, 0)
 
 

@@ -19,9 +19,8 @@ from hangs import HANGING_LINE, HOLD_LOCK_OF_INTERPRETER
 from supervisor_core.checkpoint.logdir_lock import LogdirLock
 from supervisor_core.cli import stacks as command
 from supervisor_core.process.identity import boot_id
-from supervisor_core.process.outside import OutsideStacks, find_py_spy
+from supervisor_core.process.outside import OutsideStacks, ThreadState, find_py_spy
 from supervisor_core.process.page_writer import ProgressPage
-from supervisor_core.process.proc_status import ThreadState
 from supervisor_core.process.progress_page import LAST_PROGRESS, read_page
 from supervisor_core.process.stacks_file import StacksFile, look_text, stacks_path
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from supervisor_core.process.proc_status import ThreadState, thread_states
+from supervisor_core.process.outside import ThreadState, thread_states
 
 
 def thread(root: Path, id: int, stat: str, wchan: str | None = None) -> None:
