@@ -10,7 +10,7 @@ Who trains, and what is recorded:
     checkpoint_stats   the saves so far; tf_config: which task this process is
 
 Whether it is stuck:
-    progress           the present step and phase; global_step, step_rate: counted
+    progress           the present step and phase; step_rate: how far and how fast
     budgets            how long each phase may take; pauses: when the process itself did not run
     monitor            checks once a second: stalls, heartbeats, silences; stalls: which there are, of threads, too
     watchdog           what is done about a stall; stall_report, stall_stacks: what is said

@@ -19,17 +19,13 @@ from operator import sub
 
 from supervisor_core.clock import SYSTEM_CLOCK, Clock, boot_secs
 from supervisor_core.engine.budgets import LEAST_PAUSE_SECS, Budgets
-from supervisor_core.engine.global_step import GlobalStep
 from supervisor_core.engine.pauses import Pause, PauseWitness
-from supervisor_core.engine.step_rate import StepRate
+from supervisor_core.engine.step_rate import Speed
 from supervisor_core.options import Options
 from supervisor_core.process.page_writer import ProgressPage
 from supervisor_core.process.progress_page import LAST_PROGRESS, STEPS
 from supervisor_core.run.model import BUCKET_OF_PHASE, SILENT
 from supervisor_core.run.status import STEP_BOUNDS, Distribution, Histogram
-
-_NOT_TRAINING = ("restoring", "compiling", "checkpointing", "evaluating")
-"""Phases without training: their time does not count for the steps per second."""
 
 _BEFORE_TRAINING = ("starting", "restoring", "compiling")
 """Phases after which the first steps take longer than the others."""
@@ -129,11 +125,7 @@ class Progress:
         self._last_progress = now
         self._step_secs = Histogram(STEP_BOUNDS)
         self._longest = self._longest_before = 0.0
-        self._global_step = GlobalStep(now)
-        self._step_rate = StepRate(now)
-        self._rate_is_of_all = False
-        """See `_is_of_all`."""
-        self._paused_at: float | None = None
+        self._speed = Speed(now)
 
     def publish(self, page: ProgressPage) -> None:
         """Keep the progress in this page from now on."""
@@ -157,7 +149,7 @@ class Progress:
         with self._lock:  # as `_counted`, without its cost: a monitored session asks after each step
             if self._ends:
                 self._count_ends()
-            step = self._global_step.at(self._steps)
+            step = self._speed.global_step.at(self._steps)
             return self._steps if step is None else step
 
     def run_ended(self, is_step: bool, started: float, ended: float, changes: bool = True) -> None:
@@ -229,7 +221,7 @@ class Progress:
             self._progress_at(now)
             self._book(now)
             if phase != before:
-                self._pause_rate(now, phase)
+                self._speed.enter(phase, now, self._last_end, self._steps)
             if before in _BEFORE_TRAINING:
                 self._budgets.warm_up(self._steps)
             if phase in ("starting", "restoring"):  # a save of the model before it no longer keeps training waiting
@@ -293,15 +285,14 @@ class Progress:
         """
         with self._counted():
             earliest = self._steps if since is None else since
-            self._global_step.read(step, earliest, self._steps, self._clock.monotonic())
+            self._speed.global_step.read(step, earliest, self._steps, self._clock.monotonic())
             self._publish_step()
 
     def rewound(self, step: int) -> None:
         """Record that the model is now at another step: earlier readings are void."""
         with self._counted():
-            self._global_step.rewound(step, self._steps)
+            self._speed.rewound(step, self._steps, self._clock.monotonic())
             self._publish_step()
-            self._step_rate.restart(self._clock.monotonic(), self._newest_count()[1])
 
     def sample(self) -> None:
         """Take a sample for the rate; called about once a second, until `unwatched`."""
@@ -315,7 +306,7 @@ class Progress:
                 self._pauses.append(Pause(until=now, secs=slept, cause="machine_suspended"))
             self._asleep_secs, self._sampled_at = asleep, now
             self.page.tick(at=now, boot_secs=boot, main_thread_secs=self._witness.sample().ran_secs)
-            self._count(now)
+            self._speed.sample(self._last_end, self._steps)
             self._update_budget()
 
     def unwatched(self) -> None:
@@ -336,11 +327,11 @@ class Progress:
         with self._counted():
             self._notice_silence(now)
             self._book(now)
-            rate = self._rate(now)
+            rate = self._speed.steps_per_second(now, self._last_end, self._steps)
             return ProgressSnapshot(
                 phase=self.phase,
                 steps=self._steps,
-                global_step=self._global_step.at(self._steps),
+                global_step=self._speed.global_step.at(self._steps),
                 steps_per_second=rate,
                 last_step_at=None if self._last_step is None else wall - (now - self._last_step),
                 last_progress_at=wall - (now - self._last_progress),
@@ -385,47 +376,13 @@ class Progress:
         self.page.times[LAST_PROGRESS] = self._last_progress
 
     def _publish_step(self) -> None:
-        before = self._global_step.before
+        before = self._speed.global_step.before
         if before is not None:
-            self.page.step_is(before, self._global_step.stride)
+            self.page.step_is(before, self._speed.global_step.stride)
 
-    def _newest_count(self) -> tuple[float, int]:
-        """Return the end of the last step, and the count: of steps done here, or of the global step if the rate is of
-        that."""
-        ended_at = self._last_progress if self._last_step is None else self._last_step
-        step = self._global_step.at(self._steps)
-        if step is None or not self._is_of_all():
-            return ended_at, self._steps
-        return ended_at if self._global_step.stride and self._steps else self._global_step.moved_at, step
-
-    def _is_of_all(self) -> bool:
-        """Whether the rate is of the global step: it does not change by one per step, or other processes change it."""
-        return self._global_step.before is not None and (self._global_step.stride != 1 or not self._steps)
-
-    def _count(self, now: float) -> None:
-        if self._paused_at is not None:
-            return
-        at, count = self._newest_count()
-        is_of_all = self._is_of_all()
-        if is_of_all != self._rate_is_of_all:
-            self._rate_is_of_all = is_of_all
-            self._step_rate.restart(at, count)
-        self._step_rate.add(at, count)
-
-    def _rate(self, now: float) -> float | None:
-        self._count(now)
-        return self._step_rate.value(now if self._paused_at is None else self._paused_at)
-
-    def _pause_rate(self, now: float, phase: str) -> None:
-        """Exclude the phase that ends now, or the one that starts, from the rate."""
-        if self._paused_at is not None:
-            self._step_rate.exclude(now - self._paused_at)
-            self._paused_at = None
-        if phase in _NOT_TRAINING:
-            self._count(now)
-            self._paused_at = now
-        elif phase == "training" and not self._steps:
-            self._step_rate.restart(now, self._newest_count()[1])
+    @property
+    def _last_end(self) -> float:
+        return self._last_progress if self._last_step is None else self._last_step
 
     def _progress_at(self, now: float) -> None:
         if now - self._last_progress > self._check_after_secs:
