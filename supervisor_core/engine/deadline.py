@@ -99,7 +99,7 @@ class StopDeadline:
         self._signal_secs = signal_secs
         self._clock = clock
 
-    def forget(self) -> None:
+    def reset(self) -> None:
         """There is no end under way."""
         self.for_end, self._by_signal = NEVER, False
 

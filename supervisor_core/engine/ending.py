@@ -112,7 +112,7 @@ class Ending:
         self._state.reason = StopReason(signum=signum, handled_before=id(sys.exc_info()[1]))
         self._state.ending = None
         if signum is None:
-            self._state.deadline.forget()
+            self._state.deadline.reset()
         self._state.has_left_loop.clear()
 
     def begun(self, at_exit: open_sessions.AtExit, *, ends_with_call: bool = False) -> None:
@@ -322,14 +322,14 @@ class Ending:
     @property
     def unfinished_text(self) -> str:
         """What has not ended at the deadline: the begin of a sentence."""
-        recorder, place = self._state.recorder, user_line(python_stacks().get(MAIN_THREAD, ()))
+        recorder, line = self._state.recorder, user_line(python_stacks().get(MAIN_THREAD, ()))
         if self._state.has_left_loop.is_set():
             what = _WAITS[self._state.ending or "joining"]
         elif recorder is None or recorder.progress.phase == "training":
             what = "No step ended"
         else:
             what = f"The phase {recorder.progress.phase!r} did not end"
-        return what if place is None else f"{what} ({whereabouts(MAIN_THREAD, location(place), None)})"
+        return what if line is None else f"{what} ({whereabouts(MAIN_THREAD, location(line), None)})"
 
     # Why it ends.
 

@@ -24,7 +24,7 @@ from supervisor_core.wire import delimited
 _LOG = logging.getLogger("supervisor_core")
 _PAUSE = threading.Event()  # never set
 
-LOOK_AGAIN_SECS = 0.2
+POLL_SECS = 0.2
 """How often whoever waits for the last save looks whether a signal has brought the deadline forward, in seconds."""
 
 Newest = tuple[str, int | None] | None
@@ -132,7 +132,7 @@ class Checkpoints:
                 while not again.is_over:
                     if not has_time(again.remaining()):
                         raise self._given_up(f"there is no time to try again; {text}") from error
-                    _PAUSE.wait(again.remaining(LOOK_AGAIN_SECS))
+                    _PAUSE.wait(again.remaining(POLL_SECS))
 
     def _given_up(self, reason: str) -> SaveFailedError:
         """Return the error of a last checkpoint that is given up, with what that costs."""

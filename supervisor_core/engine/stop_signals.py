@@ -208,7 +208,7 @@ class StopSignals:
             grace_secs: seconds that the stop may take without a signal.
         """
         reason, deadline = self._state.reason, self._state.deadline
-        self._forget_if_gone_on()
+        self._reset_if_gone_on()
         watch = self._watch
         if watch is not None and reason.signum is None and (signum := watch.catch_up()) is not None:
             self._note(watch, signum)  # whose thread has not come to it yet
@@ -219,14 +219,14 @@ class StopSignals:
         elif not watch.ends_process(reason.signum):  # likewise: a handler of its own has let it go on
             deadline.stopped(granted_secs(self._options.signal_grace_secs))
 
-    def _forget_if_gone_on(self) -> None:
+    def _reset_if_gone_on(self) -> None:
         """End as without a signal, where the program has caught its `KeyboardInterrupt` and trained on."""
         watch, reason = self._watch, self._state.reason
         if watch is None or not watch.has_gone_on or isinstance(reason.body_error, KeyboardInterrupt):
             return
         watch.reset()
         reason.signum = reason.save_error = None
-        self._state.deadline.forget()
+        self._state.deadline.reset()
 
     def _finish(self, watch: SignalWatch) -> None:
         """End the process as a signal would have; of several sessions that it stops, the last one to end does that."""

@@ -22,7 +22,7 @@ from supervisor_core.engine.blocking_call import BlockingCall
 from supervisor_core.engine.coordinator import text_of
 from supervisor_core.engine.deadline import NEVER, Deadline
 from supervisor_core.engine.environment import refuse_unwritable
-from supervisor_core.engine.saving import LOOK_AGAIN_SECS, Checkpoints
+from supervisor_core.engine.saving import POLL_SECS, Checkpoints
 from supervisor_core.engine.session_recorder import SessionRecorder
 from supervisor_core.errors import SaveFailedError
 from supervisor_core.events.file_writer import FileWriter
@@ -225,7 +225,7 @@ class CheckpointManager(Checkpoints):
                 call = BlockingCall(save, name="supervisor-final-save")
             except RuntimeError:
                 return save()
-            while not call.wait(deadline().remaining(LOOK_AGAIN_SECS)):
+            while not call.wait(deadline().remaining(POLL_SECS)):
                 if deadline().is_over:
                     call.abandon()
                     raise self._given_up(self._hanging_text)

@@ -247,12 +247,12 @@ def _merged(history: Sequence[Saved], listed: Sequence[Saved]) -> list[Saved]:
     """
     known = {_key(saved.path): saved for saved in listed}
     merged = [known.get(_key(saved.path), saved) for saved in history]
-    place = len(merged)
+    position = len(merged)
     for saved in reversed(listed):
         if saved in merged:
-            place = min(place, merged.index(saved))
+            position = min(position, merged.index(saved))
         else:
-            merged.insert(place, saved)
+            merged.insert(position, saved)
     return merged
 
 

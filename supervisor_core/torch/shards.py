@@ -18,7 +18,7 @@ from supervisor_core.checkpoint.sealed_files import OpenFile, SealedFiles
 from supervisor_core.checkpoint.shard_metadata import SplitTensor
 from supervisor_core.errors import CheckpointError, DamagedCheckpointError, RanksError
 from supervisor_core.training.state import Part
-from supervisor_core.training.tree import place_below
+from supervisor_core.training.tree import path_below
 
 _SPLIT = frozenset({"DTensor", "ShardedTensor"})
 
@@ -303,9 +303,9 @@ def _reason(error: Any) -> str:
 def _without(tree: Any, place: str, shards: dict[str, Any]) -> Any:
     """Return a state tree with a `Shard` for each tensor that is split; those go into ``shards``."""
     if isinstance(tree, Mapping):
-        return {key: _without(item, place_below(place, key), shards) for key, item in tree.items()}
+        return {key: _without(item, path_below(place, key), shards) for key, item in tree.items()}
     if type(tree) in (list, tuple):
-        return type(tree)(_without(item, place_below(place, number), shards) for number, item in enumerate(tree))
+        return type(tree)(_without(item, path_below(place, number), shards) for number, item in enumerate(tree))
     if type(tree).__name__ not in _SPLIT:
         return tree
     shards[place] = tree

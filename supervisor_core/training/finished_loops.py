@@ -39,5 +39,5 @@ def refuse_again(logdir: str, what: str, until: int, done: int, instead: str) ->
 def finished(logdir: str, what: str, until: int, done: int) -> None:
     """Remember that a loop has ended, if it came to its end; see `refuse_again`."""
     if done >= until:
-        place = os.path.realpath(logdir), what
-        _FINISHED[place] = max(until, _FINISHED.get(place, until))
+        key = os.path.realpath(logdir), what
+        _FINISHED[key] = max(until, _FINISHED.get(key, until))

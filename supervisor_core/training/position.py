@@ -53,9 +53,9 @@ class FitNumber:
         Args:
             logdir: the run's directory.
         """
-        place = os.path.realpath(logdir)
-        before = _FITS.get(place)
-        _FITS[place] = present = cls(0 if before is None else before._call + before.has_returned)
+        directory = os.path.realpath(logdir)
+        before = _FITS.get(directory)
+        _FITS[directory] = present = cls(0 if before is None else before._call + before.has_returned)
         return present
 
     def load(self, number: int) -> None:

@@ -27,7 +27,7 @@ from supervisor_core.engine.coordinator import text_of
 from supervisor_core.engine.deadline import NEVER, Deadline
 from supervisor_core.engine.environment import refuse_unwritable, versions
 from supervisor_core.engine.retry import is_outside_fault
-from supervisor_core.engine.saving import LOOK_AGAIN_SECS, Checkpoints
+from supervisor_core.engine.saving import POLL_SECS, Checkpoints
 from supervisor_core.engine.session_state import SessionState
 from supervisor_core.errors import SaveFailedError, UnreadableCheckpointError
 from supervisor_core.events.telemetry import CheckpointRecord, ThreadState, ThreadStatus, Trigger
@@ -251,7 +251,7 @@ class Saver(Checkpoints):
             return  # it ends by itself, and saves then
         self.save_now()
         while self._health.ticks == asked_at or not self.is_idle:
-            if session.has_left_loop.wait(deadline.remaining(LOOK_AGAIN_SECS)) or session.coord.loop_checks_stop:
+            if session.has_left_loop.wait(deadline.remaining(POLL_SECS)) or session.coord.loop_checks_stop:
                 return
             if deadline.is_over:
                 raise SaveFailedError("no step ended in time" if self.is_idle else self._hanging_text)

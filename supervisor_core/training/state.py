@@ -246,8 +246,8 @@ class TrainingState:
 def _other_dtypes(name: str, saved: Any, present: Any) -> list[str]:
     """Return what an object has converted when its state was set: a sentence for each pair of dtypes."""
     found: dict[tuple[str, str], list[str]] = {}
-    for place, before, now in other_dtypes(saved, present):
-        found.setdefault((before, now), []).append(place)
+    for path, before, now in other_dtypes(saved, present):
+        found.setdefault((before, now), []).append(path)
     reasons = []
     for (before, now), (first, *others) in found.items():
         more = f" and {len(others)} more" if others else ""
@@ -266,13 +266,13 @@ def summary(values: Iterable[str]) -> str:
     return f"{found} (digest {hashlib.sha256(' '.join(parts).encode()).hexdigest()[:6]})"
 
 
-def probe(get: Callable[[], Any], kinds: tuple[ArrayKind, ...], place: str) -> None:
+def probe(get: Callable[[], Any], kinds: tuple[ArrayKind, ...], path: str) -> None:
     """See whether a state can be saved. Copies no array, and waits for no device.
 
     Args:
         get: returns it.
         kinds: the kinds of arrays in it.
-        place: its name, for errors.
+        path: its name, for errors.
 
     Raises:
         CheckpointError: if it is not returned, or has a value that cannot be saved.
@@ -281,9 +281,9 @@ def probe(get: Callable[[], Any], kinds: tuple[ArrayKind, ...], place: str) -> N
         tree = get()
     except Exception as error:
         raise CheckpointError(
-            f"{place} cannot be saved: its state is not returned, but {type(error).__name__}: {error}"
+            f"{path} cannot be saved: its state is not returned, but {type(error).__name__}: {error}"
         ) from error
-    check_tree(tree, kinds, place)
+    check_tree(tree, kinds, path)
 
 
 def digest(tree: Any) -> str:

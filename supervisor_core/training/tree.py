@@ -213,28 +213,28 @@ def _walked(
     )
 
 
-def other_dtypes(saved: Any, present: Any, place: str = "") -> Iterator[tuple[str, str, str]]:
-    """Yield the arrays of a state tree that have another dtype than at the same place of another one.
+def other_dtypes(saved: Any, present: Any, path: str = "") -> Iterator[tuple[str, str, str]]:
+    """Yield the arrays of a state tree that have another dtype than at the same path of another one.
 
     Args:
         saved: a tree that was read.
         present: a tree of the program.
-        place: where they lie.
+        path: where they lie.
 
     Yields:
-        The array's place, its saved dtype, its present one.
+        The array's path, its saved dtype, its present one.
     """
     if isinstance(saved, Mapping) and isinstance(present, Mapping):
         for key, item in saved.items():
             if key in present:
-                yield from other_dtypes(item, present[key], place_below(place, key))
+                yield from other_dtypes(item, present[key], path_below(path, key))
     elif isinstance(saved, (list, tuple)) and isinstance(present, (list, tuple)):
         for number, (one, other) in enumerate(zip(saved, present, strict=False)):
-            yield from other_dtypes(one, other, place_below(place, number))
+            yield from other_dtypes(one, other, path_below(path, number))
     else:
         before, now = (str(getattr(item, "dtype", "")).rpartition(".")[2] for item in (saved, present))
         if before and now and before != now:
-            yield place, before, now
+            yield path, before, now
 
 
 def write_tree(directory: str, tree: Any, kinds: tuple[ArrayKind, ...]) -> str | None:
@@ -275,15 +275,15 @@ def read_tree(files: SealedFiles, kinds: tuple[ArrayKind, ...]) -> Any:
     structure = read_structure(files)
     by_name = {kind.name: kind for kind in kinds}
     loaded: dict[str, Mapping[str, Any]] = {}
-    for name, places in structure.names.items():
+    for name, paths in structure.names.items():
         if name not in by_name:
             raise UnreadableCheckpointError(
                 f"{files.directory}: it has arrays of {name!r:.40}, which this program does not read; expected "
                 f"{', '.join(by_name)}"
             )
-        loaded[name] = by_name[name].load(files, places)
+        loaded[name] = by_name[name].load(files, paths)
     try:
-        return structure.build(lambda kind, place: loaded[kind][place])
+        return structure.build(lambda kind, path: loaded[kind][path])
     except KeyError as error:
         raise DamagedCheckpointError(f"{files.directory}: its arrays lack {error.args[0]!r:.80}") from error
     except ValueError as error:
@@ -305,10 +305,10 @@ def _key(key: Any, path: str) -> Any:
     raise CheckpointError(f"{path} has the key {key!r:.80} ({type(key).__qualname__}); expected a text or a number.")
 
 
-def _encode(tree: Any, arrays: dict[str, dict[str, Any]], place: str) -> Any:
+def _encode(tree: Any, arrays: dict[str, dict[str, Any]], path: str) -> Any:
     if isinstance(tree, Copied):
         own = arrays.setdefault(tree.kind, {})
-        name = place if place not in own else f"{place}#{len(own)}"  # keys of two types, with one text
+        name = path if path not in own else f"{path}#{len(own)}"  # keys of two types, with one text
         own[name] = tree.value
         return {"array": [tree.kind, name]}
     if isinstance(tree, float) and not math.isfinite(tree):
@@ -318,16 +318,16 @@ def _encode(tree: Any, arrays: dict[str, dict[str, Any]], place: str) -> Any:
     if isinstance(tree, dict):
         items = tree.items()
         return {
-            "dict": [[_encode(key, arrays, ""), _encode(item, arrays, place_below(place, key))] for key, item in items]
+            "dict": [[_encode(key, arrays, ""), _encode(item, arrays, path_below(path, key))] for key, item in items]
         }
     if isinstance(tree, tuple):
-        return {"tuple": [_encode(item, arrays, place_below(place, number)) for number, item in enumerate(tree)]}
+        return {"tuple": [_encode(item, arrays, path_below(path, number)) for number, item in enumerate(tree)]}
     if isinstance(tree, list):
-        return [_encode(item, arrays, place_below(place, number)) for number, item in enumerate(tree)]
+        return [_encode(item, arrays, path_below(path, number)) for number, item in enumerate(tree)]
     return tree
 
 
-def place_below(place: str, key: Any) -> str:
-    """Return the place of an item in a tree, as the names of arrays have it."""
+def path_below(path: str, key: Any) -> str:
+    """Return the path of an item in a tree, as the names of arrays have it."""
     part = str(key).replace("/", "|")
-    return f"{place}/{part}" if place else part
+    return f"{path}/{part}" if path else part
