@@ -77,13 +77,13 @@ def check(files: SealedFiles, kind: str, *, trust: bool = False, may_write: bool
         return
     structure = read_structure(files)
     require_training(files, structure.tree)
-    for name, places in structure.names.items():
-        if name == "lightning":
+    for array_kind, names in structure.names.items():
+        if array_kind == "lightning":
             vet(files, LIGHTNING, LIGHTNING_CLASSES, trust=trust, may_write=may_write)
-        elif name in _KINDS:
-            _KINDS[name](files, places)
+        elif array_kind in _KINDS:
+            _KINDS[array_kind](files, names)
         else:
-            raise DamagedCheckpointError(f"{files.directory}: it has arrays of {name!r:.40}, which nothing reads")
+            raise DamagedCheckpointError(f"{files.directory}: it has arrays of {array_kind!r:.40}, which nothing reads")
 
 
 def require_format(files: SealedFiles, kind: str) -> None:
@@ -230,23 +230,23 @@ def _json(files: SealedFiles, name: str) -> dict[str, Any]:
     return found
 
 
-def read_shards(files: SealedFiles, places: Collection[str]) -> Mapping[str, shard_metadata.SplitTensor]:
-    """Return the tensors in the shards of a checkpoint, by their places in its tree; all can be read without harm.
+def read_shards(files: SealedFiles, names: Collection[str]) -> Mapping[str, shard_metadata.SplitTensor]:
+    """Return the tensors in the shards of a checkpoint, by their names in its tree; all can be read without harm.
 
     Raises:
-        DamagedCheckpointError: if they cannot, or one of ``places`` is not there.
+        DamagedCheckpointError: if they cannot, or one of ``names`` is not there.
     """
     tensors = shard_metadata.read(files)
-    if missing := set(places) - tensors.keys():
+    if missing := set(names) - tensors.keys():
         raise DamagedCheckpointError(f"{files.path(shard_metadata.METADATA)}: {min(missing)!r:.80} is not in it")
     shard_metadata.check_parts(files, tensors)
     return tensors
 
 
 _KINDS: Mapping[str, Callable[[SealedFiles, Collection[str]], object]] = {
-    "numpy": lambda files, places: safetensors_file.check(files, NUMPY, places),
-    "torch": lambda files, places: safetensors_file.check(files, TORCH, places),
-    "jax": lambda files, places: orbax_metadata.read(files, ORBAX, places),
+    "numpy": lambda files, names: safetensors_file.check(files, NUMPY, names),
+    "torch": lambda files, names: safetensors_file.check(files, TORCH, names),
+    "jax": lambda files, names: orbax_metadata.read(files, ORBAX, names),
     "shards": read_shards,
 }
 """The kinds of arrays by their names in trees -> what checks their files."""

@@ -38,9 +38,9 @@ class Keys:
             if isinstance(key, (str, bytes, int)) or key is None:
                 return
             kind = hash(key)
-        place = (id(container), kind)
-        self._counts[place] += 1
-        if self._counts[place] > MAX_ALIKE:
+        group = (id(container), kind)
+        self._counts[group] += 1
+        if self._counts[group] > MAX_ALIKE:
             raise ValueError(f"more than {MAX_ALIKE} keys of a dict have one hash")
 
 

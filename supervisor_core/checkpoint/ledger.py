@@ -317,7 +317,7 @@ class Ledger:
         own = f"attempt-{page.attempt:06d}-{page.session}-{self._name}.json"
         self._filesystem.replace(os.path.join(self._directory, own), encode(page))
 
-    def settle(self, keep: Sequence[str], deleted: Sequence[str]) -> None:
+    def finish_save(self, keep: Sequence[str], deleted: Sequence[str]) -> None:
         """Finish a save: drop the deletions that are done, and do those that were left over.
 
         Args:

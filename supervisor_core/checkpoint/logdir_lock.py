@@ -464,7 +464,7 @@ class LogdirLock:
             self.on_taken_over(LogdirInUseError(self._takeover))
         raise LogdirInUseError(self._takeover)
 
-    def _forget(self) -> None:
+    def _close_in_child(self) -> None:
         """Close the file in a forked child: the lease stays the parent's."""
         self._state_lock, self._file_lock = threading.Lock(), threading.RLock()
         self._record = None
@@ -478,7 +478,7 @@ def _is_ours(holder: LeaseRecord) -> bool:
 
 def _after_fork() -> None:
     for lease in list(_LEASES):
-        lease._forget()
+        lease._close_in_child()
     _LEASES.clear()
 
 

@@ -43,13 +43,14 @@ from supervisor_core.checkpoint.session_history import can_follow
 from supervisor_core.errors import DamagedCheckpointError, SaveFailedError, UnreadableCheckpointError
 from supervisor_core.storage.filesystem import Check, Filesystem, unguarded
 from supervisor_core.storage.opening import MAX_READ_BYTES, Holes, is_wrong_kind, open_below, read_whole
-from supervisor_core.storage.trees import names_below
 
 NAME = "supervisor-manifest.json"
 """The manifest's name in the checkpoint's directory."""
 
 VERSION = 1
 MAX_FILES = 100_000
+MAX_LEVELS = 64
+"""Directories below a checkpoint's own, one in another."""
 _CHUNK_BYTES = 4 << 20
 
 
@@ -214,7 +215,24 @@ def list_files(directory: str, *names: str) -> tuple[SealedFile, ...]:
 
 
 def _names_below(directory: str) -> list[str]:
-    return [name for name in names_below(directory) if name != NAME]
+    """Return the files below a directory but the manifest, by their paths in it. Links are left out: they may lead to
+    another's.
+
+    Raises:
+        OSError: if a directory cannot be listed, or they are nested deeper than `MAX_LEVELS`.
+    """
+    found = []
+    for folder, _, names in os.walk(directory, onerror=_raise):
+        inside = os.path.relpath(folder, directory)
+        if inside.count("/") >= MAX_LEVELS:
+            raise OSError(errno.ELOOP, f"its directories are nested deeper than {MAX_LEVELS}", folder)
+        paths = (os.path.join(inside, name) for name in names)
+        found += [os.path.normpath(path) for path in paths if not os.path.islink(os.path.join(directory, path))]
+    return sorted(name for name in found if name != NAME)
+
+
+def _raise(error: OSError) -> None:
+    raise error
 
 
 def _canonical(content: Mapping[str, Any]) -> bytes:

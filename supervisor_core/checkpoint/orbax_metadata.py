@@ -37,17 +37,17 @@ def read(files: SealedFiles, folder: str, names: Collection[str]) -> bytes:
         UnreadableCheckpointError: if the file system refuses it.
     """
     has_database = f"{folder}/{DATABASE}" in files.below(folder)
-    place = f"{folder}/{METADATA}"
-    data = files.read(place, MAX_BYTES)
+    name = f"{folder}/{METADATA}"
+    data = files.read(name, MAX_BYTES)
     try:
         content = parse_json(data, most=min(MAX_VALUES, (len(names) + 1) * _MAX_VALUES_EACH))
         found = _names(content, has_database)
     except (AttributeError, KeyError, TypeError) as error:
-        raise DamagedCheckpointError(f"{files.path(place)}: it is no metadata of Orbax's") from error
+        raise DamagedCheckpointError(f"{files.path(name)}: it is no metadata of Orbax's") from error
     except ValueError as error:
-        raise DamagedCheckpointError(f"{files.path(place)}: {error}") from error
+        raise DamagedCheckpointError(f"{files.path(name)}: {error}") from error
     if len(found) != len(names) or set(found) != set(names):
-        raise DamagedCheckpointError(f"{files.path(place)}: it has other arrays than the tree")
+        raise DamagedCheckpointError(f"{files.path(name)}: it has other arrays than the tree")
     return bytes(data)
 
 

@@ -12,11 +12,11 @@ import grp
 import os
 import pwd
 import stat
-import uuid
 from typing import NamedTuple
 
 from supervisor_core.checkpoint.sealed_files import SealedFiles
 from supervisor_core.log import command_line
+from supervisor_core.storage.directory import new_file_in
 
 _ACCESS_LIST = "system.posix_acl_access"
 
@@ -69,16 +69,10 @@ def distrust(files: SealedFiles, logdir: str, *, may_write: bool = True) -> Dist
 
 def own_there(directory: str) -> set[int]:
     """Return the user to whom a file belongs that this process creates in a directory."""
-    path = os.path.join(directory, f".supervisor.probe{uuid.uuid4().hex}")
     try:
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        return {new_file_in(directory).st_uid}
     except OSError:
         return set()
-    try:
-        return {os.fstat(descriptor).st_uid}
-    finally:
-        os.close(descriptor)
-        os.unlink(path)
 
 
 def _others_may_write(path: str, status: os.stat_result) -> bool:

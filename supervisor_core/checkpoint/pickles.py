@@ -124,10 +124,10 @@ def _decode(data: bytes, made: Callable[[Global | Call | Persistent], None]) -> 
         if name in _VALUES:
             stack.append(argument)
         elif name in ("BINPUT", "LONG_BINPUT", "PUT", "MEMOIZE"):
-            place = len(memo) if argument is None else int(argument)
-            if not 0 <= place < MAX_MEMO:
+            index = len(memo) if argument is None else int(argument)
+            if not 0 <= index < MAX_MEMO:
                 raise ValueError("a place in its memo is no small number")
-            memo[place] = stack[-1]
+            memo[index] = stack[-1]
         elif name in ("BINGET", "LONG_BINGET", "GET"):
             stack.append(memo[int(argument)])
         elif name == "MARK":
@@ -158,7 +158,7 @@ def _popped(stack: list[Any], count: int | None) -> list[Any]:
         return []
     if count is None:
         try:
-            start = next(place for place in range(len(stack) - 1, -1, -1) if stack[place] is _MARK)
+            start = next(index for index in range(len(stack) - 1, -1, -1) if stack[index] is _MARK)
         except StopIteration:
             raise ValueError("a mark is missing") from None
         items = stack[start + 1 :]

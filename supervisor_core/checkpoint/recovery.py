@@ -180,7 +180,7 @@ class CheckpointListing:
         return Candidate(path, step_in_name(path), source, saved_at, deletable=deletable, has_index=has_index)
 
     def _modified_at(self, path: str) -> float | None:
-        filesystem, path = self._place_of(path)
+        filesystem, path = self._filesystem_of(path)
         for file in (f"{path}.index", legacy.first_file(filesystem, path)):
             try:
                 return None if file is None else filesystem.modified_at(file)
@@ -189,13 +189,13 @@ class CheckpointListing:
         return None
 
     def _exists(self, path: str) -> bool:
-        filesystem, path = self._place_of(path)
+        filesystem, path = self._filesystem_of(path)
         return filesystem.is_file(f"{path}.index") or legacy.first_file(filesystem, path) is not None
 
     def _is_legacy(self, path: str) -> bool:
         return legacy.first_file(self._filesystem, path) is not None
 
-    def _place_of(self, path: str) -> tuple[Filesystem, str]:
+    def _filesystem_of(self, path: str) -> tuple[Filesystem, str]:
         is_elsewhere = ("://" in path or "://" in self._logdir) and not path.startswith(self._logdir)
         return filesystem_for(path) if is_elsewhere else (self._filesystem, path)
 

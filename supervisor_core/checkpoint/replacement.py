@@ -77,12 +77,12 @@ class _Overlaid(LocalFilesystem):
 
     def open(self, path: str) -> Reader:
         """See `Filesystem.open`."""
-        return super().open(self._place_of(path))
+        return super().open(self._newer(path))
 
     def is_file(self, path: str) -> bool:
         """See `Filesystem.is_file`."""
-        return super().is_file(self._place_of(path))
+        return super().is_file(self._newer(path))
 
-    def _place_of(self, path: str) -> str:
+    def _newer(self, path: str) -> str:
         staged = os.path.join(self._staging, os.path.basename(path))
         return staged if os.path.lexists(staged) else path

@@ -68,7 +68,7 @@ def read(files: SealedFiles, name: str, wanted: Collection[str], allocate: Alloc
             made[array.name] = make
         file.finish()
     try:
-        return {place: make() for place, make in made.items()}
+        return {name: make() for name, make in made.items()}
     except (ValueError, RuntimeError) as error:  # numpy before 2 has 32 dimensions at most
         raise UnreadableCheckpointError(f"{file.path}: it has an array that this program cannot make") from error
 

@@ -200,7 +200,7 @@ class OpenFile:
                 offset += len(part)
         except OSError as error:
             raise refusal(self.path, error) from error
-        return parts[0] if len(parts) == 1 else b"".join(parts)
+        return b"".join(parts)  # a single part is not copied
 
     def read_next(self, into: memoryview) -> None:
         """Read the next bytes, and count them into the checksum.

@@ -37,7 +37,7 @@ _CLASSES = frozenset(
         "pathlib._local.PosixPath",  # of Python 3.13
     )
 )
-_Places = Mapping[tuple[str, tuple[int, ...]], tuple[str, int, int]]
+_Locations = Mapping[tuple[str, tuple[int, ...]], tuple[str, int, int]]
 """Name and offsets of a part -> its file, and where it begins and how long it is there."""
 
 
@@ -135,7 +135,7 @@ def _tensors(files: SealedFiles, listed: set[str], metadata: Any) -> Mapping[str
     state = _state(metadata, "Metadata")
     where: dict[tuple[str, tuple[int, ...]], tuple[str, int, int]] = {}
     for index, info in state["storage_data"].items():
-        place = _state(index, "MetadataIndex")
+        key = _state(index, "MetadataIndex")
         found = _state(info, _STORAGE_INFO, module="")
         name, start, length = _text(found["relative_path"]), _count(found["offset"]), _count(found["length"])
         if found.get("transform_descriptors"):
@@ -143,7 +143,7 @@ def _tensors(files: SealedFiles, listed: set[str], metadata: Any) -> Mapping[str
         file = f"{FOLDER}/{name}"
         if file not in listed or start + length > files.size(file):
             raise ValueError(f"a part lies outside of the folder's files, in {name!r:.80}")
-        where[_text(place["fqn"]), _sizes(place["offset"])] = name, start, length
+        where[_text(key["fqn"]), _sizes(key["offset"])] = name, start, length
     tensors = {
         _text(name): _tensor(name, _state(item, "TensorStorageMetadata"), where)
         for name, item in state["state_dict_metadata"].items()
@@ -155,7 +155,7 @@ def _tensors(files: SealedFiles, listed: set[str], metadata: Any) -> Mapping[str
     return tensors
 
 
-def _tensor(name: str, item: Mapping[str, Any], where: _Places) -> SplitTensor:
+def _tensor(name: str, item: Mapping[str, Any], where: _Locations) -> SplitTensor:
     size = _sizes(item["size"])
     dtype = item["properties"].state[0].name
     if dtype not in torch_file.DTYPES:

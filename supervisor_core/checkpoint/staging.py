@@ -50,18 +50,18 @@ class StagedCheckpoint:
     def __init__(self, store: CheckpointStore, path: str) -> None:
         self._store = store
         self._filesystem = store.filesystem
-        self._place = filesystem_for(path)[1]
-        self._directory, name = os.path.split(self._place)
-        self._replaces = self._filesystem.is_file(f"{self._place}.index")
+        self._target = filesystem_for(path)[1]
+        self._directory, name = os.path.split(self._target)
+        self._replaces = self._filesystem.is_file(f"{self._target}.index")
         self._file_count = 0  # that are moved into place
         self._is_published = False
         self._workshop: str | None = None
-        self.path = self._place
+        self.path = self._target
         """Where to write it."""
         if local_path(path) is None:
             store.check()
             return
-        workshop = staging_path(self._place, store.session)
+        workshop = staging_path(self._target, store.session)
         self._workshop = workshop
         try:
             os.mkdir(workshop)  # and not its parents: making a logdir that has gone away does not bring it back
@@ -97,8 +97,8 @@ class StagedCheckpoint:
             return written
         before, name = os.path.basename(written), os.path.basename(path or written)
         if name != before:
-            self._place = os.path.join(self._directory, name)
-            self._replaces = self._filesystem.is_file(f"{self._place}.index")
+            self._target = os.path.join(self._directory, name)
+            self._replaces = self._filesystem.is_file(f"{self._target}.index")
             for file in os.listdir(self._workshop):
                 renamed = name + file.removeprefix(before)
                 os.replace(os.path.join(self._workshop, file), os.path.join(self._workshop, renamed))
@@ -118,8 +118,8 @@ class StagedCheckpoint:
         """
         try:
             if self._workshop is None:
-                if not ((self._replaces or self._store.may_name(self._place)) and self._is_whole()):
-                    self._store.delete(self._place)
+                if not ((self._replaces or self._store.may_name(self._target)) and self._is_whole()):
+                    self._store.delete(self._target)
             elif self._replaces and self._has_begun:
                 if os.path.isdir(self._workshop):
                     move_into_place(self._filesystem, self._workshop, self._directory)
@@ -127,12 +127,12 @@ class StagedCheckpoint:
             else:
                 self._take_back(self._workshop)
         except (OSError, LogdirInUseError) as error:  # the save's own error is the one to raise
-            _LOG.warning("What a failed save left of %s cannot be deleted: %s", self._place, error)
+            _LOG.warning("What a failed save left of %s cannot be deleted: %s", self._target, error)
 
     def _take_back(self, workshop: str) -> None:
         try:
-            if self._has_begun and not (self._is_published and self._store.may_name(self._place)):
-                self._store.delete(self._place)
+            if self._has_begun and not (self._is_published and self._store.may_name(self._target)):
+                self._store.delete(self._target)
         finally:  # last, since it shows what was half moved into place; no other process knows of it: it needs no check
             if os.path.isdir(workshop):
                 remove_tree(workshop)
@@ -145,9 +145,9 @@ class StagedCheckpoint:
 
     def _is_whole(self) -> bool:
         try:
-            bundle.verify(self._place)
+            bundle.verify(self._target)
         except DamagedCheckpointError as error:
-            _LOG.warning("%s was only partly replaced: %s", self._place, error)
+            _LOG.warning("%s was only partly replaced: %s", self._target, error)
             return False
         return True
 

@@ -224,9 +224,9 @@ def _parse_text(text: str) -> Any:
         # Merge, as tensorflow does: of a repeated field the last one counts.
         text_format.Merge(text, message, allow_unknown_field=True)
     except text_format.ParseError as error:  # whose text has words of the file, which may be another's
-        place = f" at line {error.GetLine()}, column {error.GetColumn()}" if error.GetLine() else ""
+        position = f" at line {error.GetLine()}, column {error.GetColumn()}" if error.GetLine() else ""
         what = next((phrase for phrase in _PARSER_PHRASES if phrase in str(error)), "It is no state file")
-        raise ValueError(f"{what}{place}") from error
+        raise ValueError(f"{what}{position}") from error
     except ValueError as error:
         raise ValueError("it is no state file") from error
     except RecursionError as error:

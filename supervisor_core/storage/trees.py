@@ -11,9 +11,6 @@ from collections.abc import Callable, Iterator
 
 from supervisor_core.storage.opening import FOLDER_FLAGS
 
-MAX_LEVELS = 64
-"""Directories below a checkpoint's own, one in another."""
-
 _TOO_DEEP = (errno.EMFILE, errno.ENAMETOOLONG)
 _NOT_EMPTY = (errno.ENOTEMPTY, errno.EEXIST)
 
@@ -95,23 +92,3 @@ def is_directory(entry: os.DirEntry[str]) -> bool:
         return entry.is_dir()
     except OSError:  # a symbolic link that leads in a circle, or nowhere one may look
         return False
-
-
-def names_below(directory: str) -> list[str]:
-    """Return the files below a directory, by their paths in it. Links are left out: they may lead to another's.
-
-    Raises:
-        OSError: if a directory cannot be listed, or they are nested deeper than `MAX_LEVELS`.
-    """
-    found = []
-    for folder, _, names in os.walk(directory, onerror=_raise):
-        inside = os.path.relpath(folder, directory)
-        if inside.count("/") >= MAX_LEVELS:
-            raise OSError(errno.ELOOP, f"its directories are nested deeper than {MAX_LEVELS}", folder)
-        paths = (os.path.join(inside, name) for name in names)
-        found += [os.path.normpath(path) for path in paths if not os.path.islink(os.path.join(directory, path))]
-    return sorted(found)
-
-
-def _raise(error: OSError) -> None:
-    raise error

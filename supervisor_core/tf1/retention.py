@@ -118,7 +118,7 @@ class CheckpointRetention:
                 deleted.append(saved.path)
             except OSError as error:  # the new checkpoint is good all the same
                 _LOG.warning("The old checkpoint %s cannot be deleted: %s", saved.path, error)
-        self._store.ledger.settle([saved.path for saved in plan.retention.kept], deleted)
+        self._store.ledger.finish_save([saved.path for saved in plan.retention.kept], deleted)
 
     def announce(
         self, path: str, saved_at: float, doubt: Doubt | None = None, *, reprieved: Sequence[Saved] = ()

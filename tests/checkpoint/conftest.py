@@ -14,6 +14,7 @@ import pytest
 
 from supervisor_core.checkpoint.logdir_lock import LEASE_NAME, LogdirLock
 from supervisor_core.checkpoint.store import CheckpointStore
+from supervisor_core.errors import LogdirInUseError
 from supervisor_core.storage.local import LocalFilesystem
 
 HOLDER = """
@@ -104,18 +105,37 @@ def clock(clock_at: Callable[[float], Any]) -> Any:
     return clock_at(1_000_000.0)
 
 
-@pytest.fixture
-def make(tmp_path: Path, clock: Any) -> Iterator[Callable[..., LogdirLock]]:
-    """Returns a function that makes a lease on one logdir; renewals run in line. All are released at the end."""
-    made: list[LogdirLock] = []
+class Leases:
+    """Makes leases on one logdir; renewals run in line."""
 
-    def new(**options: Any) -> LogdirLock:
-        lease = LogdirLock(tmp_path / "run", clock=clock, spawn=lambda renew: renew(), **options)
-        made.append(lease)
+    def __init__(self, logdir: Path, clock: Any) -> None:
+        self._logdir = logdir
+        self._clock = clock
+        self.made: list[LogdirLock] = []
+
+    def __call__(self, **options: Any) -> LogdirLock:
+        lease = LogdirLock(self._logdir, clock=self._clock, spawn=lambda renew: renew(), **options)
+        self.made.append(lease)
         return lease
 
-    yield new
-    for lease in made:
+    def hold(self, session: str, **options: Any) -> LogdirLock:
+        """One that a session has taken."""
+        lease = self(**options)
+        lease.acquire(session)
+        return lease
+
+    def refuse(self, session: str, match: str = "The logdir", **options: Any) -> None:
+        """Check that a session cannot take one, and why."""
+        with pytest.raises(LogdirInUseError, match=match):
+            self(**options).acquire(session)
+
+
+@pytest.fixture
+def make(tmp_path: Path, clock: Any) -> Iterator[Leases]:
+    """Makes leases on one logdir; all are released at the end."""
+    leases = Leases(tmp_path / "run", clock)
+    yield leases
+    for lease in leases.made:
         lease.release("end of test")
 
 
@@ -131,8 +151,6 @@ def holder(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
     process = subprocess.Popen(
         [sys.executable, "-c", HOLDER, str(tmp_path / "run")], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
-    assert process.stdout is not None
-    assert process.stdin is not None
     assert process.stdout.readline() == "held\n"
     yield process
     process.stdin.close()

@@ -161,7 +161,6 @@ def test_remote_damage_is_found(remote: str) -> None:
     content = memory.cat("/run/model.ckpt-200.data-00000-of-00001")
     memory.pipe("/run/model.ckpt-200.data-00000-of-00001", content[:-1])
     recovery = CheckpointStore(remote).newest_usable()
-    assert recovery.chosen is not None
     assert recovery.chosen.path == f"{remote}/model.ckpt-100"
     assert "it ends at byte" in recovery.skipped[0].reason
     memory.rm("/run/model.ckpt-100.index")
@@ -194,7 +193,6 @@ def test_a_remote_state_file_is_written(remote: str) -> None:
     """Paths relative to the remote logdir, as locally."""
     CheckpointStore(remote).record(f"{remote}/model.ckpt-100")
     state = read_state(f"{remote}/checkpoint").state
-    assert state is not None
     assert state.model_checkpoint_path == "model.ckpt-100"
 
 

@@ -9,10 +9,9 @@ from typing import Any
 
 import pytest
 
-from supervisor_core.checkpoint.logdir_lock import LogdirLock
 from supervisor_core.errors import LogdirInUseError
 
-Make = Callable[..., LogdirLock]
+Make = Any  # `Leases`
 
 
 def test_a_logdir_of_its_own_is_taken(make: Make) -> None:
@@ -28,16 +27,13 @@ def test_a_logdir_of_its_own_is_taken(make: Make) -> None:
 
 def test_a_session_that_writes_checkpoints_keeps_it_out(make: Make, on_disk: Callable[[], dict[str, Any]]) -> None:
     """Beside a training, and after it, it is refused, and changes nothing in the lease."""
-    training = make()
-    training.acquire("training")
+    training = make.hold("training")
     during = on_disk()
-    with pytest.raises(LogdirInUseError):
-        make(yields_logdir=True, exclusive=False).acquire("evaluation")
+    make.refuse("evaluation", yields_logdir=True, exclusive=False)
     assert on_disk() == during
     training.release("signal", last_step=5)
     after = on_disk()
-    with pytest.raises(LogdirInUseError):
-        make(yields_logdir=True).acquire("evaluation")
+    make.refuse("evaluation", yields_logdir=True)
     assert on_disk() == after
     assert make().acquire("training again").attempt == 2
 
@@ -45,15 +41,13 @@ def test_a_session_that_writes_checkpoints_keeps_it_out(make: Make, on_disk: Cal
 def test_a_training_in_another_process_keeps_it_out(make: Make, holder: subprocess.Popen[str]) -> None:
     """The lock of another process is respected as it is by all."""
     assert holder.poll() is None
-    with pytest.raises(LogdirInUseError):
-        make(yields_logdir=True).acquire("evaluation")
+    make.refuse("evaluation", yields_logdir=True)
 
 
 def test_a_training_takes_over_at_once(make: Make, on_disk: Callable[[], dict[str, Any]]) -> None:
     """A session that is alive gives way; it is no earlier session of the training, and notices before it publishes."""
     heard: list[LogdirInUseError] = []
-    evaluation = make(yields_logdir=True, on_taken_over=heard.append)
-    evaluation.acquire("evaluation")
+    evaluation = make.hold("evaluation", yields_logdir=True, on_taken_over=heard.append)
     evaluation.check()
     training = make()
     history = training.acquire("training")
@@ -72,19 +66,16 @@ def test_an_evaluation_in_another_process_yields_logdir(make: Make, holder_scrip
     assert "yields_logdir" in script
     command = [sys.executable, "-c", script, str(tmp_path / "run")]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
         assert process.stdout.readline() == "held\n"
-        with pytest.raises(LogdirInUseError):
-            make(yields_logdir=True).acquire("another evaluation")
+        make.refuse("another evaluation", yields_logdir=True)
         assert make().acquire("training").previous is None
         process.communicate("")
 
 
 def test_a_dead_one_is_followed(make: Make, edit: Callable[..., None]) -> None:
     """One that was killed is an earlier session like any other, for one of its kind."""
-    killed = make(yields_logdir=True)
-    killed.acquire("killed")
-    killed._forget()  # as the end of the process does
+    killed = make.hold("killed", yields_logdir=True)
+    killed._close_in_child()  # as the end of the process does
     edit(pid=2**22 + 1)
     history = make(yields_logdir=True).acquire("next")
     assert (history.attempt, history.previous_outcome) == (2, "lost")

@@ -32,7 +32,6 @@ def test_all_its_files_are_moved_with_the_reason(logdir: Path, clock_at: Any) ->
     """It is in a directory of its own, with a note of when and why, and is a checkpoint no more."""
     store = CheckpointStore(logdir)
     aside = store.set_aside(prefix(logdir), "tensor 'w' was altered", clock=clock_at(1_700_000_000.25))
-    assert aside is not None
     assert aside.path == prefix(logdir) + ".damaged"
     assert names(Path(aside.path)) == [*FILES, NOTE]
     assert (Path(aside.path) / NOTE).read_text() == "2023-11-14T22:13:20+00:00\ntensor 'w' was altered\n"
@@ -56,7 +55,6 @@ def test_the_same_step_twice(logdir: Path, writer: Any) -> None:
     store.set_aside(prefix(logdir), "first")
     writer.write_run(logdir, [300], state=False)
     aside = store.set_aside(prefix(logdir), "second")
-    assert aside is not None
     assert aside.path == prefix(logdir) + ".damaged-2"
     assert sorted(item.reason for item in store.all_set_aside()) == ["first", "second"]
     assert names(logdir / "model.ckpt-300.damaged") == [*FILES, NOTE]
@@ -119,7 +117,6 @@ def test_a_directory_of_such_a_name_is_left_alone(logdir: Path) -> None:
     store = CheckpointStore(logdir)
     assert store.all_set_aside() == []
     aside = store.set_aside(prefix(logdir), "damaged")
-    assert aside is not None
     assert os.path.basename(aside.path) == "model.ckpt-300.damaged-2"
 
 
@@ -131,7 +128,6 @@ def test_data_without_an_index_is_listed_and_newer_ones_are_skipped(logdir: Path
     store = CheckpointStore(logdir)
     assert [item.path for item in store.without_index()] == [prefix(logdir, 300), prefix(logdir, 100)]
     recovery = store.newest_usable()
-    assert recovery.chosen is not None
     assert recovery.chosen.step == 200
     assert [item.path for item in recovery.skipped] == [prefix(logdir, 300)]
     (logdir / "model.ckpt-200.index").unlink()
@@ -161,7 +157,6 @@ def test_names_that_count_something_else_are_no_damage(tmp_path: Path, writer: A
     for chosen in ("model.ckpt-6400", "model.ckpt-3200"):
         write_state(tmp_path, "model.ckpt-3200", "model.ckpt-6400", chosen=chosen)
         recovery = CheckpointStore(tmp_path).newest_usable()
-        assert recovery.chosen is not None
         assert os.path.basename(recovery.chosen.path) == chosen
         assert recovery.skipped == ()
 

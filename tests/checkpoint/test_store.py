@@ -18,10 +18,8 @@ from supervisor_core.errors import CheckpointError, DamagedCheckpointError, NoUs
 def test_the_newest_is_chosen(logdir: Path) -> None:
     """An undamaged run resumes from what the state file says, and nothing is skipped."""
     recovery = CheckpointStore(logdir).newest_usable()
-    assert recovery.chosen is not None
     assert recovery.chosen.path == str(logdir / "model.ckpt-300")
     assert (recovery.chosen.step, recovery.chosen.source, recovery.chosen.deletable) == (300, "state", True)
-    assert recovery.verified is not None
     assert recovery.verified.step == 300
     assert (recovery.skipped, recovery.state_problem) == ((), None)
 
@@ -75,7 +73,6 @@ def test_a_damaged_newest_falls_back(logdir: Path, damage: Callable[[Path], Any]
     """Whatever happened to the newest, the next is chosen, and which was skipped and why is said."""
     damage(logdir)
     recovery = CheckpointStore(logdir).newest_usable()
-    assert recovery.chosen is not None
     assert recovery.chosen.step == 200
     assert [item.path for item in recovery.skipped] == [str(logdir / "model.ckpt-300")]
     assert "model.ckpt-300" in recovery.skipped[0].reason
@@ -104,9 +101,7 @@ def test_without_a_usable_state_file_the_disk_is_searched(logdir: Path, content:
     if content is not None:
         (logdir / "checkpoint").write_bytes(content)
     recovery = CheckpointStore(logdir).newest_usable()
-    assert recovery.chosen is not None
     assert (recovery.chosen.step, recovery.chosen.source) == (300, "disk")
-    assert recovery.state_problem is not None
     assert words in recovery.state_problem
 
 
@@ -188,7 +183,6 @@ def test_a_path_outside_is_read_and_never_deleted(logdir: Path, tmp_path: Path, 
         write_state(logdir, path)
         store = CheckpointStore(logdir)
         recovery = store.newest_usable()
-        assert recovery.chosen is not None
         assert (recovery.chosen.step, recovery.chosen.deletable) == (7, False)
         assert os.path.samefile(recovery.chosen.path + ".index", elsewhere / "best-7.index")
         assert store.delete(recovery.chosen.path) == ()
@@ -275,6 +269,5 @@ def test_a_state_file_that_may_not_be_read(logdir: Path, failing_filesystem: Any
     """The checkpoints are found on disk, and what is wrong with the state file is said."""
     filesystem = failing_filesystem(read=("checkpoint", PermissionError(13, "Permission denied")))
     recovery = CheckpointStore(logdir, filesystem=filesystem).newest_usable()
-    assert recovery.chosen is not None
     assert recovery.chosen.step == 300
     assert recovery.state_problem == "the state file 'checkpoint' cannot be read: Permission denied"

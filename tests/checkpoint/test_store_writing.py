@@ -59,7 +59,6 @@ def test_a_moved_run_resumes(logdir: Path, tmp_path: Path) -> None:
     CheckpointStore(logdir).record(str(logdir / "model.ckpt-200"))
     shutil.move(logdir, tmp_path / "moved")
     chosen = CheckpointStore(tmp_path / "moved").newest_usable().chosen
-    assert chosen is not None
     assert chosen.path == str(tmp_path / "moved" / "model.ckpt-200")
 
 

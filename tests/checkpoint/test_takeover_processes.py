@@ -170,7 +170,6 @@ def test_a_chief_that_wakes_up_between_two_saves_publishes_nothing(
     assert first.wake() == TAKEN_OVER
     assert contents(tmp_path) == left
     record = peek(tmp_path)
-    assert record is not None
     assert (record.session, record.attempt, record.ended) == ("onb", 3, "completed")
 
 

@@ -88,16 +88,13 @@ def test_the_tags_of_a_file(tmp_path: Path, records: ModuleType, monkeypatch: py
     records.write(path, records.HEAD, *first, *(records.scalar(step, f"c{step % 3}") for step in range(count)))
     reading = EventsFileReader(path)
     chunk = reading.read()
-    assert chunk is not None
     assert {tag: len(found) for tag, found in chunk.scalars.items()} == {"a0": count, "b0": count}
     records.append(path, records.scalar(7, "a0"), records.scalar(8, "d0"))
     chunk = reading.read()
-    assert chunk is not None
     assert (list(chunk.scalars), reading.facts().left_out_scalars) == (["a0"], count + 1)
     os.unlink(path)
     records.write(path, records.HEAD, records.scalar(1, "e0"))
     chunk = reading.read()
-    assert chunk is not None
     assert (list(chunk.scalars), reading.facts().left_out_scalars) == (["e0"], 0)
 
 
@@ -108,7 +105,6 @@ def test_a_tag_has_a_length(tmp_path: Path, records: ModuleType) -> None:
     records.write(path, records.HEAD, good, bad, records.scalar(2))
     reading = EventsFileReader(path)
     chunk = reading.read()
-    assert chunk is not None
     assert sorted(map(len, chunk.scalars)) == [len("loss"), payload.MAX_TAG_BYTES]
     assert [problem.offset for problem in reading.facts().problems] == [len(records.HEAD) + len(good)]
 
@@ -125,7 +121,6 @@ def test_the_tags_of_a_run(
         name="events.out.tfevents.1700000001.host",
     )
     assert (run.dropped, run.run.scalar_tags) == ({"events": 5}, 2)
-    assert run.problem is not None
     assert "events dropped 5 x" in run.problem
 
 
@@ -370,7 +365,6 @@ def test_problems_are_bounded(tmp_path: Path, corpus: ModuleType) -> None:
     corpus.many_damaged_records(tmp_path)
     reading = EventsFileReader(str(tmp_path / corpus.NAME))
     chunk = reading.read()
-    assert chunk is not None
     assert len(chunk.problems) == 1_000
     assert reading.facts().corrupt_records > 15_000
 
