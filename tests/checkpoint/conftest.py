@@ -177,3 +177,13 @@ def edit(tmp_path: Path, on_disk: Callable[[], dict[str, Any]]) -> Callable[...,
         (tmp_path / "run" / LEASE_NAME).write_text(json.dumps({**on_disk(), **changes}))
 
     return change
+
+
+@pytest.fixture
+def no_locks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file system without locks."""
+
+    def refuse(*_: Any) -> None:
+        raise OSError(37, "No locks available")
+
+    monkeypatch.setattr("fcntl.flock", refuse)

@@ -29,16 +29,6 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "run" / LEASE_NAME
 
 
-@pytest.fixture
-def no_locks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A file system without locks."""
-
-    def refuse(*_: Any) -> None:
-        raise OSError(37, "No locks available")
-
-    monkeypatch.setattr("fcntl.flock", refuse)
-
-
 def replace_with(path: Path, edit: Edit, **changes: Any) -> None:
     """Put another file in the lease file's place, which says the same but for the changes."""
     copy = path.with_name("copy")

@@ -87,17 +87,6 @@ def test_a_released_lease_is_free(make: Make, foreign: Callable[..., Path]) -> N
     assert make(boot="kernel-c", host="c").acquire("on c").previous_outcome == "completed"
 
 
-def test_taken_over_while_suspended(make: Make, tmp_path: Path, edit: Edit, on_disk: OnDisk) -> None:
-    """A holder that wakes up and finds another one in its place hears of it at its next renewal, and writes nothing."""
-    lease = make.hold("a")
-    edit(session="b", attempt=2, host="b", pid=77)
-    lease.renew()
-    with pytest.raises(LogdirInUseError, match="taken over by process 77 on b"):
-        lease.renew()
-    lease.release("completed")
-    assert on_disk()["session"] == "b"
-
-
 def test_going_on_regardless(make: Make, tmp_path: Path, caplog: pytest.LogCaptureFixture, on_disk: OnDisk) -> None:
     """With `exclusive=False` the second chief goes on with a warning, and does not touch the first one's lease."""
     make().acquire("a")
@@ -113,13 +102,8 @@ def test_going_on_regardless(make: Make, tmp_path: Path, caplog: pytest.LogCaptu
     assert on_disk()["ended"] is None
 
 
-def test_a_file_system_without_locks(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_system_without_locks(make: Make, no_locks: None) -> None:
     """Where there is no flock, the run goes on with a warning; history and renewals work all the same."""
-
-    def no_locks(*_: Any) -> None:
-        raise OSError(37, "No locks available")
-
-    monkeypatch.setattr("fcntl.flock", no_locks)
     lease = make()
     history = lease.acquire("a")
     assert not history.exclusive
@@ -131,10 +115,9 @@ def test_a_file_system_without_locks(make: Make, monkeypatch: pytest.MonkeyPatch
 
 
 def test_without_locks_a_process_that_is_gone_is_dead(
-    make: Make, holder: subprocess.Popen[str], monkeypatch: pytest.MonkeyPatch
+    make: Make, holder: subprocess.Popen[str], no_locks: None
 ) -> None:
     """Where there is no flock, a process of this machine counts as alive while it runs and renews, and no longer."""
-    monkeypatch.setattr("fcntl.flock", lambda *_: (_ for _ in ()).throw(OSError(37, "No locks available")))
     with pytest.raises(LogdirInUseError, match=f"process {holder.pid} "):
         make().acquire("b")
     holder.kill()
@@ -142,18 +125,18 @@ def test_without_locks_a_process_that_is_gone_is_dead(
     assert make().acquire("c").previous_outcome == "lost"
 
 
-def test_a_dropped_lease_is_free_without_locks_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_dropped_lease_is_free_without_locks_too(tmp_path: Path, no_locks: None) -> None:
     """Where there is no lock that goes with the object, this process knows that the session is gone."""
-    monkeypatch.setattr("fcntl.flock", lambda *_: (_ for _ in ()).throw(OSError(37, "No locks available")))
     LogdirLock(tmp_path / "run").acquire("a")
     second = LogdirLock(tmp_path / "run")
     assert second.acquire("b").previous_outcome == "lost"
     second.release("completed")
 
 
-def test_a_lease_that_is_just_being_renewed_is_read_again(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_lease_that_is_just_being_renewed_is_read_again(
+    make: Make, no_locks: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Half an old and half a new record is no record; a moment later it is one again, and its holder is known."""
-    monkeypatch.setattr("fcntl.flock", lambda *_: (_ for _ in ()).throw(OSError(37, "No locks available")))
     make.hold("a")
     whole = LocalLeaseFile.read
     readings = iter([b'{"v":1,"session":"a","att', b'{"v":1,"session":"a"}'])

@@ -24,15 +24,6 @@ Edit = Callable[..., None]
 OnDisk = Callable[[], dict[str, Any]]
 
 
-def test_a_deleted_lease_file_comes_back(make: Make, tmp_path: Path, on_disk: OnDisk) -> None:
-    """When somebody deletes the lease file, the next renewal puts it back and locks it again."""
-    lease = make.hold("a")
-    (tmp_path / "run" / LEASE_NAME).unlink()
-    lease.renew(last_step=5)
-    assert on_disk()["last_step"] == 5
-    make.refuse("b")
-
-
 def test_a_deleted_logdir_is_not_brought_back(make: Make, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """When the whole logdir is deleted, neither renewing nor the end creates it again; the log says that it cannot
     renew."""
@@ -126,17 +117,6 @@ def test_a_copy_of_the_logdir_in_its_place_is_held(make: Make, tmp_path: Path, o
     lease.renew(last_step=5)
     assert on_disk()["last_step"] == 5
     make.refuse("b")
-
-
-def test_a_deleted_lease_file_that_another_took(make: Make, tmp_path: Path) -> None:
-    """When the lease file was deleted and another chief has made its own, the first one hears of it."""
-    first, second = make(), make()
-    first.acquire("a")
-    (tmp_path / "run" / LEASE_NAME).unlink()
-    second.acquire("b")
-    first.renew()
-    with pytest.raises(LogdirInUseError):
-        first.renew()
 
 
 def test_a_lease_file_deleted_under_the_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -46,39 +46,42 @@ def run(
     return there
 
 
-def test_the_newest_stay_and_the_rest_go() -> None:
-    """With `max_to_keep` of 2, the two newest stay listed; the oldest first are deleted."""
-    result = decide(saves(1, 2, 3, 4), max_to_keep=2, keep_every_n_hours=None, last_preserved_at=None)
-    assert (steps(result.keep), steps(result.delete), steps(result.preserved)) == ([3, 4], [1, 2], [])
+OUTSIDE = Saved("/elsewhere/model.ckpt-9", 0.0, deletable=False)
 
 
-@pytest.mark.parametrize("max_to_keep", [None, 0])
-def test_without_a_bound_nothing_is_deleted(max_to_keep: int | None) -> None:
-    """None and 0 keep every file; only the newest stays listed, as the original does."""
-    result = decide(saves(1, 2, 3), max_to_keep=max_to_keep, keep_every_n_hours=1.0, last_preserved_at=None)
-    assert (steps(result.keep), steps(result.delete), steps(result.preserved)) == ([3], [], [1, 2])
-
-
-def test_the_newest_is_never_deleted() -> None:
-    """Whatever the times say, the last one given is the newest."""
-    result = decide(saves(50, 1), max_to_keep=1, keep_every_n_hours=None, last_preserved_at=None)
-    assert steps(result.keep) == [2]
-
-
-def test_what_is_outside_the_logdir_is_never_deleted() -> None:
-    """A checkpoint from elsewhere drops off the list like any other, and stays where it is."""
-    outside = Saved("/elsewhere/model.ckpt-1", 1.0, deletable=False)
-    result = decide([outside, *saves(2, 3)], max_to_keep=1, keep_every_n_hours=None, last_preserved_at=None)
-    assert result.preserved == (outside,)
-    assert steps(result.delete) == [1]
-
-
-def test_a_path_saved_again_counts_once() -> None:
-    """Saved again, a checkpoint is as new as its last save."""
-    first, second = saves(1, 2)
-    again = Saved(first.path, 3.0)
-    result = decide([first, second, again], max_to_keep=1, keep_every_n_hours=None, last_preserved_at=None)
-    assert (result.keep, result.delete) == ((again,), (second,))
+@pytest.mark.parametrize(
+    ("saved", "max_to_keep", "hours", "kept", "deleted", "preserved"),
+    [
+        (saves(1, 2, 3, 4), 2, None, [3, 4], [1, 2], []),
+        (saves(1, 2, 3), None, 1.0, [3], [], [1, 2]),
+        (saves(1, 2, 3), 0, 1.0, [3], [], [1, 2]),
+        (saves(50, 1), 1, None, [2], [1], []),
+        ([OUTSIDE, *saves(2, 3)], 1, None, [2], [1], [9]),
+        ([*saves(1, 2), Saved("model.ckpt-1", 3.0)], 1, None, [1], [2], []),
+        (saves(1, 2, 3), 1, 0.0, [3], [], [1, 2]),
+    ],
+    ids=[
+        "the newest",
+        "no bound",
+        "a bound of 0",
+        "times go back",
+        "outside the logdir",
+        "saved again",
+        "every 0 hours",
+    ],
+)
+def test_the_newest_stay_and_the_rest_go(
+    saved: Sequence[Saved],
+    max_to_keep: int | None,
+    hours: float | None,
+    kept: list[int],
+    deleted: list[int],
+    preserved: list[int],
+) -> None:
+    """The last one given is the newest, whatever the times say. Without a bound every file stays, and the newest is
+    listed, as the original does; what is outside of the logdir stays where it is."""
+    result = decide(saved, max_to_keep=max_to_keep, keep_every_n_hours=hours, last_preserved_at=None)
+    assert (steps(result.keep), steps(result.delete), steps(result.preserved)) == (kept, deleted, preserved)
 
 
 def test_no_checkpoints() -> None:
@@ -153,9 +156,3 @@ def test_a_clock_that_was_ahead_does_not_stop_the_sparing() -> None:
     future = 1000 * HOUR
     result = decide(saves(HOUR), max_to_keep=1, keep_every_n_hours=1.0, last_preserved_at=future)
     assert result.last_preserved_at == HOUR
-
-
-def test_sparing_every_zero_hours_spares_all() -> None:
-    """0 hours: each one that drops off the list stays on disk."""
-    result = decide(saves(1, 2, 3), max_to_keep=1, keep_every_n_hours=0.0, last_preserved_at=None)
-    assert steps(result.preserved) == [1, 2]

@@ -144,14 +144,6 @@ def test_a_missing_file_is_missing(tmp_path: Path) -> None:
         assert read_state(path).verdict == "missing"
 
 
-def test_a_file_that_may_not_be_read(path: Path, failing_filesystem: Any) -> None:
-    """A missing permission is neither "missing" nor "damaged"."""
-    filesystem = failing_filesystem(read=("checkpoint", PermissionError(13, "Permission denied")))
-    reading = read_state(path, filesystem=filesystem)
-    assert reading.verdict == "unreadable"
-    assert reading.problem == "the state file 'checkpoint' cannot be read: Permission denied"
-
-
 def test_a_directory_of_that_name(path: Path) -> None:
     """A directory named `checkpoint` (as other frameworks make) is not a state file, and no crash."""
     path.mkdir()
@@ -173,26 +165,6 @@ def test_a_failed_write_leaves_the_old_file(path: Path, monkeypatch: pytest.Monk
                 write_state(path, CheckpointState(model_checkpoint_path="a-2"))
         assert path.read_bytes() == before
         assert [item.name for item in path.parent.iterdir()] == ["checkpoint"]
-
-
-def test_a_write_is_durable(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The new file is on the disk before it takes the old one's place, and its name after that."""
-    done: list[str] = []
-    fsync, replace = os.fsync, os.replace
-
-    def recording_fsync(fd: int) -> None:
-        done.append("sync directory" if os.path.isdir(f"/proc/self/fd/{fd}") else "sync file")
-        fsync(fd)
-
-    def recording_replace(source: str, target: str) -> None:
-        done.append("replace")
-        assert os.path.dirname(source) == os.path.dirname(target)
-        replace(source, target)
-
-    monkeypatch.setattr(os, "fsync", recording_fsync)
-    monkeypatch.setattr(os, "replace", recording_replace)
-    write_state(path, CheckpointState(model_checkpoint_path="a-1"))
-    assert done == ["sync file", "replace", "sync directory"]
 
 
 def test_times_must_match_to_be_written(path: Path) -> None:

@@ -116,7 +116,12 @@ def test_an_array_that_cannot_be(tmp_path: Path, forging: ModuleType, kind: str)
 
 @pytest.mark.parametrize(
     "doubt",
-    [["x" * (MAX_TEXT + 1), []], ["x", ["y" * (MAX_TEXT + 1)]], ["x", ["y"] * (MAX_TAGS + 1)], [None, []], ["x", "yz"]],
+    [
+        *(5, "text", [], ["text", 5], [None, []], ["x", "yz"]),
+        ["x" * (MAX_TEXT + 1), []],
+        ["x", ["y" * (MAX_TEXT + 1)]],
+        ["x", ["y"] * (MAX_TAGS + 1)],
+    ],
 )
 def test_a_doubt_has_bounds(doubt: Any) -> None:
     """Texts and tags of a manifest go into log, events and tab."""

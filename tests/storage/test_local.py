@@ -5,6 +5,7 @@ import logging
 import os
 import resource
 import signal
+import stat
 import subprocess
 import sys
 from pathlib import Path
@@ -13,7 +14,7 @@ from typing import Any
 import pytest
 
 from supervisor_core.errors import EventsError
-from supervisor_core.storage.local import LOCAL, LocalFilesystem, append_filesystem_for, join
+from supervisor_core.storage.local import LOCAL, LocalFilesystem, append_filesystem_for, join, source_of
 
 
 def test_a_file_is_created_exclusively(tmp_path: Path) -> None:
@@ -176,3 +177,25 @@ def test_a_tree_deeper_than_the_stack_is_walked_and_deleted(tmp_path: Path, leve
     assert (tmp_path / "elsewhere" / "work").exists()
     with pytest.raises(FileNotFoundError):
         LOCAL.remove_tree(str(top))
+
+
+def test_entries_say_what_they_are(tmp_path: Path) -> None:
+    """Directories, files, links to either, links to nothing or to themselves."""
+    (tmp_path / "directory").mkdir()
+    (tmp_path / "file").touch()
+    (tmp_path / "to-directory").symlink_to("directory")
+    (tmp_path / "to-nothing").symlink_to("nothing")
+    (tmp_path / "to-itself").symlink_to("to-itself")
+    found = {entry.name: (entry.is_directory, entry.is_link) for entry in LOCAL.entries(str(tmp_path))}
+    assert found == {
+        "directory": (True, False),
+        "file": (False, False),
+        "to-directory": (True, True),
+        "to-nothing": (False, True),
+        "to-itself": (False, True),
+    }
+
+
+def test_a_device_is_no_file_of_events() -> None:
+    """Only plain files are."""
+    assert not stat.S_ISREG(source_of("/dev/null").stat("/dev/null").st_mode)
