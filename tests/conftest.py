@@ -207,6 +207,16 @@ def fork_server() -> Iterator[Any]:
 
 
 @pytest.fixture(scope="session")
+def command_server() -> Iterator[Any]:
+    """Starts ``tb-supervisor`` in processes that have imported what its commands need: a `ForkServer`."""
+    commands = ("supervisor_core.cli.run", "supervisor_core.cli.exporter", "supervisor_core.cli.inspect")
+    used = ("supervisor_core.restarter.restarter", "supervisor_core.exporter.web")
+    made = sys.modules["forked"].ForkServer((*commands, *used))
+    yield made
+    made.close()
+
+
+@pytest.fixture(scope="session")
 def torch_server() -> Iterator[Any]:
     """Starts programs in processes that have imported PyTorch already, and what is built on it."""
     modules = [name for name in TORCH if importlib.util.find_spec(name.partition(".")[0].partition(":")[0]) is not None]

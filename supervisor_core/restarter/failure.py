@@ -35,8 +35,8 @@ def failure_of(stderr: bytes, killed_by: int | None, step: int | None) -> Failur
 
     Example:
         >>> text = b'Traceback (most recent call last):\\n  File "/x/train.py", line 8, in step\\nValueError: no\\n'
-        >>> failure_of(text, None, 5)
-        Failure(type='ValueError', where='train.py:8 in step', step=5)
+        >>> str(failure_of(text, None, 5))
+        'ValueError at train.py:8 in step'
     """
     printed = stderr.decode("utf-8", "replace").splitlines()
     lines = [_PREFIX.sub("", line) for line in printed]

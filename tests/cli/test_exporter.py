@@ -18,27 +18,26 @@ from types import SimpleNamespace
 
 import pytest
 from click.testing import Result
+from forked import ForkServer
 
 from supervisor_core.cli import exporter as command
 from supervisor_core.events import EventsWriter
 
 Run = Callable[..., Result]
 
-COMMAND = [sys.executable, "-c", "from supervisor_core.cli import main; main()", "exporter"]
+COMMAND = ["-c", "from supervisor_core.cli import main; main()", "exporter", "--web.listen-address", ":0"]
 
 
 class Running:
     """The command in a process of its own, with its log."""
 
-    def __init__(self, *arguments: str | Path) -> None:
-        command = [*COMMAND, "--web.listen-address", ":0", *map(str, arguments)]
-        self.process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    def __init__(self, server: ForkServer, *arguments: str | Path) -> None:
+        self.process = server.start([*COMMAND, *map(str, arguments)], dict(os.environ), stderr=subprocess.STDOUT)
         self.log = ""
 
     def wait_for(self, said: str) -> str:
         """Read the log up to a line in which an expression is found; return what its group matched."""
-        assert self.process.stderr is not None
-        for line in self.process.stderr:
+        for line in self.process.stdout:
             self.log += line
             if found := re.search(said, line):
                 return found[1] if found.groups() else found[0]
@@ -47,24 +46,22 @@ class Running:
     def end(self, signum: int) -> int:
         """Send a signal and return the status; the log is read to its end."""
         self.process.send_signal(signum)
-        _, rest = self.process.communicate()
-        self.log += rest
-        return self.process.returncode
+        self.log += self.process.stdout.read()
+        return self.process.wait()
 
 
 @pytest.fixture
-def start() -> Iterator[Callable[..., Running]]:
+def start(command_server: ForkServer) -> Iterator[Callable[..., Running]]:
     """Returns a function that starts the command; what still runs in the end is killed."""
     started: list[Running] = []
 
     def begin(*arguments: str | Path) -> Running:
-        started.append(Running(*arguments))
+        started.append(Running(command_server, *arguments))
         return started[-1]
 
     yield begin
     for running in started:
-        if running.process.poll() is None:
-            running.end(signal.SIGKILL)
+        running.process.close()
 
 
 @pytest.fixture

@@ -5,11 +5,8 @@ from __future__ import annotations
 import json
 import re
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,6 +14,7 @@ from typing import Any
 import jsonschema
 import pytest
 from click.testing import Result
+from forked import Forked, ForkServer
 
 from supervisor_core.events.telemetry import (
     CheckpointRecord,
@@ -268,43 +266,44 @@ def test_what_cannot_be_read_is_named(run: Callable[..., Result], write: Write) 
     assert kinds["corrupt_record"]["offset"] > 0
 
 
-@contextmanager
-def follow(*arguments: object) -> Iterator[subprocess.Popen[str]]:
-    """Start ``tb-supervisor inspect --follow`` in a pipe; it is gone after the block."""
-    command = [sys.executable, "-c", "from supervisor_core.cli import main; main()", "inspect", "--follow"]
-    with subprocess.Popen([*command, *map(str, arguments)], stdout=subprocess.PIPE, text=True) as process:
-        try:
-            yield process
-        finally:
-            process.kill()
+@pytest.fixture
+def follow(command_server: ForkServer) -> Iterator[Callable[..., Forked]]:
+    """Returns a function that starts ``tb-supervisor inspect --follow`` in a pipe, which looks again after 0.1 s."""
+    main = "from supervisor_core.cli import inspect, main; inspect.FOLLOW_SECS = 0.1; main()"
+    started: list[Forked] = []
+
+    def start(*arguments: object) -> Forked:
+        started.append(command_server.start(["-c", main, "inspect", "--follow", *map(str, arguments)]))
+        return started[-1]
+
+    yield start
+    for process in started:
+        process.close()
 
 
-def test_following_shows_each_change(write: Write, tmp_path: Path) -> None:
+def test_following_shows_each_change(write: Write, tmp_path: Path, follow: Callable[..., Forked]) -> None:
     """One JSON object a line: at once, and again when the run has gone on; Ctrl-C ends it with status 0."""
     logdir = write("a", *first_session())
     write("../elsewhere", *second_session())
     (second,) = (tmp_path / "elsewhere").iterdir()
-    with follow(logdir, "--json") as process:
-        assert process.stdout is not None
-        assert json.loads(process.stdout.readline())["runs"][0]["state"] == "lost"
-        second.rename(logdir / "a" / second.name)  # all of it at once: no look finds a part
-        assert json.loads(process.stdout.readline())["runs"][0]["state"] == "completed"
-        process.send_signal(signal.SIGINT)
-        assert process.stdout.read() == ""
-        assert process.wait() == 0
+    process = follow(logdir, "--json")
+    assert json.loads(process.stdout.readline())["runs"][0]["state"] == "lost"
+    second.rename(logdir / "a" / second.name)  # all of it at once: no look finds a part
+    assert json.loads(process.stdout.readline())["runs"][0]["state"] == "completed"
+    process.send_signal(signal.SIGINT)
+    assert (process.stdout.read(), process.wait()) == ("", 0)
 
 
-def test_following_a_logdir_that_is_still_empty(tmp_path: Path, write: Write) -> None:
+def test_following_a_logdir_that_is_still_empty(tmp_path: Path, write: Write, follow: Callable[..., Forked]) -> None:
     """A run that is yet to come is waited for; as text in a pipe the table is printed again."""
     (tmp_path / "logs").mkdir()
-    with follow(tmp_path / "logs") as process:
-        assert process.stdout is not None
-        assert process.stdout.readline().split()[:2] == ["run", "state"]
-        write("later", *first_session())
-        process.stdout.readline()
-        assert process.stdout.readline().startswith("later")
-        process.send_signal(signal.SIGINT)
-        assert process.wait() == 0
+    process = follow(tmp_path / "logs")
+    assert process.stdout.readline().split()[:2] == ["run", "state"]
+    write("later", *first_session())
+    process.stdout.readline()
+    assert process.stdout.readline().startswith("later")
+    process.send_signal(signal.SIGINT)
+    assert process.wait() == 0
 
 
 def test_what_live_runs_cannot_write_stands_below_the_table(run: Callable[..., Result], write: Write) -> None:

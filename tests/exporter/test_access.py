@@ -65,13 +65,6 @@ def test_a_change_while_the_file_is_read_takes_effect(file: Path, monkeypatch: p
     assert WebAccess(str(file)).rules().headers == {"Strict-Transport-Security": "max-age=3"}
 
 
-def test_a_file_that_stays_is_not_read_again(file: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """Only a change is read; the object in force stays the same."""
-    access = WebAccess(str(file))
-    assert access.rules().headers is access.rules().headers
-    assert caplog.records == []
-
-
 @pytest.mark.parametrize("how", ["nonsense", "gone", "tls", "no date"])
 def test_a_mistake_changes_nothing(file: Path, caplog: pytest.LogCaptureFixture, how: str) -> None:
     """A change that cannot be used is logged once, and the old configuration stays, until a good one comes."""

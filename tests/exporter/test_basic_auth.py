@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import doctest
 import threading
 from collections.abc import Iterator
 
@@ -203,9 +202,3 @@ def test_a_password_in_the_clear_is_refused(known: str) -> None:
     with pytest.raises(OptionsError, match="user 'ann' is not a bcrypt hash") as caught:
         BasicAuth({"ann": known})
     assert not known or known not in str(caught.value)
-
-
-def test_the_example_in_the_code_works() -> None:
-    """What the docstring shows is what happens."""
-    result = doctest.testmod(access)
-    assert (result.failed, result.attempted > 0) == (0, True)

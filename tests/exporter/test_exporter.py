@@ -69,20 +69,6 @@ def test_a_dead_trainer_is_still_served(tmp_path: Path, writing, clock, exporter
     assert samples['supervisor_checkpoint_age_seconds{run="a"}'] == 3605
 
 
-def test_a_planned_stop_ends_the_alarm(tmp_path: Path, writing, clock, exporter_of, samples_of) -> None:
-    """A run that has stopped as planned is not active any more."""
-    writing.RunFile(tmp_path / "a").ready().beat(clock.now - 5, steps=50).stop(clock.now - 4)
-    assert samples_of(exporter_of(tmp_path).scrape(TEXT))['supervisor_active{run="a"}'] == 0
-
-
-def test_ages_are_as_of_the_scrape(tmp_path: Path, writing, clock, exporter_of, samples_of) -> None:
-    """Between two refreshes ages go on."""
-    writing.RunFile(tmp_path / "a").ready().beat(clock.now - 9, steps=5).saved(clock.now - 8, "/x/model.ckpt-5")
-    exporter = exporter_of(tmp_path)
-    clock.now += 100
-    assert samples_of(exporter.scrape(TEXT))['supervisor_checkpoint_age_seconds{run="a"}'] == 108
-
-
 def test_runs_come_and_go(tmp_path: Path, writing, clock, exporter_of, samples_of) -> None:
     """A run is served from the refresh after it appears until the one after it is gone."""
     writing.RunFile(tmp_path / "a")
@@ -102,14 +88,6 @@ def test_runs_come_and_go(tmp_path: Path, writing, clock, exporter_of, samples_o
     shutil.rmtree(tmp_path / "a")
     assert served() == {"b"}
     assert samples()[of(tmp_path, "runs")] == 1
-
-
-def test_two_runs_of_one_name(tmp_path: Path, writing, clock, exporter_of, samples_of) -> None:
-    """Where a first look finds two runs that claim one name, both are called by their directories."""
-    for name in ("a", "b"):
-        writing.RunFile(tmp_path / name).ready(run="digits").stop(clock.now)
-    active = {name for name in samples_of(exporter_of(tmp_path).scrape(TEXT)) if name.startswith("supervisor_active")}
-    assert active == {'supervisor_active{run="a"}', 'supervisor_active{run="b"}'}
 
 
 def test_no_name_in_telemetry_takes_a_label(tmp_path: Path, writing, clock, exporter_of, samples_of) -> None:
@@ -214,38 +192,6 @@ def test_a_scrape_reads_no_file(tmp_path: Path, writing, clock, storage) -> None
         for gzip in (False, True):
             assert exporter.scrape(format, gzip=gzip)
     assert storage.calls == []
-
-
-def test_storage_that_hangs_blocks_no_scrape(
-    tmp_path: Path, writing, clock, storage, samples_of, caplog: pytest.LogCaptureFixture
-) -> None:
-    """While a refresh hangs in the storage, scrapes show the runs as they were, and since when."""
-    writing.RunFile(tmp_path / "a").ready().beat(clock.now, steps=5)
-    exporter = Exporter([LogdirWatch(str(tmp_path), filesystem=storage, clock=clock)], interval_secs=0.001, clock=clock)
-    exporter.refresh()
-    refreshed = clock.now
-    storage.free.clear()
-    exporter.start()
-    assert storage.hanging.wait(60)
-    clock.now += 600
-    samples = samples_of(exporter.scrape(TEXT))
-    assert samples['supervisor_global_step{run="a"}'] == 5
-    assert samples[of(tmp_path, "last_refresh_timestamp_seconds")] == refreshed
-    storage.free.set()
-    exporter.stop()
-
-
-def test_what_cannot_be_stopped_is_left_behind(
-    tmp_path: Path, clock, storage, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A refresh that never returns does not keep the exporter from ending, and the log says so."""
-    monkeypatch.setattr("supervisor_core.exporter.exporter._STOP_SECS", 0.01)
-    exporter = Exporter([LogdirWatch(str(tmp_path), filesystem=storage, clock=clock)], clock=clock)
-    storage.free.clear()
-    exporter.start()
-    assert storage.hanging.wait(60)
-    exporter.stop()
-    assert "left behind" in caplog.text
 
 
 def test_storage_that_fails_is_counted_and_said(

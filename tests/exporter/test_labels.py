@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import doctest
 import os
 from dataclasses import replace
 from itertools import permutations
@@ -11,7 +10,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from supervisor_core.exporter import labels
 from supervisor_core.exporter.labels import RunLocation, logdir_labels, run_labels
 
 
@@ -92,9 +90,3 @@ def test_no_two_are_the_same(places: list[RunLocation]) -> None:
     found = run_labels(places)
     assert len(found) == len(places)
     assert len(set(found)) == len(found)
-
-
-def test_the_example_in_the_code_works() -> None:
-    """What the docstring shows is what happens."""
-    result = doctest.testmod(labels)
-    assert (result.failed, result.attempted > 0) == (0, True)

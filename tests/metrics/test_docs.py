@@ -88,7 +88,15 @@ def test_every_query_is_valid(tmp_path: Path, query: str) -> None:
     promtool("check", "rules", path)
 
 
-@pytest.mark.parametrize("module", ["address", "metrics.collector", "metrics.server"])
+@pytest.mark.parametrize(
+    "module",
+    [
+        "address",
+        *("metrics.collector", "metrics.render", "metrics.server"),
+        *("exporter.access", "exporter.annotations", "exporter.config_files", "exporter.labels", "exporter.page"),
+        *("restarter.child", "restarter.failure", "cli"),
+    ],
+)
 def test_the_examples_in_the_code_work(module: str) -> None:
     """What the docstrings show is what happens."""
     result = doctest.testmod(importlib.import_module(f"supervisor_core.{module}"))

@@ -19,7 +19,7 @@ from prometheus_client.samples import Sample as LibrarySample
 from supervisor_core.events.telemetry import ThreadStatus
 from supervisor_core.metrics.collector import RunCollector
 from supervisor_core.metrics.metric import Metric, Sample
-from supervisor_core.metrics.render import END, OPENMETRICS, TEXT, choose_format, header, label_text, lines
+from supervisor_core.metrics.render import END, TEXT, choose_format, header, label_text, lines
 from supervisor_core.metrics.table import ALL_METRICS, RUN_METRICS, SCRAPE_SUCCESS
 from supervisor_core.run.status import RunStatus
 
@@ -114,9 +114,3 @@ def test_the_client_chooses(accept: str, openmetrics: bool) -> None:
 def test_no_header_repeats_what_no_header_can_hold(version: str) -> None:
     """A version with line breaks or controls in it, which the library would repeat in its content type, gets text."""
     assert choose_format(f"application/openmetrics-text;version={version}") == TEXT
-
-
-def test_the_formats_by_name() -> None:
-    """The two formats that can be asked for by name are what is served to one that has no wish, and to Prometheus."""
-    assert choose_format("") == TEXT
-    assert choose_format("application/openmetrics-text") == OPENMETRICS

@@ -153,7 +153,12 @@ def test_waiting_ends_with_enough_scrapes(talk, server: MetricsServer) -> None:
     assert enough() is True
 
 
-def test_each_scraper_is_waited_for(talk, server: MetricsServer, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("names", "is_enough"), [(["often"] * 5, False), (["often", "often", "rarely", "rarely"], True)]
+)
+def test_each_scraper_is_waited_for(
+    talk, server: MetricsServer, monkeypatch: pytest.MonkeyPatch, names: list[str], is_enough: bool
+) -> None:
     """Scrapes by one of a pair are not enough where the other one scrapes more rarely."""
     for name in ("often", "rarely"):
         talk.ask(server, **{"User-Agent": name})
@@ -162,24 +167,11 @@ def test_each_scraper_is_waited_for(talk, server: MetricsServer, monkeypatch: py
     monkeypatch.setattr(server, "_scraped", scraped)
     enough = talk.in_thread(lambda: server.wait_for_scrapes(2, timeout_secs=600))
     assert scraped.waiting.wait(60)
-    for _ in range(5):
-        talk.ask(server, **{"User-Agent": "often"})
-    server.close()
-    assert enough() is False
-
-
-def test_a_pair_of_scrapers_is_enough(talk, server: MetricsServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The wait is over once each of them has come as often as asked for."""
-    for name in ("often", "rarely"):
+    for name in names:
         talk.ask(server, **{"User-Agent": name})
-    talk.wait_until(lambda: len(server._scrapers) == 2)  # a scrape counts once it is answered
-    scraped = Announcing()
-    monkeypatch.setattr(server, "_scraped", scraped)
-    enough = talk.in_thread(lambda: server.wait_for_scrapes(2, timeout_secs=600))
-    assert scraped.waiting.wait(60)
-    for name in ("often", "often", "rarely", "rarely"):
-        talk.ask(server, **{"User-Agent": name})
-    assert enough() is True
+    if not is_enough:
+        server.close()
+    assert enough() is is_enough
 
 
 def test_waiting_ends_when_nothing_is_served_any_more(

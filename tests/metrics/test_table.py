@@ -11,7 +11,6 @@ import pytest
 from supervisor_core.metrics import table
 from supervisor_core.metrics.metric import Metric, Sample
 from supervisor_core.metrics.table import ALL_METRICS, RUN_METRICS
-from supervisor_core.options import PHASES
 from supervisor_core.run.status import RunStatus, StallStatus
 
 
@@ -70,57 +69,9 @@ def test_only_timed_metrics_depend_on_the_time(running: RunStatus, clock) -> Non
         assert (early != late) == metric.timed, metric.name
 
 
-@pytest.mark.parametrize("phase", PHASES)
-def test_exactly_one_phase_is_on(running: RunStatus, clock, phase: str) -> None:
-    """The phase is one series per phase, of which the present one is 1."""
-    samples = read("supervisor_phase", replace(running, phase=phase), clock.now)
-    assert {sample.labels["phase"]: sample.value for sample in samples} == {name: name == phase for name in PHASES}
-
-
-def test_before_the_first_checkpoint_nothing_is_said_of_it(starting: RunStatus, clock) -> None:
-    """No age, time, step or size of a checkpoint that is not there: 0 would read as one taken in 1970, or just now."""
-    silent = {metric.name for metric in RUN_METRICS if not list(metric.read(starting, clock.now))}
-    assert {
-        "supervisor_checkpoint_age_seconds",
-        "supervisor_checkpoint_last_success_timestamp_seconds",
-        "supervisor_checkpoint_last_success_step",
-        "supervisor_checkpoint_last_size_bytes",
-        "supervisor_last_step_timestamp_seconds",
-        "supervisor_steps_per_second",
-    } <= silent
-    assert "supervisor_checkpoint_failures_total" not in silent
-
-
-def test_the_age_is_taken_at_the_scrape(running: RunStatus, clock) -> None:
-    """The age of the checkpoint grows between two scrapes without anybody setting it."""
-    ages = [read("supervisor_checkpoint_age_seconds", running, clock.now + later)[0].value for later in (0, 60)]
-    assert ages == [90.0, 150.0]
-
-
 def test_a_clock_set_back_makes_no_negative_age(running: RunStatus, clock) -> None:
     """An age is never below 0."""
     assert read("supervisor_checkpoint_age_seconds", running, clock.now - 3600)[0].value == 0.0
-
-
-def test_buckets_are_cumulative(running: RunStatus, clock) -> None:
-    """A histogram's buckets count everything up to their bound; the last one, and the count, count everything."""
-    samples = read("supervisor_step_duration_seconds", running, clock.now)
-    assert [(s.suffix, s.labels.get("le"), s.value) for s in samples] == [
-        ("_bucket", "0.1", 2000),
-        ("_bucket", "0.25", 2300),
-        ("_bucket", "1.0", 2340),
-        ("_bucket", "+Inf", 2345),
-        ("_sum", None, 287.5),
-        ("_count", None, 2345),
-    ]
-
-
-def test_a_thread_that_ended_is_down(running: RunStatus, clock) -> None:
-    """Failed is down; late is not down, but says by how much."""
-    up = {s.labels["thread"]: s.value for s in read("supervisor_thread_up", running, clock.now)}
-    late = {s.labels["thread"]: s.value for s in read("supervisor_thread_overdue_seconds", running, clock.now)}
-    assert up == {"checkpoint": True, "summary": True, "my loop": False}
-    assert late == {"checkpoint": 0.0, "summary": 30.0, "my loop": 0.0}
 
 
 @pytest.mark.parametrize(

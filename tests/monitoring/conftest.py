@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 import os
-import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -41,21 +40,6 @@ PACKAGES = {
     "amtool": "prometheus-alertmanager",
     "prometheus-alertmanager": "prometheus-alertmanager",
 }
-
-
-@pytest.fixture(scope="session")
-def tool() -> Callable[[str], str]:
-    """Returns a function that finds one of Prometheus's programs, or skips the test, aloud; in CI it must be there."""
-
-    def find(name: str) -> str:
-        path = shutil.which(name)
-        if path is None:
-            missing = f"{name} is not installed (Debian: apt-get install {PACKAGES[name]})"
-            assert os.environ.get("CI") != "true", missing
-            pytest.skip(missing)
-        return path
-
-    return find
 
 
 @pytest.fixture(scope="session")

@@ -22,7 +22,6 @@ from supervisor_core.run.model import Run
 
 MAIN = "from supervisor_core.cli import main; main()"
 COMMAND = [sys.executable, "-c", MAIN, "run"]
-IMPORTED = ("supervisor_core.cli.run", "supervisor_core.restarter.restarter", "supervisor_core.events.writer_thread")
 WAIT_SECS = 60.0
 """Longer than anything takes on a busy machine."""
 
@@ -171,14 +170,6 @@ def assert_last_step_is_saved(directory: Path) -> None:
 def run_command() -> list[str]:
     """The command, up to its options."""
     return COMMAND
-
-
-@pytest.fixture(scope="session")
-def command_server() -> Iterator[ForkServer]:
-    """Starts the command in processes that have imported what it needs already."""
-    server = ForkServer(IMPORTED)
-    yield server
-    server.close()
 
 
 @pytest.fixture

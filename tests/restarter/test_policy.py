@@ -50,25 +50,66 @@ def run(launches: list[EndedLaunch], limits: Limits | None = None, chance: float
     return found
 
 
-def test_a_program_that_is_done_is_not_started_again() -> None:
-    """Status 0 ends the restarter with status 0."""
-    assert run([ended(cause="completed", exit_code=0)])[-1] == Decision(
-        action="end", reason="completed", progress=False
-    )
+@pytest.mark.parametrize(
+    ("given", "status", "signum"),
+    [
+        ({"cause": "completed", "exit_code": 0}, 0, None),
+        ({"cause": "stopped", "exit_code": None, "signal": 15}, 0, 15),
+        ({"cause": "stopped", "exit_code": 3}, 3, None),
+        ({"cause": "stopped", "exit_code": 0}, 0, None),
+        ({"cause": "stopped", "exit_code": 0, "was_stopped": True}, 0, 15),
+        ({"exit_code": 93}, 93, None),
+        ({"exit_code": 17}, 93, None),
+    ],
+)
+def test_some_ends_are_final(given: dict[str, Any], status: int, signum: int | None) -> None:
+    """A program that is done; one that was asked to stop, with its own status or the signal, which a wrapper with
+    status 0 does not hide where the record has it; 93 always, and the statuses that were given."""
+    decision = run([ended(**given)], Limits(never=(93, 17)))[-1]
+    assert (decision.action, decision.status, decision.signal) == ("end", status, signum)
 
 
-def test_a_stop_from_outside_ends_with_the_childs_own_status() -> None:
-    """The signal that stopped it is the restarter's own end, too; a clean end stays status 0."""
-    assert run([ended(cause="stopped", exit_code=None, signal=15)])[-1].signal == 15
-    assert run([ended(cause="stopped", exit_code=3)])[-1].status == 3
+UNKNOWN: dict[str, Any] = {"is_known": False, "saved_step": None}
 
 
-def test_three_launches_without_progress_end_it() -> None:
-    """Each launch fails in another way, so only the count of launches can end it; the status says why."""
-    launches = [ended(failure=replace(DEFECT, step=step)) for step in (300, 200, 400)]
+@pytest.mark.parametrize(
+    ("launches", "count", "status", "reason"),
+    [
+        ([ended(failure=replace(DEFECT, step=n)) for n in (300, 200, 400)], 3, 93, "3 launches without progress"),
+        (
+            [ended(saved_step=900, failure=replace(DEFECT, step=n)) for n in (1000, 1001, 1000)],
+            *(3, 93, "3 identical failures: RuntimeError at train.py:88 in step, step 1,000"),
+        ),
+        ([ended(at=60.0 * n, **UNKNOWN) for n in range(20)], 11, 94, "11 restarts within an hour"),
+        ([ended(cause="preempted", at=60.0 * n, **UNKNOWN) for n in range(20)], 11, 94, "11 restarts within an hour"),
+        ([ended(cause="in_use", has_stepped=False)] * 3, 3, 95, "3 launches without progress"),
+        ([ended(cause="preempted", exit_code=75, failure=DEFECT)] * 9, 3, 93, "3 launches without progress"),
+        ([ended(cause="requested", exit_code=75, failure=DEFECT)] * 9, 3, 93, "3 launches without progress"),
+    ],
+    ids=["no progress", "identical", "too often", "preempted too often", "in use", "preempted", "requested"],
+)
+def test_the_counts_end_it(launches: list[EndedLaunch], count: int, status: int, reason: str) -> None:
+    """Each with its status, after a wait before each launch: failures that differ by their number; identical ones, by
+    type, innermost frame and step, give or take one, though the first may have made progress; where progress is unknown
+    the rate. A logdir in use has a status of its own, and preemption is none of the program's failures."""
     decisions = run(launches)
-    assert [item.action for item in decisions] == ["restart", "restart", "end"]
-    assert decisions[-1].status == 93 and "3 launches without progress" in decisions[-1].reason
+    assert [item.action for item in decisions] == ["restart"] * (count - 1) + ["end"]
+    assert (decisions[-1].status, decisions[-1].reason) == (status, reason)
+    assert [item.delay_secs for item in decisions[:2]] == [1.0, 2.0]
+
+
+@pytest.mark.parametrize(
+    "launches",
+    [
+        [ended(at=HOUR_SECS / 9 * n, **UNKNOWN) for n in range(50)],
+        [ended(exit_code=2)],
+        [ended(failure=Failure(type="ImportError"))],
+    ],
+    ids=["ten within more than an hour", "status 2 after a step", "a lazy import after a step"],
+)
+def test_other_launches_are_followed_by_another(launches: list[EndedLaunch]) -> None:
+    """A mount that is gone for a minute may fail an import after days of training."""
+    assert [item.action for item in run(launches)] == ["restart"] * len(launches)
 
 
 def test_progress_resets_the_count_and_the_wait() -> None:
@@ -87,15 +128,6 @@ def test_a_run_that_progresses_is_never_given_up() -> None:
     assert max(item.delay_secs for item in decisions) == 1.0
 
 
-def test_three_identical_failures_end_it() -> None:
-    """Type, innermost frame of the program and step, give or take one: the first of them may have made progress."""
-    launches = [ended(saved_step=900, failure=replace(DEFECT, step=step)) for step in (1000, 1001, 1000)]
-    decisions = run(launches)
-    assert [item.action for item in decisions] == ["restart", "restart", "end"]
-    assert decisions[-1].status == 93
-    assert decisions[-1].reason == "3 identical failures: RuntimeError at train.py:88 in step, step 1,000"
-
-
 @pytest.mark.parametrize("other", [{"type": "ValueError"}, {"where": "train.py:89 in step"}, {"step": 1002}])
 def test_another_failure_is_not_identical(other: dict[str, Any]) -> None:
     """Each of the three must agree."""
@@ -106,20 +138,6 @@ def test_failures_at_an_unknown_step_are_identical_only_by_their_place() -> None
     """Two kills without a traceback and a step have nothing in common but the signal."""
     assert replace(DEFECT, step=None).is_same(replace(DEFECT, step=None))
     assert not Failure(type="SIGKILL").is_same(Failure(type="SIGKILL"))
-
-
-def test_ten_restarts_an_hour_end_it() -> None:
-    """Where progress is unknown neither count rises, so the rate decides."""
-    launches = [ended(at=60.0 * n, is_known=False, saved_step=None) for n in range(20)]
-    decisions = run(launches)
-    assert len(decisions) == 11 and decisions[-1].status == 94
-    assert "11 restarts within an hour" in decisions[-1].reason
-
-
-def test_restarts_are_counted_over_an_hour() -> None:
-    """Those of more than an hour ago do not count."""
-    launches = [ended(at=HOUR_SECS / 9 * n, is_known=False, saved_step=None) for n in range(50)]
-    assert len(run(launches)) == 50
 
 
 def test_unknown_is_not_none() -> None:
@@ -148,17 +166,6 @@ def test_preemption_with_progress_is_neither_counted_nor_delayed(cause: Any) -> 
     assert not any(item.counted or item.delay_secs for item in decisions)
 
 
-@pytest.mark.parametrize("cause", ["preempted", "requested"])
-def test_preemption_without_progress_waits_and_has_the_limit_of_all_others(cause: Any) -> None:
-    """A program that ends itself with SIGTERM, or with status 75, as soon as it starts gets nowhere. It is the same
-    failure each time, and none of the program's: only the launches are counted."""
-    launch = ended(cause=cause, exit_code=75, failure=replace(DEFECT, type="SIGTERM"))
-    decisions = run([launch] * 100, Limits(no_progress_limit=5))
-    assert [item.delay_secs for item in decisions] == [1.0, 2.0, 4.0, 8.0, 0.0]
-    assert (decisions[-1].action, decisions[-1].status) == ("end", 93)
-    assert decisions[-1].reason == "5 launches without progress"
-
-
 def test_preemption_between_failures_hides_none_of_them() -> None:
     """Nor does it stand for one: the failures before and after it are alike, it is not."""
     preempted = ended(cause="preempted", failure=replace(DEFECT, type="SIGTERM"))
@@ -167,29 +174,10 @@ def test_preemption_between_failures_hides_none_of_them() -> None:
     assert len(decisions) == 5 and decisions[-1].reason.startswith("3 identical failures: RuntimeError")
 
 
-def test_where_progress_is_unknown_preemptions_are_bounded_by_their_rate() -> None:
-    """As failures are."""
-    launches = [ended(cause="preempted", at=60.0 * n, is_known=False, saved_step=None) for n in range(20)]
-    assert len(run(launches)) == 11
-
-
 def test_a_machine_that_was_lost_is_no_failure() -> None:
     """A spot machine may be taken away before the first checkpoint, again and again."""
     decisions = run([ended(cause="preempted", exit_code=None)] * 20)
     assert len(decisions) == 20 and not any(item.counted or item.delay_secs for item in decisions)
-
-
-def test_a_wrapper_that_ends_with_status_0_does_not_hide_the_stop() -> None:
-    """The training was stopped by the signal, as its record says; without such a record status 0 is the program's."""
-    stopped = run([ended(cause="stopped", exit_code=0, was_stopped=True)])[-1]
-    assert (stopped.signal, run([ended(cause="stopped", exit_code=0)])[-1].signal) == (15, None)
-
-
-@pytest.mark.parametrize("status", [93, 17])
-def test_a_status_that_says_never_is_obeyed(status: int) -> None:
-    """93 always, others where they are given; 93 is what a scheduler is configured for."""
-    decision = run([ended(exit_code=status)], Limits(never=(93, 17)))[-1]
-    assert (decision.action, decision.status) == ("end", 93)
 
 
 @pytest.mark.parametrize(
@@ -204,19 +192,6 @@ def test_a_status_that_says_never_is_obeyed(status: int) -> None:
 def test_a_program_that_cannot_work_is_not_started_again(given: dict[str, Any]) -> None:
     """Wrong arguments, a missing module, a syntax error: before the first step no restart helps."""
     assert run([ended(has_stepped=False, **given)])[-1].status == 93
-
-
-@pytest.mark.parametrize("given", [{"exit_code": 2}, {"failure": Failure(type="ImportError")}])
-def test_after_a_step_the_same_is_a_failure_like_any_other(given: dict[str, Any]) -> None:
-    """A lazy import that fails after days of training may be a mount that is gone for a minute."""
-    assert run([ended(**given)])[-1].action == "restart"
-
-
-def test_a_logdir_that_stays_in_use_has_a_status_of_its_own() -> None:
-    """A lease of a dead holder lapses within a minute, so it is tried again first."""
-    decisions = run([ended(cause="in_use", has_stepped=False)] * 3)
-    assert [item.action for item in decisions] == ["restart", "restart", "end"]
-    assert decisions[-1].status == 95
 
 
 def test_the_wait_doubles_up_to_a_limit_with_full_jitter() -> None:

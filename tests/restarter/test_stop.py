@@ -200,7 +200,7 @@ os.execv(sys.argv[1], sys.argv[1:])
 
 
 @pytest.mark.parametrize("event", ["Ctrl-C", "the terminal is gone"])
-@pytest.mark.parametrize("kind", ["nothing", "bash -c", "tee"])
+@pytest.mark.parametrize("kind", ["nothing", "tee"])
 def test_on_a_terminal(tmp_path: Path, run_command: list[str], kind: str, event: str) -> None:
     """What is typed goes to `run` alone, since the program is in a session of its own; the end of a connection, too."""
     command = wrapped(kind, tmp_path, training(tmp_path))
