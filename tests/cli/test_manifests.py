@@ -61,8 +61,6 @@ def test_every_option_arrives(run: Callable[..., Result]) -> None:
         (("--logdir", "logs"), "--logdir is 'logs'; expected an absolute path or an address"),
         (("--label", "release"), "--label is 'release'; expected KEY=VALUE"),
         (("--label", "a=b c"), "--label is 'a=b c'; expected KEY=VALUE"),
-        (("--restarts", "0"), "--restarts is 0; expected at least 1"),
-        (("--runbook-base", "nowhere"), "The runbook base is 'nowhere'; expected a URL"),
     ],
 )
 def test_what_makes_no_sense_is_refused(run: Callable[..., Result], arguments: tuple[str, ...], complaint: str) -> None:

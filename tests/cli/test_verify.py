@@ -43,13 +43,6 @@ def test_all_is_well(run: Run, logdir: Path) -> None:
     )
 
 
-def test_a_run_directory_itself(run: Run, logdir: Path) -> None:
-    """The directory given may itself be the run; it is called `.`, as TensorBoard calls it."""
-    result = run("verify", logdir / "first")
-    assert result.exit_code == 0
-    assert result.stdout.startswith(".\n")
-
-
 def test_damage_is_shown_with_its_place(run: Run, logdir: Path) -> None:
     """A damaged checkpoint shows the file and the place; what a restart falls back to is said; status 1."""
     os.truncate(logdir / "second" / "model.ckpt-200.data-00000-of-00001", 700)
@@ -81,13 +74,14 @@ def test_sealed_checkpoints(run: Run, tmp_path: Path) -> None:
     assert "stop with an error: none of its checkpoints can be read." in run("verify", tmp_path).stdout
 
 
-def test_when_nothing_is_left(run: Run, logdir: Path) -> None:
-    """Where no checkpoint can be read, a restart would stop with an error, and that is said; status 1."""
+@pytest.mark.parametrize("damage", [lambda path: path.write_bytes(b""), Path.unlink], ids=["empty", "gone"])
+def test_when_nothing_is_left(run: Run, logdir: Path, damage: Callable[[Path], object]) -> None:
+    """Where no checkpoint can be read, nor an index is there, a restart would stop with an error; status 1."""
     for path in (logdir / "first").glob("*.index"):
-        path.write_bytes(b"")
+        damage(path)
     result = run("verify", logdir / "first")
     assert result.exit_code == 1
-    assert result.stdout.count("damaged") == 2
+    assert result.stdout.count("damaged  step ") == 2
     assert "A restart would stop with an error: none of its checkpoints can be read." in result.stdout
 
 
@@ -163,7 +157,7 @@ def test_several_savers_in_one_directory(run: Run, logdir: Path, writer: Any) ->
     assert result.exit_code == 0
     assert "model.ckpt-100" in result.stdout
     assert "best-900" in result.stdout
-    assert result.stdout.endswith("resume from model.ckpt-200 (step 200).\n")
+    assert result.stdout.startswith(".\n") and result.stdout.endswith("resume from model.ckpt-200 (step 200).\n")
 
 
 def test_without_a_state_file(run: Run, tmp_path: Path, writer: Any) -> None:
@@ -355,13 +349,3 @@ def test_verifying_moves_and_deletes_nothing(run: Run, logdir: Path) -> None:
     before = {path: path.read_bytes() for path in logdir.rglob("*") if path.is_file()}
     assert run("verify", logdir).exit_code == 1
     assert {path: path.read_bytes() for path in logdir.rglob("*") if path.is_file()} == before
-
-
-def test_data_without_any_index_is_found(run: Run, logdir: Path) -> None:
-    """A partial copy, without indexes and state file, is a run whose checkpoints cannot be read; status 1."""
-    for path in [*logdir.rglob("*.index"), *logdir.rglob("checkpoint")]:
-        path.unlink()
-    result = run("verify", logdir / "first")
-    assert result.exit_code == 1
-    assert "  damaged  step 200       model.ckpt-200  model.ckpt-200.index: the file is missing\n" in result.stdout
-    assert "A restart would stop with an error: none of its checkpoints can be read." in result.stdout

@@ -19,7 +19,6 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from supervisor_core.exporter.exporter import Exporter
-from supervisor_core.exporter.web import Web
 from supervisor_core.run.logdir_watch import LogdirWatch
 
 PASSWORD = "correct horse"
@@ -57,16 +56,21 @@ class Answer:
 
 
 def ask_web(
-    web: Web, path: str = "/metrics", context: ssl.SSLContext | None = None, method: str = "GET", **headers: str
+    web: Any,
+    path: str = "/metrics",
+    method: str = "GET",
+    body: bytes | None = None,
+    context: ssl.SSLContext | None = None,
+    **headers: str,
 ) -> Answer:
-    """Return what is answered; header names with underscores for dashes."""
+    """Return what a server answers; header names with underscores for dashes."""
     connection = (
         http.client.HTTPConnection(web.address)
         if context is None
         else http.client.HTTPSConnection(web.address, context=context)
     )
     try:
-        connection.request(method, path, headers={name.replace("_", "-"): value for name, value in headers.items()})
+        connection.request(method, path, body, {name.replace("_", "-"): value for name, value in headers.items()})
         response = connection.getresponse()
         return Answer(response.status, dict(response.getheaders()), response.read())
     finally:

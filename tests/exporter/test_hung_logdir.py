@@ -148,14 +148,3 @@ def test_a_page_is_not_lost_to_another_that_is_being_written(
     first.join()
     assert (pages[-1], exporter.ready) == (2, True)
     assert samples_of(exporter.scrape(TEXT))['supervisor_global_step{run="two"}'] == 5
-
-
-def test_one_logdir_given_twice(tmp_path: Path, writing, clock, samples_of) -> None:
-    """No two series are the same, though two logdirs are."""
-    writing.RunFile(tmp_path / "a").ready()
-    exporter = Exporter([LogdirWatch(str(tmp_path), clock=clock) for _ in range(2)], clock=clock)
-    exporter.refresh()
-    lines = [line for line in exporter.scrape(TEXT).decode().splitlines() if "last_refresh" in line and line[0] != "#"]
-    assert [line.rpartition(" ")[0] for line in lines] == [
-        f'supervisor_exporter_last_refresh_timestamp_seconds{{logdir="{tmp_path}{number}"}}' for number in ("", " (2)")
-    ]

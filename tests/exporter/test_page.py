@@ -11,8 +11,6 @@ from dataclasses import replace
 import pytest
 from prometheus_client import generate_latest
 from prometheus_client.openmetrics.exposition import generate_latest as openmetrics_latest
-from prometheus_client.openmetrics.parser import text_string_to_metric_families as openmetrics_families
-from prometheus_client.parser import text_string_to_metric_families
 
 from supervisor_core.events.telemetry import SessionRecord, ThreadStatus
 from supervisor_core.exporter.page import Page, Reading, write_run
@@ -107,17 +105,6 @@ def test_compressed_or_not_it_is_the_same(format: Format) -> None:
     plain = made.render(format, now=NOW, about=about)
     packed = made.render(format, now=NOW, about=about, gzip=True)
     assert gzip.decompress(packed) == plain and len(packed) < len(plain)
-
-
-@FORMATS
-def test_prometheus_own_parsers_read_it(format: Format) -> None:
-    """prometheus_client's parser reads each format and finds every sample in it."""
-    text = page(*RUNS).render(format, now=NOW, about=about).decode()
-    parse = openmetrics_families if format.openmetrics else text_string_to_metric_families
-    samples = [sample for family in parse(text) for sample in family.samples]
-    assert len(samples) == len([line for line in text.split("\n") if line and not line.startswith("# ")])
-    reading = {sample.labels["run"]: sample.value for sample in samples if "corrupt_records" in sample.name}
-    assert len(reading) == len(RUNS) and set(reading.values()) == {2.0}
 
 
 def test_ages_are_as_of_the_scrape() -> None:

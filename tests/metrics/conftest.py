@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import http.client
 import socket
 import threading
 from collections.abc import Callable, Iterator
@@ -16,6 +15,7 @@ from supervisor_core.metrics.collector import RunCollector
 from supervisor_core.metrics.server import MetricsServer
 from supervisor_core.run.checkpoints import Checkpoint
 from supervisor_core.run.status import CheckpointStatus, Distribution, RunStatus
+from tests.exporter.conftest import ask_web, certificates  # noqa: F401
 
 NOW = 1_700_000_000.0
 
@@ -106,29 +106,10 @@ def starting() -> RunStatus:
     return RunStatus(run="fresh", active=True, phase="starting", session=session, last_progress_at=NOW)
 
 
-@dataclass(frozen=True)
-class Answer:
-    status: int
-    headers: dict[str, str]
-    body: bytes
-
-
 class Talk:
     """Ways to talk to a server under test."""
 
-    @staticmethod
-    def ask(
-        server: MetricsServer, path: str = "/metrics", method: str = "GET", body: bytes | None = None, **headers: str
-    ) -> Answer:
-        """Return what the server answers; header names with underscores for dashes."""
-        assert server.address is not None
-        connection = http.client.HTTPConnection(server.address)
-        try:
-            connection.request(method, path, body, {name.replace("_", "-"): value for name, value in headers.items()})
-            response = connection.getresponse()
-            return Answer(response.status, dict(response.getheaders()), response.read())
-        finally:
-            connection.close()
+    ask = staticmethod(ask_web)
 
     @staticmethod
     def connect(server: MetricsServer) -> socket.socket:

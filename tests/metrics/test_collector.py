@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import shutil
-import subprocess
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -42,16 +40,6 @@ def scrape(*runs: RunStatus, clock) -> str:
     return generate_latest(RunCollector(lambda: runs, clock=clock)).decode()
 
 
-def check_with_promtool(text: str) -> None:
-    """Fail unless promtool accepts the text without a remark."""
-    promtool = shutil.which("promtool")
-    if promtool is None:
-        assert os.environ.get("CI") != "true", "promtool is missing (Debian: apt-get install prometheus)"
-        pytest.skip("promtool is not installed (Debian: apt-get install prometheus)")
-    done = subprocess.run([promtool, "check", "metrics"], input=text.encode(), capture_output=True, check=False)
-    assert (done.returncode, done.stdout.decode(), done.stderr.decode()) == (0, "", "")
-
-
 def test_a_scrape_of_a_running_session(running: RunStatus, clock, renewed: Callable[[Path, str], str]) -> None:
     """A scrape shows exactly this, byte for byte."""
     shown = scrape(running, clock=clock)
@@ -64,9 +52,9 @@ def test_a_scrape_at_the_start(starting: RunStatus, clock, renewed: Callable[[Pa
     assert shown == renewed(DIRECTORY / "starting.prom", shown)
 
 
-def test_promtool_has_nothing_to_say(running: RunStatus, starting: RunStatus, clock) -> None:
+def test_promtool_has_nothing_to_say(running: RunStatus, starting: RunStatus, clock, promtool) -> None:
     """Prometheus's own linter finds neither an error nor a breach of its conventions."""
-    check_with_promtool(scrape(running, starting, clock=clock))
+    assert promtool("check", "metrics", given=scrape(running, starting, clock=clock)) == ""
 
 
 def test_openmetrics_can_be_read(running: RunStatus, starting: RunStatus, clock) -> None:
@@ -84,7 +72,7 @@ def test_openmetrics_can_be_read(running: RunStatus, starting: RunStatus, clock)
 
 
 @pytest.mark.parametrize("name", HOSTILE, ids=ascii)
-def test_hostile_names_do_no_harm(running: RunStatus, clock, name: str) -> None:
+def test_hostile_names_do_no_harm(running: RunStatus, clock, name: str, promtool) -> None:
     """Whatever a directory, a thread or a reason is called, the scrape parses and holds that name, and only there."""
     run = replace(running, run=name, threads=(ThreadStatus(name=name, state="idle"),), restarts={name: 1})
     collector = RunCollector(lambda: [run], clock=clock)
@@ -95,7 +83,7 @@ def test_hostile_names_do_no_harm(running: RunStatus, clock, name: str) -> None:
         assert {sample.labels["run"] for sample in samples if "run" in sample.labels} == {shown}
         assert {sample.labels["thread"] for sample in samples if "thread" in sample.labels} == {shown}
         assert len(samples) == len([line for line in text.split("\n") if line and not line.startswith("# ")])
-    check_with_promtool(texts[0])
+    assert promtool("check", "metrics", given=texts[0]) == ""
 
 
 def test_one_snapshot_per_scrape(running: RunStatus, clock) -> None:

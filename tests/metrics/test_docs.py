@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import doctest
 import importlib
-import os
 import re
-import shutil
-import subprocess
 import textwrap
 from pathlib import Path
 
@@ -21,16 +18,6 @@ TEXT = DOCS.read_text(encoding="utf-8") if DOCS.parent.is_dir() else ""
 QUERIES = re.findall(r"```promql\n(.*?)```", TEXT, re.DOTALL)
 
 pytestmark = pytest.mark.skipif(not TEXT, reason="the documentation is not part of what is tested here")
-
-
-def promtool(*arguments: str | Path) -> None:
-    """Run promtool; fail with what it says unless it succeeds."""
-    path = shutil.which("promtool")
-    if path is None:
-        assert os.environ.get("CI") != "true", "promtool is missing (Debian: apt-get install prometheus)"
-        pytest.skip("promtool is not installed (Debian: apt-get install prometheus)")
-    done = subprocess.run([path, *arguments], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_every_metric_is_documented() -> None:
@@ -71,7 +58,7 @@ def test_every_option_exists() -> None:
     assert named and set(named) <= set(OPTION_NAMES)
 
 
-def test_the_scrape_configuration_is_valid(tmp_path: Path) -> None:
+def test_the_scrape_configuration_is_valid(tmp_path: Path, promtool) -> None:
     """Prometheus takes the configuration shown."""
     (block,) = re.findall(r"^    scrape_configs:\n(?:    .*\n)+", TEXT, re.MULTILINE)
     path = tmp_path / "prometheus.yml"
@@ -80,7 +67,7 @@ def test_the_scrape_configuration_is_valid(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("query", QUERIES)
-def test_every_query_is_valid(tmp_path: Path, query: str) -> None:
+def test_every_query_is_valid(tmp_path: Path, query: str, promtool) -> None:
     """Prometheus takes each query shown as a rule."""
     path = tmp_path / "rules.yml"
     expression = textwrap.indent(query, " " * 10)

@@ -144,15 +144,6 @@ def test_scrapes_that_began_before_the_wait_do_not_count(talk, monkeypatch: pyte
         assert enough() is False
 
 
-def test_waiting_ends_with_enough_scrapes(talk, server: MetricsServer) -> None:
-    """The wait is over, and says so, as soon as there were as many scrapes as asked for."""
-    done = threading.Event()
-    enough = talk.in_thread(lambda: (server.wait_for_scrapes(2, timeout_secs=60), done.set())[0])
-    while not done.is_set():
-        talk.ask(server)
-    assert enough() is True
-
-
 @pytest.mark.parametrize(
     ("names", "is_enough"), [(["often"] * 5, False), (["often", "often", "rarely", "rarely"], True)]
 )

@@ -3,13 +3,8 @@
 from __future__ import annotations
 
 import importlib.util
-import os
-import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
-
-import pytest
 
 # Modules that only tests of this directory import, under names that no other module has.
 for name in (
@@ -33,26 +28,3 @@ for name in (
 exporter, prometheus, trainer, webhook = (
     getattr(sys.modules["monitoring_end_to_end"], name) for name in ("exporter", "prometheus", "trainer", "webhook")
 )
-
-PACKAGES = {
-    "promtool": "prometheus",
-    "prometheus": "prometheus",
-    "amtool": "prometheus-alertmanager",
-    "prometheus-alertmanager": "prometheus-alertmanager",
-}
-
-
-@pytest.fixture(scope="session")
-def promtool(tool: Callable[[str], str]) -> Callable[..., str]:
-    """Returns a function that runs promtool and returns what it says, or fails with that where it is not content."""
-
-    # Its garbage collector, left alone, takes a quarter of its time, and idle threads that look for work a fifth.
-    environment = {**os.environ, "GOGC": "400", "GOMAXPROCS": "1"}
-
-    def run(*arguments: str | Path, check: bool = True) -> str:
-        command = [tool("promtool"), *arguments]
-        done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
-        assert done.returncode == 0 or not check, done.stdout + done.stderr
-        return done.stdout + done.stderr
-
-    return run

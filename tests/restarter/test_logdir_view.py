@@ -15,7 +15,7 @@ import pytest
 
 from supervisor_core.events.writer import EventsWriter
 from supervisor_core.process.identity import boot_id
-from supervisor_core.restarter.launch import LaunchFacts
+from supervisor_core.restarter.launch import Display, LaunchFacts
 from supervisor_core.restarter.logdir_view import STATE_NAME, LogdirThread, LogdirView, OpenLaunch
 from supervisor_core.restarter.policy import Failure, RestartState
 from supervisor_core.restarter.restarter import Restarter, RestarterOptions
@@ -110,30 +110,15 @@ def test_a_logdir_that_hangs_keeps_nothing_waiting() -> None:
     assert thread.do(lambda: 8, 60.0) == 8
 
 
-class Silent:
-    """Shows nothing, and keeps the ended launches."""
+class Launches(Display):
+    """Keeps the launches that have ended."""
 
     def __init__(self) -> None:
         self.launches: list[LaunchFacts] = []
 
-    def line(self, text: str) -> None:
-        """Nothing."""
-
-    def waiting(self, text: str, secs: float) -> None:
-        """Nothing."""
-
-    def done(self) -> None:
-        """Nothing."""
-
-    def begun(self, launch: LaunchFacts) -> None:
-        """Nothing."""
-
     def ended(self, launch: LaunchFacts) -> None:
         """Keep it."""
         self.launches.append(launch)
-
-    def close(self) -> None:
-        """Nothing."""
 
 
 @pytest.mark.parametrize(("is_same", "cause", "counted"), [(True, "lost", 1), (False, "preempted", 0)])
@@ -145,7 +130,7 @@ def test_a_launch_that_was_lost_with_its_restarter_counts_on_the_same_machine_on
     view = LogdirView(str(tmp_path))
     launch = OpenLaunch(started_at=time.time(), host="h", boot=boot_id() if is_same else "another", pid=7)
     view.write_state(RestartState(attempt=2, best_reached_step=100, without_progress=0), launch)
-    silent = Silent()
+    silent = Launches()
     restarter = Restarter(RestarterOptions(logdir=str(tmp_path), command=("x",)), view, display=silent, journal=silent)
     decision = restarter._begin()
     assert decision is not None and decision.action == "restart"
@@ -161,7 +146,7 @@ def test_a_keeper_that_cannot_be_started_is_tried_again(tmp_path: Path, monkeypa
         raise BlockingIOError(11, "Resource temporarily unavailable")
 
     monkeypatch.setattr("supervisor_core.restarter.restarter.Child", refuse)
-    silent = Silent()
+    silent = Launches()
     options = RestarterOptions(logdir=str(tmp_path), command=("x",))
     restarter = Restarter(options, LogdirView(str(tmp_path)), display=silent, journal=silent)
     restarter._begin()

@@ -33,48 +33,37 @@ with open(os.environ["GOT"], "w") as file:
 """Writes down which signals came, and from which processes, until a second after the last of them."""
 
 
+SCRIPTS = {
+    "a script": "LINE\necho done\n",
+    "a script that execs": "exec LINE\n",
+    "a script with a trap": "trap 'echo cleaning up' TERM INT\nLINE\necho done\n",
+    "a script with a trap at its end": "trap 'echo cleaning up' EXIT\nLINE\necho done\n",
+    "a trap that passes on": "trap 'kill -TERM $!' TERM INT\nLINE &\nwait $!\n",
+    "a trap that passes on and waits": "trap 'kill -TERM $!; wait $!' TERM INT\nLINE &\nwait $!\n",
+    "a trap that ends the script": "trap 'exit 3' TERM INT\nLINE &\nwait $!\n",
+}
+COMMANDS = {
+    "nothing": [],
+    "timeout": ["timeout", "600"],
+    "bash -c": ["bash", "-c", "LINE; echo done"],
+    "sh -c": ["sh", "-c", "LINE; echo done"],
+    "a subshell": ["bash", "-c", "(LINE; echo inner); echo outer"],
+    "tee": ["bash", "-c", "LINE | tee LOG"],
+}
+
+
 def wrapped(kind: str, directory: Path, program: list[str]) -> list[str]:
     """The command that starts a program in one of the ways that people do."""
-    line = shlex.join(program)
-    script = {
-        "a script": f"{line}\necho done\n",
-        "a script that execs": f"exec {line}\n",
-        "a script with a trap": f"trap 'echo cleaning up' TERM INT\n{line}\necho done\n",
-        "a script with a trap at its end": f"trap 'echo cleaning up' EXIT\n{line}\necho done\n",
-        "a trap that passes on": f"trap 'kill -TERM $!' TERM INT\n{line} &\nwait $!\n",
-        "a trap that passes on and waits": f"trap 'kill -TERM $!; wait $!' TERM INT\n{line} &\nwait $!\n",
-        "a trap that ends the script": f"trap 'exit 3' TERM INT\n{line} &\nwait $!\n",
-    }.get(kind)
-    if script is not None:
+    line, log = shlex.join(program), shlex.quote(str(directory / "log"))
+    if kind in SCRIPTS:
         path = directory / "train.sh"
-        path.write_text(f"#!/bin/bash\n{script}")
+        path.write_text("#!/bin/bash\n" + SCRIPTS[kind].replace("LINE", line))
         path.chmod(0o755)
         return [str(path)]
-    return {
-        "bash -c": ["bash", "-c", f"{line}; echo done"],
-        "sh -c": ["sh", "-c", f"{line}; echo done"],
-        "a subshell": ["bash", "-c", f"({line}; echo inner); echo outer"],
-        "tee": ["bash", "-c", f"{line} | tee {shlex.quote(str(directory / 'log'))}"],
-        "timeout": ["timeout", "600", *program],
-        "nothing": program,
-    }[kind]
+    words = [word.replace("LINE", line).replace("LOG", log) for word in COMMANDS[kind]]
+    return words if "-c" in words else [*words, *program]
 
 
-KINDS = [
-    "nothing",
-    "bash -c",
-    "sh -c",
-    "a subshell",
-    "tee",
-    "timeout",
-    "a script",
-    "a script that execs",
-    "a script with a trap",
-    "a script with a trap at its end",
-    "a trap that passes on",
-    "a trap that passes on and waits",
-    "a trap that ends the script",
-]
 PASSING_ON = ["timeout", "a trap that passes on", "a trap that passes on and waits"]
 OF_SCRIPT = {
     "a trap that passes on": {signal.SIGTERM: 143, signal.SIGINT: 130},
@@ -85,7 +74,7 @@ OF_SCRIPT = {
 
 
 @pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGINT])
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", [*COMMANDS, *SCRIPTS])
 def test_the_last_step_is_saved_whatever_starts_the_training(
     running: Callable[..., Any], tmp_path: Path, kind: str, signum: signal.Signals
 ) -> None:
