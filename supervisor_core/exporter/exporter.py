@@ -51,10 +51,6 @@ class _CurrentPage:
     page: Page
     logdirs: tuple[_LogdirFacts, ...]
 
-    @property
-    def ready(self) -> bool:
-        return bool(self.logdirs) and all(facts.scanned and facts.reachable for facts in self.logdirs)
-
 
 @dataclass(eq=False)
 class Exporter:
@@ -94,7 +90,8 @@ class Exporter:
     @property
     def ready(self) -> bool:
         """Whether every logdir has been scanned at least once, and could be listed at its last scan."""
-        return self._current.ready
+        logdirs = self._current.logdirs
+        return bool(logdirs) and all(facts.scanned and facts.reachable for facts in logdirs)
 
     @property
     def unreachable(self) -> tuple[str, ...]:
@@ -265,7 +262,7 @@ class Exporter:
         self._current = _CurrentPage(page=page, logdirs=tuple(logdirs))
         found = [text for index, scan in scans.items() if scan.is_through for text in problems[index]]
         self._log_problems([*found, *page.problems])
-        if self._current.ready and not self._announced:
+        if self.ready and not self._announced:
             self._announced = True
             _LOG.info("Looked at %d runs in %.1f s; ready", page.runs, max(scan.secs or 0.0 for scan in scans.values()))
 

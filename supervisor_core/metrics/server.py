@@ -18,7 +18,7 @@ import os
 import ssl
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from functools import partial
 from weakref import WeakSet
 
@@ -92,7 +92,7 @@ class MetricsServer:
         self._last_scrape_at: float | None = None
         self._scraped = threading.Condition()
         self._scrapers: dict[_Scraper, float] = {}
-        self._waits: list[_Wait] = []
+        self._waits: list[Counter[_Scraper]] = []
 
     def start(self) -> bool:
         """Begin to serve, in daemon threads; return whether that was possible. If not, the log says why."""
@@ -161,13 +161,18 @@ class MetricsServer:
         """
         with self._scraped:
             since = self._clock.monotonic() - _SCRAPER_SECS
-            wait = _Wait({scraper for scraper, at in self._scrapers.items() if at >= since})
-            self._waits.append(wait)
+            # How many scrapes of each scraper have begun and ended since now.
+            done = Counter({scraper: 0 for scraper, at in self._scrapers.items() if at >= since})
+
+            def is_over() -> bool:
+                return bool(done) and min(done.values()) >= n
+
+            self._waits.append(done)
             try:
-                self._scraped.wait_for(lambda: wait.is_over(n) or self._listener is None, timeout_secs)
+                self._scraped.wait_for(lambda: is_over() or self._listener is None, timeout_secs)
             finally:
-                self._waits.remove(wait)
-            return wait.is_over(n)
+                self._waits = [each for each in self._waits if each is not done]
+            return is_over()
 
     def __enter__(self) -> MetricsServer:
         self.start()
@@ -207,15 +212,15 @@ class MetricsServer:
             sent=lambda: self._count_scrape(_scraper_of(request), waits),
         )
 
-    def _count_scrape(self, scraper: _Scraper, waits: tuple[_Wait, ...]) -> None:
+    def _count_scrape(self, scraper: _Scraper, waits: tuple[Counter[_Scraper], ...]) -> None:
         with self._scraped:
             self._scrapes += 1
             now = self._clock.monotonic()
             self._scrapers = {known: at for known, at in self._scrapers.items() if at >= now - _SCRAPER_SECS}
             self._scrapers[scraper] = now
             self._last_scrape_at = self._clock.wall()
-            for wait in waits:
-                wait.scrapes[scraper] += 1
+            for done in waits:
+                done[scraper] += 1
             self._scraped.notify_all()
 
     def _not_ready(self) -> str | None:
@@ -244,16 +249,6 @@ _SCRAPER_SECS = 300.0
 def _scraper_of(request: Request) -> _Scraper:
     timeout = request.header("X-Prometheus-Scrape-Timeout-Seconds")
     return request.client, request.header("User-Agent") or "", timeout or ""
-
-
-class _Wait:
-    """How many scrapes of each scraper have begun and ended since a wait for them began."""
-
-    def __init__(self, scrapers: Iterable[_Scraper]) -> None:
-        self.scrapes: Counter[_Scraper] = Counter(dict.fromkeys(scrapers, 0))
-
-    def is_over(self, n: int) -> bool:
-        return bool(self.scrapes) and min(self.scrapes.values()) >= n
 
 
 _SERVING: WeakSet[MetricsServer] = WeakSet()

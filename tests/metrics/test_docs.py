@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import doctest
 import importlib
+import json
 import re
 import textwrap
 from pathlib import Path
@@ -66,13 +67,12 @@ def test_the_scrape_configuration_is_valid(tmp_path: Path, promtool) -> None:
     promtool("check", "config", path)
 
 
-@pytest.mark.parametrize("query", QUERIES)
-def test_every_query_is_valid(tmp_path: Path, query: str, promtool) -> None:
+def test_every_query_is_valid(tmp_path: Path, promtool) -> None:
     """Prometheus takes each query shown as a rule."""
+    rules = [{"record": f"docs:{number}", "expr": query} for number, query in enumerate(QUERIES)]
     path = tmp_path / "rules.yml"
-    expression = textwrap.indent(query, " " * 10)
-    path.write_text(f"groups:\n  - name: docs\n    rules:\n      - record: docs\n        expr: |\n{expression}")
-    promtool("check", "rules", path)
+    path.write_text(json.dumps({"groups": [{"name": "docs", "rules": rules}]}))
+    assert f"{len(QUERIES)} rules found" in promtool("check", "rules", path)
 
 
 @pytest.mark.parametrize(
@@ -80,7 +80,7 @@ def test_every_query_is_valid(tmp_path: Path, query: str, promtool) -> None:
     [
         "address",
         *("metrics.collector", "metrics.render", "metrics.server"),
-        *("exporter.access", "exporter.annotations", "exporter.config_files", "exporter.labels", "exporter.page"),
+        *("exporter.access", "exporter.config_files", "exporter.labels", "exporter.page"),
         *("restarter.child", "restarter.failure", "cli"),
     ],
 )
