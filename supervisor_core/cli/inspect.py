@@ -6,7 +6,7 @@ import json
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext, suppress
-from itertools import islice
+from itertools import chain, islice
 from typing import Any
 
 import click
@@ -149,31 +149,32 @@ def _check_run(snapshot: LogdirSnapshot, logdir: str, name: str | None) -> None:
 def _print_json(
     snapshot: LogdirSnapshot, later: Iterator[LogdirSnapshot], logdir: str, name: str | None, follow: bool
 ) -> None:
-    if follow:
-        click.echo(json.dumps(_object(snapshot, logdir, name)))
-    else:  # piece by piece: of ten thousand sessions the pieces of the whole text take more memory than the run
-        pieces = json.JSONEncoder(indent=2).iterencode(_object(snapshot, logdir, name))
+    for item in _changes(snapshot, later):
+        if follow:
+            click.echo(json.dumps(_object(item, logdir, name)))
+            continue
+        # Piece by piece: of ten thousand sessions the pieces of the whole text take more memory than the run.
+        pieces = json.JSONEncoder(indent=2).iterencode(_object(item, logdir, name))
         while text := "".join(islice(pieces, _PIECES)):
             click.echo(text, nl=False)
         click.echo()
-    for changed in _changes(snapshot, later):
-        click.echo(json.dumps(_object(changed, logdir, name)))
 
 
 def _print_text(snapshot: LogdirSnapshot, later: Iterator[LogdirSnapshot], name: str | None, follow: bool) -> None:
     terminal, unbounded = Output(highlight=False), Output(highlight=False, width=UNBOUNDED)
-    if not terminal.is_terminal:
-        unbounded.print(_view(snapshot, name, terminal.width, None))
-        for changed in _changes(snapshot, later):
-            unbounded.print(_view(changed, name, terminal.width, None))
-    elif not follow:
-        # Where even a name is longer than the terminal is wide, the terminal itself breaks the line.
-        console = unbounded if name is None else terminal
-        console.print(_view(snapshot, name, terminal.width, terminal.width))
-    else:
-        with Live(_view(snapshot, name, terminal.width, terminal.width), console=terminal, auto_refresh=False) as live:
+
+    def view(item: LogdirSnapshot) -> RenderableType:
+        return _view(item, name, terminal.width, terminal.width if terminal.is_terminal else None)
+
+    if terminal.is_terminal and follow:
+        with Live(view(snapshot), console=terminal, auto_refresh=False) as live:
             for item in later:
-                live.update(_view(item, name, terminal.width, terminal.width), refresh=True)
+                live.update(view(item), refresh=True)
+        return
+    # Where even a name is longer than the terminal is wide, the terminal itself breaks the line of the table.
+    console = terminal if terminal.is_terminal and name is not None else unbounded
+    for item in _changes(snapshot, later):
+        console.print(view(item))
 
 
 def _view(snapshot: LogdirSnapshot, name: str | None, bars: int, width: int | None) -> RenderableType:
@@ -236,8 +237,9 @@ def _marks(snapshot: LogdirSnapshot) -> dict[str, tuple[object, ...]]:
 
 
 def _changes(snapshot: LogdirSnapshot, later: Iterator[LogdirSnapshot]) -> Iterator[LogdirSnapshot]:
-    before = _marks(snapshot)
-    for item in later:
+    """Yield a snapshot, and each later one in which a run has to be shown again."""
+    before = None
+    for item in chain([snapshot], later):
         if _marks(item) != before:
             before = _marks(item)
             yield item
