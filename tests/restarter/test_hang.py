@@ -21,7 +21,7 @@ def page(tmp_path: Path) -> PageReading:
     """The page of a session in training at step 7, which may take 3 s for a step."""
     writer = ProgressPage.create(tmp_path, session_id="a", pid=LEADER)
     writer.step_is(0, 1)
-    writer.enter("training", 3.0, 300.0)
+    writer.update(phase="training", budget_secs=3.0, act_after_secs=300.0)
     found = read_page(tmp_path / "a.page")
     assert found is not None
     return replace(found, steps=7, step=7)
