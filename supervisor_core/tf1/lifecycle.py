@@ -15,8 +15,10 @@ import tensorflow as tf
 
 from supervisor_core.checkpoint.guard import Publisher
 from supervisor_core.clock import SYSTEM_CLOCK, Clock
+from supervisor_core.engine import open_sessions
 from supervisor_core.engine.chief_status import ChiefStatus
 from supervisor_core.engine.coordinator import Coordinator
+from supervisor_core.engine.ending import Ending
 from supervisor_core.engine.lifecycle import SessionLifecycle
 from supervisor_core.engine.session_state import StopReason
 from supervisor_core.engine.step_lock import StepLock
@@ -24,21 +26,50 @@ from supervisor_core.events.file_writer import FileWriter
 from supervisor_core.events.telemetry import RecoveryRecord, ServiceInterval
 from supervisor_core.options import Options
 from supervisor_core.run.status import RunStatus
+from supervisor_core.tf1 import private_symbols as private
 from supervisor_core.tf1.checkpoint_manager import CheckpointManager
 from supervisor_core.tf1.checkpoint_writer import CheckpointWriter
 from supervisor_core.tf1.cluster.connect import close_with_timeout
 from supervisor_core.tf1.cluster.task import task_name
 from supervisor_core.tf1.cluster.wait import SessionContext
-from supervisor_core.tf1.graph_ending import GraphEnding, end_abandoned
 from supervisor_core.tf1.restore import Restored, RestoreInfo
 from supervisor_core.tf1.session import SupervisedSession
-from supervisor_core.tf1.tf_errors import explain_finalized
+from supervisor_core.tf1.tf_errors import error_text, explain_finalized
 
 _LOG = logging.getLogger("supervisor_core")
 
 RELEASE_AFTER_SECS = 30.0
 """How long threads may take to end by themselves before the session is closed under them, in seconds, if half of
 ``stop_grace_secs`` is not less."""
+
+
+class GraphEnding(Ending):
+    """The end of a session of the graph-mode facades, with TensorFlow's errors; see `Ending`."""
+
+    stop_log = tf.compat.v1.SessionLog(status=tf.compat.v1.SessionLog.STOP)  # the writer may be TensorFlow's
+
+    def is_exhausted(self, error: BaseException) -> bool:
+        """See `Ending.is_exhausted`."""
+        return isinstance(error, (tf.errors.OutOfRangeError, StopIteration))
+
+    def is_cancelled(self, error: BaseException) -> bool:
+        """See `Ending.is_cancelled`."""
+        return type(error) is tf.errors.CancelledError
+
+    def describe(self, error: BaseException) -> str:
+        """See `Ending.describe`."""
+        return error_text(error)
+
+    def is_abandoned_in(self, logdir: str | None) -> bool:
+        """Whether the program has closed the TensorFlow session, of a run in this directory, and stopped nothing."""
+        return self._state.logdir == logdir and private.CLOSED.get(self._state.tf_session, False)
+
+
+def end_abandoned(logdir: str | None) -> None:
+    """End the sessions in a directory whose TensorFlow session a program has closed without stopping anything."""
+    for each in open_sessions.endings():
+        if isinstance(each, GraphEnding) and each.is_abandoned_in(logdir):
+            each.record(None)
 
 
 class Lifecycle(SessionLifecycle[GraphEnding]):
