@@ -197,9 +197,9 @@ class ThreadState:
 
     @property
     def text(self) -> str:
-        """State and place, for people."""
-        place = "" if self.waits_in is None else f", in the kernel's {self.waits_in}"
-        return f"{_STATES.get(self.state, self.state)}{place}"
+        """The state, and where it sleeps, for people."""
+        where = "" if self.waits_in is None else f", in the kernel's {self.waits_in}"
+        return f"{_STATES.get(self.state, self.state)}{where}"
 
 
 def thread_states(pid: int, root: str = "/proc") -> tuple[ThreadState, ...]:

@@ -38,9 +38,9 @@ PHASES = (
     "stopped",
     "compiling",
 )
-"""A phase's number is its place here."""
+"""A phase's number is its position here."""
 
-# Places in `ProgressPage.counts` and `ProgressPage.times`: the offset in the page, divided by 8.
+# Positions in `ProgressPage.counts` and `ProgressPage.times`: the offset in the page, divided by 8.
 SELECTOR, STEPS, LAST_PROGRESS, TICKS, TICK, TICK_BOOT, TICK_MAIN_THREAD, TICK_PROCESS = range(8, 16)
 
 HEAD = struct.Struct("<8sQQqddQ")
@@ -278,8 +278,8 @@ def remove_stale(directory: Path, now: float) -> None:
         found = [read_page(entry.path) for entry in os.scandir(directory) if entry.name.endswith(".page")]
         dead = [page for page in found if page is not None and page.is_dead]
         dead.sort(key=lambda page: page.started_at, reverse=True)
-        for place, page in enumerate(dead):
-            if place >= MOST_DEAD or now - page.started_at > STALE_SECS:
+        for number, page in enumerate(dead):
+            if number >= MOST_DEAD or now - page.started_at > STALE_SECS:
                 for name in (page.path, page.path.with_suffix(".stacks")):
                     with suppress(OSError):
                         os.unlink(name)

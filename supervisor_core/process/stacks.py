@@ -93,7 +93,7 @@ def location(line: str) -> str:
     return text if len(text) <= MAX_LOCATION else text[: MAX_LOCATION - 3] + "..."
 
 
-def whereabouts(thread: str, place: str | None, activity: Activity | None) -> str:
+def whereabouts(thread: str, at: str | None, activity: Activity | None) -> str:
     """Return where a thread is and what it does there, for people.
 
     Example:
@@ -103,6 +103,6 @@ def whereabouts(thread: str, place: str | None, activity: Activity | None) -> st
         'MainThread is busy'
     """
     does = "is" if activity is None else "is busy" if activity == "busy" else "waits"
-    if place is None:
+    if at is None:
         return thread if activity is None else f"{thread} {does}"
-    return f"{thread} {does} at {place}"
+    return f"{thread} {does} at {at}"

@@ -13,16 +13,6 @@ from supervisor_core.engine.progress import COUNT_SECS, Progress
 from supervisor_core.process.progress_page import LAST_PROGRESS, STEPS
 
 
-def counted_at_once(progress: Progress, began: float, ended: float) -> None:
-    """Record a step, counted when it ends."""
-    progress.run_ended(True, began, ended)
-
-
-def noted(progress: Progress, began: float, ended: float) -> None:
-    """Record a step, noted when it ends."""
-    progress.step_ended(ended)
-
-
 def reading_of(progress: Progress) -> dict[str, Any]:
     """Everything that a reader learns."""
     found = vars(progress.snapshot()).copy()
@@ -37,11 +27,10 @@ def test_noted_steps_are_counted_as_at_their_end(clock, seed: int) -> None:
     """Whoever reads, and whenever: short steps and long ones, pauses, freezes, saves, evaluations, the first steps."""
     script = random.Random(seed)
     one, other = Progress(clock), Progress(clock)
+    began = clock.now
     for progress in (one, other):
         progress.enter("training")
         progress.step_read(seed)
-    began = clock.now
-    for progress in (one, other):
         progress.begins(began)
     for _ in range(400):
         kind = script.choices(
@@ -50,8 +39,8 @@ def test_noted_steps_are_counted_as_at_their_end(clock, seed: int) -> None:
         clock.advance(script.choice((0.0001, 0.003, 0.02, 0.3, 1.0)))
         if kind == "step":
             clock.advance(script.choices((0.0, 2.0, 9.0, 70.0, 700.0), (90, 4, 3, 2, 1))[0])
-            counted_at_once(one, began, clock.now)
-            noted(other, began, clock.now)
+            one.run_ended(True, began, clock.now)
+            other.step_ended(clock.now)
             began = clock.now
         elif kind == "sample":
             one.sample(), other.sample()
@@ -83,7 +72,7 @@ def test_a_step_is_on_the_page_at_once_and_needs_no_lock(clock) -> None:
     """Also while a reader holds the lock: a kill after it, or a hang, finds the step on the page."""
     progress = Progress(clock)
     progress.begins(clock.now)
-    noted(progress, 0.0, clock.now)
+    progress.step_ended(clock.now)
     reading, done = threading.Event(), threading.Event()
 
     def read() -> None:
@@ -97,7 +86,7 @@ def test_a_step_is_on_the_page_at_once_and_needs_no_lock(clock) -> None:
     try:
         for number in range(2, 6):
             clock.advance(COUNT_SECS / 10)
-            noted(progress, 0.0, clock.now)
+            progress.step_ended(clock.now)
             assert (progress.page.counts[STEPS], progress.page.times[LAST_PROGRESS]) == (number, clock.now)
     finally:
         done.set()
@@ -124,7 +113,7 @@ def test_no_step_is_lost_beside_readers(clock) -> None:
             reader.start()
         for _ in range(steps):
             clock.now += 1e-4
-            noted(progress, 0.0, clock.now)
+            progress.step_ended(clock.now)
     finally:
         over.set()
         for reader in readers:

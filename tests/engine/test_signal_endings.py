@@ -8,7 +8,6 @@ import subprocess
 import sys
 import textwrap
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -62,13 +61,6 @@ class Trainer:
                 came = self.process.stdout.readline()
                 assert came == item + "\n", came + self.process.communicate(timeout=60)[1]
         return self
-
-    def send_until_it_ends(self, signum: int) -> None:
-        """Send a signal again and again: what comes right after the first one counts as the same."""
-        while self.process.poll() is None:
-            self.process.send_signal(signum)
-            with suppress(subprocess.TimeoutExpired):
-                self.process.wait(timeout=0.1)
 
     def end(self) -> tuple[int, str, str]:
         """Wait for the end; return the exit status and what else was written to both outputs."""
@@ -141,26 +133,6 @@ def test_a_signal_that_comes_twice_at_once(trainer: Any) -> None:
     assert process.end() == (-signal.SIGTERM, "", "")
 
 
-@pytest.mark.parametrize("first", [signal.SIGINT, signal.SIGTERM])
-def test_second_sigint(trainer: Any, first: int) -> None:
-    """Once a signal was received, SIGINT raises KeyboardInterrupt at once: who presses again wants out."""
-    process = trainer(
-        """
-        from supervisor_core.engine import signal_watch as signals
-        signals.ONE_PRESS_SECS = 0.0  # the next one is a second one: a third would come into the interpreter's end
-        with SignalWatch(on_signal):
-            say("ready")
-            stop.wait()
-            say("stopping")
-            threading.Event().wait()
-        """
-    )
-    process.play("ready", first, f"acting upon {int(first)}", "stopping", signal.SIGINT)
-    status, out, err = process.end()
-    assert (status, out) == (-signal.SIGINT, "")
-    assert err.endswith("KeyboardInterrupt\n")
-
-
 def test_stuck_in_native_code(trainer: Any) -> None:
     """A signal is acted upon while the main thread is inside native code, where Python calls no handler."""
     process = trainer(
@@ -175,23 +147,6 @@ def test_stuck_in_native_code(trainer: Any) -> None:
         """
     )
     process.play("ready", signal.SIGTERM, "acting upon 15", "received 15")
-    assert process.end() == (-signal.SIGTERM, "", "")
-
-
-@pytest.mark.parametrize("first", [signal.SIGINT, signal.SIGTERM])
-def test_second_sigterm(trainer: Any, first: int) -> None:
-    """A SIGTERM after another signal ends the process at once, though what acts upon the first is still at work."""
-    process = trainer(
-        """
-        def work(signum):
-            say(f"acting upon {signum}")
-            threading.Event().wait()
-        with SignalWatch(work):
-            stuck()
-        """
-    )
-    process.play("ready", first, f"acting upon {int(first)}")
-    process.send_until_it_ends(signal.SIGTERM)
     assert process.end() == (-signal.SIGTERM, "", "")
 
 
@@ -269,22 +224,6 @@ def test_users_handler(trainer: Any) -> None:
         """
     )
     assert process.end() == (0, "mine 15 15\nmine 2 15\nwent on\n", "")
-
-
-def test_users_handler_that_exits(trainer: Any) -> None:
-    """What the user's handler raises is raised."""
-    process = trainer(
-        """
-        signal.signal(signal.SIGTERM, lambda signum, frame: sys.exit(7))
-        with SignalWatch(on_signal):
-            signal.raise_signal(signal.SIGTERM)
-            say("not reached")
-            signal.pause()
-        """
-    )
-    status, out, _ = process.end()
-    assert status == 7
-    assert "not reached" not in out
 
 
 def test_forked_child(trainer: Any) -> None:

@@ -116,20 +116,19 @@ def test_the_second_look_says_whether_the_thread_was_busy(
     assert f"{said} input.py:12 in next_batch: {SAME}" in caplog.text and said in texts[1][0]
 
 
-def test_what_a_thread_did_is_not_known_after_a_pause(clock: Any) -> None:
-    """The process was stopped for most of the time between the looks: its thread neither ran nor waited then."""
-    report, records, _ = the_report(clock, WAITS, WAITS, share=0.0)
+@pytest.mark.parametrize(
+    ("second", "share", "secs", "recorded"),
+    [(WAITS, 0.0, 60.0, (True, None)), (ELSEWHERE, 1.0, SECOND_LOOK_SECS, (False, "busy"))],
+    ids=["after a pause", "elsewhere"],
+)
+def test_what_a_thread_did_is_not_shown(second: Any, share: float, secs: float, recorded: Any, clock: Any) -> None:
+    """The process was stopped for most of the time between the looks: its thread neither ran nor waited then. A thread
+    that has moved is not shown where it was: the record says what it did, a scrape only where the stall began."""
+    report, records, _ = the_report(clock, WAITS, second, share=share)
     begin(report, clock)
-    go_on(report, clock, 60.0)
-    assert (records[1].same_frames, records[1].activity) == (True, None)
-
-
-def test_a_thread_that_has_moved_is_not_shown_where_it_was(clock: Any) -> None:
-    """The record says what it did; a scrape shows only the line at which the stall began."""
-    report, records, _ = the_report(clock, WAITS, ELSEWHERE, share=1.0)
-    begin(report, clock)
-    go_on(report, clock, SECOND_LOOK_SECS)
-    assert records[1].activity == "busy" and report.status is not None and report.status.activity is None
+    go_on(report, clock, secs)
+    assert (records[1].same_frames, records[1].activity) == recorded
+    assert report.status is not None and report.status.activity is None
 
 
 def test_a_thread_that_waits_for_a_processor_is_ready_to_run(tmp_path: Path, clock: Any) -> None:

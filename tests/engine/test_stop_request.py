@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import logging
-import os
 import signal
 import sys
-import threading
 from typing import Any
 
 import pytest
@@ -91,44 +89,7 @@ def test_32_negative_wait(timeout: float) -> None:
     assert coord.wait_for_stop()
 
 
-def test_32_from_any_thread(raised_by: Any) -> None:
-    """Contract 32: of threads that report at once exactly one error is recorded."""
-    coord, barrier = Coordinator(), threading.Barrier(8)
-    errors = [ValueError(number) for number in range(8)]
-
-    def report(error: BaseException) -> None:
-        barrier.wait()
-        coord.request_stop(error)
-
-    threads = [threading.Thread(target=report, args=(error,)) for error in errors]
-    for thread in threads:
-        thread.start()
-    assert coord.wait_for_stop()
-    assert raised_by(lambda: coord.join(threads)) in errors
-
-
 # Contract part 2: signal handlers.
-
-
-def test_request_stop_in_a_signal_handler(raised_by: Any) -> None:
-    """Contract part 2: a handler that interrupts a thread which waits, and reports an error, ends the wait."""
-    coord = Coordinator()
-    error = ValueError("from the handler")
-    earlier = signal.signal(signal.SIGUSR1, lambda *_: coord.request_stop(error))
-
-    def send() -> None:
-        while not coord._stop_event._waiters:
-            pass
-        os.kill(os.getpid(), signal.SIGUSR1)
-
-    sender = threading.Thread(target=send)
-    sender.start()
-    try:
-        assert coord.wait_for_stop()
-    finally:
-        sender.join()
-        signal.signal(signal.SIGUSR1, earlier)
-    assert raised_by(coord.join) is error
 
 
 def test_request_stop_interrupted_by_itself(raised_by: Any) -> None:
