@@ -115,10 +115,6 @@ class Ending:
             self._state.deadline.reset()
         self._state.has_left_loop.clear()
 
-    def begun(self, at_exit: open_sessions.AtExit, *, ends_with_call: bool = False) -> None:
-        """Have the session stopped when the interpreter ends, should nothing else stop it; see `open_sessions.add`."""
-        open_sessions.add(self, at_exit, ends_with_call=ends_with_call)
-
     # The end, in order. In the thread of the loop, or of whoever stops the session.
 
     def stop(

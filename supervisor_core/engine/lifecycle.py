@@ -8,10 +8,10 @@ from typing import Any, Generic, Literal, TypeVar
 
 from supervisor_core.checkpoint.recovery import Skipped
 from supervisor_core.clock import SYSTEM_CLOCK, Clock
+from supervisor_core.engine import open_sessions
 from supervisor_core.engine.coordinator import Coordinator
 from supervisor_core.engine.deadline import StopDeadline, granted_secs
 from supervisor_core.engine.ending import Ending
-from supervisor_core.engine.open_sessions import AtExit
 from supervisor_core.engine.service import ServiceRegistry
 from supervisor_core.engine.session_recorder import SessionRecorder
 from supervisor_core.engine.session_state import SessionState
@@ -94,7 +94,12 @@ class SessionLifecycle(Generic[EndingT]):
         return self.state.recorder is not None and not self.state.recorder.ended
 
     def begin(
-        self, at_exit: AtExit, claim: Claim = "required", *, ends_with_call: bool = False, after_attempt: int = 0
+        self,
+        at_exit: open_sessions.AtExit,
+        claim: Claim = "required",
+        *,
+        ends_with_call: bool = False,
+        after_attempt: int = 0,
     ) -> SessionRecorder:
         """Begin a session; one that is still open ends as requested.
 
@@ -124,7 +129,7 @@ class SessionLifecycle(Generic[EndingT]):
                 raise
             self._give_up_ownership(error)
             state.recorder = self._begun_recorder(False, None, 0)
-        self.ending.begun(at_exit, ends_with_call=ends_with_call)
+        open_sessions.add(self.ending, at_exit, ends_with_call=ends_with_call)
         if state.reason.signum is not None:  # it came meanwhile
             state.coord.request_stop()
         return state.recorder

@@ -15,7 +15,7 @@ _OWN_MISTAKES = frozenset({errno.EBADF, errno.EFAULT, errno.EISDIR, errno.ENAMET
 
 @dataclass(frozen=True)
 class Backoff:
-    """The wait before each retry: doubled each time up to a limit, minus a random part.
+    """The wait before each retry: doubled each time up to a limit, minus a random part. `Options` checks the numbers.
 
     The random part prevents that workers of a cluster that fail together retry together.
 
@@ -33,15 +33,6 @@ class Backoff:
     """The largest random part, 0 to 1, that is subtracted."""
     random: Callable[[], float] = random.random
     """Returns a number from 0 to 1."""
-
-    def __post_init__(self) -> None:
-        if not 0 < self.initial_secs <= self.max_secs:
-            raise ValueError(
-                f"Backoff(initial_secs={self.initial_secs!r}, max_secs={self.max_secs!r}): expected 0 < initial_secs "
-                "<= max_secs."
-            )
-        if not 0 <= self.jitter <= 1:
-            raise ValueError(f"Backoff(jitter={self.jitter!r}): expected a part of the wait, from 0 to 1.")
 
     def next_delay(self, failures: int) -> float:
         """Return the seconds to wait after this many failures in a row, from 1."""
