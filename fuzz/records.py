@@ -13,7 +13,7 @@ from supervisor_core.engine import task_record
 from supervisor_core.process import progress_page, stacks_file
 from supervisor_core.process.stacks import MAX_FRAMES
 from supervisor_core.restarter.logdir_view import decode_state, encode_state
-from supervisor_core.restarter.policy import Cause, EndedLaunch, Limits, decide
+from supervisor_core.restarter.policy import Cause, ChildEnd, EndedLaunch, Limits, decide
 
 
 def check_lease(data: bytes) -> None:
@@ -106,9 +106,9 @@ def check_restarts(data: bytes) -> None:
     assert decode_state(encode_state(state, launch)) == (state, launch)
     causes: tuple[Cause, ...] = ("error", "preempted", "hang")
     for cause in causes:
-        ended = EndedLaunch(cause=cause, at=1.7e9, exit_code=1, is_known=True, has_stepped=True)
+        ended = EndedLaunch(cause=cause, ended_at=1.7e9, end=ChildEnd(exit_code=1), is_known=True, has_stepped=True)
         after, decision = decide(state, ended, Limits(), chance=0.5)
-        assert 0 <= decision.delay_secs <= Limits().backoff_max_secs, decision
+        assert 0 <= decision.delay_secs <= Limits().max_backoff_secs, decision
         assert decode_state(encode_state(after, None)) == (after, None)
 
 
