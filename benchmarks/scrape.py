@@ -40,7 +40,7 @@ INSTRUMENTED = "as many prometheus_client metrics behind its start_http_server"
 def status() -> RunStatus:
     """Return a run as a trainer with six service threads and the runtime's own histogram bounds would show it."""
     from supervisor_core.engine.progress import BUCKETS
-    from supervisor_core.events.telemetry import SessionRecord
+    from supervisor_core.events.telemetry import HeartbeatRecord, SessionRecord
     from supervisor_core.options import PHASES
     from supervisor_core.run.checkpoints import Checkpoint
     from supervisor_core.run.status import (
@@ -71,6 +71,7 @@ def status() -> RunStatus:
             checkpoint_interval_secs=600.0,
             versions={"python": "3.12.3", "tensorflow": "2.21.0", "numpy": "2.4.6"},
         ),
+        beat=HeartbeatRecord(session="3f2a9c1e5d7b8046"),
         restarts={"lost": 1, "signal": 1, "error": 1},
         global_step=1_234_567,
         steps=234_567,

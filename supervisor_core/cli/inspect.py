@@ -227,7 +227,7 @@ def _object(snapshot: LogdirSnapshot, logdir: str, name: str | None) -> dict[str
         "logdir": logdir,
         "at": snapshot.at,
         "problems": list(snapshot.problems),
-        "runs": [_run_object(item, snapshot.at) for item in _asked_for(snapshot, name)],
+        "runs": [run_object(item, snapshot.at) for item in _asked_for(snapshot, name)],
     }
 
 
@@ -256,7 +256,7 @@ def _following(watch: LogdirWatch, snapshots: list[LogdirSnapshot]) -> Iterator[
 SCHEMA_VERSION = 1
 
 
-def _run_object(watched: WatchedRun, now: float) -> dict[str, Any]:
+def run_object(watched: WatchedRun, now: float) -> dict[str, Any]:
     """Return one run as plain values, with nothing in it that JSON cannot hold."""
     run = watched.run
     good = [item for item in run.checkpoints if item.ok and item.at]

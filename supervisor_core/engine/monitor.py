@@ -209,29 +209,35 @@ class SessionMonitor:
         """
         now = self._progress.snapshot()
         with self._beat_lock:
-            record = HeartbeatRecord(
-                session=self._identity.record.session,
-                phase=now.phase,
-                attempt=self._identity.record.attempt,
-                elapsed_secs=self.elapsed_secs,
-                step=now.global_step,
-                steps=now.steps,
-                steps_per_sec=now.steps_per_second,
-                progress_age_secs=now.progress_age_secs,
-                progress_timeout_secs=now.progress_timeout_secs,
-                activity_secs=now.activity_secs,
+            record = replace(
+                self._heartbeat(now),
                 threads=tuple(self._threads()),
                 workers=self._worker_changes.take(),
-                events_dropped=self._recorder.dropped,
-                loss_finite=self._loss_finite,
                 pause=self._take_pause(),
-                watchdog_would_act=self._watchdog.would_act,
-                watchdog_acted=self._watchdog.acted,
             )
             if durable_by is None:
                 self._recorder.write(record, now.global_step)
             else:
                 self._recorder.write(record, now.global_step, durable=True, deadline=durable_by)
+
+    def _heartbeat(self, now: ProgressSnapshot) -> HeartbeatRecord:
+        """Return a heartbeat without its long fields."""
+        return HeartbeatRecord(
+            session=self._identity.record.session,
+            phase=now.phase,
+            attempt=self._identity.record.attempt,
+            elapsed_secs=self.elapsed_secs,
+            step=now.global_step,
+            steps=now.steps,
+            steps_per_sec=now.steps_per_second,
+            progress_age_secs=now.progress_age_secs,
+            progress_timeout_secs=now.progress_timeout_secs,
+            activity_secs=now.activity_secs,
+            events_dropped=self._recorder.dropped,
+            loss_finite=self._loss_finite,
+            watchdog_would_act=self._watchdog.would_act,
+            watchdog_acted=self._watchdog.acted,
+        )
 
     def status(self) -> RunStatus:
         """Return the session's status, as in a scrape. Cheap; called from any thread."""
@@ -261,9 +267,7 @@ class SessionMonitor:
             workers=tuple(self._workers()),
             steps_lost=who.steps_lost,
             activity_secs=now.activity_secs,
-            watchdog_would_act=self._watchdog.would_act,
-            watchdog_acted=self._watchdog.acted,
-            events_dropped=self._recorder.dropped,
+            beat=self._heartbeat(now),
             events_failing=self._recorder.error is not None,
             loss_finite=self._loss_finite,
             info=who.info,

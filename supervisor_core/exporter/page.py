@@ -95,7 +95,7 @@ def run_status(
         steps_lost=None if run.inferred else run.steps_lost,
         run_activity_secs={} if run.inferred else run.goodput.booked_secs,
         goodput=None if run.inferred else run.goodput.ratio,
-        watchdog_acted=last.watchdog_acted,
+        beat=last.beat,
         loss_finite=run.loss_finite,
     )
     if last.inferred:
@@ -107,8 +107,6 @@ def run_status(
         recoveries=last.recoveries,
         stalled=run.state == "stalled",
         activity_secs=last.reported_secs,
-        events_dropped=last.events_dropped,
-        watchdog_would_act=last.watchdog_would_act,
         events_failing=last.events_error is not None if is_alive else None,
     )
 
@@ -127,8 +125,6 @@ def _without_session(run: Run, label: str) -> RunStatus:
         stalled=None,
         checkpoint=_NOTHING_SAVED,
         steps_lost=None,
-        events_dropped=None,
-        watchdog_would_act=None,
     )
 
 

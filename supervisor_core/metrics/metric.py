@@ -111,7 +111,7 @@ def one_of(name: str, help: str, label: str, names: Sequence[str], field: Field)
 def per_key(name: str, help: str, label: str, field: Field, *, served_by: ServedBy = "both") -> RunMetric:
     """Return a counter with one sample for each key of a mapping."""
     values = _reader(field)
-    return _labelled(name, help, label, lambda status: values(status).items(), served_by=served_by)
+    return _labelled(name, help, label, lambda status: (values(status) or {}).items(), served_by=served_by)
 
 
 def per_thread(name: str, help: str, field: Field) -> RunMetric:

@@ -126,10 +126,13 @@ RUN_METRICS: tuple[RunMetric, ...] = (
     single(
         "watchdog_would_act_total",
         "Stalls of this session that the watchdog would have ended; its stall_action is observe.",
-        "watchdog_would_act",
+        "beat.watchdog_would_act",
     ),
     per_key(
-        "watchdog_acted_total", "Stalls of this session that the watchdog has acted upon.", "action", "watchdog_acted"
+        "watchdog_acted_total",
+        "Stalls of this session that the watchdog has acted upon.",
+        "action",
+        "beat.watchdog_acted",
     ),
     histogram(
         "step_duration_seconds",
@@ -225,7 +228,7 @@ RUN_METRICS: tuple[RunMetric, ...] = (
         "goodput",
         served_by="exporter",
     ),
-    single("events_dropped_total", "Events that could not be written to the events file.", "events_dropped"),
+    single("events_dropped_total", "Events that could not be written to the events file.", "beat.events_dropped"),
     single(
         "loss_finite",
         "0 while the newest value of the watched loss, or of a tag that looks like a loss, is NaN or infinite, else 1.",

@@ -167,7 +167,8 @@ class RunFold:
         losses: dict[str, bool] = {}
         for path in last.files:
             losses.update({tag: tail.since is None for tag, tail in self._files[path].losses.items()})
-        found = [*losses.values(), *(() if last.loss_finite is None else (last.loss_finite,))]
+        watched = None if last.beat is None else last.beat.loss_finite
+        found = [*losses.values(), *(() if watched is None else (watched,))]
         files = [self._files[path] for session in sessions for path in session.files]
         since = nonfinite_since(files, [tag for tag, is_finite in losses.items() if not is_finite])
         return all(found) if found else None, since

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from supervisor_core.events.telemetry import (
-    Acted,
+    HeartbeatRecord,
     LaunchRecord,
     RecoveryRecord,
     SessionRecord,
@@ -102,10 +102,8 @@ class Session(SessionRecord):
     """The stall budget of `phase`."""
     error: str | None = None
     signal: str | None = None
-    events_dropped: int = 0
-    watchdog_would_act: int = 0
-    """How many of its stalls the watchdog would have ended; `watchdog_acted`: upon how many it acted, by action."""
-    watchdog_acted: Mapping[Acted, int] = field(default_factory=dict)
+    beat: HeartbeatRecord | None = None
+    """Its newest heartbeat, without its long fields; None without telemetry."""
     activity_secs: Mapping[str, float] = field(default_factory=dict)
     """Its seconds by `BUCKETS`, without those of disruptions; they sum to ``ended_at - started_at``."""
     reported_secs: Mapping[str, float] = field(default_factory=dict)
@@ -116,8 +114,6 @@ class Session(SessionRecord):
     save_failures_in_a_row: int = 0
     """Failures since its last successful save. `save_error`: why the last one failed, if its progress page says so."""
     save_error: str | None = None
-    loss_finite: bool | None = None
-    """Whether the latest reading of its loss was finite; None where unknown."""
     events_error: str | None = None
     """Why its events cannot be written at present, by lease or progress page; None where they can, or it is unknown."""
     save_secs: Distribution | None = None

@@ -29,8 +29,8 @@ _LEFT_OUT: Mapping[type[Any], str] = {
     Run: "loss_finite rates dropped",
     Session: "run restored_step state_problem previous_outcome previous_step previous_step_exact previous_seen_at "
     "previous_elapsed_secs previous_seen_secs run_started_at services heartbeat_secs versions steps_per_sec "
-    "events_dropped watchdog_would_act watchdog_acted activity_secs reported_secs saves save_failures "
-    "save_failures_in_a_row save_error loss_finite events_error save_secs blocked_secs recoveries files",
+    "beat activity_secs reported_secs saves save_failures "
+    "save_failures_in_a_row save_error events_error save_secs blocked_secs recoveries files",
     Stall: "state",
     ThreadHistory: "last_failure_at ticking_secs spans seen_ticks",
     WorkerHistory: "started_at spans",

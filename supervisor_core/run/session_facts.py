@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from supervisor_core.events.record_fields import values_of
-from supervisor_core.events.telemetry import SessionRecord
+from supervisor_core.events.telemetry import HeartbeatRecord, SessionRecord
 from supervisor_core.options import STALL_TIMEOUT_SECS
 from supervisor_core.run.checkpoints import Checkpoint
 from supervisor_core.run.file_fold import Reached
@@ -84,7 +85,55 @@ def telemetry_facts(
         start_step: the step of the START event in the first of them.
         tail: the highest step of the scalars after its last heartbeat.
     """
-    record, stop, beat, clock, saves = fold.record, fold.stop, fold.beats.last, fold.clock, fold.saves
+    times = _times(fold, seen_at)
+    first_step = _first_step(fold, start_step)
+    last_step, progress_at = _reached(fold, tail)
+    phase = "stopped" if fold.stop else fold.beats.last.phase if fold.beats.last else None
+    all_stalls = fold.stalls.stalls(times.ended_at if fold.stop else None)
+    stalls = [stall for stall in all_stalls if stall.service is None]
+    wall_secs, open_stall_secs = times.ended_at - times.started_at, _open_stall_secs(fold, stalls, times.ended_at)
+    activity = _activity(fold.activity.secs, wall_secs, phase, open_stall_secs)
+    session = replace(
+        _session(fold, times, files),
+        first_step=first_step,
+        last_step=last_step if last_step is not None else first_step,
+        phase=phase,
+        last_progress_at=progress_at,
+        activity_secs=activity,
+    )
+    threads = (thread.history(fold.id, times.ended_at) for thread in fold.threads.by_name.values())
+    workers = (
+        worker.report(fold.id, fold.beats.workers_at, times.ended_at) for worker in fold.workers.by_name.values()
+    )
+    return SessionFacts(
+        session=session,
+        curves=_curves(fold, first_step, last_step, activity["productive"]),
+        is_start_exact=fold.record is not None,
+        is_stalled=fold.stop is None and fold.is_stalled,
+        silence_secs=_silence_secs(fold, phase),
+        likely_unseen_secs=_until_next_beat(fold, times.ended_at) / 2,
+        most_unseen_secs=_unseen_secs(fold, times.ended_at),
+        most_steps_per_sec=_most_steps_per_sec(fold, first_step, last_step),
+        is_clock_behind=times.is_clock_behind,
+        checkpoints=tuple(fold.saves.checkpoints.items),
+        threads=tuple(history for history in threads if history is not None),
+        workers=tuple(report for report in workers if report is not None),
+        recoveries=tuple(fold.steps.recoveries.items),
+        stalls=all_stalls,
+        silences=_silences(fold, times.started_at),
+    )
+
+
+class _Times(NamedTuple):
+    """When a session started and ended, or was last seen; see `SessionFacts.is_clock_behind`."""
+
+    started_at: float
+    ended_at: float
+    is_clock_behind: bool
+
+
+def _times(fold: SessionFold, seen_at: float | None) -> _Times:
+    record, clock = fold.record, fold.clock
     first = clock.first_at if clock.first_at is not None else 0.0
     started_at = record.started_at if record else None
     if started_at is None:
@@ -94,72 +143,44 @@ def telemetry_facts(
     if clock.begun_at is not None and clocks_differ(clock.begun_at, started_at):
         started_at = clock.begun_at  # by the present wall clock, as all its other times
     last_seen_at = max(seen_at if seen_at is not None else first, clock.last_at if clock.last_at is not None else first)
-    ended_at = max(fold.stop_at if fold.stop_at is not None else last_seen_at, started_at)
-    first_step = _first_step(fold, start_step)
+    ended_at = fold.stop_at if fold.stop_at is not None else last_seen_at
+    return _Times(started_at, max(ended_at, started_at), is_clock_behind)
+
+
+def _reached(fold: SessionFold, tail: Reached | None) -> tuple[int | None, float | None]:
+    """Return the last step of a session, and when it last made progress."""
     last_step, progress_at = fold.steps.last_step, fold.last_progress_at
-    if stop is not None:  # a heartbeat may have counted a step ahead
-        last_step = last_step if stop.step is None else stop.step
-    elif tail is not None and (last_step is None or tail.step > last_step):
-        last_step = tail.step
-        if tail.at > (progress_at or 0.0):
-            progress_at = tail.at
-    phase = "stopped" if stop else beat.phase if beat else None
-    all_stalls = fold.stalls.stalls(ended_at if stop else None)
-    stalls = [stall for stall in all_stalls if stall.service is None]
-    activity = _activity(fold.activity.secs, ended_at - started_at, phase, _open_stall_secs(fold, stalls, ended_at))
+    if fold.stop is not None:  # a heartbeat may have counted a step ahead
+        return last_step if fold.stop.step is None else fold.stop.step, progress_at
+    if tail is None or (last_step is not None and tail.step <= last_step):
+        return last_step, progress_at
+    return tail.step, max(tail.at, progress_at or 0.0) or None
+
+
+def _session(fold: SessionFold, times: _Times, files: Sequence[str]) -> Session:
+    """Return a session as its records have it."""
+    record = fold.record or SessionRecord(session=fold.id, attempt=fold.beats.attempt or 0)
+    beat, stop, saves = fold.beats.last or HeartbeatRecord(session=fold.id), fold.stop, fold.saves
     outcome: Outcome = (stop.reason or "unknown") if stop else "running"
-    begun = record or SessionRecord(session=fold.id, attempt=fold.beats.attempt or 0)
-    return SessionFacts(
-        session=Session(
-            **values_of(replace(begun, started_at=started_at)),
-            ended_at=ended_at,
-            outcome=outcome,
-            inferred=False,
-            first_step=first_step,
-            last_step=last_step if last_step is not None else first_step,
-            steps=stop.steps if stop else beat.steps if beat else None,
-            steps_per_sec=beat.steps_per_sec if beat else None,
-            phase=phase,
-            last_progress_at=progress_at,
-            progress_timeout_secs=beat.progress_timeout_secs if beat else None,
-            error=stop.error if stop else None,
-            signal=stop.signal if stop else None,
-            events_dropped=beat.events_dropped if beat else 0,
-            watchdog_would_act=beat.watchdog_would_act if beat else 0,
-            watchdog_acted=beat.watchdog_acted if beat else {},
-            activity_secs=activity,
-            reported_secs=fold.activity.secs,
-            saves=saves.count,
-            save_failures=saves.failures,
-            save_failures_in_a_row=saves.failures_in_a_row,
-            loss_finite=beat.loss_finite if beat else None,
-            save_secs=_NO_SAVES if saves.secs is None else saves.secs.snapshot(),
-            blocked_secs=_NO_SAVES if saves.blocked_secs is None else saves.blocked_secs.snapshot(),
-            recoveries=fold.steps.recoveries.total,
-            files=tuple(files),
-        ),
-        curves=_curves(fold, first_step, last_step, activity["productive"]),
-        is_start_exact=record is not None,
-        is_stalled=stop is None and fold.is_stalled,
-        silence_secs=_silence_secs(fold, phase),
-        likely_unseen_secs=_until_next_beat(fold, ended_at) / 2,
-        most_unseen_secs=_unseen_secs(fold, ended_at),
-        most_steps_per_sec=_most_steps_per_sec(fold, first_step, last_step),
-        is_clock_behind=is_clock_behind,
-        checkpoints=tuple(saves.checkpoints.items),
-        threads=tuple(
-            history
-            for thread in fold.threads.by_name.values()
-            if (history := thread.history(fold.id, ended_at)) is not None
-        ),
-        workers=tuple(
-            report
-            for worker in fold.workers.by_name.values()
-            if (report := worker.report(fold.id, fold.beats.workers_at, ended_at)) is not None
-        ),
-        recoveries=tuple(fold.steps.recoveries.items),
-        stalls=all_stalls,
-        silences=_silences(fold, started_at),
+    return Session(
+        **values_of(replace(record, started_at=times.started_at)),
+        ended_at=times.ended_at,
+        outcome=outcome,
+        inferred=False,
+        steps=stop.steps if stop else beat.steps,
+        steps_per_sec=beat.steps_per_sec,
+        progress_timeout_secs=beat.progress_timeout_secs,
+        error=stop.error if stop else None,
+        signal=stop.signal if stop else None,
+        beat=beat,
+        reported_secs=fold.activity.secs,
+        saves=saves.count,
+        save_failures=saves.failures,
+        save_failures_in_a_row=saves.failures_in_a_row,
+        save_secs=_NO_SAVES if saves.secs is None else saves.secs.snapshot(),
+        blocked_secs=_NO_SAVES if saves.blocked_secs is None else saves.blocked_secs.snapshot(),
+        recoveries=fold.steps.recoveries.total,
+        files=tuple(files),
     )
 
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from supervisor_core.events.telemetry import Acted, SessionRecord, ThreadStatus, WorkerStatus
+from supervisor_core.events.telemetry import HeartbeatRecord, SessionRecord, ThreadStatus, WorkerStatus
 from supervisor_core.process.stacks import Activity
 from supervisor_core.run.checkpoints import Checkpoint
 
@@ -112,12 +112,8 @@ class RunStatus:
     """Seconds by goodput bucket; they sum to the wall time covered."""
     goodput: float | None = None
     """Share of the wall time spent on steps that were not repeated, from 0 to 1."""
-    watchdog_would_act: int | None = 0
-    """How many stalls of the session the watchdog would have ended; None where unknown."""
-    watchdog_acted: Mapping[Acted, int] = field(default_factory=dict)
-    """How many it has acted upon, by action."""
-    events_dropped: int | None = 0
-    """Events that could not be written; None where unknown."""
+    beat: HeartbeatRecord | None = None
+    """The newest heartbeat of the session, without its long fields; None without telemetry."""
     loss_finite: bool | None = None
     """Whether the newest loss is neither NaN nor infinite; None where no loss is known."""
     events_failing: bool | None = None

@@ -231,9 +231,9 @@ def test_the_watchdog_s_count_is_in_the_next_heartbeat(make, clock) -> None:
     train(progress, clock, 30)
     monitor.tick()
     ticks(monitor, clock, 305)
-    assert (monitor.status().stalled, monitor.status().watchdog_would_act) == (True, 0)
+    assert (monitor.status().stalled, monitor.status().beat.watchdog_would_act) == (True, 0)
     ticks(monitor, clock, 10)
-    assert monitor.status().watchdog_would_act == heard.of(HeartbeatRecord)[-1].watchdog_would_act == 1
+    assert monitor.status().beat.watchdog_would_act == heard.of(HeartbeatRecord)[-1].watchdog_would_act == 1
 
 
 class Timed:

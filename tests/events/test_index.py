@@ -38,6 +38,13 @@ def steps(chunks: list[Chunk]) -> list[int]:
     return [step for chunk in chunks if "loss" in chunk.scalars for step in chunk.scalars["loss"].steps.tolist()]
 
 
+def refreshed(logdir: str, **options: Any) -> LogdirIndex:
+    """Return an index that was refreshed once."""
+    index = LogdirIndex(logdir, **options)
+    index.refresh()
+    return index
+
+
 def test_runs_are_named_as_tensorboard_names_them(tmp_path: Path) -> None:
     """The logdir itself is a dot, anything below it a relative path; a directory without events is no run."""
     write(tmp_path, 1)
@@ -69,8 +76,7 @@ def test_a_refresh_brings_only_what_is_new(tmp_path: Path) -> None:
 def test_runs_come_and_go(tmp_path: Path) -> None:
     """A new directory is added, a deleted one removed."""
     write(tmp_path / "a", 1)
-    index = LogdirIndex(str(tmp_path))
-    index.refresh()
+    index = refreshed(str(tmp_path))
     path = write(tmp_path / "b", 1)
     assert tuple(index.refresh().changed) == ("b",)
     os.unlink(path)
@@ -83,8 +89,7 @@ def test_runs_are_chosen_by_name(tmp_path: Path, include: str | None, exclude: s
     """Expressions match anywhere in a run's name."""
     for name in ("a", "ab", "b"):
         write(tmp_path / name, 1)
-    index = LogdirIndex(str(tmp_path), include=include, exclude=exclude)
-    index.refresh()
+    index = refreshed(str(tmp_path), include=include, exclude=exclude)
     assert list(index.runs) == names
 
 
@@ -118,8 +123,7 @@ def test_a_file_that_is_gone_is_forgotten(tmp_path: Path) -> None:
     """One chunk from the start, with nothing in it, voids what the file gave."""
     path = write(tmp_path, 1)
     write(tmp_path, 2)
-    index = LogdirIndex(str(tmp_path))
-    index.refresh()
+    index = refreshed(str(tmp_path))
     os.unlink(path)
     (chunk,) = index.refresh().changed["."]
     assert (chunk.path, chunk.from_start, chunk.records) == (path, True, 0)
@@ -153,8 +157,7 @@ def test_links_in_a_circle_end(tmp_path: Path) -> None:
     (tmp_path / "a" / "over").symlink_to(tmp_path / "c")
     (tmp_path / "c" / "back").symlink_to(tmp_path / "a")
     (tmp_path / "self").symlink_to(tmp_path / "self")
-    index = LogdirIndex(str(tmp_path))
-    index.refresh()
+    index = refreshed(str(tmp_path))
     assert list(index.runs) == ["a/b", "a/over", "c", "c/back/b"]
 
 
@@ -163,8 +166,7 @@ def test_a_directory_that_cannot_be_listed_keeps_its_runs(tmp_path: Path, watche
     write(tmp_path / "a" / "b", 1)
     write(tmp_path / "c", 1)
     clock = clock_at(1e10)  # far after every file was written
-    index = LogdirIndex(str(tmp_path), filesystem=watched, clock=clock)
-    index.refresh()
+    index = refreshed(str(tmp_path), filesystem=watched, clock=clock)
     watched.list_errors[str(tmp_path / "a")] = PermissionError(errno.EACCES, "Permission denied")
     clock.now += 3600
     change = index.refresh()
@@ -180,8 +182,7 @@ def test_directories_are_not_listed_again_without_need(tmp_path: Path, watched: 
     """A refresh when nothing changed lists nothing, and still sees files that grow; what changed is listed."""
     paths = [write(tmp_path / name, 1) for name in "abc"]
     clock = clock_at(1e10)  # far after every file was written
-    index = LogdirIndex(str(tmp_path), filesystem=watched, clock=clock)
-    index.refresh()
+    index = refreshed(str(tmp_path), filesystem=watched, clock=clock)
     watched.listed.clear()
     with open(paths[1], "ab") as file:
         file.write(Path(paths[1]).read_bytes())
@@ -200,8 +201,7 @@ def test_a_directory_that_has_just_changed_is_not_trusted(tmp_path: Path, watche
     """Its time of change has a resolution: a second file within the same tick must not be missed."""
     write(tmp_path, 1)
     clock = clock_at(os.stat(tmp_path).st_mtime + 1)
-    index = LogdirIndex(str(tmp_path), filesystem=watched, clock=clock)
-    index.refresh()
+    index = refreshed(str(tmp_path), filesystem=watched, clock=clock)
     index.refresh()
     assert watched.listed == [str(tmp_path)] * 2
 
@@ -302,8 +302,7 @@ def test_links_that_lead_to_links_do_not_multiply_runs(tmp_path: Path) -> None:
     for level in range(13):
         for name in ("left", "right"):
             (tmp_path / f"d{level}" / name).symlink_to(tmp_path / f"d{level + 1}")
-    index = LogdirIndex(str(tmp_path))
-    index.refresh()
+    index = refreshed(str(tmp_path))
     assert len(index.runs) <= 14 * 8
     assert {f"d{level}" for level in range(14)} <= set(index.runs)
     assert "not followed" in index.problems[0].text
@@ -320,8 +319,7 @@ def test_no_links_hide_anothers_run(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     (logs / "other").mkdir()
     for number in range(9):
         (logs / "deep" / "a" / "b" / f"link{number}").symlink_to(target)
-    index = LogdirIndex(str(logs))
-    index.refresh()
+    index = refreshed(str(logs))
     assert len(index.runs) == 8
     (logs / "zzz").symlink_to(target)
     index.refresh()
@@ -354,8 +352,7 @@ def test_links_of_one_owner_count_for_no_other(tmp_path: Path) -> None:
         def entries(self, directory: str) -> Iterator[DirectoryEntry]:
             return (entry._replace(owner=owners.get(entry.name, 1)) for entry in super().entries(directory))
 
-    index = LogdirIndex(str(logs), filesystem=Owned())
-    index.refresh()
+    index = refreshed(str(logs), filesystem=Owned())
     assert {"within", "within/again", "within/inner"} <= set(index.runs)
 
 
@@ -373,8 +370,7 @@ def test_a_directory_that_becomes_a_link_while_it_is_walked(tmp_path: Path) -> N
                 (tmp_path / "a" / "b").symlink_to(tmp_path)
             return iter(entries)
 
-    index = LogdirIndex(str(tmp_path), filesystem=Swapping())
-    index.refresh()
+    index = refreshed(str(tmp_path), filesystem=Swapping())
     assert {"a", "c"} <= set(index.runs) and len(index.runs) < 6
 
 

@@ -8,6 +8,7 @@ import pytest
 from examples.demo.metrics import Reading, is_ready, scrape
 from supervisor_core.metrics.collector import RunCollector
 from supervisor_core.metrics.server import MetricsServer
+from supervisor_core.run.checkpoints import Checkpoint
 from supervisor_core.run.status import CheckpointStatus, RunStatus
 
 
@@ -27,7 +28,7 @@ def test_a_reading_is_what_the_trainer_serves() -> None:
         phase="training",
         global_step=640,
         steps_per_second=200.5,
-        checkpoint=CheckpointStatus(last_success_at=0.0, last_success_step=600),
+        checkpoint=CheckpointStatus(last_success=Checkpoint(session="", at=0.0, step=600)),
     )
     with MetricsServer(RunCollector(lambda: [status]), ":0") as server:
         reading = scrape(server.url or "")

@@ -61,11 +61,11 @@ class Talk:
     def status(self) -> None:
         """Say what the metrics say."""
         found = self._session().run_status()
-        saves = found.checkpoint
+        saves, newest = found.checkpoint, found.checkpoint.last_success
         self.say(
             step=found.global_step,
-            saved=saves.last_success_step,
-            path=saves.last_success_path,
+            saved=None if newest is None else newest.step,
+            path=None if newest is None else newest.path,
             failures=saves.failures_in_a_row,
             error=saves.last_error,
             events_failing=found.events_failing,

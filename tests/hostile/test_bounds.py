@@ -13,7 +13,7 @@ from types import ModuleType
 
 import pytest
 
-from supervisor_core.cli.inspect import run_json
+from supervisor_core.cli.inspect import run_object
 from supervisor_core.events import chunk_builder, directory, event_format, payload, reader, record_fields, telemetry
 from supervisor_core.events.reader import EventsFileReader
 from supervisor_core.exporter.exporter import Exporter
@@ -332,7 +332,7 @@ def test_what_was_dropped_is_said(tmp_path: Path, corpus: ModuleType) -> None:
     assert 'supervisor_exporter_dropped_total{kind="events",run="run"} 4.0\n' in page
     assert f'supervisor_exporter_run_read_success{{logdir="{tmp_path}",run="run"}} 0.0\n' in page
     found = LogdirWatch(str(tmp_path)).refresh().runs["run"]
-    shown = run_json(found, NOW)
+    shown = run_object(found, NOW)
     said = "events dropped 4 x"
     assert shown["dropped"] == {"events": 4}
     assert said in shown["problems"][0]["text"]

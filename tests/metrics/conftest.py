@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from supervisor_core.events.telemetry import SessionRecord, ThreadStatus, WorkerStatus
+from supervisor_core.events.telemetry import HeartbeatRecord, SessionRecord, ThreadStatus, WorkerStatus
 from supervisor_core.metrics.collector import RunCollector
 from supervisor_core.metrics.server import MetricsServer
 from supervisor_core.run.checkpoints import Checkpoint
@@ -90,9 +90,7 @@ def running() -> RunStatus:
         activity_secs={"productive": 3000.5, "program_startup": 12.0, "checkpoint_restore": 0.0},
         run_activity_secs={"productive": 9000.5, "infrastructure_recovery_from_disruption": 60.0},
         goodput=0.875,
-        watchdog_would_act=1,
-        watchdog_acted={"stop": 2},
-        events_dropped=2,
+        beat=HeartbeatRecord(session="3f2a", watchdog_would_act=1, watchdog_acted={"stop": 2}, events_dropped=2),
         events_failing=False,
         loss_finite=True,
         info={"logdir": "/data/mnist"},
@@ -103,7 +101,14 @@ def running() -> RunStatus:
 def starting() -> RunStatus:
     """A run that has only just begun: no step, no checkpoint, no thread."""
     session = SessionRecord(session="", attempt=1, started_at=NOW)
-    return RunStatus(run="fresh", active=True, phase="starting", session=session, last_progress_at=NOW)
+    return RunStatus(
+        run="fresh",
+        active=True,
+        phase="starting",
+        session=session,
+        beat=HeartbeatRecord(session=""),
+        last_progress_at=NOW,
+    )
 
 
 class Talk:

@@ -13,7 +13,7 @@ from monitoring_servers import Prometheus, queries_of, wait_until
 from supervisor_core.engine.service import ServiceRegistry
 from supervisor_core.engine.session_recorder import SessionRecorder, StopInfo
 from supervisor_core.events.file_writer import FileWriter
-from supervisor_core.events.telemetry import SessionRecord, ThreadStatus, WorkerStatus
+from supervisor_core.events.telemetry import HeartbeatRecord, SessionRecord, ThreadStatus, WorkerStatus
 from supervisor_core.exporter.config_files import dashboard, rule_groups, to_yaml
 from supervisor_core.exporter.exporter import Exporter
 from supervisor_core.exporter.thresholds import Thresholds
@@ -58,6 +58,7 @@ def everything(tick: int) -> RunStatus:
             versions={"supervisor": "0.1.0"},
         ),
         session_seen_at=now,
+        beat=HeartbeatRecord(session="3f2a"),
         restarts={"lost": 1, "signal": 1},
         global_step=12_345 + tick,
         steps=tick,

@@ -77,37 +77,43 @@ def test_only_checkpoints_that_are_there_keep_steps(trainer: Any, fold_of: Any) 
     assert steps == {"-200": 155, "x": 55}
 
 
-def test_a_recovery_goes_back_to_what_is_saved(trainer: Any, run_of: RunOf) -> None:
-    """After a recovery that restored an earlier checkpoint than the newest, steps are at risk from there on."""
-    session = trainer().ready().train(100).save().train(100).save().train(30).recover(100).train(50).beat()
-    at_risk = run_of(session, now=session.now + 600).at_risk
-    assert at_risk is not None
-    assert (at_risk.steps, at_risk.saved_step) == (50, 100)
+def recovered(trainer: Any) -> list[Any]:
+    """A recovery that restored an earlier checkpoint than the newest: steps are at risk from there on."""
+    return [trainer().ready().train(100).save().train(100).save().train(30).recover(100).train(50).beat()]
 
 
-def test_without_any_checkpoint_all_is_at_risk(trainer: Any, run_of: RunOf) -> None:
-    """A run that was lost before its first save."""
-    at_risk = run_of(trainer().ready().train(50).beat(), now=2e9).at_risk
-    assert at_risk is not None
-    assert (at_risk.steps, at_risk.saved_step) == (50, None)
+def without_a_checkpoint(trainer: Any) -> list[Any]:
+    """Lost before its first save."""
+    return [trainer().ready().train(50).beat()]
 
 
-def test_a_session_that_died_before_it_restored_changes_nothing(trainer: Any, killed: Any, run_of: RunOf) -> None:
+def died_before_it_restored(trainer: Any) -> list[Any]:
     """The checkpoint of the session before is what there is."""
-    second = trainer("b", killed.now + 60, attempt=2).spend(15)
-    at_risk = run_of(killed, second, now=second.now + 600).at_risk
-    assert at_risk is not None
-    assert (at_risk.steps, at_risk.saved_step) == (187, 1000)
+    first = trainer("a").ready().train(100).save().train(50).beat()
+    return [first, trainer("b", first.now + 60, attempt=2).spend(15)]
 
 
-def test_an_adopted_model_is_as_safe_as_the_checkpoint_before(trainer: Any, run_of: RunOf) -> None:
+def adopted(trainer: Any) -> list[Any]:
     """A chief that found its model alive restored nothing: what counts is the last save of the run."""
     first = trainer("a").ready().train(100).save().train(50)
-    second = trainer("b", first.now + 60, attempt=2).ready(149, adopted=True).train(30).beat()
-    at_risk = run_of(first, second, now=second.now + 600).at_risk
-    assert at_risk is not None
-    assert (at_risk.steps, at_risk.saved_step) == (79, 100)
-    assert at_risk.secs == pytest.approx(80, abs=11)
+    return [first, trainer("b", first.now + 60, attempt=2).ready(149, adopted=True).train(30).beat()]
+
+
+@pytest.mark.parametrize(
+    ("made", "steps", "secs", "saved_step"),
+    [
+        (recovered, 50, 50, 100),
+        (without_a_checkpoint, 50, 50, None),
+        (died_before_it_restored, 50, 50, 100),
+        (adopted, 79, 80, 100),
+    ],
+)
+def test_steps_since_what_would_be_restored_are_at_risk(
+    trainer: Any, run_of: RunOf, made: Callable[[Any], list[Any]], steps: int, secs: float, saved_step: int | None
+) -> None:
+    """Whatever the way on which a lost run came to them."""
+    at_risk = run_of(*made(trainer), now=2e9).at_risk
+    assert at_risk == AtRisk(steps=steps, secs=pytest.approx(secs, abs=12), saved_step=saved_step)
 
 
 def test_nothing_is_concluded_of_another_writer_s_run(events_file: Any, run_of: RunOf) -> None:

@@ -238,7 +238,7 @@ def test_buckets_sum_to_the_wall_time(sessions: Any, later: float, trainer: Any)
     before = dict.fromkeys(BUCKETS, 0.0)
     steady = all(gap >= 0 and "clock" not in dict(stretches) for gap, _, _, stretches in sessions)
     for index, (gap, ends, adopts, stretches) in enumerate(sessions):
-        session = trainer(str(index), now + gap, attempt=index + 1).spend(3)
+        session = trainer(str(index), now + gap, attempt=index + 1, heartbeat_secs=40.0).spend(3)
         session.ready(step + 3 if adopts else max(0, step - 7), adopted=adopts)
         for kind, secs in stretches:
             if kind == "train":

@@ -45,8 +45,3 @@ def test_only_the_latest_of_all_files_are_kept() -> None:
     earlier = Chunk(path="a", from_start=True, created_at=1.0, scalars={RATE_TAG: rate_points([1.0] * 1000)})
     later = Chunk(path="b", from_start=True, created_at=2.0, scalars={RATE_TAG: rate_points([2.0] * 10)})
     assert rates_of(later, earlier) == (1.0,) * (READINGS - 10) + (2.0,) * 10
-
-
-def test_rates_of_a_run_without_any() -> None:
-    """A run without readings has no rates."""
-    assert rates_of(Chunk(path="a", from_start=True)) == ()

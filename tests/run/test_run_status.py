@@ -115,18 +115,18 @@ def test_when_a_run_is_given_up_can_be_chosen(killed: Any, run_of: RunOf) -> Non
     assert not run_status(run_of(killed, now=later), later, forget_after_secs=DAY).active
 
 
-def test_a_run_that_failed_is_over(killed: Any, run_of: RunOf) -> None:
-    """Its state says so, and its error; an alert goes by that, and nothing counts it as active."""
-    status = run_status(run_of(killed.stop("error")), killed.now)
-    assert (status.active, status.phase, status.state) == (False, "stopped", "failed")
-
-
 @pytest.mark.parametrize(
     ("reason", "state"),
-    [("completed", "completed"), ("exhausted", "completed"), ("requested", "stopped"), ("signal", "stopped")],
+    [
+        ("completed", "completed"),
+        ("exhausted", "completed"),
+        ("requested", "stopped"),
+        ("signal", "stopped"),
+        ("error", "failed"),
+    ],
 )
 def test_a_run_that_ended_is_not_active(killed: Any, run_of: RunOf, reason: str, state: str) -> None:
-    """A stop record is a planned end, unless its reason is an error."""
+    """A stop record is a planned end, unless its reason is an error: then an alert goes by the state."""
     status = run_status(run_of(killed.stop(reason)), killed.now)
     assert (status.active, status.phase, status.steps_per_second) == (False, "stopped", None)
     assert (status.state, status.error) == (state, None)

@@ -57,7 +57,7 @@ def test_a_training_that_hangs_is_ended(fork_server: ForkServer, tmp_path: Path,
     run = fold.run(time.time() + 3600)
     (session,) = run.sessions
     assert (run.state, session.outcome) == (end["state"], end["outcome"])
-    assert session.watchdog_acted == {action: 1}
+    assert session.beat.watchdog_acted == {action: 1}
     assert [stall.phase for stall in run.stalls] == ["evaluating"]
     if action != "kill":
         assert max(save.step or 0 for save in run.checkpoints if save.ok) == 5
