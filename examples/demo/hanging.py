@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import subprocess
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from examples.demo.inspection import TB_SUPERVISOR, reported
+
 HANG_SECS, STOP_SECS = 15, 2
 """How long it may make no progress, and how long it has to end by itself: a blocked interpreter never does."""
 END_SECS = 10.0
-_COMMAND = [sys.executable, "-c", "from supervisor_core.cli import main; main(prog_name='tb-supervisor')"]
 _QUIET = {"TF_CPP_MIN_LOG_LEVEL": "2", "CUDA_VISIBLE_DEVICES": ""}
 
 
@@ -51,7 +50,7 @@ class HangingTraining:
         options += ["--hang-timeout", f"{HANG_SECS}s", "--stop-timeout", f"{STOP_SECS}s"]
         with output.open("wb") as file:
             self._process = subprocess.Popen(
-                [*_COMMAND, "run", *options, "--", *command],
+                [*TB_SUPERVISOR, "run", *options, "--", *command],
                 cwd=directory,
                 env={**os.environ, **_QUIET},
                 stdin=subprocess.DEVNULL,
@@ -64,10 +63,8 @@ class HangingTraining:
         """Wait for its end, at most this many seconds; return what was seen."""
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(secs)
-        asked = subprocess.run([*_COMMAND, "inspect", str(self._run), "--json"], capture_output=True, check=False)
-        try:
-            (inspected,) = json.loads(asked.stdout)["runs"]
-        except ValueError:
+        inspected = reported("inspect", self._run)
+        if inspected is None:
             return HangSeen(exit_status=self._process.returncode)
         return _seen(inspected, self._process.returncode)
 

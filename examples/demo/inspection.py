@@ -8,9 +8,9 @@ import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-_TB_SUPERVISOR = [sys.executable, "-c", "from supervisor_core.cli import main; main(prog_name='tb-supervisor')"]
-_COMMAND = [*_TB_SUPERVISOR, "inspect"]
+TB_SUPERVISOR = (sys.executable, "-c", "from supervisor_core.cli import main; main(prog_name='tb-supervisor')")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,10 +30,8 @@ class Inspected:
 
 def inspect_run(run: Path) -> Inspected | None:
     """Return what ``inspect --json`` reports of a run; None without a report."""
-    asked = subprocess.run([*_COMMAND, str(run), "--json"], capture_output=True, text=True, check=False)
-    try:
-        (inspected,) = json.loads(asked.stdout)["runs"]
-    except ValueError:
+    inspected = reported("inspect", run)
+    if inspected is None:
         return None
     return Inspected(
         state=inspected["state"],
@@ -46,23 +44,26 @@ def inspect_run(run: Path) -> Inspected | None:
 
 def newest_checkpoint(run: Path) -> tuple[int | None, str | None]:
     """Return the step that ``verify --json`` says a restart would resume from, and what is wrong with the run."""
-    asked = subprocess.run([*_TB_SUPERVISOR, "verify", "--json", str(run)], capture_output=True, text=True, check=False)
-    try:
-        (verified,) = json.loads(asked.stdout)["runs"]
-    except ValueError:
-        return None, None
-    return verified["resume_step"], verified["problem"]
+    verified = reported("verify", run)
+    return (None, None) if verified is None else (verified["resume_step"], verified["problem"])
 
 
 def show_run(logdir: Path, name: str, width: int) -> str:
     """Return what ``inspect --run`` prints, for a terminal of that many columns."""
-    environment = {**os.environ, "COLUMNS": str(width)}
-    asked = subprocess.run(
-        [*_COMMAND, str(logdir), "--run", name],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        check=False,
-        env=environment,
-    )
-    return asked.stdout
+    return "".join(tb_supervisor("inspect", str(logdir), "--run", name, columns=width))
+
+
+def reported(command: str, run: Path) -> Any:
+    """Return what a command reports of one run, as it comes from JSON; None without a report."""
+    try:
+        (found,) = json.loads(tb_supervisor(command, str(run), "--json")[0])["runs"]
+    except ValueError:
+        return None
+    return found
+
+
+def tb_supervisor(*arguments: str, columns: int = 80) -> tuple[str, str]:
+    """Run ``tb-supervisor``; return what it prints to stdout and to stderr, for a terminal of that many columns."""
+    environment = {**os.environ, "COLUMNS": str(columns)}
+    asked = subprocess.run([*TB_SUPERVISOR, *arguments], capture_output=True, text=True, check=False, env=environment)
+    return asked.stdout, asked.stderr

@@ -5,10 +5,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
+from examples.demo import inspection
 from examples.demo.acts import Play
 from examples.demo.metrics import Reading
 from examples.demo.story import Story
+from supervisor_core.cli import main
 
 
 @dataclass
@@ -26,6 +29,17 @@ class Shown:
 
     def progress(self, reading: Reading, epoch: float | None) -> None:
         pass
+
+
+@pytest.fixture(autouse=True)
+def in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`tb-supervisor` runs in the test's process, in a tenth of the time; test_inspection.py has the real command."""
+
+    def run(*arguments: str, columns: int = 80) -> tuple[str, str]:
+        done = CliRunner().invoke(main, arguments)
+        return done.stdout, done.stderr
+
+    monkeypatch.setattr(inspection, "tb_supervisor", run)
 
 
 def perform(command: list[str], directory: Path, patience_secs: float = 60.0) -> tuple[Story, Shown]:

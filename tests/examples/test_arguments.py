@@ -1,18 +1,15 @@
 from __future__ import annotations
 
-import subprocess
+import importlib.util
 import sys
+from importlib.machinery import ModuleSpec
 from pathlib import Path
 
 import pytest
 
+from examples.demo.__main__ import main
+
 ROOT = Path(__file__).parents[2]
-
-
-def demo(*args: str) -> subprocess.CompletedProcess[str]:
-    """Run the demo to its end."""
-    command = [sys.executable, "-m", "examples.demo", *args]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=100, check=False)
 
 
 @pytest.mark.parametrize(
@@ -25,10 +22,16 @@ def demo(*args: str) -> subprocess.CompletedProcess[str]:
         (("--logdir", __file__), "is a file"),
     ],
 )
-def test_wrong_arguments_give_one_line_and_status_2(args: tuple[str, ...], words: str) -> None:
+def test_wrong_arguments_give_one_line_and_status_2(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], args: tuple[str, ...], words: str
+) -> None:
     """What cannot be used ends the demo before anything starts, with one line that says why."""
-    done = demo(*args)
-    assert (done.returncode, done.stdout) == (2, "")
-    (line,) = done.stderr.splitlines()
+    monkeypatch.setattr(sys, "argv", ["demo", *args])
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: ModuleSpec(name, None))  # all is installed
+    with pytest.raises(SystemExit) as ended:
+        main()
+    printed = capsys.readouterr()
+    assert (ended.value.code, printed.out) == (2, "")
+    (line,) = printed.err.splitlines()
     assert line.startswith("demo: ")
     assert words in line
