@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
+from tests.structure.parsed import ROOT, tree_of
+
 SOURCES = [path for part in ("supervisor_core", "tb_plugin", "examples/demo") for path in (ROOT / part).rglob("*.py")]
 COMMANDS = r"inspect|verify|stacks|run|exporter|rules|manifests|dashboard"
 PROGRAMS = rf"tb-supervisor (?:{COMMANDS})|tensorboard|pip|htpasswd|kill|rm|mv|cp|chmod|chown|ls|ps|cat|ss"
@@ -30,16 +31,16 @@ def texts(tree: ast.AST) -> Iterator[tuple[int, str]]:
             yield node.lineno, re.sub(r"%[sr]|\{\w*\}", "\0", node.value)
 
 
-def by_hand(source: str) -> list[tuple[int, str]]:
+def by_hand(tree: ast.AST) -> list[tuple[int, str]]:
     """The commands in which something is filled in, but not by `command_line`."""
-    found = ((line, each[0]) for line, text in texts(ast.parse(source)) for each in BY_HAND.finditer(text))
+    found = ((line, each[0]) for line, text in texts(tree) for each in BY_HAND.finditer(text))
     return [(line, text) for line, text in found if text not in ALLOWED]
 
 
 @pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_no_command_is_made_by_hand(path: Path) -> None:
     """`command_line` quotes what it is given."""
-    assert by_hand(path.read_text("utf-8")) == []
+    assert by_hand(tree_of(path)) == []
 
 
 @pytest.mark.parametrize(
@@ -53,4 +54,4 @@ def test_no_command_is_made_by_hand(path: Path) -> None:
 )
 def test_such_a_command_is_found(source: str) -> None:
     """The search finds what it is for."""
-    assert len(by_hand(source)) == 1
+    assert len(by_hand(ast.parse(source))) == 1

@@ -6,13 +6,13 @@ import ast
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import cache
 from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
-PACKAGES = (ROOT / "supervisor_core", ROOT / "tb_plugin")
+from tests.structure.parsed import ROOT, sources, tree_of
 
 # A package imports only itself and what stands on a lower line.
 LAYERS = [
@@ -71,27 +71,25 @@ PUBLIC = [
 ]
 
 
-def sources() -> list[Path]:
-    """Every module of the packages."""
-    return sorted(path for package in PACKAGES for path in package.rglob("*.py"))
-
-
 def part_of(path: Path) -> str:
     """The package, or top-level module, that a file belongs to."""
     first, second, *_ = path.relative_to(ROOT).parts
     return "tb_plugin" if first == "tb_plugin" else second.removesuffix(".py")
 
 
-def imports(path: Path) -> Iterator[str]:
+@cache
+def imports(path: Path) -> list[str]:
     """The modules that a file imports, wherever in it."""
-    for node in ast.walk(ast.parse(path.read_text())):
+    found = []
+    for node in ast.walk(tree_of(path)):
         if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
+            found += [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{path}: a relative import hides its layer"
-            yield node.module or ""
+            found.append(node.module or "")
             if node.module == "supervisor_core":
-                yield from (f"supervisor_core.{alias.name}" for alias in node.names)
+                found += [f"supervisor_core.{alias.name}" for alias in node.names]
+    return found
 
 
 @pytest.mark.parametrize("path", sources(), ids=lambda path: str(path.relative_to(ROOT)))
@@ -130,7 +128,7 @@ def test_no_modules_import_each_other() -> None:
     modules = {module_of(path): path for path in sources() if path != ROOT / "supervisor_core" / "__init__.py"}
     graph: dict[str, set[str]] = {module: set() for module in modules}
     for module, path in modules.items():
-        for node in outside_functions(ast.parse(path.read_text())):
+        for node in outside_functions(tree_of(path)):
             if isinstance(node, ast.Import):
                 graph[module].update(alias.name for alias in node.names if alias.name in modules)
             elif isinstance(node, ast.ImportFrom):
@@ -181,17 +179,10 @@ print(sorted(added - sys.stdlib_module_names))
     assert done.stdout.strip() == "['supervisor_core', 'tb_plugin']"
 
 
-@pytest.mark.parametrize("path", sources(), ids=lambda path: str(path.relative_to(ROOT)))
-def test_a_file_stays_readable(path: Path) -> None:
-    """No file grows past 500 lines: past that the design is wrong, not the limit."""
-    assert len(path.read_text().splitlines()) <= 500
-
-
-def test_what_surrounds_the_packages_stays_readable() -> None:
-    """Tests, examples, benchmarks and the build keep the packages' limit."""
+def test_files_stay_readable() -> None:
+    """No file of the packages, tests, examples, benchmarks and the build grows past 500 lines: past that the design is
+    wrong, not the limit."""
     around = [path for name in ("tests", "examples", "benchmarks", "fuzz") for path in (ROOT / name).rglob("*.py")]
-    lengths = {
-        str(path.relative_to(ROOT)): len(path.read_text().splitlines()) for path in [*around, *ROOT.glob("*.py")]
-    }
-    assert {name for name, lines in lengths.items() if lines > 500} == set()
-    assert len(lengths) > 100
+    paths = [*sources(), *around, *ROOT.glob("*.py")]
+    assert [path for path in paths if path.read_text("utf-8").count("\n") > 500] == []
+    assert len(paths) > 400

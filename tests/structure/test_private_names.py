@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from supervisor_core.tf1.private_symbols import SYMBOLS
+from tests.structure.parsed import ROOT, tree_of
 
-ROOT = Path(__file__).parents[2]
 KNOWS = ROOT / "supervisor_core" / "tf1" / "private_symbols.py"
 PACKAGE = sorted((ROOT / "supervisor_core" / "tf1").rglob("*.py"))  # no other package may import tensorflow
 LISTED = {symbol.name for symbol in SYMBOLS}
@@ -61,13 +61,13 @@ def read_names(tree: ast.AST) -> Iterator[tuple[int, str, bool]]:
 def own() -> dict[Path, set[str]]:
     """Each module's own private names."""
     paths = (ROOT / "supervisor_core").rglob("*.py")
-    return {path: own_names(ast.parse(path.read_text())) for path in paths if path != KNOWS}
+    return {path: own_names(tree_of(path)) for path in paths if path != KNOWS}
 
 
 @pytest.mark.parametrize("path", [path for path in PACKAGE if path != KNOWS], ids=lambda path: path.stem)
 def test_no_other_module_touches_a_private_name_of_tensorflow(path: Path, own: dict[Path, set[str]]) -> None:
     """What is not public is read through `private_symbols`: no import from inside TensorFlow, no name of its own."""
-    tree, anywhere = ast.parse(path.read_text()), set().union(*own.values())
+    tree, anywhere = tree_of(path), set().union(*own.values())
     found = [
         f"line {line}: {name}"
         for line, name, of_itself in read_names(tree)
