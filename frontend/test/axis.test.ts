@@ -3,7 +3,7 @@ import test from "node:test";
 import { defaultAxis, hasWallTime, makeAxis } from "../src/logic/axis";
 import { boundariesOf, boundaryLabel } from "../src/logic/boundaries";
 import { boundariesHover } from "../src/logic/hover";
-import { packRows } from "../src/logic/packing";
+import { packRows } from "../src/logic/plot";
 import { stepAt, wallAt, waysOf } from "../src/logic/progress";
 import { clockTicks, durationTicks, niceStep, stepTicks } from "../src/logic/ticks";
 import { clampView, fromPixel, isWhole, pan, toPixel, zoomAt } from "../src/logic/view";

@@ -1,13 +1,12 @@
 import assert from "node:assert/strict";
 import test from "node:test";
 import { adviceWords } from "../src/logic/advice";
-import { fileName, toCsv } from "../src/logic/csv";
+import { fileName, isoMoment, toCsv } from "../src/logic/csv";
 import { formatAgo, formatBytes, formatDuration, formatMoment, formatRate, formatShare, formatValue, formatAtLeast, titleOf, zoneOf } from "../src/logic/format";
 import { partsOf } from "../src/logic/goodput";
 import { headline } from "../src/logic/headline";
 import { formatHidden, isHidden, MOST_HIDDEN, parseHidden, withRun } from "../src/logic/hidden";
 import { sessionHover, stallHover, threadHover } from "../src/logic/hover";
-import { isoMoment } from "../src/logic/moments";
 import { scrollToRow, visibleRows } from "../src/logic/rows";
 import { sortRuns, startsDescending } from "../src/logic/sort";
 import { ownFrame, placeLabel, stacksInOrder, stallLabels, secondLook } from "../src/logic/stalls";

@@ -170,9 +170,9 @@ def tensorboard() -> Iterator[Callable[..., TensorBoard]]:
         item.kill()
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="package")
 def browser() -> Iterator[Any]:
-    """A Chromium."""
+    """A Chromium, for the files of this directory that come one after the other."""
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:

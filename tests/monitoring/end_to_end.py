@@ -169,7 +169,7 @@ def alerting(
 
 def assert_planned_stop_is_silent(prometheus: Prometheus, webhook: Webhook) -> None:
     """Check that after the end of the training nothing fires, and that nothing unexpected was sent."""
-    long_ago = f"run:supervisor_progress_age:seconds > {3 * BUDGET_SECS}"
+    long_ago = f"run:supervisor_progress_age:seconds > {BUDGET_SECS + 5}"  # a stall would have been an alert by then
     wait_until(lambda: prometheus.query(long_ago), "the stop to be long ago")
     alerts, rest = prometheus.query("ALERTS"), webhook.rest()
     assert (alerts, rest) == ([], []), (alerts, rest)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -169,6 +169,11 @@ def trainer(**what: Any) -> Target:
 def exporter(serves: Mapping[str, Value] | None = None, **what: Any) -> Target:
     """An exporter, what it serves of one run, and what it serves of itself."""
     return Target(**{"job": "exporter", "instance": "exporter-1", **what}, exporter=serves or {})
+
+
+def series_of(targets: Iterable[Target], end: float, step: int) -> dict[str, str]:
+    """What Prometheus gets of targets until a moment, by name and labels, as promtool reads it."""
+    return {name: values(value, end, step) for target in targets for name, value in target.series().items()}
 
 
 def values(value: Value, end: float, step: int) -> str:

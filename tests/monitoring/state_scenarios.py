@@ -91,7 +91,7 @@ STATE_SCENARIOS: dict[str, list[tuple[str, list[Target], Moments]]] = {
         ),
         (
             "no source reports it any more: it is forgotten after a day",
-            [trainer(end=AT + 30, **RAISED)],
+            [trainer(end=15 * MINUTE, **RAISED)],
             {23 * HOUR: {BROKEN}, 25 * HOUR: SILENT},
         ),
         (

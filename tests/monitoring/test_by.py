@@ -6,39 +6,25 @@ from collections.abc import Callable
 from pathlib import Path
 
 from monitoring_happenings import BROKEN, HUNG, STALLED
-from monitoring_served import MINUTE, trainer, values
+from monitoring_served import MINUTE, series_of, trainer
 
-from supervisor_core.exporter.config_files import rule_groups, to_yaml
+from supervisor_core.exporter.config_files import rule_groups
 from supervisor_core.exporter.thresholds import Thresholds
 
 
-def test_one_that_hangs_is_not_hidden_by_its_namesake(promtool: Callable[..., None], tmp_path: Path) -> None:
+def test_one_that_hangs_is_not_hidden_by_its_namesake(
+    promtool: Callable[..., str], rules_test: Callable[..., str], tmp_path: Path
+) -> None:
     """Two runs of one name in two namespaces: the alert says in which of them the run hangs, and there alone."""
-    rules = rule_groups(Thresholds(interval_secs=30), by=("run", "namespace"))
-    (tmp_path / "rules.yaml").write_text(to_yaml(rules))
-    targets = [
-        trainer(labels=',namespace="a"', **HUNG),
-        trainer(labels=',namespace="b"', instance="pod-2"),
-    ]
-    test = {
-        "interval": "30s",
-        "input_series": [
-            {"series": name, "values": values(value, 27 * MINUTE, 30)}
-            for target in targets
-            for name, value in target.series().items()
-        ],
-        "promql_expr_test": [
-            {
-                "expr": 'count by (alertname, run, namespace) (ALERTS{alertstate="firing"})',
-                "eval_time": "27m",
-                "exp_samples": [{"labels": f'{{alertname="{STALLED}",namespace="a",run="r"}}', "value": 1}],
-            }
-        ],
-    }
-    (tmp_path / "test.yaml").write_text(
-        to_yaml({"rule_files": ["rules.yaml"], "evaluation_interval": "30s", "tests": [test]})
+    targets = [trainer(labels=',namespace="a"', **HUNG), trainer(labels=',namespace="b"', instance="pod-2")]
+    stalled = {f'{{alertname="{STALLED}",namespace="a",run="r"}}': 1}
+    rules_test(
+        tmp_path,
+        series_of(targets, 27 * MINUTE, 30),
+        30,
+        rules=rule_groups(Thresholds(interval_secs=30), by=("run", "namespace")),
+        queries=[('count by (alertname, run, namespace) (ALERTS{alertstate="firing"})', 27 * MINUTE, stalled)],
     )
-    promtool("test", "rules", tmp_path / "test.yaml")
     promtool("check", "rules", "--lint=all", "--lint-fatal", tmp_path / "rules.yaml")
 
 

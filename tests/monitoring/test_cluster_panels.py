@@ -5,10 +5,9 @@ from __future__ import annotations
 import typing
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from supervisor_core.events.telemetry import WorkerState, WorkerStatus
-from supervisor_core.exporter.config_files import dashboard, to_yaml
+from supervisor_core.exporter.config_files import dashboard
 from supervisor_core.metrics.render import lines
 from supervisor_core.metrics.table import RUN_METRICS
 from supervisor_core.run.status import RunStatus
@@ -33,20 +32,14 @@ def asked(panel: str, query: int) -> str:
     return str(PANELS[panel]["targets"][query]["expr"]).replace("$run", "r")
 
 
-def test_each_state_has_its_text(promtool: Callable[..., None], tmp_path: Path) -> None:
+def test_each_state_has_its_text(rules_test: Callable[..., str], tmp_path: Path) -> None:
     """Every state of a process is shown by its name; silence is shown of those that are missed."""
     (mapping,) = PANELS["Other processes"]["fieldConfig"]["defaults"]["mappings"]
-    values = {item["text"]: int(value) for value, item in mapping["options"].items()}
-    samples = [{"labels": f'{{worker="{state}"}}', "value": values[text]} for state, text in SHOWN.items()]
-    silent = [{"labels": f'{{worker="{state}"}}', "value": 60} for state in SHOWN]
-    test: dict[str, Any] = {
-        "interval": "30s",
-        "input_series": [{"series": name, "values": f"{value}x10"} for name, value in served()],
-        "promql_expr_test": [
-            {"expr": asked("Other processes", 0), "eval_time": "60s", "exp_samples": samples},
-            {"expr": asked("Processes", 0), "eval_time": "60s", "exp_samples": samples},
-            {"expr": asked("Processes", 1), "eval_time": "60s", "exp_samples": silent},
-        ],
-    }
-    (tmp_path / "test.yaml").write_text(to_yaml({"rule_files": [], "evaluation_interval": "30s", "tests": [test]}))
-    promtool("test", "rules", tmp_path / "test.yaml")
+    numbers = {item["text"]: int(value) for value, item in mapping["options"].items()}
+    shown = {f'{{worker="{state}"}}': numbers[text] for state, text in SHOWN.items()}
+    queries = [
+        (asked("Other processes", 0), 60, shown),
+        (asked("Processes", 0), 60, shown),
+        (asked("Processes", 1), 60, dict.fromkeys(shown, 60)),
+    ]
+    rules_test(tmp_path, {name: f"{value}x10" for name, value in served()}, 30, queries=queries)

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 from monitoring_happenings import ends
-from monitoring_served import MINUTE, exporter, trainer, values
+from monitoring_served import MINUTE, exporter, series_of, trainer
 
-from supervisor_core.exporter.config_files import dashboard, to_yaml
+from supervisor_core.exporter.config_files import dashboard
 from supervisor_core.metrics.table import ALL_METRICS, RUN_STATES
 
 PANEL_TYPES = {"row", "stat", "state-timeline", "table", "timeseries"}
@@ -73,7 +73,7 @@ def test_every_panel_explains_itself() -> None:
             assert {target["datasource"]["uid"] for target in panel["targets"]} == {"${datasource}"}
 
 
-def test_a_lost_run_is_not_counted_as_stalled(promtool: Callable[..., str], tmp_path: Path) -> None:
+def test_a_lost_run_is_not_counted_as_stalled(rules_test: Callable[..., str], tmp_path: Path) -> None:
     """Of three runs, one that hangs, one that is lost and one that trains, one is stalled."""
     (panel,) = [panel for panel in PANELS if panel["title"] == "Stalled"]
     targets = [
@@ -81,19 +81,8 @@ def test_a_lost_run_is_not_counted_as_stalled(promtool: Callable[..., str], tmp_
         exporter(run="is lost", progress=ends(MINUTE), seen=ends(MINUTE), state=lambda t: "lost"),
         trainer(run="trains", instance="pod-2", state=lambda t: "running"),
     ]
-    test = {
-        "interval": "15s",
-        "input_series": [
-            {"series": key, "values": values(value, 10 * MINUTE, 15)}
-            for target in targets
-            for key, value in target.series().items()
-        ],
-        "promql_expr_test": [
-            {"expr": panel["targets"][0]["expr"], "eval_time": "10m", "exp_samples": [{"labels": "{}", "value": 1}]}
-        ],
-    }
-    (tmp_path / "test.yaml").write_text(to_yaml({"evaluation_interval": "15s", "tests": [test]}))
-    promtool("test", "rules", tmp_path / "test.yaml")
+    queries = [(panel["targets"][0]["expr"], 10 * MINUTE, {"{}": 1})]
+    rules_test(tmp_path, series_of(targets, 10 * MINUTE, 15), 15, queries=queries)
 
 
 def test_what_is_to_be_seen() -> None:

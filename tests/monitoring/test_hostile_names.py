@@ -19,7 +19,7 @@ from pasting import NAMES, commands_in, paste
 from prometheus_client.parser import text_string_to_metric_families
 
 from supervisor_core.cli import main
-from supervisor_core.exporter.config_files import rule_groups, to_yaml
+from supervisor_core.exporter.config_files import rule_groups
 from supervisor_core.exporter.exporter import Exporter
 from supervisor_core.log import printable
 from supervisor_core.metrics.render import choose_format, label_text
@@ -62,9 +62,10 @@ def runs(tmp_path_factory: pytest.TempPathFactory, module_at: Callable[[str], Mo
 
 
 @pytest.fixture(scope="module")
-def texts(runs: dict[str, Path], promtool: Callable[..., str], tmp_path_factory: pytest.TempPathFactory) -> list[Text]:
+def texts(
+    runs: dict[str, Path], rules_test: Callable[..., str], tmp_path_factory: pytest.TempPathFactory
+) -> list[Text]:
     """Every alert of every run, as whoever is on call reads it."""
-    directory = tmp_path_factory.mktemp("promtool")
     logdir = next(iter(runs.values())).parent
     exporter = Exporter([LogdirWatch(str(logdir))])
     exporter.refresh()
@@ -77,14 +78,14 @@ def texts(runs: dict[str, Path], promtool: Callable[..., str], tmp_path_factory:
     ]
     rules = [{"record": name, "expr": relabelled(*labels)} for name, labels in RECORDED.items()]
     rules += [{**rule, "expr": relabelled(*LABELS), "for": "0s"} for rule in ALERTS]
-    (directory / "rules.yaml").write_text(to_yaml({"groups": [{"name": "all", "interval": "15s", "rules": rules}]}))
-    test = {
-        "interval": "15s",
-        "input_series": [{"series": written(labels), "values": "1"} for labels in series],
-        "alert_rule_test": [{"eval_time": "0s", "alertname": rule["alert"], "exp_alerts": []} for rule in ALERTS],
-    }
-    (directory / "test.yaml").write_text(to_yaml({"rule_files": ["rules.yaml"], "tests": [test]}))
-    said = promtool("test", "rules", directory / "test.yaml", check=False)  # what it got, where none was expected
+    said = rules_test(  # what it got, where none was expected
+        tmp_path_factory.mktemp("promtool"),
+        {written(labels): "1" for labels in series},
+        15,
+        rules={"groups": [{"name": "all", "interval": "15s", "rules": rules}]},
+        alerts=[(rule["alert"], 0, []) for rule in ALERTS],
+        check=False,
+    )
     found = re.findall(r"^ *Labels:\{(.*)\}\n *Annotations:\{(.*)\}", said, re.MULTILINE)
     read = [(pairs(labels), pairs(annotations)) for labels, annotations in found]
     return [Text(labels["alertname"], labels["run"], annotations) for labels, annotations in read]

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 from monitoring_happenings import TWICE, ends, turns
-from monitoring_served import Target, always, exporter, trainer, values
+from monitoring_served import Target, always, exporter, series_of, trainer
 
-from supervisor_core.exporter.config_files import rule_groups, to_yaml
+from supervisor_core.exporter.config_files import rule_groups
 from supervisor_core.exporter.thresholds import Thresholds
 
 END = 40
@@ -69,20 +69,20 @@ TWO_RUNS = {
 CASES = {name: (targets, range(0)) for name, targets in ONE_RUN.items()} | TWO_RUNS
 
 
-def series_of(targets: Sequence[Target]) -> dict[str, str]:
+def joined(targets: Sequence[Target]) -> dict[str, str]:
     """What Prometheus gets; of targets with the same labels, the one that is there."""
-    joined: dict[str, list[str]] = {}
+    found: dict[str, list[str]] = {}
     for target in targets:
-        for name, value in target.series().items():
-            words = values(value, END, 1).split()
-            before = joined.get(name, words)
-            joined[name] = [new if old in ("_", "stale") else old for old, new in zip(before, words, strict=True)]
-    return {name: " ".join(words) for name, words in joined.items()}
+        for name, text in series_of([target], END, 1).items():
+            words = text.split()
+            before = found.get(name, words)
+            found[name] = [new if old in ("_", "stale") else old for old, new in zip(before, words, strict=True)]
+    return {name: " ".join(words) for name, words in found.items()}
 
 
 @pytest.mark.parametrize(("targets", "firing"), CASES.values(), ids=CASES)
 def test_which_sessions_are_two_runs(
-    promtool: Callable[..., str], tmp_path: Path, targets: Sequence[Target], firing: range
+    rules_test: Callable[..., str], tmp_path: Path, targets: Sequence[Target], firing: range
 ) -> None:
     """Trainer and exporters may name different sessions of one run for a while: all but one had ended by then. It fires
     at the seconds of `firing` and at no others, though it is held for no time."""
@@ -90,20 +90,6 @@ def test_which_sessions_are_two_runs(
     needed = [rule for rule in rules if rule.get("alert") == TWICE or "exporter" in rule.get("record", "")]
     for rule in needed:
         rule.pop("for", None)
-    (tmp_path / "rules.yaml").write_text(to_yaml({"groups": [{"name": "at once", "rules": needed}]}))
-    test = {
-        "interval": "1s",
-        "input_series": [{"series": name, "values": text} for name, text in series_of(targets).items()],
-        "promql_expr_test": [
-            {
-                "expr": f'count by (alertname) (ALERTS{{alertname="{TWICE}"}})',
-                "eval_time": f"{t}s",
-                "exp_samples": [{"labels": f'{{alertname="{TWICE}"}}', "value": 1}] if t in firing else [],
-            }
-            for t in range(END)
-        ],
-    }
-    (tmp_path / "test.yaml").write_text(
-        to_yaml({"rule_files": ["rules.yaml"], "evaluation_interval": "1s", "tests": [test]})
-    )
-    promtool("test", "rules", tmp_path / "test.yaml")
+    expr = f'count by (alertname) (ALERTS{{alertname="{TWICE}"}})'
+    queries = [(expr, t, {f'{{alertname="{TWICE}"}}': 1} if t in firing else {}) for t in range(END)]
+    rules_test(tmp_path, joined(targets), 1, rules={"groups": [{"name": "at once", "rules": needed}]}, queries=queries)

@@ -20,3 +20,8 @@ export function fileName(run: string, what: string): string {
   const plain = run.replace(/[^\p{L}\p{N}._-]+/gu, "-").replace(/^[-.]+|[-.]+$/g, "");
   return `${(plain || "run").slice(0, 100)}-${what}.csv`;
 }
+
+/** A moment for machines: ISO 8601 in UTC, to the millisecond; empty where not known. */
+export function isoMoment(at: number | null): string {
+  return at == null || !Number.isFinite(at) || Math.abs(at) > 8e12 ? "" : new Date(at * 1000).toISOString();
+}

@@ -1,6 +1,6 @@
 /** What the tables of sessions, restarts, workers and checkpoints show. */
 import { formatAtLeast, formatBytes, formatCount, formatDuration, formatMoment } from "../logic/format";
-import { isoMoment } from "../logic/moments";
+import { isoMoment } from "../logic/csv";
 import { OUTCOMES, reasonOf, wordOf, WORKER_STATES } from "../logic/words";
 import { hasResumed, reasonsText, RESUMES, resumeOf } from "../logic/resume";
 import { stateSince } from "../logic/workers";
