@@ -104,11 +104,6 @@ class HeartbeatWriter:
         self._has_given_up = False
         self._has_warned = False
 
-    @property
-    def task(self) -> str:
-        """The process's name."""
-        return self._state.task
-
     def start(self) -> None:
         """Start beating at once. Starting twice changes nothing."""
         with self._state_lock:

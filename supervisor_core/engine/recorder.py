@@ -70,13 +70,16 @@ class TelemetryRecorder:
             durable: return only when it is durable; for the records that recovery and alerts depend on.
             deadline: limits that wait, which is `SYNC_SECS` at most.
         """
-        if self._writer is None:
+        writer = self._writer
+        if writer is None:
             return
         try:
-            self._ask()
-            self._writer.add_summary(summary_bytes(record), step)
-            if durable:
-                self._sync(deadline)
+            self._ask(writer)
+            writer.add_summary(summary_bytes(record), step)
+            if durable and hasattr(writer, "sync"):
+                writer.sync(deadline.remaining(SYNC_SECS))
+            elif durable:
+                writer.flush()
         except Exception as error:  # a full disk, a closed writer: training goes on, with one warning
             if self._error is None:
                 _LOG.warning("A %s record could not be written to the events file: %s", record.kind, error)
@@ -84,20 +87,12 @@ class TelemetryRecorder:
         else:
             self._error = None
 
-    def _ask(self) -> None:
+    def _ask(self, writer: SummaryWriter) -> None:
         try:
             self._check()
         except OSError:  # the check is impossible: a writer that checks itself keeps the record until it can
-            if getattr(self._writer, "failing", None) is None:
+            if getattr(writer, "failing", None) is None:
                 raise
-
-    def _sync(self, deadline: Deadline) -> None:
-        sync = getattr(self._writer, "sync", None)
-        if sync is None:
-            assert self._writer is not None
-            self._writer.flush()
-        else:
-            sync(deadline.remaining(SYNC_SECS))
 
     @property
     def dropped(self) -> int:
