@@ -7,8 +7,7 @@ import threading
 
 import pytest
 
-from supervisor_core.engine.coordinator import Coordinator
-from supervisor_core.engine.service import ServiceRegistry, ServiceThread
+from supervisor_core.engine.service import ServiceRegistry
 from supervisor_core.events.telemetry import ThreadStatus
 
 
@@ -31,23 +30,12 @@ class Evaluator:
 
 
 def test_names_are_used_once() -> None:
-    """A name is given out once; the next who wants it gets a number."""
+    """A name is given out once; the next who wants it gets a number. Functions, methods, partials and objects give
+    their names; a lambda has none worth showing."""
     registry = ServiceRegistry()
-    assert [registry.reserve_name("save") for _ in range(3)] == ["save", "save-2", "save-3"]
-
-
-def test_names_of_targets() -> None:
-    """Functions, methods, partials and objects give their names; a lambda has none worth showing."""
-    registry = ServiceRegistry()
-    targets = [evaluate, evaluate, Evaluator().run, functools.partial(evaluate), Evaluator(), lambda: None]
-    assert [registry.reserve_name(target) for target in targets] == [
-        "evaluate",
-        "evaluate-2",
-        "run",
-        "evaluate-3",
-        "Evaluator",
-        "loop",
-    ]
+    wanted = ["save", "save", evaluate, Evaluator().run, functools.partial(evaluate), Evaluator(), lambda: None]
+    names = ["save", "save-2", "evaluate", "run", "evaluate-2", "Evaluator", "loop"]
+    assert [registry.reserve_name(each) for each in wanted] == names
 
 
 def test_reserved_by_many_threads() -> None:
@@ -93,10 +81,3 @@ def test_clear() -> None:
     registry.clear()
     assert registry.statuses() == ()
     assert registry.reserve_name("save") == "save"
-
-
-def test_holds_service_threads() -> None:
-    """A service thread can be added as it is."""
-    registry = ServiceRegistry()
-    registry.add(ServiceThread(Coordinator(), 10, name=registry.reserve_name("save")))
-    assert registry.statuses() == (ThreadStatus(name="save", state="starting", interval_secs=10),)

@@ -67,15 +67,10 @@ def test_it_acts_once_per_stall_beyond_the_default_budget(process: Process) -> N
     assert (watchdog.would_act, watchdog.acted, process.did) == (2, {}, [])
 
 
-def test_it_waits_for_the_second_look_at_the_stacks(process: Process) -> None:
-    """However short the budget that the options give."""
-    assert stall(process.watchdog("observe"), secs=1000, act_after_secs=2.0, budget_secs=3) == [13]
-
-
-def test_a_phase_without_a_budget_is_left_alone(process: Process) -> None:
-    """It cannot stall."""
-    assert stall(process.watchdog("kill"), secs=1000, act_after_secs=None) == []
-    assert process.did == []
+@pytest.mark.parametrize(("act_after_secs", "acted"), [(2.0, [13]), (None, [])])
+def test_it_waits_for_the_second_look_at_the_stacks(process: Process, act_after_secs: Any, acted: list[int]) -> None:
+    """However short the budget that the options give. A phase without a budget cannot stall."""
+    assert stall(process.watchdog("observe"), secs=1000, act_after_secs=act_after_secs, budget_secs=3) == acted
 
 
 def test_stop_asks_the_training_to_stop(process: Process) -> None:

@@ -87,14 +87,9 @@ def test_the_program_s_line_is_the_innermost_outside_of_libraries(stack: tuple[s
         ("train.py:88 Trainer.fit.<locals>.step", "train.py:88 in Trainer.fit.<locals>.step"),
         ("what\never", "what?ever"),
         ("a\x1b[31m.py:1 f\x00", "a?[31m.py:1 in f?"),
+        ("train.py:88 " + "x" * 500, "train.py:88 in " + "x" * (MAX_LOCATION - 18) + "..."),
     ],
 )
 def test_a_location_is_one_printable_line(line: str, text: str) -> None:
-    """The file without its directories, the line, and the function."""
+    """The file without its directories, the line, and the function; as a label's value of bounded length."""
     assert location(line) == text
-
-
-def test_a_location_is_cut() -> None:
-    """It is a label's value: its length is bounded."""
-    text = location("train.py:88 " + "x" * 500)
-    assert len(text) == MAX_LOCATION and text.endswith("x...")
