@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import signal
+import sys
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from queue import SimpleQueue
+from types import FrameType, ModuleType
 from typing import Any
 
 import pytest
 
+from supervisor_core.engine import signal_safe_event
 from supervisor_core.engine.coordinator import Coordinator
 from supervisor_core.engine.service import ServiceThread
 
@@ -171,3 +176,34 @@ def scripted(clock: HandClock) -> Callable[..., ScriptedService]:
         return ScriptedService(coord, interval_secs, script, clock=clock, **options)
 
     return make
+
+
+@contextmanager
+def _signal_at_line(number: int, module: ModuleType, handler: Callable[[], object]) -> Iterator[list[int]]:
+    """Send this process a real signal before the n-th line that a module executes, or the one of the event; yields the
+    lines seen."""
+    seen: list[int] = []
+
+    def trace(frame: FrameType, event: str, _arg: Any) -> Any:
+        if frame.f_code.co_filename not in (module.__file__, signal_safe_event.__file__):
+            return None
+        if event == "line":
+            seen.append(frame.f_lineno)
+            if len(seen) == number:
+                signal.raise_signal(signal.SIGUSR1)
+        return trace
+
+    earlier = signal.signal(signal.SIGUSR1, lambda *_: handler())
+    tracing = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        yield seen
+    finally:
+        sys.settrace(tracing)
+        signal.signal(signal.SIGUSR1, earlier)
+
+
+@pytest.fixture
+def signal_at_line() -> Callable[..., AbstractContextManager[list[int]]]:
+    """Within its block a signal comes before the n-th line that a module executes, and is handled as given."""
+    return _signal_at_line

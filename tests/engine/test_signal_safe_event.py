@@ -4,43 +4,15 @@ from __future__ import annotations
 
 import os
 import signal
-import sys
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from itertools import count
 from queue import Empty, SimpleQueue
-from types import FrameType
 from typing import Any
 
 import pytest
 
-from supervisor_core.engine import signal_safe_event as latch_module
+from supervisor_core.engine import signal_safe_event as event_module
 from supervisor_core.engine.signal_safe_event import SignalSafeEvent
-
-
-@contextmanager
-def signal_at_line(number: int, handler: Callable[[], object]) -> Iterator[list[int]]:
-    """Send this process a real signal before the n-th line that the event's module executes; yields the lines seen."""
-    seen: list[int] = []
-
-    def trace(frame: FrameType, event: str, _arg: Any) -> Any:
-        if frame.f_code.co_filename != latch_module.__file__:
-            return None
-        if event == "line":
-            seen.append(frame.f_lineno)
-            if len(seen) == number:
-                signal.raise_signal(signal.SIGUSR1)
-        return trace
-
-    earlier = signal.signal(signal.SIGUSR1, lambda *_: handler())
-    tracing = sys.gettrace()
-    sys.settrace(trace)
-    try:
-        yield seen
-    finally:
-        sys.settrace(tracing)
-        signal.signal(signal.SIGUSR1, earlier)
 
 
 @pytest.mark.parametrize("first", ["first", None])
@@ -140,12 +112,12 @@ class Bell(SimpleQueue[bool]):
         return super().get()
 
 
-def test_signal_at_every_line_of_wait() -> None:
+def test_signal_at_every_line_of_wait(signal_at_line: Any) -> None:
     """Contract part 2, signal handlers: set by a handler at any line of `wait`, no wake-up is lost."""
     for number in count(1):
         event = SignalSafeEvent[str]()
         wake_queue = Bell(event)
-        with signal_at_line(number, lambda event=event: event.set("handler")) as seen:
+        with signal_at_line(number, event_module, lambda event=event: event.set("handler")) as seen:
             event.wait(wake_queue=wake_queue)
         assert not wake_queue.would_hang
         if len(seen) < number:
@@ -154,13 +126,13 @@ def test_signal_at_every_line_of_wait() -> None:
     assert number > 5
 
 
-def test_signal_at_every_line_of_set() -> None:
+def test_signal_at_every_line_of_set(signal_at_line: Any) -> None:
     """Contract part 2, signal handlers: set by a handler at any line of `set`, one reason wins and all are woken."""
     for number in count(1):
         event = SignalSafeEvent[str]()
         bells = [SimpleQueue[bool](), SimpleQueue[bool]()]
         event._waiters.extend(bells)
-        with signal_at_line(number, lambda event=event: event.set("handler")) as seen:
+        with signal_at_line(number, event_module, lambda event=event: event.set("handler")) as seen:
             won = event.set("body")
         assert event.reason == ("body" if won else "handler")
         assert all(wake_queue.get_nowait() for wake_queue in bells)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import logging
-import signal
 import sys
+from itertools import count
 from typing import Any
 
 import pytest
 
+from supervisor_core.engine import coordinator
 from supervisor_core.engine.coordinator import Coordinator
 
 
@@ -92,32 +93,15 @@ def test_32_negative_wait(timeout: float) -> None:
 # Contract part 2: signal handlers.
 
 
-def test_request_stop_interrupted_by_itself(raised_by: Any) -> None:
+def test_request_stop_interrupted_by_itself(raised_by: Any, signal_at_line: Any) -> None:
     """Contract part 2: a handler that interrupts request_stop at any line and calls it too never hangs."""
-    module = sys.modules[Coordinator.__module__].__file__
-    event_module = sys.modules["supervisor_core.engine.signal_safe_event"].__file__
     errors = ValueError("body"), ValueError("handler")
-    number, seen = 0, 0
-    while seen >= number:
+    for number in count(1):
         coord = Coordinator()
-        number, seen = number + 1, 0
-
-        def trace(frame: Any, event: str, _arg: object) -> Any:
-            nonlocal seen
-            if frame.f_code.co_filename in (module, event_module) and event == "line":
-                seen += 1
-                if seen == number:  # noqa: B023  # called within the same round
-                    signal.raise_signal(signal.SIGUSR1)
-            return trace
-
-        earlier = signal.signal(signal.SIGUSR1, lambda *_, coord=coord: coord.request_stop(errors[1]))
-        tracing = sys.gettrace()
-        sys.settrace(trace)
-        try:
+        with signal_at_line(number, coordinator, lambda coord=coord: coord.request_stop(errors[1])) as seen:
             coord.request_stop(errors[0])
-        finally:
-            sys.settrace(tracing)
-            signal.signal(signal.SIGUSR1, earlier)
         assert coord.wait_for_stop()
         assert raised_by(coord.join) in errors
+        if len(seen) < number:
+            break
     assert number > 20
