@@ -99,17 +99,17 @@ def verify(context: click.Context, logdir: str, as_json: bool) -> None:
     runs = list(find_runs(filesystem, top, on_error=lambda error: unsearched.append(error_text(error))))
     with _reading() as watch:
         verdicts = [_verify_run(filesystem, top, run, watch) for run in runs]
-        if local_path(top) is not None:
-            sealed = find_sealed(top, on_error=lambda error: None)  # which said what it could not search
-            verdicts = _with_sealed(verdicts, [_verify_sealed(top, directory) for directory in sealed])
+        # What it could not search was said above.
+        directories_of_sealed = [] if local_path(top) is None else find_sealed(top, on_error=lambda error: None)
+        sealed = [_verify_sealed(top, directory) for directory in directories_of_sealed]
     with runs_bar("events files") as on_progress:
         try:
             events, unlisted = verify_events(top, on_progress)
         except EventsError as error:
             raise WrongInput(str(error)) from error
-    if not (verdicts or events or unsearched or unlisted):
+    if not (verdicts or sealed or events or unsearched or unlisted):
         raise WrongInput(f"There are no events files and no checkpoints in {logdir} or below it.")
-    verdicts = _together(verdicts, events, top)
+    verdicts = _together(verdicts, sealed, events, top)
     unsearched += [text for text in unlisted if not any(reason.split(":")[0] in text for reason in unsearched)]
     if as_json:
         click.echo(json.dumps(_as_json(logdir, verdicts, unsearched), indent=2))
@@ -131,10 +131,20 @@ def _directory(logdir: str) -> tuple[Filesystem, str]:
 
 
 def _together(
-    verdicts: list[RunVerdict], events: Mapping[str, tuple[EventsVerdict, ...]], top: str
+    verdicts: list[RunVerdict], sealed: list[RunVerdict], events: Mapping[str, tuple[EventsVerdict, ...]], top: str
 ) -> list[RunVerdict]:
-    """Return what was found of each run, by name."""
+    """Return what was found of each run, by name; a run that has both kinds of checkpoints once."""
     runs = {verdict.run: verdict for verdict in verdicts}
+    for found in sealed:
+        before = runs.get(found.run) or RunVerdict(run=found.run, path=found.path)
+        runs[found.run] = replace(
+            before,
+            checkpoints=(*before.checkpoints, *found.checkpoints),
+            state_problem=before.state_problem or found.state_problem,
+            resume=before.resume or found.resume,
+            resume_step=before.resume_step if before.resume else found.resume_step,
+            problem=before.problem or found.problem,
+        )
     for name, files in events.items():
         path = top if name == "." else f"{top.rstrip('/')}/{name}"
         runs[name] = replace(runs.get(name) or RunVerdict(run=name, path=path), events=files)
@@ -224,24 +234,6 @@ def _once(verify: Check) -> Check:
         return result
 
     return check
-
-
-def _with_sealed(verdicts: list[RunVerdict], sealed: list[RunVerdict]) -> list[RunVerdict]:
-    """Return both, a run that has both kinds of checkpoints once."""
-    runs = {verdict.run: verdict for verdict in verdicts}
-    for found in sealed:
-        before = runs.get(found.run)
-        if before is None:
-            runs[found.run] = found
-            continue
-        runs[found.run] = replace(
-            before,
-            checkpoints=(*before.checkpoints, *found.checkpoints),
-            resume=before.resume or found.resume,
-            resume_step=before.resume_step if before.resume else found.resume_step,
-            problem=before.problem or found.problem,
-        )
-    return list(runs.values())
 
 
 def _verify_one(candidate: Candidate, check: Check) -> CheckpointVerdict:

@@ -203,18 +203,20 @@ def test_a_wrong_interval(run: Run, logdir: Path, interval: str) -> None:
     assert "--refresh-interval" in result.stderr
 
 
-def test_the_command_loads_little() -> None:
-    """Neither asking for help nor importing the command loads what only serving needs, nor any framework."""
-    heavy = ("tensorflow", "tensorboard", "numpy", "prometheus_client", "yaml", "bcrypt")
-    code = f"import sys, supervisor_core.cli.exporter\nprint([name for name in {heavy!r} if name in sys.modules])"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "[]"
+SERVING = "supervisor_core.exporter.web, supervisor_core.run.logdir_watch, supervisor_core.engine.signal_watch"
 
 
-def test_serving_loads_no_framework() -> None:
-    """What serving loads besides is neither tensorflow nor tensorboard, and no YAML without a web configuration."""
-    modules = "supervisor_core.exporter.web, supervisor_core.run.logdir_watch, supervisor_core.engine.signal_watch"
-    heavy = ("tensorflow", "tensorboard", "yaml", "bcrypt")
+@pytest.mark.parametrize(
+    ("modules", "heavy"),
+    [
+        ("supervisor_core.cli.exporter", ("tensorflow", "tensorboard", "numpy", "prometheus_client", "yaml", "bcrypt")),
+        (SERVING, ("tensorflow", "tensorboard", "yaml", "bcrypt")),
+    ],
+    ids=["help", "serving"],
+)
+def test_little_is_loaded(modules: str, heavy: tuple[str, ...]) -> None:
+    """Neither asking for help nor importing the command loads what only serving needs; serving loads no framework
+    either, and no YAML without a web configuration."""
     code = f"import sys, {modules}\nprint([name for name in {heavy!r} if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"

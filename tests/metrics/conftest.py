@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import threading
 from collections.abc import Callable, Iterator
@@ -12,6 +13,7 @@ import pytest
 
 from supervisor_core.events.telemetry import HeartbeatRecord, SessionRecord, ThreadStatus, WorkerStatus
 from supervisor_core.metrics.collector import RunCollector
+from supervisor_core.metrics.listener import Listener, Request, Response
 from supervisor_core.metrics.server import MetricsServer
 from supervisor_core.run.checkpoints import Checkpoint
 from supervisor_core.run.status import CheckpointStatus, Distribution, RunStatus
@@ -124,6 +126,15 @@ class Talk:
         return socket.create_connection((host, int(port)))
 
     @staticmethod
+    def rest(connection: socket.socket) -> bytes:
+        """Return what still comes until the server hangs up, or throws away what it has not read."""
+        heard = b""
+        with contextlib.suppress(ConnectionResetError):
+            while more := connection.recv(65536):
+                heard += more
+        return heard
+
+    @staticmethod
     def wait_until(condition: Callable[[], bool]) -> None:
         """Return when something is true."""
         pause = threading.Event()
@@ -148,6 +159,22 @@ class Talk:
 def talk() -> type[Talk]:
     """Ways to talk to a server under test."""
     return Talk
+
+
+@pytest.fixture
+def listening() -> Iterator[Callable[..., Listener]]:
+    """Returns a function that starts a listener, by default without TLS and patient, which answers as it is told."""
+    started: list[Listener] = []
+
+    def start(respond: Callable[[Request], Response], **how: Any) -> Listener:
+        given = {"ssl_context": lambda: None, "client_timeout_secs": 600.0, **how}
+        started.append(Listener("127.0.0.1", 0, respond, **given))
+        started[-1].start()
+        return started[-1]
+
+    yield start
+    for each in started:
+        each.close()
 
 
 @pytest.fixture

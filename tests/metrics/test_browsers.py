@@ -38,10 +38,7 @@ def raw(talk, server: MetricsServer, *lines: str) -> bytes:
     """What is answered to a request of these lines."""
     with talk.connect(server) as connection:
         connection.sendall("\r\n".join([*lines, "Connection: close", "", ""]).encode("latin-1"))
-        answer = b""
-        while data := connection.recv(65536):
-            answer += data
-    return answer
+        return talk.rest(connection)
 
 
 def headers_of(answer: bytes) -> list[tuple[str, str]]:

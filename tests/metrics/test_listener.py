@@ -7,6 +7,7 @@ import http.client
 import socket
 import ssl
 import threading
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -28,12 +29,11 @@ def test_requests_make_no_noise(talk, server: MetricsServer, capfd: pytest.Captu
         with talk.connect(server) as caller:
             caller.sendall(garbage)
             caller.shutdown(socket.SHUT_WR)
-            while caller.recv(4096):
-                pass
+            talk.rest(caller)
     assert capfd.readouterr() == ("", "")
 
 
-def test_a_context_that_cannot_be_made_costs_one_connection() -> None:
+def test_a_context_that_cannot_be_made_costs_one_connection(talk, listening) -> None:
     """Where the context of a connection raises, that one is closed, and the next one is accepted."""
     asked = threading.Semaphore(0)
 
@@ -44,16 +44,11 @@ def test_a_context_that_cannot_be_made_costs_one_connection() -> None:
     def never(request: listener.Request) -> listener.Response:
         raise AssertionError(request)
 
-    server = listener.Listener("127.0.0.1", 0, never, ssl_context=broken, client_timeout_secs=60.0)
-    host, _, port = server.address.rpartition(":")
-    server.start()
-    try:
-        for _ in range(2):
-            with contextlib.suppress(ConnectionError), socket.create_connection((host, int(port)), 60) as caller:
-                assert caller.recv(1) == b""
-            assert asked.acquire(timeout=60)
-    finally:
-        server.close()
+    server = listening(never, ssl_context=broken)
+    for _ in range(2):
+        with talk.connect(server) as caller:
+            assert talk.rest(caller) == b""
+        assert asked.acquire(timeout=60)
 
 
 def test_scrapes_run_beside_each_other(talk, clock) -> None:
@@ -80,7 +75,7 @@ def test_a_client_that_says_little_delays_no_scrape(talk, server: MetricsServer,
         caller.close()
 
 
-def test_a_connection_is_kept_between_scrapes(server: MetricsServer) -> None:
+def test_a_connection_is_kept_between_scrapes(talk, server: MetricsServer) -> None:
     """Many requests over one connection, HEAD and errors among them; a client of HTTP/1.0 is hung up on."""
     assert server.address is not None
     connection = http.client.HTTPConnection(server.address)
@@ -95,13 +90,9 @@ def test_a_connection_is_kept_between_scrapes(server: MetricsServer) -> None:
     connection.request("POST", "/metrics", b"GET /metrics HTTP/1.1\r\n\r\n")  # its body is no request
     assert connection.getresponse().getheader("Connection") == "close"
     connection.close()
-    host, _, port = server.address.rpartition(":")
-    with socket.create_connection((host, int(port))) as caller:
+    with talk.connect(server) as caller:
         caller.sendall(b"GET /-/healthy HTTP/1.0\r\n\r\n")
-        answer = b""
-        while piece := caller.recv(4096):
-            answer += piece
-    assert answer.endswith(b"healthy\n")
+        assert talk.rest(caller).endswith(b"healthy\n")
 
 
 def test_a_kept_connection_does_not_hold_up_the_end(collector: RunCollector) -> None:
@@ -116,7 +107,7 @@ def test_a_kept_connection_does_not_hold_up_the_end(collector: RunCollector) -> 
     connection.close()
 
 
-def test_who_has_just_asked_is_not_the_oldest(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_who_has_just_asked_is_not_the_oldest(talk, listening, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where there are too many, the one is cut that asked longest ago, not the one that came first."""
     monkeypatch.setattr(listener, "MAX_CONNECTIONS", 2)
     counted_as_waiting = threading.Semaphore(0)
@@ -124,24 +115,18 @@ def test_who_has_just_asked_is_not_the_oldest(monkeypatch: pytest.MonkeyPatch) -
     def respond(request: listener.Request) -> listener.Response:
         return listener.Response(status=200, body=b"ok", sent=counted_as_waiting.release)
 
-    server = listener.Listener("127.0.0.1", 0, respond, ssl_context=lambda: None, client_timeout_secs=600.0)
-    host, _, port = server.address.rpartition(":")
-    server.start()
-    first, second = (http.client.HTTPConnection(server.address, timeout=60) for _ in range(2))
-    try:
+    server = listening(respond)
+    connect = http.client.HTTPConnection
+    with closing(connect(server.address, timeout=60)) as first, closing(connect(server.address, timeout=60)) as second:
         for client in (first, second, first):
             client.request("GET", "/")
             assert client.getresponse().read() == b"ok"
             assert counted_as_waiting.acquire(timeout=60)  # a client has its answer before the server counts it
         assert second.sock is not None
-        with socket.create_connection((host, int(port)), 60):
+        with talk.connect(server):
             assert second.sock.recv(1) == b""
             first.request("GET", "/")
             assert first.getresponse().read() == b"ok"
-    finally:
-        first.close()
-        second.close()
-        server.close()
 
 
 def test_a_silent_client_is_hung_up_on(talk, collector: RunCollector, capfd: pytest.CaptureFixture[str]) -> None:
@@ -169,11 +154,7 @@ def test_a_request_is_no_longer_than_allowed(talk, server: MetricsServer) -> Non
     ):
         with talk.connect(server) as caller:
             caller.sendall(head + b"\r\n\r\n")
-            answer = b""
-            with contextlib.suppress(ConnectionResetError):  # what was not read of it is thrown away
-                while piece := caller.recv(4096):
-                    answer += piece
-            assert answer.startswith(b"HTTP/1.1 431 ")
+            assert talk.rest(caller).startswith(b"HTTP/1.1 431 ")
 
 
 def test_a_request_has_one_deadline(talk, collector: RunCollector) -> None:

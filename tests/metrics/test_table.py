@@ -82,6 +82,7 @@ def test_a_clock_set_back_makes_no_negative_age(running: RunStatus, clock) -> No
         ("3d", "fact_3d"),
         ("", "fact_"),
         ("größe", "gr__e"),
+        ("run", "run"),
     ],
 )
 def test_a_fact_becomes_a_label_that_prometheus_takes(running: RunStatus, clock, fact: str, label: str) -> None:
@@ -89,15 +90,7 @@ def test_a_fact_becomes_a_label_that_prometheus_takes(running: RunStatus, clock,
     (sample,) = read(
         "supervisor_build_info", replace(running, session=replace(running.session, versions={fact: "1"})), clock.now
     )
-    assert sample.labels == {"run": "mnist/train", label: "1"}
-
-
-def test_a_fact_called_run_does_not_rename_the_run(running: RunStatus, clock) -> None:
-    """The run label always holds the run's name."""
-    (sample,) = read(
-        "supervisor_build_info", replace(running, session=replace(running.session, versions={"run": "1"})), clock.now
-    )
-    assert sample.labels == {"run": "mnist/train"}
+    assert sample.labels == {label: "1", "run": "mnist/train"}  # the label of the run is the run's own
 
 
 def test_the_table_needs_no_metrics_library() -> None:

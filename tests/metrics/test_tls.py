@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 import ssl
 import urllib.request
 from collections.abc import Iterator
@@ -34,14 +33,6 @@ def scrape(server: MetricsServer, certificates) -> bytes:
         return body
 
 
-def rest(client: socket.socket) -> bytes:
-    """Return what still comes until the server hangs up."""
-    heard = b""
-    while more := client.recv(4096):
-        heard += more
-    return heard
-
-
 def test_metrics_over_tls(server: MetricsServer, certificates) -> None:
     """With an SSL context the same metrics are served as HTTPS, and the URL says so."""
     assert (server.url or "").startswith("https://127.0.0.1:")
@@ -62,7 +53,7 @@ def test_close_ends_an_unfinished_handshake(talk, server: MetricsServer, certifi
     with talk.connect(server) as client:
         scrape(server, certificates)
         server.close()
-        assert rest(client)[:1] in (b"", ALERT)
+        assert talk.rest(client)[:1] in (b"", ALERT)
 
 
 def test_who_speaks_no_tls_is_hung_up_on(
@@ -71,6 +62,6 @@ def test_who_speaks_no_tls_is_hung_up_on(
     """Plain HTTP to the TLS port ends that connection, without noise and without harm to the next."""
     with talk.connect(server) as client:
         client.sendall(b"GET /metrics HTTP/1.0\r\n\r\n")
-        assert rest(client)[:1] in (b"", ALERT)
+        assert talk.rest(client)[:1] in (b"", ALERT)
     assert b"supervisor_scrape_success 1.0\n" in scrape(server, certificates)
     assert capfd.readouterr() == ("", "")
