@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from supervisor_core.process.stacks import location, user_line
-from supervisor_core.restarter.policy import AGAIN_STATUS, Cause, ChildEnd, Failure
+from supervisor_core.restarter.policy import AGAIN_STATUS, Cause, ChildEnd, EndedLaunch, Failure
 
 _PREFIX = re.compile(r"^\[rank(?P<rank>\d+)\]:\s?")
 """Written before each line of a traceback by PyTorch's distributed package."""
@@ -112,25 +112,16 @@ def signal_name(number: int) -> str:
         return f"signal {number}"
 
 
-def cause_of(
-    end: ChildEnd,
-    failure: Failure | None,
-    *,
-    asked_to_stop: bool,
-    is_hung: bool,
-    never: Sequence[int],
-    stopped_by_signal: bool = False,
-) -> Cause:
+def cause_of(launch: EndedLaunch, *, asked_to_stop: bool, is_hung: bool, never: Sequence[int]) -> Cause:
     """Return why a launch ended.
 
     Args:
-        end: how it ended.
-        failure: what identifies its failure.
+        launch: the launch, with how it ended and what identifies its failure.
         asked_to_stop: whether the restarter had passed a stop signal on to it.
         is_hung: whether the restarter ended it because it hung.
         never: exit statuses after which there is no restart.
-        stopped_by_signal: whether the session's own record says that a signal stopped it.
     """
+    end = launch.end
     if asked_to_stop:
         return "stopped"
     if end.not_started is not None:
@@ -144,10 +135,10 @@ def cause_of(
     if is_sigterm(end):
         return "preempted"
     if end.exit_code == 0:
-        return "preempted" if stopped_by_signal else "completed"
+        return "preempted" if launch.was_stopped else "completed"
     if end.oom_kills:
         return "oom"
-    if failure is not None and failure.type == _IN_USE:
+    if launch.failure is not None and launch.failure.type == _IN_USE:
         return "in_use"
     return "error" if end.signal is None else "signal"
 
@@ -155,12 +146,3 @@ def cause_of(
 def is_sigterm(end: ChildEnd) -> bool:
     """Say whether a process was ended by SIGTERM, or says so as a shell does."""
     return end.signal == signal.SIGTERM or end.exit_code == 128 + signal.SIGTERM
-
-
-def last_words(stderr: bytes, limit: int = 2000) -> str:
-    """Return the end of standard error as text, from the beginning of a line."""
-    text = stderr[-4 * limit :].decode("utf-8", "replace")
-    if len(text) > limit:
-        text = text[-limit:]
-        text = text.partition("\n")[2] or text
-    return text.rstrip()

@@ -115,7 +115,7 @@ class LaunchJournal:
             reason=decision.reason,
             counted=decision.counted,
             backoff_secs=decision.delay_secs,
-            stacks=launch.stacks,
+            stacks=None if launch.kept_stacks is None else launch.kept_stacks.path,
             stderr=end.stderr.decode("utf-8", "replace") or None,
         )
 

@@ -69,16 +69,6 @@ class LaunchFacts(EndedLaunch):
         """Its failure for people: the type, and the innermost line of the program."""
         return None if self.failure is None else str(self.failure)
 
-    @property
-    def stacks(self) -> str | None:
-        """The file with them; None without any."""
-        return None if self.kept_stacks is None else self.kept_stacks.path
-
-    @property
-    def location(self) -> str | None:
-        """The line of the program in them; None where that is not known."""
-        return None if self.kept_stacks is None else self.kept_stacks.location
-
 
 def describe(facts: LaunchFacts) -> str:
     """Return why a launch ended, in half a sentence."""

@@ -210,16 +210,12 @@ class Restarter:
         facts.was_stopped = session is not None and session.outcome == "signal"
         if end.exit_code != 0:
             facts.failure = failure_of(end.stderr, end.signal, facts.step)
-        facts.cause = cause_of(
-            end,
-            facts.failure,
-            asked_to_stop=self._signals.stop_signal is not None,
-            is_hung=facts.hang is not None,
-            never=self.options.limits.never,
-            stopped_by_signal=facts.was_stopped,
-        )
-        if facts.hang is not None:
-            facts.failure = Failure(type="hang", where=facts.hang.location or facts.location, step=facts.step)
+        asked, hang = self._signals.stop_signal is not None, facts.hang
+        never = self.options.limits.never
+        facts.cause = cause_of(facts, asked_to_stop=asked, is_hung=hang is not None, never=never)
+        if hang is not None:
+            where = hang.location or (None if facts.kept_stacks is None else facts.kept_stacks.location)
+            facts.failure = Failure(type="hang", where=where, step=facts.step)
         return self._decide(facts, position)
 
     def _decide(self, facts: LaunchFacts, position: RunPosition | None) -> Decision:

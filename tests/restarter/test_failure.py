@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from supervisor_core.restarter.failure import cause_of, failure_of, last_words
-from supervisor_core.restarter.policy import ChildEnd, Failure
+from supervisor_core.restarter.failure import cause_of, failure_of
+from supervisor_core.restarter.policy import ChildEnd, EndedLaunch, Failure
 
 PROGRAM = """
 import json
@@ -117,7 +117,7 @@ def test_a_process_that_fails_without_a_word_has_no_failure_to_compare() -> None
     ("end", "given", "cause"),
     [
         ({"exit_code": 0}, {}, "completed"),
-        ({"exit_code": 0}, {"stopped_by_signal": True}, "preempted"),
+        ({"exit_code": 0}, {"was_stopped": True}, "preempted"),
         ({"signal": signal.SIGTERM}, {}, "preempted"),
         ({"exit_code": 143}, {}, "preempted"),
         ({"signal": signal.SIGTERM}, {"asked_to_stop": True}, "stopped"),
@@ -134,12 +134,6 @@ def test_a_process_that_fails_without_a_word_has_no_failure_to_compare() -> None
 )
 def test_the_cause_of_an_end(end: dict[str, Any], given: dict[str, Any], cause: str) -> None:
     """Each by what sets it apart."""
-    values: dict[str, Any] = {"failure": None, "asked_to_stop": False, "is_hung": False, "never": (93,), **given}
-    assert cause_of(ChildEnd(**end), **values) == cause
-
-
-def test_the_last_words_begin_with_a_line() -> None:
-    """The rest of a line that was cut is left out."""
-    text = b"".join(b"line %d\n" % number for number in range(1000))
-    words = last_words(text, 100)
-    assert words.endswith("line 999") and words.startswith("line 9") and len(words) <= 100
+    how = {name: given.get(name, False) for name in ("asked_to_stop", "is_hung")}
+    launch = EndedLaunch(end=ChildEnd(**end), **{name: value for name, value in given.items() if name not in how})
+    assert cause_of(launch, never=(93,), **how) == cause
