@@ -118,42 +118,24 @@ def sessions(logdir: str, read_telemetry: Callable[..., list[Any]]) -> Callable[
 def test_the_model_of_a_chief_that_was_cut_off_is_kept(
     chief: Train, logdir: str, how: str | None, sessions: Callable[[], list[SessionRecord]]
 ) -> None:
-    """It resumes at the step that was reached, not at the checkpoint's, and records that."""
+    """Again and again: each resumes at the step that was reached, not at the checkpoint's, and records that. The ready
+    flag of the one before is void then, and its saver may delete the checkpoints of all. One that was cut off before it
+    was ready has not touched the model, which is still that of the one before it.
+    """
+    handed: list[list[str]] = []
     assert chief(trains(logdir)) == 0
-    ended(logdir, how)
-    assert chief() == TRAINED
-    first, second = sessions()
+    for _ in range(2):
+        ended(logdir, how)
+        assert chief(lambda sess, saver, model: handed.append(list(saver.last_checkpoints))) == TRAINED
+    assert os.path.join(logdir, f"model.ckpt-{SAVED}") in handed[0]
+    first, second, third = sessions()
     assert (first.adopted, first.restored_step) == (False, None)
-    assert (second.adopted, second.restored_step, second.restored_checkpoint) == (True, TRAINED, None)
-    assert second.previous_outcome == (how or "lost")
-
-
-@pytest.mark.parametrize("how", ["error", "completed", "exhausted", "requested"])
-def test_a_model_whose_chief_had_ended_is_restored(
-    chief: Train, logdir: str, how: str, sessions: Callable[[], list[SessionRecord]]
-) -> None:
-    """After an error something may be wrong with it; after a good end its checkpoint is the run's word."""
-    chief(trains(logdir))
+    for each in (second, third):
+        assert (each.adopted, each.restored_step, each.restored_checkpoint) == (True, TRAINED, None)
+        assert each.previous_outcome == (how or "lost")
+    record = decode((Path(logdir) / LEASE_NAME).read_bytes())
+    assert record is not None and record.predecessor is None
     ended(logdir, how)
-    assert chief() == SAVED
-    second = sessions()[-1]
-    assert (second.adopted, second.restored_step) == (False, SAVED)
-    assert str(second.restored_checkpoint).endswith(f"model.ckpt-{SAVED}")
-
-
-def test_a_chief_that_is_cut_off_again_and_again(chief: Train, logdir: str) -> None:
-    """Each of them keeps what the one before had kept."""
-    chief(trains(logdir))
-    for _ in range(3):
-        ended(logdir, None)
-        assert chief() == TRAINED
-
-
-@pytest.mark.parametrize("how", [None, "signal"])
-def test_a_chief_that_is_cut_off_before_it_is_ready(chief: Train, logdir: str, how: str | None) -> None:
-    """It has not touched the model, which is still that of the one before it."""
-    chief(trains(logdir))
-    ended(logdir, None)
     for number in range(2):
         lease = LogdirLock(logdir)
         lease.acquire(f"cut-off-before-it-was-ready-{number}")
@@ -162,24 +144,23 @@ def test_a_chief_that_is_cut_off_before_it_is_ready(chief: Train, logdir: str, h
     assert chief() == TRAINED
 
 
-def test_a_chief_that_fails_before_it_is_ready_leaves_nothing_to_keep(chief: Train, logdir: str) -> None:
-    """What it failed by may be the model."""
+def test_a_model_whose_chief_had_ended_is_restored(
+    chief: Train, logdir: str, sessions: Callable[[], list[SessionRecord]]
+) -> None:
+    """After an error, also of one that was not ready, something may be wrong with it; after a good end its checkpoint
+    is the run's word."""
     chief(trains(logdir))
+    for how in ("error", "completed", "exhausted", "requested"):
+        ended(logdir, how)
+        assert chief(trains(logdir)) == SAVED, how
+        second = sessions()[-1]
+        assert (second.adopted, second.restored_step) == (False, SAVED)
+        assert str(second.restored_checkpoint).endswith(f"model.ckpt-{SAVED}")
     ended(logdir, None)
     lease = LogdirLock(logdir)
     lease.acquire("failed")
     lease.release("error")
     assert chief() == SAVED
-
-
-def test_what_a_ready_chief_leaves_is_its_own(chief: Train, logdir: str) -> None:
-    """Once it is ready, the flag of the one before it is void."""
-    chief(trains(logdir))
-    ended(logdir, None)
-    chief()
-    record = decode((Path(logdir) / LEASE_NAME).read_bytes())
-    assert record is not None
-    assert record.predecessor is None
 
 
 def test_another_runs_model_is_not_kept(
@@ -233,15 +214,6 @@ def test_a_model_that_is_not_whole_is_not_kept(
         sess.run(tf.raw_ops.DestroyResourceOp(resource=handle, ignore_lookup_error=False))
     assert chief() == SAVED
     assert "Only a part of the model of session" in caplog.text
-
-
-def test_the_next_one_deletes_old_checkpoints(chief: Train, logdir: str) -> None:
-    """As if it had restored them: they are handed over to its saver."""
-    handed: list[list[str]] = []
-    chief(trains(logdir))
-    ended(logdir, None)
-    assert chief(lambda sess, saver, model: handed.append(list(saver.last_checkpoints))) == TRAINED
-    assert os.path.join(logdir, f"model.ckpt-{SAVED}") in handed[0]
 
 
 @pytest.mark.parametrize("chief", [monitored], indirect=True)

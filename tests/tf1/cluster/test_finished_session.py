@@ -74,66 +74,51 @@ def test_it_takes_no_device(graph: Any, monkeypatch: pytest.MonkeyPatch) -> None
     assert [dict(config.device_count) for config in configs] == [{"GPU": 0}]
 
 
-def test_a_loop_that_looks_whether_to_stop(supervisor: Any, model: Any, logdir: str) -> None:
-    """Never begins."""
-    runs = 0
-    with supervisor.managed_session("") as sess:
-        while not supervisor.should_stop():
-            sess.run(model.train_op)
-            runs += 1
-    assert (runs, last_word(logdir)["ended"], last_word(logdir)["error"]) == (0, "completed", None)
-
-
-def test_a_loop_that_counts(supervisor: Any, model: Any, logdir: str) -> None:
-    """Ends with its first run."""
-    runs = 0
-    with supervisor.managed_session("") as sess:
-        for _ in range(3):
-            if supervisor.should_stop():
-                break
-            sess.run(model.train_op)
-        for _ in range(3):
-            sess.run(model.train_op)
-            runs += 1
-    assert (runs, last_word(logdir)["ended"]) == (0, "completed")
-
-
-def test_a_loop_without_an_end(supervisor: Any, model: Any, logdir: str) -> None:
-    """Has one."""
-    with supervisor.managed_session("") as sess:
-        while True:
-            sess.run([model.global_step, model.train_op])
-    assert last_word(logdir)["ended"] == "completed"
-
-
-def test_a_loop_outside_of_a_block(supervisor: Any, model: Any, logdir: str) -> None:
-    """As the guide's longer form has it: prepare, loop, stop."""
-    sess = supervisor.prepare_or_wait_for_session("")
+def looks(supervisor: Any, sess: Any, op: Any) -> None:
+    """A loop that asks whether to stop."""
     while not supervisor.should_stop():
-        sess.run(model.train_op)
-    supervisor.stop()
-    sess.close()
-    assert last_word(logdir)["ended"] == "completed"
+        sess.run(op)
+        pytest.fail("it never begins")
 
 
-def test_it_says_why(supervisor: Any, caplog: pytest.LogCaptureFixture) -> None:
-    """With the session that has finished the run, and how far it was."""
-    with supervisor.managed_session(""):
-        pass
+def counts(supervisor: Any, sess: Any, op: Any) -> None:
+    """A loop that counts."""
+    for _ in range(3):
+        sess.run(op)
+        pytest.fail("it ends with its first run")
+
+
+def has_no_end(supervisor: Any, sess: Any, op: Any) -> None:
+    """A loop without an end."""
+    while True:
+        sess.run([op, op])
+
+
+@pytest.mark.parametrize("loop", [looks, counts, has_no_end])
+def test_a_supervised_loop_ends_at_once(
+    supervisor: Any, model: Any, logdir: str, loop: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The log says why, with the session that has finished the run, and how far it was."""
+    with supervisor.managed_session("") as sess:
+        loop(supervisor, sess, model.train_op)
+    assert (last_word(logdir)["ended"], last_word(logdir)["error"]) == ("completed", None)
     assert "There is nothing left to do here: the run in" in caplog.text
     assert "session chief on" in caplog.text
     assert "ended (completed) at step 7" in caplog.text
 
 
-def test_queue_runners_and_services_are_not_started(model: Any, logdir: str, begun_threads: Any) -> None:
-    """There is nothing to fill a queue for."""
+def test_a_loop_outside_of_a_block_begins_nothing(model: Any, logdir: str, begun_threads: Any) -> None:
+    """As the guide's longer form has it: prepare, loop, stop. There is nothing to fill a queue for: neither queue
+    runners nor services are started."""
     queue = tf.queue.FIFOQueue(1, [tf.float32])
-    runner = v1.train.QueueRunner(queue, [queue.enqueue([1.0])])
-    v1.train.add_queue_runner(runner)
-    sv = supervisor_core.Supervisor(logdir=logdir, is_chief=False, options=OPTIONS)
-    with sv.managed_session(""):
-        assert begun_threads("QueueRunner") == []
-        assert sv.run_status().threads == ()
+    v1.train.add_queue_runner(v1.train.QueueRunner(queue, [queue.enqueue([1.0])]))
+    supervisor = supervisor_core.Supervisor(logdir=logdir, is_chief=False, options=OPTIONS)
+    sess = supervisor.prepare_or_wait_for_session("")
+    assert (begun_threads("QueueRunner"), supervisor.run_status().threads) == ([], ())
+    looks(supervisor, sess, model.train_op)
+    supervisor.stop()
+    sess.close()
+    assert last_word(logdir)["ended"] == "completed"
 
 
 def test_an_error_of_the_program_is_an_error(supervisor: Any, logdir: str) -> None:

@@ -59,20 +59,22 @@ def test_item_01_use_default_is_the_integer_0(facade: Any) -> None:
     assert type(facade.Supervisor.USE_DEFAULT) is int
 
 
-@pytest.mark.parametrize("name", ["init_op", "summary_op", "global_step", "saver"])
-def test_item_01_the_default_is_recognized_by_identity(facade: Any, build_model: Callable[..., Any], name: str) -> None:
+def test_item_01_the_default_is_recognized_by_identity(facade: Any, build_model: Callable[..., Any]) -> None:
     """False equals 0 and is not taken for it: it is used as it came."""
     build_model()
-    assert getattr(facade.Supervisor(**{name: False}), name) is False
+    names = ("init_op", "summary_op", "global_step", "saver")
+    supervisor = facade.Supervisor(**dict.fromkeys(names, False))
+    assert [getattr(supervisor, name) for name in names] == [False] * 4
 
 
-@pytest.mark.parametrize("name", ["ready_op", "init_op", "saver", "summary_op", "global_step", "summary_writer"])
-def test_item_01_none_disables(facade: Any, build_model: Callable[..., Any], logdir: str, name: str) -> None:
+def test_item_01_none_disables(facade: Any, build_model: Callable[..., Any], logdir: str) -> None:
     """None means "do without", whatever the graph and its collections offer."""
     v1.summary.scalar("loss", build_model().weight)
-    if name in OPS:
-        v1.add_to_collection(OPS[name], object())
-    assert getattr(facade.Supervisor(logdir=logdir, **{name: None}), name) is None
+    for key in OPS.values():
+        v1.add_to_collection(key, object())
+    names = (*OPS, "summary_writer")
+    supervisor = facade.Supervisor(logdir=logdir, **dict.fromkeys(names))
+    assert [getattr(supervisor, name) for name in names] == [None] * 6
 
 
 def test_item_01_an_interval_of_0_disables_its_service(
@@ -85,31 +87,29 @@ def test_item_01_an_interval_of_0_disables_its_service(
         assert supervisor.start_standard_services(sess) == []
 
 
-@pytest.mark.parametrize("name", OPS)
-def test_item_02_the_first_item_of_the_collection_is_used(
-    facade: Any, build_model: Callable[..., Any], name: str
-) -> None:
+def test_item_02_the_first_item_of_the_collection_is_used(facade: Any, build_model: Callable[..., Any]) -> None:
     """With several items in its collection an argument left out takes the first, and adds none."""
     model = build_model()
-    first = model.global_step if name == "global_step" else v1.no_op("first")
-    second = v1.train.Saver(name="second") if name == "saver" else tf.constant("second")
-    first = v1.train.Saver(name="first") if name == "saver" else first
-    for item in (first, second):
-        v1.add_to_collection(OPS[name], item)
+    items = {name: [v1.no_op("first"), tf.constant("second")] for name in OPS}
+    items["global_step"][0] = model.global_step
+    items["saver"] = [v1.train.Saver(name="first"), v1.train.Saver(name="second")]
+    for name, both in items.items():
+        for item in both:
+            v1.add_to_collection(OPS[name], item)
     supervisor = facade.Supervisor()
-    assert getattr(supervisor, name) is first
-    assert v1.get_collection(OPS[name]) == [first, second]
+    for name, both in items.items():
+        assert getattr(supervisor, name) is both[0]
+        assert v1.get_collection(OPS[name]) == both
 
 
-@pytest.mark.parametrize("name", OPS)
-def test_item_02_what_is_made_is_added_to_the_collection(
-    facade: Any, build_model: Callable[..., Any], name: str
-) -> None:
+def test_item_02_what_is_made_is_added_to_the_collection(facade: Any, build_model: Callable[..., Any]) -> None:
     """With an empty collection a default is made and added, so that the next supervisor of the graph shares it."""
     v1.summary.scalar("loss", build_model().weight)
-    made = getattr(facade.Supervisor(), name)
-    assert made is not None
-    assert [item is made for item in v1.get_collection(OPS[name])] == [True]
+    supervisor = facade.Supervisor()
+    for name, key in OPS.items():
+        made = getattr(supervisor, name)
+        assert made is not None
+        assert [item is made for item in v1.get_collection(key)] == [True]
 
 
 def test_item_02_the_first_local_init_op_of_the_collection_runs(facade: Any, build_model: Callable[..., Any]) -> None:

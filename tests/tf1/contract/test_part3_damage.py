@@ -135,12 +135,25 @@ NEWEST: dict[str, tuple[Harm, int, int]] = {
 }
 
 
+@pytest.fixture(scope="module")
+def saved_runs() -> dict[str, bytes]:
+    """The files of the run that all tests begin with, once there are any."""
+    return {}
+
+
 @pytest.fixture
-def run(build_model: Callable[..., Any], save_steps: Any, logdir: str) -> Path:
+def run(build_model: Callable[..., Any], save_steps: Any, logdir: str, saved_runs: dict[str, bytes]) -> Path:
     """A run with checkpoints of steps 3, 5 and 7, as TensorFlow writes them, and some other files."""
-    with tf.Graph().as_default():
-        save_steps(logdir, build_model(), 3, 5, 7)
     directory = Path(logdir)
+    if not saved_runs:
+        with tf.Graph().as_default():
+            save_steps(logdir, build_model(), 3, 5, 7)
+        state = directory / "checkpoint"
+        state.write_text(state.read_text().replace(f"{directory}/", ""))  # which is the directory of one test only
+        saved_runs.update({path.name: path.read_bytes() for path in directory.iterdir()})
+    directory.mkdir(exist_ok=True)
+    for name, content in saved_runs.items():
+        (directory / name).write_bytes(content)
     (directory / "notes.pbtxt").write_text("node {}\n")
     (directory / "sub").mkdir()
     (directory.parent / "elsewhere").mkdir()

@@ -207,12 +207,12 @@ def trained(train: Any, hooks_of: Any, logdir: str, steps: int) -> list[tuple[st
     return notes.calls
 
 
-@pytest.mark.parametrize("train", [v1.train, supervisor_core], ids=["in TensorFlow's", "in ours"])
-def test_listeners_are_called_as_often_as_by_the_original(train: Any, tmp_path: Path) -> None:
+def test_listeners_are_called_as_often_as_by_the_original(tmp_path: Path) -> None:
     """Also where nothing has to be written: a step that was just restored, and a last step that was saved already."""
     for steps in (3, 0, 1, 4):
         original = trained(v1.train, v1.train, str(tmp_path / "original"), steps)
-        assert trained(train, supervisor_core, str(tmp_path / "ours"), steps) == original
+        assert trained(v1.train, supervisor_core, str(tmp_path / "in TensorFlow's"), steps) == original
+        assert trained(supervisor_core, supervisor_core, str(tmp_path / "in ours"), steps) == original
 
 
 @each(ELSEWHERE)
@@ -237,30 +237,20 @@ def test_a_plain_save_is_read_back_before_it_counts(
 
 
 @each(ELSEWHERE)
-def test_a_plain_save_adds_nothing_to_the_graph(session: Open, train_op: Any, logdir: str, read_events: Any) -> None:
-    """The graph that is recorded last is the live one."""
+def test_what_is_recorded_of_a_plain_save_is_there(session: Open, train_op: Any, logdir: str, read_events: Any) -> None:
+    """The graph that is recorded last is the live one, to which the save adds nothing; each save's event names files
+    that exist, with the step in the path, which the original leaves out."""
     hook = supervisor_core.CheckpointSaverHook(logdir, save_steps=1, saver=v1.train.Saver(max_to_keep=9))
     with session([hook]) as run:
         run(train_op)
         live = v1.get_default_graph().as_graph_def(add_shapes=True)
     v1.summary.FileWriterCache.clear()
-    *_, recorded = [event.graph_def for file in read_events(logdir) for event in file if event.graph_def]
+    events = [event for file in read_events(logdir) for event in file]
+    *_, recorded = [event.graph_def for event in events if event.graph_def]
     assert v1.GraphDef.FromString(recorded) == live
-
-
-@each(ELSEWHERE)
-def test_the_event_of_a_plain_save_names_files_that_exist(
-    session: Open, train_op: Any, logdir: str, read_events: Any
-) -> None:
-    """With the step in the path, which the original leaves out."""
-    hook = supervisor_core.CheckpointSaverHook(logdir, save_steps=1, saver=v1.train.Saver(max_to_keep=9))
-    with session([hook]) as run:
-        run(train_op)
-    v1.summary.FileWriterCache.clear()
-    events = [event for file in read_events(logdir) for event in file if event.session_log.checkpoint_path]
-    assert [(event.step, event.session_log.checkpoint_path) for event in events] == [
-        (step, f"{logdir}/model.ckpt-{step}") for step in (0, 1)
-    ]
+    saves = [(event.step, path) for event in events if (path := event.session_log.checkpoint_path)]
+    assert saves == [(step, f"{logdir}/model.ckpt-{step}") for step in (0, 1)]
+    assert all(os.path.exists(f"{path}.index") for _, path in saves)
 
 
 @each(ELSEWHERE)
@@ -353,20 +343,15 @@ def test_a_hook_can_be_used_again_in_another_session(kinds: Any, train_op: Any, 
 
 
 def test_a_small_checkpoint_is_there_when_the_step_returns(train_op: Any, logdir: str) -> None:
-    """As with the original: a program may look for it at once."""
-    with supervisor_core.MonitoredTrainingSession(checkpoint_dir=logdir, save_checkpoint_steps=1) as sess:
-        assert os.path.exists(f"{logdir}/model.ckpt-0.meta")
-        sess.run(train_op)
-        assert os.path.exists(f"{logdir}/model.ckpt-1.meta")
-
-
-def test_the_time_that_training_waits_for_a_save_is_the_saves(train_op: Any, logdir: str) -> None:
-    """It is booked as unproductive, not as the step's."""
+    """As with the original: a program may look for it at once. The time that training waits for it is booked as
+    unproductive, not as the step's."""
     with supervisor_core.MonitoredTrainingSession(checkpoint_dir=logdir, save_checkpoint_steps=1) as sess:
         progress = sess._lifecycle.recorder.progress
+        assert os.path.exists(f"{logdir}/model.ckpt-0.meta")
         assert progress.snapshot().activity_secs["unproductive_checkpoint_save"] == 0
-        for _ in range(3):
+        for step in (1, 2, 3):
             sess.run(train_op)
+            assert os.path.exists(f"{logdir}/model.ckpt-{step}.meta")
         assert progress.snapshot().activity_secs["unproductive_checkpoint_save"] > 0
 
 
