@@ -12,27 +12,14 @@ import tensorflow as tf
 v1 = tf.compat.v1
 
 
-def says(value: Any, dtype: Any = tf.string) -> Callable[[], Any]:
-    """Return a function that makes a constant ready op."""
-    return lambda: tf.constant(value, dtype)
-
-
-READY = {
-    "there is no op": lambda: None,
-    "its value is None": lambda: v1.no_op(),
-    "an int32": says([1, 2], tf.int32),
-    "no names": says([]),
-    "no numbers": says([], tf.float32),
-}
-
-
-@pytest.mark.parametrize("why", READY)
-def test_item_19_ready(facade: Any, build_model: Callable[..., Any], why: str) -> None:
+def test_item_19_ready(facade: Any, build_model: Callable[..., Any]) -> None:
     """No op, an op without a value, an int32, and anything empty mean ready."""
     model = build_model()
-    manager = facade.SessionManager(ready_op=READY[why]())
-    with manager.prepare_session("", init_op=v1.global_variables_initializer()) as sess:
-        assert sess.run(model.global_step) == 0
+    ready_ops = [None, v1.no_op(), tf.constant([1, 2]), tf.constant([], tf.string), tf.constant([], tf.float32)]
+    initialize = v1.global_variables_initializer()
+    for ready_op in ready_ops:
+        with facade.SessionManager(ready_op=ready_op).prepare_session("", init_op=initialize) as sess:
+            assert sess.run(model.global_step) == 0
 
 
 def test_item_19_names_mean_not_ready(facade: Any, build_model: Callable[..., Any]) -> None:
@@ -61,33 +48,35 @@ def test_item_19_any_other_failed_precondition_is_raised(facade: Any, build_mode
         manager.prepare_session("", init_op=v1.no_op())
 
 
-def ready_at_look(number: int) -> Any:
-    """Return a ready op that names something missing until it is looked at for the so-many-th time."""
-    looks: list[int] = []
+def ready_at_poll(number: int) -> Any:
+    """Return a ready op that names something missing until it has been run this many times."""
+    polls: list[int] = []
 
-    def look() -> Any:
-        looks.append(1)
-        return np.array([b"chief"] if len(looks) < number else [], dtype=object)
+    def poll() -> Any:
+        polls.append(1)
+        return np.array([b"chief"] if len(polls) < number else [], dtype=object)
 
-    return v1.py_func(look, [], tf.string, stateful=True)
+    return v1.py_func(poll, [], tf.string, stateful=True)
 
 
-@pytest.mark.parametrize("max_wait_secs", [60, None, float("inf")])
-def test_item_21_each_poll_opens_a_session_of_its_own(facade: Any, sessions: Any, max_wait_secs: float | None) -> None:
+def test_item_21_each_poll_opens_a_session_of_its_own(facade: Any, sessions: Any) -> None:
     """Polling goes on, without end if asked, with a new session each time; those that were not ready are closed."""
-    manager = facade.SessionManager(ready_op=ready_at_look(3), recovery_wait_secs=0.01)
-    sess = manager.wait_for_session("", max_wait_secs=max_wait_secs)
-    assert len(sessions.opened) == 3
-    assert sessions.opened[-1] is sess
-    assert sessions.closed == sessions.opened[:2]
-    sess.close()
+    for max_wait_secs in (60, None, float("inf")):
+        sessions.opened.clear()
+        sessions.closed.clear()
+        manager = facade.SessionManager(ready_op=ready_at_poll(3), recovery_wait_secs=0.01)
+        sess = manager.wait_for_session("", max_wait_secs=max_wait_secs)
+        assert len(sessions.opened) == 3
+        assert sessions.opened[-1] is sess
+        assert sessions.closed == sessions.opened[:2]
+        sess.close()
 
 
 def test_item_21_local_init_runs_in_each_session(facade: Any) -> None:
     """A worker runs its own local init op, since local variables are each session's own."""
     local = v1.Variable(3, collections=[v1.GraphKeys.LOCAL_VARIABLES], use_resource=False)
     manager = facade.SessionManager(
-        local_init_op=v1.local_variables_initializer(), ready_op=ready_at_look(2), recovery_wait_secs=0.01
+        local_init_op=v1.local_variables_initializer(), ready_op=ready_at_poll(2), recovery_wait_secs=0.01
     )
     with manager.wait_for_session("") as sess:
         assert sess.run(local) == 3

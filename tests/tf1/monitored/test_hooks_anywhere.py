@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
@@ -149,6 +150,7 @@ def test_rates_summaries_and_timelines_in_any_session(
     assert scalars(read_events, logdir, "global_step/sec") == [3, 5, 7, 9]
     assert scalars(read_events, logdir, "one") == [1, 4, 7]
     assert {path.name for path in Path(logdir).glob("timeline-*")} == {"timeline-4.json", "timeline-8.json"}
+    assert json.loads(Path(logdir, "timeline-4.json").read_text())["traceEvents"]
     [events] = read_events(logdir)
     tags = [event.tagged_run_metadata.tag for event in events if event.HasField("tagged_run_metadata")]
     assert tags == ["step_4", "step_8"]
