@@ -177,24 +177,6 @@ def test_the_standard_events_in_their_order(logdir: str, read_events: Any) -> No
     assert "loss" in {value.tag for event in events for value in event.summary.value}
 
 
-def test_the_graph_file_is_written_at_every_start(logdir: str) -> None:
-    """At the second start too."""
-    for _ in range(2):
-        train(OURS, logdir, lambda sv, sess: os.remove(os.path.join(logdir, "graph.pbtxt")))
-        assert not os.path.exists(os.path.join(logdir, "graph.pbtxt"))
-
-
-def test_defaults_come_from_their_collections() -> None:
-    """Taken where there is one, added where there is none."""
-    with tf.Graph().as_default():
-        build_model()
-        mine = v1.global_variables_initializer()
-        v1.add_to_collection(v1.GraphKeys.INIT_OP, mine)
-        sv = OURS()
-        assert sv.init_op is mine
-        assert v1.get_collection(v1.GraphKeys.SAVERS) == [sv.saver]
-
-
 def test_the_old_names_of_methods() -> None:
     """All that the row names exist, and no other of the original is missing."""
     named = {name for name in vars(ORIGINAL) if name[0].isupper() and name != "USE_DEFAULT"}
@@ -213,19 +195,6 @@ def test_errors_of_the_same_types_and_texts() -> None:
                 sv.summary_computed(None, b"")
             with pytest.raises(ValueError, match=r"^When using replicas, all Variables must have their device set"):
                 facade(is_chief=False)
-
-
-def test_the_session_is_a_tensorflow_session(logdir: str) -> None:
-    """A session for `isinstance`, and for use."""
-
-    def body(sv: Any, sess: Any) -> None:
-        assert isinstance(sess, v1.Session)
-        assert sess.graph is tf.compat.v1.get_default_graph()
-        assert sess.make_callable(sv.global_step)() == 0
-        handle = sess.partial_run_setup([sv.global_step], [])
-        assert sess.partial_run(handle, sv.global_step) == 0
-
-    train(OURS, logdir, body)
 
 
 def test_the_last_step_is_saved_at_a_clean_end(seen: Seen) -> None:

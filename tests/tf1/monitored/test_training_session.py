@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import os
 import shutil
 import signal
@@ -29,28 +28,6 @@ OPTIONS = supervisor_core.Options
 def records(read_telemetry: Any, logdir: str, kind: str) -> list[Any]:
     """Return a logdir's telemetry records of a kind."""
     return [record for record in read_telemetry(logdir) if record.kind == kind]
-
-
-def test_arguments_are_the_originals() -> None:
-    """The same names, in the same order, with the same defaults; `options` is a keyword after them."""
-    theirs = inspect.signature(v1.train.MonitoredTrainingSession).parameters
-    ours = inspect.signature(supervisor_core.MonitoredTrainingSession).parameters
-    assert [*theirs, "options"] == list(ours)
-    for name, parameter in theirs.items():
-        assert parameter.default == ours[name].default or name.startswith("save_")
-    assert ours["options"].kind is inspect.Parameter.KEYWORD_ONLY
-
-
-@pytest.mark.parametrize("name", ["MonitoredSession", "SingularMonitoredSession", "ChiefSessionCreator",
-                                  "WorkerSessionCreator", "CheckpointSaverHook", "StepCounterHook", "SummarySaverHook",
-                                  "StopAtStepHook", "ProfilerHook", "GlobalStepWaiterHook"])  # fmt: skip
-def test_constructors_take_what_the_originals_take(name: str) -> None:
-    """The same names, in the same order, with the same defaults."""
-    theirs = inspect.signature(getattr(v1.train, name)).parameters
-    ours = inspect.signature(getattr(supervisor_core, name)).parameters
-    positional = [each for each in ours.values() if each.kind is not inspect.Parameter.KEYWORD_ONLY]
-    assert [each.name for each in positional] == list(theirs)
-    assert [each.default for each in positional] == [each.default for each in theirs.values()]
 
 
 def test_the_order_of_hooks_is_the_originals(train: Any, recorder: Any, logdir: str) -> None:
