@@ -44,8 +44,7 @@ def hovers(shown: Any, lowest_px: int = 10_000) -> dict[str, str]:
                     const at = {clientX: box.left + x, clientY: box.top + y, bubbles: true};
                     canvas.dispatchEvent(new PointerEvent('pointermove', at));
                     const tooltip = document.querySelector('.tooltip:not([hidden])');
-                    const title = tooltip?.querySelector('strong').textContent;
-                    if (title && !(title in found)) found[title] = tooltip.innerText;  // which lays out the page
+                    if (tooltip) found[tooltip.querySelector('strong').textContent] = tooltip.innerText;
                 }
             }
             return found;
