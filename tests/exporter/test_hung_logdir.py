@@ -25,7 +25,7 @@ class Announced(LogdirWatch):
         self.began.release()
         return super().refresh(on_progress)
 
-    def look(self) -> None:
+    def wait_for_scan(self) -> None:
         """Wait until a look that begins now is on the page."""
         while self.began.acquire(blocking=False):
             pass
@@ -61,7 +61,7 @@ def test_the_other_logdirs_are_looked_at(tmp_path: Path, writing, storage, clock
     assert storage.hanging.wait(60)
     clock.now += 600
     writing.RunFile(tmp_path / "good" / "new").ready().beat(clock.now, steps=7)
-    good.look()
+    good.wait_for_scan()
     samples = samples_of(exporter.scrape(TEXT))
     assert samples['supervisor_global_step{run="new"}'] == 7
     assert samples['supervisor_global_step{run="a bad run"}'] == 5
@@ -81,7 +81,7 @@ def test_it_is_caught_up_with(tmp_path: Path, writing, storage, clock, samples_o
     writing.RunFile(tmp_path / "bad" / "new").ready().beat(clock.now, steps=7)
     storage.free.set()
     for watch in (good, bad):
-        watch.look()
+        watch.wait_for_scan()
     exporter.stop()
     assert samples_of(exporter.scrape(TEXT))['supervisor_global_step{run="new"}'] == 7
     assert of("last_refresh_timestamp_seconds") == [clock.now, clock.now]
@@ -94,7 +94,7 @@ def test_one_that_hangs_from_the_beginning(storage, samples_of, served) -> None:
     storage.free.clear()
     exporter.start()
     assert storage.hanging.wait(60)
-    good.look()
+    good.wait_for_scan()
     assert not exporter.ready
     assert samples_of(exporter.scrape(TEXT))['supervisor_global_step{run="a good run"}'] == 5
     assert of("runs") == [1, None]
@@ -112,7 +112,7 @@ def test_stopping_names_what_hangs(
     storage.free.clear()
     exporter.start()
     assert storage.hanging.wait(60)
-    good.look()
+    good.wait_for_scan()
     exporter.stop()
     assert f"A refresh of {tmp_path / 'bad'} is still under way" in caplog.text
 

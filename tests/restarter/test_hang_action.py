@@ -44,7 +44,7 @@ class Scene:
 
     def __init__(self, directory: Path, **options: Any) -> None:
         self.screen, self.program, self.signals = Screen(), Program(), ReceivedSignals()
-        self.looks: list[Hang] = []
+        self.taken: list[Hang] = []
         self.hang = HANG
         self.facts = LaunchFacts(attempt=3, started_at=0.0, directory=str(directory))
         shown: Any = self.screen
@@ -57,14 +57,14 @@ class Scene:
             display=shown,
             signals=self.signals,
             pages=list,
-            stacks_of=self.look,
+            stacks_of=self.take_stacks,
         )
         self.alarm = self.launch._alarm
 
-    def look(self, hang: Hang) -> str:
+    def take_stacks(self, hang: Hang) -> str:
         """Take the stacks."""
-        self.looks.append(hang)
-        return f"/stacks/{len(self.looks)}"
+        self.taken.append(hang)
+        return f"/stacks/{len(self.taken)}"
 
     def hangs(self, secs: float | None) -> None:
         """One look at a program without progress for some seconds; None: it makes progress."""
@@ -79,11 +79,11 @@ def test_a_hang_is_shown_at_its_budget_and_ended_when_it_has_lasted(tmp_path: Pa
     for secs in (7.0, 8.0, 299.0):
         scene.hangs(secs)
     assert scene.screen.lines == ["launch 3 may hang: no progress in phase training for 7 s (budget 0 s)"]
-    assert (scene.program.signals, len(scene.looks)) == ([], 1)
+    assert (scene.program.signals, len(scene.taken)) == ([], 1)
     scene.hangs(300.0)
     scene.hangs(121.0)
     assert scene.program.signals == [signal.SIGTERM]
-    assert len(scene.looks) == 2 and scene.alarm.stacks is not None and scene.alarm.stacks.path == "/stacks/2"
+    assert len(scene.taken) == 2 and scene.alarm.stacks is not None and scene.alarm.stacks.path == "/stacks/2"
     assert (
         "launch 3 hangs: no progress in phase training for 300 s" in scene.screen.lines[1]
         and len(scene.screen.lines) == 2
@@ -117,7 +117,7 @@ def test_progress_ends_the_alarm(tmp_path: Path) -> None:
     scene.hangs(None)
     assert scene.screen.lines[1:] == ["launch 3 makes progress again"]
     scene.hangs(11.0)
-    assert scene.program.signals == [] and len(scene.looks) == 2
+    assert scene.program.signals == [] and len(scene.taken) == 2
 
 
 def test_observing_ends_nothing(tmp_path: Path) -> None:
@@ -136,4 +136,4 @@ def test_a_program_that_was_asked_to_stop_has_a_deadline_already(tmp_path: Path,
     scene.signals.stop_signal = signal.SIGTERM
     scene.hangs(secs)
     scene.hangs(secs)
-    assert (scene.program.signals, scene.looks, scene.screen.lines) == ([], [], [])
+    assert (scene.program.signals, scene.taken, scene.screen.lines) == ([], [], [])
