@@ -10,7 +10,6 @@ import subprocess
 import sys
 import threading
 import weakref
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +22,6 @@ from supervisor_core.clock import SystemClock
 from supervisor_core.engine.deadline import NEVER, Deadline
 from supervisor_core.run.logdir_watch import LogdirWatch
 from supervisor_core.run.model import Run as RunModel
-from supervisor_core.training import saver as savers
 from supervisor_core.training import state as states
 from supervisor_core.training.due import SavePolicy
 from supervisor_core.training.run import Run
@@ -57,17 +55,6 @@ def run_of(logdir: Path) -> RunModel:
     """The run as every reader sees it."""
     (item,) = LogdirWatch(str(logdir)).refresh().runs.values()
     return item.run
-
-
-@pytest.fixture
-def before_writes(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], object]], None]:
-    """Returns a function that has something done before each tree is written: an error of it is the disk's."""
-    real = savers.write_tree
-
-    def do(something: Callable[[], object]) -> None:
-        monkeypatch.setattr(savers, "write_tree", lambda *arguments: (something(), real(*arguments))[1])
-
-    return do
 
 
 @pytest.fixture(scope="module")

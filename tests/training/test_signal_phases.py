@@ -53,7 +53,7 @@ def send(run: Run) -> None:
     ("phase", "steps"),
     [("restoring", 2), ("before the loop", 2), ("first step", 3), ("evaluating", 5), ("saving", 5)],
 )
-def test_sigterm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, phase: str, steps: int) -> None:
+def test_sigterm(tmp_path: Path, before_writes: Any, phase: str, steps: int) -> None:
     """While it restores, before and in its first step, while it evaluates, and while a checkpoint is written."""
     with supervise(tmp_path, state={"weights": Weights()}, save_secs=None) as run:
         for _ in run.steps(2):
@@ -61,15 +61,14 @@ def test_sigterm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, phase: str, st
 
     weights = Weights((lambda: send(run)) if phase == "restoring" else lambda: None)
     run = supervise(tmp_path, state={"weights": weights}, save_secs=None, save_steps=2)
-    real, is_writing, has_come = savers.write_tree, threading.Event(), threading.Event()
+    is_writing, has_come = threading.Event(), threading.Event()
 
-    def write(*arguments: Any) -> None:
+    def hold() -> None:
         is_writing.set()
         assert has_come.wait(100)
-        real(*arguments)
 
     if phase == "saving":
-        monkeypatch.setattr(savers, "write_tree", write)
+        before_writes(hold)
     with run:
         if phase == "before the loop":
             send(run)
@@ -200,15 +199,15 @@ def test_a_state_that_cannot_be_copied_ends_no_evaluation(tmp_path: Path, caplog
     assert "saves nothing, as the state cannot be copied: MemoryError: no room" in caplog.text
 
 
-def test_an_interrupt_comes_not_into_the_last_save(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupt_comes_not_into_the_last_save(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, before_writes: Any
+) -> None:
     """A training that has come to its end is not interrupted, however long its last checkpoint takes. The traceback is
     of the program's block, with one frame of the session's end."""
-    interrupted, is_decided = [], threading.Event()
-    real, decide = savers.write_tree, StopSignals._interrupt
+    interrupted, is_decided, decide = [], threading.Event(), StopSignals._interrupt
 
-    def write(*arguments: Any) -> None:
+    def wait() -> None:
         assert is_decided.wait(60)
-        real(*arguments)
 
     def decided(*arguments: Any, **named: Any) -> bool:
         try:
@@ -216,7 +215,7 @@ def test_an_interrupt_comes_not_into_the_last_save(tmp_path: Path, monkeypatch: 
         finally:
             is_decided.set()
 
-    monkeypatch.setattr(savers, "write_tree", write)
+    before_writes(wait)
     monkeypatch.setattr(StopSignals, "_interrupt", decided)
     with pytest.raises(KeyboardInterrupt) as left, supervise(tmp_path, options=Options(signal_grace_secs=100)) as run:
         monkeypatch.setattr(run._ending.signals._watch, "interrupt", lambda: interrupted.append(True))
