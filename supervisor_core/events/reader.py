@@ -7,6 +7,7 @@ import logging
 import math
 import os
 import stat
+from operator import attrgetter
 
 from supervisor_core.events.chunk import Chunk, FileFacts, Problem
 from supervisor_core.events.chunk_builder import ChunkBuilder, created_at
@@ -25,6 +26,8 @@ PER_STORED_BYTE = 64
 """Limit of the bytes fetched of a file: `FREE_BYTES`, and this for each byte that it takes on the disk, since a file
 looks sparse on file systems that compress, too."""
 _GONE = (errno.ENOENT, errno.ENOTDIR, errno.ESTALE)
+_stamp = attrgetter("st_size", "st_mtime_ns", "st_ino", "st_dev")
+"""Returns what changes when a file grows, or another one takes its name."""
 
 
 class EventsFileReader:
@@ -267,11 +270,6 @@ class EventsFileReader:
         chunk = builder.chunk(self.path, self._created_at, from_start=not self._started)
         self._started = True
         return chunk
-
-
-def _stamp(status: FileStatus) -> tuple[int, int, int, int]:
-    """Return what changes when a file grows, or another one takes its name."""
-    return status.st_size, status.st_mtime_ns, status.st_ino, status.st_dev
 
 
 def _is_no_file(window: Window) -> str | None:
