@@ -29,6 +29,13 @@ FRAMEWORKS = ("keras", "torch", "lightning", "transformers", "jax")
 BESIDE = ("torchdata>=0.11", "grain>=0.2.11", "flax>=0.11", "optax>=0.2.5", "scikit-learn>=1.4")
 """What the tests use besides."""
 TESTS = "tests/frameworks"
+OF_VERSIONS = (
+    *(f"{TESTS}/test_{name}.py" for name in ("torch", "torch_loaders", "torch_distributed", "lightning")),
+    *(f"{TESTS}/test_{name}.py" for name in ("lightning_distributed", "lightning_paths", "jax", "keras", "pages")),
+    f"{TESTS}/test_forged.py::test_a_checkpoint_of_another_user_is_resumed_from",
+)
+"""What depends on the versions of the frameworks. What the engine does, and what forged files do, is seen with the
+newest."""
 ENDINGS = ("tests/endings/test_loops_end_how.py", "tests/endings/test_crash_loop.py")
 
 
@@ -57,8 +64,7 @@ ENVIRONMENTS = {
         resolution="lowest-direct",
         pythons=("3.11", "3.10"),
         beside=(*BESIDE, "numpy<2.3"),
-        # What the engine does is seen with the newest.
-        tests=(TESTS, f"--ignore={TESTS}/test_logdirs.py", f"--ignore={TESTS}/test_checkpoint_care.py"),
+        tests=OF_VERSIONS,
     ),
     "oldest-transformers": Environment(  # which asks for a newer PyTorch
         frameworks=("transformers",),

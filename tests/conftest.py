@@ -59,6 +59,8 @@ TORCH = (
     "transformers:Trainer",
     "supervisor_core.torch.loop",
 )
+JAX = ("jax.numpy", "orbax.checkpoint", "supervisor_core.jax.loop")
+KERAS = ("keras:Sequential",)
 # The files that take longest go first, one that mostly waits beside one that computes: at the end one of them would
 # keep one processor busy, or none, while the other workers have nothing left.
 FIRST = (
@@ -219,29 +221,30 @@ def command_server() -> Iterator[Any]:
 
 
 @pytest.fixture(scope="session")
-def torch_server() -> Iterator[Any]:
-    """Starts programs in processes that have imported PyTorch already, and what is built on it."""
-    modules = [name for name in TORCH if importlib.util.find_spec(name.partition(".")[0].partition(":")[0]) is not None]
-    made = sys.modules["forked"].ForkServer(tuple(modules))
-    yield made
-    made.close()
+def starter_of(request: pytest.FixtureRequest) -> Iterator[Callable[..., Any]]:
+    """Returns a function that returns what starts the programs of a facade: a `Starter`, see `forked.py`. Keras is on
+    the backend that is named, by default on PyTorch."""
+    default = "torch" if importlib.util.find_spec("torch") else "jax"
+    made: dict[str, Any] = {}
 
-
-@pytest.fixture(scope="session")
-def starter_of(request: pytest.FixtureRequest) -> Callable[[str], Any]:
-    """Returns a function that returns what starts the programs of a facade: a `Starter`, see `forked.py`. JAX does not
-    work in a process that is forked off one that has imported it."""
-
-    def choose(facade: str) -> Any:
+    def choose(facade: str, backend: str = default) -> Any:
         name = facade.lower()
-        has_torch, has_tensorflow = (importlib.util.find_spec(each) is not None for each in ("torch", "tensorflow"))
         if name.startswith("jax"):
-            return sys.modules["forked"].Starter()
-        if has_torch and name.startswith(("torch", "lightning", "transformers", "keras")):
-            return request.getfixturevalue("torch_server")
-        return request.getfixturevalue("fork_server") if has_tensorflow else sys.modules["forked"].Starter()
+            backend = "jax"
+        elif name.startswith(("torch", "lightning", "transformers", "sharded")):
+            backend = "torch"
+        elif not name.startswith("keras"):
+            has_tensorflow = importlib.util.find_spec("tensorflow") is not None
+            return request.getfixturevalue("fork_server") if has_tensorflow else sys.modules["forked"].Starter()
+        if backend not in made:
+            modules = {"torch": TORCH, "jax": JAX}.get(backend, ()) + KERAS
+            found = [item for item in modules if importlib.util.find_spec(item.partition(".")[0].partition(":")[0])]
+            made[backend] = sys.modules["forked"].ForkServer(tuple(found), {"KERAS_BACKEND": backend})
+        return made[backend]
 
-    return choose
+    yield choose
+    for server in made.values():
+        server.close()
 
 
 @pytest.fixture(scope="session")

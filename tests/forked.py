@@ -114,10 +114,11 @@ TENSORFLOW = ("tensorflow:compat", "supervisor_core:Supervisor")
 
 class ForkServer(Starter):
     """The process that the others are forked off: it has imported modules, by default tensorflow. It starts with the
-    first of them."""
+    first of them. They inherit its environment."""
 
-    def __init__(self, modules: tuple[str, ...] = TENSORFLOW) -> None:
+    def __init__(self, modules: tuple[str, ...] = TENSORFLOW, environment: dict[str, str] | None = None) -> None:
         self._modules = modules
+        self._environment = environment or {}
         self._channel: socket.socket | None = None
 
     def start(
@@ -166,7 +167,7 @@ class ForkServer(Starter):
         with theirs, tempfile.TemporaryFile() as log:
             self._process = subprocess.Popen(
                 [sys.executable, str(PROGRAM), str(theirs.fileno()), *self._modules],
-                env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": "-1"},
+                env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": "-1", **self._environment},
                 stdin=subprocess.DEVNULL,
                 stderr=log,
                 pass_fds=[theirs.fileno()],

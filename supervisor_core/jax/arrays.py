@@ -72,19 +72,14 @@ class JaxArrays:
         Raises:
             SaveFailedError: if a function has taken over the memory of one, or one has a name that is not read.
         """
-        nested: dict[str, Any] = {}
         on_host = {name: self._on_host(array, name) for name, array in arrays.items()}
-        for name, array in on_host.items():
-            *folders, last = keys = name.split("/")
-            try:
+        by_path = {tuple(name.split("/")): array for name, array in on_host.items()}
+        try:
+            for keys in by_path:
                 orbax_metadata.require_name(keys)
-            except ValueError as error:
-                raise SaveFailedError(f"The arrays of JAX cannot be saved: {error}.") from error
-            inner = nested
-            for folder in folders:
-                inner = inner.setdefault(folder, {})
-            inner[last] = array
-        ocp.PyTreeCheckpointer().save(path, nested)
+        except ValueError as error:
+            raise SaveFailedError(f"The arrays of JAX cannot be saved: {error}.") from error
+        ocp.PyTreeCheckpointer().save(path, nested(by_path))
         return array_with_nan(on_host)
 
     def load(self, files: SealedFiles, names: Collection[str]) -> Mapping[str, Any]:
@@ -103,7 +98,8 @@ class JaxArrays:
                 raise DamagedCheckpointError(
                     f"{path}: it has other arrays than the tree, or larger ones than this program"
                 )
-            return dict(_flat(ocp.PyTreeCheckpointer().restore(folder)))
+            restored = leaves(ocp.PyTreeCheckpointer().restore(folder))
+            return {"/".join(keys): np.asarray(item).view(Numbers) for keys, item in restored}
         except (DamagedCheckpointError, MemoryError):
             raise
         except Exception as error:
@@ -136,35 +132,42 @@ def _opened(files: SealedFiles, folder: str, listed: Collection[str], metadata: 
         yield files.path(folder)
         return
     with ExitStack() as stack:
-        place = stack.enter_context(tempfile.TemporaryDirectory(prefix="tb-supervisor-orbax-"))
+        directory = stack.enter_context(tempfile.TemporaryDirectory(prefix="tb-supervisor-orbax-"))
         for name in listed:
-            os.makedirs(os.path.dirname(os.path.join(place, name)), exist_ok=True)
+            os.makedirs(os.path.dirname(os.path.join(directory, name)), exist_ok=True)
             if name == f"{folder}/{orbax_metadata.METADATA}":
-                with open(os.path.join(place, name), "wb") as copy:
+                with open(os.path.join(directory, name), "wb") as copy:
                     copy.write(metadata)
                 continue
             file = stack.enter_context(files.open(name))
             file.check()
-            os.symlink(f"{_DESCRIPTORS}/{file.fileno()}", os.path.join(place, name))
-        yield os.path.join(place, folder)
+            os.symlink(f"{_DESCRIPTORS}/{file.fileno()}", os.path.join(directory, name))
+        yield os.path.join(directory, folder)
 
 
 def _sizes(metadata: Any) -> Iterator[tuple[str, int]]:
     """Yield the arrays in Orbax's metadata, and the bytes that each of them takes, or a part that is read at once."""
     tree = getattr(metadata, "item_metadata", metadata)
-    for name, item in _leaves(getattr(tree, "tree", tree)):
+    for keys, item in leaves(getattr(tree, "tree", tree)):
         parts = [item.shape, getattr(item.storage, "chunk_shape", None) or ()]
-        yield name, max(map(math.prod, parts)) * np.dtype(item.dtype).itemsize
+        yield "/".join(keys), max(map(math.prod, parts)) * np.dtype(item.dtype).itemsize
 
 
-def _leaves(nested: Any, place: str = "") -> Iterator[tuple[str, Any]]:
-    for name, item in nested.items():
-        if isinstance(item, Mapping):
-            yield from _leaves(item, f"{place}{name}/")
-        else:
-            yield f"{place}{name}", item
+def nested(by_path: Mapping[tuple[str, ...], Any]) -> dict[str, Any]:
+    """Return leaves, given by their paths, as nested dicts."""
+    tree: dict[str, Any] = {}
+    for (*folders, last), leaf in by_path.items():
+        inner = tree
+        for folder in folders:
+            inner = inner.setdefault(folder, {})
+        inner[last] = leaf
+    return tree
 
 
-def _flat(nested: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    for name, item in _leaves(nested):
-        yield name, np.asarray(item).view(Numbers)
+def leaves(tree: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """Yield the leaves of nested dicts, with their paths."""
+    if isinstance(tree, Mapping):
+        for name, item in tree.items():
+            yield from leaves(item, (*path, name))
+    else:
+        yield path, tree

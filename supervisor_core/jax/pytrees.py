@@ -11,14 +11,13 @@ A leaf that is more than its numbers is a tuple:
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from supervisor_core.jax.arrays import Numbers
+from supervisor_core.jax.arrays import Numbers, leaves, nested
 
 
 def is_in_place(value: Any) -> bool:
@@ -40,17 +39,9 @@ def pytree_of(value: Any) -> Any:
 
 def to_tree(pytree: Any) -> Any:
     """Return a pytree's leaves, by path, as a state tree; waits for nothing."""
-    leaves = jax.tree_util.tree_flatten_with_path(pytree)[0]
-    tree: dict[str, Any] = {}
-    for path, leaf in leaves:
-        if not path:
-            return _encoded(leaf)
-        *folders, last = map(_part, path)
-        inner = tree
-        for folder in folders:
-            inner = inner.setdefault(folder, {})
-        inner[last] = _encoded(leaf)
-    return tree
+    found = jax.tree_util.tree_flatten_with_path(pytree)[0]
+    by_path = {tuple(map(_part, path)): _encoded(leaf) for path, leaf in found}
+    return by_path[()] if () in by_path else nested(by_path)
 
 
 def from_tree(saved: Any, like: Any) -> Any:
@@ -59,9 +50,9 @@ def from_tree(saved: Any, like: Any) -> Any:
     Raises:
         ValueError: if its leaves are not those of ``like``, by path, shape and type.
     """
-    leaves, structure = jax.tree_util.tree_flatten_with_path(like)
-    present = {tuple(map(_part, path)): leaf for path, leaf in leaves}
-    found = dict(_saved_leaves(saved))
+    with_paths, structure = jax.tree_util.tree_flatten_with_path(like)
+    present = {tuple(map(_part, path)): leaf for path, leaf in with_paths}
+    found = dict(leaves(saved))
     if present.keys() != found.keys():
         lacks, has = (
             ", ".join("/".join(path) for path in sorted(paths)[:3]) or "none"
@@ -114,14 +105,6 @@ def _encoded(leaf: Any) -> Any:
     if not leaf.size:
         return "empty", str(leaf.dtype), list(leaf.shape)
     return ("weak", leaf) if leaf.weak_type and not leaf.shape else leaf
-
-
-def _saved_leaves(saved: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
-    if isinstance(saved, Mapping):
-        for name, item in saved.items():
-            yield from _saved_leaves(item, (*path, name))
-    else:
-        yield path, saved
 
 
 def _decoded(saved: Any, like: Any) -> Any:

@@ -17,17 +17,15 @@ from supervisor_core.keras.position import FitPosition, random_sources
 from supervisor_core.keras.siblings import Siblings
 from supervisor_core.keras.variables import ModelVariables, facts_of, metrics_of, sync
 from supervisor_core.options import Options
-from supervisor_core.storage.local import absolute
 from supervisor_core.training import random_state
 from supervisor_core.training.due import SavePolicy
-from supervisor_core.training.in_loop import last_of_epoch
+from supervisor_core.training.in_loop import FitSessions, last_of_epoch
 from supervisor_core.training.position import FitNumber, OfThisFit
 from supervisor_core.training.run import Run
-from supervisor_core.training.save_point import OpenPhase
-from supervisor_core.training.state import DATA, Exactness, TrainingState
+from supervisor_core.training.state import DATA, TrainingState
 
 
-class SupervisorCallback(keras.callbacks.Callback):  # type: ignore[misc]
+class SupervisorCallback(FitSessions, keras.callbacks.Callback):  # type: ignore[misc]
     """Makes each ``fit`` one supervised session of a run.
 
     It resumes from the newest whole checkpoint in the middle of an epoch, saves in the background, and stops between
@@ -61,14 +59,11 @@ class SupervisorCallback(keras.callbacks.Callback):  # type: ignore[misc]
         max_to_keep: int | None = 5,
         keep_every_n_hours: float | None = None,
     ) -> None:
-        super().__init__()
-        self.logdir = absolute(logdir)
-        self._options = options or Options()
-        self._policy = SavePolicy(
+        keras.callbacks.Callback.__init__(self)
+        policy = SavePolicy(
             save_secs=save_secs, save_steps=save_steps, max_to_keep=max_to_keep, keep_every_n_hours=keep_every_n_hours
         )
-        self._run: Run | None = None
-        self._exactness: Exactness | None = None
+        FitSessions.__init__(self, logdir, options, policy)
         self._position = FitPosition(FitNumber())
         self._variables: ModelVariables
         self._siblings: Siblings
@@ -76,19 +71,8 @@ class SupervisorCallback(keras.callbacks.Callback):  # type: ignore[misc]
         self._random: dict[str, Any] | None = None
         self._resumes = self._skips = self._holds_siblings = self._is_probed = False
         self._last_begins: float = math.inf
-        self._phase = OpenPhase()
         self._last_call: AbstractContextManager[None] | None = None
         self._finalizer: Any = None
-
-    @property
-    def run(self) -> Run | None:
-        """The session under way: `supervisor_core.Run`; None outside ``fit``."""
-        return self._run
-
-    @property
-    def exactness(self) -> Exactness | None:
-        """Whether the last ``fit``'s resume was exact; None for a new run."""
-        return self._exactness
 
     @property
     def is_training(self) -> bool:
@@ -229,10 +213,7 @@ class SupervisorCallback(keras.callbacks.Callback):  # type: ignore[misc]
         elif not position.fit.is_later:
             is_early = self.model.stop_training and position.epoch + 1 < self.params["epochs"]
             position.end_epoch(is_over=is_early)
-        self._run = None
-        self._forget_fit()
-        run.__exit__(None, None, None)
-        position.fit.has_returned = True
+        self._end()
 
     # How it works inside.
 
@@ -315,17 +296,17 @@ class SupervisorCallback(keras.callbacks.Callback):  # type: ignore[misc]
 
     def _stop(self) -> None:
         """End the session here: a signal then ends the process, after any other request ``fit`` ends."""
+        self.model.stop_training = True
+        self._end()
+
+    def _end(self) -> None:
         run, self._run = self._run, None
         assert run is not None
-        self.model.stop_training = True
-        self._forget_fit()
-        run.__exit__(None, None, None)
-        self._position.fit.has_returned = True
-
-    def _forget_fit(self) -> None:
         if self._finalizer is not None:
             self._finalizer.detach()
             self._finalizer = None
+        run.__exit__(None, None, None)
+        self._position.fit.has_returned = True
 
     def _left(self, run: Run) -> None:
         """`fit` was left by an exception: Keras calls no callback then, so this is called when its frame is gone."""

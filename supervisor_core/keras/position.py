@@ -85,23 +85,14 @@ def random_sources() -> tuple[RandomSource, ...]:
         *process_sources(),
         RandomSource("keras", lambda: np.array(keras.ops.convert_to_numpy(seed.value)), seed.assign),
     ]
-    if (torch := sys.modules.get("torch")) is not None:
-        sources.append(
-            RandomSource(
-                "torch",
-                lambda: torch.get_rng_state().numpy().copy(),
-                lambda state: torch.set_rng_state(torch.tensor(state)),
-            )
-        )
-        if torch.cuda.is_available() and torch.cuda.is_initialized():
-            sources += [_device(torch.cuda, number) for number in range(torch.cuda.device_count())]
+    if "torch" in sys.modules:
+        from supervisor_core.torch.tensors import torch_sources
+
+        sources += map(_with_numpy_states, torch_sources())
     return tuple(sources)
 
 
-def _device(cuda: Any, number: int) -> RandomSource:
-    torch = sys.modules["torch"]
-    return RandomSource(
-        f"torch.cuda:{number}",
-        lambda: cuda.get_rng_state(number).numpy().copy(),
-        lambda state: cuda.set_rng_state(torch.tensor(state), number),
-    )
+def _with_numpy_states(source: RandomSource) -> RandomSource:
+    """Return a source of PyTorch's whose states are arrays of numpy, as all of Keras's are."""
+    tensor = sys.modules["torch"].tensor
+    return RandomSource(source.name, lambda: source.get().numpy(), lambda state: source.set(tensor(state)))

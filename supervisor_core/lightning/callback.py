@@ -16,7 +16,7 @@ from lightning.pytorch.trainer.connectors.signal_connector import _HandlersCompo
 from lightning.pytorch.utilities.exceptions import _TunerExitException
 from lightning.pytorch.utilities.signature_utils import is_param_in_hook_signature
 
-from supervisor_core.lightning.checkpoint import CheckpointFile, LightningState, forget_restart, loops_of
+from supervisor_core.lightning.checkpoint import CheckpointFile, LightningState, clear_restart, loops_of
 from supervisor_core.lightning.loaders import LoaderStates, Pass, SupervisedLoader, facts_of
 from supervisor_core.lightning.logger import RunLogger
 from supervisor_core.lightning.metrics import EpochMetrics
@@ -29,17 +29,16 @@ from supervisor_core.lightning.ranks import (
     refuse_strategy,
 )
 from supervisor_core.options import Options
-from supervisor_core.storage.local import absolute
 from supervisor_core.torch.distributed_run import DistributedRun
 from supervisor_core.torch.ranks import present_ranks
 from supervisor_core.torch.tensors import KINDS, random_sources, structure_of
 from supervisor_core.torch.workers import outlive_signals
 from supervisor_core.training import random_state
 from supervisor_core.training.due import SavePolicy
+from supervisor_core.training.in_loop import FitSessions
 from supervisor_core.training.position import Accumulated, FitNumber, OfThisFit
 from supervisor_core.training.run import Run
-from supervisor_core.training.save_point import OpenPhase
-from supervisor_core.training.state import DATA, Exactness, TrainingState
+from supervisor_core.training.state import DATA, TrainingState
 
 _LOG = logging.getLogger("supervisor_core")
 
@@ -47,7 +46,7 @@ METRICS = "metrics"
 """The name of the state of the epoch's metrics."""
 
 
-class SupervisorCallback(Callback):
+class SupervisorCallback(FitSessions, Callback):  # type: ignore[misc]
     """Makes each ``Trainer.fit`` one supervised session of a run.
 
     It resumes from the newest whole checkpoint in the middle of an epoch, saves in the background, and stops between
@@ -89,21 +88,17 @@ class SupervisorCallback(Callback):
         keep_every_n_hours: float | None = None,
         replay: bool = False,
     ) -> None:
-        self.logdir = absolute(logdir)
-        self._options = options or Options()
-        self._policy = SavePolicy(
+        policy = SavePolicy(
             save_secs=save_secs, save_steps=save_steps, max_to_keep=max_to_keep, keep_every_n_hours=keep_every_n_hours
         )
+        super().__init__(logdir, options, policy)
         self._replay = replay
-        self._run: Run | None = None
-        self._exactness: Exactness | None = None
         self._trainer: Any = None
         self._data: LoaderStates
         self._state: LightningState
         self._random: dict[str, Any] | None = None
         self._before_ahead: dict[str, Any] | None = None
         """The random states before Lightning fetched ahead of a loader without a length: that pass is begun again."""
-        self._phase = OpenPhase()
         self._fit = FitNumber()
         self._limit_train_batches: Any = None
         self._last_step = 0
@@ -113,16 +108,6 @@ class SupervisorCallback(Callback):
         self._counters: tuple[Any, Any, Any]
         self._is_stopped: Callable[[], object] = bool
         self._is_training = self._is_probed = False
-
-    @property
-    def run(self) -> Run | None:
-        """The session under way: `supervisor_core.Run`; None outside ``fit``."""
-        return self._run
-
-    @property
-    def exactness(self) -> Exactness | None:
-        """Whether the last ``fit``'s resume was exact; None for a new run."""
-        return self._exactness
 
     # What Lightning calls, in this order.
 
@@ -134,7 +119,7 @@ class SupervisorCallback(Callback):
         if is_param_in_hook_signature(pl_module.training_step, "dataloader_iter", explicit=True):
             raise ValueError("training_step(dataloader_iter) fetches batches in the middle of a step, so the position "
                              "in the data is not known: use training_step(batch).")  # fmt: skip
-        self._forget_fit()
+        self._reset()
         self._trainer = trainer
         process = trainer.strategy.process_dataloader
 
@@ -196,7 +181,7 @@ class SupervisorCallback(Callback):
         self._last_step, self._accumulated.count = self._optimizer_steps, 0
         if self._fit.is_this and not self._state.is_over:
             for loop in loops_of(trainer.fit_loop.epoch_loop):
-                forget_restart(loop)  # the first fetch of the epoch brings it to where it stood
+                clear_restart(loop)  # the first fetch of the epoch brings it to where it stood
             self._state.start_workers()
         self._is_training = self._run.save_point.is_in_step = True  # until the moment between two batches
         iter(trainer.fit_loop._data_fetcher)
@@ -252,13 +237,13 @@ class SupervisorCallback(Callback):
     def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
         """End the session with the error."""
         self._end(exception)
-        self._forget_fit()
+        self._reset()
 
     def teardown(self, trainer: Any, pl_module: Any, stage: str) -> None:
         """End the session of a ``fit`` that had nothing to do."""
         if stage == "fit":
             self._end(None)
-            self._forget_fit()
+            self._reset()
 
     # How it works inside.
 
@@ -289,7 +274,6 @@ class SupervisorCallback(Callback):
         return DistributedRun(
             self.logdir,
             state=FitRanksState(ranks=ranks, own=(DATA, METRICS), trainer=self._state, **training),
-            ranks=ranks,
             structure=structure_of(trainer.lightning_module),
             **named,
         )
@@ -396,7 +380,7 @@ class SupervisorCallback(Callback):
                 run.__exit__(None if error is None else type(error), error, None)
             self._fit.has_returned = error is None
 
-    def _forget_fit(self) -> None:
+    def _reset(self) -> None:
         trainer, self._trainer, self._before_ahead = self._trainer, None, None
         if trainer is None:
             return

@@ -12,7 +12,7 @@ import logging
 import os
 import pickle
 import sys
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
@@ -23,7 +23,6 @@ from lightning.pytorch.utilities.migration.utils import _pl_migrate_checkpoint
 from supervisor_core.checkpoint import contents, torch_file
 from supervisor_core.checkpoint.sealed_files import SealedFiles
 from supervisor_core.errors import CheckpointError, DamagedCheckpointError, SupervisorError, UnreadableCheckpointError
-from supervisor_core.lightning.paths import drop_foreign
 from supervisor_core.torch.tensors import tensor_has_nan
 
 _LOG = logging.getLogger("supervisor_core")
@@ -38,6 +37,10 @@ _PARTS = (
 
 HYPER_PARAMETERS = "hyper_parameters"
 """Lightning's key for what ``save_hyperparameters`` has collected."""
+
+_PATHS = ("best_model_path", "last_model_path", "kth_best_model_path")
+_BEST = "best_k_models"
+_WORST = "kth_best_model_path"
 
 
 @dataclass(frozen=True)
@@ -250,7 +253,7 @@ class LightningState:
         trainer = self._trainer
         trainer.fit_loop.load_state_dict(self.loops)
         for loop in loops_of(trainer.fit_loop):
-            forget_restart(loop)
+            clear_restart(loop)
         trainer.should_stop = self.should_stop
 
 
@@ -260,7 +263,7 @@ def loops_of(loop: Any) -> list[Any]:
     return [loop, *(each for item in inner for each in loops_of(item))]
 
 
-def forget_restart(loop: Any) -> None:
+def clear_restart(loop: Any) -> None:
     """Have a loop go on as if its state had not been loaded."""
     for name in ("_restarting", "_loaded_from_state_dict", "_resuming_from_checkpoint"):
         if hasattr(loop, name):
@@ -302,3 +305,65 @@ def _copied(checkpoint: dict[str, Any]) -> Copy:
     writer = _Writer(file)
     writer.dump(checkpoint)
     return Copy(file.getvalue(), writer.tensors)
+
+
+def drop_foreign(checkpoint: Mapping[str, Any], callbacks: Iterable[Any], path: str) -> None:
+    """Drop from the states of callbacks the paths of what does not lie in the directory that the callback writes to.
+
+    ``ModelCheckpoint`` keeps in its state which files it has written, and after a resume it removes them, directories
+    with all that is in them, when it writes better ones. So who writes the state would say what is removed.
+
+    Args:
+        checkpoint: the content of a ``.ckpt``; it is altered.
+        callbacks: those of the trainer, set up.
+        path: the file, for the log.
+    """
+    directories: dict[Any, list[Any]] = {}
+    for callback in callbacks:
+        for key in {callback.state_key, getattr(callback, "_legacy_state_key", callback.state_key)}:
+            directories.setdefault(key, []).append(getattr(callback, "dirpath", None))
+    dropped = 0
+    for key, state in checkpoint["callbacks"].items():
+        if isinstance(state, dict):
+            dropped += _drop(state, directories.get(key, [None]))
+    if dropped:
+        _LOG.warning(
+            "%s may be another user's: %d paths in it do not lie in the directory that its callback writes to, and "
+            "are left out; Lightning would remove what they lead to",
+            path,
+            dropped,
+        )
+
+
+def _drop(state: dict[Any, Any], directories: list[Any]) -> int:
+    """Drop paths from a state; return how many."""
+    foreign = [name for name in _PATHS if name in state and not _is_below(state[name], directories)]
+    for name in foreign:
+        state[name] = ""
+    dropped = len(foreign)
+    if _BEST in state:
+        best = state[_BEST] if isinstance(state[_BEST], dict) else {}
+        kept = {path: score for path, score in best.items() if path and _is_below(path, directories)}
+        dropped += len(best) - len(kept)
+        if dropped and state.get(_WORST) not in kept:  # Lightning looks it up there
+            kept, state[_WORST] = {}, ""
+        state[_BEST] = kept
+    return dropped
+
+
+def _is_below(path: Any, directories: list[Any]) -> bool:
+    """Return whether a path is none, or a local one of something in all of some directories."""
+    if path == "":
+        return True
+    if type(path) is not str or not os.path.isabs(path) or "::" in path or "://" in path:  # which fsspec takes apart
+        return False
+    try:
+        real = os.path.realpath(path)
+        return all(
+            isinstance(directory, (str, os.PathLike))
+            and os.path.isabs(directory)
+            and real.startswith(os.path.join(os.path.realpath(directory), ""))
+            for directory in directories
+        )
+    except (OSError, ValueError):
+        return False

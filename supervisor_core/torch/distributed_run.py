@@ -32,9 +32,9 @@ from supervisor_core.errors import RanksError
 from supervisor_core.events.telemetry import Trigger
 from supervisor_core.options import Options
 from supervisor_core.torch.rank_saver import RankSaver, Refusal, expect
-from supervisor_core.torch.ranks import Ranks, stale_store
+from supervisor_core.torch.ranks import stale_store
 from supervisor_core.torch.ranks_state import RanksState
-from supervisor_core.training.due import Due, SavePolicy
+from supervisor_core.training.due import Due
 from supervisor_core.training.ending import STOP_GRACE_SECS
 from supervisor_core.training.run import Run
 from supervisor_core.training.saver import Saver
@@ -88,48 +88,33 @@ class DistributedRun(Run):
 
     Args:
         logdir: the run's directory, shared by all ranks.
-        ranks: the processes.
         state: this rank's.
         options: see `Options`.
-        policy: when checkpoints are saved.
-        facade: what the program called, for records.
         structure: a digest of the model's names and shapes, which are the same on every rank.
-        saver: what saves, on all ranks. Default: `RankSaver`.
+        saver: what saves, on all ranks.
+        others: see `Run`.
     """
 
     def __init__(
         self,
         logdir: str,
         *,
-        ranks: Ranks,
         state: RanksState,
         options: Options,
-        policy: SavePolicy,
-        facade: str,
         structure: str = "",
-        saver: Callable[..., Saver] | None = None,
+        saver: Callable[..., Saver] = RankSaver,
+        **others: Any,
     ) -> None:
-        self.ranks = ranks
-        self._ranks_state = state
+        self.ranks = ranks = state.ranks
         self._structure = structure
         self._saves_due = Due()
-        self._rank_saver: RankSaver | None = None
+        task = None if ranks.is_chief else options.worker_name or f"rank:{ranks.rank}"
 
-        def create(*args: Any, due: Due, **others: Any) -> Saver:
-            if saver is not None:
-                return saver(*args, due=self._saves_due, **others)
-            self._rank_saver = RankSaver(*args, due=self._saves_due, ranks=ranks, ranks_state=state, **others)
-            return self._rank_saver
+        def create(*args: Any, due: Due, **named: Any) -> Saver:
+            """The saver plans its own saves; what the run compares each step with is when the ranks agree next."""
+            return saver(*args, due=self._saves_due, **named)
 
-        super().__init__(
-            logdir,
-            state=state,
-            options=options,
-            policy=policy,
-            facade=facade,
-            task=None if ranks.is_chief else options.worker_name or f"rank:{ranks.rank}",
-            saver=create,
-        )
+        super().__init__(logdir, state=state, options=options, task=task, saver=create, **others)
         self._is_agreed = False
         self._is_left = self._has_failed = False
         self._disagreement: RanksError | None = None
@@ -245,13 +230,13 @@ class DistributedRun(Run):
 
     def _collect(self) -> None:
         """Collect from each rank what rank 0 saves next; called by all ranks at the same step."""
-        if self._rank_saver is not None:
-            self._rank_saver.collect(self._step, is_saved=self._loss_finite is not False)
+        if isinstance(self._saver, RankSaver):
+            self._saver.collect(self._step, is_saved=self._loss_finite is not False)
 
     def _release(self) -> None:
         """Let go what no save has taken."""
-        if self._rank_saver is not None:
-            self._rank_saver.release()
+        if isinstance(self._saver, RankSaver):
+            self._saver.release()
 
     def _row(self, step: int, stops: bool) -> Row:
         row = Row(At.STEP, step, stops, self._session.reason.signum or 0, self._saves_due.asked_by is not None)

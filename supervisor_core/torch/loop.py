@@ -12,8 +12,10 @@ import torch
 from supervisor_core.engine.loop_exit import LoopExit, loop_exit
 from supervisor_core.errors import LogdirInUseError, RanksError
 from supervisor_core.options import Options
+from supervisor_core.torch.distributed_run import DistributedRun
 from supervisor_core.torch.position import BATCHES, ONCE, LoaderPosition, batch_size_of, batches_of
 from supervisor_core.torch.ranks import Ranks, present_ranks
+from supervisor_core.torch.ranks_state import NUMBER, RanksState
 from supervisor_core.torch.shards import ShardFiles, Shards, is_sharded, refuse_split, shards_of
 from supervisor_core.torch.tensors import KINDS, model_facts, random_sources, structure_of, unwrapped
 from supervisor_core.torch.workers import outlive_signals
@@ -128,16 +130,14 @@ def supervised(
     if ranks is None:
         run = Run(os.fspath(logdir), state=TrainingState(**training), **named)
     else:
-        from supervisor_core.torch.distributed_run import DistributedRun
-        from supervisor_core.torch.ranks_state import RanksState
-
         refuse_split(optimizer)
         split = tuple(part for part in objects.values() if isinstance(part, Shards))
         run = DistributedRun(
             os.fspath(logdir),
             state=RanksState(ranks=ranks, own=(*(state or {}), DATA), shards=split, **training),
-            ranks=ranks, structure="" if splits else structure_of(objects["model"]), **named,
-        )  # fmt: skip
+            structure="" if splits else structure_of(objects["model"]),
+            **named,
+        )
     loop: SupervisedLoop = SupervisedLoop(run, position, epochs, optimizer, ranks, batches_of(loader))
     return loop
 
@@ -360,5 +360,5 @@ def _facts(loader: Any, ranks: int) -> dict[str, str]:
     if (batches := batches_of(loader)) >= 0:
         facts[BATCHES] = str(batches)
     facts["number of threads"] = str(torch.get_num_threads())
-    facts["number of ranks"] = str(ranks)
+    facts[NUMBER] = str(ranks)
     return facts

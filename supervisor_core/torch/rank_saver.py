@@ -6,12 +6,10 @@ import os
 from typing import Any, NamedTuple
 
 from supervisor_core.checkpoint.manifest import read_manifest
-from supervisor_core.checkpoint.recovery import Skipped
 from supervisor_core.checkpoint.sealed_files import SealedFiles
 from supervisor_core.checkpoint.sealed_store import Sealed
 from supervisor_core.errors import CheckpointError, SupervisorError
 from supervisor_core.torch import shards
-from supervisor_core.torch.ranks import Ranks
 from supervisor_core.torch.ranks_state import RanksState
 from supervisor_core.training.saver import Saver
 
@@ -34,19 +32,9 @@ def expect(announced: Any) -> Any:
 
 
 class RankSaver(Saver):
-    """Reads the checkpoint that rank 0 has chosen, on all ranks; saves on rank 0.
+    """Reads the checkpoint that rank 0 has chosen, on all ranks; saves on rank 0."""
 
-    Args:
-        args: see `Saver`.
-        ranks: the processes.
-        ranks_state: this rank's state.
-        others: see `Saver`.
-    """
-
-    def __init__(self, *args: Any, ranks: Ranks, ranks_state: RanksState, **others: Any) -> None:
-        super().__init__(*args, **others)
-        self._ranks = ranks
-        self._ranks_state = ranks_state
+    _state: RanksState
 
     def collect(self, step: int, *, is_saved: bool) -> None:
         """Collect what is each rank's, and have each rank write its shards; called by all ranks at the same step.
@@ -55,13 +43,13 @@ class RankSaver(Saver):
             RanksError: if another rank has ended.
         """
         started = self._clock.monotonic()
-        if self._ranks_state.shards:
+        if self._state.shards:
             self._write_shards(step, is_saved and not self._is_on_disk(step))
-        self._ranks_state.collect()
-        self._ranks_state.blocked_secs = self._clock.monotonic() - started
+        self._state.collect()
+        self._state.blocked_secs = self._clock.monotonic() - started
 
     def _write_shards(self, step: int, is_saved: bool) -> None:
-        state, ranks = self._ranks_state, self._ranks
+        state, ranks = self._state, self._state.ranks
         if ranks.is_chief and is_saved:
             try:
                 state.staging = self._store.stage(step)
@@ -89,7 +77,7 @@ class RankSaver(Saver):
 
     def release(self) -> None:
         """Let go what no save has taken."""
-        state = self._ranks_state
+        state = self._state
         state.release()
         staging, state.staging = state.staging, None
         if staging is not None:
@@ -101,17 +89,17 @@ class RankSaver(Saver):
         Raises:
             CheckpointError: where rank 0 has refused, or its checkpoint is not there.
         """
-        if not self._ranks.is_chief:
-            return self._read_chosen(expect(self._ranks.announce()))
+        ranks = self._state.ranks
+        if not ranks.is_chief:
+            return self._read_chosen(expect(ranks.announce()))
         sealed, tree = super().read(start_over)
         chosen = None if sealed is None else (os.path.basename(sealed.path), sealed.manifest.order)
-        self._ranks.announce(chosen)
+        ranks.announce(chosen)
         return sealed, tree
 
     def _read_chosen(self, chosen: tuple[str, tuple[int, int, int]] | None) -> Any:
         if chosen is None:
-            nothing: tuple[Skipped, ...] = ()
-            return None, nothing
+            return None, ()
         path = os.path.join(self._store.directory, chosen[0])
         try:
             manifest = read_manifest(path)
@@ -120,6 +108,6 @@ class RankSaver(Saver):
             return Sealed(path=path, manifest=manifest), self._read_files(SealedFiles(path, manifest))
         except (OSError, SupervisorError) as error:
             raise CheckpointError(
-                f"Rank {self._ranks.rank} cannot read {path}, which rank 0 resumes from: {error}. "
+                f"Rank {self._state.ranks.rank} cannot read {path}, which rank 0 resumes from: {error}. "
                 "All ranks need the same logdir, on a file system that they share."
             ) from error

@@ -17,9 +17,7 @@ from supervisor_core.errors import CheckpointError
 from supervisor_core.torch.position import BATCHES
 from supervisor_core.torch.ranks import Ranks
 from supervisor_core.torch.shards import Shards
-from supervisor_core.training import random_state
-from supervisor_core.training.state import DATA, Captured, TrainingState, access, digest
-from supervisor_core.training.tree import copy_tree
+from supervisor_core.training.state import DATA, Captured, TrainingState, digest
 
 ALONE = "It was saved by rank 0 alone: the random states and the data positions of the other ranks are not captured."
 NUMBER = "number of ranks"
@@ -83,16 +81,8 @@ class RanksState(TrainingState):
 
     def _part(self) -> dict[str, Any]:
         try:
-            objects = {
-                name: copy_tree(access(name, self.objects[name]).get(), self.kinds, f"state[{name!r}]")
-                for name in self.own
-            }
-            return {
-                "objects": objects,
-                "random": copy_tree(random_state.capture(self.sources()), self.kinds, "the random state"),
-                "position": digest(objects[DATA]),
-                "limits": list(self.limits()),
-            }
+            tree = self.copied(self.own)
+            return {**tree, "position": digest(tree["objects"][DATA]), "limits": list(self.limits())}
         except Exception as error:  # rank 0 waits for this
             return {"error": f"{type(error).__name__}: {error}"}
 

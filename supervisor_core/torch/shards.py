@@ -1,7 +1,7 @@
 """`Shards`: the state of a model, or of its optimizer, that is split over the ranks: FSDP's, and other DTensors.
 
 Each rank writes its own shards into ``<checkpoint>/shards``, in the format of `torch.distributed.checkpoint`, under
-their places in the tree. It reads them for any number of ranks. What is not split is in the tree, as everything else.
+their paths in the tree. It reads them for any number of ranks. What is not split is in the tree, as everything else.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ _SPLIT = frozenset({"DTensor", "ShardedTensor"})
 class Shard:
     """Stands in a tree for a tensor that is split."""
 
-    place: str
-    """Its place in the tree."""
+    path: str
+    """Its path in the tree."""
     stored: StoredShards | None = None
     """Where the shards are, once they are read."""
 
@@ -63,9 +63,9 @@ class ShardFiles:
 
     def save(self, arrays: Mapping[str, Any], path: str) -> str | None:
         """See `ArrayKind.save`: all ranks have written them. Whether they have NaN is not known."""
-        for place, shard in arrays.items():
-            if place != shard.place:
-                raise CheckpointError(f"The shards of {place} are saved as {shard.place}.")
+        for name, shard in arrays.items():
+            if name != shard.path:
+                raise CheckpointError(f"The shards of {name} are saved as {shard.path}.")
         os.stat(os.path.join(path, ".metadata"))
         return None
 
@@ -75,7 +75,7 @@ class ShardFiles:
         if not self._is_split and not self._trust:
             contents.require_owner(files, f"{files.directory} has shards, and the model is not split")
         stored = StoredShards(files, contents.read_shards(files, names))
-        return stored.whole(names) if self._whole else {place: Shard(place, stored) for place in names}
+        return stored.whole(names) if self._whole else {name: Shard(name, stored) for name in names}
 
 
 class StoredShards:
@@ -90,16 +90,16 @@ class StoredShards:
         self._files = files
         self._tensors = tensors
 
-    def whole(self, places: Collection[str]) -> dict[str, Any]:
-        """Return tensors put together, by their places.
+    def whole(self, paths: Collection[str]) -> dict[str, Any]:
+        """Return tensors put together, by their paths.
 
         Raises:
             DamagedCheckpointError: if they cannot be read.
         """
         import torch
 
-        found = {place: self._tensors[place] for place in places}
-        tensors = {place: torch.zeros(item.size, dtype=_dtype(item), device="cpu") for place, item in found.items()}
+        found = {path: self._tensors[path] for path in paths}
+        tensors = {path: torch.zeros(item.size, dtype=_dtype(item), device="cpu") for path, item in found.items()}
         self.read(tensors)
         return tensors
 
@@ -159,12 +159,12 @@ def _reader(files: SealedFiles, tensors: Mapping[str, SplitTensor]) -> Any:
 
     known: dict[str, Any] = {}
     where: dict[Any, Any] = {}
-    for place, tensor in tensors.items():
+    for path, tensor in tensors.items():
         chunks = [ChunkStorageMetadata(torch.Size(part.offsets), torch.Size(part.sizes)) for part in tensor.parts]
         properties = TensorProperties(dtype=_dtype(tensor))
-        known[place] = TensorStorageMetadata(properties, torch.Size(tensor.size), chunks)
+        known[path] = TensorStorageMetadata(properties, torch.Size(tensor.size), chunks)
         for part in tensor.parts:
-            where[MetadataIndex(place, part.offsets)] = _StorageInfo(part.file, part.start, part.length)
+            where[MetadataIndex(path, part.offsets)] = _StorageInfo(part.file, part.start, part.length)
     metadata = Metadata(known, planner_data=None, storage_data=where)
     reader = Reader(files.path(shard_metadata.FOLDER))
     reader.fs = ListedFiles()
@@ -185,16 +185,15 @@ class Shards(Part):
     def __init__(
         self, name: str, get: Callable[[bool], Any], set: Callable[[Any, bool], object], *, is_alone: bool = False
     ) -> None:
-        self._place = f"objects/{name}"
+        self._path = f"objects/{name}"
         self._get = get
         self._set = set
         self._is_alone = is_alone
         self._tree: Any = None
 
     def split(self) -> dict[str, Any]:
-        """Return this rank's shards by their places, as they are; called by all ranks before they are written."""
-        shards: dict[str, Any] = {}
-        self._tree = _without(self._get(False), self._place, shards)
+        """Return this rank's shards by their paths, as they are; called by all ranks before they are written."""
+        self._tree, shards = _without_shards(self._get(False), self._path)
         return shards
 
     def release(self) -> None:
@@ -219,20 +218,25 @@ class Shards(Part):
         Raises:
             CheckpointError: if other tensors were split.
         """
-        stored: dict[str, Shard] = {}
-        _find(state, stored)
-        if not stored:
+        saved: dict[str, StoredShards | None] = {}
+
+        def note(leaf: Any, path: str) -> None:
+            if isinstance(leaf, Shard):
+                saved[leaf.path] = leaf.stored
+
+        _mapped(state, note)
+        if not saved:
             self._set(state, True)
             return
-        present: dict[str, Any] = {}
-        _without(self._get(False), self._place, present)
-        if other := sorted(present.keys() ^ stored.keys()):
+        _, present = _without_shards(self._get(False), self._path)
+        if other := sorted(present.keys() ^ saved.keys()):
             raise CheckpointError(f"other tensors are split than at the save, as {', '.join(other[:3])}")
-        (shards,) = {shard.stored for shard in stored.values()}
-        if shards is None:
+        (stored,) = set(saved.values())
+        if stored is None:
             raise CheckpointError("its shards were not read")
-        shards.read(present)
-        self._set(_filled(state, present), False)
+        stored.read(present)
+        filled = _mapped(state, lambda leaf, path: present[leaf.path] if isinstance(leaf, Shard) else leaf)
+        self._set(filled, False)
 
 
 def is_sharded(model: Any) -> bool:
@@ -257,24 +261,17 @@ def shards_of(model: Any, optimizer: Any, *, is_alone: bool = False) -> dict[str
         set_optimizer_state_dict,
     )
 
-    def how(whole: bool, *, is_read: bool = False) -> Any:
-        return StateDictOptions(full_state_dict=whole, cpu_offload=whole and is_read)
+    def part(name: str, get: Any, set: Any, *targets: Any) -> Shards:
+        return Shards(
+            name,
+            lambda whole: get(*targets, options=StateDictOptions(full_state_dict=whole, cpu_offload=whole)),
+            lambda state, whole: set(*targets, state, options=StateDictOptions(full_state_dict=whole)),
+            is_alone=is_alone,
+        )
 
-    found = {
-        "model": Shards(
-            "model",
-            lambda whole: get_model_state_dict(model, options=how(whole, is_read=True)),
-            lambda state, whole: set_model_state_dict(model, state, options=how(whole)),
-            is_alone=is_alone,
-        )
-    }
+    found = {"model": part("model", get_model_state_dict, set_model_state_dict, model)}
     if optimizer is not None:
-        found["optimizer"] = Shards(
-            "optimizer",
-            lambda whole: get_optimizer_state_dict(model, optimizer, options=how(whole, is_read=True)),
-            lambda state, whole: set_optimizer_state_dict(model, optimizer, state, options=how(whole)),
-            is_alone=is_alone,
-        )
+        found["optimizer"] = part("optimizer", get_optimizer_state_dict, set_optimizer_state_dict, model, optimizer)
     return found
 
 
@@ -300,38 +297,27 @@ def _reason(error: Any) -> str:
     return "; ".join(f"rank {rank}: {type(why).__name__}: {why}" for rank, (why, _) in error.failures.items())
 
 
-def _without(tree: Any, place: str, shards: dict[str, Any]) -> Any:
-    """Return a state tree with a `Shard` for each tensor that is split; those go into ``shards``."""
+def _without_shards(tree: Any, path: str) -> tuple[Any, dict[str, Any]]:
+    """Return a state tree with a `Shard` for each tensor that is split, and those tensors by their paths."""
+    shards: dict[str, Any] = {}
+
+    def leaf(value: Any, path: str) -> Any:
+        if type(value).__name__ not in _SPLIT:
+            return value
+        shards[path] = value
+        return Shard(path)
+
+    return _mapped(tree, leaf, path), shards
+
+
+def _mapped(tree: Any, of_leaf: Callable[[Any, str], Any], path: str = "") -> Any:
+    """Return a state tree with what a function returns for each leaf and its path."""
     if isinstance(tree, Mapping):
-        return {key: _without(item, path_below(place, key), shards) for key, item in tree.items()}
+        return {key: _mapped(item, of_leaf, path_below(path, key)) for key, item in tree.items()}
     if type(tree) in (list, tuple):
-        return type(tree)(_without(item, path_below(place, number), shards) for number, item in enumerate(tree))
-    if type(tree).__name__ not in _SPLIT:
-        return tree
-    shards[place] = tree
-    return Shard(place)
-
-
-def _filled(tree: Any, shards: Mapping[str, Any]) -> Any:
-    """Return a state tree with the tensor of each `Shard`."""
-    if isinstance(tree, Shard):
-        return shards[tree.place]
-    if isinstance(tree, Mapping):
-        return {key: _filled(item, shards) for key, item in tree.items()}
-    if type(tree) in (list, tuple):
-        return type(tree)(_filled(item, shards) for item in tree)
-    return tree
-
-
-def _find(tree: Any, found: dict[str, Shard]) -> None:
-    if isinstance(tree, Shard):
-        found[tree.place] = tree
-    elif isinstance(tree, Mapping):
-        for item in tree.values():
-            _find(item, found)
-    elif type(tree) in (list, tuple):
-        for item in tree:
-            _find(item, found)
+        items = enumerate(tree)
+        return type(tree)(_mapped(item, of_leaf, path_below(path, number)) for number, item in items)
+    return of_leaf(tree, path)
 
 
 def refuse_split(optimizer: Any) -> None:

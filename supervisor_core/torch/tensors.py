@@ -96,18 +96,22 @@ KINDS: tuple[ArrayKind, ...] = (TorchTensors(), NumpyArrays())
 
 
 def random_sources() -> tuple[RandomSource, ...]:
-    """Return the random sources of this process: python, numpy, PyTorch on the CPU, and on each device in use."""
-    sources = [*process_sources(), RandomSource("torch", torch.get_rng_state, torch.set_rng_state)]
+    """Return the random sources of this process: python, numpy, and PyTorch's."""
+    return (*process_sources(), *torch_sources())
+
+
+def torch_sources() -> list[RandomSource]:
+    """Return the random sources of PyTorch: on the CPU, and on each device in use."""
+    sources = [RandomSource("torch", torch.get_rng_state, torch.set_rng_state)]
     if torch.cuda.is_available() and torch.cuda.is_initialized():
-        for number in range(torch.cuda.device_count()):
-            sources.append(
-                RandomSource(
-                    f"torch.cuda:{number}",
-                    lambda number=number: torch.cuda.get_rng_state(number),  # type: ignore[misc]
-                    lambda state, number=number: torch.cuda.set_rng_state(state, number),  # type: ignore[misc]
-                )
-            )
-    return tuple(sources)
+        sources += map(_source_of_device, range(torch.cuda.device_count()))
+    return sources
+
+
+def _source_of_device(number: int) -> RandomSource:
+    cuda = torch.cuda
+    name = f"torch.cuda:{number}"
+    return RandomSource(name, lambda: cuda.get_rng_state(number), lambda state: cuda.set_rng_state(state, number))
 
 
 def unwrapped(module: Any) -> Any:

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
-_LOOK_SECS = 0.5
+_CHECK_SECS = 0.5
 _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
 
 
@@ -73,5 +73,5 @@ def _end_after(pipe: int, trainer: int, grace_secs: float) -> None:
         pass
     until, pause = time.monotonic() + grace_secs, threading.Event()
     while os.getppid() == trainer and time.monotonic() < until:
-        pause.wait(_LOOK_SECS)
+        pause.wait(_CHECK_SECS)
     os._exit(0)

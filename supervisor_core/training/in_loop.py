@@ -1,10 +1,16 @@
-"""`InLoop`: what the body of a loop may ask of its session; the loops of the adapters have it in common."""
+"""What the adapters have in common around their sessions: `InLoop` for the program's own loops, `FitSessions` for
+callbacks of a framework's ``fit``."""
 
 from __future__ import annotations
 
+import os
 from contextlib import AbstractContextManager
 
+from supervisor_core.options import Options
+from supervisor_core.storage.local import absolute
+from supervisor_core.training.due import SavePolicy
 from supervisor_core.training.run import Run
+from supervisor_core.training.save_point import OpenPhase
 from supervisor_core.training.state import Exactness
 
 
@@ -45,3 +51,31 @@ class InLoop:
     def request_stop(self) -> None:
         """Ask the training to end at its next step; from any thread."""
         self.run.request_stop()
+
+
+class FitSessions:
+    """The sessions of a callback: one for each ``fit``.
+
+    Args:
+        logdir: the run's directory; a relative one is below the present working directory, whatever that becomes.
+        options: see `supervisor_core.Options`; None for the defaults.
+        policy: when checkpoints are saved.
+    """
+
+    def __init__(self, logdir: str | os.PathLike[str], options: Options | None, policy: SavePolicy) -> None:
+        self.logdir = absolute(logdir)
+        self._options = options or Options()
+        self._policy = policy
+        self._run: Run | None = None
+        self._exactness: Exactness | None = None
+        self._phase = OpenPhase()
+
+    @property
+    def run(self) -> Run | None:
+        """The session under way: `supervisor_core.Run`; None outside ``fit``."""
+        return self._run
+
+    @property
+    def exactness(self) -> Exactness | None:
+        """Whether the last ``fit``'s resume was exact; None for a new run."""
+        return self._exactness

@@ -153,23 +153,31 @@ class TrainingState:
         Raises:
             CheckpointError: if an object's state has a value that cannot be saved.
         """
-        tree: dict[str, Any] = {}
-        for name, target in self.objects.items():
-            tree[name] = copy_tree(access(name, target).get(), self.kinds, f"state[{name!r}]")
-        sources = self.sources()
-        states = copy_tree(random_state.capture(sources), self.kinds, "the random state")
+        tree = self.copied(self.objects)
         has_data = DATA in self.objects
         return Captured(
-            tree={"objects": tree, "random": states},
+            tree=tree,
             counters={"step": step, **self.counters},
-            names=(*self.objects, *(f"random:{source.name}" for source in sources)),
+            names=(*self.objects, *(f"random:{name}" for name in tree["random"])),
             not_captured=(
                 *(() if has_data else (NO_DATA_POSITION,)),
                 *((MID_STEP,) if self.is_mid_step else ()),
                 *self.limits(),
             ),
-            data_position=digest(tree[DATA]) if has_data else None,
+            data_position=digest(tree["objects"][DATA]) if has_data else None,
         )
+
+    def copied(self, names: Iterable[str]) -> dict[str, Any]:
+        """Return the states of objects, by their names, and the random states, copied to host memory.
+
+        Raises:
+            CheckpointError: if an object's state has a value that cannot be saved.
+        """
+        objects = {
+            name: copy_tree(access(name, self.objects[name]).get(), self.kinds, f"state[{name!r}]") for name in names
+        }
+        states = copy_tree(random_state.capture(self.sources()), self.kinds, "the random state")
+        return {"objects": objects, "random": states}
 
     def resume(self, manifest: Manifest, tree: Any, versions: Mapping[str, str]) -> Exactness:
         """Set everything to a checkpoint's, and return whether training goes on exactly as it would have.

@@ -172,7 +172,7 @@ def copy_tree(tree: Any, kinds: tuple[ArrayKind, ...], path: str = "state") -> A
         path: its name, for errors.
 
     Raises:
-        CheckpointError: for a value that cannot be saved; names its place and its type.
+        CheckpointError: for a value that cannot be saved; names its path and its type.
     """
     return _walked(tree, kinds, path, lambda kind, value: Copied(kind.name, kind.copy(value)), 0)
 

@@ -7,6 +7,7 @@ import os
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from transformers import IntervalStrategy, TrainerCallback
@@ -18,6 +19,7 @@ from supervisor_core.errors import CheckpointError, SupervisorError
 from supervisor_core.options import Options
 from supervisor_core.storage.local import absolute
 from supervisor_core.torch.ranks_state import NUMBER
+from supervisor_core.torch.tensors import structure_of
 from supervisor_core.torch.workers import outlive_signals
 from supervisor_core.training.due import SavePolicy
 from supervisor_core.training.finished_loops import finished, refuse_again
@@ -164,14 +166,6 @@ class SupervisorCallback(TrainerCallback):
             then = {NUMBER: "1", **saved.facts} if saved.facts else {}  # earlier versions saved in one process only
             restored = replace(restored, manifest=replace(saved, not_captured=known, facts=then))
 
-        others: tuple[str, ...] = ()
-        kind = SealingSaver if args.world_size == 1 else ranks.RanksSealingSaver
-        create = kind.of(args.output_dir, restored, skipped, deletes=bool(args.save_total_limit))
-
-        def saver(*positional: Any, **named: Any) -> SealingSaver:
-            self._saver = create(*positional, **named)
-            return self._saver
-
         training: dict[str, Any] = {
             "sources": lambda: (),
             "facts": lambda: facts,
@@ -181,15 +175,22 @@ class SupervisorCallback(TrainerCallback):
             "options": self._options,
             "policy": self._policy,
             "facade": "transformers.SupervisorCallback",
-            "saver": saver,
-        }
+            "saver": partial(
+                SealingSaver if args.world_size == 1 else ranks.RanksSealingSaver,
+                directory=args.output_dir, restored=restored, skipped=skipped, deletes=bool(args.save_total_limit),
+            ),
+        }  # fmt: skip
+        others: tuple[str, ...] = ()
         if args.world_size == 1:
             self.run = Run(logdir, state=TrainingState(**training), **named)
             self.run.__enter__()
         else:
-            self.run = run = ranks.TrainerRun(logdir, args.output_dir, model, training, **named)
+            state = ranks.TrainerRanksState(ranks=ranks.known_ranks(), own=(), **training)
+            self.run = run = ranks.TrainerRun(logdir, state=state, structure=structure_of(model), **named)
             run.__enter__()
             limits = run.merged(limits)
+        assert isinstance(self.run._saver, SealingSaver)
+        self._saver = self.run._saver
         self.run.unfinished = LEFT
         draws.found |= data.DRAWS in limits
         others = tuple(text for text in limits if text != data.DRAWS)
@@ -202,7 +203,7 @@ class SupervisorCallback(TrainerCallback):
         sampler = data.samplers_of(kwargs.get("train_dataloader"))[1]
         if hasattr(sampler, "set_epoch"):
             sampler.set_epoch(int(state.epoch or 0))
-        self._draws.forget()
+        self._draws.reset()
 
     def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """The batches of a step are made: see whether that drew random numbers."""
@@ -232,7 +233,7 @@ class SupervisorCallback(TrainerCallback):
             control.should_save = True
         if control.should_save or control.should_training_stop or self._is_stopped():
             stops = run.should_stop()
-            draws.look()
+            draws.compare()
             evaluates_after = args.eval_strategy == IntervalStrategy.EPOCH and float(state.epoch).is_integer()
             self._is_evaluation_skipped = stops and (control.should_evaluate or evaluates_after)
             self._stop_or_go_on(saver, state, control, stops)

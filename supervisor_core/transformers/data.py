@@ -98,7 +98,7 @@ class DrawWatch:
             self._steps = EVERY
         self._steps += 1 if self._watched else EVERY
         if self._steps >= EVERY:
-            self.look()
+            self.compare()
         self.skips = 0 if self._watched else EVERY - 1
 
     def end(self) -> None:
@@ -108,7 +108,7 @@ class DrawWatch:
         self.found = self.found or after != before
         self._after = {} if self.skips else after  # what changes them until the next look may be a batch
 
-    def look(self) -> None:
+    def compare(self) -> None:
         """Compare the states that are not looked at with each batch with those of the last look."""
         if self.found:
             return
@@ -123,10 +123,10 @@ class DrawWatch:
 
     def close(self) -> None:
         """Something else is about to draw, as an evaluation does: look before, and begin again after it."""
-        self.look()
-        self.forget()
+        self.compare()
+        self.reset()
 
-    def forget(self) -> None:
+    def reset(self) -> None:
         """Something else may have drawn since the last look, or is about to."""
         self.before, self._after, self._still = None, {}, {}
         self.skips, self._steps = 0, EVERY
@@ -201,8 +201,8 @@ def _draws(dataset: Any, collate: Any) -> bool:
     last = len(dataset) - 1 if hasattr(dataset, "__len__") else 0
     try:
         with suppress(Exception):  # the Trainer raises it, too, with more to say
-            for place in sorted({number * last // (PROBED - 1) for number in range(PROBED)}):
-                sample = dataset[place]
+            for index in sorted({number * last // (PROBED - 1) for number in range(PROBED)}):
+                sample = dataset[index]
                 if collate is not None:
                     collate([sample])
                 if _process_states() != before:

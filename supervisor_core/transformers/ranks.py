@@ -7,7 +7,6 @@ rank 0 seals when all have written. The ranks agree as those of `DistributedRun`
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,12 +19,11 @@ from supervisor_core.torch.rank_saver import expect
 from supervisor_core.torch.ranks import Ranks, present_ranks
 from supervisor_core.torch.ranks_state import RanksState
 from supervisor_core.torch.shards import is_sharded
-from supervisor_core.torch.tensors import structure_of
 from supervisor_core.training.saver import Job
 from supervisor_core.training.state import TrainingState
 from supervisor_core.transformers import sealing
 from supervisor_core.transformers.data import ONLY_MODEL
-from supervisor_core.transformers.sealing import PREFIX, SealingSaver
+from supervisor_core.transformers.sealing import SealingSaver
 
 RANDOM = "rng_state_{}.pth"
 """Which file of a checkpoint each rank writes."""
@@ -94,11 +92,11 @@ def newest(directory: str, *, start_over: bool, trust: bool = False) -> Sealed |
         CheckpointError: on all ranks, if rank 0 finds none that is usable.
         RanksError: if the ranks have other directories, or one of them has ended.
     """
-    ranks = _present_ranks()
+    ranks = known_ranks()
     ranks.open()
-    places = ranks.exchange(os.path.abspath(directory))
-    if len(set(places)) > 1:
-        raise RanksError(f"The ranks have other output directories: {', '.join(places)}. All ranks need the same.")
+    directories = ranks.exchange(os.path.abspath(directory))
+    if len(set(directories)) > 1:
+        raise RanksError(f"The ranks have other output directories: {', '.join(directories)}. All ranks need the same.")
     found: Sealed | Exception | None = None
     if ranks.is_chief:
         try:
@@ -111,7 +109,12 @@ def newest(directory: str, *, start_over: bool, trust: bool = False) -> Sealed |
     return found
 
 
-def _present_ranks() -> Ranks:
+def known_ranks() -> Ranks:
+    """Return the ranks of this training.
+
+    Raises:
+        RanksError: if this process knows of no others.
+    """
     ranks = present_ranks()
     if ranks is None:
         raise RanksError(
@@ -130,42 +133,9 @@ class TrainerRanksState(RanksState):
 
 
 class TrainerRun(DistributedRun):
-    """See the module's docstring, and `DistributedRun`.
+    """See the module's docstring, and `DistributedRun`."""
 
-    Args:
-        logdir: the run's directory, shared by all ranks.
-        directory: where the Trainer saves.
-        model: its model.
-        training: what this rank's state has; see `TrainingState`.
-        saver: creates what seals.
-        named: see `DistributedRun`.
-
-    Raises:
-        RanksError: if this process knows of no others.
-    """
-
-    def __init__(
-        self,
-        logdir: str,
-        directory: str,
-        model: Any,
-        training: Mapping[str, Any],
-        *,
-        saver: Callable[..., SealingSaver],
-        **named: Any,
-    ) -> None:
-        ranks = _present_ranks()
-        self._output_dir = directory
-        self._sealing: SealingSaver | None = None
-
-        def create(*args: Any, **others: Any) -> SealingSaver:
-            self._sealing = saver(*args, **others)
-            assert isinstance(self._sealing, RanksSealingSaver)
-            self._sealing.ranks = ranks
-            return self._sealing
-
-        state = TrainerRanksState(ranks=ranks, own=(), **training)
-        super().__init__(logdir, ranks=ranks, state=state, structure=structure_of(model), saver=create, **named)
+    _saver: RanksSealingSaver | None
 
     def merged(self, sentences: tuple[str, ...]) -> tuple[str, ...]:
         """Return the sentences of all ranks, on every rank."""
@@ -178,25 +148,24 @@ class TrainerRun(DistributedRun):
         Raises:
             RanksError: if another rank has ended, or is not at this step.
         """
-        own = os.path.join(self._output_dir, f"{PREFIX}{self._step}", RANDOM.format(self.ranks.rank))
-        if os.path.exists(own):
-            with open(own, "rb") as file:
-                os.fsync(file.fileno())
+        if self._saver is not None:
+            own = os.path.join(self._saver.path(self._step), RANDOM.format(self.ranks.rank))
+            if os.path.exists(own):
+                with open(own, "rb") as file:
+                    os.fsync(file.fileno())
         return max(row.extra for row in self._compare(Row(At.SAVED, self._step, extra=doubt)))
 
     def _save_together(self, trigger: Trigger) -> None:
         """The Trainer saves, on all ranks, if rank 0 wants it."""
         super()._save_together(trigger)
-        saver = self._sealing
-        if saver is not None:
-            saver.wanted = self.ranks.announce(saver.wanted)
+        if self._saver is not None:
+            self._saver.wanted = self.ranks.announce(self._saver.wanted)
 
 
 class RanksSealingSaver(SealingSaver):
     """Seals on rank 0; on the other ranks it knows what is saved."""
 
-    ranks: Ranks
-    """The processes; set by `TrainerRun`."""
+    _state: RanksState
     _written: int | None = None
 
     def read(self, start_over: bool) -> Any:
@@ -207,10 +176,11 @@ class RanksSealingSaver(SealingSaver):
         """
         sealed, tree = super().read(start_over)
         own = None if sealed is None else os.path.basename(sealed.path)
-        chosen = expect(self.ranks.announce(own))
+        ranks = self._state.ranks
+        chosen = expect(ranks.announce(own))
         if chosen != own:
             raise RanksError(
-                f"Rank {self.ranks.rank} has restored {own or 'nothing'}, and rank 0 {chosen or 'nothing'}: call "
+                f"Rank {ranks.rank} has restored {own or 'nothing'}, and rank 0 {chosen or 'nothing'}: call "
                 "train(resume_from_checkpoint=supervisor.resume_from()) on all ranks."
             )
         self._written = None if sealed is None else sealed.manifest.step
@@ -223,13 +193,12 @@ class RanksSealingSaver(SealingSaver):
     def written(self, step: int, *args: Any, **named: Any) -> None:
         """See `SealingSaver.written`; called when all ranks have written."""
         self._written = step
-        if self.ranks.is_chief:
+        if self._state.ranks.is_chief:
             super().written(step, *args, **named)
 
     def _write(self, job: Job) -> Sealed:
-        directory = os.path.join(self._store.directory, f"{PREFIX}{job.step}")
-        for rank in range(self.ranks.size):
-            file = os.path.join(directory, RANDOM.format(rank))
+        for rank in range(self._state.ranks.size):
+            file = os.path.join(self.path(job.step), RANDOM.format(rank))
             if not os.path.exists(file) and ONLY_MODEL not in job.captured.not_captured:
                 raise CheckpointError(
                     f"{file} of rank {rank} is missing: all ranks need the same output_dir, on a file system that "

@@ -13,7 +13,7 @@ import logging
 import os
 import stat
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -157,60 +157,65 @@ def _strange(path: str, directory: str) -> str | None:
     knows_all = False
     waiting = [path]
     while waiting:
-        place = waiting.pop()
+        item = waiting.pop()
         try:
-            status = os.lstat(place)
+            status = os.lstat(item)
             if stat.S_ISDIR(status.st_mode):
-                waiting += [os.path.join(place, name) for name in os.listdir(place)]
+                waiting += [os.path.join(item, name) for name in os.listdir(item)]
         except FileNotFoundError:
             continue
         except OSError as error:
-            return f"{place} cannot be looked at ({error.strerror or error})"
+            return f"{item} cannot be looked at ({error.strerror or error})"
         if not stat.S_ISDIR(status.st_mode):
-            if place == path or not stat.S_ISREG(status.st_mode):
-                return f"{place} is a symbolic link, or no regular file"
+            if item == path or not stat.S_ISREG(status.st_mode):
+                return f"{item} is a symbolic link, or no regular file"
             if status.st_nlink > 1:
-                return f"{place} has {status.st_nlink} names (hard links)"
+                return f"{item} has {status.st_nlink} names (hard links)"
         if status.st_uid not in trusted and not knows_all:
             trusted |= own_there(directory)
             knows_all = True
         if status.st_uid not in trusted:
-            return f"{place} belongs to another user ({status.st_uid})"
+            return f"{item} belongs to another user ({status.st_uid})"
     return None
 
 
 class SealingSaver(Saver):
-    """Seals what the Trainer has saved, in a thread of its own; asks the Trainer for a checkpoint that is due."""
+    """Seals what the Trainer has saved, in a thread of its own; asks the Trainer for a checkpoint that is due.
+
+    Args:
+        store: not used: the Trainer saves elsewhere.
+        args: see `Saver`.
+        directory: where the Trainer saves.
+        restored: what it has restored.
+        skipped: the checkpoints that were passed over where nothing was restored.
+        deletes: whether the Trainer deletes older checkpoints.
+        session: the session.
+        others: see `Saver`.
+    """
 
     format = FORMAT
     names_directory = False
 
-    @classmethod
-    def of(
-        cls, directory: str, restored: Sealed | None, skipped: Sequence[Skipped], *, deletes: bool = False
-    ) -> Callable[..., SealingSaver]:
-        """Return what creates one for a `Run`.
+    def __init__(
+        self,
+        store: SealedStore,
+        *args: Any,
+        directory: str,
+        restored: Sealed | None,
+        skipped: Sequence[Skipped],
+        deletes: bool,
+        session: Any,
+        **others: Any,
+    ) -> None:
+        own = SealedStore(directory, PREFIX, publisher=session.recorder.publisher)
+        super().__init__(own, *args, session=session, **others)
+        self._restored, self._passed_over, self._keeps_last_good = restored, skipped, deletes
+        self.wanted: Trigger | None = None
+        """What a checkpoint that the Trainer is to save was asked for by; None where none is due."""
 
-        Args:
-            directory: where the Trainer saves.
-            restored: what it has restored.
-            skipped: the checkpoints that were passed over where nothing was restored.
-            deletes: whether the Trainer deletes older checkpoints.
-        """
-
-        def create(store: SealedStore, *args: Any, session: Any, **others: Any) -> SealingSaver:
-            own = SealedStore(directory, PREFIX, publisher=session.recorder.publisher)
-            saver = cls(own, *args, session=session, **others)
-            saver._restored, saver._passed_over, saver._keeps_last_good = restored, skipped, deletes
-            return saver
-
-        return create
-
-    _restored: Sealed | None = None
-    _passed_over: Sequence[Skipped] = ()
-    _keeps_last_good = False
-    wanted: Trigger | None = None
-    """What a checkpoint that the Trainer is to save was asked for by; None where none is due."""
+    def path(self, step: int) -> str:
+        """Return the directory of the checkpoint of a step."""
+        return os.path.join(self._store.directory, f"{PREFIX}{step}")
 
     def read(self, start_over: bool) -> tuple[Sealed, Any] | tuple[None, Sequence[Skipped]]:
         """See `Saver.read`; the Trainer has read it."""
@@ -278,7 +283,7 @@ class SealingSaver(Saver):
         return None
 
     def _write(self, job: Job) -> Sealed:
-        path = os.path.join(self._store.directory, f"{PREFIX}{job.step}")
+        path = self.path(job.step)
         doubt = doubt_of(self._failure, self._losses_not_finite(), _with_nan(path))
         manifest = replace(self._manifest(job), doubt=doubt)
         read_back = self._options.verify_checkpoints

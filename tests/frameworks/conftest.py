@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
-from types import ModuleType
+from pathlib import Path
+from typing import Any
 
 import pytest
 
+sys.path.insert(0, str(Path(__file__).parent))  # for `trial`, which the modules import while they are collected
 
-@pytest.fixture(scope="session")
-def trial_in(module_at: Callable[[str], ModuleType]) -> ModuleType:
-    """The module that runs a training in a forked process."""
-    return module_at("frameworks/trial.py")
+
+@pytest.fixture(scope="module")
+def truth(job: Callable[[Path], Any], tmp_path_factory: pytest.TempPathFactory) -> list[list[str]]:
+    """What two ranks of the module's `job` say in a training that nothing interrupts."""
+    said: list[list[str]] = job(tmp_path_factory.mktemp("truth")).run()
+    return said

@@ -21,6 +21,7 @@ from typing import Any
 import keras
 import numpy as np
 
+from supervisor_core import Options
 from supervisor_core.engine.progress import Progress
 from supervisor_core.keras import SupervisorCallback
 from supervisor_core.keras.variables import values_of
@@ -108,7 +109,8 @@ def model_of(**options: Any) -> Any:
 
 def fit(model: Any, logdir: Path, what: tuple[str, str], epochs: int = EPOCHS) -> None:
     """Fit, with an evaluation after each epoch, and callbacks that have state."""
-    supervisor = SupervisorCallback(logdir, save_secs=None, save_steps=4)
+    patient = Options(signal_grace_secs=3600.0)  # a step that is compiled takes its time on a busy machine
+    supervisor = SupervisorCallback(logdir, options=patient, save_secs=None, save_steps=4)
     callbacks = keras.callbacks
     x, y = samples()
     history = model.fit(

@@ -171,8 +171,11 @@ class Model(lightning.LightningModule):
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
 
 
-def fit(directory: Path, plan: Mapping[str, Any], *, ranks: int = 2, save_steps: int = 4, **arguments: Any) -> None:
+def fit(
+    directory: Path, plan: Mapping[str, Any] | None, *, ranks: int = 2, save_steps: int = 4, **arguments: Any
+) -> None:
     """Train; the first call starts the other ranks, through Lightning's launcher."""
+    plan = plan or {}
     rank = int(os.environ.get("LOCAL_RANK", "0"))
     if not rank:
         os.environ[MEETING] = f"file://{directory}/{uuid.uuid4().hex}"

@@ -25,6 +25,7 @@ from torch.utils.data.distributed import DistributedSampler
 from supervisor_core.engine import worker_registry
 from supervisor_core.errors import CheckpointError
 from supervisor_core.torch import supervised
+from supervisor_core.training import run as training_run
 
 PAUSE = threading.Event()  # never set
 worker_registry.LAST_READ_SECS = 60.0  # rank 0 reads that the others have ended, however busy the machine is
@@ -56,9 +57,7 @@ def act(plan: dict[str, Any], loop: Any, rank: int) -> None:
         raise ArithmeticError("the loss exploded")
     if plan["act"] == "full":
         loop.run._saver._store.save = Mock(side_effect=ERRORS[plan["error"]])
-        return
-    if plan["act"] == "save":
-        loop.save()
+        training_run.STOP_GRACE_SECS = 1.0  # the last save is tried again that long
         return
     pid = os.getppid() if plan["act"] == "launcher" else os.getpid()
     os.kill(pid, signal.SIGKILL if plan["act"] == "kill" else signal.SIGTERM)

@@ -33,11 +33,11 @@ pytestmark = pytest.mark.timeout(600)  # the frameworks are loaded in each proce
 
 
 @pytest.fixture
-def process(starter_of: Callable[[str], Any]) -> Process:
+def process(starter_of: Callable[..., Any]) -> Process:
     """Makes the sessions in one process; returns its status and what it said."""
 
     def run(facade: str, logdir: Path, *sessions: dict[str, object]) -> tuple[int, list[str]]:
-        done = starter_of(facade).run([str(PROGRAM), facade, str(logdir), json.dumps(sessions)])
+        done = starter_of(facade, "jax").run([str(PROGRAM), facade, str(logdir), json.dumps(sessions)])
         sys.stderr.write(done.stderr)
         return done.returncode, done.stdout.splitlines()
 

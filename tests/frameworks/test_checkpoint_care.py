@@ -57,8 +57,7 @@ def train(starter_of: Callable[[str], Any]) -> Train:
     """Runs the program to its end, in a process of its own."""
 
     def run(facade: str, logdir: Path, steps: int, **given: int) -> subprocess.CompletedProcess[str]:
-        backend = next((name for name in ("torch", "jax", "tensorflow") if find_spec(name)), "tensorflow")
-        environment = {"PYTHONPATH": str(ROOT), "KERAS_BACKEND": backend, "OMP_NUM_THREADS": "1"}
+        environment = {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
         values = [f"{name}={value}" for name, value in given.items()]
         done: subprocess.CompletedProcess[str] = starter_of(facade).run(
             [str(PROGRAM), facade, str(logdir), str(steps), *values], environment

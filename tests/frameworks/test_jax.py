@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import signal
-import threading
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from types import ModuleType
 from typing import Any, NamedTuple
 
 import pytest
+from trial import Event, Say, at, run_of, trial
 
 jax = pytest.importorskip("jax", reason="jax is not installed: make test-frameworks has it")
 pytest.importorskip("orbax.checkpoint", reason="orbax-checkpoint is not installed")
@@ -29,14 +27,11 @@ from supervisor_core.jax import supervised  # noqa: E402
 from supervisor_core.jax.arrays import JaxArrays  # noqa: E402
 from supervisor_core.jax.loop import LEFT, MOST_AHEAD, NOT_SET  # noqa: E402
 from supervisor_core.jax.pytrees import from_tree, to_tree  # noqa: E402
-from supervisor_core.run.logdir_watch import LogdirWatch  # noqa: E402
 from supervisor_core.training.tree import NumpyArrays, copy_tree, read_tree, write_tree  # noqa: E402
 
-PAUSE = threading.Event()  # never set
 SAMPLES, BATCH, STEPS = 45, 8, 14
-
-Say = Callable[[str], None]
-Event = Callable[[Any, int], None]
+OPTIONS: dict[str, Any] = {"save_secs": None, "save_steps": 4, "options": Options(signal_grace_secs=3600.0)}
+"""Of the trainings: a step that is compiled takes its time on a busy machine."""
 
 
 def batches() -> Any:
@@ -68,7 +63,7 @@ def train(logdir: Path, say: Say, *, donate: bool = False, event: Event = lambda
 
     train_step = jax.jit(step_of, donate_argnums=(0,) if donate else ())
     data = batches()
-    with supervised(logdir, state=state, data=data, save_secs=None, save_steps=4) as run:
+    with supervised(logdir, state=state, data=data, **OPTIONS) as run:
         if run.exactness is not None:
             say(" ".join(("exact", *run.exactness.reasons)))
         for step in run.steps(STEPS):
@@ -96,9 +91,8 @@ def train_nnx(logdir: Path, say: Say, *, donate: bool = False, event: Event = la
         return loss
 
     data = batches()
-    with supervised(
-        logdir, state={"model": model, "optimizer": optimizer, "noise": noise}, data=data, save_secs=None, save_steps=4
-    ) as run:
+    state = {"model": model, "optimizer": optimizer, "noise": noise}
+    with supervised(logdir, state=state, data=data, **OPTIONS) as run:
         if run.exactness is not None:
             say(" ".join(("exact", *run.exactness.reasons)))
         for step in run.steps(STEPS):
@@ -111,43 +105,27 @@ def train_nnx(logdir: Path, say: Say, *, donate: bool = False, event: Event = la
     say(f"end {float(model.layers[0].kernel[...].sum()).hex()}")
 
 
-def at(step: int, signum: int) -> Event:
-    """An event: this signal at that step."""
-
-    def event(run: Any, now: int) -> None:
-        if now == step:
-            os.kill(os.getpid(), signum)
-            while not run.should_stop():
-                PAUSE.wait(0.01)
-
-    return event
-
-
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize(("program", "donate"), [(train, False), (train, True), (train_nnx, False)])
-def test_an_interrupted_training_goes_on_bit_by_bit(
-    tmp_path: Path, trial_in: ModuleType, program: Any, donate: bool
-) -> None:
+def test_an_interrupted_training_goes_on_bit_by_bit(tmp_path: Path, program: Any, donate: bool) -> None:
     """In the middle of an epoch: the same samples, the same bits of each loss and of the weights at the end, after a
     kill, and after a SIGTERM in the first step, while it is compiled, which loses no step."""
-    _, truth = trial_in.trial(tmp_path, lambda say: program(tmp_path / "truth", say, donate=donate))
+    _, truth = trial(tmp_path, lambda say: program(tmp_path / "truth", say, donate=donate))
     assert len(truth) == STEPS + 1
     logdir = tmp_path / "run"
-    status, first = trial_in.trial(
-        tmp_path, lambda say: program(logdir, say, donate=donate, event=at(6, signal.SIGKILL))
-    )
+    status, first = trial(tmp_path, lambda say: program(logdir, say, donate=donate, event=at(6, signal.SIGKILL)))
     assert status == -signal.SIGKILL and first == truth[:6]
-    status, (verdict, *second) = trial_in.trial(
+    status, (verdict, *second) = trial(
         tmp_path, lambda say: program(logdir, say, donate=donate, event=at(4, signal.SIGTERM))
     )
     assert (status, verdict, second) == (-signal.SIGTERM, "exact", truth[4:5])
-    status, (verdict, *third) = trial_in.trial(tmp_path, lambda say: program(logdir, say, donate=donate))
+    status, (verdict, *third) = trial(tmp_path, lambda say: program(logdir, say, donate=donate))
     assert (status, verdict, third) == (0, "exact", truth[5:])
-    (item,) = LogdirWatch(str(logdir)).refresh().runs.values()
-    one, two, three = item.run.sessions
+    run = run_of(logdir)
+    one, two, three = run.sessions
     assert (one.outcome, two.outcome, two.last_step, three.restored_step) == ("lost", "signal", 5, 5)
-    assert (three.outcome, three.last_step, three.resume_exact, item.run.state) == ("completed", 14, True, "completed")
-    assert all(save.ok for save in item.run.checkpoints)
+    assert (three.outcome, three.last_step, three.resume_exact, run.state) == ("completed", 14, True, "completed")
+    assert all(save.ok for save in run.checkpoints)
 
 
 def passed(trial: tuple[int, list[str]]) -> bool:
@@ -162,7 +140,7 @@ class Moments(NamedTuple):
     count: Any
 
 
-def test_leaves_of_every_kind(tmp_path: Path, trial_in: ModuleType) -> None:
+def test_leaves_of_every_kind(tmp_path: Path) -> None:
     """Come back with their numbers, types, shapes, and places on devices; others than the program's are refused by
     path. Orbax itself reads the files."""
 
@@ -211,10 +189,10 @@ def test_leaves_of_every_kind(tmp_path: Path, trial_in: ModuleType) -> None:
         np.testing.assert_array_equal(read["sharded"], np.arange(8.0))
         say("passed")
 
-    assert passed(trial_in.trial(tmp_path, body))
+    assert passed(trial(tmp_path, body))
 
 
-def test_memory_that_is_taken_over(tmp_path: Path, trial_in: ModuleType) -> None:
+def test_memory_that_is_taken_over(tmp_path: Path) -> None:
     """By a function that has it donated, after steps that had not: the save fails, and says so; the next ones copy
     first."""
 
@@ -229,7 +207,7 @@ def test_memory_that_is_taken_over(tmp_path: Path, trial_in: ModuleType) -> None
         assert not kind.by_reference
         say("passed")
 
-    assert passed(trial_in.trial(tmp_path, body))
+    assert passed(trial(tmp_path, body))
 
 
 class Late:
@@ -249,7 +227,7 @@ class Late:
         return float(self.step)
 
 
-def test_the_device_is_waited_for_some_steps_later(tmp_path: Path, trial_in: ModuleType) -> None:
+def test_the_device_is_waited_for_some_steps_later(tmp_path: Path) -> None:
     """So a device that hangs stops the count of steps; each loss is written with its own step, the last at the end."""
 
     def body(say: Say) -> None:
@@ -261,7 +239,7 @@ def test_the_device_is_waited_for_some_steps_later(tmp_path: Path, trial_in: Mod
         assert [step for step, _ in waited_at] == list(range(12))
         say("passed")
 
-    assert passed(trial_in.trial(tmp_path, body))
+    assert passed(trial(tmp_path, body))
     (file,) = (tmp_path / "run").glob("events.out.*")
     events = pytest.importorskip("tensorboard.backend.event_processing.event_file_loader").EventFileLoader(str(file))
     scalars = [
@@ -273,7 +251,7 @@ def test_the_device_is_waited_for_some_steps_later(tmp_path: Path, trial_in: Mod
     assert sorted(scalars) == sorted((step, tag, step) for step in range(12) for tag in ("loss", "other"))
 
 
-def test_what_a_left_loop_saves(tmp_path: Path, trial_in: ModuleType) -> None:
+def test_what_a_left_loop_saves(tmp_path: Path) -> None:
     """A step that has set the state counts. After one that has not, and where none ever did, the next session says so.
     An error saves nothing, and a loss that is not finite refuses the checkpoint."""
 
@@ -326,9 +304,8 @@ def test_what_a_left_loop_saves(tmp_path: Path, trial_in: ModuleType) -> None:
         assert not (tmp_path / "nan" / "checkpoints").exists()
         say("passed")
 
-    assert trial_in.trial(tmp_path, body) == (0, ["evaluated", "passed"])
-    (item,) = LogdirWatch(str(tmp_path / "error")).refresh().runs.values()
-    assert item.run.sessions[0].error == "ArithmeticError: the loss exploded"
+    assert trial(tmp_path, body) == (0, ["evaluated", "passed"])
+    assert run_of(tmp_path / "error").sessions[0].error == "ArithmeticError: the loss exploded"
 
 
 def test_wrong_arguments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import signal
-import subprocess
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -21,32 +18,21 @@ BACKENDS = [name for name in ("tensorflow", "jax", "torch") if find_spec(name)]
 if not find_spec("keras") or not BACKENDS:
     pytest.skip("keras is not installed: make test-frameworks has it", allow_module_level=True)
 
-ROOT = Path(__file__).parents[2]
 PROGRAM = Path(__file__).parent / "keras_program.py"
 Fit = Callable[..., tuple[int, list[str]]]
-pytestmark = pytest.mark.timeout(900)  # the backends are loaded in each process
+pytestmark = pytest.mark.timeout(900)  # each process compiles its steps
 
 
 @pytest.fixture(params=BACKENDS)
-def fit(request: pytest.FixtureRequest, fork_server: Any) -> Iterator[Fit]:
+def fit(request: pytest.FixtureRequest, starter_of: Callable[..., Any]) -> Fit:
     """Runs the program; its status, and what it said."""
-    processes = []
 
     def run(logdir: Path, *arguments: str) -> tuple[int, list[str]]:
-        environment = {"KERAS_BACKEND": request.param, "OMP_NUM_THREADS": "1"}
-        command = [str(PROGRAM), str(logdir), *arguments]
-        if "tensorflow" not in BACKENDS:  # which the server has imported
-            given = {**os.environ, **environment, "PYTHONPATH": str(ROOT)}
-            done = subprocess.run([sys.executable, *command], env=given, stdout=subprocess.PIPE, text=True, check=False)
-            return done.returncode, done.stdout.splitlines()
-        process = fork_server.start(command, environment)
-        processes.append(process)
-        lines = process.stdout.read().splitlines()
-        return process.wait(), lines
+        starter = starter_of("keras", request.param)
+        done = starter.run([str(PROGRAM), str(logdir), *arguments], {"OMP_NUM_THREADS": "1"})
+        return done.returncode, done.stdout.splitlines()
 
-    yield run
-    for process in processes:
-        process.close()
+    return run
 
 
 def test_an_interrupted_fit_goes_on_bit_by_bit(tmp_path: Path, fit: Fit) -> None:

@@ -5,14 +5,15 @@ from __future__ import annotations
 import logging
 import os
 import signal
-import threading
 import warnings
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from trial import PAUSE, Event, Say, at, calls_of, killed_and_resumed, run_of, trial
 
 torch = pytest.importorskip("torch", reason="torch is not installed: make test-frameworks has it")
 with warnings.catch_warnings():
@@ -27,14 +28,10 @@ from torch.utils.data import DataLoader, IterableDataset, TensorDataset  # noqa:
 import supervisor_core.lightning.logger as loggers  # noqa: E402
 from supervisor_core.lightning import SupervisorCallback  # noqa: E402
 from supervisor_core.lightning.loaders import AHEAD  # noqa: E402
-from supervisor_core.run.logdir_watch import LogdirWatch  # noqa: E402
 from supervisor_core.torch.position import WORKERS_DRAW  # noqa: E402
 
-PAUSE = threading.Event()  # never set
 SAMPLES, BATCH, EPOCHS = 45, 8, 3
 COMBINED = {"two loaders": lambda: [DataLoader(samples(count), BATCH, shuffle=True) for count in (SAMPLES, 2 * BATCH)]}
-Say = Callable[[str], None]
-Event = Callable[["Model", int], None]
 
 
 class Stream(IterableDataset[Any]):
@@ -70,6 +67,10 @@ class Model(lightning.LightningModule):
     def run(self) -> Any:
         """The session."""
         return next(item for item in self.trainer.callbacks if isinstance(item, SupervisorCallback)).run
+
+    def should_stop(self) -> bool:
+        """Whether the session has heard of a signal."""
+        return bool(self.run.should_stop())
 
     def training_step(self, batch: Any, number: int) -> Any:
         """Say what is trained on."""
@@ -130,46 +131,24 @@ def train(
     say("end " + sum(part.double().sum() for part in module.state_dict().values()).item().hex())
 
 
-def at(step: int, signum: int) -> Event:
-    """An event: this signal at that step."""
-
-    def event(model: Model, now: int) -> None:
-        if now == step:
-            os.kill(os.getpid(), signum)
-            while not model.run.should_stop():
-                PAUSE.wait(0.01)
-
-    return event
-
-
-def run_of(directory: Path) -> Any:
-    """The run model of a logdir."""
-    (item,) = LogdirWatch(str(directory)).refresh().runs.values()
-    return item.run
-
-
 @pytest.mark.parametrize("kind", LOADERS)
-def test_a_killed_fit_goes_on_bit_by_bit(tmp_path: Path, trial_in: ModuleType, kind: str) -> None:
+def test_a_killed_fit_goes_on_bit_by_bit(tmp_path: Path, kind: str) -> None:
     """In the middle of the second epoch: the same samples in the same order, the same bits of each loss, and of the
     model at the end; the same learning rates, numbers of steps and epochs."""
-    _, truth = trial_in.trial(tmp_path, lambda say: train(tmp_path / "truth", say, kind))
-    run = tmp_path / "run"
-    status, first = trial_in.trial(tmp_path, lambda say: train(run, say, kind, event=at(10, signal.SIGKILL)))
-    assert status == -signal.SIGKILL and truth[: len(first)] == first
-    status, (verdict, *second) = trial_in.trial(tmp_path, lambda say: train(run, say, kind))
+    truth, _, verdict, second = killed_and_resumed(tmp_path, partial(train, kind=kind), at(10, signal.SIGKILL))
     reasons = {"two workers": (WORKERS_DRAW,), "without a length": (AHEAD,)}.get(kind, ())
-    assert (status, verdict) == (0, " ".join(("exact", *reasons)))
+    assert verdict == " ".join(("exact", *reasons))
     assert len(truth) == 19 and second == truth[8:]
 
 
-def test_sigterm_saves_the_step_and_the_next_session_goes_on(tmp_path: Path, trial_in: ModuleType) -> None:
+def test_sigterm_saves_the_step_and_the_next_session_goes_on(tmp_path: Path) -> None:
     """The process ends by the signal when the step under way is saved; two sessions have the steps of one. Lightning
     reads the checkpoint."""
-    _, truth = trial_in.trial(tmp_path, lambda say: train(tmp_path / "truth", say))
+    _, truth = trial(tmp_path, lambda say: train(tmp_path / "truth", say))
     run = tmp_path / "run"
-    status, first = trial_in.trial(tmp_path, lambda say: train(run, say, event=at(8, signal.SIGTERM), save_steps=None))
+    status, first = trial(tmp_path, lambda say: train(run, say, event=at(8, signal.SIGTERM), save_steps=None))
     assert (status, len(first)) == (-signal.SIGTERM, 9)
-    status, (verdict, *second) = trial_in.trial(tmp_path, lambda say: train(run, say, save_steps=None))
+    status, (verdict, *second) = trial(tmp_path, lambda say: train(run, say, save_steps=None))
     assert (status, verdict) == (0, "exact") and [*first, *second] == truth
     one, two = run_of(run).sessions
     assert (one.outcome, one.last_step, two.restored_step, two.resume_exact) == ("signal", 9, 9, True)
@@ -179,7 +158,7 @@ def test_sigterm_saves_the_step_and_the_next_session_goes_on(tmp_path: Path, tri
     assert (file["epoch"], file["global_step"], len(file["optimizer_states"])) == (1, 9, 1)
 
 
-def test_a_step_takes_few_calls(tmp_path: Path, trial_in: ModuleType) -> None:
+def test_a_step_takes_few_calls(tmp_path: Path) -> None:
     """Where nothing is due: the hook, which counts the step, and before the next fetch the look at what is due."""
 
     class Measure(lightning.Callback):
@@ -197,7 +176,7 @@ def test_a_step_takes_few_calls(tmp_path: Path, trial_in: ModuleType) -> None:
                 self.supervisor.on_train_batch_end(trainer, module, outputs, batch, number)
                 current.loader._watch(current)
 
-            self.say(f"{trial_in.calls_of(step)} {self.supervisor.run.global_step - trainer.global_step}")
+            self.say(f"{calls_of(step)} {self.supervisor.run.global_step - trainer.global_step}")
             trainer.should_stop = True
 
     def body(say: Say) -> None:
@@ -209,7 +188,7 @@ def test_a_step_takes_few_calls(tmp_path: Path, trial_in: ModuleType) -> None:
         warnings.simplefilter("ignore")
         trainer.fit(Model(lambda line: None, lambda run, step: None), DataLoader(samples(), 8))
 
-    assert trial_in.trial(tmp_path, body)[1] == ["5 0"]
+    assert trial(tmp_path, body)[1] == ["5 0"]
 
 
 class TwoOptimizers(Model):
@@ -271,14 +250,12 @@ class Averages(Model):
         self.say(" ".join(f"{name} {self.trainer.callback_metrics[name].item().hex()}" for name in names))
 
 
-def test_the_averages_of_an_epoch_count_the_batches_before_a_resume(tmp_path: Path, trial_in: ModuleType) -> None:
+def test_the_averages_of_an_epoch_count_the_batches_before_a_resume(tmp_path: Path) -> None:
     """What `self.log` averages, and torchmetrics: the same bits at the end of the interrupted epoch."""
-    _, truth = trial_in.trial(tmp_path, lambda say: train(tmp_path / "truth", say, model=Averages))
-    run, event = tmp_path / "run", at(10, signal.SIGKILL)
-    assert trial_in.trial(tmp_path, lambda say: train(run, say, model=Averages, event=event))[0] == -signal.SIGKILL
-    status, said = trial_in.trial(tmp_path, lambda say: train(run, say, model=Averages))
-    second = [line for line in said if line and not line.startswith("exact")]
-    assert (status, "exact" in said) == (0, True) and second == truth[-len(second) :]
+    truth, _, *said = killed_and_resumed(tmp_path, partial(train, model=Averages), at(10, signal.SIGKILL))
+    lines = [said[0], *said[1]]
+    second = [line for line in lines if line and not line.startswith("exact")]
+    assert "exact" in lines and second == truth[-len(second) :]
     assert [line.split()[0] for line in second].count("average") == 2 == [line[:3] for line in second].count("all")
 
 
@@ -294,16 +271,14 @@ def test_the_averages_of_an_epoch_count_the_batches_before_a_resume(tmp_path: Pa
     ],
     ids=["accumulation", "evaluation", "two optimizers", "two loaders", "persistent workers", "own generator"],
 )
-def test_what_a_step_may_be(tmp_path: Path, trial_in: ModuleType, arguments: dict[str, Any]) -> None:
+def test_what_a_step_may_be(tmp_path: Path, arguments: dict[str, Any]) -> None:
     """Of several batches, followed by an evaluation, of two optimizers, of two loaders: all the same, bit by bit.
     Nothing is saved between the batches of a step."""
-    _, truth = trial_in.trial(tmp_path, lambda say: train(tmp_path / "truth", say, **arguments))
-    run, step = tmp_path / "run", 3 if "accumulate_grad_batches" in arguments else 10
-    status, first = trial_in.trial(tmp_path, lambda say: train(run, say, event=at(step, signal.SIGKILL), **arguments))
-    assert status == -signal.SIGKILL and truth[: len(first)] == first
-    status, (verdict, *second) = trial_in.trial(tmp_path, lambda say: train(run, say, **arguments))
-    assert (status, verdict) == (0, "exact")
-    assert len(truth) == 19 and second == truth[len(truth) - len(second) :] and 7 < len(second) < 14
+    killed = at(3 if "accumulate_grad_batches" in arguments else 10, signal.SIGKILL)
+    truth, _, verdict, second = killed_and_resumed(tmp_path, partial(train, **arguments), killed)
+    assert (
+        verdict == "exact" and len(truth) == 19 and second == truth[len(truth) - len(second) :] and 7 < len(second) < 14
+    )
 
 
 class Plain(lightning.LightningModule):
@@ -327,7 +302,7 @@ class Plain(lightning.LightningModule):
 
 
 @pytest.mark.parametrize("kind", ["shuffled", "without a length"])
-def test_a_supervised_training_is_the_one_without(tmp_path: Path, trial_in: ModuleType, kind: str) -> None:
+def test_a_supervised_training_is_the_one_without(tmp_path: Path, kind: str) -> None:
     """Bit by bit: the callback draws no random number, and none is drawn more often."""
 
     def fit(say: Say, callbacks: list[Any]) -> None:
@@ -340,12 +315,12 @@ def test_a_supervised_training_is_the_one_without(tmp_path: Path, trial_in: Modu
         )  # fmt: skip
         trainer.fit(Plain(say), LOADERS[kind](), DataLoader(samples(), BATCH))
 
-    bare = trial_in.trial(tmp_path, lambda say: fit(say, []))
-    supervised = trial_in.trial(tmp_path, lambda say: fit(say, [SupervisorCallback(tmp_path / "run", save_steps=2)]))
+    bare = trial(tmp_path, lambda say: fit(say, []))
+    supervised = trial(tmp_path, lambda say: fit(say, [SupervisorCallback(tmp_path / "run", save_steps=2)]))
     assert bare == supervised and len(bare[1]) == 12
 
 
-def test_a_save_that_is_asked_for_within_a_step(tmp_path: Path, trial_in: ModuleType) -> None:
+def test_a_save_that_is_asked_for_within_a_step(tmp_path: Path) -> None:
     """It is made when the step has ended: before that the state is of half of it."""
 
     def event(model: Model, now: int) -> None:
@@ -353,28 +328,22 @@ def test_a_save_that_is_asked_for_within_a_step(tmp_path: Path, trial_in: Module
             assert model.run.save() is None
         at(10, signal.SIGKILL)(model, now)
 
-    _, truth = trial_in.trial(tmp_path, lambda say: train(tmp_path / "truth", say))
-    run = tmp_path / "run"
-    assert trial_in.trial(tmp_path, lambda say: train(run, say, event=event, save_steps=None))[0] == -signal.SIGKILL
-    assert trial_in.trial(tmp_path, lambda say: train(run, say)) == (0, ["exact", *truth[9:]])
+    truth, _, verdict, second = killed_and_resumed(tmp_path, partial(train, save_steps=None), event)
+    assert (verdict, second) == ("exact", truth[9:])
 
 
-def test_a_second_fit_and_a_run_that_is_over(tmp_path: Path, trial_in: ModuleType) -> None:
+def test_a_second_fit_and_a_run_that_is_over(tmp_path: Path) -> None:
     """A restart goes on in the fit that was under way; where all are over it trains nothing, and has the model."""
-    fits = {"fits": (2, 4)}
-    _, truth = trial_in.trial(tmp_path, lambda say: train(tmp_path / "truth", say, **fits))
-    run = tmp_path / "run"
-    status, first = trial_in.trial(tmp_path, lambda say: train(run, say, event=at(16, signal.SIGKILL), **fits))
-    assert status == -signal.SIGKILL and truth[: len(first)] == first and len(truth) == 25
-    status, (verdict, *second) = trial_in.trial(tmp_path, lambda say: train(run, say, **fits))
-    assert (status, verdict) == (0, "exact") and second == truth[16:]
-    assert trial_in.trial(tmp_path, lambda say: train(run, say, **fits)) == (0, truth[-1:])
+    twice = partial(train, fits=(2, 4))
+    truth, _, verdict, second = killed_and_resumed(tmp_path, twice, at(16, signal.SIGKILL))
+    assert len(truth) == 25 and (verdict, second) == ("exact", truth[16:])
+    assert trial(tmp_path, lambda say: twice(tmp_path / "run", say)) == (0, truth[-1:])
 
 
 @pytest.mark.parametrize("keeps", [True, False])
-def test_a_fit_after_an_error_goes_on_in_the_same_process(tmp_path: Path, trial_in: ModuleType, keeps: bool) -> None:
+def test_a_fit_after_an_error_goes_on_in_the_same_process(tmp_path: Path, keeps: bool) -> None:
     """As the cell of a notebook that is run again, with the same trainer or another one: it is the same fit."""
-    _, truth = trial_in.trial(tmp_path, lambda say: train(tmp_path / "truth", say))
+    _, truth = trial(tmp_path, lambda say: train(tmp_path / "truth", say))
     has_failed: list[int] = []
 
     def fails(model: Model, step: int) -> None:
@@ -397,11 +366,11 @@ def test_a_fit_after_an_error_goes_on_in_the_same_process(tmp_path: Path, trial_
         found["trainer"].fit(module, LOADERS["shuffled"](), DataLoader(samples(), BATCH))
         say("end " + sum(part.double().sum() for part in module.state_dict().values()).item().hex())
 
-    status, said = trial_in.trial(tmp_path, twice)
+    status, said = trial(tmp_path, twice)
     assert (status, said[:6], said[6]) == (0, truth[:6], "exact") and said[7:] == truth[4:]
 
 
-def test_an_error_in_a_step_and_a_requested_stop(tmp_path: Path, trial_in: ModuleType) -> None:
+def test_an_error_in_a_step_and_a_requested_stop(tmp_path: Path) -> None:
     """An error is the session's, and nothing is saved. After a request the last step is saved and fit returns. What a
     module logs is in the events file."""
 
@@ -414,8 +383,8 @@ def test_an_error_in_a_step_and_a_requested_stop(tmp_path: Path, trial_in: Modul
             model.run.request_stop()
 
     body: Callable[[Say], None] = lambda say: train(tmp_path / "run", say, event=happens, log_every_n_steps=1)  # noqa: E731
-    assert trial_in.trial(tmp_path, body)[0] == 1
-    status, (verdict, *steps) = trial_in.trial(tmp_path, body)
+    assert trial(tmp_path, body)[0] == 1
+    status, (verdict, *steps) = trial(tmp_path, body)
     assert (status, verdict, len(steps)) == (0, "exact", 7)
     one, two = run_of(tmp_path / "run").sessions
     assert (one.outcome, one.error, one.last_step) == ("error", "ArithmeticError: the loss exploded", 6)
@@ -441,7 +410,7 @@ def test_the_logger_has_an_experiment_while_fit_runs(tmp_path: Path, monkeypatch
     assert logger.experiment is None
 
 
-def test_lightning_does_not_requeue(tmp_path: Path, trial_in: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lightning_does_not_requeue(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Slurm's signal saves after the step, and not in it; the loggers have written everything before the process ends
     by SIGTERM."""
     for name in ("PROCID", "LOCALID", "NODEID"):
@@ -464,7 +433,7 @@ def test_lightning_does_not_requeue(tmp_path: Path, trial_in: ModuleType, monkey
         slurm, logger = SLURMEnvironment(auto_requeue=True), Holds(tmp_path / "csv")
         train(tmp_path, say, event=happens, save_steps=None, plugins=[slurm], logger=logger)
 
-    assert trial_in.trial(tmp_path, body)[0] == -signal.SIGTERM
+    assert trial(tmp_path, body)[0] == -signal.SIGTERM
     assert [(item.step, item.trigger) for item in run_of(tmp_path).checkpoints] == [(3, "signal"), (7, "signal")]
     assert (tmp_path / "finalized").read_text() == "failed" and not list(tmp_path.glob("hpc_ckpt*"))
 

@@ -12,6 +12,7 @@ from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
+from trial import Job
 
 torch = pytest.importorskip("torch", reason="torch is not installed: make test-frameworks has it")
 with warnings.catch_warnings():
@@ -32,59 +33,17 @@ from supervisor_core.lightning.ranks import (  # noqa: E402
     limits_of,
     refuse_optimizer,
 )
-from supervisor_core.run.logdir_watch import LogdirWatch  # noqa: E402
 from supervisor_core.torch.loop import BUFFERS  # noqa: E402
 
 STEPS = 18
 pytestmark = pytest.mark.timeout(400)  # several processes each, of which every one may wait for every other
 
 
-@pytest.fixture(scope="session")
-def program(module_at: Callable[[str], ModuleType]) -> ModuleType:
-    """The training that the ranks run."""
-    return module_at("frameworks/lightning_ranks.py")
-
-
-class Job:
-    """A fit's ranks, and what they say."""
-
-    def __init__(self, directory: Path, trial: ModuleType, program: ModuleType) -> None:
-        self.directory = directory
-        self._trial = trial
-        self._program = program
-        directory.mkdir(exist_ok=True)
-
-    def run(self, plan: dict[str, Any] | None = None, *, ranks: int = 2, **arguments: Any) -> list[list[str]]:
-        """Run to the end of all processes; return what each rank said."""
-        before = {path.name: len(path.read_text().splitlines()) for path in self.directory.glob("rank-*")}
-        read, write = os.pipe()  # which each process has open until it ends
-
-        def body(say: Callable[[str], None]) -> None:
-            self._program.fit(self.directory, plan or {}, ranks=ranks, **arguments)
-
-        self.status, _ = self._trial.trial(self.directory, body)
-        os.close(write)
-        assert os.read(read, 1) == b""
-        os.close(read)
-        said = [(self.directory / f"rank-{rank}").read_text().splitlines() for rank in range(ranks)]
-        return [lines[before.get(f"rank-{rank}", 0) :] for rank, lines in enumerate(said)]
-
-    def watch(self) -> Any:
-        """The run, as the tab sees it."""
-        (item,) = LogdirWatch(str(self.directory / "run")).refresh().runs.values()
-        return item.run
-
-
-@pytest.fixture(scope="session")
-def job(trial_in: ModuleType, program: ModuleType) -> Callable[[Path], Job]:
+@pytest.fixture(scope="module")
+def job(module_at: Callable[[str], ModuleType]) -> Callable[[Path], Job]:
     """Makes a job in a directory."""
-    return lambda directory: Job(directory, trial_in, program)
-
-
-@pytest.fixture(scope="session")
-def truth(job: Callable[[Path], Job], tmp_path_factory: pytest.TempPathFactory) -> list[list[str]]:
-    """What two ranks say in a training that nothing interrupts."""
-    return job(tmp_path_factory.mktemp("truth")).run()
+    program = module_at("frameworks/lightning_ranks.py")
+    return lambda directory: Job(directory, program.fit)
 
 
 def steps(lines: list[str]) -> list[str]:

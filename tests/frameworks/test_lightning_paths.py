@@ -13,7 +13,7 @@ def test_paths_that_a_callback_may_remove(tmp_path: Path, is_of_callback: bool) 
     pytest.importorskip("lightning", reason="lightning is not installed: make test-frameworks has it")
     from lightning.pytorch.callbacks import ModelCheckpoint
 
-    from supervisor_core.lightning.paths import drop_foreign
+    from supervisor_core.lightning.checkpoint import drop_foreign
 
     models = tmp_path / "models"
     models.mkdir()

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
-import sys
+from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -21,7 +20,7 @@ LOGDIR = re.compile(r'"/tmp/[\w-]+-example"')
 
 @pytest.mark.timeout(600)  # a framework's first import, on a busy machine
 @pytest.mark.parametrize("name", [name for name in NEEDS if (ROOT / "docs" / f"{name}.md").exists()])
-def test_the_program_of_a_page_trains(tmp_path: Path, name: str) -> None:
+def test_the_program_of_a_page_trains(tmp_path: Path, name: str, starter_of: Callable[..., Any]) -> None:
     """With nothing but its logdir replaced."""
     if find_spec(name) is None or find_spec(NEEDS[name]) is None:
         pytest.skip(f"{name} is not installed: make test-frameworks has it")
@@ -31,10 +30,7 @@ def test_the_program_of_a_page_trains(tmp_path: Path, name: str) -> None:
     run = tmp_path / "run"
     program, replaced = LOGDIR.subn(repr(str(run)), program)
     assert replaced == 1
-    backend = "jax" if find_spec("jax") is not None else "tensorflow"
-    environment = {"KERAS_BACKEND": backend, **os.environ, "PYTHONPATH": str(ROOT), "CUDA_VISIBLE_DEVICES": ""}
-    command = [sys.executable, "-c", program]
-    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    done = starter_of(name).run(["-c", program], cwd=str(tmp_path))
     assert done.returncode == 0, done.stderr
     (item,) = LogdirWatch(str(run)).refresh().runs.values()
     (session,) = item.run.sessions

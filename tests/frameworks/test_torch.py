@@ -7,15 +7,15 @@ import os
 import random
 import signal
 import sys
-import threading
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
+from functools import partial
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
+from trial import PAUSE, Event, Say, at, calls_of, killed_and_resumed, run_of, trial
 
 torch = pytest.importorskip("torch", reason="torch is not installed: make test-frameworks has it")
 
@@ -26,7 +26,6 @@ from supervisor_core.checkpoint.manifest import Manifest, read_manifest  # noqa:
 from supervisor_core.checkpoint.sealed_files import SealedFiles  # noqa: E402
 from supervisor_core.engine.progress import Progress  # noqa: E402
 from supervisor_core.options import Options  # noqa: E402
-from supervisor_core.run.logdir_watch import LogdirWatch  # noqa: E402
 from supervisor_core.torch import supervised  # noqa: E402
 from supervisor_core.torch.loop import LEFT, _facts  # noqa: E402
 from supervisor_core.torch.position import (  # noqa: E402
@@ -41,7 +40,6 @@ from supervisor_core.torch.tensors import KINDS, random_sources  # noqa: E402
 from supervisor_core.training.state import TrainingState  # noqa: E402
 from supervisor_core.training.tree import read_tree, write_tree  # noqa: E402
 
-PAUSE = threading.Event()  # never set
 SAMPLES, BATCH, EPOCHS = 45, 8, 3
 STEPS = 6 * EPOCHS
 
@@ -102,10 +100,10 @@ LOADERS: dict[str, Callable[[], Any]] = {
 
 def train(
     logdir: Path,
-    kind: str,
-    say: Callable[[str], None],
+    say: Say,
+    kind: str = "shuffled",
     *,
-    event: Callable[[Any, int], None] = lambda loop, step: None,
+    event: Event = lambda loop, step: None,
     accumulate: int = 1,
     amp: bool = False,
     within: bool = False,
@@ -151,56 +149,34 @@ def train(
     say("end " + torch.cat([part.reshape(-1).double() for part in weights]).sum().item().hex())
 
 
-def at(step: int, signum: int) -> Callable[[Any, int], None]:
-    """An event: this signal at that step."""
-
-    def event(loop: Any, now: int) -> None:
-        if now == step:
-            os.kill(os.getpid(), signum)
-            while not loop.should_stop():
-                PAUSE.wait(0.01)
-
-    return event
-
-
 @pytest.mark.parametrize("kind", LOADERS)
-def test_a_killed_training_goes_on_bit_by_bit(tmp_path: Path, trial_in: ModuleType, kind: str) -> None:
+def test_a_killed_training_goes_on_bit_by_bit(tmp_path: Path, kind: str) -> None:
     """In the middle of the second epoch: the same samples in the same order, the same bits of each loss, and of the
     model and its average at the end."""
-    _, truth = trial_in.trial(tmp_path, lambda say: train(tmp_path / "truth", kind, say))
-    step = len(truth) // 2
-    status, first = trial_in.trial(
-        tmp_path, lambda say: train(tmp_path / "run", kind, say, event=at(step, signal.SIGKILL))
-    )
-    assert status == -signal.SIGKILL and truth[: len(first)] == first
-    status, second = trial_in.trial(tmp_path, lambda say: train(tmp_path / "run", kind, say))
-    verdict, *steps = second
+    truth, _, verdict, steps = killed_and_resumed(tmp_path, partial(train, kind=kind), at(9, signal.SIGKILL))
     assert steps == truth[-len(steps) :] and len(steps) > len(truth) // 3
     named = {"two workers": WORKERS_DRAW, "stateful with two workers": WORKERS_BEGIN}
     assert verdict == (f"exact {named[kind]}" if kind in named else "exact")
-    assert status == 0
 
 
 @pytest.mark.parametrize("amp", [False, True])
-def test_accumulated_gradients(tmp_path: Path, trial_in: ModuleType, amp: bool) -> None:
+def test_accumulated_gradients(tmp_path: Path, amp: bool) -> None:
     """A step is the optimizer's; nothing is saved between two batches of one, and a stop waits for its end."""
     options: dict[str, Any] = {"accumulate": 3, "amp": amp}
-    _, truth = trial_in.trial(tmp_path, lambda say: train(tmp_path / "truth", "shuffled", say, **options))
+    _, truth = trial(tmp_path, lambda say: train(tmp_path / "truth", say, **options))
     run = tmp_path / "run"
-    status, first = trial_in.trial(
-        tmp_path, lambda say: train(run, "shuffled", say, event=at(3, signal.SIGTERM), **options)
-    )
+    status, first = trial(tmp_path, lambda say: train(run, say, event=at(3, signal.SIGTERM), **options))
     assert status == -signal.SIGTERM and len(first) == 12
-    status, (verdict, *steps) = trial_in.trial(tmp_path, lambda say: train(run, "shuffled", say, **options))
+    status, (verdict, *steps) = trial(tmp_path, lambda say: train(run, say, **options))
     assert (status, verdict) == (0, "exact") and [*first, *steps] == truth
-    (item,) = LogdirWatch(str(run)).refresh().runs.values()
-    one, two = item.run.sessions
+    seen = run_of(run)
+    one, two = seen.sessions
     assert (one.outcome, one.last_step, two.restored_step, two.resume_exact) == ("signal", 4, 4, True)
-    assert (two.outcome, two.last_step, item.run.state) == ("completed", 6, "completed")
+    assert (two.outcome, two.last_step, seen.state) == ("completed", 6, "completed")
 
 
 @pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT])
-def test_a_signal_to_the_whole_group(tmp_path: Path, trial_in: ModuleType, signum: int) -> None:
+def test_a_signal_to_the_whole_group(tmp_path: Path, signum: int) -> None:
     """As launchers and terminals send it: the workers go on until the trainer has ended its step, and end after it."""
     workers: list[int] = []
 
@@ -211,38 +187,37 @@ def test_a_signal_to_the_whole_group(tmp_path: Path, trial_in: ModuleType, signu
             while not loop.should_stop():
                 PAUSE.wait(0.01)
 
-    def body(say: Callable[[str], None]) -> None:
+    def body(say: Say) -> None:
         os.setpgid(0, 0)
         try:
-            train(tmp_path / "run", "two workers", say, accumulate=3, event=event)
+            train(tmp_path / "run", say, "two workers", accumulate=3, event=event)
         except KeyboardInterrupt:
             say(f"interrupted {sum(Path(f'/proc/{pid}').exists() for pid in workers)}")
 
-    _, truth = trial_in.trial(tmp_path, lambda say: train(tmp_path / "truth", "two workers", say, accumulate=3))
-    status, first = trial_in.trial(tmp_path, body)
+    _, truth = trial(tmp_path, lambda say: train(tmp_path / "truth", say, "two workers", accumulate=3))
+    status, first = trial(tmp_path, body)
     ends = ["interrupted 0"] if signum == signal.SIGINT else []
     assert (status, first) == (0 if ends else -signum, [*truth[:9], *ends])
-    (item,) = LogdirWatch(str(tmp_path / "run")).refresh().runs.values()
-    assert [(session.outcome, session.last_step) for session in item.run.sessions] == [("signal", 3)]
+    assert [(session.outcome, session.last_step) for session in run_of(tmp_path / "run").sessions] == [("signal", 3)]
 
 
-def test_a_signal_to_a_worker_that_starts(tmp_path: Path, trial_in: ModuleType) -> None:
+def test_a_signal_to_a_worker_that_starts(tmp_path: Path) -> None:
     """It is held back until the worker can outlive it, so the training goes on with that worker."""
 
-    def body(say: Callable[[str], None]) -> None:
+    def body(say: Say) -> None:
         os.register_at_fork(after_in_child=lambda: os.kill(os.getpid(), signal.SIGTERM))
-        train(tmp_path / "run", "two workers", say)
+        train(tmp_path / "run", say, "two workers")
 
-    _, truth = trial_in.trial(tmp_path, lambda say: train(tmp_path / "truth", "two workers", say))
-    assert trial_in.trial(tmp_path, body) == (0, truth)
+    _, truth = trial(tmp_path, lambda say: train(tmp_path / "truth", say, "two workers"))
+    assert trial(tmp_path, body) == (0, truth)
 
 
-def test_a_loop_that_is_left_early(tmp_path: Path, trial_in: ModuleType) -> None:
+def test_a_loop_that_is_left_early(tmp_path: Path) -> None:
     """By break: the step that was made counts, and is saved; a second call goes on after it. The checkpoint says that
     the body was left, also where one was due at the end of the step."""
 
-    def until(count: int) -> Callable[[Callable[[str], None]], None]:
-        def body(say: Callable[[str], None]) -> None:
+    def until(count: int) -> Callable[[Say], None]:
+        def body(say: Say) -> None:
             torch.manual_seed(0)
             model = torch.nn.Linear(4, 2)
             optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -259,39 +234,39 @@ def test_a_loop_that_is_left_early(tmp_path: Path, trial_in: ModuleType) -> None
 
         return body
 
-    assert trial_in.trial(tmp_path, until(3)) == (0, ["0", "1", "2", "True"])
-    assert trial_in.trial(tmp_path, until(5)) == (0, ["3", "4", "True"])
+    assert trial(tmp_path, until(3)) == (0, ["0", "1", "2", "True"])
+    assert trial(tmp_path, until(5)) == (0, ["3", "4", "True"])
 
 
 @pytest.mark.parametrize("within", [False, True])
-def test_an_error_in_the_loop(tmp_path: Path, trial_in: ModuleType, within: bool) -> None:
+def test_an_error_in_the_loop(tmp_path: Path, within: bool) -> None:
     """It is the session's error, and nothing is saved; a bare loop may not know which error it was."""
 
     def fail(loop: Any, step: int) -> None:
         if step == 9:
             raise ArithmeticError("the loss exploded")
 
-    def body(say: Callable[[str], None]) -> None:
+    def body(say: Say) -> None:
         with suppress(ArithmeticError):
-            train(tmp_path / "run", "shuffled", say, event=fail, within=within)
+            train(tmp_path / "run", say, event=fail, within=within)
 
-    assert trial_in.trial(tmp_path, body)[0] == 0
-    (item,) = LogdirWatch(str(tmp_path / "run")).refresh().runs.values()
-    (session,) = item.run.sessions
+    assert trial(tmp_path, body)[0] == 0
+    run = run_of(tmp_path / "run")
+    (session,) = run.sessions
     text = "ArithmeticError: the loss exploded"
     if not within and sys.version_info < (3, 12):
         text = f"SupervisorError: An exception left the loop at {__file__}:{fail.__code__.co_firstlineno + 2} in fail."
     assert (session.outcome, session.error) == ("error", text)
-    assert item.run.checkpoints[-1].step == 8
-    status, (verdict, *_) = trial_in.trial(tmp_path, lambda say: train(tmp_path / "run", "shuffled", say))
+    assert run.checkpoints[-1].step == 8
+    status, (verdict, *_) = trial(tmp_path, lambda say: train(tmp_path / "run", say))
     assert (status, verdict) == (0, "exact")
 
 
-def test_a_compiled_or_wrapped_model_has_the_same_names(tmp_path: Path, trial_in: ModuleType) -> None:
+def test_a_compiled_or_wrapped_model_has_the_same_names(tmp_path: Path) -> None:
     """What `torch.compile` puts around a module is not in the checkpoint, so both can read it."""
 
-    def body(compiled: bool) -> Callable[[Callable[[str], None]], None]:
-        def run(say: Callable[[str], None]) -> None:
+    def body(compiled: bool) -> Callable[[Say], None]:
+        def run(say: Say) -> None:
             model: Any = torch.nn.Linear(2, 1)
             model = torch.nn.DataParallel(torch.compile(model, backend="eager")) if compiled else model
             loop = supervised([1, 2], tmp_path / "run", model=model, epochs=1 if compiled else 2)
@@ -300,21 +275,21 @@ def test_a_compiled_or_wrapped_model_has_the_same_names(tmp_path: Path, trial_in
 
         return run
 
-    assert trial_in.trial(tmp_path, body(True))[0] == 0
-    assert trial_in.trial(tmp_path, body(False)) == (0, ["Exactness(reasons=())"] * 2)
+    assert trial(tmp_path, body(True))[0] == 0
+    assert trial(tmp_path, body(False)) == (0, ["Exactness(reasons=())"] * 2)
 
 
-def test_pytorchs_own_writer(tmp_path: Path, trial_in: ModuleType) -> None:
+def test_pytorchs_own_writer(tmp_path: Path) -> None:
     """Existing lines go to the run's one events file, at the run's step where they give none."""
     pytest.importorskip("tensorboard")
 
-    def body(say: Callable[[str], None]) -> None:
+    def body(say: Say) -> None:
         loop = supervised([1, 2, 3], tmp_path / "run", model=torch.nn.Linear(2, 1))
         for number in loop:
             loop.writer.add_scalar("value", number)
             loop.writer.add_histogram("weights", torch.arange(5), 7)
 
-    assert trial_in.trial(tmp_path, body)[0] == 0
+    assert trial(tmp_path, body)[0] == 0
     (file,) = (tmp_path / "run").glob("events.out.*")
     from tensorboard.backend.event_processing.event_file_loader import EventFileLoader
 
@@ -335,24 +310,24 @@ def test_wrong_arguments(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
-def test_a_step_takes_few_calls(tmp_path: Path, trial_in: ModuleType) -> None:
+def test_a_step_takes_few_calls(tmp_path: Path) -> None:
     """Where nothing is due: the iteration, the count of the step, and its note for other threads."""
     model = torch.nn.Linear(2, 2)
     with supervised([0] * 1000, tmp_path, model=model, options=Options(handle_signals=False)) as loop:
         batches = iter(loop)
         next(batches)
-        assert trial_in.calls_of(lambda: next(batches)) <= 3
+        assert calls_of(lambda: next(batches)) <= 3
 
 
 @pytest.mark.parametrize("kind", ["a dataset that draws", "shuffled"])
 @pytest.mark.parametrize("step", [5, 6])
-def test_a_requested_stop_draws_no_batch_ahead(tmp_path: Path, trial_in: ModuleType, kind: str, step: int) -> None:
+def test_a_requested_stop_draws_no_batch_ahead(tmp_path: Path, kind: str, step: int) -> None:
     """In the middle of an epoch, and at its end: a batch that is not trained on draws no random numbers."""
-    _, truth = trial_in.trial(tmp_path, lambda say: train(tmp_path / "truth", kind, say))
+    _, truth = trial(tmp_path, lambda say: train(tmp_path / "truth", say, kind))
     run = tmp_path / "run"
-    status, first = trial_in.trial(tmp_path, lambda say: train(run, kind, say, event=at(step - 1, signal.SIGTERM)))
+    status, first = trial(tmp_path, lambda say: train(run, say, kind, event=at(step - 1, signal.SIGTERM)))
     assert status == -signal.SIGTERM and len(first) == step
-    status, (verdict, *steps) = trial_in.trial(tmp_path, lambda say: train(run, kind, say))
+    status, (verdict, *steps) = trial(tmp_path, lambda say: train(run, say, kind))
     assert (status, verdict) == (0, "exact") and [*first, *steps] == truth
 
 
@@ -455,22 +430,20 @@ def test_another_number_of_batches() -> None:
     assert BATCHES not in _facts(iter([1]), 1)
 
 
-def test_persistent_workers(tmp_path: Path, trial_in: ModuleType) -> None:
+def test_persistent_workers(tmp_path: Path) -> None:
     """A kept iterator draws no seed in the later epochs, a new one does: the same shuffle all the same."""
     LOADERS["persistent workers"] = lambda: DataLoader(
         samples(), BATCH, shuffle=True, num_workers=1, persistent_workers=True
     )
-    _, truth = trial_in.trial(tmp_path, lambda say: train(tmp_path / "truth", "persistent workers", say))
-    run, killed = tmp_path / "run", at(9, signal.SIGKILL)
-    trial_in.trial(tmp_path, lambda say: train(run, "persistent workers", say, event=killed))
-    _, (verdict, *steps) = trial_in.trial(tmp_path, lambda say: train(run, "persistent workers", say))
+    training = partial(train, kind="persistent workers")
+    truth, _, verdict, steps = killed_and_resumed(tmp_path, training, at(9, signal.SIGKILL))
     assert steps == truth[-len(steps) :] and verdict == f"exact {WORKERS_STAY}"
 
 
-def test_a_step_does_nothing_on_a_device(tmp_path: Path, trial_in: ModuleType) -> None:
+def test_a_step_does_nothing_on_a_device(tmp_path: Path) -> None:
     """Between two bodies of the loop no operation of PyTorch runs: so there is no synchronisation and no collective."""
 
-    def work(say: Callable[[str], None]) -> None:
+    def work(say: Say) -> None:
         from torch.utils._python_dispatch import TorchDispatchMode
 
         class Seen(TorchDispatchMode):
@@ -494,4 +467,4 @@ def test_a_step_does_nothing_on_a_device(tmp_path: Path, trial_in: ModuleType) -
         optimizer.step()
         list(batches)
 
-    assert trial_in.trial(tmp_path, work) == (0, ["aten._local_scalar_dense.default"])
+    assert trial(tmp_path, work) == (0, ["aten._local_scalar_dense.default"])

@@ -9,7 +9,6 @@ import shutil
 import subprocess
 import sys
 import threading
-import uuid
 from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
@@ -18,6 +17,7 @@ from typing import Any
 from unittest.mock import Mock
 
 import pytest
+from trial import Job, launch, run_of, trial
 
 torch = pytest.importorskip("torch", reason="torch is not installed: make test-frameworks has it")
 
@@ -25,7 +25,6 @@ if not torch.distributed.is_available():
     pytest.skip("this PyTorch has no torch.distributed", allow_module_level=True)
 
 import torch._dynamo  # noqa: E402  # which the first optimizer imports: once here, not in each rank
-from torch.distributed.launcher.api import LaunchConfig, elastic_launch  # noqa: E402
 
 from supervisor_core import Options  # noqa: E402
 from supervisor_core.checkpoint.manifest import Manifest, read_manifest  # noqa: E402
@@ -36,7 +35,6 @@ from supervisor_core.engine.ending import Ending  # noqa: E402
 from supervisor_core.engine.loop_exit import LoopExit  # noqa: E402
 from supervisor_core.engine.retry import is_outside_fault  # noqa: E402
 from supervisor_core.errors import CheckpointError, LogdirInUseError, RanksError  # noqa: E402
-from supervisor_core.run.logdir_watch import LogdirWatch  # noqa: E402
 from supervisor_core.torch import supervised  # noqa: E402
 from supervisor_core.torch.distributed_run import At, DistributedRun, RankSaver, Row  # noqa: E402
 from supervisor_core.torch.position import LoaderPosition  # noqa: E402
@@ -58,53 +56,14 @@ def program(module_at: Callable[[str], ModuleType]) -> ModuleType:
     return module_at("frameworks/ranks_program.py")
 
 
-def launch(program: Callable[..., Any], *args: Any, ranks: int = 2, restarts: int = 0) -> dict[int, Any]:
-    """Run ``program`` as torchrun does, by its own launcher, in processes forked off this one; return what each rank
-    returned."""
-    config = LaunchConfig(
-        min_nodes=1, max_nodes=1, nproc_per_node=ranks, run_id=uuid.uuid4().hex, rdzv_backend="c10d",
-        rdzv_endpoint="localhost:0", max_restarts=restarts, monitor_interval=0.05, start_method="fork",
-    )  # fmt: skip
-    returned: dict[int, Any] = elastic_launch(config, program)(*args)
-    return returned
-
-
-class Job:
-    """A training's ranks, and what they say."""
-
-    def __init__(self, directory: Path, trial: ModuleType, program: ModuleType) -> None:
-        self.directory = directory
-        self._trial = trial
-        self._program = program
-        directory.mkdir(exist_ok=True)
-
-    def run(self, plan: dict[str, Any] | None = None, *, ranks: int = 2, restarts: int = 0) -> list[list[str]]:
-        """Run to the end; return what each rank said."""
-        before = {path.name: len(path.read_text().splitlines()) for path in self.directory.glob("rank-*")}
-
-        def body(say: Callable[[str], None]) -> None:
-            launch(self._program.train_forked, str(self.directory), plan, ranks=ranks, restarts=restarts)
-
-        self.status, _ = self._trial.trial(self.directory, body)
-        said = [(self.directory / f"rank-{rank}").read_text().splitlines() for rank in range(ranks)]
-        return [lines[before.get(f"rank-{rank}", 0) :] for rank, lines in enumerate(said)]
-
-    def watch(self) -> Any:
-        """The run, as the tab sees it."""
-        (item,) = LogdirWatch(str(self.directory / "run")).refresh().runs.values()
-        return item.run
-
-
-@pytest.fixture(scope="session")
-def job(trial_in: ModuleType, program: ModuleType) -> Callable[[Path], Job]:
+@pytest.fixture(scope="module")
+def job(program: ModuleType) -> Callable[[Path], Job]:
     """Makes a job in a directory."""
-    return lambda directory: Job(directory, trial_in, program)
 
+    def start(directory: Path, plan: dict[str, Any] | None, **options: int) -> None:
+        launch(program.train_forked, str(directory), plan, **options)
 
-@pytest.fixture(scope="session")
-def truth(job: Callable[[Path], Job], tmp_path_factory: pytest.TempPathFactory) -> list[list[str]]:
-    """What two ranks say in a training that nothing interrupts."""
-    return job(tmp_path_factory.mktemp("truth")).run()
+    return lambda directory: Job(directory, start)
 
 
 def test_a_killed_rank(tmp_path: Path, job: Callable[[Path], Job], truth: list[list[str]]) -> None:
@@ -252,10 +211,10 @@ def test_torchrun_under_the_restarter(tmp_path: Path) -> None:
     restarter = [sys.executable, "-c", "from supervisor_core.cli import main; main()", "run", "--logdir"]
     ended = subprocess.run([*restarter, str(tmp_path / "run"), "--", *torchrun, *program], capture_output=True)
     assert ended.returncode == 0, ended.stderr.decode()
-    (item,) = LogdirWatch(str(tmp_path / "run")).refresh().runs.values()
-    one, two = item.run.sessions
+    run = run_of(tmp_path / "run")
+    one, two = run.sessions
     assert (one.outcome, two.outcome, two.restored_step, two.last_step) == ("error", "completed", 8, STEPS)
-    assert item.run.launches[0].error == "SIGKILL on rank 1"
+    assert run.launches[0].error == "SIGKILL on rank 1"
     for rank in (0, 1):
         lines = (tmp_path / f"rank-{rank}").read_text().splitlines()
         assert lines[9].startswith("exact") and len(lines) == 9 + 1 + 10 + 1
@@ -330,9 +289,7 @@ def test_ranks_at_different_steps(tmp_path: Path) -> None:
             return [list(row), list(Row(At.STEP, 4))]
 
     state = RanksState(ranks=Others(), objects={"data": LoaderPosition([1], random_sources)})
-    run = DistributedRun(
-        str(tmp_path), ranks=Others(), state=state, options=Options(), policy=SavePolicy(), facade="supervised"
-    )
+    run = DistributedRun(str(tmp_path), state=state, options=Options(), policy=SavePolicy(), facade="supervised")
     with pytest.raises(RanksError, match=r"Rank 1 is in its loop at step 4, and rank 0 is at its loop's end at step 5"):
         run._compare(Row(At.END, 5))
 
@@ -363,10 +320,8 @@ def test_a_rank_that_cannot_write_its_shards(tmp_path: Path, monkeypatch: pytest
     parts = Shards("model", lambda whole: {"weight": 1.0}, lambda state, whole: None)
     state = RanksState(ranks=Others(), objects={"model": parts}, shards=(parts,))
     store = SealedStore(tmp_path)
-    saver = RankSaver(
-        store, state, SavePolicy(), session=Mock(), options=Options(), due=Due(), clock=SYSTEM_CLOCK,
-        ranks=Others(), ranks_state=state,
-    )  # fmt: skip
+    session = Mock()
+    saver = RankSaver(store, state, SavePolicy(), session=session, options=Options(), due=Due(), clock=SYSTEM_CLOCK)
     saver.collect(5, is_saved=True)
     with pytest.raises(OSError, match="rank 1: OSError: ") as failure:
         state.capture(5)
@@ -392,9 +347,7 @@ def test_ranks_that_left_wait_for_the_last_checkpoint(tmp_path: Path) -> None:
 
     others = Others()
     state = RanksState(ranks=others, objects={"data": LoaderPosition([1], random_sources)})
-    run = DistributedRun(
-        str(tmp_path), ranks=others, state=state, options=Options(), policy=SavePolicy(), facade="supervised"
-    )
+    run = DistributedRun(str(tmp_path), state=state, options=Options(), policy=SavePolicy(), facade="supervised")
     run.left_by(LoopExit(False))
     run._compare(Row(At.END, 5))
     run._compare(Row(At.RECORDED, 5))
@@ -415,9 +368,7 @@ def test_rank_0_records_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ra
             return [list(row), list(row)]
 
     state = RanksState(ranks=Others(), objects={"data": LoaderPosition([1], random_sources)})
-    run = DistributedRun(
-        str(tmp_path), ranks=Others(), state=state, options=Options(), policy=SavePolicy(), facade="supervised"
-    )
+    run = DistributedRun(str(tmp_path), state=state, options=Options(), policy=SavePolicy(), facade="supervised")
     monkeypatch.setattr(Ending, "record", lambda *_: events.append("recorded"))
     run._met_at_end = True
     run._ending.record(None)  # as a signal's thread does
@@ -448,7 +399,7 @@ def meet_in_vain() -> str:
     return f"{second.announce(f'said by {second.rank}')}, {second.compare([second.rank])}"
 
 
-def test_a_rank_that_waited_in_vain(trial_in: ModuleType, tmp_path: Path) -> None:
+def test_a_rank_that_waited_in_vain(tmp_path: Path) -> None:
     """Ends the others' wait for it; the next session of the same processes has groups of its own."""
-    status, said = trial_in.trial(tmp_path, lambda say: say(json.dumps(launch(meet_in_vain))))
+    status, said = trial(tmp_path, lambda say: say(json.dumps(launch(meet_in_vain))))
     assert (status, said) == (0, ['{"0": "said by 0, [[0], [1]]", "1": "said by 0, [[0], [1]]"}'])

@@ -9,10 +9,10 @@ import warnings
 from collections.abc import Callable, Iterator
 from itertools import islice
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
+from trial import Say, trial
 
 torch = pytest.importorskip("torch", reason="torch is not installed: make test-frameworks has it")
 
@@ -33,7 +33,6 @@ from supervisor_core.torch.position import EMPTY, ONCE, WORKERS_DRAW, WORKERS_ST
 from supervisor_core.training.data_order import LOADER, SAMPLER  # noqa: E402
 
 SAMPLES, BATCH, EPOCHS, KILL_AT = 45, 8, 3, 9
-Say = Callable[[str], None]
 
 
 class Samples(Dataset[Any]):
@@ -253,23 +252,23 @@ OTHERS: dict[str, Callable[[], Any]] = {
 """Those that no resume brings back."""
 
 
-def killed_and_resumed(tmp_path: Path, trial_in: ModuleType, kind: str) -> tuple[list[str], list[str], str]:
+def killed_and_resumed(tmp_path: Path, kind: str) -> tuple[list[str], list[str], str]:
     """What the bare loop says, what a supervised one says that is killed in its second epoch and goes on, without what
     it did twice, and the verdict."""
-    status, truth = trial_in.trial(tmp_path, lambda say: train(kind, None, say))
+    status, truth = trial(tmp_path, lambda say: train(kind, None, say))
     assert status == 0
-    status, first = trial_in.trial(tmp_path, lambda say: train(kind, tmp_path / "run", say, KILL_AT))
+    status, first = trial(tmp_path, lambda say: train(kind, tmp_path / "run", say, KILL_AT))
     assert (status, len(first)) == (-signal.SIGKILL, KILL_AT)
-    status, (verdict, *second) = trial_in.trial(tmp_path, lambda say: train(kind, tmp_path / "run", say))
+    status, (verdict, *second) = trial(tmp_path, lambda say: train(kind, tmp_path / "run", say))
     assert status == 0
     return truth, [*first[:8], *second], verdict
 
 
 @pytest.mark.parametrize("kind", loaders())
-def test_a_loader_of_any_kind(tmp_path: Path, trial_in: ModuleType, kind: str) -> None:
+def test_a_loader_of_any_kind(tmp_path: Path, kind: str) -> None:
     """A killed training goes on with the same samples and the same bits as a bare loop, to the same number of batches.
     What is not known is named. Where nothing else than PyTorch's own draws the order, no consumed sample is loaded."""
-    truth, said, verdict = killed_and_resumed(tmp_path, trial_in, kind)
+    truth, said, verdict = killed_and_resumed(tmp_path, kind)
     assert said == truth
     loaded, *reasons = verdict.removeprefix("resumed ").partition(" ")[::2]
     assert reasons == [" ".join(loaders()[kind][1])]
@@ -281,9 +280,9 @@ def test_a_loader_of_any_kind(tmp_path: Path, trial_in: ModuleType, kind: str) -
     ("kind", "reason"),
     [("a sampler that goes on", SAMPLER.format("GoesOn")), ("infinite with workers", LOADER.format("Infinite"))],
 )
-def test_what_no_resume_brings_back_is_named(tmp_path: Path, trial_in: ModuleType, kind: str, reason: str) -> None:
+def test_what_no_resume_brings_back_is_named(tmp_path: Path, kind: str, reason: str) -> None:
     """A loader or a sampler that keeps something from epoch to epoch: other samples come, as many as without us."""
-    truth, said, verdict = killed_and_resumed(tmp_path, trial_in, kind)
+    truth, said, verdict = killed_and_resumed(tmp_path, kind)
     assert reason in verdict
     assert said != truth and len(said) == len(truth)
 
@@ -370,24 +369,24 @@ def fit(kind: str, logdir: Path | None, say: Say, kill_at: int = -1, save_steps:
     [("own iter", 4), ("own sampler", 4), ("own sampler of the epoch", 6), ("untold", 4), ("untold", 6),
      ("persistent workers", 4)],
 )  # fmt: skip
-def test_a_loader_of_any_kind_in_lightning(tmp_path: Path, trial_in: ModuleType, kind: str, save_steps: int) -> None:
+def test_a_loader_of_any_kind_in_lightning(tmp_path: Path, kind: str, save_steps: int) -> None:
     """The same: as in a fit that is not supervised, also where it goes on at an epoch's start (6)."""
     pytest.importorskip("lightning", reason="lightning is not installed")
-    status, truth = trial_in.trial(tmp_path, lambda say: fit(kind, None, say))
+    status, truth = trial(tmp_path, lambda say: fit(kind, None, say))
     assert status == 0
-    status, first = trial_in.trial(tmp_path, lambda say: fit(kind, tmp_path / "run", say, KILL_AT, save_steps))
+    status, first = trial(tmp_path, lambda say: fit(kind, tmp_path / "run", say, KILL_AT, save_steps))
     assert status == -signal.SIGKILL and first == truth[: len(first)]
-    status, (verdict, *second) = trial_in.trial(tmp_path, lambda say: fit(kind, tmp_path / "run", say, -1, save_steps))
+    status, (verdict, *second) = trial(tmp_path, lambda say: fit(kind, tmp_path / "run", say, -1, save_steps))
     assert (status, second) == (0, truth[save_steps * (KILL_AT // save_steps) :])
     reasons = () if kind == "untold" else loaders()[kind][1]
     assert verdict.partition(" ")[2].partition(" ")[2] == " ".join(reasons)
 
 
-def test_a_loop_for_each_epoch_with_a_checkpoint_of_the_last_batch(tmp_path: Path, trial_in: ModuleType) -> None:
+def test_a_loop_for_each_epoch_with_a_checkpoint_of_the_last_batch(tmp_path: Path) -> None:
     """The second loop of the process yields nothing, whatever the checkpoint is of: an error, and no silent end. One
     object is iterated once."""
 
-    def body(say: Callable[[str], None]) -> None:
+    def body(say: Say) -> None:
         data = torch.utils.data.DataLoader(list(range(6)), batch_size=2)
         for _ in range(2):
             loop = supervised(data, tmp_path / "run", epochs=1, model=torch.nn.Linear(1, 1), save_steps=3)
@@ -399,7 +398,7 @@ def test_a_loop_for_each_epoch_with_a_checkpoint_of_the_last_batch(tmp_path: Pat
             except (RuntimeError, ValueError) as error:
                 say(f"{type(error).__name__}: {error}"[:40])
 
-    status, lines = trial_in.trial(tmp_path, body)
+    status, lines = trial(tmp_path, body)
     steps = ["step"] * 3
     assert (status, lines) == (
         0,

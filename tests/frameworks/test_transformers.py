@@ -6,16 +6,17 @@ import os
 import random
 import shutil
 import signal
-import threading
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
+from trial import Event, Say, at, calls_of, killed_and_resumed, run_of, trial
 
 torch = pytest.importorskip("torch", reason="torch is not installed: make test-frameworks has it")
 transformers = pytest.importorskip("transformers", reason="transformers is not installed: make test-frameworks has it")
@@ -29,15 +30,11 @@ with warnings.catch_warnings():
 from supervisor_core.checkpoint.manifest import NAME  # noqa: E402
 from supervisor_core.errors import NoUsableCheckpointError  # noqa: E402
 from supervisor_core.options import Options  # noqa: E402
-from supervisor_core.run.logdir_watch import LogdirWatch  # noqa: E402
 from supervisor_core.torch.loop import BUFFERS  # noqa: E402
 from supervisor_core.transformers import SupervisorCallback, sealing  # noqa: E402
 from supervisor_core.transformers import data as hf_data  # noqa: E402
 
-PAUSE = threading.Event()  # never set
 SAMPLES, BATCH, EPOCHS = 45, 8, 3
-Say = Callable[[str], None]
-Event = Callable[[Any, int], None]
 
 
 class Samples(torch.utils.data.Dataset[Any]):
@@ -126,24 +123,6 @@ class Verdict(transformers.TrainerCallback):
             self.say(" ".join(("exact", *exactness.reasons)))
 
 
-def at(step: int, signum: int, *, group: bool = False) -> Event:
-    """An event: this signal at that step, to the process or to all of its group."""
-
-    def event(run: Any, now: int) -> None:
-        if now == step:
-            (os.killpg if group else os.kill)(0 if group else os.getpid(), signum)
-            while not run.should_stop():
-                PAUSE.wait(0.01)
-
-    return event
-
-
-def run_of(directory: Path) -> Any:
-    """The run model of a logdir."""
-    (item,) = LogdirWatch(str(directory)).refresh().runs.values()
-    return item.run
-
-
 @pytest.mark.parametrize(
     "arguments",
     [
@@ -155,32 +134,29 @@ def run_of(directory: Path) -> Any:
     ],
     ids=["plain", "accumulation", "two workers", "evaluation", "evaluation after an epoch"],
 )
-def test_a_killed_training_goes_on_bit_by_bit(tmp_path: Path, trial_in: ModuleType, arguments: dict[str, Any]) -> None:
+def test_a_killed_training_goes_on_bit_by_bit(tmp_path: Path, arguments: dict[str, Any]) -> None:
     """In the middle of the second epoch: the same samples in the same order, the same bits of each loss and of the
     model at the end."""
-    _, truth = trial_in.trial(tmp_path, lambda say: train(tmp_path / "truth", say, **arguments))
-    run, step = tmp_path / "run", 5 if "gradient_accumulation_steps" in arguments else 10
-    status, first = trial_in.trial(tmp_path, lambda say: train(run, say, event=at(step, signal.SIGKILL), **arguments))
-    assert status == -signal.SIGKILL and truth[: len(first)] == first
-    status, (verdict, *second) = trial_in.trial(tmp_path, lambda say: train(run, say, **arguments))
-    assert (status, verdict) == (0, "exact")
+    killed = at(5 if "gradient_accumulation_steps" in arguments else 10, signal.SIGKILL)
+    truth, _, verdict, second = killed_and_resumed(tmp_path, partial(train, **arguments), killed)
+    assert verdict == "exact"
     assert second == truth[-len(second) :] and len(truth) // 3 < len(second) < len(truth)
 
 
-def test_sigterm_saves_the_step_and_the_next_session_goes_on(tmp_path: Path, trial_in: ModuleType) -> None:
+def test_sigterm_saves_the_step_and_the_next_session_goes_on(tmp_path: Path) -> None:
     """The step under way is saved and sealed, nothing is evaluated, the process ends by the signal, which the worker of
     its DataLoader gets, too; two sessions have the steps of one. What the run's record says is what happened."""
     arguments: dict[str, Any] = {"save_strategy": "no", "eval_strategy": "epoch", "dataloader_num_workers": 1}
-    _, truth = trial_in.trial(tmp_path, lambda say: train(tmp_path / "truth", say, **arguments))
+    _, truth = trial(tmp_path, lambda say: train(tmp_path / "truth", say, **arguments))
     run = tmp_path / "run"
 
     def in_a_group(say: Say) -> None:
         os.setpgid(0, 0)
         train(run, say, event=at(7, signal.SIGTERM, group=True), **arguments)
 
-    status, first = trial_in.trial(tmp_path, in_a_group)
+    status, first = trial(tmp_path, in_a_group)
     assert (status, len(first)) == (-signal.SIGTERM, 8)
-    status, (verdict, *second) = trial_in.trial(tmp_path, lambda say: train(run, say, **arguments))
+    status, (verdict, *second) = trial(tmp_path, lambda say: train(run, say, **arguments))
     assert (status, verdict) == (0, "exact") and [*first, *second] == truth
     one, two = run_of(run).sessions
     assert (one.outcome, one.last_step, two.restored_step, two.resume_exact) == ("signal", 8, 8, True)
@@ -188,7 +164,7 @@ def test_sigterm_saves_the_step_and_the_next_session_goes_on(tmp_path: Path, tri
     assert [(item.step, item.trigger) for item in run_of(run).checkpoints] == [(8, "signal"), (18, "final")]
 
 
-def test_an_error_and_a_second_call(tmp_path: Path, trial_in: ModuleType) -> None:
+def test_an_error_and_a_second_call(tmp_path: Path) -> None:
     """Under ``with`` the session ends with the error. A process that begins after the last step trains nothing, and
     ends well: a restarter may start it."""
 
@@ -196,17 +172,17 @@ def test_an_error_and_a_second_call(tmp_path: Path, trial_in: ModuleType) -> Non
         if step == 6:
             raise ArithmeticError("the loss exploded")
 
-    assert trial_in.trial(tmp_path, lambda say: train(tmp_path, say, event=fail, within=True))[0] == 1
-    status, (verdict, *steps) = trial_in.trial(tmp_path, lambda say: train(tmp_path, say))
+    assert trial(tmp_path, lambda say: train(tmp_path, say, event=fail, within=True))[0] == 1
+    status, (verdict, *steps) = trial(tmp_path, lambda say: train(tmp_path, say))
     assert (status, verdict, len(steps)) == (0, "exact", 15)
-    assert trial_in.trial(tmp_path, lambda say: train(tmp_path, say)) == (0, steps[-1:])
+    assert trial(tmp_path, lambda say: train(tmp_path, say)) == (0, steps[-1:])
     sessions = run_of(tmp_path).sessions
     assert [(item.outcome, item.last_step) for item in sessions] == [("error", 6), ("completed", 18), ("completed", 18)]
     assert sessions[0].error == "ArithmeticError: the loss exploded"
 
 
 @pytest.mark.parametrize("draws", [True, "rarely"])
-def test_data_that_draw_random_numbers_are_named(tmp_path: Path, trial_in: ModuleType, draws: bool | str) -> None:
+def test_data_that_draw_random_numbers_are_named(tmp_path: Path, draws: bool | str) -> None:
     """Not exact, and why, also where it is seen during the training only; likewise what else the Trainer does not bring
     back."""
     stop = at(7, signal.SIGTERM)
@@ -215,8 +191,8 @@ def test_data_that_draw_random_numbers_are_named(tmp_path: Path, trial_in: Modul
         "draws": draws, "callbacks": callbacks, "eval_strategy": "steps", "eval_steps": 4,
         "load_best_model_at_end": True,
     }  # fmt: skip
-    assert trial_in.trial(tmp_path, lambda say: train(tmp_path, say, event=stop, **named))[0] == -signal.SIGTERM
-    _, (verdict, *_) = trial_in.trial(tmp_path, lambda say: train(tmp_path, say, dataloader_num_workers=1, **named))
+    assert trial(tmp_path, lambda say: train(tmp_path, say, event=stop, **named))[0] == -signal.SIGTERM
+    _, (verdict, *_) = trial(tmp_path, lambda say: train(tmp_path, say, dataloader_num_workers=1, **named))
     reasons = (hf_data.DRAWS, hf_data.CALLBACKS.format("EarlyStoppingCallback"), hf_data.NO_EVALUATION)
     assert verdict == " ".join(("exact", *reasons, "Another number of workers: 0 at the save, 1 now."))
 
@@ -285,10 +261,10 @@ def test_who_draws_is_seen_or_is_not_known(draw: Callable[[], object]) -> None:
     watch = hf_data.DrawWatch()
     steps(watch, hf_data.FIRST + 1, nothing, nothing)
     steps(watch, 1, draw, nothing)
-    watch.look()  # as at a save
+    watch.compare()  # as at a save
     assert watch.unknown and not watch.found
     steps(watch, 1, nothing, nothing)
-    watch.look()
+    watch.compare()
     assert watch.unknown and not watch.found
     steps(watch, 1, draw, nothing)
     assert watch.found
@@ -306,14 +282,14 @@ def test_who_draws_is_seen_or_is_not_known(draw: Callable[[], object]) -> None:
     watch.close()
     draw()  # in an evaluation
     steps(watch, hf_data.FIRST, nothing, nothing)
-    watch.forget()
+    watch.reset()
     draw()  # at the begin of an epoch
     steps(watch, hf_data.EVERY, nothing, nothing)
-    watch.look()
+    watch.compare()
     assert not watch.unknown and not watch.found
 
 
-def test_a_step_takes_few_calls(tmp_path: Path, trial_in: ModuleType) -> None:
+def test_a_step_takes_few_calls(tmp_path: Path) -> None:
     """Where nothing is due, and nothing draws: the two hooks, the count of the step, and its note for other threads.
     The random states are not read."""
     supervisor = SupervisorCallback(options=Options(handle_signals=False))
@@ -328,13 +304,13 @@ def test_a_step_takes_few_calls(tmp_path: Path, trial_in: ModuleType) -> None:
         supervisor.on_train_begin(args, state, control)
         for _ in range(hf_data.FIRST):
             step()
-        assert trial_in.calls_of(step) <= 4
+        assert calls_of(step) <= 4
 
 
-def test_the_newest_whole_checkpoint_is_chosen(tmp_path: Path, trial_in: ModuleType) -> None:
+def test_the_newest_whole_checkpoint_is_chosen(tmp_path: Path) -> None:
     """Neither one that is damaged, nor one whose save was killed, nor one that was never sealed, as long as there is a
     whole one; after that the newest that the Trainer has completed."""
-    assert trial_in.trial(tmp_path, lambda say: train(tmp_path, say, save_total_limit=None, save_steps=3))[0] == 0
+    assert trial(tmp_path, lambda say: train(tmp_path, say, save_total_limit=None, save_steps=3))[0] == 0
     steps = sorted(int(path.name.removeprefix("checkpoint-")) for path in tmp_path.glob("checkpoint-*"))
     assert steps == [3, 4, 7, 8, 11, 12, 15, 16, 18]  # the Trainer's, and those asked for besides
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pickle
 import shutil
-import uuid
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -12,6 +11,7 @@ from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
+from trial import Job, launch
 
 torch = pytest.importorskip("torch", reason="torch is not installed: make test-frameworks has it")
 transformers = pytest.importorskip("transformers", reason="transformers is not installed: make test-frameworks has it")
@@ -20,7 +20,6 @@ if not torch.distributed.is_available():
     pytest.skip("this PyTorch has no torch.distributed", allow_module_level=True)
 
 import torch._dynamo  # noqa: E402  # which the first optimizer imports: once here, not in each rank
-from torch.distributed.launcher.api import LaunchConfig, elastic_launch  # noqa: E402
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")
@@ -28,13 +27,13 @@ with warnings.catch_warnings():
 
 from supervisor_core import Options  # noqa: E402
 from supervisor_core.checkpoint.manifest import NAME, Manifest, read_manifest  # noqa: E402
-from supervisor_core.checkpoint.sealed_store import Sealed, SealedStore  # noqa: E402
+from supervisor_core.checkpoint.sealed_store import Sealed  # noqa: E402
+from supervisor_core.clock import SYSTEM_CLOCK  # noqa: E402
 from supervisor_core.errors import CheckpointError, NoUsableCheckpointError, RanksError  # noqa: E402
-from supervisor_core.run.logdir_watch import LogdirWatch  # noqa: E402
 from supervisor_core.torch.distributed_run import At, Row  # noqa: E402
 from supervisor_core.torch.ranks_state import NUMBER  # noqa: E402
-from supervisor_core.training import saver as savers  # noqa: E402
-from supervisor_core.training.due import SavePolicy  # noqa: E402
+from supervisor_core.training.due import Due, SavePolicy  # noqa: E402
+from supervisor_core.training.saver import Job as SaveJob  # noqa: E402
 from supervisor_core.transformers import SupervisorCallback, ranks  # noqa: E402
 from supervisor_core.transformers import data as hf_data  # noqa: E402
 
@@ -42,45 +41,15 @@ STEPS = 18
 pytestmark = pytest.mark.timeout(400)  # several processes each, of which every one may wait for every other
 
 
-class Job:
-    """A training's ranks, and what they say."""
-
-    def __init__(self, directory: Path, trial: ModuleType, program: ModuleType) -> None:
-        self.directory, self._trial, self._program = directory, trial, program
-        directory.mkdir(exist_ok=True)
-
-    def run(self, plan: dict[str, Any] | None = None, *, count: int = 2) -> list[list[str]]:
-        """Run to the end, as torchrun does; return what each rank said."""
-        before = {path.name: len(path.read_text().splitlines()) for path in self.directory.glob("rank-*")}
-        config = LaunchConfig(
-            min_nodes=1, max_nodes=1, nproc_per_node=count, run_id=uuid.uuid4().hex, rdzv_backend="c10d",
-            rdzv_endpoint="localhost:0", max_restarts=0, monitor_interval=0.05, start_method="fork",
-        )  # fmt: skip
-
-        def body(say: Callable[[str], None]) -> None:
-            elastic_launch(config, self._program.train_forked)(str(self.directory), plan)
-
-        self.status, _ = self._trial.trial(self.directory, body)
-        said = [(self.directory / f"rank-{rank}").read_text().splitlines() for rank in range(count)]
-        return [lines[before.get(f"rank-{rank}", 0) :] for rank, lines in enumerate(said)]
-
-    def watch(self) -> Any:
-        """The run, as the tab sees it."""
-        (item,) = LogdirWatch(str(self.directory / "run")).refresh().runs.values()
-        return item.run
-
-
-@pytest.fixture(scope="session")
-def job(trial_in: ModuleType, module_at: Callable[[str], ModuleType]) -> Callable[[Path], Job]:
+@pytest.fixture(scope="module")
+def job(module_at: Callable[[str], ModuleType]) -> Callable[[Path], Job]:
     """Makes a job in a directory."""
     program = module_at("frameworks/trainer_ranks_program.py")
-    return lambda directory: Job(directory, trial_in, program)
 
+    def start(directory: Path, plan: dict[str, Any] | None, ranks: int) -> None:
+        launch(program.train_forked, str(directory), plan, ranks=ranks)
 
-@pytest.fixture(scope="session")
-def truth(job: Callable[[Path], Job], tmp_path_factory: pytest.TempPathFactory) -> list[list[str]]:
-    """What two ranks say in a training that nothing interrupts."""
-    return job(tmp_path_factory.mktemp("truth")).run()
+    return lambda directory: Job(directory, start)
 
 
 def test_a_killed_rank(tmp_path: Path, job: Callable[[Path], Job], truth: list[list[str]]) -> None:
@@ -106,7 +75,7 @@ def test_a_killed_rank(tmp_path: Path, job: Callable[[Path], Job], truth: list[l
     assert [(item.step, item.trigger) for item in run.checkpoints][-3:] == [(12, "timer"), (16, "timer"), (18, "final")]
     assert [(worker.name, worker.state) for worker in run.workers] == [("rank:1", "stopped")]
 
-    ((verdict, *_),) = job(tmp_path / "one").run(count=1)
+    ((verdict, *_),) = job(tmp_path / "one").run(ranks=1)
     assert "Another number of ranks: 2 at the save, 1 now." in verdict
 
 
@@ -147,22 +116,28 @@ class Others:
         return [list(row), [*row[:-1], *self.row]]
 
 
-def run_of(monkeypatch: pytest.MonkeyPatch, directory: Path, others: Others, **training: Any) -> Any:
+def run_of(directory: Path, others: Others, **training: Any) -> Any:
     """A session of one of two ranks that has not begun."""
-    monkeypatch.setattr(ranks, "present_ranks", lambda: others)
-    return ranks.TrainerRun(
-        str(directory), str(directory), torch.nn.Linear(1, 1), training, saver=ranks.RanksSealingSaver,
-        options=Options(), policy=SavePolicy(), facade="transformers.SupervisorCallback",
+    state = ranks.TrainerRanksState(ranks=others, own=(), **training)
+    return ranks.TrainerRun(str(directory), state=state, options=Options(), policy=SavePolicy())
+
+
+def saver_of(directory: Path, others: Others) -> Any:
+    """What seals on one of two ranks."""
+    session = SimpleNamespace(recorder=SimpleNamespace(publisher=None), writer=None)
+    return ranks.RanksSealingSaver(
+        None, ranks.TrainerRanksState(ranks=others, own=()), SavePolicy(), session=session, options=Options(),
+        due=Due(), clock=SYSTEM_CLOCK, directory=str(directory), restored=None, skipped=(), deletes=False,
     )  # fmt: skip
 
 
-def test_what_any_rank_finds_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_any_rank_finds_counts(tmp_path: Path) -> None:
     """Whether its data draw, and why its resume is not exact."""
-    run = run_of(monkeypatch, tmp_path, Others(said=("It draws.",), row=(2,)))
+    run = run_of(tmp_path, Others(said=("It draws.",), row=(2,)))
     assert run.meet_at_save(0) == 2 and hf_data.DOUBTS[2] == (hf_data.DRAWS,)
     assert run.merged(("It streams.",)) == ("It streams.", "It draws.")
     others = Others(said=(None, ["The data draw."]))
-    run = run_of(monkeypatch, tmp_path, others, facts=lambda: {NUMBER: "2"}, sources=tuple)
+    run = run_of(tmp_path, others, facts=lambda: {NUMBER: "2"}, sources=tuple)
     manifest = Manifest(format="transformers", step=12, facts={NUMBER: "4"})
     verdict = run.state.resume(manifest, {"objects": {}, "random": {}}, {})
     assert verdict.reasons == ("Another number of ranks: 4 at the save, 2 now.", "Rank 1: The data draw.")
@@ -170,15 +145,14 @@ def test_what_any_rank_finds_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 def test_a_rank_that_goes_its_own_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Is an error that names it: another step at a save, another checkpoint restored, another directory."""
-    run = run_of(monkeypatch, tmp_path, Others())
+    run = run_of(tmp_path, Others())
     run.ranks.compare = lambda row: [list(row), list(Row(At.STEP, 3))]
     with pytest.raises(
         RanksError, match="Rank 1 is in its loop at step 3, and rank 0 is saving a checkpoint at step 0"
     ):
         run.meet_at_save(0)
 
-    saver = ranks.RanksSealingSaver.__new__(ranks.RanksSealingSaver)
-    saver.ranks = Others(rank=1, said="checkpoint-8")
+    saver = saver_of(tmp_path, Others(rank=1, said="checkpoint-8"))
     with pytest.raises(RanksError, match="Rank 1 has restored nothing, and rank 0 checkpoint-8: call train"):
         saver.read(False)
 
@@ -215,12 +189,11 @@ def test_rank_0_chooses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
 
 def test_a_part_that_is_missing(tmp_path: Path) -> None:
     """Is an error that names the rank: a checkpoint without its random states is not sealed."""
-    saver = ranks.RanksSealingSaver.__new__(ranks.RanksSealingSaver)
-    saver.ranks, saver._store = Others(), SealedStore(tmp_path, "checkpoint-")
+    saver = saver_of(tmp_path, Others())
     (tmp_path / "checkpoint-8").mkdir()
     (tmp_path / "checkpoint-8" / "rng_state_0.pth").touch()
     with pytest.raises(CheckpointError, match=r"rng_state_1.pth of rank 1 is missing: all ranks need the same"):
-        saver._write(savers.Job(8, "timer"))
+        saver._write(SaveJob(8, "timer"))
 
 
 @pytest.mark.parametrize(

@@ -1,16 +1,43 @@
-"""One training in a process of its own, forked off the test's, which has imported the framework already."""
+"""One training in a process of its own, forked off the test's, which has imported the framework already; or in several
+ones, which are its ranks."""
 
 from __future__ import annotations
 
 import os
 import signal
 import sys
+import threading
 import traceback
+import uuid
 from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
 from supervisor_core.engine import open_sessions
+from supervisor_core.run.logdir_watch import LogdirWatch
+
+PAUSE = threading.Event()  # never set
+Say = Callable[[str], None]
+Event = Callable[[Any, int], None]
+
+
+def run_of(logdir: Path) -> Any:
+    """The run in a logdir, as every reader sees it."""
+    (item,) = LogdirWatch(str(logdir)).refresh().runs.values()
+    return item.run
+
+
+def at(step: int, signum: int, *, group: bool = False) -> Event:
+    """An event: this signal at that step, to the process or to all of its group; it ends when the session has heard."""
+
+    def event(session: Any, now: int) -> None:
+        if now == step:
+            (os.killpg if group else os.kill)(0 if group else os.getpid(), signum)
+            while not session.should_stop():
+                PAUSE.wait(0.01)
+
+    return event
 
 
 def calls_of(step: Callable[[], object]) -> int:
@@ -61,3 +88,65 @@ def trial(directory: Path, body: Callable[[Callable[[str], None]], None]) -> tup
             os._exit(status)
     _, ended = os.waitpid(pid, 0)
     return os.waitstatus_to_exitcode(ended), path.read_text().splitlines()
+
+
+def killed_and_resumed(
+    directory: Path, train: Callable[..., None], event: Event
+) -> tuple[list[str], list[str], str, list[str]]:
+    """Train without interruption; again with an event that kills the process, and once more to the end. Return what is
+    said by the first one, by the killed one, the verdict of the resume, and what is said after it.
+
+    Args:
+        directory: of all logdirs.
+        train: is given a logdir, what says a line, and perhaps the event.
+        event: see `train`.
+    """
+    run = directory / "run"
+    _, truth = trial(directory, lambda say: train(directory / "truth", say))
+    status, first = trial(directory, lambda say: train(run, say, event=event))
+    assert status == -signal.SIGKILL and truth[: len(first)] == first
+    status, (verdict, *second) = trial(directory, lambda say: train(run, say))
+    assert status == 0
+    return truth, first, verdict, second
+
+
+class Job:
+    """A training's ranks, and what they say, each into a file of its own.
+
+    Args:
+        directory: of these files, and of the logdir.
+        start: trains in all ranks; is given the directory, a plan, and options.
+    """
+
+    def __init__(self, directory: Path, start: Callable[..., object]) -> None:
+        self.directory = directory
+        self._start = start
+        directory.mkdir(exist_ok=True)
+
+    def run(self, plan: dict[str, Any] | None = None, *, ranks: int = 2, **options: Any) -> list[list[str]]:
+        """Run to the end of all processes; return what each rank said."""
+        before = {path.name: len(path.read_text().splitlines()) for path in self.directory.glob("rank-*")}
+        read, write = os.pipe()  # which each process has open until it ends
+        self.status, _ = trial(self.directory, lambda say: self._start(self.directory, plan, ranks=ranks, **options))
+        os.close(write)
+        assert os.read(read, 1) == b""
+        os.close(read)
+        said = [(self.directory / f"rank-{rank}").read_text().splitlines() for rank in range(ranks)]
+        return [lines[before.get(f"rank-{rank}", 0) :] for rank, lines in enumerate(said)]
+
+    def watch(self) -> Any:
+        """The run, as the tab sees it."""
+        return run_of(self.directory / "run")
+
+
+def launch(program: Callable[..., Any], *args: Any, ranks: int = 2, restarts: int = 0) -> dict[int, Any]:
+    """Run ``program`` as torchrun does, by its own launcher, in processes forked off this one; return what each rank
+    returned."""
+    from torch.distributed.launcher.api import LaunchConfig, elastic_launch
+
+    config = LaunchConfig(
+        min_nodes=1, max_nodes=1, nproc_per_node=ranks, run_id=uuid.uuid4().hex, rdzv_backend="c10d",
+        rdzv_endpoint="localhost:0", max_restarts=restarts, monitor_interval=0.05, start_method="fork",
+    )  # fmt: skip
+    returned: dict[int, Any] = elastic_launch(config, program)(*args)
+    return returned
