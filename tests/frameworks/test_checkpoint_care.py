@@ -15,12 +15,12 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
+from trial import run_of
 
 from supervisor_core.checkpoint import bundle
 from supervisor_core.checkpoint.manifest import read_manifest
 from supervisor_core.checkpoint.sealed_files import SealedFiles
 from supervisor_core.cli import main
-from supervisor_core.run.logdir_watch import LogdirWatch
 from supervisor_core.run.model import Run
 
 ROOT = Path(__file__).parents[2]
@@ -65,12 +65,6 @@ def train(starter_of: Callable[[str], Any]) -> Train:
         return done
 
     return run
-
-
-def run_of(logdir: Path) -> Run:
-    """The run as every reader sees it."""
-    (item,) = LogdirWatch(str(logdir)).refresh().runs.values()
-    return item.run
 
 
 def there(run: Run) -> list[int | None]:

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from trial import run_of
 
 from supervisor_core.checkpoint.manifest import read_manifest
-from supervisor_core.run.logdir_watch import LogdirWatch
 from supervisor_core.training.state import MID_STEP
 
 BACKENDS = [name for name in ("tensorflow", "jax", "torch") if find_spec(name)]
@@ -50,17 +50,17 @@ def test_an_interrupted_fit_goes_on_bit_by_bit(tmp_path: Path, fit: Fit) -> None
     # In the first step of a process, which is compiled.
     assert fit(run, "SIGTERM", "2 0") == (-signal.SIGTERM, ["exact", *truth[12:14]])
     assert fit(run) == (0, ["exact", *truth[14:]])
-    (item,) = LogdirWatch(str(run)).refresh().runs.values()
-    assert [session.outcome for session in item.run.sessions] == ["lost", "signal", "signal", "completed"]
-    assert [session.last_step for session in item.run.sessions][1:] == [12, 13, 18]
+    found = run_of(run)
+    assert [session.outcome for session in found.sessions] == ["lost", "signal", "signal", "completed"]
+    assert [session.last_step for session in found.sessions][1:] == [12, 13, 18]
 
     again = tmp_path / "again"
     assert fit(again, "--twice", "error", "1 4") == (0, [*truth, *second[:12], "error the loss exploded"])
     status, lines = fit(again, "--twice", "interrupt", "2 5")
     resumed = ["exact", *second[9:20], "interrupted by KeyboardInterrupt", "exact", *second[18:]]
     assert (status, lines[:2], lines[3:]) == (0, ["exact", "history []"], resumed)
-    (item,) = LogdirWatch(str(again)).refresh().runs.values()
-    outcomes = [session.outcome for session in item.run.sessions]
+    found = run_of(again)
+    outcomes = [session.outcome for session in found.sessions]
     assert outcomes == ["completed", "error", "completed", "signal", "completed"]
 
 

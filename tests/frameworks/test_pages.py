@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-from supervisor_core.run.logdir_watch import LogdirWatch
+from trial import run_of
 
 ROOT = Path(__file__).parents[2]
 NEEDS = {"keras": "keras", "torch": "torch", "lightning": "lightning", "transformers": "accelerate", "jax": "optax"}
@@ -32,7 +31,7 @@ def test_the_program_of_a_page_trains(tmp_path: Path, name: str, starter_of: Cal
     assert replaced == 1
     done = starter_of(name).run(["-c", program], cwd=str(tmp_path))
     assert done.returncode == 0, done.stderr
-    (item,) = LogdirWatch(str(run)).refresh().runs.values()
-    (session,) = item.run.sessions
+    found = run_of(run)
+    (session,) = found.sessions
     assert session.outcome == "completed" and session.last_step
-    assert [saved.step for saved in item.run.checkpoints if saved.error is None][-1] == session.last_step
+    assert [saved.step for saved in found.checkpoints if saved.error is None][-1] == session.last_step

@@ -10,14 +10,13 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
-from contextlib import nullcontext
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 from unittest.mock import Mock
 
 import pytest
-from trial import Job, launch, run_of, trial
+from trial import Job, Others, launch, run_of, trial
 
 torch = pytest.importorskip("torch", reason="torch is not installed: make test-frameworks has it")
 
@@ -246,16 +245,8 @@ def test_wrong_calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_another_number_of_ranks(rank: int, size: int, batch: int) -> None:
     """Each takes the position of a rank that there was, before the samples that two ranks had consumed; one reason
     names it."""
-
-    class Others:
-        def __init__(self) -> None:
-            self.rank, self.size, self.is_chief = rank, size, not rank
-
-        def exchange(self, value: Any) -> list[Any]:
-            return [value]
-
     position = LoaderPosition([1], random_sources, ranks=size)
-    state = RanksState(ranks=Others(), objects={"data": position}, sources=random_sources)
+    state = RanksState(ranks=Others(rank, size), objects={"data": position}, sources=random_sources)
     data = {"data": {"epoch": 1, "batch": 6, "start": None, "ranks": 2}}
     random = random_state.capture(random_sources())
     tree = {"objects": data, "random": random, "ranks": [{"objects": data, "random": random, "position": "0"}]}
@@ -266,52 +257,27 @@ def test_another_number_of_ranks(rank: int, size: int, batch: int) -> None:
 
 def test_a_checkpoint_of_rank_0_alone() -> None:
     """Says that, and not that there were other ranks."""
-
-    class Others:
-        rank, size, is_chief = 1, 2, False
-
-        def exchange(self, value: Any) -> list[Any]:
-            return [value]
-
-    state = RanksState(ranks=Others(), objects={"data": LoaderPosition([1], random_sources, ranks=2)})
+    state = RanksState(ranks=Others(1), objects={"data": LoaderPosition([1], random_sources, ranks=2)})
     tree = {"objects": {"data": {"epoch": 1, "batch": 6, "start": None, "ranks": 2}}, "random": {}}
     manifest = Manifest(format="state-tree", step=12, facts={NUMBER: "2"}, not_captured=(ALONE,))
     assert state.resume(manifest, tree, {}).reasons == (ALONE,)
 
 
+def run_with(logdir: Path, others: Others) -> DistributedRun:
+    """A session of one of several ranks that has not begun."""
+    state = RanksState(ranks=others, objects={"data": LoaderPosition([1], random_sources)})
+    return DistributedRun(str(logdir), state=state, options=Options(), policy=SavePolicy(), facade="supervised")
+
+
 def test_ranks_at_different_steps(tmp_path: Path) -> None:
     """Are an error that names them, on every rank."""
-
-    class Others:
-        rank, size, is_chief = 0, 2, True
-
-        def compare(self, row: Row) -> list[list[int]]:
-            return [list(row), list(Row(At.STEP, 4))]
-
-    state = RanksState(ranks=Others(), objects={"data": LoaderPosition([1], random_sources)})
-    run = DistributedRun(str(tmp_path), state=state, options=Options(), policy=SavePolicy(), facade="supervised")
+    run = run_with(tmp_path, Others(row=lambda row: Row(At.STEP, 4)))
     with pytest.raises(RanksError, match=r"Rank 1 is in its loop at step 4, and rank 0 is at its loop's end at step 5"):
         run._compare(Row(At.END, 5))
 
 
 def test_a_rank_that_cannot_write_its_shards(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Is why the save has failed, on rank 0; what the others have written is deleted. A retry may help."""
-
-    class Others:
-        rank, size, is_chief = 0, 2, True
-
-        def announce(self, value: Any) -> Any:
-            assert os.path.isdir(value)
-            return value
-
-        def exchange(self, value: Any) -> list[Any]:
-            return [value, None]
-
-        def collect(self, value: Any) -> list[Any]:
-            return [None, {}]
-
-        def together(self) -> Any:
-            return nullcontext()
 
     def full(found: Any, directory: str, group: Any) -> None:
         raise OSError("The shards could not be written: rank 1: OSError: [Errno 28] No space left on device")
@@ -323,6 +289,7 @@ def test_a_rank_that_cannot_write_its_shards(tmp_path: Path, monkeypatch: pytest
     session = Mock()
     saver = RankSaver(store, state, SavePolicy(), session=session, options=Options(), due=Due(), clock=SYSTEM_CLOCK)
     saver.collect(5, is_saved=True)
+    assert state.staging is not None and os.path.isdir(state.staging)
     with pytest.raises(OSError, match="rank 1: OSError: ") as failure:
         state.capture(5)
     assert is_outside_fault(failure.value)
@@ -334,20 +301,8 @@ def test_a_rank_that_cannot_write_its_shards(tmp_path: Path, monkeypatch: pytest
 
 def test_ranks_that_left_wait_for_the_last_checkpoint(tmp_path: Path) -> None:
     """As long as it takes: the time limit is for those that have not left."""
-
-    class Others:
-        rank, size, is_chief = 1, 2, False
-        meetings = 0
-
-        def meet(self) -> None:
-            self.meetings += 1
-
-        def compare(self, row: Row) -> list[list[int]]:
-            return [list(row), list(row)]
-
-    others = Others()
-    state = RanksState(ranks=others, objects={"data": LoaderPosition([1], random_sources)})
-    run = DistributedRun(str(tmp_path), state=state, options=Options(), policy=SavePolicy(), facade="supervised")
+    others = Others(1)
+    run = run_with(tmp_path, others)
     run.left_by(LoopExit(False))
     run._compare(Row(At.END, 5))
     run._compare(Row(At.RECORDED, 5))
@@ -358,17 +313,7 @@ def test_ranks_that_left_wait_for_the_last_checkpoint(tmp_path: Path) -> None:
 def test_rank_0_records_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rank: int) -> None:
     """So that its record says how the others have ended, and not that they run."""
     events: list[str] = []
-
-    class Others:
-        def __init__(self) -> None:
-            self.rank, self.size, self.is_chief = rank, 2, not rank
-
-        def compare(self, row: Row) -> list[list[int]]:
-            events.append("met")
-            return [list(row), list(row)]
-
-    state = RanksState(ranks=Others(), objects={"data": LoaderPosition([1], random_sources)})
-    run = DistributedRun(str(tmp_path), state=state, options=Options(), policy=SavePolicy(), facade="supervised")
+    run = run_with(tmp_path, Others(rank, row=lambda row: events.append("met") or row))
     monkeypatch.setattr(Ending, "record", lambda *_: events.append("recorded"))
     run._met_at_end = True
     run._ending.record(None)  # as a signal's thread does

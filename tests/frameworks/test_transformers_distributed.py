@@ -11,7 +11,7 @@ from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
-from trial import Job, launch
+from trial import Job, Others, launch
 
 torch = pytest.importorskip("torch", reason="torch is not installed: make test-frameworks has it")
 transformers = pytest.importorskip("transformers", reason="transformers is not installed: make test-frameworks has it")
@@ -91,31 +91,6 @@ def test_a_sigterm_to_one_rank(tmp_path: Path, job: Callable[[Path], Job], truth
         assert verdict == "exact" and [*before, *after] == expected
 
 
-class Others:
-    """Two ranks of which this is one; what the other one says is given."""
-
-    size = 2
-
-    def __init__(self, rank: int = 0, *, said: Any = None, row: tuple[int, ...] = ()) -> None:
-        self.rank, self.said, self.row = rank, said, row
-
-    @property
-    def is_chief(self) -> bool:
-        return self.rank == 0
-
-    def open(self) -> None:
-        """Connected."""
-
-    def exchange(self, value: Any) -> list[Any]:
-        return [value, self.said] if self.is_chief else [self.said, value]
-
-    def announce(self, value: Any = None) -> Any:
-        return value if self.is_chief else self.said
-
-    def compare(self, row: Any) -> list[list[int]]:
-        return [list(row), [*row[:-1], *self.row]]
-
-
 def run_of(directory: Path, others: Others, **training: Any) -> Any:
     """A session of one of two ranks that has not begun."""
     state = ranks.TrainerRanksState(ranks=others, own=(), **training)
@@ -133,7 +108,7 @@ def saver_of(directory: Path, others: Others) -> Any:
 
 def test_what_any_rank_finds_counts(tmp_path: Path) -> None:
     """Whether its data draw, and why its resume is not exact."""
-    run = run_of(tmp_path, Others(said=("It draws.",), row=(2,)))
+    run = run_of(tmp_path, Others(said=("It draws.",), row=lambda row: row._replace(extra=2)))
     assert run.meet_at_save(0) == 2 and hf_data.DOUBTS[2] == (hf_data.DRAWS,)
     assert run.merged(("It streams.",)) == ("It streams.", "It draws.")
     others = Others(said=(None, ["The data draw."]))
@@ -145,14 +120,13 @@ def test_what_any_rank_finds_counts(tmp_path: Path) -> None:
 
 def test_a_rank_that_goes_its_own_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Is an error that names it: another step at a save, another checkpoint restored, another directory."""
-    run = run_of(tmp_path, Others())
-    run.ranks.compare = lambda row: [list(row), list(Row(At.STEP, 3))]
+    run = run_of(tmp_path, Others(row=lambda row: Row(At.STEP, 3)))
     with pytest.raises(
         RanksError, match="Rank 1 is in its loop at step 3, and rank 0 is saving a checkpoint at step 0"
     ):
         run.meet_at_save(0)
 
-    saver = saver_of(tmp_path, Others(rank=1, said="checkpoint-8"))
+    saver = saver_of(tmp_path, Others(1, announced="checkpoint-8"))
     with pytest.raises(RanksError, match="Rank 1 has restored nothing, and rank 0 checkpoint-8: call train"):
         saver.read(False)
 
@@ -167,21 +141,16 @@ def test_rank_0_chooses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setenv("WORLD_SIZE", "2")
     with pytest.raises(RanksError, match=r"torch.distributed is not initialised: make the TrainingArguments before"):
         SupervisorCallback().resume_from(tmp_path)
-
-    class Second(Others):
-        def exchange(self, value: Any) -> list[Any]:
-            return [value, value]
-
     for said in (None, Sealed(path="/run/checkpoint-8", manifest=Manifest(format="transformers", step=8))):
-        monkeypatch.setattr(ranks, "present_ranks", lambda said=said: Second(1, said=said))
+        monkeypatch.setattr(ranks, "present_ranks", lambda said=said: Others(1, announced=said))
         assert SupervisorCallback().resume_from(tmp_path) == (said and said.path)
     (tmp_path / "checkpoint-8").mkdir()
     (tmp_path / "checkpoint-8" / NAME).write_text("damaged")
     heard: list[Any] = []
-    first = Second(0)
+    first = Others()
     first.announce = lambda value=None: heard.append(value) or value  # type: ignore[method-assign,func-returns-value]
-    for other in (first, Second(1)):
-        other.said = heard and pickle.loads(pickle.dumps(heard[0]))
+    for other in (first, Others(1)):
+        other.announced = heard and pickle.loads(pickle.dumps(heard[0]))
         monkeypatch.setattr(ranks, "present_ranks", lambda other=other: other)
         with pytest.raises(NoUsableCheckpointError, match="checkpoint-8"):
             SupervisorCallback().resume_from(tmp_path)

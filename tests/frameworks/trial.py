@@ -10,6 +10,7 @@ import threading
 import traceback
 import uuid
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -150,3 +151,53 @@ def launch(program: Callable[..., Any], *args: Any, ranks: int = 2, restarts: in
     )  # fmt: skip
     returned: dict[int, Any] = elastic_launch(config, program)(*args)
     return returned
+
+
+class Others:
+    """The ranks of a training as one of them sees them, in place of `supervisor_core.torch.ranks.Ranks`.
+
+    Args:
+        rank: this one.
+        size: how many there are.
+        said: what each other one says at an exchange. Default: the same as this one.
+        announced: what rank 0 announces. Default: what this one would.
+        row: returns the row of each other one at a comparison, given this one's.
+    """
+
+    def __init__(
+        self,
+        rank: int = 0,
+        size: int = 2,
+        *,
+        said: Any = ...,
+        announced: Any = ...,
+        row: Callable[[Any], Any] = lambda row: row,
+    ) -> None:
+        self.rank, self.size, self.is_chief = rank, size, rank == 0
+        self.said, self.announced, self.row = said, announced, row
+        self.meetings = 0
+
+    def open(self) -> None:
+        """Connected."""
+
+    def meet(self) -> None:
+        self.meetings += 1
+
+    def together(self) -> AbstractContextManager[None]:
+        return nullcontext()
+
+    def exchange(self, value: Any) -> list[Any]:
+        found = [value if self.said is ... else self.said] * self.size
+        found[self.rank] = value
+        return found
+
+    def collect(self, value: Any) -> list[Any]:
+        return self.exchange(value)
+
+    def announce(self, value: Any = None) -> Any:
+        return value if self.is_chief or self.announced is ... else self.announced
+
+    def compare(self, row: Any) -> list[list[int]]:
+        found = [list(self.row(row))] * self.size
+        found[self.rank] = list(row)
+        return found
