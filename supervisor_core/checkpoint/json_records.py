@@ -28,6 +28,7 @@ Secs = Annotated[float, Meta(gt=-LATEST, lt=LATEST)]
 Moment = Annotated[float, Meta(ge=0, lt=LATEST)]
 Text = Annotated[str, Meta(max_length=MAX_TEXT)]
 Name = Annotated[str, Meta(min_length=1)]
+MAX_DIGITS = 300
 
 _FIELD = re.compile(r" - at `\$\.(\w+)`$")
 _T = TypeVar("_T")
@@ -40,12 +41,19 @@ def parse_object(data: bytes, version: int) -> dict[str, Any]:
         ValueError: if there is none in ASCII, or it is of another version.
     """
     try:
-        raw = json.loads(data.decode("ascii"), parse_constant=no_number)
+        raw = json.loads(data.decode("ascii"), parse_int=_integer, parse_constant=no_number)
     except (ValueError, RecursionError):  # whose text may have a part of a file that is another's
         raise ValueError("it is not JSON") from None
     if not isinstance(raw, dict) or raw.get("v") != version or isinstance(raw["v"], bool):
         raise ValueError(f"it is not of version {version}")
     return raw
+
+
+def _integer(text: str) -> int:
+    """Return an integer that a float can hold: msgspec before 0.21 takes a larger one for a float of -1."""
+    if len(text) > MAX_DIGITS:
+        raise ValueError(f"an integer has more than {MAX_DIGITS} digits")
+    return int(text)
 
 
 def record_of(cls: type[_T], raw: Mapping[str, Any]) -> _T:

@@ -42,7 +42,7 @@ from supervisor_core.checkpoint.json_records import Attempt, Count, Integer, Mom
 from supervisor_core.checkpoint.session_history import can_follow
 from supervisor_core.errors import DamagedCheckpointError, SaveFailedError, UnreadableCheckpointError
 from supervisor_core.storage.filesystem import Check, Filesystem, unguarded
-from supervisor_core.storage.opening import MAX_READ_BYTES, Holes, is_wrong_kind, open_below, read_whole
+from supervisor_core.storage.opening import MAX_READ_BYTES, is_wrong_kind, open_below, read_whole
 
 NAME = "supervisor-manifest.json"
 """The manifest's name in the checkpoint's directory."""
@@ -52,6 +52,11 @@ MAX_FILES = 100_000
 MAX_LEVELS = 64
 """Directories below a checkpoint's own, one in another."""
 _CHUNK_BYTES = 4 << 20
+
+SPARSE_BYTES = 256 << 20
+SPARSE_RATIO = 64
+"""A file of another user may have `SPARSE_BYTES`, and this many for each byte that it takes on the disk: holes cost
+whoever makes them nothing, and whoever reads them time and memory. File systems that compress stay far below."""
 
 
 class SealedFile(NamedTuple):
@@ -188,6 +193,29 @@ def seal(directory: str, manifest: Manifest, filesystem: Filesystem, check: Chec
         raise SaveFailedError(f"The checkpoint cannot be sealed, its manifest could not be read: {error}.") from error
     filesystem.replace(os.path.join(directory, NAME), data, check)
     return sealed
+
+
+class Holes:
+    """Looks at files before they are read: those of other users may not be nearly all holes, together."""
+
+    def __init__(self) -> None:
+        self._bytes = self._present = 0
+        self._seen: set[tuple[int, int]] = set()
+
+    def problem(self, status: os.stat_result) -> str | None:
+        """Return a clause if this file is the one too many; None where it may be read."""
+        if status.st_uid in (0, os.geteuid()):
+            return None
+        identity = (status.st_dev, status.st_ino)
+        self._bytes += status.st_size
+        if identity not in self._seen:  # what has several names is read as often
+            self._seen.add(identity)
+            self._present += 512 * status.st_blocks
+        if self._bytes <= SPARSE_BYTES + SPARSE_RATIO * self._present:
+            return None
+        if len(self._seen) == 1 and self._bytes == status.st_size:
+            return f"it is another user's, and of its {self._bytes:,} bytes only {self._present:,} are on disk"
+        return f"with it another user's files have {self._bytes:,} bytes, of which only {self._present:,} are on disk"
 
 
 def _sealed(directory: str, name: str, holes: Holes | None = None) -> SealedFile:

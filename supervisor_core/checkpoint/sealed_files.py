@@ -13,10 +13,10 @@ from contextlib import suppress
 
 from supervisor_core import checksum
 from supervisor_core.checkpoint.bundle import VerifiedCheckpoint
-from supervisor_core.checkpoint.manifest import Manifest, SealedFile, list_files, refusal
+from supervisor_core.checkpoint.manifest import Holes, Manifest, SealedFile, list_files, refusal
 from supervisor_core.checkpoint.table import CHUNK_BYTES
 from supervisor_core.errors import DamagedCheckpointError
-from supervisor_core.storage.opening import Holes, open_below
+from supervisor_core.storage.opening import open_below
 
 _MOST_AT_ONCE = 1 << 30
 """Bytes of one system call: Linux reads no more than 2 GiB."""

@@ -108,14 +108,8 @@ def write_state(path: str | os.PathLike[str], state: CheckpointState, *, filesys
         filesystem: writes it. Default: by the path's scheme.
 
     Raises:
-        ValueError: if there are timestamps, but not one for each path.
         OSError: if it cannot be written; the old file stays.
     """
-    if state.timestamps and len(state.timestamps) != len(state.all_model_checkpoint_paths):
-        raise ValueError(
-            f"There are {len(state.timestamps)} timestamps for {len(state.all_model_checkpoint_paths)} checkpoints; "
-            "give one for each, or none."
-        )
     filesystem, name = filesystem_for(path) if filesystem is None else (filesystem, os.fspath(path))
     filesystem.replace(name, format_state(state))
 

@@ -18,9 +18,9 @@ import numpy as np
 import orbax.checkpoint as ocp
 
 from supervisor_core.checkpoint import contents, orbax_metadata
+from supervisor_core.checkpoint.manifest import SPARSE_BYTES, SPARSE_RATIO
 from supervisor_core.checkpoint.sealed_files import SealedFiles
 from supervisor_core.errors import DamagedCheckpointError, SaveFailedError, UnreadableCheckpointError
-from supervisor_core.storage.opening import SPARSE_BYTES, SPARSE_RATIO
 from supervisor_core.training.tree import array_with_nan
 
 _DESCRIPTORS = "/proc/self/fd"

@@ -24,11 +24,6 @@ _KINDS = {
 MAX_READ_BYTES = 4 << 20
 """Limit of a file that is read as a whole: a state file that lists 30,000 checkpoints has 4 MB."""
 
-SPARSE_BYTES = 256 << 20
-SPARSE_RATIO = 64
-"""A file of another user may have `SPARSE_BYTES`, and this many for each byte that it takes on the disk: holes cost
-whoever makes them nothing, and whoever reads them time and memory. File systems that compress stay far below."""
-
 
 def open_regular(path: str, flags: int = os.O_RDONLY, folder: int | None = None) -> int:
     """Open a local file and return its descriptor, without waiting for the other end of a FIFO, or a device.
@@ -100,29 +95,6 @@ def open_own(path: str, flags: int) -> int:
         return fd
     os.close(fd)
     raise OSError(errno.EMLINK, f"it has {names} names (hard links), so it may be another's file", path)
-
-
-class Holes:
-    """Looks at files before they are read: those of other users may not be nearly all holes, together."""
-
-    def __init__(self) -> None:
-        self._bytes = self._present = 0
-        self._seen: set[tuple[int, int]] = set()
-
-    def problem(self, status: os.stat_result) -> str | None:
-        """Return a clause if this file is the one too many; None where it may be read."""
-        if status.st_uid in (0, os.geteuid()):
-            return None
-        identity = (status.st_dev, status.st_ino)
-        self._bytes += status.st_size
-        if identity not in self._seen:  # what has several names is read as often
-            self._seen.add(identity)
-            self._present += 512 * status.st_blocks
-        if self._bytes <= SPARSE_BYTES + SPARSE_RATIO * self._present:
-            return None
-        if len(self._seen) == 1 and self._bytes == status.st_size:
-            return f"it is another user's, and of its {self._bytes:,} bytes only {self._present:,} are on disk"
-        return f"with it another user's files have {self._bytes:,} bytes, of which only {self._present:,} are on disk"
 
 
 def is_wrong_kind(error: OSError) -> bool:

@@ -167,15 +167,6 @@ def test_a_failed_write_leaves_the_old_file(path: Path, monkeypatch: pytest.Monk
         assert [item.name for item in path.parent.iterdir()] == ["checkpoint"]
 
 
-def test_times_must_match_to_be_written(path: Path) -> None:
-    """One time for each path, or none; nothing is written otherwise."""
-    with pytest.raises(ValueError, match="2 timestamps for 1 checkpoints"):
-        write_state(
-            path, CheckpointState(model_checkpoint_path="a", all_model_checkpoint_paths=("a",), timestamps=(1, 2))
-        )
-    assert not path.exists()
-
-
 @pytest.mark.parametrize(
     ("paths", "directory", "relative"),
     [
