@@ -120,9 +120,9 @@ def grow(logdir: Path, more: bytes) -> None:
 
 def serve(logdir: str) -> None:
     """Run an exporter that reads one command per line from stdin, and answers each with a line of JSON."""
-    from supervisor_core.exporter.exporter import Exporter
-    from supervisor_core.exporter.web import Web
+    from supervisor_core.metrics.exporter import Exporter
     from supervisor_core.metrics.render import choose_format
+    from supervisor_core.metrics.web import Web
     from supervisor_core.run.logdir_watch import LogdirWatch
 
     watch = LogdirWatch(logdir, kept_ticks=1)
@@ -133,8 +133,8 @@ def serve(logdir: str) -> None:
     def library() -> float:
         from prometheus_client.openmetrics.exposition import generate_latest
 
-        from supervisor_core.exporter.page import run_status
         from supervisor_core.metrics.collector import RunCollector
+        from supervisor_core.metrics.page import run_status
 
         now = time.time()
         statuses = [run_status(run.run, now, label=name) for name, run in watch.refresh().runs.items()]
@@ -252,7 +252,7 @@ def rows(quick: bool) -> Iterable[Row]:
     )
     yield row("memory", "KiB per run", (memory - idle) / RUNS / 1024, note=f"above {idle / 2**20:.0f} MiB without runs")
     started = [import_secs("import supervisor_core.cli.exporter") for _ in range(rounds)]
-    serving = "import supervisor_core.cli.exporter, supervisor_core.exporter.web, supervisor_core.run.logdir_watch"
+    serving = "import supervisor_core.cli.exporter, supervisor_core.metrics.web, supervisor_core.run.logdir_watch"
     ready = [import_secs(serving) for _ in range(rounds)]
     yield row("importing the command", "s", min(started), goal=IMPORT_GOAL_SECS)
     yield row("importing all that serving needs", "s", min(ready), goal=IMPORT_GOAL_SECS)

@@ -13,9 +13,9 @@ import re
 import tempfile
 from typing import Any, cast
 
-from supervisor_core.exporter.access import WebAccess
-from supervisor_core.exporter.exporter import Exporter
-from supervisor_core.exporter.web import Web
+from supervisor_core.metrics.access import WebAccess
+from supervisor_core.metrics.exporter import Exporter
+from supervisor_core.metrics.web import Web
 from supervisor_core.run.logdir_watch import LogdirWatch
 
 USERS = """basic_auth_users:

@@ -1,6 +1,6 @@
 """Lays out the panels of the Grafana dashboard: python scripts/dashboard.py [--check]
 
-A panel is added to `supervisor_core/exporter/dashboard.json` where it is to be read, with a width and a height
+A panel is added to `supervisor_core/metrics/dashboard.json` where it is to be read, with a width and a height
 (``"gridPos": {"w": 12, "h": 8}``). This gives each panel its place, and a new one its number.
 """
 
@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-DASHBOARD = Path(__file__).parents[1] / "supervisor_core" / "exporter" / "dashboard.json"
+DASHBOARD = Path(__file__).parents[1] / "supervisor_core" / "metrics" / "dashboard.json"
 COLUMNS = 24
 
 

@@ -28,7 +28,7 @@ from tb_plugin.scalar_store import NotRead, RunScalars, ScalarStore
 from tb_plugin.scalars import scalar_window, segments_of
 
 if TYPE_CHECKING:
-    from supervisor_core.exporter.exporter import Exporter
+    from supervisor_core.metrics.exporter import Exporter
     from supervisor_core.metrics.render import Format
 
 
@@ -104,7 +104,7 @@ class Backend:
         assert view.secs is not None, "the page claims a scan that is complete"
         with self._writing:
             if self._exporter is None:
-                from supervisor_core.exporter.exporter import Exporter
+                from supervisor_core.metrics.exporter import Exporter
 
                 self._exporter = Exporter([])
             if self._written is not view:

@@ -214,7 +214,7 @@ def fork_server() -> Iterator[Any]:
 def command_server() -> Iterator[Any]:
     """Starts ``tb-supervisor`` in processes that have imported what its commands need: a `ForkServer`."""
     commands = ("supervisor_core.cli.run", "supervisor_core.cli.exporter", "supervisor_core.cli.inspect")
-    used = ("supervisor_core.restarter.restarter", "supervisor_core.exporter.web")
+    used = ("supervisor_core.restarter.restarter", "supervisor_core.metrics.web")
     made = sys.modules["forked"].ForkServer((*commands, *used))
     yield made
     made.close()

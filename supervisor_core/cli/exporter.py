@@ -16,8 +16,8 @@ from supervisor_core.log import printable, printable_lines
 from supervisor_core.storage.local import local_path
 
 if TYPE_CHECKING:
-    from supervisor_core.exporter.exporter import Exporter
-    from supervisor_core.exporter.web import Web
+    from supervisor_core.metrics.exporter import Exporter
+    from supervisor_core.metrics.web import Web
     from supervisor_core.run.logdir_watch import LogdirWatch
 
 DEFAULT_ADDRESS = "127.0.0.1:10988"
@@ -95,7 +95,7 @@ def exporter(
     address, an expression, a web configuration, or a logdir that is a file.
     """
     from supervisor_core.engine.signal_watch import SignalWatch
-    from supervisor_core.exporter.exporter import Exporter
+    from supervisor_core.metrics.exporter import Exporter
     from supervisor_core.run.logdir_watch import LogdirWatch
 
     configure_log()
@@ -136,8 +136,8 @@ def _checked_logdir(logdir: str) -> str:
 
 
 def _web(serving: Exporter, address: str, telemetry_path: str, config_file: str | None, hosts: tuple[str, ...]) -> Web:
-    from supervisor_core.exporter.access import WebAccess
-    from supervisor_core.exporter.web import Web
+    from supervisor_core.metrics.access import WebAccess
+    from supervisor_core.metrics.web import Web
 
     if not telemetry_path.startswith("/") or telemetry_path.startswith("/-/") or not telemetry_path.isprintable():
         raise WrongInput(f"The telemetry path is {telemetry_path!r}; expected one like /metrics, and not below /-/.")

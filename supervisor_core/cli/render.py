@@ -11,7 +11,7 @@ import click
 
 from supervisor_core import __version__
 from supervisor_core.cli import Duration, WrongInput, by_option, directories
-from supervisor_core.exporter.thresholds import DEFAULT_RUNBOOK_BASE, Thresholds, duration
+from supervisor_core.metrics.thresholds import DEFAULT_RUNBOOK_BASE, Thresholds, duration
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -103,7 +103,7 @@ def dashboard() -> None:
 
     Exit status: 0 if it was printed; 2 if an argument is wrong.
     """
-    from supervisor_core.exporter.config_files import dashboard as content
+    from supervisor_core.metrics.config_files import dashboard as content
 
     click.echo(json.dumps(content(), indent=2))
 
@@ -122,7 +122,7 @@ def rules(runbook_base: str, by: tuple[str, ...], **limits: Any) -> None:
 
     Exit status: 0 if they were printed; 2 if an option is wrong.
     """
-    from supervisor_core.exporter.config_files import rule_groups, to_yaml
+    from supervisor_core.metrics.config_files import rule_groups, to_yaml
 
     text = to_yaml(rule_groups(limits_of(limits), runbook_base=checked_url(runbook_base), by=by))
     click.echo(f"# Printed by `tb-supervisor rules`; what each alert means: {runbook_base}\n{text}", nl=False)
@@ -180,8 +180,8 @@ def manifests(
 
     Exit status: 0 if they were printed; 2 if an option is wrong.
     """
-    from supervisor_core.exporter.config_files import Deployed, to_yaml
-    from supervisor_core.exporter.config_files import manifests as objects
+    from supervisor_core.metrics.config_files import Deployed, to_yaml
+    from supervisor_core.metrics.config_files import manifests as objects
 
     for option, name in (("namespace", namespace), ("claim", claim)):
         if not _NAME.fullmatch(name):

@@ -17,8 +17,8 @@ from rich.text import Text
 from supervisor_core.checkpoint.logdir_lock import peek
 from supervisor_core.cli import WrongInput, directories, seconds_option
 from supervisor_core.cli.text import Output
-from supervisor_core.exporter.thresholds import duration
 from supervisor_core.log import printable
+from supervisor_core.metrics.thresholds import duration
 from supervisor_core.process.identity import boot_id, is_running
 from supervisor_core.process.outside import OutsideStacks, ThreadState, outside_stacks, thread_states
 from supervisor_core.process.progress_page import PageReading, page_of_session, read_page

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from supervisor_core.exporter.exporter import Exporter
-from supervisor_core.exporter.web import Web
+from supervisor_core.metrics.exporter import Exporter
+from supervisor_core.metrics.web import Web
 from supervisor_core.run.logdir_watch import LogdirWatch
 
 

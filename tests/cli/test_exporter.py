@@ -203,7 +203,7 @@ def test_a_wrong_interval(run: Run, logdir: Path, interval: str) -> None:
     assert "--refresh-interval" in result.stderr
 
 
-SERVING = "supervisor_core.exporter.web, supervisor_core.run.logdir_watch, supervisor_core.engine.signal_watch"
+SERVING = "supervisor_core.metrics.web, supervisor_core.run.logdir_watch, supervisor_core.engine.signal_watch"
 
 
 @pytest.mark.parametrize(
@@ -228,7 +228,7 @@ def test_storage_clients_log_only_warnings() -> None:
     try:
         logging.getLogger().setLevel(logging.NOTSET)
         command.configure_log()
-        levels = [logging.getLogger(name).getEffectiveLevel() for name in ("supervisor_core.exporter", "botocore.auth")]
+        levels = [logging.getLogger(name).getEffectiveLevel() for name in ("supervisor_core.metrics", "botocore.auth")]
         assert levels == [logging.INFO, logging.WARNING]
     finally:
         logging.getLogger().setLevel(before)

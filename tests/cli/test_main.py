@@ -128,7 +128,7 @@ def test_ctrl_c(run: Callable[..., Result], monkeypatch: pytest.MonkeyPatch) -> 
     def interrupted(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("supervisor_core.exporter.config_files.rule_groups", interrupted)
+    monkeypatch.setattr("supervisor_core.metrics.config_files.rule_groups", interrupted)
     result = run("rules")
     assert (result.exit_code, result.stdout, result.stderr) == (130, "", "\nInterrupted.\n")
 

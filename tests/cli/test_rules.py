@@ -9,8 +9,8 @@ import pytest
 import yaml
 from click.testing import Result
 
-from supervisor_core.exporter.config_files import rule_groups
-from supervisor_core.exporter.thresholds import Thresholds, duration, parse_duration
+from supervisor_core.metrics.config_files import rule_groups
+from supervisor_core.metrics.thresholds import Thresholds, duration, parse_duration
 
 
 def printed(result: Result) -> Any:

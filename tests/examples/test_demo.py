@@ -18,7 +18,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from examples.demo.story import again
 from supervisor_core.checkpoint.logdir_lock import LEASE_NAME
-from supervisor_core.exporter.exporter import Exporter
+from supervisor_core.metrics.exporter import Exporter
 from supervisor_core.metrics.render import TEXT
 from supervisor_core.run.logdir_watch import LogdirWatch
 from tb_plugin.index import Index

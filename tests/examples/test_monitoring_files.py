@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from supervisor_core.cli import main
-from supervisor_core.exporter.config_files import rule_groups
+from supervisor_core.metrics.config_files import rule_groups
 
 ROOT = Path(__file__).parents[2]
 HERE = ROOT / "examples" / "monitoring"

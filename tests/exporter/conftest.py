@@ -18,7 +18,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from supervisor_core.exporter.exporter import Exporter
+from supervisor_core.metrics.exporter import Exporter
 from supervisor_core.run.logdir_watch import LogdirWatch
 
 PASSWORD = "correct horse"

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from supervisor_core.exporter.access import WebAccess
-from supervisor_core.exporter.web_config import read_web_config
+from supervisor_core.metrics.access import WebAccess
+from supervisor_core.metrics.web_config import read_web_config
 
 ANN = "Basic YW5uOngK"
 TLS = "tls_server_config:\n  cert_file: server.crt\n  key_file: server.key\n"
@@ -61,7 +61,7 @@ def test_a_change_while_the_file_is_read_takes_effect(file: Path, monkeypatch: p
             changes.pop()()
         return config
 
-    monkeypatch.setattr("supervisor_core.exporter.access.read_web_config", read)
+    monkeypatch.setattr("supervisor_core.metrics.access.read_web_config", read)
     assert WebAccess(str(file)).rules().headers == {"Strict-Transport-Security": "max-age=3"}
 
 

@@ -6,8 +6,8 @@ from html.parser import HTMLParser
 
 import pytest
 
-from supervisor_core.exporter.config_files import rule_groups
-from supervisor_core.exporter.web import runbook_page
+from supervisor_core.metrics.config_files import rule_groups
+from supervisor_core.metrics.web import runbook_page
 
 
 class Reader(HTMLParser):

@@ -10,8 +10,8 @@ import bcrypt
 import pytest
 
 from supervisor_core.errors import OptionsError
-from supervisor_core.exporter import access
-from supervisor_core.exporter.access import BasicAuth
+from supervisor_core.metrics import access
+from supervisor_core.metrics.access import BasicAuth
 
 
 def basic(user: str, password: str) -> str:

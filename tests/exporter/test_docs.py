@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from supervisor_core.exporter.access import WebAccess
-from supervisor_core.exporter.web_config import CLIENT_AUTH_TYPES, CURVES, SCHEMA, VERSIONS
+from supervisor_core.metrics.access import WebAccess
+from supervisor_core.metrics.web_config import CLIENT_AUTH_TYPES, CURVES, SCHEMA, VERSIONS
 from supervisor_core.options import OPTION_NAMES
 
 DOCS = Path(__file__).parents[2] / "docs" / "exporter.md"

@@ -13,7 +13,7 @@ import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as openmetrics_families
 from prometheus_client.parser import text_string_to_metric_families
 
-from supervisor_core.exporter.exporter import Exporter
+from supervisor_core.metrics.exporter import Exporter
 from supervisor_core.metrics.render import OPENMETRICS, TEXT
 from supervisor_core.metrics.table import EXPORTER_METRICS
 from supervisor_core.run.bounds import MAX_THREADS
@@ -220,7 +220,7 @@ def test_the_log_has_a_bound(
     tmp_path: Path, writing, clock, exporter_of, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of more new problems the first are logged, and how many more there are; of those, none the next time."""
-    monkeypatch.setattr("supervisor_core.exporter.exporter.MAX_LOGGED", 3)
+    monkeypatch.setattr("supervisor_core.metrics.exporter.MAX_LOGGED", 3)
     for number in range(5):
         writing.RunFile(tmp_path / str(number)).ready().beat(clock.now, steps=5)
     exporter = exporter_of(tmp_path)
@@ -244,7 +244,7 @@ def test_a_run_that_cannot_be_shown_costs_no_other(
     tmp_path: Path, writing, clock, exporter_of, samples_of, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A fault in what is made of one run leaves the others served, and is counted."""
-    from supervisor_core.exporter import exporter as module
+    from supervisor_core.metrics import exporter as module
 
     show = module.run_status
 
@@ -266,7 +266,7 @@ def test_only_what_changed_is_written_again(
     tmp_path: Path, writing, clock, exporter_of, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A refresh writes the runs that have changed, and no others."""
-    from supervisor_core.exporter import exporter as module
+    from supervisor_core.metrics import exporter as module
 
     for name in ("a", "b"):
         writing.RunFile(tmp_path / name).ready().stop(clock.now)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from supervisor_core.exporter.exporter import Exporter
+from supervisor_core.metrics.exporter import Exporter
 from supervisor_core.metrics.render import TEXT
 from supervisor_core.run.logdir_watch import LogdirWatch
 from supervisor_core.run.snapshot import LogdirSnapshot

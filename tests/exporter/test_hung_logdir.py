@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from supervisor_core.exporter.exporter import Exporter
+from supervisor_core.metrics.exporter import Exporter
 from supervisor_core.metrics.render import TEXT
 from supervisor_core.run.logdir_watch import LogdirWatch
 from supervisor_core.run.snapshot import LogdirSnapshot
@@ -107,7 +107,7 @@ def test_stopping_names_what_hangs(
     tmp_path: Path, storage, served, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The look that is left behind at the end is named by its logdir, and no other."""
-    monkeypatch.setattr("supervisor_core.exporter.exporter._STOP_SECS", 0.01)
+    monkeypatch.setattr("supervisor_core.metrics.exporter._STOP_SECS", 0.01)
     exporter, good, _, _ = served
     storage.free.clear()
     exporter.start()
@@ -121,7 +121,7 @@ def test_a_page_is_not_lost_to_another_that_is_being_written(
     tmp_path: Path, writing, clock, samples_of, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A look that ends while a page is being written is on the next page, which the same thread writes at once."""
-    from supervisor_core.exporter import exporter as module
+    from supervisor_core.metrics import exporter as module
 
     for name in ("one", "two"):
         writing.RunFile(tmp_path / name / name).ready().beat(clock.now, steps=5)

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from supervisor_core.exporter.labels import RunLocation, logdir_labels, run_labels
+from supervisor_core.metrics.labels import RunLocation, logdir_labels, run_labels
 
 
 @pytest.mark.parametrize(

@@ -13,9 +13,9 @@ from prometheus_client import generate_latest
 from prometheus_client.openmetrics.exposition import generate_latest as openmetrics_latest
 
 from supervisor_core.events.telemetry import SessionRecord, ThreadStatus
-from supervisor_core.exporter.page import Page, Reading, write_run
 from supervisor_core.metrics.collector import RunCollector
 from supervisor_core.metrics.metric import Metric, Sample
+from supervisor_core.metrics.page import Page, Reading, write_run
 from supervisor_core.metrics.render import END, OPENMETRICS, TEXT, Format
 from supervisor_core.metrics.table import EXPORTER_METRICS, SCRAPE_SUCCESS
 from supervisor_core.run.checkpoints import Checkpoint

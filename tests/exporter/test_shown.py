@@ -7,7 +7,7 @@ from types import ModuleType
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from supervisor_core.exporter.exporter import Exporter
+from supervisor_core.metrics.exporter import Exporter
 from supervisor_core.metrics.render import TEXT
 from supervisor_core.run.logdir_watch import LogdirWatch
 

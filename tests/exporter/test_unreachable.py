@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from supervisor_core.exporter import vanished
-from supervisor_core.exporter.exporter import Exporter
+from supervisor_core.metrics import vanished
+from supervisor_core.metrics.exporter import Exporter
 from supervisor_core.metrics.render import TEXT
 from supervisor_core.run.model import Run
 

@@ -19,11 +19,10 @@ import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as openmetrics_families
 
 from supervisor_core.errors import OptionsError
-from supervisor_core.exporter import access
-from supervisor_core.exporter.access import WebAccess
-from supervisor_core.exporter.exporter import Exporter
-from supervisor_core.exporter.web import Web
-from supervisor_core.metrics import listener
+from supervisor_core.metrics import access, listener
+from supervisor_core.metrics.access import WebAccess
+from supervisor_core.metrics.exporter import Exporter
+from supervisor_core.metrics.web import Web
 from supervisor_core.run.logdir_watch import LogdirWatch
 
 PASSWORD = "correct horse"

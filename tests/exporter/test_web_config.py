@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from supervisor_core.errors import OptionsError
-from supervisor_core.exporter.access import WebAccess
-from supervisor_core.exporter.web_config import CIPHERS, read_web_config, tls_context
+from supervisor_core.metrics.access import WebAccess
+from supervisor_core.metrics.web_config import CIPHERS, read_web_config, tls_context
 
 TLS = "tls_server_config:\n  cert_file: server.crt\n  key_file: server.key\n"
 HASH = "$2b$04$S0zX7iW0vcJ9HIf9an1.F.7s.jcDQfNiph64mtcovReKse7dDOaW6"

@@ -16,8 +16,8 @@ import pytest
 from supervisor_core.cli.inspect import run_object
 from supervisor_core.events import chunk_builder, directory, event_format, payload, reader, record_fields, telemetry
 from supervisor_core.events.reader import EventsFileReader
-from supervisor_core.exporter.exporter import Exporter
-from supervisor_core.exporter.page import run_status
+from supervisor_core.metrics.exporter import Exporter
+from supervisor_core.metrics.page import run_status
 from supervisor_core.metrics.render import TEXT
 from supervisor_core.run import bounds, file_fold, inferred_sessions, other_writers
 from supervisor_core.run.logdir_watch import LogdirWatch

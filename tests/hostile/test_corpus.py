@@ -31,7 +31,7 @@ TIMEOUT_SECS = 280
 
 EXPORTER = r"""
 import json, sys
-from supervisor_core.exporter.exporter import Exporter
+from supervisor_core.metrics.exporter import Exporter
 from supervisor_core.metrics.render import TEXT
 from supervisor_core.run.logdir_watch import LogdirWatch
 watch = LogdirWatch(sys.argv[1], kept_ticks=100)

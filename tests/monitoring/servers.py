@@ -18,7 +18,7 @@ from typing import Any
 
 from ports import free_port
 
-from supervisor_core.exporter.config_files import to_yaml
+from supervisor_core.metrics.config_files import to_yaml
 
 
 def queries_of(dashboard: Mapping[str, Any], run: str) -> list[str]:

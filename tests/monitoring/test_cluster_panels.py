@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from supervisor_core.events.telemetry import WorkerState, WorkerStatus
-from supervisor_core.exporter.config_files import dashboard
+from supervisor_core.metrics.config_files import dashboard
 from supervisor_core.metrics.render import lines
 from supervisor_core.metrics.table import RUN_METRICS
 from supervisor_core.run.status import RunStatus

@@ -12,7 +12,7 @@ import pytest
 from monitoring_happenings import ends
 from monitoring_served import MINUTE, exporter, series_of, trainer
 
-from supervisor_core.exporter.config_files import dashboard
+from supervisor_core.metrics.config_files import dashboard
 from supervisor_core.metrics.table import ALL_METRICS, RUN_STATES
 
 PANEL_TYPES = {"row", "stat", "state-timeline", "table", "timeseries"}

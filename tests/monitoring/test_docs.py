@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from supervisor_core.exporter.config_files import rule_groups, to_yaml
+from supervisor_core.metrics.config_files import rule_groups, to_yaml
 from supervisor_core.metrics.table import ALL_METRICS
 from supervisor_core.options import OPTION_NAMES
 

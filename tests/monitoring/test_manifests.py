@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
-from supervisor_core.exporter.config_files import Deployed, manifests, rule_groups, to_yaml
+from supervisor_core.metrics.config_files import Deployed, manifests, rule_groups, to_yaml
 
 kubernetes_validate = pytest.importorskip("kubernetes_validate", reason="for development only")
 jsonschema = pytest.importorskip("jsonschema", reason="comes with kubernetes-validate")

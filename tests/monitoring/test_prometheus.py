@@ -14,12 +14,12 @@ from supervisor_core.engine.service import ServiceRegistry
 from supervisor_core.engine.session_recorder import SessionRecorder, StopInfo
 from supervisor_core.events.file_writer import FileWriter
 from supervisor_core.events.telemetry import HeartbeatRecord, SessionRecord, ThreadStatus, WorkerStatus
-from supervisor_core.exporter.config_files import dashboard, rule_groups, to_yaml
-from supervisor_core.exporter.exporter import Exporter
-from supervisor_core.exporter.thresholds import Thresholds
-from supervisor_core.exporter.web import Web
 from supervisor_core.metrics.collector import RunCollector
+from supervisor_core.metrics.config_files import dashboard, rule_groups, to_yaml
+from supervisor_core.metrics.exporter import Exporter
 from supervisor_core.metrics.server import MetricsServer
+from supervisor_core.metrics.thresholds import Thresholds
+from supervisor_core.metrics.web import Web
 from supervisor_core.options import PHASES, Options
 from supervisor_core.run.checkpoints import Checkpoint
 from supervisor_core.run.logdir_watch import LogdirWatch

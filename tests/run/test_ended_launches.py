@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from supervisor_core.events.telemetry import LaunchRecord
-from supervisor_core.exporter.page import run_status
+from supervisor_core.metrics.page import run_status
 from supervisor_core.metrics.table import RUN_METRICS
 from supervisor_core.run.ended_launches import failure_text, failure_type
 from supervisor_core.run.model import Run

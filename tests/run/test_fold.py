@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from supervisor_core.events.chunk import Chunk
 from supervisor_core.events.telemetry import RecoveryRecord, from_json, to_json
-from supervisor_core.exporter.page import run_status
+from supervisor_core.metrics.page import run_status
 from supervisor_core.run.fold import RunFold
 from supervisor_core.run.model import BUCKETS, Recovery, Run
 from supervisor_core.run.status import StallStatus

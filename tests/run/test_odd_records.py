@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from supervisor_core.errors import EventsError
 from supervisor_core.events.telemetry import KINDS, SkippedCheckpoint, from_json
-from supervisor_core.exporter.page import run_status
+from supervisor_core.metrics.page import run_status
 from supervisor_core.metrics.table import RUN_METRICS
 from supervisor_core.run.fold import RunFold
 from supervisor_core.run.model import Run

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from supervisor_core.events.telemetry import WorkerStatus
-from supervisor_core.exporter.page import run_status
+from supervisor_core.metrics.page import run_status
 from supervisor_core.metrics.table import RUN_METRICS
 from supervisor_core.run.model import BUCKETS, Run
 from supervisor_core.run.status import RunStatus

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from supervisor_core.exporter.page import run_status
+from supervisor_core.metrics.page import run_status
 from supervisor_core.run.model import Run
 
 RunOf = Callable[..., Run]

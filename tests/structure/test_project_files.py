@@ -132,6 +132,6 @@ def test_pages_and_screens_are_in_plain_words(monkeypatch: pytest.MonkeyPatch) -
         "CONTRIBUTING.md",
         "CHANGELOG.md",
         "supervisor_core/cli",
-        "supervisor_core/exporter",
+        "supervisor_core/metrics",
     )
     assert words(monkeypatch, *(str(ROOT / part) for part in parts)) == 0, "scripts/words --show PATH names the places"

@@ -18,7 +18,7 @@ from supervisor_core.engine.session_recorder import SessionRecorder
 from supervisor_core.errors import EventsWriteError
 from supervisor_core.events.file_writer import FileWriter
 from supervisor_core.events.telemetry import CheckpointRecord
-from supervisor_core.exporter.page import run_status
+from supervisor_core.metrics.page import run_status
 from supervisor_core.run.logdir_watch import LogdirWatch
 
 

@@ -18,7 +18,7 @@ from hangs import HANGING_LINE, HOLD_LOCK_OF_INTERPRETER
 
 from supervisor_core.checkpoint.logdir_lock import LEASE_NAME, LogdirLock
 from supervisor_core.cli.sentences import trouble_lines
-from supervisor_core.exporter.page import run_status
+from supervisor_core.metrics.page import run_status
 from supervisor_core.process import progress_page
 from supervisor_core.process.identity import boot_id
 from supervisor_core.process.page_writer import ProgressPage

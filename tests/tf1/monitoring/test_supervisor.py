@@ -14,7 +14,7 @@ from monitoring_servers import Prometheus, Webhook, queries_of, wait_until
 from benchmarks.faults.small_disk import SmallDisk
 from supervisor_core.engine.heartbeat_writer import HeartbeatWriter
 from supervisor_core.events.telemetry import HeartbeatRecord, StopRecord
-from supervisor_core.exporter.config_files import dashboard
+from supervisor_core.metrics.config_files import dashboard
 
 
 @pytest.fixture

@@ -22,13 +22,13 @@ from dataclasses import KW_ONLY, dataclass, replace
 from importlib.metadata import PackageNotFoundError, version
 
 from supervisor_core.clock import SYSTEM_CLOCK, Clock
-from supervisor_core.exporter.labels import RunLocation, logdir_labels, run_labels
-from supervisor_core.exporter.page import FORGET_AFTER_SECS, Page, Reading, RunText, run_status, write_run
-from supervisor_core.exporter.vanished import UNFINISHED, Key, VanishedRun, VanishedRuns
 from supervisor_core.metrics.collector import process_samples
+from supervisor_core.metrics.labels import RunLocation, logdir_labels, run_labels
 from supervisor_core.metrics.metric import Metric, Sample
+from supervisor_core.metrics.page import FORGET_AFTER_SECS, Page, Reading, RunText, run_status, write_run
 from supervisor_core.metrics.render import Format
 from supervisor_core.metrics.table import EXPORTER_METRICS, SCRAPE_SUCCESS
+from supervisor_core.metrics.vanished import UNFINISHED, Key, VanishedRun, VanishedRuns
 from supervisor_core.run.logdir_watch import LogdirWatch
 from supervisor_core.run.snapshot import LogdirSnapshot, WatchedRun
 from supervisor_core.storage.local import join, local_path

@@ -22,8 +22,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from supervisor_core.errors import OptionsError
-from supervisor_core.exporter.web_config import read_web_config, tls_context
 from supervisor_core.log import command_line
+from supervisor_core.metrics.web_config import read_web_config, tls_context
 
 _LOG = logging.getLogger("supervisor_core")
 

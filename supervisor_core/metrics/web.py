@@ -23,8 +23,8 @@ from importlib.resources import files
 from itertools import pairwise
 
 from supervisor_core.address import parse_address
-from supervisor_core.exporter.access import RETRY_SECS, TooManyWaitError, WebAccess
-from supervisor_core.exporter.exporter import Exporter
+from supervisor_core.metrics.access import RETRY_SECS, TooManyWaitError, WebAccess
+from supervisor_core.metrics.exporter import Exporter
 from supervisor_core.metrics.listener import (
     SECURITY_HEADERS,
     Listener,
@@ -171,7 +171,7 @@ def runbook_page() -> str:
     """
     from markdown_it import MarkdownIt  # takes a while, and is for this page only
 
-    text = files("supervisor_core.exporter").joinpath("alerts.md").read_text(encoding="utf-8")
+    text = files("supervisor_core.metrics").joinpath("alerts.md").read_text(encoding="utf-8")
     parser = MarkdownIt("commonmark", {"html": False}).enable("table")
     tokens = parser.parse(_COMMENT.sub("", text))
     for opening, content in pairwise(tokens):

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
-from supervisor_core.exporter.page import Reading, RunText, write_run
+from supervisor_core.metrics.page import Reading, RunText, write_run
 from supervisor_core.run.snapshot import WatchedRun
 
 Key: TypeAlias = tuple[int, str]

@@ -1,1 +1,0 @@
-"""The exporter: metrics of every run below some logdirs, from their events files alone."""
