@@ -79,8 +79,8 @@ def test_every_query_is_valid(tmp_path: Path, promtool) -> None:
     "module",
     [
         "address",
-        *("metrics.collector", "metrics.render", "metrics.server"),
-        *("exporter.access", "exporter.config_files", "exporter.labels", "exporter.page"),
+        *("metrics.access", "metrics.collector", "metrics.config_files", "metrics.labels", "metrics.page"),
+        *("metrics.render", "metrics.server"),
         *("restarter.child", "restarter.failure", "cli"),
     ],
 )
