@@ -134,16 +134,20 @@ class SessionLifecycle(Generic[EndingT]):
             state.coord.request_stop()
         return state.recorder
 
+    def loop_begins(self) -> None:
+        """Say that from here on it is the loop that asks whether to stop. A Ctrl-C until then asks for a stop at once,
+        as its `KeyboardInterrupt` may get lost."""
+        self.state.is_ready = True
+        self.state.coord.reset_loop_checks()
+
     def ready(self, *, skipped: Iterable[Skipped], services: Sequence[ServiceInterval], **found: Any) -> None:
-        """Record that the session is ready. From here on it is the loop that asks whether to stop.
+        """Record that the session is ready.
 
         Args:
             skipped: the checkpoints that were passed over.
             services: the services that are about to start.
             found: where the model came from; see `SessionRecorder.ready`.
         """
-        self.state.is_ready = True
-        self.state.coord.reset_loop_checks()
         reasons = tuple(SkippedCheckpoint(path=item.path, reason=item.reason) for item in skipped)
         self.recorder.ready(skipped=reasons, services=tuple(services), **found)
 

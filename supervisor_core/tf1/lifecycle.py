@@ -140,6 +140,7 @@ class Lifecycle(SessionLifecycle[GraphEnding]):
         """Record that the session is ready, and where its model came from."""
         restored = restore_info.restored
         self.state.tf_session = sess
+        self.loop_begins()
         if self.checkpoints is not None:
             self.checkpoints.attach(sess, self.recorder, self.state.writer, restore_info)
         self._note_restored(restored)

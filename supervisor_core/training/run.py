@@ -140,6 +140,7 @@ class Run:
         except BaseException as error:
             self.end(error)
             raise
+        self._lifecycle.loop_begins()
         return self
 
     def __exit__(

@@ -6,6 +6,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -227,3 +228,20 @@ def test_an_interrupt_comes_not_into_the_last_save(
     assert [frame.name for frame in left.traceback][1:] == ["__exit__"]
     (item,) = LogdirWatch(str(tmp_path)).refresh().runs.values()
     assert (item.run.sessions[0].outcome, item.run.checkpoints[-1].step) == ("signal", 1)
+
+
+def test_a_ctrl_c_that_is_lost_before_the_loop_stops_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Native code that calls Python, and finalizers, drop the `KeyboardInterrupt` that is raised in them."""
+    start = savers.Saver.start
+
+    def started(saver: savers.Saver, *args: Any) -> None:
+        start(saver, *args)
+        with suppress(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+            PAUSE.wait(100)
+
+    monkeypatch.setattr(savers.Saver, "start", started)
+    with supervise(tmp_path, state={"weights": Weights()}, save_secs=None) as run:
+        assert list(run.steps(3)) == []
+    (item,) = LogdirWatch(str(tmp_path)).refresh().runs.values()
+    assert item.run.sessions[-1].outcome == "signal"
