@@ -48,7 +48,8 @@ def close_session(session: Any) -> None:
     if not is_remote(getattr(session, "sess_str", None) or ""):
         session.close()
         return
-    _close_within(session, CLOSE_SECS, "A process of the cluster does not answer: the session was not closed.")
+    closing = BlockingCall(session.close, name="supervisor_close")  # without threads not at all: no limit
+    _await(closing, CLOSE_SECS, "A process of the cluster does not answer: the session was not closed.")
 
 
 def close_with_timeout(session: Any, secs: float) -> None:
@@ -58,18 +59,18 @@ def close_with_timeout(session: Any, secs: float) -> None:
     is left open.
     """
     try:
-        _close_within(session, secs, "A call that does not return blocks closing the session: it was not closed.")
+        try:
+            closing = BlockingCall(session.close, name="supervisor_close")
+        except RuntimeError:  # no thread can be started at interpreter exit
+            session.close()
+        else:
+            _await(closing, secs, "A call that does not return blocks closing the session: it was not closed.")
     except Exception as error:  # as in the original: pending calls fail, and the error helps no caller
         _LOG.info("Closing the session failed: %s", error)
 
 
-def _close_within(session: Any, secs: float, otherwise: str) -> None:
-    """Close a session; after this time leave it open, with a warning."""
-    try:
-        closing = BlockingCall(session.close, name="supervisor_close")
-    except RuntimeError:  # no thread can be started at interpreter exit
-        session.close()
-        return
+def _await(closing: BlockingCall[Any], secs: float, otherwise: str) -> None:
+    """Wait for a session to be closed; after this time leave it open, with a warning."""
     if closing.wait(secs):
         closing.result()
     else:

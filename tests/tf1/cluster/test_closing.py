@@ -78,6 +78,20 @@ def test_a_session_whose_cluster_does_not_answer_is_left(hanging: Session, caplo
     assert caplog.messages == ["A process of the cluster does not answer: the session was not closed."]
 
 
+def test_at_the_interpreters_end_a_session_in_a_cluster_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where no thread can be started, closing it could last forever; one of this process is closed here."""
+
+    def refuse(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread at interpreter shutdown")
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    session, own = Session("grpc://a:1"), Session("")
+    with pytest.raises(RuntimeError, match="can't start new thread"):
+        close_session(session)
+    connect.close_with_timeout(own, 60.0)
+    assert (session.closed_in, own.closed_in) == ([], [threading.current_thread()])
+
+
 def test_what_is_no_session_of_tensorflow_is_closed_all_the_same() -> None:
     """A program's own session may know nothing of masters."""
 
