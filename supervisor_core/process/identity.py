@@ -98,10 +98,10 @@ def read_kernel(path: str) -> bytes:
 
 def signal_masks() -> dict[str, int]:
     """Return the signals that this process handles in some way, as bits: ``SigBlk`` -> those blocked, ``SigIgn`` ->
-    ignored, ``SigCgt`` -> caught, by C code too. Empty where the system does not say."""
+    ignored, ``SigCgt`` -> caught, by C code too. 0 where ``/proc`` lists none; empty without it."""
     try:
         with open("/proc/self/status", "rb") as file:
             found = re.findall(rb"^(Sig\w+):\s*([0-9a-f]+)$", file.read(), re.MULTILINE)
     except OSError:
         return {}
-    return {name.decode(): int(mask, 16) for name, mask in found}
+    return {"SigBlk": 0, "SigIgn": 0, "SigCgt": 0, **{name.decode(): int(mask, 16) for name, mask in found}}
