@@ -2,10 +2,12 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from unittest.mock import Mock
 
 import pytest
 
 from supervisor_core.events.chunk import Chunk
+from supervisor_core.events.columns import ColumnStore
 from tb_plugin.scalar_store import NotRead, ScalarStore
 from tests.tb_plugin.conftest import FakeSource, StillClock, points
 
@@ -129,6 +131,21 @@ def test_what_cannot_be_read_says_why_and_is_tried_again() -> None:
     made.error = OSError("stale again")
     store.clock.now += 1.0
     assert store.counts("/a") == {"loss": 3}
+    store.close()
+
+
+def test_a_first_reading_that_fails_begins_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No piece is passed over that was read when the memory ran out: the run is opened again."""
+    sources = {"/a": source("/a/1", 3)}
+    store = Store(sources)
+    with monkeypatch.context() as full:
+        full.setattr(ColumnStore, "add", Mock(side_effect=MemoryError))
+        with pytest.raises(NotRead, match="MemoryError"):
+            store.run("/a", PATIENCE_SECS)
+    sources["/a"] = source("/a/1", 3)  # the same file, from its start
+    store.clock.now += 1.0
+    assert store.counts("/a") == {"loss": 3}
+    assert store.opened == ["/a", "/a"]
     store.close()
 
 
