@@ -223,8 +223,8 @@ def command_server() -> Iterator[Any]:
 @pytest.fixture(scope="session")
 def starter_of(request: pytest.FixtureRequest) -> Iterator[Callable[..., Any]]:
     """Returns a function that returns what starts the programs of a facade: a `Starter`, see `forked.py`. Keras is on
-    the backend that is named, by default on PyTorch."""
-    default = "torch" if importlib.util.find_spec("torch") else "jax"
+    the backend that is named, by default on the first that is installed."""
+    default = next((name for name in ("torch", "jax") if importlib.util.find_spec(name)), "tensorflow")
     made: dict[str, Any] = {}
 
     def choose(facade: str, backend: str = default) -> Any:

@@ -13,6 +13,6 @@ if NAME not in sys.modules:
     sys.modules[NAME] = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(sys.modules[NAME])
 
-exporter, prometheus, tool, trainer, webhook = (
-    getattr(sys.modules[NAME], name) for name in ("exporter", "prometheus", "tool", "trainer", "webhook")
+exporter, prometheus, trainer, webhook = (
+    getattr(sys.modules[NAME], name) for name in ("exporter", "prometheus", "trainer", "webhook")
 )
