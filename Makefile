@@ -1,7 +1,7 @@
 # make demo   the main job: a training that is killed, resumes, is stopped and finishes; with PyTorch:
 #             make demo ARGS="--framework torch" (or keras, lightning, transformers, jax)
-# make test   all the tests
-# make test-long  the tests that take minutes, which make test leaves out
+# make test   the tests: six minutes on two cores
+# make test-long  trials with many real processes, which make test leaves out
 # make check  style, types, layers, documentation in step with the code
 # make docs   the documentation as a site in build/site, links checked (Python 3.11 or newer)
 # make bench  the measurements of docs/benchmarks.md
@@ -44,7 +44,7 @@ test: $(INSTALLED) $(TAB)
 
 test-long: $(INSTALLED) $(TAB)
 	@scripts/provision
-	$(BIN)/python -m pytest -n 3 --long -m long $(ARGS)
+	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder --long -m long $(ARGS)
 
 check: $(INSTALLED)
 	$(BIN)/ruff check .

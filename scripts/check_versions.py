@@ -176,7 +176,7 @@ def check(environment: Environment, uv: Path, wheel: Path, work: Path, arguments
         versions = ", ".join(f"{name} {pins[name]}" for name in SHOWN if name in pins)
         print(f"   {versions}", flush=True)
         run(venv / "bin" / "tb-supervisor", "rules")
-        options = ("-q", "-n", "3", "--dist", "loadfile", "-p", "no:cacheprovider")
+        options = ("-q", "--long", "-n", "3", "--dist", "loadfile", "-p", "no:cacheprovider")
         command = [str(venv / "bin" / "python"), "-m", "pytest", *options, *environment.tests(), *arguments]
         done = subprocess.run(command, cwd=work, env=_clean(), text=True, check=False)
         verdict = "passed" if done.returncode == 0 else "FAILED"

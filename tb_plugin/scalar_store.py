@@ -56,7 +56,7 @@ class RunScalars:
         self._lock = threading.Lock()
 
     def refresh(self, source: Callable[[str], RunIndex]) -> None:
-        """Read what is new; the source is made once, and anew after a first reading that failed."""
+        """Read what is new; the source is made once, and again after a first reading that failed."""
         if self._source is None or not self.is_read:
             self._source, self._columns = source(self.directory), ColumnStore()
         for chunk in self._source.pieces():

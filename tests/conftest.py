@@ -86,6 +86,30 @@ FIRST = (
     "tests/hostile/test_corpus.py",
     "tests/checkpoint/test_retention_kills.py",
 )
+LONG = (
+    "tests/checkpoint/test_retention_kills.py",
+    "tests/endings/",
+    "tests/examples/test_cluster.py",
+    "tests/examples/test_demo.py",
+    "tests/faults/",
+    "tests/frameworks/test_begin.py",
+    "tests/frameworks/test_checkpoint_care.py",
+    "tests/frameworks/test_keras.py",
+    "tests/frameworks/test_logdirs.py",
+    "tests/hostile/test_corpus.py",
+    "tests/monitoring/test_end_to_end.py",
+    "tests/restarter/test_left_behind.py",
+    "tests/restarter/test_processes.py",
+    "tests/restarter/test_stop.py",
+    "tests/tb_plugin/test_real_tensorboard.py",
+    "tests/tf1/cluster/test_adoption.py",
+    "tests/tf1/cluster/test_monitored_cluster.py",
+    "tests/tf1/cluster/test_network_cut.py",
+    "tests/tf1/cluster/test_supervisor_cluster.py",
+    "tests/tf1/monitoring/",
+    "tests/tf1/test_one_graph.py",
+)
+"""Trials with many real processes: whole files that are marked long."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -118,17 +142,19 @@ def pytest_collection() -> Generator[None, object, object]:
         gc.enable()
 
 
+@pytest.hookimpl(tryfirst=True)  # before pytest selects by marker
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Put the longest files before all others, which keep their order. Skip what is marked long, if not asked for."""
-    if not config.getoption("long"):
-        for item in items:
-            if item.get_closest_marker("long") is not None:
-                item.add_marker(pytest.mark.skip(reason="takes minutes: make test-long runs it"))
+    for item in items:
+        if item.nodeid.startswith(LONG):
+            item.add_marker(pytest.mark.long)
+        if item.get_closest_marker("long") is not None and not config.getoption("long"):
+            item.add_marker(pytest.mark.skip(reason="takes minutes: make test-long runs it"))
 
-    def place(item: pytest.Item) -> int:
+    def position(item: pytest.Item) -> int:
         return next((at for at, start in enumerate(FIRST) if item.nodeid.startswith(start)), len(FIRST))
 
-    items.sort(key=place)
+    items.sort(key=position)
 
 
 @dataclass

@@ -349,6 +349,6 @@ FACADES: dict[str, Callable[[], None]] = {
 }
 
 if __name__ == "__main__":
-    logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(message)s")
+    logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(message)s", force=True)
     FACADES[FACADE]()
     print("the end", flush=True)

@@ -13,7 +13,7 @@ from typing import Any
 
 from supervisor_core import Options, supervise
 
-logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(message)s")
+logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(message)s", force=True)
 
 
 def say(restored: str | None, step: int) -> None:
