@@ -32,7 +32,7 @@ OLDEST_ON = {"3.13": "2.20"}
 """The first TensorFlow that has a wheel for a Python, where that is not the first of all."""
 UV = "uv>=0.5"
 TOOLS = ("pytest>=8.2", "pytest-timeout>=2.3", "pytest-xdist>=3.8", "pytest-rerunfailures>=15", "hypothesis>=6.100")
-TOOLS_WITHOUT_TENSORFLOW = ("cryptography>=42", "fsspec>=2024.2")
+TOOLS_WITHOUT_TENSORFLOW = ("cryptography>=42", "fsspec>=2024.2", "jsonschema>=4.18")
 OLD_SETUPTOOLS = "setuptools>=77,<81"
 """What TensorBoard before 2.21 needs, which imports ``pkg_resources``."""
 WITHOUT_TENSORFLOW = [
