@@ -50,7 +50,7 @@ _SMOKE = ("tests/tf1/test_graph_record.py", "tests/tf1/test_native_runs.py", "te
 TRAINING = [_SYMBOLS, "tests/tf1/test_native_runs.py", "tests/tf1/test_run_cache.py", *_SMOKE]
 """For the lowest and the newest TensorFlow."""
 SMOKE = [
-    *(f"{_SYMBOLS}::test_training_goes_on_without_it[nothing]", f"{_SYMBOLS}::test_a_session_in_a_cluster_goes_on"),
+    *(f"{_SYMBOLS}::test_training_goes_on_without[nothing]", f"{_SYMBOLS}::test_a_session_in_a_cluster_goes_on"),
     *(f"{_SYMBOLS}::test_this_tensorflow_has_every_symbol", *_SMOKE),
 ]
 """For those between: two sessions of a supervisor, monitored ones, a cluster, saving, the fast path."""
