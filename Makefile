@@ -1,6 +1,6 @@
 # make demo   the main job: a training that is killed, resumes, is stopped and finishes; with PyTorch:
 #             make demo ARGS="--framework torch" (or keras, lightning, transformers, jax)
-# make test   the tests: six minutes on two cores
+# make test   the tests, without those of make test-long
 # make test-long  trials with many real processes, which make test leaves out
 # make check  style, types, layers, documentation in step with the code
 # make docs   the documentation as a site in build/site, links checked (Python 3.11 or newer)

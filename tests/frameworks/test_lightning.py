@@ -69,7 +69,7 @@ class Model(lightning.LightningModule):
         return next(item for item in self.trainer.callbacks if isinstance(item, SupervisorCallback)).run
 
     def should_stop(self) -> bool:
-        """Whether the session has heard of a signal."""
+        """Whether a signal has reached the session."""
         return bool(self.run.should_stop())
 
     def training_step(self, batch: Any, number: int) -> Any:
