@@ -245,3 +245,22 @@ def test_a_ctrl_c_that_is_lost_before_the_loop_stops_it(tmp_path: Path, monkeypa
         assert list(run.steps(3)) == []
     (item,) = LogdirWatch(str(tmp_path)).refresh().runs.values()
     assert item.run.sessions[-1].outcome == "signal"
+
+
+def test_only_the_loop_is_asked_whether_it_looks(tmp_path: Path) -> None:
+    """A program that asks whether to stop while it restores, and never in its loop, is interrupted by Ctrl-C there."""
+    with supervise(tmp_path, state={"weights": Weights()}, save_secs=None) as run:
+        assert list(run.steps(2)) == [0, 1]
+    weights, left = Weights(lambda: again.should_stop()), ""
+    again = supervise(tmp_path, state={"weights": weights}, save_secs=None, options=Options(signal_grace_secs=3600.0))
+    with pytest.raises(KeyboardInterrupt), again:
+        try:
+            signal.raise_signal(signal.SIGINT)
+            for _ in range(3000):  # half a minute: less than half of the time that the end has
+                again.step()
+                PAUSE.wait(0.01)
+            left = "by itself"
+        except KeyboardInterrupt:
+            left = "interrupted"
+            raise
+    assert left == "interrupted"
