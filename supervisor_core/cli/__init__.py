@@ -21,7 +21,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from supervisor_core.log import printable, printable_lines
-from supervisor_core.metrics.thresholds import duration, parse_duration
+from supervisor_core.run.thresholds import duration, parse_duration
 from supervisor_core.storage.local import local_path
 
 INTERRUPTED_STATUS = 130

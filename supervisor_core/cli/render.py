@@ -11,7 +11,7 @@ import click
 
 from supervisor_core import __version__
 from supervisor_core.cli import Duration, WrongInput, by_option, directories
-from supervisor_core.metrics.thresholds import DEFAULT_RUNBOOK_BASE, Thresholds, duration
+from supervisor_core.run.thresholds import DEFAULT_RUNBOOK_BASE, Thresholds, duration
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 

@@ -18,13 +18,13 @@ from supervisor_core.checkpoint.logdir_lock import peek
 from supervisor_core.cli import WrongInput, directories, seconds_option
 from supervisor_core.cli.text import Output
 from supervisor_core.log import printable
-from supervisor_core.metrics.thresholds import duration
 from supervisor_core.process.identity import boot_id, is_running
 from supervisor_core.process.outside import OutsideStacks, ThreadState, outside_stacks, thread_states
 from supervisor_core.process.progress_page import PageReading, page_of_session, read_page
 from supervisor_core.process.stacks import MAIN_THREAD, Stacks, in_order, user_line
 from supervisor_core.process.stacks_file import read_stacks, stacks_path
 from supervisor_core.restarter.hang import pages_here
+from supervisor_core.run.thresholds import duration
 from supervisor_core.storage.local import local_path
 
 SCHEMA_VERSION = 1

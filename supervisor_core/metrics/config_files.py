@@ -25,7 +25,7 @@ from typing import Any
 
 import yaml
 
-from supervisor_core.metrics.thresholds import DEFAULT_RUNBOOK_BASE, Thresholds, duration
+from supervisor_core.run.thresholds import DEFAULT_RUNBOOK_BASE, Thresholds, duration
 
 _PLACEHOLDER = re.compile(r"\$\{(\w+)\}")
 _KEY = re.compile(r"\b(by|on) \(run\b")

@@ -21,7 +21,7 @@ from monitoring_state_scenarios import LOST, STATE_SCENARIOS
 from monitoring_writing_scenarios import WRITING_SCENARIOS
 
 from supervisor_core.metrics.config_files import rule_groups, to_yaml
-from supervisor_core.metrics.thresholds import DEFAULT_RUNBOOK_BASE, Thresholds
+from supervisor_core.run.thresholds import DEFAULT_RUNBOOK_BASE, Thresholds
 
 pytestmark = pytest.mark.timeout(900)  # the first test waits for all scenarios
 EVERY = STATE_SCENARIOS | SCENARIOS | CLUSTER_SCENARIOS | EXPORTER_SCENARIOS | WRITING_SCENARIOS | SILENT_SCENARIOS

@@ -9,7 +9,7 @@ from monitoring_happenings import BROKEN, HUNG, STALLED
 from monitoring_served import MINUTE, series_of, trainer
 
 from supervisor_core.metrics.config_files import rule_groups
-from supervisor_core.metrics.thresholds import Thresholds
+from supervisor_core.run.thresholds import Thresholds
 
 
 def test_one_that_hangs_is_not_hidden_by_its_namesake(

@@ -18,12 +18,12 @@ from supervisor_core.metrics.collector import RunCollector
 from supervisor_core.metrics.config_files import dashboard, rule_groups, to_yaml
 from supervisor_core.metrics.exporter import Exporter
 from supervisor_core.metrics.server import MetricsServer
-from supervisor_core.metrics.thresholds import Thresholds
 from supervisor_core.metrics.web import Web
 from supervisor_core.options import PHASES, Options
 from supervisor_core.run.checkpoints import Checkpoint
 from supervisor_core.run.logdir_watch import LogdirWatch
 from supervisor_core.run.status import CheckpointStatus, Distribution, RunStatus
+from supervisor_core.run.thresholds import Thresholds
 
 RULES = rule_groups(Thresholds(interval_secs=1))["groups"][0]["rules"]
 RECORDED = [rule["record"] for rule in RULES if "record" in rule]
