@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 from supervisor_core.checkpoint.names import last_part
-from supervisor_core.cli.text import ago, count, duration, moment, share
+from supervisor_core.cli.text import ago, moment
 from supervisor_core.events.losses import LOSS
 from supervisor_core.process.stacks import BLOCKED
 from supervisor_core.run.ended_launches import failure_text
 from supervisor_core.run.model import Advice, AtRisk, Outcome, ProgramLaunch, Restart, Run, launch_text
 from supervisor_core.run.restarter_launches import SLACK_SECS
+from supervisor_core.run.words import count, duration, in_a_line, share
 
 LOSS_IS_NOT_FINITE = "The newest loss is NaN or infinite."
 SHOWN_REASONS = 5
 """Reasons against an exact resume; ``--json`` has all."""
 SHOWN_NONFINITE = 5
 """Tags with values that are not finite; ``--json`` has all."""
-SHOWN_CHARACTERS = 200
-"""How much of an error's text is shown."""
 
 
 def failure_lines(run: Run) -> list[str]:
@@ -152,9 +151,3 @@ def trouble_lines(run: Run) -> list[str]:
     if stall is not None and stall.until is None and stall.blocked_since is not None:
         lines.append(f"{BLOCKED} since {moment(stall.blocked_since)}; no thread can run Python.")
     return lines
-
-
-def in_a_line(error: str) -> str:
-    """Return an error's text in one line, cut."""
-    words = " ".join(error.split())
-    return words if len(words) <= SHOWN_CHARACTERS else f"{words[:SHOWN_CHARACTERS]} ..."

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -17,34 +16,7 @@ from rich.table import Table
 
 from supervisor_core.log import printable
 from supervisor_core.run.model import Run, RunState
-
-UNKNOWN = "-"
-_DAY, _HOUR, _MINUTE, _SECOND = (86400.0, "d"), (3600.0, "h"), (60.0, "min"), (1.0, "s")
-_UNITS = ((_DAY, _HOUR), (_HOUR, _MINUTE), (_MINUTE, _SECOND))
-_MOST_DAYS = 1e7
-"""Above it a duration is a number of days with an exponent: some writers store nonsense as wall time."""
-
-
-def duration(secs: float | None) -> str:
-    """Return a duration in its two largest units, ``"2 d 3 h"``, ``"4 min 10 s"``, ``"0.25 s"``; "-" if there is none.
-
-    From a hundred days on, days are all there is. None, NaN and infinity are no duration.
-    """
-    if secs is None or not math.isfinite(secs):
-        return UNKNOWN
-    if secs < 0:
-        return f"-{duration(-secs)}"
-    if secs < 59.95:
-        return f"{secs:.2g} s" if 0 < secs < 10 else f"{secs:.0f} s"
-    if secs >= _MOST_DAYS * _DAY[0]:
-        return f"{secs / _DAY[0]:.1e} d"
-    if secs >= 100 * _DAY[0]:
-        return f"{secs / _DAY[0]:,.0f} d"
-    for (large, unit), (small, smaller) in _UNITS:
-        whole, rest = divmod(round(secs / small), round(large / small))
-        if whole:
-            return f"{whole} {unit} {rest} {smaller}" if rest else f"{whole} {unit}"
-    return f"{secs:.0f} s"
+from supervisor_core.run.words import DAY_SECS, UNKNOWN, count, duration, rate, share
 
 
 def ago(at: float | None, now: float) -> str:
@@ -56,7 +28,7 @@ def ago(at: float | None, now: float) -> str:
 def since(at: float | None, now: float) -> str:
     """Return how long ago a moment was; "-" for None, for the zero that some writers leave, and for more than a day
     ahead, which no wrong clock explains."""
-    return duration(max(0.0, now - at)) if at and at - now < _DAY[0] else UNKNOWN
+    return duration(max(0.0, now - at)) if at and at - now < DAY_SECS else UNKNOWN
 
 
 def moment(at: float | None) -> str:
@@ -66,23 +38,6 @@ def moment(at: float | None) -> str:
         return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at)) if at else UNKNOWN
     except (OverflowError, ValueError, OSError):
         return UNKNOWN
-
-
-def count(number: int | None) -> str:
-    """Return a number with its thousands apart; "-" for None."""
-    return UNKNOWN if number is None else f"{number:,}"
-
-
-def rate(per_sec: float | None) -> str:
-    """Return steps per second in three digits; "-" for None."""
-    if per_sec is None or not math.isfinite(per_sec):
-        return UNKNOWN
-    return f"{per_sec:,.3g}" if per_sec < 1000 else f"{per_sec:,.0f}"
-
-
-def share(ratio: float | None) -> str:
-    """Return a ratio as a percentage; "-" for None."""
-    return UNKNOWN if ratio is None else f"{100 * ratio:.1f} %"
 
 
 def size(number: int | None) -> str:

@@ -15,7 +15,6 @@ from supervisor_core.cli.sentences import (
     again_text,
     at_risk_text,
     failure_lines,
-    in_a_line,
     last_good_lines,
     nonfinite_lines,
     restart_lines,
@@ -24,17 +23,12 @@ from supervisor_core.cli.sentences import (
 )
 from supervisor_core.cli.text import (
     SHOWN_ROWS,
-    UNKNOWN,
     ago,
     bold,
-    count,
-    duration,
     headed,
     listed,
     literal,
     moment,
-    rate,
-    share,
     since,
     size,
     state,
@@ -54,6 +48,7 @@ from supervisor_core.run.model import (
     ThreadHistory,
     WorkerHistory,
 )
+from supervisor_core.run.words import UNKNOWN, count, duration, in_a_line, rate, share
 
 Stretch = tuple[float, float, str]
 """From, to, and the character that stands for it."""

@@ -6,7 +6,8 @@ import time
 
 import pytest
 
-from supervisor_core.cli.text import ago, count, duration, moment, rate, share, size
+from supervisor_core.cli.text import ago, moment, size
+from supervisor_core.run.words import count, duration, rate, share
 
 
 @pytest.mark.parametrize(

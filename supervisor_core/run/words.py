@@ -1,0 +1,70 @@
+"""Numbers, durations and other programs' texts, as they stand in a sentence."""
+
+from __future__ import annotations
+
+import math
+
+UNKNOWN = "-"
+DAY_SECS = 86400.0
+SHOWN_CHARACTERS = 200
+"""How much of an error's text is shown."""
+
+_DAY, _HOUR, _MINUTE, _SECOND = (DAY_SECS, "d"), (3600.0, "h"), (60.0, "min"), (1.0, "s")
+_UNITS = ((_DAY, _HOUR), (_HOUR, _MINUTE), (_MINUTE, _SECOND))
+_MOST_DAYS = 1e7
+"""Above it a duration is a number of days with an exponent: some writers store nonsense as wall time."""
+
+
+def duration(secs: float | None) -> str:
+    """Return a duration in its two largest units, ``"2 d 3 h"``, ``"4 min 10 s"``, ``"0.25 s"``; "-" if there is none.
+
+    From a hundred days on, days are all there is. None, NaN and infinity are no duration.
+    """
+    if secs is None or not math.isfinite(secs):
+        return UNKNOWN
+    if secs < 0:
+        return f"-{duration(-secs)}"
+    if secs < 59.95:
+        return f"{secs:.2g} s" if 0 < secs < 10 else f"{secs:.0f} s"
+    if secs >= _MOST_DAYS * DAY_SECS:
+        return f"{secs / DAY_SECS:.1e} d"
+    if secs >= 100 * DAY_SECS:
+        return f"{secs / DAY_SECS:,.0f} d"
+    for (large, unit), (small, smaller) in _UNITS:
+        whole, rest = divmod(round(secs / small), round(large / small))
+        if whole:
+            return f"{whole} {unit} {rest} {smaller}" if rest else f"{whole} {unit}"
+    return f"{secs:.0f} s"
+
+
+def count(number: int | None) -> str:
+    """Return a number with its thousands apart; "-" for None."""
+    return UNKNOWN if number is None else f"{number:,}"
+
+
+def counted(number: int, noun: str) -> str:
+    """Return a number and what it counts.
+
+    Example:
+        >>> counted(1, "step"), counted(1200, "step")
+        ('1 step', '1,200 steps')
+    """
+    return f"{count(number)} {noun}{'' if number == 1 else 's'}"
+
+
+def rate(per_sec: float | None) -> str:
+    """Return steps per second in three digits; "-" for None."""
+    if per_sec is None or not math.isfinite(per_sec):
+        return UNKNOWN
+    return f"{per_sec:,.3g}" if per_sec < 1000 else f"{per_sec:,.0f}"
+
+
+def share(ratio: float | None) -> str:
+    """Return a ratio as a percentage; "-" for None."""
+    return UNKNOWN if ratio is None else f"{100 * ratio:.1f} %"
+
+
+def in_a_line(text: str) -> str:
+    """Return a text in one line, cut."""
+    words = " ".join(text.split())
+    return words if len(words) <= SHOWN_CHARACTERS else f"{words[:SHOWN_CHARACTERS]} ..."
