@@ -21,6 +21,7 @@ from supervisor_core.run.bounds import (
 )
 from supervisor_core.run.model import FileTotals, NonFinite, ProgramLaunch
 from supervisor_core.run.other_writers import Cadence, Launches
+from supervisor_core.run.rate_history import RateHistory
 from supervisor_core.run.restarter_launches import launch_of
 from supervisor_core.run.session_fold import SessionFold
 
@@ -61,6 +62,7 @@ class FileFold:
         """Of a file that a restarter wrote: nothing else in it counts."""
         self.tail = StepTail()
         self.rates = RateTail()
+        self.speed = RateHistory()
         self.launches = Launches(self._allowance)
         """Not updated any more once a session has telemetry, likewise `cadence`."""
         self.cadence = Cadence()
@@ -196,6 +198,8 @@ class FileFold:
         clock_was_set = self.sessions[id].add(mark)
         if isinstance(mark.record, HeartbeatRecord):
             self.rates.add_heartbeat(mark.record.steps_per_sec)
+            if mark.record.steps_per_sec is not None and mark.record.phase == "training":
+                self.speed.add(mark.at, mark.record.steps_per_sec)
             if (step := mark.record.step) is not None:
                 beats.append((mark.offset, step))
         elif isinstance(mark.record, RecoveryRecord):  # the scalars before it may be of steps that are repeated
@@ -233,6 +237,7 @@ def totals(files: Iterable[FileFold], earlier: Collection[str] = ()) -> FileTota
         scalar_tags=len(tags),
         nonfinite_tags=tuple(nonfinite[tag] for tag in sorted(nonfinite)),
         rates=latest_rates([file.rates for file in files]),
+        speed=RateHistory.joined(file.speed for file in files),
     )
 
 

@@ -6,6 +6,7 @@ What a session cannot write into its events file is looked up elsewhere, see `li
 from __future__ import annotations
 
 import logging
+import os
 import stat
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -20,7 +21,7 @@ from supervisor_core.run.presence import CheckpointPresence
 from supervisor_core.run.restarter_process import restarter_runs
 from supervisor_core.run.snapshot import LogdirSnapshot, WatchedRun
 from supervisor_core.storage.filesystem import ReadFilesystem
-from supervisor_core.storage.local import source_of
+from supervisor_core.storage.local import local_path, source_of
 from supervisor_core.storage.remote_source import RemoteSource
 
 _LOG = logging.getLogger("supervisor_core")
@@ -228,7 +229,14 @@ class _RunWatch:
             run = last.run if last is not None else RunFold(self.index.name).run(now, lambda path: None)
             problem = f"it could not be put together: {error!r}"
         found = WatchedRun(
-            run=run, files=files, unreachable=unreachable, left_out_files=left_out, identity=identity, problem=problem
+            run=run,
+            directory=index.directory,
+            files=files,
+            unreachable=unreachable,
+            left_out_files=left_out,
+            free_bytes=_free_bytes(index.directory) if run.state in _MOVING and not unreachable else None,
+            identity=identity,
+            problem=problem,
         )
         self._last = found if problem else replace(found, problem=_dropped(found))
         return self._last
@@ -236,6 +244,17 @@ class _RunWatch:
 
 def _unreadable(files: Sequence[FileFacts]) -> str | None:
     return next((f"{file.path}: {file.skipped}" for file in files if file.unreadable), None)
+
+
+def _free_bytes(directory: str) -> int | None:
+    local = local_path(directory)
+    if local is None:
+        return None
+    try:
+        disk = os.statvfs(local)
+    except OSError:
+        return None
+    return disk.f_bavail * disk.f_frsize
 
 
 def _dropped(watched: WatchedRun) -> str | None:

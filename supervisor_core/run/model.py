@@ -23,6 +23,7 @@ from supervisor_core.events.telemetry import (
     WorkerStatus,
 )
 from supervisor_core.run.checkpoints import Checkpoint
+from supervisor_core.run.rate_history import RateHistory
 from supervisor_core.run.status import Distribution
 
 RunState = Literal["running", "stalled", "lost", "stopped", "completed", "failed", "unknown"]
@@ -421,6 +422,8 @@ class FileTotals:
     """Scalar values that are NaN or infinite, in the order of the tags' names."""
     rates: tuple[float, ...] = ()
     """The latest readings of steps per second, at most 60, oldest first."""
+    speed: RateHistory | None = None
+    """Steps per second over the last hours; None where that is not known."""
 
 
 @dataclass(frozen=True, kw_only=True)

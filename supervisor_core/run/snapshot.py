@@ -29,6 +29,8 @@ class WatchedRun:
     """One run, with the files that it was read from."""
 
     run: Run
+    directory: str = ""
+    """The directory of its events files, or the address of a remote one."""
     files: tuple[FileFacts, ...]
     """All that have the name of an events file, those too that are not read."""
     problem: str | None = None
@@ -40,6 +42,9 @@ class WatchedRun:
 
     left_out_files: int = 0
     """Files that are not read, and not in `files`, because there are too many."""
+
+    free_bytes: int | None = None
+    """What is free on the disk of its directory, while a session is open; None where that is not known."""
 
     identity: tuple[int, int] | None = None
     """Inode and device of its directory; None where that is not known."""

@@ -1,0 +1,40 @@
+"""`findings`: what is to be said of a run, worst first. Every screen, alert text and metric says it as it is here.
+
+Only what the run itself shows is judged, with the thresholds of the alert of the same name. An alert waits longer:
+it holds back until something has been true for a while, so that nobody is woken for a moment.
+"""
+
+from __future__ import annotations
+
+from supervisor_core.run import part_findings, state_findings
+from supervisor_core.run.finding import Finding, worst_first
+from supervisor_core.run.finding_subject import Subject
+from supervisor_core.run.snapshot import WatchedRun
+from supervisor_core.run.thresholds import Thresholds
+
+DEFAULTS = Thresholds()
+
+_RULES = (
+    part_findings.reading,
+    state_findings.state,
+    state_findings.restarts,
+    part_findings.saves,
+    part_findings.loss,
+    part_findings.events,
+    part_findings.speed,
+    part_findings.cluster,
+    part_findings.threads,
+    state_findings.ending,
+)
+
+
+def findings(watched: WatchedRun, now: float, thresholds: Thresholds = DEFAULTS) -> tuple[Finding, ...]:
+    """Return what is to be said of a run, worst first; empty where nothing is.
+
+    Args:
+        watched: the run, its files and its directory.
+        now: the present wall time.
+        thresholds: from when on something is said.
+    """
+    about = Subject(watched, now, thresholds)
+    return worst_first([found for rule in _RULES for found in rule(about)])

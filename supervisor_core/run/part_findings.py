@@ -1,0 +1,239 @@
+"""Findings about the parts of a run: its files, checkpoints, loss, speed, service threads and workers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from supervisor_core.checkpoint.names import last_part
+from supervisor_core.log import command_line
+from supervisor_core.run.finding import Finding
+from supervisor_core.run.finding_subject import Subject, facts, found
+from supervisor_core.run.model import Session, WorkerHistory
+from supervisor_core.run.words import counted, duration, in_a_line, rate
+
+SHOWN_NAMES = 3
+"""How many workers or threads in trouble a sentence names."""
+SAVES_TO_FIT = 3
+"""A disk without room for this many checkpoints more is low."""
+
+
+def reading(about: Subject) -> Iterator[Finding]:
+    """Yield what of the run cannot be read."""
+    watched = about.watched
+    if watched.unreachable:
+        if about.is_alive or about.run.state in ("lost", "failed"):
+            yield found(
+                "unreachable",
+                f"The run's directory is gone or cannot be listed: {in_a_line(watched.problem or 'why is not known')}",
+                since=about.run.last_event_at,
+                command=command_line("ls", "-ld", "--", watched.directory),
+                evidence={"path": watched.directory},
+            )
+        return
+    if watched.problem is not None:
+        yield found(
+            "read_error",
+            f"Not all of the run can be read; what is shown may be old or incomplete: {in_a_line(watched.problem)}",
+            evidence={"error": in_a_line(watched.problem)},
+            command=about.command("verify"),
+        )
+
+
+def saves(about: Subject) -> Iterator[Finding]:
+    """Yield that checkpoints are damaged, cannot be saved, or are overdue."""
+    run, last, limits = about.run, about.last, about.thresholds
+    newest = next((saved for saved in reversed(run.checkpoints) if saved.ok), None)
+    if newest is not None and (newest.damage is not None or newest.doubt is not None):
+        good = run.last_good
+        which = (
+            "There is no good one"
+            if good is None
+            else f"The last good one is {last_part(good.moved_to or good.path or '')}"
+        )
+        of = "" if good is None or good.step is None else f", of step {good.step:,}"
+        yield found(
+            "checkpoint_damaged",
+            f"The newest checkpoint is {'damaged' if newest.damage is not None else 'in doubt'}: "
+            f"{in_a_line(newest.damage or newest.doubt or '')} {which}{of}.",
+            is_old=about.is_old(newest.at) and not about.is_alive,
+            since=newest.at,
+            evidence=facts(None, step=newest.step, path=newest.path),
+            command=about.command("verify"),
+        )
+    if last is None or not last.is_open:
+        return
+    failing = last.save_failures_in_a_row >= limits.save_failures
+    if failing:
+        yield _saves_failing(about, last)
+    started, interval = last.started_at, last.checkpoint_interval_secs
+    if run.state != "running" or not interval or started is None or last.phase != "training":
+        return
+    at = started if newest is None or newest.at is None else newest.at
+    age, patience = about.now - at, limits.checkpoint_intervals * interval
+    if age > patience and about.now - started > patience + limits.start_grace_secs and not failing:
+        yield found(
+            "checkpoint_overdue",
+            f"The newest checkpoint is older than {limits.checkpoint_intervals:g} of its intervals of "
+            f"{duration(interval)}.",
+            since=at + interval,
+            cost=about.unsaved(),
+            evidence=facts(last, step=None if newest is None else newest.step),
+            command=about.inspect(),
+        )
+
+
+def _saves_failing(about: Subject, last: Session) -> Finding:
+    failed = []
+    for saved in reversed(about.run.checkpoints):
+        if saved.ok or saved.session != last.id:
+            break
+        failed.append(saved)
+    error = last.save_error or (failed[0].error if failed else None)
+    why = "Why is not known." if error is None else in_a_line(error)
+    return found(
+        "saves_failing",
+        f"Checkpoints cannot be saved: {why}",
+        since=failed[-1].at if failed else None,
+        cost=" ".join(filter(None, (f"{last.save_failures_in_a_row:,} saves have failed in a row.", about.unsaved()))),
+        command=about.disk_space(),
+        evidence=facts(last, error=error and in_a_line(error), step=about.run.step),
+    )
+
+
+def loss(about: Subject) -> Iterator[Finding]:
+    """Yield that the newest loss is not finite."""
+    run = about.run
+    if run.loss_finite is not False:
+        return
+    since, good = run.loss_nonfinite_since, run.last_good
+    text = f"The loss is NaN or infinite{'' if since is None else f' since step {since:,}'}."
+    if good is None:
+        action = "Stop the training: there is no checkpoint from before."
+    else:
+        name = last_part(good.moved_to or good.path or "")
+        which = f"{name}, the last good checkpoint (step {good.step or 0:,})"
+        action = f"Copy {which}, to another directory; then stop the training."
+    yield found(
+        "loss_not_finite",
+        text,
+        is_old=not about.is_alive,
+        cost="Its further steps are most likely useless." if about.is_alive else None,
+        action=action if about.is_alive else None,
+        evidence=facts(about.last, step=since, path=None if good is None else good.path),
+    )
+
+
+def events(about: Subject) -> Iterator[Finding]:
+    """Yield that events cannot be written, or soon cannot: the disk is almost full."""
+    last, watched = about.last, about.watched
+    if last is None or not last.is_open:
+        return
+    if last.events_error is not None:
+        yield found(
+            "events_failing",
+            f"The training cannot write its events; what is shown of it may be old: {in_a_line(last.events_error)}",
+            command=command_line("df", "-h", "--", watched.directory),
+            evidence=facts(last, error=in_a_line(last.events_error)),
+        )
+    newest = about.newest_checkpoint()
+    needed = None if newest is None else newest.bytes
+    if watched.free_bytes is not None and needed and watched.free_bytes < SAVES_TO_FIT * needed:
+        yield found(
+            "disk_low",
+            f"The disk of the run's directory has room for less than {SAVES_TO_FIT} more checkpoints.",
+            command=command_line("df", "-h", "--", watched.directory),
+            evidence=facts(last, free_bytes=watched.free_bytes, checkpoint_bytes=needed),
+        )
+
+
+def speed(about: Subject) -> Iterator[Finding]:
+    """Yield that the training is slower than usual."""
+    run, last, limits = about.run, about.last, about.thresholds
+    if run.state != "running" or last is None or last.phase != "training" or run.speed is None:
+        return
+    usual = run.speed.usual(limits.slow_window_secs)
+    slow = None if usual is None else run.speed.slow_since(usual, limits.slow_below, limits.slow_window_secs)
+    if usual is None or slow is None:
+        return
+    yield found(
+        "slow",
+        f"The training is slow: {rate(slow.recent)} steps/s on average, usually {rate(usual)}.",
+        since=slow.since,
+        action="Compare the durations of steps with earlier ones: if they have grown, look at the machine, else at the "
+        "input.",
+        evidence=facts(last, steps_per_sec=slow.recent, usual_steps_per_sec=usual),
+    )
+
+
+def cluster(about: Subject) -> Iterator[Finding]:
+    """Yield which workers are lost, or make no progress while their chief does."""
+    run, last = about.run, about.last
+    if last is None or not about.is_alive or last.phase in ("stopping", "stopped"):
+        return
+    here = [worker for worker in run.workers if worker.session == last.id]
+    lost = [worker for worker in here if worker.state in ("lost", "failed")]
+    if lost:
+        yield found(
+            "worker_lost",
+            f"{_named(lost, len(here))} lost or failed: {'; '.join(map(_of_worker, lost[:SHOWN_NAMES]))}.",
+            since=min((_since(worker) for worker in lost), default=None),
+            action="Ask the scheduler for that process, and start it again with the same task.",
+            evidence=facts(None, workers=len(lost), worker=lost[0].name, host=lost[0].host),
+        )
+    if run.state != "running" or last.phase in ("starting", "restoring"):
+        return
+    stuck = [
+        worker
+        for worker in here
+        if worker.state in ("waiting", "stalled") and about.now - _since(worker) > about.thresholds.worker_wait_secs
+    ]
+    if stuck:
+        yield found(
+            "worker_stuck",
+            f"{_named(stuck, len(here))} making no progress: {'; '.join(map(_of_worker, stuck[:SHOWN_NAMES]))}.",
+            since=min(map(_since, stuck)),
+            evidence=facts(None, workers=len(stuck), worker=stuck[0].name, host=stuck[0].host),
+            command=about.inspect(),
+        )
+
+
+def _named(sick: list[WorkerHistory], of: int) -> str:
+    return f"{len(sick):,} of {counted(of, 'worker')} {'is' if len(sick) == 1 else 'are'}"
+
+
+def _of_worker(worker: WorkerHistory) -> str:
+    waits = f" for {worker.waiting_for}" if worker.waiting_for else ""
+    where = "" if worker.host is None else f" on {worker.host}"
+    why = "" if worker.error is None else f" ({in_a_line(worker.error)})"
+    return f"{worker.name}{where} is {worker.state}{waits}{why}"
+
+
+def _since(worker: WorkerHistory) -> float:
+    same = [span for span in worker.spans if span.state == worker.state]
+    return same[-1].since if same and same[-1] is worker.spans[-1] else worker.last_seen_at or 0.0
+
+
+def threads(about: Subject) -> Iterator[Finding]:
+    """Yield which service threads have failed or are overdue."""
+    run, last = about.run, about.last
+    if last is None or run.state != "running" or last.phase in ("stopping", "stopped"):
+        return
+    saves_fail = last.save_failures_in_a_row >= about.thresholds.save_failures
+    down = [
+        thread
+        for thread in run.threads
+        if thread.session == last.id
+        and (thread.state == "failed" or thread.overdue_secs > about.thresholds.overdue_secs)
+        and not (thread.name == "checkpoint" and saves_fail)
+    ]
+    if down:
+        named = ", ".join(thread.name for thread in down[:SHOWN_NAMES])
+        error = next((thread.last_error for thread in down if thread.last_error), None)
+        yield found(
+            "thread_down",
+            f"{counted(len(down), 'service thread')} failed or overdue: {named}."
+            f"{'' if error is None else f' {in_a_line(error)}'}",
+            since=min((span.since for thread in down for span in thread.spans[-1:]), default=None),
+            evidence=facts(None, thread=down[0].name, error=error and in_a_line(error)),
+            command=about.inspect(),
+        )

@@ -1,0 +1,96 @@
+"""`RateHistory`: a run's steps per second over the last hours, by the minute, and whether it has become slow."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterable
+from statistics import median
+from typing import NamedTuple
+
+MINUTE_SECS = 60.0
+KEPT_MINUTES = 360
+"""At least; the alert's defaults compare the last 15 minutes with the median of six hours."""
+_LEAST_MINUTES = 5
+"""A younger run has no usual rate."""
+
+
+class Slow(NamedTuple):
+    """A training below its usual rate."""
+
+    recent: float
+    """Mean steps per second of late."""
+    since: float
+    """Wall time of the first minute that was slow."""
+
+
+class RateHistory:
+    """Means of each minute in which the training made steps; the newest `KEPT_MINUTES` are kept."""
+
+    __slots__ = ("_counts", "_means", "_minutes")
+
+    def __init__(self) -> None:
+        self._minutes, self._means, self._counts = array("d"), array("d"), array("d")
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, RateHistory) and (self._minutes, self._means) == (other._minutes, other._means)
+
+    __hash__ = None  # type: ignore[assignment]  # it grows
+
+    def add(self, at: float, steps_per_sec: float, weight: float = 1.0) -> None:
+        """Add a reading.
+
+        Args:
+            at: wall time. One before the newest minute counts as of that minute.
+            steps_per_sec: the reading.
+            weight: how many readings it is the mean of.
+        """
+        minute = at // MINUTE_SECS
+        if not self._minutes or minute > self._minutes[-1]:
+            self._minutes.append(minute)
+            self._means.append(steps_per_sec)
+            self._counts.append(weight)
+            if len(self._minutes) > 2 * KEPT_MINUTES:
+                for values in (self._minutes, self._means, self._counts):
+                    del values[:-KEPT_MINUTES]
+            return
+        self._counts[-1] += weight
+        self._means[-1] += (steps_per_sec - self._means[-1]) * weight / self._counts[-1]
+
+    @classmethod
+    def joined(cls, parts: Iterable[RateHistory]) -> RateHistory:
+        """Return what several files of one run hold, in their order, as a history of its own."""
+        whole = cls()
+        for part in parts:
+            for minute, mean, weight in zip(part._minutes, part._means, part._counts, strict=True):
+                whole.add(minute * MINUTE_SECS, mean, weight)
+        return whole
+
+    def usual(self, window_secs: float) -> float | None:
+        """Return the usual steps per second: the median of the minutes kept; None while too little is known.
+
+        Args:
+            window_secs: see `slow_since`.
+        """
+        means = self._means[-KEPT_MINUTES:]
+        return median(means) if len(means) >= _LEAST_MINUTES + self._recent_minutes(window_secs) else None
+
+    def slow_since(self, usual: float, below: float, window_secs: float) -> Slow | None:
+        """Return that the training is slow; None if it is not.
+
+        Args:
+            usual: see `usual`.
+            below: the share of the usual rate below which it is slow.
+            window_secs: the time over which the rate of late is averaged. A quarter of the run's life where it is
+                younger than four times that.
+        """
+        minutes = self._recent_minutes(window_secs)
+        recent = sum(self._means[-minutes:]) / minutes
+        if recent >= below * usual:
+            return None
+        index = len(self._means)
+        while index > 0 and self._means[index - 1] < below * usual:
+            index -= 1
+        return Slow(recent, self._minutes[min(index, len(self._minutes) - 1)] * MINUTE_SECS)
+
+    def _recent_minutes(self, window_secs: float) -> int:
+        return max(1, min(round(window_secs / MINUTE_SECS), len(self._means[-KEPT_MINUTES:]) // 4))

@@ -1,0 +1,243 @@
+"""Findings about the state of a run, its restarts, and how its newest session began and ended."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from supervisor_core.process.stacks import BLOCKED, MAIN_THREAD, location, whereabouts
+from supervisor_core.run.ended_launches import failure_text, final_launch
+from supervisor_core.run.finding import Finding
+from supervisor_core.run.finding_subject import Subject, facts, found, process
+from supervisor_core.run.model import Outcome, Restart, Run, Stall, launch_text
+from supervisor_core.run.words import counted, duration, in_a_line
+
+UNPLANNED: frozenset[Outcome] = frozenset(("lost", "error", "signal", "unknown"))
+"""Ends of sessions that count towards a restart loop, as in the alert."""
+
+
+def state(about: Subject) -> Iterator[Finding]:
+    """Yield that the run is stalled, lost, has failed, or is silent."""
+    rule = {"stalled": _stalled, "lost": _lost, "failed": _failed, "unknown": _silent}.get(about.run.state)
+    if rule is not None:
+        yield from rule(about)
+
+
+def open_stall(run: Run) -> Stall | None:
+    """Return the stall that a run is in; None where it is in none, or no record of it was read."""
+    newest = run.stalls[-1] if run.stalls else None
+    is_open = newest is not None and newest.until is None and bool(run.sessions)
+    return newest if is_open and newest is not None and newest.session == run.sessions[-1].id else None
+
+
+def stalled_at(stall: Stall) -> str | None:
+    """Return where the program hangs, as in ``MainThread waits at train.py:15 in load``; None where that is unknown."""
+    activity = stall.activity if stall.same_frames is not False else None  # else it is somewhere else by now
+    if stall.thread is None and stall.location is None:
+        return None
+    return whereabouts(stall.thread or MAIN_THREAD, stall.location and location(stall.location), activity)
+
+
+def _stalled(about: Subject) -> Iterator[Finding]:
+    last, stall = about.last, open_stall(about.run)
+    phase = stall.phase if stall is not None else (last.phase if last else None)
+    where = None if stall is None else stalled_at(stall)
+    if stall is not None and stall.blocked_since is not None:
+        text = f"No progress: {BLOCKED[0].lower()}{BLOCKED[1:]}, no thread can run Python"
+    else:
+        text = "No progress"
+    text += "" if phase is None else f" in the phase {phase}"
+    yield found(
+        "stalled",
+        f"{text}{'' if where is None else f': {where}'}.",
+        since=stall.since if stall is not None else (last.last_progress_at if last else None),
+        cost=about.unsaved(),
+        evidence=facts(
+            last,
+            phase=phase,
+            step=about.run.step,
+            thread=None if stall is None else stall.thread,
+            location=None if stall is None or stall.location is None else location(stall.location),
+            activity=None if stall is None else stall.activity,
+        ),
+        command=about.command("stacks"),
+    )
+
+
+def _lost(about: Subject) -> Iterator[Finding]:
+    run, last = about.run, about.last
+    if last is None:
+        return
+    who = process(last)
+    if last.gone:
+        text = f"{who} is gone without a record of its end: it was killed, or it crashed."
+        action = about.resume()
+    else:
+        text = f"{who} gives no sign of life: it was killed, is suspended, or its machine is down."
+        action = f"check whether the process exists; if it does not, {about.resume()}"
+    before = run.stalls[-1] if run.stalls and run.stalls[-1].session == last.id else None
+    is_last_word = before is not None and before.until is not None and before.until >= (last.ended_at or 0.0) - 1.0
+    where = stalled_at(before) if before is not None and is_last_word else None
+    text += "" if where is None else f" It had made no progress: {where}."
+    yield found(
+        "lost",
+        text,
+        is_old=about.is_old(last.ended_at),
+        since=last.ended_at,
+        cost=about.unsaved(),
+        action=f"{action[0].upper()}{action[1:]}.",
+        evidence=facts(last, step=run.step),
+    )
+
+
+def _failed(about: Subject) -> Iterator[Finding]:
+    run, last = about.run, about.last
+    end = final_launch(run.launches)
+    since = end.ended_at if end is not None else (last.ended_at if last is not None else None)
+    error = in_a_line(failure_text(run) or "why is not known")
+    yield found(
+        "failed",
+        f"The training has failed: {error}{'' if error.endswith(('.', '...')) else '.'}",
+        is_old=about.is_old(since),
+        since=since,
+        cost=about.unsaved(),
+        action=f"Read the error in the trainer's log, repair its cause, and {about.resume()}.",
+        evidence=facts(last, step=run.step, error=error),
+    )
+
+
+def _silent(about: Subject) -> Iterator[Finding]:
+    """A run of another writer that has ceased to write: it may have ended, and cannot say."""
+    run, last = about.run, about.last
+    budget = None if last is None or not last.inferred else last.progress_timeout_secs
+    if budget is None or run.last_event_at is None or run.launches:
+        return
+    silent = about.now - run.last_event_at
+    if budget < silent < about.thresholds.silent_secs:
+        yield found(
+            "silent",
+            f"Nothing was written for longer than {duration(budget)}, the most that is usual for this run: it hangs, "
+            "has died, or has ended. Its program records no state.",
+            since=run.last_event_at,
+            action="Check whether the training's process exists.",
+            evidence=facts(None, step=run.step),
+        )
+
+
+def restarts(about: Subject) -> Iterator[Finding]:
+    """Yield that the run is restarted again and again, or was restarted."""
+    run, limits = about.run, about.thresholds
+    if run.state in ("completed", "stopped"):
+        return
+    unplanned = [item for item in run.restarts if item.reason in UNPLANNED]
+    times = [item.at for item in unplanned if item.at is not None]
+    # A launch that died before its first event has no session.
+    times += [
+        item.ended_at for item in run.launches if item.action == "restart" and item.session is None and item.ended_at
+    ]
+    times = sorted(at for at in times if about.now - at <= limits.restart_window_secs)
+    why = _why_restarted(run)
+    if len(times) >= limits.restarts:
+        yield found(
+            "restart_loop",
+            f"Restarted {len(times)} times within {duration(limits.restart_window_secs)}, unplanned."
+            f"{'' if why is None else f' Last: {why}'}",
+            since=times[0],
+            cost=_again(run),
+            evidence=facts(about.last, restarts=len(times), step=run.step),
+            command=about.inspect(),
+        )
+    elif run.restarts and about.is_alive:
+        newest = run.restarts[-1]
+        yield found("restarted", f"{_which(run)}: {why or 'why is not known.'}", since=newest.at, cost=_again(run))
+    lost = [item for item in run.recoveries if about.now - item.at <= limits.recovery_window_secs]
+    if len(lost) >= limits.recoveries and about.is_alive:
+        yield found(
+            "recovery_loop",
+            f"TensorFlow's session was lost {len(lost)} times within {duration(limits.recovery_window_secs)}. "
+            f"Last: {in_a_line(lost[-1].error)}",
+            since=lost[0].at,
+            evidence=facts(about.last, error=in_a_line(lost[-1].error)),
+            command=about.inspect(),
+        )
+
+
+def _which(run: Run) -> str:
+    return "Restarted" if len(run.restarts) == 1 else f"Restart {len(run.restarts):,}"
+
+
+def _why_restarted(run: Run) -> str | None:
+    """Return how the newest session or launch before the present one ended, in one sentence; None without one."""
+    launch = next((item for item in reversed(run.launches) if item.ended_at is not None), None)
+    restart = run.restarts[-1] if run.restarts else None
+    if launch is not None and (restart is None or restart.at is None or (launch.ended_at or 0.0) > restart.at):
+        return f"{in_a_line(launch_text(launch))}."
+    return None if restart is None else f"{in_a_line(ended_text(run, restart))}."
+
+
+def ended_text(run: Run, restart: Restart) -> str:
+    """Return how the session before a restart ended, in half a sentence."""
+    if restart.launch is not None:
+        return launch_text(restart.launch)
+    ended = next((item for item in run.sessions if item.id == restart.from_session), None)
+    what = () if ended is None else (ended.error, ended.signal)
+    return ENDED.get(restart.reason, "why it ended is not known") + "".join(f": {text}" for text in what if text)
+
+
+ENDED: Mapping[Outcome, str] = {
+    "lost": "the session before was killed, or it crashed",
+    "error": "the session before was ended by an error",
+    "signal": "the session before was stopped by a signal",
+    "requested": "the session before was asked to stop",
+    "exhausted": "the session before was out of input",
+    "completed": "the session before was completed",
+}
+"""How a session ended, by its outcome."""
+
+
+def _again(run: Run) -> str | None:
+    """Return how many steps the restarts cost; None where that is nothing, or unknown."""
+    if run.inferred or not run.steps_lost:
+        return None
+    least = "" if run.steps_lost_most in (None, run.steps_lost) else "at least "
+    return f"By restarts, {least}{counted(run.steps_lost, 'step')} had to be done again."
+
+
+def ending(about: Subject) -> Iterator[Finding]:
+    """Yield how the newest session began and ended, where that is not as planned or ends the run."""
+    run, last, limits = about.run, about.last, about.thresholds
+    if last is None:
+        return
+    if last.resume_exact is False:
+        more = len(last.resume_reasons) - 1
+        others = f" (and {counted(more, 'other reason')})" if more > 0 else ""
+        why = in_a_line(last.resume_reasons[0]) if last.resume_reasons else "No reason is given."
+        yield found(
+            "resumed_not_exactly",
+            f"The newest session does not continue exactly: {why}{others}",
+            since=last.started_at,
+            evidence=facts(None, step=last.restored_step),
+        )
+    advice, interval = run.advice, last.checkpoint_interval_secs
+    best = advice.recommended_interval_secs
+    unplanned = sum(item.reason in UNPLANNED for item in run.restarts)
+    if run.state == "running" and best and interval and unplanned >= limits.failures_to_judge:
+        ratio = interval / best
+        if ratio > limits.interval_factor or ratio < 1 / limits.interval_factor:
+            yield found(
+                "checkpoint_interval_far",
+                f"The checkpoint interval, {duration(interval)}, is far from the best one, {duration(best)}.",
+                action="Set the checkpoint interval near the recommended one at the next restart.",
+            )
+    if run.state == "completed" and last.steps == 0 and not last.inferred:
+        yield found(
+            "completed_without_step",
+            f"The newest session was completed without a new step: it began at step {run.step or 0:,}, where the "
+            "training had ended before.",
+            since=last.ended_at,
+            action="To train further, raise the number of steps that the program asks for.",
+        )
+    elif run.state == "stopped" and not last.inferred:
+        by = f"by {last.signal}" if last.signal else "by its own request" if last.outcome == "requested" else "as asked"
+        yield found(
+            "stopped", f"Stopped {by}.", since=last.ended_at, cost=about.unsaved(), evidence=facts(last, step=run.step)
+        )
