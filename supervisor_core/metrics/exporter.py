@@ -29,6 +29,8 @@ from supervisor_core.metrics.page import FORGET_AFTER_SECS, Page, Reading, RunTe
 from supervisor_core.metrics.render import Format
 from supervisor_core.metrics.table import EXPORTER_METRICS, SCRAPE_SUCCESS
 from supervisor_core.metrics.vanished import UNFINISHED, Key, VanishedRun, VanishedRuns
+from supervisor_core.run.finding import Finding
+from supervisor_core.run.findings import findings
 from supervisor_core.run.logdir_watch import LogdirWatch
 from supervisor_core.run.snapshot import LogdirSnapshot, WatchedRun
 from supervisor_core.storage.local import join, local_path
@@ -241,11 +243,16 @@ class Exporter:
             label, last = labels[key], self._written.get(key)
             if watched.problem is not None:
                 problems[key[0]].append(f"Run {label!r}: {watched.problem}")
-            if last is not None and last[0] is watched and last[1].status.run == label:
-                written[key] = last
-                continue
             try:
-                written[key] = watched, self._write_run(key, watched, label, now)
+                said = findings(watched, now)
+                if (
+                    last is not None
+                    and last[0] is watched
+                    and (last[1].status.run, last[1].status.findings) == (label, said)
+                ):
+                    written[key] = last
+                else:
+                    written[key] = watched, self._write_run(key, watched, label, now, said)
             except Exception as error:  # a fault of ours; it must not cost the other runs
                 _LOG.debug("Run %r cannot be shown", label, exc_info=True)
                 problems[key[0]].append(f"Run {label!r} cannot be shown: {error!r}")
@@ -280,7 +287,7 @@ class Exporter:
             )
         return self._vanished.runs
 
-    def _write_run(self, key: Key, watched: WatchedRun, label: str, now: float) -> RunText:
+    def _write_run(self, key: Key, watched: WatchedRun, label: str, now: float, said: tuple[Finding, ...]) -> RunText:
         index, name = key
         scan = self._scans[index]
         assert scan is not None
@@ -288,7 +295,7 @@ class Exporter:
         directory = logdir if name == "." else join(logdir, name)
         reading = Reading.of(watched, self._current.logdirs[index].label, success=watched.read_ok)
         status = run_status(watched.run, now, label=label, forget_after_secs=self.forget_after_secs)
-        status = replace(status, info={"logdir": directory, **status.info})
+        status = replace(status, info={"logdir": directory, **status.info}, findings=said)
         if watched.unreachable and watched.run.state in UNFINISHED:
             status = replace(status, state="unreachable")
         return write_run(status, reading)

@@ -8,13 +8,14 @@ yields no sample at all: a checkpoint age of 0 would read as "just now", a times
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import get_args
 
 from supervisor_core.log import printable
 from supervisor_core.metrics.metric import (
     Metric,
     RunMetric,
+    Sample,
     age,
     facts_metric,
     histogram,
@@ -31,6 +32,8 @@ from supervisor_core.run.status import RunStatus, ServedState
 RUN_STATES: tuple[str, ...] = get_args(ServedState)
 
 
+_MOST_LETTERS = 500
+"""Of a sentence in a label."""
 _ERROR_TYPE = re.compile(r"[A-Za-z_][\w.]{0,99}(?=:|$)")
 
 
@@ -61,6 +64,22 @@ def _stall(status: RunStatus) -> Mapping[str, str]:
         return {}
     known = {"thread": stall.thread, "location": stall.location, "phase": stall.phase, "activity": stall.activity}
     return {name: printable(value)[:MAX_LOCATION] for name, value in known.items() if value}
+
+
+def _finding_labels(status: RunStatus) -> Iterator[dict[str, str]]:
+    for each in status.findings:
+        yield {"run": status.run, "kind": each.kind, "severity": each.severity}
+
+
+def _findings(status: RunStatus, now: float) -> Iterator[Sample]:
+    yield from (Sample(labels, 1) for labels in _finding_labels(status))
+
+
+def _finding_texts(status: RunStatus, now: float) -> Iterator[Sample]:
+    """Yield what is said: no cost, which changes with each step and would be another series each time."""
+    for labels, each in zip(_finding_labels(status), status.findings, strict=True):
+        said = {"text": printable(each.text)[:_MOST_LETTERS], "action": printable(each.action or "")}
+        yield Sample({**labels, **{name: value for name, value in said.items() if value}}, 1)
 
 
 RUN_METRICS: tuple[RunMetric, ...] = (
@@ -122,6 +141,20 @@ RUN_METRICS: tuple[RunMetric, ...] = (
         "Where the run hangs, while it is stalled: thread, location (its innermost line of the program), phase and "
         "activity.",
         _stall,
+    ),
+    RunMetric(
+        name="supervisor_finding",
+        help="1 while this is to be said of the run: what is wrong, page the most urgent, warn, or info.",
+        labels=("run", "kind", "severity"),
+        read=_findings,
+        served_by="exporter",
+    ),
+    RunMetric(
+        name="supervisor_finding_text_info",
+        help="What is said: the sentence (text), and what to do first (action: a sentence or a command).",
+        labels=("run", "kind", "severity"),
+        read=_finding_texts,
+        served_by="exporter",
     ),
     single(
         "watchdog_would_act_total",

@@ -6,8 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
-from supervisor_core.run.model import RunState
-
 Severity = Literal["page", "warn", "info"]
 """``page``: work is being lost, act now. ``warn``: today. ``info``: when there is time."""
 
@@ -94,32 +92,3 @@ class Finding:
 def worst_first(found: Sequence[Finding]) -> tuple[Finding, ...]:
     """Return findings in the order in which they are said: by severity, then by kind."""
     return tuple(sorted(found, key=lambda item: (_RANK[item.severity], _ORDER[item.kind])))
-
-
-Standing = Literal["needs_you", "fine", "over", "unknown"]
-"""What a run is to the one who looks after it."""
-
-_STANDING_OF_STATE: Mapping[RunState, Standing] = {
-    "running": "fine",
-    "stalled": "fine",
-    "completed": "over",
-    "stopped": "over",
-    "lost": "over",
-    "failed": "over",
-    "unknown": "unknown",
-}
-
-
-def standing(state: RunState, found: Sequence[Finding]) -> Standing:
-    """Return whether a run needs somebody: it has a finding that is more than an info. Else it is fine while it goes
-    on, over, or nothing is known of it.
-
-    Args:
-        state: the run's.
-        found: its findings.
-
-    Example:
-        >>> standing("running", ())
-        'fine'
-    """
-    return "needs_you" if any(item.severity != "info" for item in found) else _STANDING_OF_STATE[state]

@@ -6,9 +6,13 @@ it holds back until something has been true for a while, so that nobody is woken
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from typing import Literal
+
 from supervisor_core.run import part_findings, state_findings
 from supervisor_core.run.finding import Finding, worst_first
 from supervisor_core.run.finding_subject import Subject
+from supervisor_core.run.model import RunState
 from supervisor_core.run.snapshot import WatchedRun
 from supervisor_core.run.thresholds import Thresholds
 
@@ -38,3 +42,32 @@ def findings(watched: WatchedRun, now: float, thresholds: Thresholds = DEFAULTS)
     """
     about = Subject(watched, now, thresholds)
     return worst_first([found for rule in _RULES for found in rule(about)])
+
+
+Standing = Literal["needs_you", "fine", "over", "unknown"]
+"""What a run is to the one who looks after it."""
+
+_STANDING_OF_STATE: Mapping[RunState, Standing] = {
+    "running": "fine",
+    "stalled": "fine",
+    "completed": "over",
+    "stopped": "over",
+    "lost": "over",
+    "failed": "over",
+    "unknown": "unknown",
+}
+
+
+def standing(state: RunState, found: Sequence[Finding]) -> Standing:
+    """Return whether a run needs somebody: it has a finding that is more than an info. Else it is fine while it goes
+    on, over, or nothing is known of it.
+
+    Args:
+        state: the run's.
+        found: its findings.
+
+    Example:
+        >>> standing("running", ())
+        'fine'
+    """
+    return "needs_you" if any(item.severity != "info" for item in found) else _STANDING_OF_STATE[state]

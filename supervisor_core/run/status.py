@@ -14,6 +14,7 @@ from typing import Literal
 from supervisor_core.events.telemetry import HeartbeatRecord, SessionRecord, ThreadStatus, WorkerStatus
 from supervisor_core.process.stacks import Activity
 from supervisor_core.run.checkpoints import Checkpoint
+from supervisor_core.run.finding import Finding
 
 ServedState = Literal["running", "stalled", "lost", "completed", "stopped", "failed", "unknown", "unreachable"]
 """State of a run: those of docs/model.md, and ``unreachable`` for one that had not ended as planned and whose directory
@@ -118,6 +119,8 @@ class RunStatus:
     """Whether the newest loss is neither NaN nor infinite; None where no loss is known."""
     events_failing: bool | None = None
     """Whether events cannot be written at present; None where unknown."""
+    findings: tuple[Finding, ...] = ()
+    """What is to be said of the run, worst first; only an exporter judges it."""
     info: Mapping[str, str] = field(default_factory=dict)
     """Facts of the run that are in no record: its logdir, a worker's task; labels of ``supervisor_run_info``."""
 

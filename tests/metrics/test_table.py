@@ -11,6 +11,7 @@ import pytest
 from supervisor_core.metrics import table
 from supervisor_core.metrics.metric import Metric, Sample
 from supervisor_core.metrics.table import ALL_METRICS, RUN_METRICS
+from supervisor_core.run.finding import Finding
 from supervisor_core.run.status import RunStatus, StallStatus
 
 
@@ -40,7 +41,9 @@ def test_a_name_stands_for_one_metric() -> None:
 
 def test_labels_are_those_of_the_table(running: RunStatus, clock) -> None:
     """Every sample of a metric has the labels that the table names; a histogram's buckets have `le` besides."""
-    failed = replace(running, state="failed", error="ValueError: nan", stall=StallStatus(phase="training"))
+    found = Finding(kind="failed", severity="page", text="It has failed.")
+    stall = StallStatus(phase="training")
+    failed = replace(running, state="failed", error="ValueError: nan", stall=stall, findings=(found,))
     for metric in RUN_METRICS:
         samples = list(metric.read(failed, clock.now))
         assert samples, metric.name
@@ -48,6 +51,18 @@ def test_labels_are_those_of_the_table(running: RunStatus, clock) -> None:
             if metric.type != "info":
                 assert {*sample.labels} - {"le"} == {*metric.labels}
             assert sample.labels["run"] == "mnist/train"
+
+
+def test_a_finding_has_a_bounded_text_and_no_cost(running: RunStatus) -> None:
+    """What changes with each step would be another series each time; control characters are shown."""
+    found = Finding(kind="stalled", severity="page", text="hangs\n" + "x" * 900, cost="12 steps", action="look")
+    status = replace(running, findings=(found,))
+    [value] = read("supervisor_finding", status, 0.0)
+    assert value == ({"run": "mnist/train", "kind": "stalled", "severity": "page"}, 1, "")
+    [sample] = read("supervisor_finding_text_info", status, 0.0)
+    text = sample.labels.pop("text")
+    assert text.startswith("hangs\\nxxx") and len(text) == 500
+    assert sample.labels == {**value.labels, "action": "look"}
 
 
 def test_a_stalled_run_has_one_series_of_its_place(running: RunStatus) -> None:
