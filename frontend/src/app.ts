@@ -36,7 +36,11 @@ export class App {
   /** The runs that were hidden in this browser; null before the logdir is known. */
   private stored: Hidden | null = null;
   private page: RunPage | null = null;
-  private readonly poller = new Poller(() => this.load(), () => this.intervalMs, (secs) => this.onWait(secs));
+  private readonly poller = new Poller(
+    () => this.load(),
+    () => this.intervalMs,
+    (secs) => this.onWait(secs),
+  );
   private failure: BackendError | null = null;
   /** How far the backend's clock is ahead of ours, in seconds. */
   private ahead = 0;
@@ -137,9 +141,17 @@ export class App {
       this.page?.close();
       this.page = new RunPage(name, this.state, (patch, replace) => this.change(patch, replace));
       fill(this.main, this.page.element);
-      const back = h("button", { type: "button", class: "back", title: "All runs (Escape)", onclick: () => this.leave() }, "‹ All runs");
+      const back = h(
+        "button",
+        { type: "button", class: "back", title: "All runs (Escape)", onclick: () => this.leave() },
+        "‹ All runs",
+      );
       const title = titleOf(name, this.store.latest?.logdir ?? "");
-      const heading = h("h1", { class: "run-title", title: name === title ? name : `${title}: the logdir itself`, tabindex: -1 }, title);
+      const heading = h(
+        "h1",
+        { class: "run-title", title: name === title ? name : `${title}: the logdir itself`, tabindex: -1 },
+        title,
+      );
       fill(this.place, back, heading);
       // What was focused is gone with the list: the keyboard goes on from the run's name.
       if (document.activeElement === document.body) heading.focus({ preventScroll: true });

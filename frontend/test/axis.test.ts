@@ -62,7 +62,13 @@ test("a restart has its line, the stretch in which nothing ran, and the stretch 
   assert.deepEqual(step!.wasted, { lo: 500, hi: 600 });
   assert.equal(step!.x, 500);
   assert.equal(boundaryLabel(wall!), "↻ killed · −100 steps · 6 min 40 s down");
-  assert.equal(boundaryLabel({ ...wall!, restart: { ...run.restarts[0]!, reason: "unknown", rewind_steps: 0, downtime_secs: null } }), "↻ restart");
+  assert.equal(
+    boundaryLabel({
+      ...wall!,
+      restart: { ...run.restarts[0]!, reason: "unknown", rewind_steps: 0, downtime_secs: null },
+    }),
+    "↻ restart",
+  );
 });
 
 test("a restart between sessions that are not known, or at no known moment, is not drawn", () => {
@@ -86,39 +92,93 @@ test("zooming keeps what is under the pointer, and never leaves the whole", () =
 
 test("ticks are round: 1, 2, 5; minutes and hours; days by name", () => {
   assert.deepEqual([0.3, 1, 1.1, 2.5, 7, 1200].map(niceStep), [0.5, 1, 2, 5, 10, 2000]);
-  assert.deepEqual(stepTicks({ lo: 0, hi: 10 }, 100).map((t) => t.x), [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10]);
-  assert.deepEqual(durationTicks({ lo: 0, hi: 7200 }, 4).map((t) => t.label), ["0", "30 min", "1 h", "1 h 30 min", "2 h"]);
+  assert.deepEqual(
+    stepTicks({ lo: 0, hi: 10 }, 100).map((t) => t.x),
+    [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10],
+  );
+  assert.deepEqual(
+    durationTicks({ lo: 0, hi: 7200 }, 4).map((t) => t.label),
+    ["0", "30 min", "1 h", "1 h 30 min", "2 h"],
+  );
   const day = clockTicks({ lo: 86400 * 100 - 7200, hi: 86400 * 100 + 7200 }, 4, () => 0);
-  assert.deepEqual(day.map((t) => t.label), ["Apr 10 22:00", "23:00", "Apr 11", "01:00", "02:00"]);
+  assert.deepEqual(
+    day.map((t) => t.label),
+    ["Apr 10 22:00", "23:00", "Apr 11", "01:00", "02:00"],
+  );
   assert.equal(day[2]!.strong, true);
 });
 
 test("local time that is ahead of UTC moves the ticks", () => {
   const ticks = clockTicks({ lo: 86400 * 100, hi: 86400 * 100 + 86400 }, 4, () => 1800);
-  assert.deepEqual(ticks.map((t) => t.label), ["Apr 11 06:00", "12:00", "18:00", "Apr 12"]);
+  assert.deepEqual(
+    ticks.map((t) => t.label),
+    ["Apr 11 06:00", "12:00", "18:00", "Apr 12"],
+  );
 });
 
 test("bars that overlap go below each other, and no further than the last row", () => {
-  assert.deepEqual(packRows([[0, 10], [5, 15], [10, 20]], 6), { rows: [0, 1, 0], count: 2 });
-  assert.deepEqual(packRows([[0, 9], [1, 9], [2, 9], [3, 9]], 2).rows, [0, 1, 1, 1]);
+  assert.deepEqual(
+    packRows(
+      [
+        [0, 10],
+        [5, 15],
+        [10, 20],
+      ],
+      6,
+    ),
+    { rows: [0, 1, 0], count: 2 },
+  );
+  assert.deepEqual(
+    packRows(
+      [
+        [0, 9],
+        [1, 9],
+        [2, 9],
+        [3, 9],
+      ],
+      2,
+    ).rows,
+    [0, 1, 1, 1],
+  );
   assert.deepEqual(packRows([], 6), { rows: [], count: 1 });
 });
 
 test("gaps are clipped by default where hardly anything ran in between", () => {
   const busy = [session(1, { started: 0.5, ended: 600 }), session(2, { started: 700, ended: 1000 })];
   const idle = [session(1, { started: 0.5, ended: 600 }), session(2, { started: 90_000, ended: 90_600 })];
-  assert.deepEqual([busy, idle, [], [session(1, { started: 5, ended: 5 })]].map(defaultAxis), ["wall", "relative", "wall", "wall"]);
+  assert.deepEqual([busy, idle, [], [session(1, { started: 5, ended: 5 })]].map(defaultAxis), [
+    "wall",
+    "relative",
+    "wall",
+    "wall",
+  ]);
 });
 
 test("restarts at one place are told of together", () => {
   const sessions = [session(1), session(2), session(3)];
   const again = (from: string, to: string): Restart => ({
-    at: T0, from_step: 600, to_step: 500, rewind_steps: 100, rewind_steps_most: 100, downtime_secs: 5, reason: "lost", inferred: false, from_session: from, to_session: to, launch: null,
+    at: T0,
+    from_step: 600,
+    to_step: 500,
+    rewind_steps: 100,
+    rewind_steps_most: 100,
+    downtime_secs: 5,
+    reason: "lost",
+    inferred: false,
+    from_session: from,
+    to_session: to,
+    launch: null,
   });
   const ways = sessions.map(() => ({ walls: [], steps: [] }));
   const found = boundariesOf([again("s1", "s2"), again("s2", "s3")], sessions, ways, makeAxis("step", sessions, ways));
-  assert.deepEqual(found.map(({ x }) => x), [500, 500]);
+  assert.deepEqual(
+    found.map(({ x }) => x),
+    [500, 500],
+  );
   const { title, rows } = boundariesHover(found);
   assert.equal(title, "↻ 2 restarts here");
-  assert.deepEqual(rows.map(([name]) => name), ["↻ Restart 1", "↻ Restart 2"]);
+  assert.deepEqual(
+    rows.map(([name]) => name),
+    ["↻ Restart 1", "↻ Restart 2"],
+  );
 });

@@ -1,43 +1,140 @@
 /** Runs, sessions and columns for tests. */
-import type { Columns, Recovery, RunDetail, RunLine, ScalarHeader, Session, WorkerHistory, WorkerSpan } from "../src/types/api";
+import type {
+  Columns,
+  Recovery,
+  RunDetail,
+  RunLine,
+  ScalarHeader,
+  Session,
+  WorkerHistory,
+  WorkerSpan,
+} from "../src/types/api";
 
 export const T0 = 1_795_222_000;
 
 export function session(n: number, over: Partial<Session> = {}): Session {
   return {
-    id: `s${n}`, attempt: n, started: T0 + n * 1000, ended: T0 + n * 1000 + 600, first_step: 0, last_step: 600, steps: 600,
-    outcome: "lost", inferred: false, gone: false, resume_exact: null, resume_reasons: [], error: null, signal: null, phase: "training", host: "h", pid: 1, facade: "Supervisor",
-    restored_checkpoint: null, adopted: false, skipped_checkpoints: [], checkpoint_interval_secs: 100, starting_secs: 0, restoring_secs: 0,
-    progress_timeout_secs: 300, last_progress: null, ...over,
+    id: `s${n}`,
+    attempt: n,
+    started: T0 + n * 1000,
+    ended: T0 + n * 1000 + 600,
+    first_step: 0,
+    last_step: 600,
+    steps: 600,
+    outcome: "lost",
+    inferred: false,
+    gone: false,
+    resume_exact: null,
+    resume_reasons: [],
+    error: null,
+    signal: null,
+    phase: "training",
+    host: "h",
+    pid: 1,
+    facade: "Supervisor",
+    restored_checkpoint: null,
+    adopted: false,
+    skipped_checkpoints: [],
+    checkpoint_interval_secs: 100,
+    starting_secs: 0,
+    restoring_secs: 0,
+    progress_timeout_secs: 300,
+    last_progress: null,
+    ...over,
   };
 }
 
 export function line(run: string, over: Partial<RunLine> = {}): RunLine {
   return {
-    run, state: "running", inferred: false, phase: "training", step: 10, steps_per_sec: 1, rates: [], started: T0,
-    last_event: T0 + 10, checkpoint_at: null, checkpoint_step: null, checkpoint_interval_secs: null,
-    checkpoints_failing: false, restarts: 0, recoveries: 0, goodput: 0.9, sick_threads: 0, workers: 0, sick_workers: 0, stalled_since: null, at_risk_steps: null, problem: null, ...over,
+    run,
+    state: "running",
+    inferred: false,
+    phase: "training",
+    step: 10,
+    steps_per_sec: 1,
+    rates: [],
+    started: T0,
+    last_event: T0 + 10,
+    checkpoint_at: null,
+    checkpoint_step: null,
+    checkpoint_interval_secs: null,
+    checkpoints_failing: false,
+    restarts: 0,
+    recoveries: 0,
+    goodput: 0.9,
+    sick_threads: 0,
+    workers: 0,
+    sick_workers: 0,
+    stalled_since: null,
+    at_risk_steps: null,
+    problem: null,
+    ...over,
   };
 }
 
 export function detail(over: Partial<RunDetail> = {}): RunDetail {
   return {
-    run: "a", at: T0 + 5000, generation: 1, state: "running", failure: null, inferred: false, problem: null, step: 900, steps_per_sec: 2,
-    first_step: 0, max_step: 900, steps_lost: 100, steps_lost_most: 100, last_event: T0 + 4999, files: 1, bytes: 1, records: 1, corrupt_records: 0,
+    run: "a",
+    at: T0 + 5000,
+    generation: 1,
+    state: "running",
+    failure: null,
+    inferred: false,
+    problem: null,
+    step: 900,
+    steps_per_sec: 2,
+    first_step: 0,
+    max_step: 900,
+    steps_lost: 100,
+    steps_lost_most: 100,
+    last_event: T0 + 4999,
+    files: 1,
+    bytes: 1,
+    records: 1,
+    corrupt_records: 0,
     sessions: [session(1), session(2, { first_step: 500, last_step: 900, outcome: "running" })],
     restarts: [
       {
-        at: T0 + 2000, from_step: 600, to_step: 500, rewind_steps: 100, rewind_steps_most: 100, downtime_secs: 400, reason: "lost",
-        inferred: false, from_session: "s1", to_session: "s2", launch: null,
+        at: T0 + 2000,
+        from_step: 600,
+        to_step: 500,
+        rewind_steps: 100,
+        rewind_steps_most: 100,
+        downtime_secs: 400,
+        reason: "lost",
+        inferred: false,
+        from_session: "s1",
+        to_session: "s2",
+        launch: null,
       },
     ],
-    launch: null, recoveries: [], at_risk: null, silences: [],
-    goodput: { wall_secs: 1600, ratio: 0.5, inferred: false, secs: { productive: 800, stall: 30, wasted_progress_from_disruption: 100 } },
-    advice: {
-      save_cost_secs: 0.5, mtbf_secs: 600, failures: 3, recommended_low_secs: 15, recommended_high_secs: 60, present_interval_secs: 100, recommended_interval_secs: 24.5,
-      present_cost_ratio: 0.09, recommended_cost_ratio: 0.04,
+    launch: null,
+    recoveries: [],
+    at_risk: null,
+    silences: [],
+    goodput: {
+      wall_secs: 1600,
+      ratio: 0.5,
+      inferred: false,
+      secs: { productive: 800, stall: 30, wasted_progress_from_disruption: 100 },
     },
-    problems: [], dropped: {}, checkpoints: { count: 3, failed: 1, newest_good: null, last_good: null, on_disk: 2 }, stalls: 1, threads: [], workers: 0,
+    advice: {
+      save_cost_secs: 0.5,
+      mtbf_secs: 600,
+      failures: 3,
+      recommended_low_secs: 15,
+      recommended_high_secs: 60,
+      present_interval_secs: 100,
+      recommended_interval_secs: 24.5,
+      present_cost_ratio: 0.09,
+      recommended_cost_ratio: 0.04,
+    },
+    problems: [],
+    dropped: {},
+    checkpoints: { count: 3, failed: 1, newest_good: null, last_good: null, on_disk: 2 },
+    stalls: 1,
+    threads: [],
+    workers: 0,
     ...over,
   };
 }
@@ -45,8 +142,16 @@ export function detail(over: Partial<RunDetail> = {}): RunDetail {
 /** The second session of `detail` was lost once at step 750, and went on from 700. */
 export function recovery(over: Partial<Recovery> = {}): Recovery {
   return {
-    session: "s2", at: T0 + 2400, secs: 40, error: "UnavailableError: Socket closed", losses: 2, from_step: 750, to_step: 700,
-    rewind_steps: 50, restored_checkpoint: "model.ckpt-700", ...over,
+    session: "s2",
+    at: T0 + 2400,
+    secs: 40,
+    error: "UnavailableError: Socket closed",
+    losses: 2,
+    from_step: 750,
+    to_step: 700,
+    rewind_steps: 50,
+    restored_checkpoint: "model.ckpt-700",
+    ...over,
   };
 }
 
@@ -56,9 +161,23 @@ export function worker(name: string, states: WorkerSpan[2][], over: Partial<Work
   const state = states.at(-1) ?? "running";
   const sick = ["failed", "lost", "stalled"].includes(state);
   return {
-    name, session: "s2", state, present: true, sick, starts: 1, last_seen: at(states.length), phase: "training",
-    waiting_for: null, step: 900, steps: 400, host: `${name}.train`, pid: 7, error: null, thinned: false,
-    spans: states.map((state, i): WorkerSpan => [at(i), at(i + 1), state, T0, false, null]), ...over,
+    name,
+    session: "s2",
+    state,
+    present: true,
+    sick,
+    starts: 1,
+    last_seen: at(states.length),
+    phase: "training",
+    waiting_for: null,
+    step: 900,
+    steps: 400,
+    host: `${name}.train`,
+    pid: 7,
+    error: null,
+    thinned: false,
+    spans: states.map((state, i): WorkerSpan => [at(i), at(i + 1), state, T0, false, null]),
+    ...over,
   };
 }
 
@@ -71,7 +190,9 @@ export function encode(header: object, columns: Record<string, number[]>): Array
   const buffer = new ArrayBuffer(4 + text.length + 8 * length * names.length);
   new DataView(buffer).setUint32(0, text.length, true);
   new Uint8Array(buffer, 4, text.length).set(new TextEncoder().encode(text));
-  names.forEach((name, i) => new Float64Array(buffer, 4 + text.length + 8 * length * i, length).set(columns[name] as number[]));
+  names.forEach((name, i) =>
+    new Float64Array(buffer, 4 + text.length + 8 * length * i, length).set(columns[name] as number[]),
+  );
   return buffer;
 }
 

@@ -37,7 +37,14 @@ function drawn(values: (i: number) => number, log = false): Recorder {
   const shown = xs.map((_, i) => values(i));
   const line = { abandoned: false, segment: 0, xs, raw: shown, shown, step: xs, wall: xs } satisfies Line;
   const recorder = new Recorder();
-  drawLines(recorder as unknown as CanvasRenderingContext2D, [line], VIEW, { lo: log ? 0.1 : -1, hi: 10, log, ticks: [] }, BOX, THEME);
+  drawLines(
+    recorder as unknown as CanvasRenderingContext2D,
+    [line],
+    VIEW,
+    { lo: log ? 0.1 : -1, hi: 10, log, ticks: [] },
+    BOX,
+    THEME,
+  );
   return recorder;
 }
 
@@ -68,8 +75,18 @@ test("a dense line crosses stretches without points, as a stroke would", () => {
   const shown = xs.map((_, i) => zigzag(i));
   const recorder = new Recorder();
   const line = { abandoned: false, segment: 0, xs, raw: shown, shown, step: xs, wall: xs } satisfies Line;
-  drawLines(recorder as unknown as CanvasRenderingContext2D, [line], VIEW, { lo: -1, hi: 10, log: false, ticks: [] }, BOX, THEME);
+  drawLines(
+    recorder as unknown as CanvasRenderingContext2D,
+    [line],
+    VIEW,
+    { lo: -1, hi: 10, log: false, ticks: [] },
+    BOX,
+    THEME,
+  );
   assert.equal(columns(recorder.rects).size, 1000);
   const across = recorder.rects.filter(([x]) => x - BOX.left > 260 && x - BOX.left < 740);
-  assert.ok(across.every(([, , , height]) => height < 3), "a straight line");
+  assert.ok(
+    across.every(([, , , height]) => height < 3),
+    "a straight line",
+  );
 });

@@ -19,8 +19,12 @@ import { detail, encode, recovery, session, T0, worker } from "./builders";
 
 const run = detail({ recoveries: [recovery()] });
 const ways = waysOf(run.sessions, [T0 + 1300, T0 + 2300], [400, 700]);
-const noMarks = marksOf(decodeColumns(encode({ offset: 0, previous: null, flags: [], errors: [] }, { at: [] })), null) as Marks;
-const many = (count: number): WorkerHistory[] => Array.from({ length: count }, (_, i) => worker(`worker:${i}`, ["running"]));
+const noMarks = marksOf(
+  decodeColumns(encode({ offset: 0, previous: null, flags: [], errors: [] }, { at: [] })),
+  null,
+) as Marks;
+const many = (count: number): WorkerHistory[] =>
+  Array.from({ length: count }, (_, i) => worker(`worker:${i}`, ["running"]));
 
 test("a restart within a session has its line, the stretch without steps, and the stretch that was done again", () => {
   const [mark] = recoveryMarksOf(run.recoveries, run.sessions, ways, makeAxis("wall", run.sessions, ways));
@@ -55,7 +59,10 @@ test("hovering over one tells its error, how often, how long, what was done agai
 });
 
 test("a restart that found its model alive says that nothing was lost", () => {
-  const sessions = [session(1), session(2, { first_step: 600, last_step: 900, adopted: true, restored_checkpoint: "x" })];
+  const sessions = [
+    session(1),
+    session(2, { first_step: 600, last_step: 900, adopted: true, restored_checkpoint: "x" }),
+  ];
   const [boundary] = makePlot(detail({ sessions }), noMarks, [], [], [], "wall").boundaries;
   assert.match(boundaryHover(boundary!).note!, /alive in the parameter servers and was kept: nothing lost/);
   assert.match(boundaryLabel(boundary!), /^↻ killed · model kept · /);
@@ -64,11 +71,25 @@ test("a restart that found its model alive says that nothing was lost", () => {
 });
 
 test("few workers have a lane each, in their own order, whatever they are at", () => {
-  const workers = [worker("ps:0", ["running"]), worker("worker:0", ["running", "lost"]), worker("worker:1", ["waiting"])];
-  assert.deepEqual(workerLanes(workers, false).map((lane) => [lane.name, lane.crowd]), [["ps:0", null], ["worker:0", null], ["worker:1", null]]);
+  const workers = [
+    worker("ps:0", ["running"]),
+    worker("worker:0", ["running", "lost"]),
+    worker("worker:1", ["waiting"]),
+  ];
+  assert.deepEqual(
+    workerLanes(workers, false).map((lane) => [lane.name, lane.crowd]),
+    [
+      ["ps:0", null],
+      ["worker:0", null],
+      ["worker:1", null],
+    ],
+  );
   const plot = makePlot(detail(), noMarks, [], [], workers, "wall");
   const { rows } = rowsOf(plot);
-  assert.deepEqual(rows.filter((row) => row.kind === "worker").map((row) => rowName(row, plot)), ["ps:0", "worker:0", "worker:1"]);
+  assert.deepEqual(
+    rows.filter((row) => row.kind === "worker").map((row) => rowName(row, plot)),
+    ["ps:0", "worker:0", "worker:1"],
+  );
 });
 
 test("of many workers those in trouble have a lane, then those that were, the latest first; the rest share one", () => {
@@ -77,10 +98,16 @@ test("of many workers those in trouble have a lane, then those that were, the la
   workers[63] = worker("worker:63", ["failed"]);
   workers[12] = worker("worker:12", ["stalled", "running", "running"]);
   workers[41] = worker("worker:41", ["running", "lost", "running"]);
-  const again: WorkerSpan[] = [[T0 + 2000, T0 + 2250, "running", T0, false, null], [T0 + 2250, T0 + 2300, "running", T0 + 2249, true, null]];
+  const again: WorkerSpan[] = [
+    [T0 + 2000, T0 + 2250, "running", T0, false, null],
+    [T0 + 2250, T0 + 2300, "running", T0 + 2249, true, null],
+  ];
   workers[7] = worker("worker:7", ["running"], { starts: 2, spans: again });
   const lanes = workerLanes(workers, false);
-  assert.deepEqual(lanes.map((lane) => lane.name), ["worker:63", "worker:88", "worker:7", "worker:41", "worker:12", "95 others"]);
+  assert.deepEqual(
+    lanes.map((lane) => lane.name),
+    ["worker:63", "worker:88", "worker:7", "worker:41", "worker:12", "95 others"],
+  );
   assert.equal(lanes.at(-1)!.workers.length, 95);
   assert.equal(workerLanes(workers, true).length, 100);
   assert.equal(workerLanes(many(100), false)[0]!.name, "100 workers");
@@ -90,23 +117,35 @@ test("a hundred in trouble do not drown the page, and those without a lane are c
   const workers = Array.from({ length: 100 }, (_, i) => worker(`worker:${i}`, ["running", "lost"]));
   const lanes = workerLanes(workers, false);
   assert.equal(lanes.length, FEW + 1);
-  assert.deepEqual(lanes.at(-1)!.crowd!.map(({ counts }) => counts), [{ running: 92 }, { lost: 92 }]);
+  assert.deepEqual(
+    lanes.at(-1)!.crowd!.map(({ counts }) => counts),
+    [{ running: 92 }, { lost: 92 }],
+  );
 });
 
 test("a worker that only an earlier session knew needs nobody", () => {
   const gone = worker("worker:9", ["lost"], { present: false, sick: false });
-  assert.deepEqual(worstFirst([gone, worker("worker:1", ["stalled"])]).map(({ name }) => name), ["worker:1", "worker:9"]);
-  assert.equal(headline(detail(), [gone], T0).some(({ lead }) => lead.includes("worker")), false);
+  assert.deepEqual(
+    worstFirst([gone, worker("worker:1", ["stalled"])]).map(({ name }) => name),
+    ["worker:1", "worker:9"],
+  );
+  assert.equal(
+    headline(detail(), [gone], T0).some(({ lead }) => lead.includes("worker")),
+    false,
+  );
 });
 
 test("what many were at together changes when any of them does, and says nothing of time nobody told of", () => {
   const late = worker("b", ["running"], { spans: [[T0 + 2500, T0 + 2600, "running", T0, false, null]] });
   const spans = crowdOf([worker("a", ["waiting", "running"]), worker("c", ["running", "lost"]), late]);
-  assert.deepEqual(spans.map(({ since, until, counts }) => [since - T0, until - T0, counts]), [
-    [2000, 2100, { waiting: 1, running: 1 }],
-    [2100, 2200, { running: 1, lost: 1 }],
-    [2500, 2600, { running: 1 }],
-  ]);
+  assert.deepEqual(
+    spans.map(({ since, until, counts }) => [since - T0, until - T0, counts]),
+    [
+      [2000, 2100, { waiting: 1, running: 1 }],
+      [2100, 2200, { running: 1, lost: 1 }],
+      [2500, 2600, { running: 1 }],
+    ],
+  );
   assert.equal(countWords({ running: 92, lost: 1, waiting: 3 }), "1 lost, 3 waiting, 92 running");
 });
 
@@ -114,14 +153,18 @@ test("hovering over a worker tells its state, since when, when seen, at which st
   const one = worker("worker:1", ["running", "waiting"], { waiting_for: "ps:0", starts: 3 });
   const now = workerHover(one, T0 + 2150, 1)!;
   assert.equal(now.title, "… worker:1: waiting");
-  assert.deepEqual(now.rows.map(([name]) => name), [
-    "Since", "Last seen", "Waits for", "Phase", "Step", "Steps of its own", "Process since", "Processes", "Host",
-  ]);
+  assert.deepEqual(
+    now.rows.map(([name]) => name),
+    ["Since", "Last seen", "Waits for", "Phase", "Step", "Steps of its own", "Process since", "Processes", "Host"],
+  );
   assert.equal(Object.fromEntries(now.rows)["Host"], "worker:1.train, pid 7");
   const before = workerHover(one, T0 + 2050, 1)!;
   assert.equal(before.title, "▶ worker:1: running");
   assert.match(before.note!, /it is waiting now/);
-  assert.equal(before.rows.some(([name]) => name === "Step"), false);
+  assert.equal(
+    before.rows.some(([name]) => name === "Step"),
+    false,
+  );
   assert.equal(workerHover(one, T0 + 9000, 1), null);
 });
 
@@ -170,7 +213,10 @@ test("restarts within a session are counted with the others, and their cost is t
     "↻ 1 restart, 2 more within a session, cost 9 min 40 s: 6 min 40 s down, 1 min 20 s recovering, " +
       "200 steps recomputed (1 min 40 s); 1 killed, 2 UnavailableError",
   );
-  assert.match(said({ restarts: [], recoveries: [recovery()] }), /^↺ 1 restart within a session cost 2 min 20 s: 40 s recovering, /);
+  assert.match(
+    said({ restarts: [], recoveries: [recovery()] }),
+    /^↺ 1 restart within a session cost 2 min 20 s: 40 s recovering, /,
+  );
 });
 
 test("each state of a worker has a sign of its own", () => {
@@ -179,5 +225,8 @@ test("each state of a worker has a sign of its own", () => {
 
 test("a moment is in the session that had begun last", () => {
   const plot = makePlot(detail(), noMarks, [], [], [], "wall");
-  assert.deepEqual([T0, T0 + 1500, T0 + 2000, T0 + 9000].map((at) => sessionAt(plot, at)), [0, 0, 1, 1]);
+  assert.deepEqual(
+    [T0, T0 + 1500, T0 + 2000, T0 + 9000].map((at) => sessionAt(plot, at)),
+    [0, 0, 1, 1],
+  );
 });

@@ -29,7 +29,16 @@ test("bytes that break off are refused, not half read", () => {
 });
 
 const answer = (over: Partial<RunsAnswer>): RunsAnswer => ({
-  v: 1, at: T0, generation: 1, full: false, logdir: "/", reading: null, problems: [], removed: [], runs: [], ...over,
+  v: 1,
+  at: T0,
+  generation: 1,
+  full: false,
+  logdir: "/",
+  reading: null,
+  problems: [],
+  removed: [],
+  runs: [],
+  ...over,
 });
 
 test("the overview takes in what changed and lets go of what went", () => {
@@ -37,7 +46,10 @@ test("the overview takes in what changed and lets go of what went", () => {
   store.apply(answer({ full: true, runs: [line("a"), line("b")] }), null);
   const changed = store.apply(answer({ generation: 2, removed: ["a"], runs: [line("c")] }), 1);
   assert.deepEqual([...changed].sort(), ["a", "c"]);
-  assert.deepEqual(store.all().map((l) => l.run), ["b", "c"]);
+  assert.deepEqual(
+    store.all().map((l) => l.run),
+    ["b", "c"],
+  );
 });
 
 test("an answer to an older question is dropped", () => {
@@ -52,49 +64,102 @@ test("an answer that holds everything replaces everything, and says that all may
   store.apply(answer({ full: true, runs: [line("a"), line("b")] }), null);
   const changed = store.apply(answer({ full: true, generation: 9, runs: [line("b")] }), 1);
   assert.deepEqual([...changed].sort(), ["a", "b"]);
-  assert.deepEqual(store.all().map((l) => l.run), ["b"]);
+  assert.deepEqual(
+    store.all().map((l) => l.run),
+    ["b"],
+  );
 });
 
 test("places in sorted columns", () => {
-  assert.deepEqual([0, 1, 2, 9].map((x) => lowerBound([1, 2, 2, 5], x)), [0, 0, 1, 4]);
-  assert.deepEqual([-1, 1.4, 1.6, 99].map((x) => nearest([1, 2, 5], x)), [0, 0, 1, 2]);
+  assert.deepEqual(
+    [0, 1, 2, 9].map((x) => lowerBound([1, 2, 2, 5], x)),
+    [0, 0, 1, 4],
+  );
+  assert.deepEqual(
+    [-1, 1.4, 1.6, 99].map((x) => nearest([1, 2, 5], x)),
+    [0, 0, 1, 2],
+  );
   assert.equal(nearest([], 1), -1);
-  assert.deepEqual([0, 1.5, 9].map((x) => interpolate([1, 2], [10, 20], x)), [10, 15, 20]);
+  assert.deepEqual(
+    [0, 1.5, 9].map((x) => interpolate([1, 2], [10, 20], x)),
+    [10, 15, 20],
+  );
   assert.ok(Number.isNaN(interpolate([], [], 1)));
 });
 
 const GOOD = 1 | 2 | 4;
 const GONE = 1 | 4;
-const marks = (at: number[], flags: number[]) =>
-  newMarks(at, flags) as Marks;
-const newMarks = (at: number[], flags: number[], before: Marks | null = null, previous: number | null = null): Marks | null => {
+const marks = (at: number[], flags: number[]) => newMarks(at, flags) as Marks;
+const newMarks = (
+  at: number[],
+  flags: number[],
+  before: Marks | null = null,
+  previous: number | null = null,
+): Marks | null => {
   const offset = before?.length ?? 0;
-  const header = { offset, previous: [previous, previous], flags: flags.map((flag) => [1, flag]), errors: [[0, "OSError"]] };
-  return marksOf(decodeColumns<MarksHeader>(encode(header, { at, step: at, save_secs: at, blocked_secs: at, bytes: at, flags: at })), before);
+  const header = {
+    offset,
+    previous: [previous, previous],
+    flags: flags.map((flag) => [1, flag]),
+    errors: [[0, "OSError"]],
+  };
+  return marksOf(
+    decodeColumns<MarksHeader>(encode(header, { at, step: at, save_secs: at, blocked_secs: at, bytes: at, flags: at })),
+    before,
+  );
 };
 
 test("only new marks are sent, and the flags of all", () => {
   const before = marks([0, 1, 2], [GOOD, GOOD, 0]);
   const after = newMarks([3], [GONE, GOOD, 0, GOOD], before, 2) as Marks;
-  assert.deepEqual([[...after.at], [...after.flags]], [[0, 1, 2, 3], [GONE, GOOD, 0, GOOD]]);
+  assert.deepEqual(
+    [[...after.at], [...after.flags]],
+    [
+      [0, 1, 2, 3],
+      [GONE, GOOD, 0, GOOD],
+    ],
+  );
   assert.equal(after.errors.get(0), "OSError");
   assert.equal(newMarks([3], [GOOD, GOOD, 0, GOOD], before, 99), null);
 });
 
 test("a crowd of marks is cut into pieces, so that it shows where saves are dense", () => {
   const count = 50_000;
-  const all = marks(Array.from({ length: count }, (_, i) => i), new Array<number>(count).fill(GOOD));
-  const { good } = clusterMarks(placeMarks(all, (i) => all.at[i]!), all.flags, { lo: 0, hi: count }, 0, 1100, 7);
+  const all = marks(
+    Array.from({ length: count }, (_, i) => i),
+    new Array<number>(count).fill(GOOD),
+  );
+  const { good } = clusterMarks(
+    placeMarks(all, (i) => all.at[i]!),
+    all.flags,
+    { lo: 0, hi: count },
+    0,
+    1100,
+    7,
+  );
   assert.ok(good.length >= 10 && good.length <= 13, String(good.length));
-  assert.equal(good.reduce((sum, c) => sum + c.to - c.from, 0), count);
+  assert.equal(
+    good.reduce((sum, c) => sum + c.to - c.from, 0),
+    count,
+  );
 });
 
 test("marks that are too near to each other are one, and failed ones never hide among good ones", () => {
   const all = marks([0, 1, 2, 50, 100], [GOOD, 4, GOOD, GONE, GOOD]);
   const placed = placeMarks(all, (i) => all.at[i]!);
   const { good, failed } = clusterMarks(placed, all.flags, { lo: 0, hi: 100 }, 0, 100, 7);
-  assert.deepEqual(good.map((c) => [c.left, c.right, c.there]), [[0, 2, 2], [50, 50, 0], [100, 100, 1]]);
-  assert.deepEqual(failed.map((c) => [c.left, c.to - c.from]), [[1, 1]]);
+  assert.deepEqual(
+    good.map((c) => [c.left, c.right, c.there]),
+    [
+      [0, 2, 2],
+      [50, 50, 0],
+      [100, 100, 1],
+    ],
+  );
+  assert.deepEqual(
+    failed.map((c) => [c.left, c.to - c.from]),
+    [[1, 1]],
+  );
   const zoomed = clusterMarks(placed, all.flags, { lo: 0, hi: 3 }, 0, 300, 7);
   assert.equal(zoomed.good.filter((c) => c.left <= 300).length, 2);
 });
@@ -113,57 +178,133 @@ test("flags say whether a save was good and whether its files are there, or not 
 
 test("what a restart abandoned is a line of its own that begins where the kept one leaves it", () => {
   const data = scalars(
-    [{ session: "s1", abandoned_after_step: 2 }, { session: "s2", abandoned_after_step: null }],
-    [[10, 1, 5, 0], [11, 2, 4, 0], [12, 3, 3, 0], [20, 3, 2, 1], [21, 4, 1, 1]],
+    [
+      { session: "s1", abandoned_after_step: 2 },
+      { session: "s2", abandoned_after_step: null },
+    ],
+    [
+      [10, 1, 5, 0],
+      [11, 2, 4, 0],
+      [12, 3, 3, 0],
+      [20, 3, 2, 1],
+      [21, 4, 1, 1],
+    ],
   );
   const lines = linesOf(data, (_, step) => step);
-  assert.deepEqual(lines.map((l) => [l.abandoned, [...l.step]]), [[false, [1, 2]], [true, [2, 3]], [false, [3, 4]]]);
+  assert.deepEqual(
+    lines.map((l) => [l.abandoned, [...l.step]]),
+    [
+      [false, [1, 2]],
+      [true, [2, 3]],
+      [false, [3, 4]],
+    ],
+  );
 });
 
 test("smoothed values are the backend's, beside the raw ones", () => {
-  const data = scalars([{ session: "s", abandoned_after_step: 1 }], [[0, 0, 1, 0], [1, 1, 3, 0], [2, 2, 5, 0]]);
+  const data = scalars(
+    [{ session: "s", abandoned_after_step: 1 }],
+    [
+      [0, 0, 1, 0],
+      [1, 1, 3, 0],
+      [2, 2, 5, 0],
+    ],
+  );
   assert.ok(linesOf(data, (wall) => wall).every((line) => line.shown === line.raw));
   data.columns["smoothed"] = Float64Array.of(1, 2, 3);
   const [kept, again] = linesOf(data, (wall) => wall);
-  assert.deepEqual([[...kept!.raw], [...kept!.shown]], [[1, 3], [1, 2]]);
-  assert.deepEqual([[...again!.raw], [...again!.shown]], [[3, 5], [2, 3]]);
+  assert.deepEqual(
+    [[...kept!.raw], [...kept!.shown]],
+    [
+      [1, 3],
+      [1, 2],
+    ],
+  );
+  assert.deepEqual(
+    [[...again!.raw], [...again!.shown]],
+    [
+      [3, 5],
+      [2, 3],
+    ],
+  );
 });
 
 test("the vertical scale fits what is in sight, leaves out what is no number, and has round ticks", () => {
-  const data = scalars([{ session: null, abandoned_after_step: null }], [[0, 0, 1, 0], [1, 1, NaN, 0], [2, 2, 3, 0], [9, 9, 99, 0]]);
+  const data = scalars(
+    [{ session: null, abandoned_after_step: null }],
+    [
+      [0, 0, 1, 0],
+      [1, 1, NaN, 0],
+      [2, 2, 3, 0],
+      [9, 9, 99, 0],
+    ],
+  );
   const lines = linesOf(data, (wall) => wall);
   assert.deepEqual(extent(lines, 0, 5, false), [1, 3]);
   assert.equal(extent(lines, 4, 5, false), null);
   const scale = makeYScale([1, 3], false, 150);
   assert.ok(scale.lo < 1 && scale.hi > 3);
-  assert.deepEqual(scale.ticks.map((t) => t.label), ["1", "1.5", "2", "2.5", "3"]);
+  assert.deepEqual(
+    scale.ticks.map((t) => t.label),
+    ["1", "1.5", "2", "2.5", "3"],
+  );
   assert.ok(yPixel(3, scale, 0, 100) < yPixel(1, scale, 0, 100));
 });
 
 test("a constant has a scale too, and a logarithm leaves out what has none", () => {
   assert.ok(makeYScale([5, 5], false, 150).hi > 5);
   assert.ok(makeYScale([0, 0], false, 150).hi > 0);
-  const data = scalars([{ session: null, abandoned_after_step: null }], [[0, 0, -1, 0], [1, 1, 10, 0], [2, 2, 1000, 0]]);
-  assert.deepEqual(extent(linesOf(data, (w) => w), 0, 9, true), [10, 1000]);
+  const data = scalars(
+    [{ session: null, abandoned_after_step: null }],
+    [
+      [0, 0, -1, 0],
+      [1, 1, 10, 0],
+      [2, 2, 1000, 0],
+    ],
+  );
+  assert.deepEqual(
+    extent(
+      linesOf(data, (w) => w),
+      0,
+      9,
+      true,
+    ),
+    [10, 1000],
+  );
   const scale = makeYScale([10, 1000], true, 150);
   assert.ok(Math.abs(yPixel(100, scale, 0, 100) - 50) < 1e-9);
   assert.ok(scale.ticks.some((t) => t.label === "100"));
 });
 
 test("a run without moments is laid out over its steps", () => {
-  const sessions = [session(1, { started: 0, ended: 0 }), session(2, { started: 0, ended: 0, first_step: 600, last_step: 700 })];
+  const sessions = [
+    session(1, { started: 0, ended: 0 }),
+    session(2, { started: 0, ended: 0, first_step: 600, last_step: 700 }),
+  ];
   const plot = makePlot(detail({ sessions, restarts: [] }), marks([], []), [], [], [], "wall");
   assert.equal(plot.axis.kind, "step");
-  assert.deepEqual(plot.bars.map((bar) => bar?.hi), [600, 700]);
+  assert.deepEqual(
+    plot.bars.map((bar) => bar?.hi),
+    [600, 700],
+  );
 });
 
 test("only rows that hold something are drawn", () => {
   const bare = makePlot(detail({ restarts: [] }), marks([], []), [], [], [], "wall");
-  assert.deepEqual(rowsOf(bare).rows.map((row) => row.kind), ["sessions"]);
+  assert.deepEqual(
+    rowsOf(bare).rows.map((row) => row.kind),
+    ["sessions"],
+  );
   const full = makePlot(detail(), marks([T0 + 1100], [GOOD]), [], [], [], "wall");
-  assert.deepEqual(rowsOf(full).rows.map((row) => row.kind), ["labels", "sessions", "checkpoints"]);
+  assert.deepEqual(
+    rowsOf(full).rows.map((row) => row.kind),
+    ["labels", "sessions", "checkpoints"],
+  );
   const recovered = makePlot(detail({ restarts: [], recoveries: [recovery()] }), marks([], []), [], [], [], "wall");
-  assert.deepEqual(rowsOf(recovered).rows.map((row) => row.kind), ["labels", "sessions"]);
+  assert.deepEqual(
+    rowsOf(recovered).rows.map((row) => row.kind),
+    ["labels", "sessions"],
+  );
 });
 
 test("a point without a moment lies where its session was at its step", () => {

@@ -25,7 +25,12 @@ function filtering() {
       seen.changes++;
     },
   );
-  return { filter, asked, seen, select: (text: string, ...names: string[]) => filter.select(text, names, (name) => name) };
+  return {
+    filter,
+    asked,
+    seen,
+    select: (text: string, ...names: string[]) => filter.select(text, names, (name) => name),
+  };
 }
 
 /** Until all that was answered has come. */
@@ -42,7 +47,10 @@ test("what an expression selects is known when its answer has come", async () =>
   const { select, asked, seen } = filtering();
   assert.deepEqual(select("^a|^b", "a", "xa"), ["a", "xa"]);
   assert.deepEqual(select("^a|^b", "a", "xa", "b"), ["a", "xa", "b"]);
-  assert.deepEqual(asked.map(({ expression, names }) => [expression, names]), [["^a|^b", ["a", "xa"]]]);
+  assert.deepEqual(
+    asked.map(({ expression, names }) => [expression, names]),
+    [["^a|^b", ["a", "xa"]]],
+  );
   asked[0]?.answer([true, false]);
   await settled();
   assert.equal(seen.changes, 1);

@@ -12,23 +12,44 @@ import { reasonOf } from "../src/logic/words";
 import type { Session } from "../src/types/api";
 import { detail, encode, session, T0 } from "./builders";
 
-const noMarks = marksOf(decodeColumns(encode({ offset: 0, previous: null, flags: [], errors: [] }, { at: [] })), null) as Marks;
+const noMarks = marksOf(
+  decodeColumns(encode({ offset: 0, previous: null, flags: [], errors: [] }, { at: [] })),
+  null,
+) as Marks;
 
 test("a run that has failed or is dead says why, as far as that is known", () => {
   const first = (over: object) => headline(detail(over), [], T0 + 5000)[0]!.rest;
-  assert.equal(first({ state: "failed", failure: `ended by tb-supervisor: ${"x".repeat(500)}` }), `ended by tb-supervisor: ${"x".repeat(176)}…, now`);
-  assert.equal(first({ state: "lost", sessions: [session(1, { gone: true })] }), "its process is gone: killed, or it crashed; last written now");
+  assert.equal(
+    first({ state: "failed", failure: `ended by tb-supervisor: ${"x".repeat(500)}` }),
+    `ended by tb-supervisor: ${"x".repeat(176)}…, now`,
+  );
+  assert.equal(
+    first({ state: "lost", sessions: [session(1, { gone: true })] }),
+    "its process is gone: killed, or it crashed; last written now",
+  );
   assert.match(first({ state: "lost" }), /^silent for now: killed, or its machine died/);
   const launch = { attempt: 1, started: T0, ended: null, cause: null, action: null, text: null };
   assert.equal(first({ state: "unknown", sessions: [], launch }), "the program has written nothing yet");
-  assert.ok(sessionHover(session(1, { gone: true })).rows.some(([name, value]) => name === "Process" && value.startsWith("gone")));
+  assert.ok(
+    sessionHover(session(1, { gone: true })).rows.some(
+      ([name, value]) => name === "Process" && value.startsWith("gone"),
+    ),
+  );
 });
 
 test("a restart's reason is what its restarter knows, else how the session ended", () => {
   const restart = detail().restarts[0]!;
   const launch = { attempt: 1, started: T0, ended: T0 + 9, cause: "hang", action: "restart", text: "x" };
-  const label = (cause: string | null): string => reasonOf({ ...restart, reason: "signal", launch: { ...launch, cause } }).label;
-  assert.deepEqual(["hang", "oom", "preempted", "error", null, "toString"].map(label), ["hung", "OOM-killed", "preempted", "signal", "signal", "signal"]);
+  const label = (cause: string | null): string =>
+    reasonOf({ ...restart, reason: "signal", launch: { ...launch, cause } }).label;
+  assert.deepEqual(["hang", "oom", "preempted", "error", null, "toString"].map(label), [
+    "hung",
+    "OOM-killed",
+    "preempted",
+    "signal",
+    "signal",
+    "signal",
+  ]);
   const run = detail({ restarts: [{ ...restart, reason: "signal", launch }] });
   const [boundary] = makePlot(run, noMarks, [], [], [], "wall").boundaries;
   assert.match(boundaryLabel(boundary!), /^↻ hung · /);
@@ -54,7 +75,10 @@ test("whether a resume was exact is shown at the restart, in the tables and on t
     assert.equal(boundaryLabel(boundary!).endsWith(` · ${word}`), word !== "unknown");
     assert.ok(sessionHover(sessions[1]!).rows.some(([name, value]) => name === "Resume" && value === text));
     const said = headline(run, [], T0 + 5000).filter(({ lead }) => lead === "Not an exact resume");
-    assert.deepEqual(said.map(({ rest }) => rest), word === "not exact" ? [over.resume_reasons ? cut : "no reason is given"] : []);
+    assert.deepEqual(
+      said.map(({ rest }) => rest),
+      word === "not exact" ? [over.resume_reasons ? cut : "no reason is given"] : [],
+    );
   }
   assert.deepEqual([session(1), session(2), session(1, { resume_exact: true })].map(hasResumed), [false, true, true]);
   assert.equal(resumeText(undefined), "unknown");

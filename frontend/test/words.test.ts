@@ -2,7 +2,18 @@ import assert from "node:assert/strict";
 import test from "node:test";
 import { adviceWords } from "../src/logic/advice";
 import { fileName, isoMoment, toCsv } from "../src/logic/csv";
-import { formatAgo, formatBytes, formatDuration, formatMoment, formatRate, formatShare, formatValue, formatAtLeast, titleOf, zoneOf } from "../src/logic/format";
+import {
+  formatAgo,
+  formatBytes,
+  formatDuration,
+  formatMoment,
+  formatRate,
+  formatShare,
+  formatValue,
+  formatAtLeast,
+  titleOf,
+  zoneOf,
+} from "../src/logic/format";
 import { partsOf } from "../src/logic/goodput";
 import { headline } from "../src/logic/headline";
 import { formatHidden, isHidden, MOST_HIDDEN, parseHidden, withRun } from "../src/logic/hidden";
@@ -18,17 +29,33 @@ import type { Tag } from "../src/types/api";
 import { detail, line, session, T0 } from "./builders";
 
 test("numbers are short, exact where they can be, and a dash where nothing is known", () => {
-  assert.deepEqual([0, 0.5, 0.00051234, 1e-5, 123456, 1.5e9, -0.25].map(formatValue), ["0", "0.5", "0.0005123", "1e-5", "123,456", "1.5e9", "-0.25"]);
+  assert.deepEqual([0, 0.5, 0.00051234, 1e-5, 123456, 1.5e9, -0.25].map(formatValue), [
+    "0",
+    "0.5",
+    "0.0005123",
+    "1e-5",
+    "123,456",
+    "1.5e9",
+    "-0.25",
+  ]);
   assert.deepEqual([NaN, Infinity, null].map(formatValue), ["NaN", "∞", "–"]);
   assert.deepEqual([0.5, 18.44, 1234].map(formatRate), ["0.5", "18.4", "1,234"]);
   assert.deepEqual([0, 999, 1000, 512_000_000, 1.2e12].map(formatBytes), ["0 B", "999 B", "1 kB", "512 MB", "1.2 TB"]);
 });
 
 test("durations have two units at most, and no rounding error between them", () => {
-  assert.deepEqual(
-    [0, 0.0004, 0.02, 1.5, 59.6, 125, 3600, 3599.7, 90_000, 266_400].map(formatDuration),
-    ["0 s", "< 1 ms", "20 ms", "1.5 s", "1 min", "2 min 5 s", "1 h", "1 h", "1 d 1 h", "3 d 2 h"],
-  );
+  assert.deepEqual([0, 0.0004, 0.02, 1.5, 59.6, 125, 3600, 3599.7, 90_000, 266_400].map(formatDuration), [
+    "0 s",
+    "< 1 ms",
+    "20 ms",
+    "1.5 s",
+    "1 min",
+    "2 min 5 s",
+    "1 h",
+    "1 h",
+    "1 d 1 h",
+    "3 d 2 h",
+  ]);
   assert.equal(formatDuration(-5), "−5 s");
   assert.equal(formatAgo(T0, T0 + 7200), "2 h ago");
   assert.equal(formatAgo(T0 + 60, T0), "now");
@@ -43,26 +70,50 @@ test("a share is all or nothing only where it is", () => {
 test("moments are local for people and UTC for machines", () => {
   assert.match(formatMoment(T0), /^2026-11-2\d \d\d:\d\d:\d\d$/);
   assert.equal(isoMoment(0), "1970-01-01T00:00:00.000Z");
-  assert.deepEqual([null, NaN, 1e300].map((at) => isoMoment(at)), ["", "", ""]);
+  assert.deepEqual(
+    [null, NaN, 1e300].map((at) => isoMoment(at)),
+    ["", "", ""],
+  );
 });
 
 test("CSV quotes what needs it, and lets no cell become a formula", () => {
-  assert.equal(toCsv(["a", "b"], [["x,y", 'say "hi"'], ["=1+1", -2], [null, true]]), 'a,b\r\n"x,y","say ""hi"""\r\n\'=1+1,-2\r\n,true\r\n');
+  assert.equal(
+    toCsv(
+      ["a", "b"],
+      [
+        ["x,y", 'say "hi"'],
+        ["=1+1", -2],
+        [null, true],
+      ],
+    ),
+    'a,b\r\n"x,y","say ""hi"""\r\n\'=1+1,-2\r\n,true\r\n',
+  );
   assert.equal(fileName("../../etc/<b>", "restarts"), "etc-b-restarts.csv");
   assert.equal(fileName("...", "x"), "run-x.csv");
 });
 
 test("runs that need somebody come first, and what is not known last, whichever way round", () => {
-  const lines = [line("ok"), line("bad", { state: "failed", goodput: null }), line("done", { state: "completed", goodput: 0.1 })];
-  const names = (key: "state" | "goodput", descending: boolean) => sortRuns(lines, { key, descending }, T0 + 100).map((l) => l.run);
+  const lines = [
+    line("ok"),
+    line("bad", { state: "failed", goodput: null }),
+    line("done", { state: "completed", goodput: 0.1 }),
+  ];
+  const names = (key: "state" | "goodput", descending: boolean) =>
+    sortRuns(lines, { key, descending }, T0 + 100).map((l) => l.run);
   assert.deepEqual(names("state", false), ["bad", "ok", "done"]);
   assert.deepEqual(names("goodput", false), ["done", "ok", "bad"]);
   assert.deepEqual(names("goodput", true), ["ok", "done", "bad"]);
   assert.equal(startsDescending("restarts"), true);
   const clusters = [line("a"), line("b", { sick_workers: 1, workers: 9 }), line("c", { state: "stalled" })];
-  assert.deepEqual(sortRuns(clusters, { key: "state", descending: false }, T0 + 100).map((l) => l.run), ["c", "b", "a"]);
+  assert.deepEqual(
+    sortRuns(clusters, { key: "state", descending: false }, T0 + 100).map((l) => l.run),
+    ["c", "b", "a"],
+  );
   const again = [line("a", { recoveries: 3 }), line("b", { restarts: 1 }), line("c", { restarts: 1, recoveries: 1 })];
-  assert.deepEqual(sortRuns(again, { key: "restarts", descending: true }, T0 + 100).map((l) => l.run), ["c", "b", "a"]);
+  assert.deepEqual(
+    sortRuns(again, { key: "restarts", descending: true }, T0 + 100).map((l) => l.run),
+    ["c", "b", "a"],
+  );
 });
 
 test("trouble of the last day comes first, older trouble after what runs", () => {
@@ -70,25 +121,56 @@ test("trouble of the last day comes first, older trouble after what runs", () =>
   const old = { last_event: now - 30 * 86_400 };
   const fresh = { last_event: now - 600 };
   const lines = [
-    line("failed last month", { state: "failed", ...old }), line("lost last month", { state: "lost", ...old }),
-    line("done", { state: "completed", ...fresh }), line("running", fresh), line("saves fail", { checkpoints_failing: true, ...fresh }),
-    line("failed", { state: "failed", ...fresh }), line("lost", { state: "lost", ...fresh }), line("stalled", { state: "stalled", ...fresh }),
+    line("failed last month", { state: "failed", ...old }),
+    line("lost last month", { state: "lost", ...old }),
+    line("done", { state: "completed", ...fresh }),
+    line("running", fresh),
+    line("saves fail", { checkpoints_failing: true, ...fresh }),
+    line("failed", { state: "failed", ...fresh }),
+    line("lost", { state: "lost", ...fresh }),
+    line("stalled", { state: "stalled", ...fresh }),
     line("never seen", { state: "unknown", last_event: null }),
   ];
-  assert.deepEqual(sortRuns(lines, { key: "state", descending: false }, now).map((l) => l.run), [
-    "stalled", "lost", "failed", "saves fail", "running", "lost last month", "failed last month", "done", "never seen",
-  ]);
+  assert.deepEqual(
+    sortRuns(lines, { key: "state", descending: false }, now).map((l) => l.run),
+    [
+      "stalled",
+      "lost",
+      "failed",
+      "saves fail",
+      "running",
+      "lost last month",
+      "failed last month",
+      "done",
+      "never seen",
+    ],
+  );
 });
 
 test("names are sorted as people count", () => {
   const lines = ["run10", "run9", "Run1"].map((name) => line(name));
-  assert.deepEqual(sortRuns(lines, { key: "run", descending: false }, T0 + 100).map((l) => l.run), ["Run1", "run9", "run10"]);
+  assert.deepEqual(
+    sortRuns(lines, { key: "run", descending: false }, T0 + 100).map((l) => l.run),
+    ["Run1", "run9", "run10"],
+  );
 });
 
 test("the address holds the view, whatever the names in it", () => {
   const state = {
-    ...INITIAL, run: "a b/<c>&d=1%", axis: "step" as const, zoom: { lo: 1.5, hi: 2.5 }, tags: ["x&y", "ü"], smoothing: 0.6, log: true, allWorkers: true,
-    filter: "^a.*[", state: "lost", age: "7d", hidden: new Map([["a b~/<c>&d", "lost.2"]]), showHidden: true, sort: { key: "goodput" as const, descending: true },
+    ...INITIAL,
+    run: "a b/<c>&d=1%",
+    axis: "step" as const,
+    zoom: { lo: 1.5, hi: 2.5 },
+    tags: ["x&y", "ü"],
+    smoothing: 0.6,
+    log: true,
+    allWorkers: true,
+    filter: "^a.*[",
+    state: "lost",
+    age: "7d",
+    hidden: new Map([["a b~/<c>&d", "lost.2"]]),
+    showHidden: true,
+    sort: { key: "goodput" as const, descending: true },
   };
   assert.deepEqual(parseState(formatState(state)), state);
   assert.equal(formatState(INITIAL), "");
@@ -120,15 +202,30 @@ test("an address that was tampered with is read as far as it makes sense", () =>
 });
 
 test("the logdir itself is called by its directory's name", () => {
-  assert.deepEqual(["a/b", "."].map((run) => titleOf(run, "/data/runs/exp1/")), ["a/b", "exp1"]);
-  assert.deepEqual(["s3://bucket/runs", "C:\\logs\\x", ".", "/", ""].map((logdir) => titleOf(".", logdir)), ["runs", "x", ".", ".", "."]);
+  assert.deepEqual(
+    ["a/b", "."].map((run) => titleOf(run, "/data/runs/exp1/")),
+    ["a/b", "exp1"],
+  );
+  assert.deepEqual(
+    ["s3://bucket/runs", "C:\\logs\\x", ".", "/", ""].map((logdir) => titleOf(".", logdir)),
+    ["runs", "x", ".", ".", "."],
+  );
 });
 
 test("what did not run, and what no checkpoint holds, is told first-hand", () => {
-  const run = detail({ at_risk: { steps: 130, secs: 90, saved_step: 770 }, silences: [{ session: "s2", since: T0, until: T0 + 50, secs: 50, cause: "stopped" }] });
+  const run = detail({
+    at_risk: { steps: 130, secs: 90, saved_step: 770 },
+    silences: [{ session: "s2", since: T0, until: T0 + 50, secs: 50, cause: "stopped" }],
+  });
   const said = headline(run, [], T0 + 5000).map((s) => `${s.lead}: ${s.rest}`);
-  assert.ok(said.includes("130 steps at risk: 1 min 30 s of training, after the checkpoint of step 770"), said.join("\n"));
-  assert.ok(said.includes("Silent for 50 s: the process did not run: it was stopped (SIGSTOP, or a frozen container)"), said.join("\n"));
+  assert.ok(
+    said.includes("130 steps at risk: 1 min 30 s of training, after the checkpoint of step 770"),
+    said.join("\n"),
+  );
+  assert.ok(
+    said.includes("Silent for 50 s: the process did not run: it was stopped (SIGSTOP, or a frozen container)"),
+    said.join("\n"),
+  );
 });
 
 test("the time zone is named by its distance from UTC", () => {
@@ -146,13 +243,28 @@ test("of a long list only what can be seen is in the page", () => {
   assert.deepEqual(visibleRows(3600, 360, 36, 5000, 2), { first: 98, end: 112 });
   assert.deepEqual(visibleRows(0, 360, 36, 3), { first: 0, end: 3 });
   assert.deepEqual(visibleRows(9e9, 360, 36, 10), { first: 10, end: 10 });
-  assert.deepEqual([scrollToRow(0, 100, 360, 36), scrollToRow(50, 0, 360, 36), scrollToRow(3, 0, 360, 36)], [0, 1476, null]);
+  assert.deepEqual(
+    [scrollToRow(0, 100, 360, 36), scrollToRow(50, 0, 360, 36), scrollToRow(3, 0, 360, 36)],
+    [0, 1476, null],
+  );
 });
 
 test("the newest launch by a restarter is shown until a later one has begun", () => {
-  const launch = { attempt: 4, started: T0 + 4900, ended: T0 + 5000, cause: "oom", action: "restart", text: "restarted by tb-supervisor: OOM-killed; attempt 4; next in 8 s" };
+  const launch = {
+    attempt: 4,
+    started: T0 + 4900,
+    ended: T0 + 5000,
+    cause: "oom",
+    action: "restart",
+    text: "restarted by tb-supervisor: OOM-killed; attempt 4; next in 8 s",
+  };
   const find = (over: object) => headline(detail(over), [], T0 + 5000).find(({ lead }) => lead.startsWith("Launch"));
-  assert.deepEqual(find({ launch }), { tone: "warn", sign: "↻", lead: "Launch 4 restarted by tb-supervisor", rest: "OOM-killed; attempt 4; next in 8 s" });
+  assert.deepEqual(find({ launch }), {
+    tone: "warn",
+    sign: "↻",
+    lead: "Launch 4 restarted by tb-supervisor",
+    rest: "OOM-killed; attempt 4; next in 8 s",
+  });
   assert.equal(find({ launch: { ...launch, action: "end" } })!.tone, "bad");
   assert.equal(find({ launch: { ...launch, action: "end", cause: "completed" } })!.tone, "calm");
   const open = { ...launch, text: null, ended: null };
@@ -173,13 +285,35 @@ test("what happened is told in sentences, with what it cost", () => {
 
 test("a newest checkpoint that is damaged or in doubt is named as such, with the last good one", () => {
   const saved = (step: number, over: object = {}) => ({
-    session: "s2", step, path: `/r/ckpt-${step}`, at: T0 + 4990, ok: true, on_disk: true, bytes: 1, save_secs: 1, blocked_secs: 0, trigger: "timer",
-    error: null, status: "on disk", doubt: null, damage: null, moved_to: null, consistent: true, verified: true, inferred: false, ...over,
+    session: "s2",
+    step,
+    path: `/r/ckpt-${step}`,
+    at: T0 + 4990,
+    ok: true,
+    on_disk: true,
+    bytes: 1,
+    save_secs: 1,
+    blocked_secs: 0,
+    trigger: "timer",
+    error: null,
+    status: "on disk",
+    doubt: null,
+    damage: null,
+    moved_to: null,
+    consistent: true,
+    verified: true,
+    inferred: false,
+    ...over,
   });
   const said = (newest_good: ReturnType<typeof saved>, last_good: ReturnType<typeof saved> | null): string =>
-    headline(detail({ checkpoints: { count: 2, failed: 0, newest_good, last_good, on_disk: 2 } }), [], T0 + 5000).find(({ lead }) => lead.startsWith("Checkpoint"))!.rest;
+    headline(detail({ checkpoints: { count: 2, failed: 0, newest_good, last_good, on_disk: 2 } }), [], T0 + 5000).find(
+      ({ lead }) => lead.startsWith("Checkpoint"),
+    )!.rest;
   const spoiled = saved(9, { doubt: "There is NaN.", status: "on disk; in doubt: There is NaN." });
-  assert.equal(said(spoiled, saved(8)), "10 s ago, every 1 min 40 s, on disk; in doubt: There is NaN; last good one: step 8");
+  assert.equal(
+    said(spoiled, saved(8)),
+    "10 s ago, every 1 min 40 s, on disk; in doubt: There is NaN; last good one: step 8",
+  );
   const damaged = saved(9, { on_disk: false, damage: "cut", status: "damaged, set aside: cut" });
   assert.equal(said(damaged, null), "10 s ago, every 1 min 40 s, damaged, set aside: cut; there is no good one");
   assert.equal(said(saved(9), saved(9)), "10 s ago, every 1 min 40 s");
@@ -200,7 +334,12 @@ test("what was beyond the limits is counted, in one sentence", () => {
 
 test("a run that nobody tells of is not accused of anything", () => {
   const quiet = detail({
-    inferred: true, state: "unknown", restarts: [], steps_lost: 0, stalls: 0, step: null,
+    inferred: true,
+    state: "unknown",
+    restarts: [],
+    steps_lost: 0,
+    stalls: 0,
+    step: null,
     checkpoints: { count: 0, failed: 0, newest_good: null, last_good: null, on_disk: null },
   });
   const said = headline(quiet, [], T0 + 5000);
@@ -213,16 +352,34 @@ test("the recommended interval is beside the present one, with what it would sav
   assert.equal(words.title, "Save every 25 s instead of 1 min 40 s");
   assert.match(words.detail, /expected to save 5 % of the time, 50 s in as long again/);
   assert.equal(adviceWords({ ...detail().advice, recommended_interval_secs: 90 }, 1000)!.change, false);
-  assert.match(adviceWords({ ...detail().advice, recommended_interval_secs: null, mtbf_secs: null, failures: 0 }, 1)!.detail, /no session has failed yet/);
+  assert.match(
+    adviceWords({ ...detail().advice, recommended_interval_secs: null, mtbf_secs: null, failures: 0 }, 1)!.detail,
+    /no session has failed yet/,
+  );
   const few = adviceWords({ ...detail().advice, recommended_interval_secs: null, failures: 1 }, 1)!;
   assert.match(few.detail, /1 failure so far says too little/);
   assert.equal(few.known, false);
-  assert.equal(adviceWords({ ...detail().advice, present_interval_secs: null, recommended_interval_secs: null }, 1), null);
+  assert.equal(
+    adviceWords({ ...detail().advice, present_interval_secs: null, recommended_interval_secs: null }, 1),
+    null,
+  );
 });
 
 test("the parts of the wall time are named, and a new one is not lost", () => {
-  const parts = partsOf({ wall_secs: 100, ratio: 0.5, inferred: false, secs: { stall: 30, productive: 50, other: 0, new_thing: 20 } });
-  assert.deepEqual(parts.map((p) => [p.label, p.share]), [["Productive", 0.5], ["Stalled", 0.3], ["new thing", 0.2]]);
+  const parts = partsOf({
+    wall_secs: 100,
+    ratio: 0.5,
+    inferred: false,
+    secs: { stall: 30, productive: 50, other: 0, new_thing: 20 },
+  });
+  assert.deepEqual(
+    parts.map((p) => [p.label, p.share]),
+    [
+      ["Productive", 0.5],
+      ["Stalled", 0.3],
+      ["new thing", 0.2],
+    ],
+  );
 });
 
 test("hovering tells what is known, and nothing that is not", () => {
@@ -230,32 +387,82 @@ test("hovering tells what is known, and nothing that is not", () => {
   assert.equal(hover.title, "✕ Session 1: killed");
   assert.ok(hover.rows.some(([name, value]) => name === "Error" && value === "ValueError: x"));
   assert.match(hover.note!, /Inferred/);
-  const stall = { session: "s", phase: "training", since: T0, until: null, step: 5, secs: 60, timeout_secs: 30, stacks: {} };
+  const stall = {
+    session: "s",
+    phase: "training",
+    since: T0,
+    until: null,
+    step: 5,
+    secs: 60,
+    timeout_secs: 30,
+    stacks: {},
+  };
   assert.ok(stallHover(stall).rows.some(([, value]) => value === "it lasts"));
   const history = {
-    name: "summary", session: "s", interval_secs: 30, state: "idle" as const, ticks: 2, failures: 1, last_error: "OSError", thinned: false,
-    spans: [[0, 10, "idle", 0, null], [10, 20, "overdue", 7, "late"]] as [number, number, "idle" | "overdue", number, string | null][],
+    name: "summary",
+    session: "s",
+    interval_secs: 30,
+    state: "idle" as const,
+    ticks: 2,
+    failures: 1,
+    last_error: "OSError",
+    thinned: false,
+    spans: [
+      [0, 10, "idle", 0, null],
+      [10, 20, "overdue", 7, "late"],
+    ] as [number, number, "idle" | "overdue", number, string | null][],
     seen_ticks: [[12, 0.5, false]] as [number, number, boolean][],
   };
   const late = threadHover(history, 12, 1);
   assert.equal(late.title, "! summary: overdue");
-  assert.deepEqual(late.rows.map(([name]) => name), ["Every", "Ticks", "Late by", "✕ Failed tick", "Error"]);
+  assert.deepEqual(
+    late.rows.map(([name]) => name),
+    ["Every", "Ticks", "Late by", "✕ Failed tick", "Error"],
+  );
 });
 
 test("a stall's box says how long it lasted, however narrow it is, and where the process hung if there is room", () => {
-  const stacks = { worker: ["b.py:1 wait"], MainThread: ["/srv/job/train.py:88 main", "/srv/job/input.py:12 next_batch", "/usr/lib/python3.12/queue.py:5 get"] };
-  const stall = { session: "s", phase: "training", since: T0, until: null, step: 5, secs: 90, timeout_secs: 30, stacks };
+  const stacks = {
+    worker: ["b.py:1 wait"],
+    MainThread: ["/srv/job/train.py:88 main", "/srv/job/input.py:12 next_batch", "/usr/lib/python3.12/queue.py:5 get"],
+  };
+  const stall = {
+    session: "s",
+    phase: "training",
+    since: T0,
+    until: null,
+    step: 5,
+    secs: 90,
+    timeout_secs: 30,
+    stacks,
+  };
   const labels = stallLabels(stall);
   assert.deepEqual(labels, ["‖ 1 min 30 s training: input.py:12 next_batch", "‖ 1 min 30 s training", "‖ 1 min 30 s"]);
   assert.deepEqual(stallLabels({ ...stall, stacks: {} }), labels.slice(1));
   assert.match(stallLabels({ ...stall, stacks: { other: ["/x/site-packages/a.py:1 f"] } })[0]!, /: a.py:1 f$/);
   assert.ok(stallHover(stall).rows.some(([name, value]) => name === "Line" && value === "input.py:12 next_batch"));
 
-  const recorded = { ...stall, thread: "worker", location: "/srv/job/b.py:1 wait", same_frames: true, activity: "waits" };
+  const recorded = {
+    ...stall,
+    thread: "worker",
+    location: "/srv/job/b.py:1 wait",
+    same_frames: true,
+    activity: "waits",
+  };
   assert.match(stallLabels(recorded)[0]!, /training: b.py:1 wait$/);
-  assert.deepEqual(stacksInOrder(recorded).map(([thread]) => thread), ["worker", "MainThread"]);
-  assert.deepEqual(stacksInOrder(stall).map(([thread]) => thread), ["MainThread", "worker"]);
-  assert.ok(stallHover(recorded).rows.some(([name, value]) => name === "It is" && value === "waiting at the same frames 10 s later"));
+  assert.deepEqual(
+    stacksInOrder(recorded).map(([thread]) => thread),
+    ["worker", "MainThread"],
+  );
+  assert.deepEqual(
+    stacksInOrder(stall).map(([thread]) => thread),
+    ["MainThread", "worker"],
+  );
+  assert.ok(
+    stallHover(recorded).rows.some(
+      ([name, value]) => name === "It is" && value === "waiting at the same frames 10 s later",
+    ),
+  );
   assert.equal(secondLook({ ...stall, same_frames: false, activity: "busy" }), "busy at other frames 10 s later");
   assert.equal(secondLook({ ...stall, same_frames: true, activity: null }), "at the same frames 10 s later");
   assert.equal(secondLook({ ...stall, activity: "busy" }), "busy");
@@ -264,7 +471,8 @@ test("a stall's box says how long it lasted, however narrow it is, and where the
   assert.equal(ownFrame(stacks.MainThread), 1);
   assert.equal(ownFrame([]), -1);
 
-  const place = (lo: number, hi: number, free: number, next: number) => placeLabel((text) => text.length, labels, { lo, hi }, free, next);
+  const place = (lo: number, hi: number, free: number, next: number) =>
+    placeLabel((text) => text.length, labels, { lo, hi }, free, next);
   assert.deepEqual(place(100, 160, 0, 300), { text: labels[0], x: 104 });
   assert.deepEqual(place(100, 130, 0, 300), { text: labels[1], x: 104 });
   assert.deepEqual(place(100, 108, 0, 300), { text: "‖ 1 min 30 s", x: 112 });
@@ -279,7 +487,9 @@ test("a state that a newer backend says is shown as it is", () => {
 
 test("losses are drawn first, our own telemetry and rates never by themselves", () => {
   const tag = (name: string, points = 10): Tag => ({ tag: name, points, first_step: 0, last_step: 1, last_value: 0 });
-  const tags = ["global_step/sec", "train/acc", "lr", "weights/norm", "val/loss", "loss", "once"].map((n) => tag(n, n === "once" ? 1 : 10));
+  const tags = ["global_step/sec", "train/acc", "lr", "weights/norm", "val/loss", "loss", "once"].map((n) =>
+    tag(n, n === "once" ? 1 : 10),
+  );
   assert.deepEqual(defaultTags(tags), ["loss", "val/loss", "train/acc"]);
   assert.deepEqual(defaultTags([tag("global_step/sec")]), ["global_step/sec"]);
 });
@@ -291,7 +501,12 @@ test("a sparkline starts at 0, leaves gaps, and is nothing for a single reading"
 });
 
 test("steps recomputed after a kill are told with their bounds", () => {
-  assert.deepEqual([formatAtLeast(40, 40), formatAtLeast(40, 52), formatAtLeast(40, null)], ["40", "40 to 52", "at least 40"]);
-  const said = headline(detail({ steps_lost: 100, steps_lost_most: 130 }), [], T0 + 5000).map((s) => s.rest).join();
+  assert.deepEqual(
+    [formatAtLeast(40, 40), formatAtLeast(40, 52), formatAtLeast(40, null)],
+    ["40", "40 to 52", "at least 40"],
+  );
+  const said = headline(detail({ steps_lost: 100, steps_lost_most: 130 }), [], T0 + 5000)
+    .map((s) => s.rest)
+    .join();
   assert.match(said, /100 to 130 steps recomputed/);
 });

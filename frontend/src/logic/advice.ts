@@ -18,7 +18,12 @@ export function adviceWords(advice: Advice, wallSecs: number): AdviceWords | nul
   const costs = costWords(advice);
   if (better == null) {
     const few = `${plural(advice.failures, "failure")} so far ${advice.failures === 1 ? "says" : "say"} too little`;
-    const lacking = advice.save_cost_secs == null ? "no good save has been timed" : advice.failures === 0 ? "no session has failed yet" : few;
+    const lacking =
+      advice.save_cost_secs == null
+        ? "no good save has been timed"
+        : advice.failures === 0
+          ? "no session has failed yet"
+          : few;
     return {
       title: `Saves every ${formatDuration(present)}`,
       detail: `A better interval is not known: ${lacking}.`,
@@ -27,7 +32,12 @@ export function adviceWords(advice: Advice, wallSecs: number): AdviceWords | nul
     };
   }
   if (present == null) {
-    return { title: `Save every ${formatDuration(better)}`, detail: `No interval is configured. ${costs}`, change: true, known: true };
+    return {
+      title: `Save every ${formatDuration(better)}`,
+      detail: `No interval is configured. ${costs}`,
+      change: true,
+      known: true,
+    };
   }
   const saved = (advice.present_cost_ratio ?? NaN) - (advice.recommended_cost_ratio ?? NaN);
   const near = Math.abs(Math.log2(present / better)) < 0.5 || !(saved > 0.001);
@@ -54,8 +64,12 @@ export function adviceWords(advice: Advice, wallSecs: number): AdviceWords | nul
 function costWords(advice: Advice): string {
   const said: string[] = [];
   if (advice.save_cost_secs != null) said.push(`A save holds training up for ${formatDuration(advice.save_cost_secs)}`);
-  if (advice.mtbf_secs != null) said.push(`a session fails every ${formatDuration(advice.mtbf_secs)}, by ${plural(advice.failures, "failure")}`);
+  if (advice.mtbf_secs != null)
+    said.push(`a session fails every ${formatDuration(advice.mtbf_secs)}, by ${plural(advice.failures, "failure")}`);
   const { recommended_low_secs: low, recommended_high_secs: high } = advice;
-  const range = low != null && high != null ? ` With 95 % confidence the best interval is between ${formatDuration(low)} and ${formatDuration(high)}.` : "";
+  const range =
+    low != null && high != null
+      ? ` With 95 % confidence the best interval is between ${formatDuration(low)} and ${formatDuration(high)}.`
+      : "";
   return `${said.length ? `${said.join("; ")}.` : ""}${range}`;
 }

@@ -51,7 +51,9 @@ export function boundariesOf(
     const x = axis.ofWall(restart.at);
     const ended = before.ended == null ? null : axis.ofWall(before.ended);
     const down = ended != null && ended < x ? { lo: ended, hi: x } : null;
-    return [{ restart, number, x, down, wasted: wastedOf(restart, before, ways[from], axis), from, to, adopted, after }];
+    return [
+      { restart, number, x, down, wasted: wastedOf(restart, before, ways[from], axis), from, to, adopted, after },
+    ];
   });
 }
 
@@ -68,7 +70,8 @@ export function boundaryLabel({ restart, adopted, after }: Boundary): string {
   if (adopted) parts.push("model kept");
   const isExact = restart.rewind_steps_most === restart.rewind_steps;
   if (restart.rewind_steps) parts.push(`−${formatCount(restart.rewind_steps)}${isExact ? "" : "+"} steps`);
-  if (restart.downtime_secs != null && restart.downtime_secs > 0) parts.push(`${formatDuration(restart.downtime_secs)} down`);
+  if (restart.downtime_secs != null && restart.downtime_secs > 0)
+    parts.push(`${formatDuration(restart.downtime_secs)} down`);
   const resume = resumeOf(after);
   if (resume !== "unknown") parts.push(RESUMES[resume].label);
   return `↻ ${parts.join(" · ") || "restart"}`;

@@ -110,7 +110,12 @@ export function formatAtLeast(least: number, most: number | null): string {
 /** What a run is called on the screen: the logdir itself, which TensorBoard names `.`, by its directory's name. */
 export function titleOf(run: string, logdir: string): string {
   if (run !== ".") return run;
-  return logdir.split(/[\\/]+/).filter((part) => part !== "" && part !== ".").at(-1) ?? run;
+  return (
+    logdir
+      .split(/[\\/]+/)
+      .filter((part) => part !== "" && part !== ".")
+      .at(-1) ?? run
+  );
 }
 
 /** The zone of local time at a moment, by its distance from UTC. */

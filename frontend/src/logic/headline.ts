@@ -1,6 +1,16 @@
 /** What happened, when, and what it cost: a few sentences, worst first where it matters. */
 import type { RunDetail, WorkerHistory } from "../types/api";
-import { brief, formatAgo, formatAtLeast, formatCount, formatDuration, formatRate, plural, roughDuration, UNKNOWN } from "./format";
+import {
+  brief,
+  formatAgo,
+  formatAtLeast,
+  formatCount,
+  formatDuration,
+  formatRate,
+  plural,
+  roughDuration,
+  UNKNOWN,
+} from "./format";
 import { silenceCause } from "./hover";
 import { reasonsText, RESUMES, resumeOf } from "./resume";
 import type { Tone } from "./words";
@@ -58,8 +68,16 @@ function workerSentence(run: RunDetail, workers: readonly WorkerHistory[], now: 
   const waiting = present.filter((worker) => worker.state === "waiting" && worker.waiting_for);
   const whom = new Set(waiting.map((worker) => worker.waiting_for));
   const why = whom.size === 1 ? ` for ${[...whom][0]}` : "";
-  const last = run.state === "running" || run.state === "stalled" || Object.keys(counts).join() === "stopped" ? "" : "as last reported: ";
-  return { tone: "calm", sign: "⠿", lead: plural(present.length, "worker"), rest: `${last}${countWords(counts).replace("waiting", `waiting${why}`)}` };
+  const last =
+    run.state === "running" || run.state === "stalled" || Object.keys(counts).join() === "stopped"
+      ? ""
+      : "as last reported: ";
+  return {
+    tone: "calm",
+    sign: "⠿",
+    lead: plural(present.length, "worker"),
+    rest: `${last}${countWords(counts).replace("waiting", `waiting${why}`)}`,
+  };
 }
 
 function stateSentence(run: RunDetail, now: number): Sentence {
@@ -77,11 +95,17 @@ function stateSentence(run: RunDetail, now: number): Sentence {
     case "failed":
       return { tone: word.tone, lead, rest: `${brief(run.failure ?? last?.error ?? "an error ended it")}, ${when}` };
     case "lost":
-      if (last?.gone) return { tone: word.tone, lead, rest: `its process is gone: killed, or it crashed; last written ${when}` };
+      if (last?.gone)
+        return { tone: word.tone, lead, rest: `its process is gone: killed, or it crashed; last written ${when}` };
       return { tone: word.tone, lead, rest: `silent for ${when.replace(/ ago$/, "")}: killed, or its machine died` };
     case "unknown":
-      if (!run.sessions.length && run.launch) return { tone: word.tone, lead, rest: "the program has written nothing yet" };
-      return { tone: word.tone, lead, rest: `${when === UNKNOWN ? "" : `last written ${when}; `}its writer does not record how it ended` };
+      if (!run.sessions.length && run.launch)
+        return { tone: word.tone, lead, rest: "the program has written nothing yet" };
+      return {
+        tone: word.tone,
+        lead,
+        rest: `${when === UNKNOWN ? "" : `last written ${when}; `}its writer does not record how it ended`,
+      };
     default:
       return { tone: word.tone, lead, rest: `${last?.signal ? `by ${last.signal}, ` : ""}${when}` };
   }
@@ -94,7 +118,9 @@ function launchSentence({ launch, failure, sessions }: RunDetail, now: number): 
     const last = sessions.at(-1);
     const isNew = launch.started !== null && (last?.started ?? 0) < launch.started - 2;
     const lead = `Launch ${formatCount(launch.attempt)} by tb-supervisor`;
-    return isNew ? { tone: "warn", sign: "↻", lead, rest: `started ${formatAgo(launch.started, now)}; no session of it yet` } : null;
+    return isNew
+      ? { tone: "warn", sign: "↻", lead, rest: `started ${formatAgo(launch.started, now)}; no session of it yet` }
+      : null;
   }
   const [lead, rest = ""] = splitOnce(launch.text, ": ");
   const planned = launch.cause === "completed" || launch.cause === "stopped";
@@ -106,7 +132,12 @@ function launchSentence({ launch, failure, sessions }: RunDetail, now: number): 
 function resumeSentence({ sessions }: RunDetail): Sentence | null {
   const last = sessions.at(-1);
   if (resumeOf(last) !== "inexact") return null;
-  return { tone: "warn", sign: RESUMES.inexact.glyph, lead: "Not an exact resume", rest: reasonsText(last) || "no reason is given" };
+  return {
+    tone: "warn",
+    sign: RESUMES.inexact.glyph,
+    lead: "Not an exact resume",
+    rest: reasonsText(last) || "no reason is given",
+  };
 }
 
 function splitOnce(text: string, by: string): [string, string?] {
@@ -125,14 +156,19 @@ function restartSentence(run: RunDetail): Sentence | null {
   const recovering = sum(recoveries.map((r) => r.secs));
   const again = run.goodput.secs["wasted_progress_from_disruption"] ?? 0;
   const reasons = new Map<string, number>();
-  const causes = [...restarts.map((r) => reasonOf(r).label), ...recoveries.map((r) => r.error.split(":", 1)[0] as string)];
+  const causes = [
+    ...restarts.map((r) => reasonOf(r).label),
+    ...recoveries.map((r) => r.error.split(":", 1)[0] as string),
+  ];
   for (const cause of causes) reasons.set(cause, (reasons.get(cause) ?? 0) + 1);
   const why = [...reasons].map(([label, n]) => (n === count ? label : `${formatCount(n)} ${label}`)).join(", ");
   const parts: string[] = [];
   if (restarts.length) parts.push(`${formatDuration(down)} down`);
   if (recoveries.length) parts.push(`${formatDuration(recovering)} recovering`);
   if (run.steps_lost > 0 || (run.steps_lost_most ?? 0) > 0) {
-    parts.push(`${formatAtLeast(run.steps_lost, run.steps_lost_most)} ${run.steps_lost === 1 && run.steps_lost_most === 1 ? "step" : "steps"} recomputed${again > 0 ? ` (${formatDuration(again)})` : ""}`);
+    parts.push(
+      `${formatAtLeast(run.steps_lost, run.steps_lost_most)} ${run.steps_lost === 1 && run.steps_lost_most === 1 ? "step" : "steps"} recomputed${again > 0 ? ` (${formatDuration(again)})` : ""}`,
+    );
   }
   const within = `${restarts.length ? `, ${formatCount(recoveries.length)} more` : ""} within a session`;
   return {
@@ -182,14 +218,26 @@ function stallSentence(run: RunDetail): Sentence | null {
 /** What is lost unless something still has it. */
 function riskSentence({ at_risk: risk }: RunDetail): Sentence | null {
   if (!risk) return null;
-  const since = risk.saved_step == null ? "no checkpoint holds any" : `after the checkpoint of step ${formatCount(risk.saved_step)}`;
-  return { tone: "bad", lead: `${plural(risk.steps, "step")} at risk`, rest: `${formatDuration(risk.secs)} of training, ${since}` };
+  const since =
+    risk.saved_step == null
+      ? "no checkpoint holds any"
+      : `after the checkpoint of step ${formatCount(risk.saved_step)}`;
+  return {
+    tone: "bad",
+    lead: `${plural(risk.steps, "step")} at risk`,
+    rest: `${formatDuration(risk.secs)} of training, ${since}`,
+  };
 }
 
 function silenceSentence({ silences, goodput }: RunDetail): Sentence | null {
   const secs = goodput.secs["silent"] ?? sum(silences.map((silence) => silence.secs));
   if (!silences.length || !(secs > 0)) return null;
-  return { tone: "warn", sign: "○", lead: `Silent for ${formatDuration(secs)}`, rest: `the process did not run${silences.length > 1 ? `, ${plural(silences.length, "time")}` : `: ${silenceCause(silences[0]!)}`}` };
+  return {
+    tone: "warn",
+    sign: "○",
+    lead: `Silent for ${formatDuration(secs)}`,
+    rest: `the process did not run${silences.length > 1 ? `, ${plural(silences.length, "time")}` : `: ${silenceCause(silences[0]!)}`}`,
+  };
 }
 
 function problemSentence(run: RunDetail): Sentence | null {
@@ -201,10 +249,20 @@ function problemSentence(run: RunDetail): Sentence | null {
 const LIMITS = "docs/limits.md";
 
 /** What was beyond a limit, what is missing altogether first. Counted is how often something was dropped. */
-const DROPPED: [string, string][] = [["events", "events"], ["sessions", "sessions"], ["history", "older history"]];
+const DROPPED: [string, string][] = [
+  ["events", "events"],
+  ["sessions", "sessions"],
+  ["history", "older history"],
+];
 
 function droppedSentence({ dropped }: RunDetail): Sentence | null {
-  const words = DROPPED.filter(([kind]) => dropped[kind]).map(([kind, name]) => `${name} ${formatCount(dropped[kind] ?? 0)} x`);
+  const words = DROPPED.filter(([kind]) => dropped[kind]).map(
+    ([kind, name]) => `${name} ${formatCount(dropped[kind] ?? 0)} x`,
+  );
   if (!words.length) return null;
-  return { tone: "warn", lead: "Not shown", rest: `${words.join(", ")} (more than the limits of this page: ${LIMITS})` };
+  return {
+    tone: "warn",
+    lead: "Not shown",
+    rest: `${words.join(", ")} (more than the limits of this page: ${LIMITS})`,
+  };
 }

@@ -36,7 +36,8 @@ export function sessionHover(session: Session): Hover {
   if (session.adopted) rows.push(["Model", "found alive in the parameter servers"]);
   else if (session.restored_checkpoint) rows.push(["Restored", session.restored_checkpoint]);
   if (hasResumed(session)) rows.push(["Resume", resumeText(session)]);
-  if (session.skipped_checkpoints.length) rows.push(["Passed over", plural(session.skipped_checkpoints.length, "checkpoint")]);
+  if (session.skipped_checkpoints.length)
+    rows.push(["Passed over", plural(session.skipped_checkpoints.length, "checkpoint")]);
   const readying = (session.starting_secs ?? 0) + (session.restoring_secs ?? 0);
   if (readying > 0) rows.push(["Until training", formatDuration(readying)]);
   if (session.host) rows.push(["Host", session.pid == null ? session.host : `${session.host}, pid ${session.pid}`]);
@@ -61,7 +62,12 @@ export function boundaryHover(boundary: Boundary): Hover {
       ["Downtime", formatDuration(restart.downtime_secs)],
       ["Last step", formatCount(restart.from_step)],
       ["Resumed at", formatCount(restart.to_step)],
-      ["Recomputed", restart.rewind_steps == null ? "not known" : `${formatAtLeast(restart.rewind_steps, restart.rewind_steps_most)} steps`],
+      [
+        "Recomputed",
+        restart.rewind_steps == null
+          ? "not known"
+          : `${formatAtLeast(restart.rewind_steps, restart.rewind_steps_most)} steps`,
+      ],
       ["Resume", resumeText(after)],
       ...(restart.launch?.text ? [["Launch", restart.launch.text] as [string, string]] : []),
     ],
@@ -73,12 +79,18 @@ export function boundaryHover(boundary: Boundary): Hover {
 export function boundariesHover(boundaries: readonly Boundary[]): Hover {
   const [only] = boundaries;
   if (boundaries.length === 1 && only) return boundaryHover(only);
-  const rows = boundaries.slice(0, MOST_ROWS).map(({ number, restart, after }): [string, string] => [
-    `↻ Restart ${number}`,
-    `${reasonOf(restart).label}, ${formatMoment(restart.at)}, ${formatAtLeast(restart.rewind_steps ?? 0, restart.rewind_steps_most)} steps recomputed, ${formatDuration(restart.downtime_secs)} down, resume ${RESUMES[resumeOf(after)].label}`,
-  ]);
+  const rows = boundaries
+    .slice(0, MOST_ROWS)
+    .map(({ number, restart, after }): [string, string] => [
+      `↻ Restart ${number}`,
+      `${reasonOf(restart).label}, ${formatMoment(restart.at)}, ${formatAtLeast(restart.rewind_steps ?? 0, restart.rewind_steps_most)} steps recomputed, ${formatDuration(restart.downtime_secs)} down, resume ${RESUMES[resumeOf(after)].label}`,
+    ]);
   const more = boundaries.length - rows.length;
-  return { title: `↻ ${plural(boundaries.length, "restart")} here`, rows, ...(more > 0 ? { note: `And ${formatCount(more)} more: the table has all.` } : {}) };
+  return {
+    title: `↻ ${plural(boundaries.length, "restart")} here`,
+    rows,
+    ...(more > 0 ? { note: `And ${formatCount(more)} more: the table has all.` } : {}),
+  };
 }
 
 const ADOPTED = "The model was alive in the parameter servers and was kept: nothing lost.";
@@ -142,7 +154,10 @@ function crowdHover(marks: Marks, wanted: readonly number[], failedOnes: boolean
     rows: [
       ["From", formatMoment(known(marks.at[wanted[0] ?? 0]))],
       ["To", formatMoment(known(marks.at[wanted.at(-1) ?? 0]))],
-      ["Steps", steps.length ? `${formatCount(least(steps))} to ${formatCount(-least(steps.map((s) => -s)))}` : "not known"],
+      [
+        "Steps",
+        steps.length ? `${formatCount(least(steps))} to ${formatCount(-least(steps.map((s) => -s)))}` : "not known",
+      ],
       ["Took, mean", formatDuration(mean(marks.saveSecs))],
       ["Blocked, mean", formatDuration(mean(marks.blockedSecs))],
       ...(failedOnes ? [] : ([["On disk", formatCount(there)]] as [string, string][])),
@@ -165,12 +180,16 @@ const CAUSES: Readonly<Record<string, string>> = {
 };
 
 /** Why a process did not run. */
-export const silenceCause = ({ cause }: Silence): string => CAUSES[cause ?? ""] ?? "stopped by a signal, or its machine frozen or suspended";
+export const silenceCause = ({ cause }: Silence): string =>
+  CAUSES[cause ?? ""] ?? "stopped by a signal, or its machine frozen or suspended";
 
 export function silenceHover(silence: Silence): Hover {
   return {
     title: `○ Silent for ${formatDuration(silence.secs)}`,
-    rows: [["Since", formatMoment(silence.since)], ["Until", formatMoment(silence.until)]],
+    rows: [
+      ["Since", formatMoment(silence.since)],
+      ["Until", formatMoment(silence.until)],
+    ],
     note: `The process did not run: ${silenceCause(silence)}.`,
   };
 }
@@ -178,7 +197,10 @@ export function silenceHover(silence: Silence): Hover {
 export function riskHover(risk: AtRisk): Hover {
   return {
     title: `${plural(risk.steps, "step")} at risk`,
-    rows: [["Training time", formatDuration(risk.secs)], ["Last checkpoint", risk.saved_step == null ? "none" : `step ${formatCount(risk.saved_step)}`]],
+    rows: [
+      ["Training time", formatDuration(risk.secs)],
+      ["Last checkpoint", risk.saved_step == null ? "none" : `step ${formatCount(risk.saved_step)}`],
+    ],
     note: "They are in no checkpoint: a restart does them again.",
   };
 }
@@ -223,4 +245,3 @@ export function threadHover(history: ThreadHistory, at: number, near: number): H
 export function cutHover(secs: number): Hover {
   return { title: `⫽ ${formatDuration(secs)} left out`, rows: [], note: "Nothing ran; the axis is clipped here." };
 }
-

@@ -31,7 +31,8 @@ export function marksOf(columns: Columns<MarksHeader>, before: Marks | null): Ma
   const { offset, previous, flags, errors } = columns.header;
   const last = offset - 1;
   if (offset > 0) {
-    const same = (a: number | undefined, b: number | null | undefined): boolean => a === b || (Number.isNaN(a) && b === null);
+    const same = (a: number | undefined, b: number | null | undefined): boolean =>
+      a === b || (Number.isNaN(a) && b === null);
     if (!before || before.length < offset || !previous) return null;
     if (!same(before.at[last], previous[0]) || !same(before.step[last], previous[1])) return null;
   }
@@ -79,7 +80,9 @@ export function placeMarks(marks: Marks, place: (i: number) => number): PlacedMa
   }
   const index = new Int32Array(marks.length).map((_, i) => i);
   if (rising) return { xs: raw, index };
-  const kept = index.filter((i) => !Number.isNaN(raw[i])).sort((a, b) => (raw[a] as number) - (raw[b] as number) || a - b);
+  const kept = index
+    .filter((i) => !Number.isNaN(raw[i]))
+    .sort((a, b) => (raw[a] as number) - (raw[b] as number) || a - b);
   return { xs: Float64Array.from(kept, (i) => raw[i] as number), index: kept };
 }
 

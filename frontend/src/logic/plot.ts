@@ -71,14 +71,27 @@ export function makePlot(
   const known = bars.filter((bar): bar is Bar => bar !== null);
   // What would overlap by no more than a hair stays in one row.
   const slack = (axis.all.hi - axis.all.lo) * 1e-4;
-  const packed = packRows(known.map((bar) => [bar.lo, Math.max(bar.lo, bar.hi - slack)] as const), MOST_ROWS);
+  const packed = packRows(
+    known.map((bar) => [bar.lo, Math.max(bar.lo, bar.hi - slack)] as const),
+    MOST_ROWS,
+  );
   known.forEach((bar, i) => (bar.row = packed.rows[i] ?? 0));
   const sessionIndex = new Map(sessions.map((session, i) => [session.id, i]));
   const placed = placeMarks(marks, (i) =>
     kind === "step" ? (marks.step[i] as number) : placeMoment(axis, marks.at[i] as number),
   );
   return {
-    detail, axis, ways, bars, risk: riskOf(detail, ways, axis), barRows: packed.count, marks, placed, stalls, workers, sessionIndex,
+    detail,
+    axis,
+    ways,
+    bars,
+    risk: riskOf(detail, ways, axis),
+    barRows: packed.count,
+    marks,
+    placed,
+    stalls,
+    workers,
+    sessionIndex,
     boundaries: boundariesOf(detail.restarts, sessions, ways, axis),
     recoveries: recoveryMarksOf(detail.recoveries, sessions, ways, axis),
     lanes: lanesOf(threads, sessionIndex),
@@ -105,7 +118,10 @@ export function momentOf(plot: Plot, step: number, session: number | undefined):
 
 /** The session that ran at a moment: of several the last that had begun. */
 export function sessionAt(plot: Plot, at: number): number {
-  return Math.max(0, plot.detail.sessions.findLastIndex(({ started }) => started != null && started <= at));
+  return Math.max(
+    0,
+    plot.detail.sessions.findLastIndex(({ started }) => started != null && started <= at),
+  );
 }
 
 const placeMoment = (axis: Axis, at: number): number => (at > 0 ? axis.ofWall(at) : NaN);
@@ -133,7 +149,10 @@ function lanesOf(threads: readonly ThreadHistory[], index: Map<string, number>):
 
 /** Bars that overlap go below each other: the row of each bar, in their order, is the first in which it fits. At most
  * `most` rows; the rest share the last. */
-export function packRows(bars: readonly (readonly [number, number])[], most: number): { rows: number[]; count: number } {
+export function packRows(
+  bars: readonly (readonly [number, number])[],
+  most: number,
+): { rows: number[]; count: number } {
   const order = bars.map((_, i) => i).sort((a, b) => (bars[a]?.[0] ?? 0) - (bars[b]?.[0] ?? 0) || a - b);
   const ends: number[] = [];
   const rows = new Array<number>(bars.length).fill(0);

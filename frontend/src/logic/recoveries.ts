@@ -41,7 +41,10 @@ export function recoveryMarksOf(
     const since = again && way ? wallAt(way, to) : NaN;
     return [
       {
-        recovery, number, session, x: axis.ofWall(at),
+        recovery,
+        number,
+        session,
+        x: axis.ofWall(at),
         down: secs > 0 ? { lo: axis.ofWall(lost), hi: axis.ofWall(at) } : null,
         wasted: since < lost ? { lo: axis.ofWall(since), hi: axis.ofWall(lost) } : null,
       },

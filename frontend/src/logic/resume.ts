@@ -10,9 +10,27 @@ const MOST_LETTERS = 160;
 export type Resume = "exact" | "inexact" | "unknown";
 
 export const RESUMES: Record<Resume, Word> = {
-  inexact: { glyph: "≠", label: "not exact", tone: "warn", meaning: "It does not go on as the run would have without the restart, or may not.", rank: 0 },
-  unknown: { glyph: "·", label: "unknown", tone: "dim", meaning: "Its session does not say whether it goes on as the run would have.", rank: 1 },
-  exact: { glyph: "✓", label: "exact", tone: "good", meaning: "It goes on exactly as the run would have without the restart.", rank: 2 },
+  inexact: {
+    glyph: "≠",
+    label: "not exact",
+    tone: "warn",
+    meaning: "It does not go on as the run would have without the restart, or may not.",
+    rank: 0,
+  },
+  unknown: {
+    glyph: "·",
+    label: "unknown",
+    tone: "dim",
+    meaning: "Its session does not say whether it goes on as the run would have.",
+    rank: 1,
+  },
+  exact: {
+    glyph: "✓",
+    label: "exact",
+    tone: "good",
+    meaning: "It goes on exactly as the run would have without the restart.",
+    rank: 2,
+  },
 };
 
 /** What a session says of its resume: silence is not a yes. */

@@ -10,7 +10,14 @@ export interface Sort {
 }
 
 export const SORT_KEYS: readonly SortKey[] = [
-  "state", "run", "step", "rate", "checkpoint", "restarts", "goodput", "last",
+  "state",
+  "run",
+  "step",
+  "rate",
+  "checkpoint",
+  "restarts",
+  "goodput",
+  "last",
 ];
 
 /** Trouble older than this has been seen by whoever was to see it. */

@@ -1,7 +1,11 @@
 /** Which tags to draw at first: what engineers look at, few enough to read. */
 import type { Tag } from "../types/api";
 
-const WANTED = [/(^|[/_. -])(total_?)?loss/i, /acc(uracy)?|error|perplexity|reward|return|score|f1|auc|map\b/i, /learning_?rate|(^|[/_])lr\b|grad/i];
+const WANTED = [
+  /(^|[/_. -])(total_?)?loss/i,
+  /acc(uracy)?|error|perplexity|reward|return|score|f1|auc|map\b/i,
+  /learning_?rate|(^|[/_])lr\b|grad/i,
+];
 const UNWANTED = /(^|[/_])(global_step|steps?)([/_]sec)?$|^supervisor\//i;
 
 export function defaultTags(tags: readonly Tag[], most = 3): string[] {

@@ -12,8 +12,30 @@ const MINUTE = 60;
 const HOUR = 3600;
 const DAY = 86400;
 const TIME_STEPS = [
-  1, 2, 5, 10, 15, 30, MINUTE, 2 * MINUTE, 5 * MINUTE, 10 * MINUTE, 15 * MINUTE, 30 * MINUTE, HOUR, 2 * HOUR,
-  3 * HOUR, 6 * HOUR, 12 * HOUR, DAY, 2 * DAY, 7 * DAY, 14 * DAY, 30 * DAY, 90 * DAY, 365 * DAY,
+  1,
+  2,
+  5,
+  10,
+  15,
+  30,
+  MINUTE,
+  2 * MINUTE,
+  5 * MINUTE,
+  10 * MINUTE,
+  15 * MINUTE,
+  30 * MINUTE,
+  HOUR,
+  2 * HOUR,
+  3 * HOUR,
+  6 * HOUR,
+  12 * HOUR,
+  DAY,
+  2 * DAY,
+  7 * DAY,
+  14 * DAY,
+  30 * DAY,
+  90 * DAY,
+  365 * DAY,
 ];
 
 /** The smallest of 1, 2, 5 times a power of ten that is not below `raw`. */
@@ -64,7 +86,10 @@ function clockDuration(secs: number, step: number): string {
   if (unit === 1) return `${Number(secs.toPrecision(6))} s`;
   if (rest === 0) return `${big} ${name}`;
   if (unit === DAY) return `${big} d ${Math.round(rest / HOUR)} h`;
-  if (unit === HOUR) return rest % MINUTE ? `${big}:${two(rest / MINUTE)}:${two(rest % MINUTE)}` : `${big} h ${Math.round(rest / MINUTE)} min`;
+  if (unit === HOUR)
+    return rest % MINUTE
+      ? `${big}:${two(rest / MINUTE)}:${two(rest % MINUTE)}`
+      : `${big} h ${Math.round(rest / MINUTE)} min`;
   return `${big}:${two(rest)} min`;
 }
 

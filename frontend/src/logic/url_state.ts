@@ -85,7 +85,8 @@ export function parseState(text: string): UrlState {
   const state = words.get("state") ?? "";
   const age = words.get("age") ?? "";
   const [lo, hi] = zoom;
-  const stretch = lo !== undefined && hi !== undefined && Number.isFinite(lo) && Number.isFinite(hi) && lo < hi ? { lo, hi } : null;
+  const stretch =
+    lo !== undefined && hi !== undefined && Number.isFinite(lo) && Number.isFinite(hi) && lo < hi ? { lo, hi } : null;
   return {
     run: words.get("run"),
     // A stretch is on an axis: links from before there was a choice mean wall time.

@@ -36,7 +36,13 @@ export const OUTCOMES: Record<Outcome, Word> = {
 
 /** What a restarter knows better than the session that it ended, or that was killed. */
 const LAUNCH_CAUSES: Record<string, Word> = {
-  hang: { glyph: "‖", label: "hung", tone: "bad", meaning: "It made no progress, and tb-supervisor run ended it.", rank: 0 },
+  hang: {
+    glyph: "‖",
+    label: "hung",
+    tone: "bad",
+    meaning: "It made no progress, and tb-supervisor run ended it.",
+    rank: 0,
+  },
   oom: { glyph: "✕", label: "OOM-killed", tone: "bad", meaning: "The kernel killed it for want of memory.", rank: 1 },
   preempted: { glyph: "↯", label: "preempted", tone: "warn", meaning: "A SIGTERM from outside ended it.", rank: 2 },
 };

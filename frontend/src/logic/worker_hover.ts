@@ -35,8 +35,12 @@ export function workerHover(worker: WorkerHistory, at: number, near: number): Ho
   if (started != null) add(again ? "↻ Started again" : "Process since", formatMoment(started));
   if (worker.starts > 1) add("Processes", formatCount(worker.starts));
   if (last && worker.host) add("Host", worker.pid == null ? worker.host : `${worker.host}, pid ${worker.pid}`);
-  add("Error", brief((spanError ?? (last ? worker.error : null)) ?? ""));
-  return { title: `${word.glyph} ${worker.name}: ${word.label}`, rows, note: last ? word.meaning : `Earlier: it is ${wordOf(WORKER_STATES, worker.state).label} now.` };
+  add("Error", brief(spanError ?? (last ? worker.error : null) ?? ""));
+  return {
+    title: `${word.glyph} ${worker.name}: ${word.label}`,
+    rows,
+    note: last ? word.meaning : `Earlier: it is ${wordOf(WORKER_STATES, worker.state).label} now.`,
+  };
 }
 
 /** A lane for many at a moment: how many were in which state, and who was in trouble. */
@@ -53,7 +57,9 @@ export function crowdHover(lane: WorkerLane, at: number, near: number): Hover | 
     rows: [
       ["At", formatMoment(at)],
       ["States", countWords(span.counts)],
-      ...(troubled.length ? ([["In trouble", troubled.slice(0, MOST_NAMES).join(", ") + more]] as [string, string][]) : []),
+      ...(troubled.length
+        ? ([["In trouble", troubled.slice(0, MOST_NAMES).join(", ") + more]] as [string, string][])
+        : []),
     ],
     note: "Show all of them for a lane each.",
   };

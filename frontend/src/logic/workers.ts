@@ -35,7 +35,8 @@ export function worstFirst(workers: readonly WorkerHistory[]): WorkerHistory[] {
 }
 
 /** Those that somebody should look at now, worst first. */
-export const sickOnes = (workers: readonly WorkerHistory[]): WorkerHistory[] => worstFirst(workers).filter(({ sick }) => sick);
+export const sickOnes = (workers: readonly WorkerHistory[]): WorkerHistory[] =>
+  worstFirst(workers).filter(({ sick }) => sick);
 
 /** When it was in trouble or was started again, the last time; 0 for never. */
 function lastTrouble(worker: WorkerHistory): number {
@@ -58,7 +59,8 @@ export function workerLanes(workers: readonly WorkerHistory[], all: boolean): Wo
 export function crowdOf(workers: readonly WorkerHistory[]): CrowdSpan[] {
   const changes: [at: number, state: WorkerState, by: number][] = [];
   for (const worker of workers) {
-    for (const [since, until, state] of worker.spans) if (until > since) changes.push([since, state, 1], [until, state, -1]);
+    for (const [since, until, state] of worker.spans)
+      if (until > since) changes.push([since, state, 1], [until, state, -1]);
   }
   changes.sort((a, b) => a[0] - b[0]);
   const spans: CrowdSpan[] = [];
@@ -67,7 +69,8 @@ export function crowdOf(workers: readonly WorkerHistory[]): CrowdSpan[] {
     counts[state] = (counts[state] ?? 0) + by;
     if (!counts[state]) delete counts[state];
     const next = changes[i + 1]?.[0];
-    if (next !== undefined && next > at && Object.keys(counts).length) spans.push({ since: at, until: next, counts: { ...counts } });
+    if (next !== undefined && next > at && Object.keys(counts).length)
+      spans.push({ since: at, until: next, counts: { ...counts } });
   });
   return spans;
 }

@@ -1,6 +1,15 @@
 /** Requests to the backend: what failed and why, and nothing that has been overtaken. */
 import type {
-  CheckpointPage, Columns, RunDetail, RunsAnswer, MarksHeader, ScalarHeader, Stall, Tag, ThreadHistory, WorkerHistory,
+  CheckpointPage,
+  Columns,
+  RunDetail,
+  RunsAnswer,
+  MarksHeader,
+  ScalarHeader,
+  Stall,
+  Tag,
+  ThreadHistory,
+  WorkerHistory,
 } from "../types/api";
 import { decodeColumns } from "../logic/columns";
 
@@ -16,14 +25,21 @@ export class BackendError extends Error {
 
 const PATIENCE_MS = 30_000;
 
-async function request(path: string, args: Record<string, string | number | null>, signal?: AbortSignal): Promise<Response> {
+async function request(
+  path: string,
+  args: Record<string, string | number | null>,
+  signal?: AbortSignal,
+): Promise<Response> {
   const words = new URLSearchParams();
   for (const [key, value] of Object.entries(args)) if (value !== null) words.set(key, String(value));
   const query = words.size ? `?${words}` : "";
   let response: Response;
   try {
     const limit = AbortSignal.timeout(PATIENCE_MS);
-    response = await fetch(path + query, { cache: "no-store", signal: signal ? AbortSignal.any([signal, limit]) : limit });
+    response = await fetch(path + query, {
+      cache: "no-store",
+      signal: signal ? AbortSignal.any([signal, limit]) : limit,
+    });
   } catch (error) {
     if (signal?.aborted) throw error;
     throw new BackendError("gone", "TensorBoard does not answer.");
@@ -51,7 +67,11 @@ async function json<T>(path: string, args: Record<string, string | number | null
   }
 }
 
-async function columns<H>(path: string, args: Record<string, string | number | null>, signal?: AbortSignal): Promise<Columns<H>> {
+async function columns<H>(
+  path: string,
+  args: Record<string, string | number | null>,
+  signal?: AbortSignal,
+): Promise<Columns<H>> {
   const response = await request(path, args, signal);
   try {
     return decodeColumns<H>(await response.arrayBuffer());
@@ -81,7 +101,8 @@ export const client = {
     json<CheckpointPage>("checkpoints", { run, offset, limit, order }, signal),
   checkpointMarks: (run: string, offset: number, signal?: AbortSignal) =>
     columns<MarksHeader>("checkpoint_marks", { run, offset }, signal),
-  stalls: async (run: string, signal?: AbortSignal) => (await json<{ stalls: Stall[] }>("stalls", { run }, signal)).stalls,
+  stalls: async (run: string, signal?: AbortSignal) =>
+    (await json<{ stalls: Stall[] }>("stalls", { run }, signal)).stalls,
   tags: async (run: string, signal?: AbortSignal) => (await json<{ tags: Tag[] }>("tags", { run }, signal)).tags,
   scalars: (run: string, tag: string, query: ScalarQuery, signal?: AbortSignal) =>
     columns<ScalarHeader>("scalars", { run, tag, ...query }, signal),

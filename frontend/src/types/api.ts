@@ -2,15 +2,7 @@
 
 export type RunState = "running" | "stalled" | "lost" | "stopped" | "completed" | "failed" | "unknown";
 
-export type Outcome =
-  | "running"
-  | "lost"
-  | "completed"
-  | "exhausted"
-  | "requested"
-  | "signal"
-  | "error"
-  | "unknown";
+export type Outcome = "running" | "lost" | "completed" | "exhausted" | "requested" | "signal" | "error" | "unknown";
 
 export type ThreadState = "starting" | "idle" | "ticking" | "overdue" | "failed" | "stopped";
 
@@ -239,7 +231,13 @@ export interface RunDetail {
   problems: FileProblem[];
   /** What was beyond a bound and left out, by kind (docs/limits.md). */
   dropped: Record<string, number>;
-  checkpoints: { count: number; failed: number; newest_good: Checkpoint | null; last_good: Checkpoint | null; on_disk: number | null };
+  checkpoints: {
+    count: number;
+    failed: number;
+    newest_good: Checkpoint | null;
+    last_good: Checkpoint | null;
+    on_disk: number | null;
+  };
   stalls: number;
   threads: string[];
   workers: number;

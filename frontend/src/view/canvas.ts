@@ -33,7 +33,15 @@ export class Canvas {
 }
 
 /** Slanted lines over a stretch: what was lost is hatched as well as coloured. */
-export function hatch(c: CanvasRenderingContext2D, x: number, y: number, w: number, h: number, colour: string, gap = 5): void {
+export function hatch(
+  c: CanvasRenderingContext2D,
+  x: number,
+  y: number,
+  w: number,
+  h: number,
+  colour: string,
+  gap = 5,
+): void {
   if (w <= 0) return;
   c.save();
   c.beginPath();

@@ -47,7 +47,11 @@ export class Chart {
     readonly tag: string,
     remove: () => void,
   ) {
-    const close = h("button", { type: "button", class: "icon", title: "Hide this tag", "aria-label": `Hide ${tag}`, onclick: remove }, "×");
+    const close = h(
+      "button",
+      { type: "button", class: "icon", title: "Hide this tag", "aria-label": `Hide ${tag}`, onclick: remove },
+      "×",
+    );
     this.element = h(
       "section",
       { class: "chart", "aria-label": `Scalar ${tag}` },
@@ -88,10 +92,10 @@ export class Chart {
     if (!plot || !scalars) return;
     const { axis } = plot;
     const sessions = scalars.header.segments.map((segment) => plot.sessionIndex.get(segment.session ?? ""));
-    this.lines = linesOf(
-      scalars,
-      (wall, step, segment) =>
-        axis.kind === "step" ? step : axis.ofWall(wall > 0 ? wall : momentOf(plot, step, sessions[segment]), sessions[segment]),
+    this.lines = linesOf(scalars, (wall, step, segment) =>
+      axis.kind === "step"
+        ? step
+        : axis.ofWall(wall > 0 ? wall : momentOf(plot, step, sessions[segment]), sessions[segment]),
     );
     const { points, thinned } = scalars.header;
     const again = this.lines.some((line) => line.abandoned) ? ", dashed: recomputed" : "";
@@ -113,7 +117,8 @@ export class Chart {
     const box = { left, top: PAD_TOP, width, height: HEIGHT - PAD_TOP - PAD_BOTTOM };
     const range = extent(this.lines, view.lo, view.hi, this.options.log);
     this.y = makeYScale(range, this.options.log, box.height);
-    if (this.scalars && !range && this.options.log && this.lines.length) setText(this.note, "nothing above 0 here: no logarithm");
+    if (this.scalars && !range && this.options.log && this.lines.length)
+      setText(this.note, "nothing above 0 here: no logarithm");
     const c = this.canvas.begin(left + width + 1, HEIGHT);
     this.drawGrid(c, this.plot, box, theme);
     paintBoundaries({ c, theme, plot: this.plot, view, left, width }, box.top, box.height, true);

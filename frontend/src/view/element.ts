@@ -13,7 +13,11 @@ const READ = new Set(["title", "aria-label"]);
 /** Elements with listeners: these are replaced whole, because listeners cannot be handed on. */
 const listening = new WeakSet<Node>();
 
-export function h<K extends keyof HTMLElementTagNameMap>(tag: K, props?: Props, ...children: Child[]): HTMLElementTagNameMap[K] {
+export function h<K extends keyof HTMLElementTagNameMap>(
+  tag: K,
+  props?: Props,
+  ...children: Child[]
+): HTMLElementTagNameMap[K] {
   const element = document.createElement(tag);
   if (props) setProps(element, props);
   const shown = tag === "pre" ? printableLines : printable;
@@ -32,8 +36,7 @@ function setProps(element: HTMLElement, props: Props): void {
     if (typeof value === "function") {
       element.addEventListener(key.slice(2), value as EventListener);
       listening.add(element);
-    }
-    else if (value === true) element.setAttribute(key, "");
+    } else if (value === true) element.setAttribute(key, "");
     else if (value != null && value !== false) setAttribute(element, key, String(value));
   }
 }
@@ -66,7 +69,13 @@ function refreshChildren(parent: Node, fresh: readonly Node[]): void {
 
 function refreshNode(old: ChildNode, fresh: Node): void {
   if (old instanceof Text && fresh instanceof Text) refreshText(old, fresh.data);
-  else if (old instanceof Element && fresh instanceof Element && old.tagName === fresh.tagName && !listening.has(fresh) && !listening.has(old)) {
+  else if (
+    old instanceof Element &&
+    fresh instanceof Element &&
+    old.tagName === fresh.tagName &&
+    !listening.has(fresh) &&
+    !listening.has(old)
+  ) {
     for (const { name } of [...old.attributes]) if (!fresh.hasAttribute(name)) old.removeAttribute(name);
     for (const { name, value } of fresh.attributes) setAttribute(old, name, value);
     refreshChildren(old, [...fresh.childNodes]);

@@ -15,8 +15,18 @@ export function emptyPage(logdir: string): HTMLElement {
     "section",
     { class: "empty", "aria-label": "No runs yet" },
     h("h2", {}, "No runs yet"),
-    h("p", {}, "There are no events files in ", h("code", {}, logdir || "the logdir"), " so far. This page fills by itself once there are."),
-    h("p", {}, "Runs of any writer show up here: tf.train, Keras, PyTorch, Lightning, JAX. A supervised run records everything:"),
+    h(
+      "p",
+      {},
+      "There are no events files in ",
+      h("code", {}, logdir || "the logdir"),
+      " so far. This page fills by itself once there are.",
+    ),
+    h(
+      "p",
+      {},
+      "Runs of any writer show up here: tf.train, Keras, PyTorch, Lightning, JAX. A supervised run records everything:",
+    ),
     h("pre", { tabindex: 0 }, code(logdir || "logdir")),
   );
 }

@@ -30,7 +30,11 @@ export function listen(element: HTMLElement, to: Gestures, plainWheel: boolean):
     "wheel",
     (event) => {
       const { left, width } = to.geometry();
-      const sideways = event.shiftKey ? event.deltaY || event.deltaX : Math.abs(event.deltaX) > Math.abs(event.deltaY) ? event.deltaX : 0;
+      const sideways = event.shiftKey
+        ? event.deltaY || event.deltaX
+        : Math.abs(event.deltaX) > Math.abs(event.deltaY)
+          ? event.deltaX
+          : 0;
       const unit = event.deltaMode === 1 ? 16 : event.deltaMode === 2 ? 400 : 1;
       if (sideways) {
         event.preventDefault();

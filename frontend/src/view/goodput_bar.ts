@@ -8,7 +8,13 @@ export class GoodputBar {
   private readonly bar = h("div", { class: "goodput-bar", "aria-hidden": "true" });
   private readonly list = h("ul", { class: "goodput-parts" });
   private readonly title = h("h2", {});
-  readonly element = h("section", { class: "goodput card", "aria-label": "Where the time went" }, this.title, this.bar, this.list);
+  readonly element = h(
+    "section",
+    { class: "goodput card", "aria-label": "Where the time went" },
+    this.title,
+    this.bar,
+    this.list,
+  );
 
   update(goodput: Goodput): void {
     const parts = partsOf(goodput);
@@ -22,7 +28,11 @@ export class GoodputBar {
       this.bar,
       ...parts.map((part) => {
         const words = `${part.label}: ${formatDuration(part.secs)}, ${formatShare(part.share)}`;
-        const piece = h("span", { class: `part part-${part.key}`, title: words }, part.share > 0.12 ? part.label : null);
+        const piece = h(
+          "span",
+          { class: `part part-${part.key}`, title: words },
+          part.share > 0.12 ? part.label : null,
+        );
         piece.style.flexGrow = String(part.share);
         return piece;
       }),

@@ -21,10 +21,19 @@ const SIGNS: [string, string, string][] = [
 export function legend(): HTMLElement {
   const list = h("dl", { class: "legend-list" });
   for (const [sign, name, meaning] of SIGNS) {
-    list.append(h("dt", {}, h("span", { class: "glyph", "aria-hidden": "true" }, sign), ` ${name}`), h("dd", {}, meaning));
+    list.append(
+      h("dt", {}, h("span", { class: "glyph", "aria-hidden": "true" }, sign), ` ${name}`),
+      h("dd", {}, meaning),
+    );
   }
   const ends = Object.values(OUTCOMES).map((word) => `${word.glyph} ${word.label}`);
   list.append(h("dt", {}, "how it ended"), h("dd", {}, [...new Set(ends)].join(", ")));
-  const keys = "Keys, with the timeline focused: arrows pan, + and − zoom, 0 shows all; . and , go to the next and the previous mark and say what it is; Shift and an arrow move the read-out.";
-  return h("details", { class: "legend" }, h("summary", {}, "Legend"), h("div", { class: "legend-box" }, list, h("p", { class: "muted" }, keys)));
+  const keys =
+    "Keys, with the timeline focused: arrows pan, + and − zoom, 0 shows all; . and , go to the next and the previous mark and say what it is; Shift and an arrow move the read-out.";
+  return h(
+    "details",
+    { class: "legend" },
+    h("summary", {}, "Legend"),
+    h("div", { class: "legend-box" }, list, h("p", { class: "muted" }, keys)),
+  );
 }

@@ -81,7 +81,13 @@ export class Overview {
     header.append(h("div", { class: "cell hide", role: "columnheader" }, h("span", { class: "spoken" }, "Hide")));
     this.grid = h(
       "div",
-      { class: "runs", role: "grid", tabindex: 0, "aria-label": "Runs", onkeydown: (event: KeyboardEvent) => this.onKey(event) },
+      {
+        class: "runs",
+        role: "grid",
+        tabindex: 0,
+        "aria-label": "Runs",
+        onkeydown: (event: KeyboardEvent) => this.onKey(event),
+      },
       h("div", { role: "rowgroup", class: "heads" }, header),
       this.body,
     );
@@ -96,7 +102,11 @@ export class Overview {
         "div",
         { class: "toolbar" },
         this.search,
-        h("div", { class: "segmented", role: "group", "aria-label": "Last seen" }, ...this.ages.map((item) => item.button)),
+        h(
+          "div",
+          { class: "segmented", role: "group", "aria-label": "Last seen" },
+          ...this.ages.map((item) => item.button),
+        ),
         this.hiddenButton,
         this.chips,
       ),
@@ -113,7 +123,8 @@ export class Overview {
     this.now = now;
     if (document.activeElement !== this.search) this.search.value = state.filter;
     const since = state.age === null ? -Infinity : now - (AGES[state.age] ?? Infinity);
-    const recent = state.age === null ? all : all.filter((line) => line.last_event !== null && line.last_event >= since);
+    const recent =
+      state.age === null ? all : all.filter((line) => line.last_event !== null && line.last_event >= since);
     const listed = state.showHidden ? recent : recent.filter((line) => !isHidden(state.hidden, line));
     const named = this.filter.select(state.filter, listed, (line) => line.run);
     this.lines = sortRuns(state.state ? named.filter((line) => line.state === state.state) : named, state.sort, now);
@@ -168,9 +179,7 @@ export class Overview {
     const counts = new Map<string, number>();
     for (const line of named) counts.set(line.state, (counts.get(line.state) ?? 0) + 1);
     if (this.state.state && !counts.has(this.state.state)) counts.set(this.state.state, 0);
-    const keys = [...counts.keys()].sort(
-      (a, b) => wordOf(RUN_STATES, a).rank - wordOf(RUN_STATES, b).rank,
-    );
+    const keys = [...counts.keys()].sort((a, b) => wordOf(RUN_STATES, a).rank - wordOf(RUN_STATES, b).rank);
     const key = keys.map((k) => `${k}:${counts.get(k)}`).join() + this.state.state;
     if (this.chips.dataset["key"] === key) return;
     this.chips.dataset["key"] = key;
@@ -235,7 +244,14 @@ export class Overview {
         return;
       }
       row.element.style.transform = `translateY(${index * height}px)`;
-      row.show(line, titleOf(line.run, this.logdir), index, index === this.active, isHidden(this.state.hidden, line), this.now);
+      row.show(
+        line,
+        titleOf(line.run, this.logdir),
+        index,
+        index === this.active,
+        isHidden(this.state.hidden, line),
+        this.now,
+      );
     });
     setAttribute(this.grid, "aria-activedescendant", this.lines.length ? `run-${this.active}` : null);
   }
@@ -261,7 +277,12 @@ export class Overview {
     if (event.target !== this.grid) return;
     const page = Math.max(1, Math.floor(this.grid.clientHeight / this.rowHeight) - 2);
     const moves: Record<string, number> = {
-      ArrowDown: 1, ArrowUp: -1, PageDown: page, PageUp: -page, Home: -this.lines.length, End: this.lines.length,
+      ArrowDown: 1,
+      ArrowUp: -1,
+      PageDown: page,
+      PageUp: -page,
+      Home: -this.lines.length,
+      End: this.lines.length,
     };
     const by = moves[event.key];
     if (by !== undefined) {
@@ -271,7 +292,8 @@ export class Overview {
       event.preventDefault();
       const line = this.lines[this.active];
       if (line) this.open(line.run);
-    } else if (event.key === "h" && !event.ctrlKey && !event.metaKey && !event.altKey) this.toggleHidden(this.lines[this.active]);
+    } else if (event.key === "h" && !event.ctrlKey && !event.metaKey && !event.altKey)
+      this.toggleHidden(this.lines[this.active]);
   }
 
   private moveTo(index: number): void {

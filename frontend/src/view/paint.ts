@@ -304,7 +304,13 @@ export function paintStalls(frame: Frame, row: Row): void {
     c.strokeRect(x + 0.75, row.y + 0.75, Math.max(0, w - 1.5), row.h - 1.5);
     // Inside its box, or else beside it: to the right, or to the left where the right is taken.
     const next = Math.min(boxes[i + 1]?.lo ?? right, right);
-    const place = placeLabel((text) => c.measureText(text).width, stallLabels(stall).map(printable), { lo: x, hi: x + w }, free, next);
+    const place = placeLabel(
+      (text) => c.measureText(text).width,
+      stallLabels(stall).map(printable),
+      { lo: x, hi: x + w },
+      free,
+      next,
+    );
     free = x + w;
     if (!place) return;
     c.fillStyle = theme.text;

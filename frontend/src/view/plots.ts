@@ -35,7 +35,10 @@ export class Plots {
   /** Where the keyboard points: a place on the axis, and a height in the timeline. */
   private cursor: { x: number; py: number } | null = null;
   private readonly more = h("button", {
-    type: "button", class: "more", hidden: true, onclick: () => this.change({ allWorkers: !this.state?.allWorkers }, true),
+    type: "button",
+    class: "more",
+    hidden: true,
+    onclick: () => this.change({ allWorkers: !this.state?.allWorkers }, true),
   });
   private readonly picker: TagPicker;
   private readonly charts: Charts;
@@ -63,18 +66,41 @@ export class Plots {
       (chart) => listen(chart.area, this.gestures(null), false),
       (tag) => change({ tags: this.charts.chosen(this.state?.tags ?? null).filter((name) => name !== tag) }, true),
     );
-    const strip = h("div", {
-      class: "strip", tabindex: 0, role: "group",
-      "aria-label": "Timeline. Arrows pan, plus and minus zoom, 0 shows all. Point and comma go to the next and the previous mark, Shift and an arrow move the read-out.",
-    }, this.timeline.element, this.more);
+    const strip = h(
+      "div",
+      {
+        class: "strip",
+        tabindex: 0,
+        role: "group",
+        "aria-label":
+          "Timeline. Arrows pan, plus and minus zoom, 0 shows all. Point and comma go to the next and the previous mark, Shift and an arrow move the read-out.",
+      },
+      this.timeline.element,
+      this.more,
+    );
     strip.addEventListener("keydown", (event) => {
       if (this.onCursorKey(event) || onKey(event, this.gestures(null))) event.preventDefault();
     });
     strip.addEventListener("blur", () => this.point(null, 0, null, null));
     listen(this.ruler.element, this.gestures(null), true);
     listen(this.timeline.element, this.gestures(this.timeline), false);
-    this.box = h("div", { class: "plots" }, this.ruler.element, strip, this.picker.element, this.charts.element, this.crosshair, this.selection, this.spoken);
-    this.element = h("section", { class: "plots-section", "aria-label": "Timeline and scalars" }, this.box, this.tooltip.element);
+    this.box = h(
+      "div",
+      { class: "plots" },
+      this.ruler.element,
+      strip,
+      this.picker.element,
+      this.charts.element,
+      this.crosshair,
+      this.selection,
+      this.spoken,
+    );
+    this.element = h(
+      "section",
+      { class: "plots-section", "aria-label": "Timeline and scalars" },
+      this.box,
+      this.tooltip.element,
+    );
     this.resize.observe(this.box);
   }
 
@@ -224,7 +250,8 @@ export class Plots {
     if (event.key === "." || event.key === ",") {
       const marks = this.timeline.marks();
       const at = this.cursor ?? { x: right ? lo : hi, py: right ? -1 : Infinity };
-      const later = (a: { x: number; py: number }, b: { x: number; py: number }): boolean => a.x > b.x || (a.x === b.x && a.py > b.py);
+      const later = (a: { x: number; py: number }, b: { x: number; py: number }): boolean =>
+        a.x > b.x || (a.x === b.x && a.py > b.py);
       const next = right ? marks.find((mark) => later(mark, at)) : marks.findLast((mark) => later(at, mark));
       if (next) this.pointAt(next);
       return true;
@@ -240,7 +267,8 @@ export class Plots {
   private pointAt(at: { x: number; py: number }): void {
     this.cursor = at;
     const { lo, hi } = this.view;
-    if (at.x < lo || at.x > hi) this.setZoom(clampView({ lo: at.x - (hi - lo) / 2, hi: at.x + (hi - lo) / 2 }, this.all));
+    if (at.x < lo || at.x > hi)
+      this.setZoom(clampView({ lo: at.x - (hi - lo) / 2, hi: at.x + (hi - lo) / 2 }, this.all));
     // After the drawing, which says where everything is.
     this.schedule();
     requestAnimationFrame(() => {

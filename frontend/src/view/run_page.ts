@@ -29,7 +29,11 @@ export class RunPage {
   private readonly tables: Tables;
   private readonly plots: Plots;
   private readonly axes = h("div", { class: "segmented", role: "group", "aria-label": "Horizontal axis" });
-  private readonly wholeButton = h("button", { type: "button", title: "Show all of it (0, or double click)" }, "Reset zoom");
+  private readonly wholeButton = h(
+    "button",
+    { type: "button", title: "Show all of it (0, or double click)" },
+    "Reset zoom",
+  );
   private readonly body: HTMLElement;
   readonly element: HTMLElement;
   private data: RunData | null = null;
@@ -54,17 +58,34 @@ export class RunPage {
         h("button", { type: "button", title, "data-axis": kind, onclick: () => this.setAxis(kind) }, label),
       );
     }
-    const hint = h("span", { class: "hint muted" }, "Drag to zoom, Ctrl + wheel too; Shift pans; double click shows all");
+    const hint = h(
+      "span",
+      { class: "hint muted" },
+      "Drag to zoom, Ctrl + wheel too; Shift pans; double click shows all",
+    );
     this.body = h(
       "div",
       { class: "run-body" },
       this.summary.element,
-      h("div", { class: "toolbar axis-bar" }, this.axes, this.zoomButton("+", "Zoom in", 0.5), this.zoomButton("−", "Zoom out", 2), this.wholeButton, legend(), hint),
+      h(
+        "div",
+        { class: "toolbar axis-bar" },
+        this.axes,
+        this.zoomButton("+", "Zoom in", 0.5),
+        this.zoomButton("−", "Zoom out", 2),
+        this.wholeButton,
+        legend(),
+        hint,
+      ),
       this.plots.element,
       this.stalls.element,
       this.tables.element,
     );
-    this.element = h("article", { class: "run-page", "aria-label": `Run ${run}`, "aria-busy": "true" }, h("p", { class: "muted" }, "Reading…"));
+    this.element = h(
+      "article",
+      { class: "run-page", "aria-label": `Run ${run}`, "aria-busy": "true" },
+      h("p", { class: "muted" }, "Reading…"),
+    );
   }
 
   /** Ask for what may have changed; whether there was an answer. `changed` null: everything. */
@@ -91,7 +112,10 @@ export class RunPage {
       if (error.kind === "missing" || error.kind === "refused") {
         this.data = null;
         setAttribute(this.element, "aria-busy", null);
-        fill(this.element, h("section", { class: "empty" }, h("h2", {}, "There is no such run"), h("p", {}, error.message)));
+        fill(
+          this.element,
+          h("section", { class: "empty" }, h("h2", {}, "There is no such run"), h("p", {}, error.message)),
+        );
         return true;
       }
       return false;
@@ -122,7 +146,15 @@ export class RunPage {
     const key = `${axis} ${state.allWorkers}`;
     if (key !== this.plotKey) {
       this.plotKey = key;
-      const plot = makePlot(data.detail, data.marks, data.stalls.filter((stall) => !stall.service), data.threads, data.workers, axis, state.allWorkers);
+      const plot = makePlot(
+        data.detail,
+        data.marks,
+        data.stalls.filter((stall) => !stall.service),
+        data.threads,
+        data.workers,
+        axis,
+        state.allWorkers,
+      );
       this.plots.setPlot(plot);
       this.summary.update(data.detail, data.workers, this.now);
       this.stalls.update(data.stalls);
@@ -148,7 +180,8 @@ export class RunPage {
   private setAxis(axis: AxisKind): void {
     const { data, state } = this;
     if (!data || axis === this.plots.kind) return;
-    const zoom = state.zoom && this.plots.translate(state.zoom, makePlot(data.detail, data.marks, [], [], [], axis).axis);
+    const zoom =
+      state.zoom && this.plots.translate(state.zoom, makePlot(data.detail, data.marks, [], [], [], axis).axis);
     this.change({ axis, zoom }, true);
   }
 

@@ -35,7 +35,11 @@ export class RunRow {
       event.stopPropagation();
       hide(this.run);
     });
-    const drawing = svg("svg", { viewBox: `0 0 ${SPARK.width} ${SPARK.height}`, class: "spark-box", "aria-hidden": "true" });
+    const drawing = svg("svg", {
+      viewBox: `0 0 ${SPARK.width} ${SPARK.height}`,
+      class: "spark-box",
+      "aria-hidden": "true",
+    });
     drawing.append(this.spark);
     this.element = h(
       "div",
@@ -59,7 +63,11 @@ export class RunRow {
     this.element.classList.toggle("hidden-run", hidden);
     setText(this.hide, hidden ? "Show" : "Hide");
     setAttribute(this.hide, "aria-label", `${hidden ? "Show" : "Hide"} ${title}`);
-    setAttribute(this.hide, "title", hidden ? "List it again (h)" : "Hide it until its state changes or it is started again (h)");
+    setAttribute(
+      this.hide,
+      "title",
+      hidden ? "List it again (h)" : "Hide it until its state changes or it is started again (h)",
+    );
     const word = wordOf(RUN_STATES, line.state);
     this.element.id = `run-${index}`;
     setAttribute(this.element, "aria-rowindex", String(index + 2));
@@ -78,7 +86,11 @@ export class RunRow {
     this.showCluster(line);
     const within = line.recoveries ? ` ↺ ${formatCount(line.recoveries)}` : "";
     setText(this.restarts, line.restarts || within ? `↻ ${formatCount(line.restarts)}${within}` : "0");
-    setAttribute(this.restarts, "title", within ? `${plural(line.restarts, "restart")}, and ${formatCount(line.recoveries)} within a session` : null);
+    setAttribute(
+      this.restarts,
+      "title",
+      within ? `${plural(line.restarts, "restart")}, and ${formatCount(line.recoveries)} within a session` : null,
+    );
     this.restarts.classList.toggle("quiet", line.restarts === 0 && !within);
     setText(this.goodput, formatShare(line.goodput));
     setText(this.seen, formatAgo(line.last_event, now));
@@ -106,7 +118,8 @@ export class RunRow {
     setAttribute(this.bar, "class", open && every ? "age-bar" : "age-bar none");
     this.ageBar.style.width = `${(share * 100).toFixed(0)}%`;
     const failing = line.checkpoints_failing ? "Saves are failing. " : late ? "The next save is late. " : "";
-    const newest = at == null ? "No good checkpoint." : `Newest: step ${formatCount(line.checkpoint_step)}, ${formatMoment(at)}.`;
+    const newest =
+      at == null ? "No good checkpoint." : `Newest: step ${formatCount(line.checkpoint_step)}, ${formatMoment(at)}.`;
     const risk = line.at_risk_steps ? ` ${plural(line.at_risk_steps, "step")} at risk: in no checkpoint.` : "";
     setAttribute(this.checkpoint, "title", failing + newest + risk);
   }

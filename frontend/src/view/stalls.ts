@@ -9,7 +9,12 @@ export class StallList {
   private shown = "";
 
   update(stalls: readonly Stall[]): void {
-    const key = stalls.map((stall) => `${stall.since} ${stall.until} ${Math.round(stall.secs)} ${stall.same_frames} ${stall.activity} ${stall.blocked_since}`).join();
+    const key = stalls
+      .map(
+        (stall) =>
+          `${stall.since} ${stall.until} ${Math.round(stall.secs)} ${stall.same_frames} ${stall.activity} ${stall.blocked_since}`,
+      )
+      .join();
     if (key === this.shown) return;
     this.shown = key;
     const open = this.items.map((item) => item.open);
@@ -40,15 +45,24 @@ export class StallList {
     const summary = h(
       "summary",
       {},
-      h("span", { class: "pill warn" }, h("span", { class: "glyph", "aria-hidden": "true" }, "‖"), formatDuration(stall.secs)),
+      h(
+        "span",
+        { class: "pill warn" },
+        h("span", { class: "glyph", "aria-hidden": "true" }, "‖"),
+        formatDuration(stall.secs),
+      ),
       ` ${formatMoment(stall.since)} ${until}, ${stall.service ? `in one tick of the service ${stall.service}` : `while ${stall.phase}`}${step}${where}${how ? ` (${how})` : ""}`,
     );
     const stacks = stacksInOrder(stall).map(([name, frames]) => {
       const own = ownFrame(frames);
-      const line = (text: string, index: number): HTMLElement | string =>
-        index === own ? h("mark", {}, text) : text;
+      const line = (text: string, index: number): HTMLElement | string => (index === own ? h("mark", {}, text) : text);
       const parts = frames.flatMap((text, index) => (index ? ["\n", line(text, index)] : [line(text, index)]));
-      return h("div", { class: "stack" }, h("h3", {}, name), h("pre", { tabindex: 0, "aria-label": `Stack of ${name}` }, ...parts));
+      return h(
+        "div",
+        { class: "stack" },
+        h("h3", {}, name),
+        h("pre", { tabindex: 0, "aria-label": `Stack of ${name}` }, ...parts),
+      );
     });
     const none = stacks.length ? null : h("p", { class: "muted" }, "No stacks were taken.");
     return h("details", { class: "card", open }, summary, ...stacks, none);

@@ -26,7 +26,12 @@ export class Summary {
     if (words) {
       refresh(
         this.advice,
-        h("h2", {}, h("span", { class: "glyph", "aria-hidden": "true" }, words.change ? "→ " : words.known ? "✓ " : "· "), words.title),
+        h(
+          "h2",
+          {},
+          h("span", { class: "glyph", "aria-hidden": "true" }, words.change ? "→ " : words.known ? "✓ " : "· "),
+          words.title,
+        ),
         h("p", {}, words.detail),
       );
     }
@@ -48,12 +53,19 @@ export class Summary {
         h(
           "li",
           { class: sentence.tone },
-          i === 0 ? pill(state) : h("span", { class: "sign", "aria-hidden": "true" }, sentence.sign ?? SIGNS[sentence.tone] ?? "·"),
+          i === 0
+            ? pill(state)
+            : h("span", { class: "sign", "aria-hidden": "true" }, sentence.sign ?? SIGNS[sentence.tone] ?? "·"),
           h("span", {}, h("strong", {}, sentence.lead), sentence.rest ? `: ${sentence.rest}` : ""),
         ),
       ),
       detail.corrupt_records > 0
-        ? h("li", { class: "warn" }, h("span", { class: "sign", "aria-hidden": "true" }, "!"), `${formatCount(detail.corrupt_records)} damaged records were passed over`)
+        ? h(
+            "li",
+            { class: "warn" },
+            h("span", { class: "sign", "aria-hidden": "true" }, "!"),
+            `${formatCount(detail.corrupt_records)} damaged records were passed over`,
+          )
         : null,
     );
   }

@@ -15,7 +15,8 @@ export interface Column<Row> {
 
 export function makeTable<Row>(label: string, columns: readonly Column<Row>[], rows: readonly Row[]): HTMLElement {
   const head = h("tr", {});
-  for (const column of columns) head.append(h("th", { scope: "col", class: column.number ? "num" : null }, column.name));
+  for (const column of columns)
+    head.append(h("th", { scope: "col", class: column.number ? "num" : null }, column.name));
   const body = h("tbody", {});
   for (const row of rows) {
     const line = h("tr", {});
@@ -26,7 +27,11 @@ export function makeTable<Row>(label: string, columns: readonly Column<Row>[], r
     }
     body.append(line);
   }
-  return h("div", { class: "table-box", role: "region", tabindex: 0, "aria-label": label }, h("table", {}, h("thead", {}, head), body));
+  return h(
+    "div",
+    { class: "table-box", role: "region", tabindex: 0, "aria-label": label },
+    h("table", {}, h("thead", {}, head), body),
+  );
 }
 
 export function csvOf<Row>(columns: readonly Column<Row>[], rows: Iterable<Row>): string {

@@ -21,7 +21,16 @@ export class Tables {
   private readonly sessions = h("div", {});
   private readonly checkpoints = h("div", {});
   private readonly problems = h("div", {});
-  readonly element = h("div", { class: "tables" }, this.restarts, this.recoveries, this.workers, this.checkpoints, this.sessions, this.problems);
+  readonly element = h(
+    "div",
+    { class: "tables" },
+    this.restarts,
+    this.recoveries,
+    this.workers,
+    this.checkpoints,
+    this.sessions,
+    this.problems,
+  );
   private readonly latest = new Latest();
   private offset = 0;
   private shown = "";
@@ -52,7 +61,10 @@ export class Tables {
     box.hidden = rows.length === 0;
     if (!rows.length) return;
     const save = (): void => download(fileName(this.run, name.toLowerCase()), csvOf(columns, rows));
-    const rest = rows.length > MOST_ROWS ? [h("span", { class: "muted" }, `the first ${formatCount(MOST_ROWS)} are shown; the CSV has all`)] : [];
+    const rest =
+      rows.length > MOST_ROWS
+        ? [h("span", { class: "muted" }, `the first ${formatCount(MOST_ROWS)} are shown; the CSV has all`)]
+        : [];
     refresh(box, this.head(name, rows.length, save, ...rest), makeTable(name, columns, rows.slice(0, MOST_ROWS)));
   }
 
@@ -70,7 +82,11 @@ export class Tables {
       h("h2", {}, name),
       h("span", { class: "muted num" }, formatCount(count)),
       ...more,
-      h("button", { type: "button", onclick: () => void save(), "aria-label": `Download ${name.toLowerCase()} as CSV` }, "CSV"),
+      h(
+        "button",
+        { type: "button", onclick: () => void save(), "aria-label": `Download ${name.toLowerCase()} as CSV` },
+        "CSV",
+      ),
     );
   }
 
@@ -108,7 +124,10 @@ export class Tables {
       h(
         "button",
         {
-          type: "button", class: "icon", "aria-label": name, title: name,
+          type: "button",
+          class: "icon",
+          "aria-label": name,
+          title: name,
           disabled: by < 0 ? this.offset === 0 : this.offset + PAGE >= total,
           onclick: () => {
             this.offset = Math.max(0, this.offset + by);
@@ -118,8 +137,18 @@ export class Tables {
         text,
       );
     const range = `${formatCount(this.offset + 1)} to ${formatCount(this.offset + rows.length)}, newest first`;
-    const pager = h("span", { class: "pager" }, turn(-PAGE, "Newer checkpoints", "‹"), h("span", { class: "num" }, range), turn(PAGE, "Older checkpoints", "›"));
-    refresh(this.checkpoints, this.head("Checkpoints", total, () => this.saveAll(), pager), makeTable("Checkpoints", CHECKPOINT_COLUMNS, rows));
+    const pager = h(
+      "span",
+      { class: "pager" },
+      turn(-PAGE, "Newer checkpoints", "‹"),
+      h("span", { class: "num" }, range),
+      turn(PAGE, "Older checkpoints", "›"),
+    );
+    refresh(
+      this.checkpoints,
+      this.head("Checkpoints", total, () => this.saveAll(), pager),
+      makeTable("Checkpoints", CHECKPOINT_COLUMNS, rows),
+    );
   }
 
   private async saveAll(): Promise<void> {

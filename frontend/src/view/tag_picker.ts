@@ -12,8 +12,12 @@ const MOST = 300;
 export class TagPicker {
   private readonly summary = h("summary", {});
   private readonly search = h("input", {
-    type: "search", class: "search", placeholder: "Filter tags (regular expression)", "aria-label": "Filter tags by a regular expression",
-    spellcheck: "false", autocomplete: "off",
+    type: "search",
+    class: "search",
+    placeholder: "Filter tags (regular expression)",
+    "aria-label": "Filter tags by a regular expression",
+    spellcheck: "false",
+    autocomplete: "off",
   });
   private readonly list = h("div", { class: "tag-list", role: "group", "aria-label": "Tags" });
   private readonly note = h("p", { class: "muted", role: "status" });
@@ -72,7 +76,10 @@ export class TagPicker {
     if (focused) this.list.querySelector<HTMLInputElement>(`input[value="${CSS.escape(focused)}"]`)?.focus();
     const more = found.length > MOST ? `, the first ${formatCount(MOST)} are listed` : "";
     const { problem } = this.filter;
-    setText(this.note, `${plural(found.length, "tag")}${more}${problem === null ? "" : `. ${problem}: filtered by this text`}`);
+    setText(
+      this.note,
+      `${plural(found.length, "tag")}${more}${problem === null ? "" : `. ${problem}: filtered by this text`}`,
+    );
   }
 
   private item(tag: Tag): HTMLElement {
@@ -83,6 +90,12 @@ export class TagPicker {
       const rest = this.chosen.filter((name) => name !== tag.tag);
       this.change({ tags: box.checked ? [...rest, tag.tag] : rest }, true);
     });
-    return h("label", { title: tag.tag }, box, h("span", { class: "tag-name" }, tag.tag), h("span", { class: "muted num" }, formatCount(tag.points)));
+    return h(
+      "label",
+      { title: tag.tag },
+      box,
+      h("span", { class: "tag-name" }, tag.tag),
+      h("span", { class: "muted num" }, formatCount(tag.points)),
+    );
   }
 }

@@ -1,6 +1,16 @@
 /** Sessions, checkpoints, stalls, service threads and workers over the axis. */
 import type { Hover } from "../logic/hover";
-import { boundariesHover, clusterHover, cutHover, recoveryHover, riskHover, sessionHover, silenceHover, stallHover, threadHover } from "../logic/hover";
+import {
+  boundariesHover,
+  clusterHover,
+  cutHover,
+  recoveryHover,
+  riskHover,
+  sessionHover,
+  silenceHover,
+  stallHover,
+  threadHover,
+} from "../logic/hover";
 import type { Cluster } from "../logic/marks";
 import type { Plot } from "../logic/plot";
 import { sessionAt } from "../logic/plot";
@@ -107,12 +117,17 @@ export class Timeline {
       if (row.kind === "sessions") {
         const top = row.y + Math.min(row.h, row.barHeight) / 2;
         for (const { x } of [...plot.boundaries, ...plot.recoveries]) found.push({ x, py: top });
-        for (const bar of plot.bars) if (bar) found.push({ x: bar.lo, py: row.y + bar.row * (row.barHeight + 2) + row.barHeight / 2 });
-        if (axis.kind !== "step") for (const silence of plot.detail.silences) found.push({ x: axis.ofWall((silence.since + silence.until) / 2), py: top });
-      } else if (row.kind === "stalls") for (const stall of plot.stalls) found.push({ x: axis.ofWall(stall.since), py });
+        for (const bar of plot.bars)
+          if (bar) found.push({ x: bar.lo, py: row.y + bar.row * (row.barHeight + 2) + row.barHeight / 2 });
+        if (axis.kind !== "step")
+          for (const silence of plot.detail.silences)
+            found.push({ x: axis.ofWall((silence.since + silence.until) / 2), py: top });
+      } else if (row.kind === "stalls")
+        for (const stall of plot.stalls) found.push({ x: axis.ofWall(stall.since), py });
       else if (row.kind === "checkpoints") {
         const { left, width } = this.geometry;
-        for (const { left: a, right: b } of [...this.painted.good, ...this.painted.failed]) found.push({ x: fromPixel((a + b) / 2, this.view, left, width), py });
+        for (const { left: a, right: b } of [...this.painted.good, ...this.painted.failed])
+          found.push({ x: fromPixel((a + b) / 2, this.view, left, width), py });
       }
     }
     return found.filter(({ x }) => Number.isFinite(x)).sort((a, b) => a.x - b.x || a.py - b.py);
@@ -148,14 +163,19 @@ export class Timeline {
         if (mark) return mark;
         const at = Math.floor((py - row.y) / (row.barHeight + 2));
         const i = plot.bars.findIndex(
-          (bar) => bar && bar.row === at && px >= this.px(bar.lo) - 2 && px <= Math.max(this.px(bar.hi), this.px(bar.lo) + 2) + 2,
+          (bar) =>
+            bar &&
+            bar.row === at &&
+            px >= this.px(bar.lo) - 2 &&
+            px <= Math.max(this.px(bar.hi), this.px(bar.lo) + 2) + 2,
         );
         const session = plot.detail.sessions[i];
         if (!session) return null;
         const silence = plot.axis.kind === "step" ? undefined : this.silenceAt(px, session.id, plot);
         if (silence) return silenceHover(silence);
         const { risk } = plot;
-        const isRisk = risk && plot.detail.at_risk && i === plot.bars.length - 1 && px >= this.px(risk.lo) && px <= this.px(risk.hi);
+        const isRisk =
+          risk && plot.detail.at_risk && i === plot.bars.length - 1 && px >= this.px(risk.lo) && px <= this.px(risk.hi);
         return isRisk && plot.detail.at_risk ? riskHover(plot.detail.at_risk) : sessionHover(session);
       }
       case "thread":
@@ -168,7 +188,11 @@ export class Timeline {
   private silenceAt(px: number, session: string, plot: Plot): Silence | undefined {
     return plot.detail.silences.find((silence) => {
       const lo = this.px(plot.axis.ofWall(silence.since));
-      return silence.session === session && px >= lo - 2 && px <= Math.max(this.px(plot.axis.ofWall(silence.until)), lo + 3) + 2;
+      return (
+        silence.session === session &&
+        px >= lo - 2 &&
+        px <= Math.max(this.px(plot.axis.ofWall(silence.until)), lo + 3) + 2
+      );
     });
   }
 
