@@ -50,6 +50,7 @@ check: $(INSTALLED)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	scripts/biome $(BIN)/python ci --error-on-warnings
 	$(BIN)/python -m pytest -q tests/structure
 	@$(BIN)/python scripts/counts.py
 
@@ -98,6 +99,7 @@ check-release:
 format: $(INSTALLED)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+	scripts/biome $(BIN)/python check --write
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache demo-logs

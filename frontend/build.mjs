@@ -1,10 +1,11 @@
 // Builds the tab into a directory: node build.mjs [--out DIR]. The entry is index.js; the rest has names that hold a hash.
-import { build, transform } from "esbuild";
+
 import { cp, mkdtemp, readdir, readFile, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import path from "node:path";
 import { fileURLToPath } from "node:url";
 import { gzipSync } from "node:zlib";
+import { build, transform } from "esbuild";
 
 const here = path.dirname(fileURLToPath(import.meta.url));
 const at = process.argv.indexOf("--out");

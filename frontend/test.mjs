@@ -1,10 +1,11 @@
 // Unit tests of the part that needs no browser: bundled by esbuild, run by Node's own runner.
-import { build } from "esbuild";
+
+import { spawnSync } from "node:child_process";
 import { mkdtemp, readdir, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import path from "node:path";
-import { spawnSync } from "node:child_process";
 import { fileURLToPath } from "node:url";
+import { build } from "esbuild";
 
 const here = path.dirname(fileURLToPath(import.meta.url));
 const out = await mkdtemp(path.join(tmpdir(), "supervisor-frontend-"));

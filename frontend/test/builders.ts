@@ -190,9 +190,9 @@ export function encode(header: object, columns: Record<string, number[]>): Array
   const buffer = new ArrayBuffer(4 + text.length + 8 * length * names.length);
   new DataView(buffer).setUint32(0, text.length, true);
   new Uint8Array(buffer, 4, text.length).set(new TextEncoder().encode(text));
-  names.forEach((name, i) =>
-    new Float64Array(buffer, 4 + text.length + 8 * length * i, length).set(columns[name] as number[]),
-  );
+  for (const [i, name] of names.entries()) {
+    new Float64Array(buffer, 4 + text.length + 8 * length * i, length).set(columns[name] as number[]);
+  }
   return buffer;
 }
 

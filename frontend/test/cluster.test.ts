@@ -2,18 +2,18 @@ import assert from "node:assert/strict";
 import test from "node:test";
 import { makeAxis } from "../src/logic/axis";
 import { boundaryLabel } from "../src/logic/boundaries";
+import { decodeColumns } from "../src/logic/columns";
 import { headline } from "../src/logic/headline";
 import { boundaryHover, recoveryHover, sessionHover } from "../src/logic/hover";
-import { decodeColumns } from "../src/logic/columns";
 import type { Marks } from "../src/logic/marks";
 import { marksOf } from "../src/logic/marks";
 import { makePlot, sessionAt } from "../src/logic/plot";
 import { waysOf } from "../src/logic/progress";
 import { recoveryLabel, recoveryMarksOf } from "../src/logic/recoveries";
 import { rowName, rowsOf } from "../src/logic/rows_of_plot";
+import { WORKER_STATES } from "../src/logic/words";
 import { crowdHover, workerHover } from "../src/logic/worker_hover";
 import { countWords, crowdOf, FEW, stateSince, workerLanes, worstFirst } from "../src/logic/workers";
-import { WORKER_STATES } from "../src/logic/words";
 import type { WorkerHistory, WorkerSpan } from "../src/types/api";
 import { detail, encode, recovery, session, T0, worker } from "./builders";
 
@@ -157,7 +157,7 @@ test("hovering over a worker tells its state, since when, when seen, at which st
     now.rows.map(([name]) => name),
     ["Since", "Last seen", "Waits for", "Phase", "Step", "Steps of its own", "Process since", "Processes", "Host"],
   );
-  assert.equal(Object.fromEntries(now.rows)["Host"], "worker:1.train, pid 7");
+  assert.equal(Object.fromEntries(now.rows).Host, "worker:1.train, pid 7");
   const before = workerHover(one, T0 + 2050, 1)!;
   assert.equal(before.title, "▶ worker:1: running");
   assert.match(before.note!, /it is waiting now/);
@@ -171,9 +171,9 @@ test("hovering over a worker tells its state, since when, when seen, at which st
 test("an error that fills pages is told by its beginning, and whole in the table", () => {
   const error = `InternalError: ${"x".repeat(5000)}`;
   const hover = workerHover(worker("worker:1", ["failed"], { error }), T0 + 2050, 1)!;
-  assert.equal(Object.fromEntries(hover.rows)["Error"]!.length, 201);
+  assert.equal(Object.fromEntries(hover.rows).Error!.length, 201);
   const [mark] = recoveryMarksOf([recovery({ error })], run.sessions, ways, makeAxis("wall", run.sessions, ways));
-  assert.equal(Object.fromEntries(recoveryHover(mark!).rows)["Error"]!.at(-1), "…");
+  assert.equal(Object.fromEntries(recoveryHover(mark!).rows).Error!.at(-1), "…");
   assert.ok(headline(detail(), [worker("worker:1", ["failed"], { error })], T0)[1]!.rest.length < 200);
 });
 
@@ -181,7 +181,7 @@ test("hovering over the lane of many tells how many were in which state, and who
   const workers = many(20).map((one, i) => (i < 8 ? worker(one.name, ["lost"]) : one));
   const hover = crowdHover({ name: "20", workers, crowd: crowdOf(workers) }, T0 + 2050, 1)!;
   const told = Object.fromEntries(hover.rows);
-  assert.equal(told["States"], "8 lost, 12 running");
+  assert.equal(told.States, "8 lost, 12 running");
   assert.match(told["In trouble"]!, /^worker:0 lost, .*, and 2 more$/);
 });
 

@@ -2,7 +2,6 @@ import assert from "node:assert/strict";
 import test from "node:test";
 import { column, decodeColumns } from "../src/logic/columns";
 import type { Marks } from "../src/logic/marks";
-import type { MarksHeader } from "../src/types/api";
 import { clusterMarks, isGood, marksOf, onDisk, placeMarks } from "../src/logic/marks";
 import { makePlot, momentOf } from "../src/logic/plot";
 import { rowsOf } from "../src/logic/rows_of_plot";
@@ -10,7 +9,7 @@ import { RunStore } from "../src/logic/run_store";
 import { interpolate, lowerBound, nearest } from "../src/logic/search";
 import { extent, linesOf } from "../src/logic/segments";
 import { makeYScale, yPixel } from "../src/logic/y_scale";
-import type { RunsAnswer } from "../src/types/api";
+import type { MarksHeader, RunsAnswer } from "../src/types/api";
 import { detail, encode, line, recovery, scalars, session, T0 } from "./builders";
 
 test("columns are read as they were written", () => {
@@ -211,7 +210,7 @@ test("smoothed values are the backend's, beside the raw ones", () => {
     ],
   );
   assert.ok(linesOf(data, (wall) => wall).every((line) => line.shown === line.raw));
-  data.columns["smoothed"] = Float64Array.of(1, 2, 3);
+  data.columns.smoothed = Float64Array.of(1, 2, 3);
   const [kept, again] = linesOf(data, (wall) => wall);
   assert.deepEqual(
     [[...kept!.raw], [...kept!.shown]],

@@ -4,13 +4,13 @@ import { adviceWords } from "../src/logic/advice";
 import { fileName, isoMoment, toCsv } from "../src/logic/csv";
 import {
   formatAgo,
+  formatAtLeast,
   formatBytes,
   formatDuration,
   formatMoment,
   formatRate,
   formatShare,
   formatValue,
-  formatAtLeast,
   titleOf,
   zoneOf,
 } from "../src/logic/format";
@@ -20,8 +20,8 @@ import { formatHidden, isHidden, MOST_HIDDEN, parseHidden, withRun } from "../sr
 import { sessionHover, stallHover, threadHover } from "../src/logic/hover";
 import { scrollToRow, visibleRows } from "../src/logic/rows";
 import { sortRuns, startsDescending } from "../src/logic/sort";
-import { ownFrame, placeLabel, stacksInOrder, stallLabels, secondLook } from "../src/logic/stalls";
 import { sparkline } from "../src/logic/sparkline";
+import { ownFrame, placeLabel, secondLook, stacksInOrder, stallLabels } from "../src/logic/stalls";
 import { defaultTags } from "../src/logic/tags";
 import { formatState, INITIAL, parseState } from "../src/logic/url_state";
 import { RUN_STATES, wordOf } from "../src/logic/words";
@@ -229,13 +229,13 @@ test("what did not run, and what no checkpoint holds, is told first-hand", () =>
 });
 
 test("the time zone is named by its distance from UTC", () => {
-  const before = process.env["TZ"];
+  const before = process.env.TZ;
   const zones = ["UTC", "Asia/Kolkata", "America/New_York"].map((zone) => {
-    process.env["TZ"] = zone;
+    process.env.TZ = zone;
     return zoneOf(T0);
   });
-  if (before === undefined) delete process.env["TZ"];
-  else process.env["TZ"] = before;
+  if (before === undefined) delete process.env.TZ;
+  else process.env.TZ = before;
   assert.deepEqual(zones, ["UTC", "UTC+5:30", "UTC−5"]);
 });
 

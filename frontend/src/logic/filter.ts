@@ -69,7 +69,7 @@ export class NameFilter {
       if (question.signal.aborted) return;
       if (this.answered !== text) this.found = new Map();
       this.answered = text;
-      names.forEach((name, i) => this.found.set(name, answers[i] ?? false));
+      for (const [i, name] of names.entries()) this.found.set(name, answers[i] ?? false);
     } catch {
       if (question.signal.aborted) return;
       this.isPlain("The regular expression cannot be used, or takes too long");

@@ -12,9 +12,9 @@ import {
   UNKNOWN,
 } from "./format";
 import { silenceCause } from "./hover";
-import { reasonsText, RESUMES, resumeOf } from "./resume";
+import { RESUMES, reasonsText, resumeOf } from "./resume";
 import type { Tone } from "./words";
-import { reasonOf, RUN_STATES, WORKER_STATES, wordOf } from "./words";
+import { RUN_STATES, reasonOf, WORKER_STATES, wordOf } from "./words";
 import { countWords, sickOnes, troubleWords } from "./workers";
 
 export interface Sentence {
@@ -152,9 +152,9 @@ function restartSentence(run: RunDetail): Sentence | null {
   if (count === 0) return null;
   // Of a run that is down now, the bucket holds that too.
   const between = sum(restarts.map((r) => r.downtime_secs));
-  const down = Math.min(between, run.goodput.secs["infrastructure_recovery_from_disruption"] ?? between);
+  const down = Math.min(between, run.goodput.secs.infrastructure_recovery_from_disruption ?? between);
   const recovering = sum(recoveries.map((r) => r.secs));
-  const again = run.goodput.secs["wasted_progress_from_disruption"] ?? 0;
+  const again = run.goodput.secs.wasted_progress_from_disruption ?? 0;
   const reasons = new Map<string, number>();
   const causes = [
     ...restarts.map((r) => reasonOf(r).label),
@@ -207,7 +207,7 @@ function checkpointSentence(run: RunDetail, now: number): Sentence | null {
 
 function stallSentence(run: RunDetail): Sentence | null {
   if (run.stalls === 0) return null;
-  const secs = run.goodput.secs["stall"] ?? 0;
+  const secs = run.goodput.secs.stall ?? 0;
   return {
     tone: "warn",
     lead: plural(run.stalls, "stall"),
@@ -230,13 +230,15 @@ function riskSentence({ at_risk: risk }: RunDetail): Sentence | null {
 }
 
 function silenceSentence({ silences, goodput }: RunDetail): Sentence | null {
-  const secs = goodput.secs["silent"] ?? sum(silences.map((silence) => silence.secs));
-  if (!silences.length || !(secs > 0)) return null;
+  const secs = goodput.secs.silent ?? sum(silences.map((silence) => silence.secs));
+  const [first] = silences;
+  if (!first || !(secs > 0)) return null;
+  const why = silences.length > 1 ? `, ${plural(silences.length, "time")}` : `: ${silenceCause(first)}`;
   return {
     tone: "warn",
     sign: "○",
     lead: `Silent for ${formatDuration(secs)}`,
-    rest: `the process did not run${silences.length > 1 ? `, ${plural(silences.length, "time")}` : `: ${silenceCause(silences[0]!)}`}`,
+    rest: `the process did not run${why}`,
   };
 }
 

@@ -44,7 +44,10 @@ export function marksOf(columns: Columns<MarksHeader>, before: Marks | null): Ma
   };
   const all = new Float64Array(offset + columns.length);
   let at = 0;
-  for (const [count, value] of flags) all.fill(value, at, (at += count));
+  for (const [count, value] of flags) {
+    all.fill(value, at, at + count);
+    at += count;
+  }
   return {
     length: all.length,
     at: joined("at", before?.at),

@@ -75,7 +75,7 @@ export function makePlot(
     known.map((bar) => [bar.lo, Math.max(bar.lo, bar.hi - slack)] as const),
     MOST_ROWS,
   );
-  known.forEach((bar, i) => (bar.row = packed.rows[i] ?? 0));
+  for (const [i, bar] of known.entries()) bar.row = packed.rows[i] ?? 0;
   const sessionIndex = new Map(sessions.map((session, i) => [session.id, i]));
   const placed = placeMarks(marks, (i) =>
     kind === "step" ? (marks.step[i] as number) : placeMoment(axis, marks.at[i] as number),

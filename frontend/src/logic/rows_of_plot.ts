@@ -22,9 +22,9 @@ export function rowsOf(plot: Plot): { rows: Row[]; height: number } {
   add({ kind: "sessions", y, h: plot.barRows * (barHeight + 2) - 2, barHeight });
   if (plot.marks.length) add({ kind: "checkpoints", y, h: 22 });
   if (plot.stalls.length) add({ kind: "stalls", y, h: 18 });
-  plot.lanes.forEach((_, lane) => add({ kind: "thread", y, h: 16, lane }));
+  for (const lane of plot.lanes.keys()) add({ kind: "thread", y, h: 16, lane });
   if (plot.workerLanes.length) y += GAP;
-  plot.workerLanes.forEach((_, lane) => add({ kind: "worker", y, h: 16, lane }));
+  for (const lane of plot.workerLanes.keys()) add({ kind: "worker", y, h: 16, lane });
   return { rows, height: y };
 }
 

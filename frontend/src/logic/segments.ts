@@ -24,7 +24,7 @@ export function linesOf(
   const step = column(scalars, "step");
   const value = column(scalars, "value");
   const segment = column(scalars, "segment");
-  const smoothed = scalars.columns["smoothed"];
+  const smoothed = scalars.columns.smoothed;
   const points = bySegment(segment);
   const lines: Line[] = [];
   for (const [index, own] of points) {

@@ -44,7 +44,7 @@ export function urgency(line: RunLine, now: number): number {
   return 30 + wordOf(RUN_STATES, line.state).rank;
 }
 
-function valueOf(line: RunLine, key: SortKey, now: number): number | null {
+function sortValue(line: RunLine, key: SortKey, now: number): number | null {
   switch (key) {
     case "state":
       return urgency(line, now);
@@ -67,7 +67,7 @@ function valueOf(line: RunLine, key: SortKey, now: number): number | null {
 
 export function sortRuns(lines: readonly RunLine[], sort: Sort, now: number): RunLine[] {
   const sign = sort.descending ? -1 : 1;
-  const keyed = lines.map((line) => ({ line, value: valueOf(line, sort.key, now) }));
+  const keyed = lines.map((line) => ({ line, value: sortValue(line, sort.key, now) }));
   keyed.sort((a, b) => {
     if (sort.key === "run") return sign * collator.compare(a.line.run, b.line.run);
     if (a.value === b.value) return tieBreak(a.line, b.line, sort.key);

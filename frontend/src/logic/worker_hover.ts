@@ -2,9 +2,9 @@
 import type { WorkerHistory } from "../types/api";
 import { brief, formatCount, formatDuration, formatMoment, plural } from "./format";
 import type { Hover } from "./hover";
+import { WORKER_STATES, wordOf } from "./words";
 import type { WorkerLane } from "./workers";
 import { countWords, isTrouble } from "./workers";
-import { WORKER_STATES, wordOf } from "./words";
 
 /** How many names are listed. */
 const MOST_NAMES = 6;

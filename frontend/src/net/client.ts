@@ -1,17 +1,18 @@
 /** Requests to the backend: what failed and why, and nothing that has been overtaken. */
+
+import { decodeColumns } from "../logic/columns";
 import type {
   CheckpointPage,
   Columns,
+  MarksHeader,
   RunDetail,
   RunsAnswer,
-  MarksHeader,
   ScalarHeader,
   Stall,
   Tag,
   ThreadHistory,
   WorkerHistory,
 } from "../types/api";
-import { decodeColumns } from "../logic/columns";
 
 /** Why there is no answer. `starting`: ask again; `gone`: no answer; `refused`: the backend says why. */
 export class BackendError extends Error {

@@ -1,4 +1,6 @@
 /** One tag over the axis: grid, scale, restarts, and the lines of its segments. */
+
+import { formatCount, formatMoment, formatValue, plural } from "../logic/format";
 import type { Plot } from "../logic/plot";
 import { momentOf } from "../logic/plot";
 import { nearest } from "../logic/search";
@@ -8,7 +10,6 @@ import type { View } from "../logic/view";
 import { fromPixel, toPixel } from "../logic/view";
 import type { YScale } from "../logic/y_scale";
 import { makeYScale, yPixel } from "../logic/y_scale";
-import { formatCount, formatMoment, formatValue, plural } from "../logic/format";
 import type { Columns, ScalarHeader } from "../types/api";
 import { Canvas } from "./canvas";
 import type { Box } from "./chart_lines";

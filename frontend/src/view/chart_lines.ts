@@ -1,6 +1,7 @@
 /** A tag's lines, drawn: what was kept strong, what was abandoned dimmed and dashed. */
-import type { Line } from "../logic/segments";
+
 import { lowerBound } from "../logic/search";
+import type { Line } from "../logic/segments";
 import type { View } from "../logic/view";
 import { toPixel } from "../logic/view";
 import type { YScale } from "../logic/y_scale";
@@ -174,7 +175,7 @@ function fillColumns(
 
 /** Values that are no numbers get a sign at the bottom, where they were written. */
 function markOdd(c: CanvasRenderingContext2D, line: Line, view: View, box: Box, theme: Theme): void {
-  c.fillStyle = theme.tone["warn"] ?? theme.text;
+  c.fillStyle = theme.tone.warn ?? theme.text;
   let last = -Infinity;
   for (let i = 0; i < line.raw.length; i++) {
     if (Number.isFinite(line.raw[i])) continue;

@@ -1,11 +1,12 @@
 /** The chosen tags, their data fetched as fine as they are looked at. */
-import { defaultTags } from "../logic/tags";
+
 import type { Plot } from "../logic/plot";
+import { defaultTags } from "../logic/tags";
 import type { View } from "../logic/view";
-import type { Tag } from "../types/api";
 import { BackendError, client, Latest } from "../net/client";
-import { Chart } from "./chart";
+import type { Tag } from "../types/api";
 import type { ChartOptions } from "./chart";
+import { Chart } from "./chart";
 import { h } from "./element";
 import type { Theme } from "./theme";
 

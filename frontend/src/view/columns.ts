@@ -1,8 +1,9 @@
 /** What the tables of sessions, restarts, workers and checkpoints show. */
-import { formatAtLeast, formatBytes, formatCount, formatDuration, formatMoment } from "../logic/format";
+
 import { isoMoment } from "../logic/csv";
-import { OUTCOMES, reasonOf, wordOf, WORKER_STATES } from "../logic/words";
-import { hasResumed, reasonsText, RESUMES, resumeOf } from "../logic/resume";
+import { formatAtLeast, formatBytes, formatCount, formatDuration, formatMoment } from "../logic/format";
+import { hasResumed, RESUMES, reasonsText, resumeOf } from "../logic/resume";
+import { OUTCOMES, reasonOf, WORKER_STATES, wordOf } from "../logic/words";
 import { stateSince } from "../logic/workers";
 import type { Checkpoint, Recovery, Restart, Session, WorkerHistory } from "../types/api";
 import { h, pill } from "./element";

@@ -181,8 +181,8 @@ export class Overview {
     if (this.state.state && !counts.has(this.state.state)) counts.set(this.state.state, 0);
     const keys = [...counts.keys()].sort((a, b) => wordOf(RUN_STATES, a).rank - wordOf(RUN_STATES, b).rank);
     const key = keys.map((k) => `${k}:${counts.get(k)}`).join() + this.state.state;
-    if (this.chips.dataset["key"] === key) return;
-    this.chips.dataset["key"] = key;
+    if (this.chips.dataset.key === key) return;
+    this.chips.dataset.key = key;
     fill(
       this.chips,
       ...keys.map((name) => {

@@ -1,15 +1,15 @@
 /** The timeline's rows, drawn. */
 import { boundaryLabel } from "../logic/boundaries";
 import { formatCount } from "../logic/format";
-import { recoveryLabel } from "../logic/recoveries";
 import type { Cluster } from "../logic/marks";
 import { clusterMarks } from "../logic/marks";
 import type { Plot } from "../logic/plot";
-import type { Row } from "../logic/rows_of_plot";
-import type { View } from "../logic/view";
-import { lowerBound } from "../logic/search";
 import { printable } from "../logic/printable";
+import { recoveryLabel } from "../logic/recoveries";
+import type { Row } from "../logic/rows_of_plot";
+import { lowerBound } from "../logic/search";
 import { placeLabel, stallLabels } from "../logic/stalls";
+import type { View } from "../logic/view";
 import { toPixel } from "../logic/view";
 import { OUTCOMES, wordOf } from "../logic/words";
 import type { Silence } from "../types/api";
@@ -93,7 +93,7 @@ export function paintLabels(frame: Frame, row: Row): void {
   const places = seen.map(({ x }) => px(frame, x));
   const sorted = Float64Array.from(places).sort();
   seen.forEach((boundary, i) => {
-    const at = places[i]!;
+    const at = px(frame, boundary.x);
     // Of restarts at one place the first stands for all.
     const same = (other: number | undefined): boolean => other !== undefined && Math.abs(other - at) < 1;
     if (same(places[i - 1])) return;
@@ -167,7 +167,7 @@ export function paintSessions(frame: Frame, row: Row & { kind: "sessions" }): vo
     }
     if (plot.risk && i === plot.bars.length - 1) {
       const lo = Math.max(px(frame, plot.risk.lo), x);
-      hatch(c, lo, y, Math.min(px(frame, plot.risk.hi), x + w) - lo, row.barHeight, theme.tone["bad"] ?? theme.text, 7);
+      hatch(c, lo, y, Math.min(px(frame, plot.risk.hi), x + w) - lo, row.barHeight, theme.tone.bad ?? theme.text, 7);
     }
     if (plot.axis.kind !== "step") paintSilences(frame, silences.get(session.id) ?? [], y, row.barHeight);
     c.strokeStyle = colour;
@@ -208,7 +208,7 @@ function paintSilences(frame: Frame, silences: readonly Silence[], y: number, he
     if (to <= from) continue;
     c.fillStyle = theme.background;
     c.fillRect(from, y, to - from, height);
-    c.fillStyle = theme.tone["warn"] ?? theme.text;
+    c.fillStyle = theme.tone.warn ?? theme.text;
     c.fillRect(from, y, 1, height);
     c.fillRect(to - 1, y, 1, height);
     if (to - from > 14) {
@@ -258,7 +258,7 @@ export function paintCheckpoints(frame: Frame, row: Row): PaintedMarks {
     c.lineWidth = 5;
     cross(c, x, y, 5);
     c.stroke();
-    c.strokeStyle = theme.tone["bad"] ?? theme.text;
+    c.strokeStyle = theme.tone.bad ?? theme.text;
     c.lineWidth = 2.5;
     cross(c, x, y, 5);
     c.stroke();
@@ -281,7 +281,7 @@ function writeCount(frame: Frame, cluster: Cluster, count: number, y: number): v
 
 export function paintStalls(frame: Frame, row: Row): void {
   const { c, theme, plot, left, width } = frame;
-  const colour = theme.tone["warn"] ?? theme.text;
+  const colour = theme.tone.warn ?? theme.text;
   const right = left + width;
   const boxes = plot.stalls
     .map((stall) => {

@@ -1,9 +1,10 @@
 /** Lanes of service threads and of workers, drawn: what is well is a line, what is not is a hatched bar. */
-import type { Row } from "../logic/rows_of_plot";
+
 import { sessionAt } from "../logic/plot";
+import type { Row } from "../logic/rows_of_plot";
+import { WORKER_STATES, wordOf } from "../logic/words";
 import type { CrowdSpan } from "../logic/workers";
 import { isTrouble } from "../logic/workers";
-import { WORKER_STATES, wordOf } from "../logic/words";
 import type { WorkerSpan, WorkerState } from "../types/api";
 import { cross, fitText, hatch } from "./canvas";
 import type { Frame } from "./paint";
@@ -56,14 +57,14 @@ export function paintThread(frame: Frame, row: LaneRow): void {
       }
     }
     let last = -Infinity;
-    c.fillStyle = theme.tone["calm"] ?? theme.muted;
+    c.fillStyle = theme.tone.calm ?? theme.muted;
     for (const [at, , ok] of history.seen_ticks) {
       const x = place(at, session);
       if (x < left || x > right || !ok || x - last < 1) continue;
       last = x;
       c.fillRect(Math.round(x), y - 4, 1, 8);
     }
-    c.strokeStyle = theme.tone["bad"] ?? theme.text;
+    c.strokeStyle = theme.tone.bad ?? theme.text;
     c.lineWidth = 2;
     for (const [at, , ok] of history.seen_ticks) {
       const x = place(at, session);
@@ -81,7 +82,7 @@ export function paintWorkers(frame: Frame, row: LaneRow): void {
     return;
   }
   const spans = lane?.workers[0]?.spans ?? [];
-  spans.forEach((span, i) => paintSpan(frame, row, span, spans[i - 1]));
+  for (const [i, span] of spans.entries()) paintSpan(frame, row, span, spans[i - 1]);
   for (const [since, , , , again] of spans) if (again) paintStart(frame, row, since);
 }
 

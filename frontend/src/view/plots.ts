@@ -1,12 +1,12 @@
 /** Everything over the one axis: ruler, timeline and charts, zoomed and pointed at together. */
 import type { Axis, AxisKind } from "../logic/axis";
+import { formatCount } from "../logic/format";
 import { spoken } from "../logic/hover";
 import type { Plot } from "../logic/plot";
 import type { UrlState } from "../logic/url_state";
 import type { View } from "../logic/view";
 import { clampView, isWhole, pan, toPixel, zoomAt } from "../logic/view";
 import { FEW } from "../logic/workers";
-import { formatCount } from "../logic/format";
 import type { Tag } from "../types/api";
 import { Charts } from "./charts";
 import { h, setText } from "./element";

@@ -1,8 +1,8 @@
 /** The axis with its ticks: stays in sight while the page scrolls. */
 import type { Axis } from "../logic/axis";
+import { zoneOf } from "../logic/format";
 import type { Tick } from "../logic/ticks";
 import type { View } from "../logic/view";
-import { zoneOf } from "../logic/format";
 import { toPixel } from "../logic/view";
 import { Canvas } from "./canvas";
 import { h } from "./element";

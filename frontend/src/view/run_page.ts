@@ -163,7 +163,7 @@ export class RunPage {
     this.plots.update(state);
     const timed = hasWallTime(data.detail.sessions);
     for (const button of this.axes.querySelectorAll("button")) {
-      const kind = button.dataset["axis"];
+      const kind = button.dataset.axis;
       button.disabled = !timed && kind !== "step";
       setAttribute(button, "aria-pressed", String(kind === this.plots.kind));
     }

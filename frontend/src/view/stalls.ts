@@ -1,6 +1,6 @@
 /** Stalls with the Python stacks that were taken when they were noticed. */
 import { formatCount, formatDuration, formatMoment } from "../logic/format";
-import { innermost, ownFrame, stacksInOrder, stalledThread, secondLook } from "../logic/stalls";
+import { innermost, ownFrame, secondLook, stacksInOrder, stalledThread } from "../logic/stalls";
 import type { Stall } from "../types/api";
 import { h, refresh } from "./element";
 

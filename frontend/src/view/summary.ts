@@ -45,8 +45,8 @@ export class Summary {
     const state = wordOf(RUN_STATES, detail.state);
     const said = headline(detail, this.workers, now);
     const key = JSON.stringify(said);
-    if (this.sentences.dataset["key"] === key) return;
-    this.sentences.dataset["key"] = key;
+    if (this.sentences.dataset.key === key) return;
+    this.sentences.dataset.key = key;
     refresh(
       this.sentences,
       ...said.map((sentence, i) =>

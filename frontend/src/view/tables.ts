@@ -1,8 +1,8 @@
 /** What people copy: restarts, sessions, workers, checkpoints page by page; each can be had as CSV. */
 import { fileName } from "../logic/csv";
 import { formatCount, plural } from "../logic/format";
-import { BackendError, client, Latest } from "../net/client";
 import { worstFirst } from "../logic/workers";
+import { BackendError, client, Latest } from "../net/client";
 import type { Checkpoint, RunDetail, WorkerHistory } from "../types/api";
 import { CHECKPOINT_COLUMNS, RECOVERY_COLUMNS, RESTART_COLUMNS, SESSION_COLUMNS, WORKER_COLUMNS } from "./columns";
 import { h, refresh, setText } from "./element";
@@ -118,8 +118,8 @@ export class Tables {
   private showPage(rows: Checkpoint[], total: number): void {
     this.checkpoints.hidden = total === 0;
     const key = JSON.stringify([rows, total]);
-    if (this.checkpoints.dataset["key"] === key) return;
-    this.checkpoints.dataset["key"] = key;
+    if (this.checkpoints.dataset.key === key) return;
+    this.checkpoints.dataset.key = key;
     const turn = (by: number, name: string, text: string): HTMLElement =>
       h(
         "button",

@@ -1,4 +1,6 @@
 /** Sessions, checkpoints, stalls, service threads and workers over the axis. */
+
+import { formatCount, formatDuration, plural } from "../logic/format";
 import type { Hover } from "../logic/hover";
 import {
   boundariesHover,
@@ -18,11 +20,10 @@ import type { Row } from "../logic/rows_of_plot";
 import { rowAt, rowName, rowsOf } from "../logic/rows_of_plot";
 import type { View } from "../logic/view";
 import { fromPixel, toPixel } from "../logic/view";
-import { crowdHover, workerHover } from "../logic/worker_hover";
-import { sickOnes, troubleWords } from "../logic/workers";
 import type { Word } from "../logic/words";
 import { WORKER_STATES, wordOf } from "../logic/words";
-import { formatCount, formatDuration, plural } from "../logic/format";
+import { crowdHover, workerHover } from "../logic/worker_hover";
+import { sickOnes, troubleWords } from "../logic/workers";
 import type { Silence } from "../types/api";
 import { Canvas } from "./canvas";
 import { fill, h, setAttribute } from "./element";
