@@ -28,7 +28,7 @@ from supervisor_core.metrics.metric import Metric, Sample
 from supervisor_core.metrics.page import FORGET_AFTER_SECS, Page, Reading, RunText, run_status, write_run
 from supervisor_core.metrics.render import Format
 from supervisor_core.metrics.table import EXPORTER_METRICS, SCRAPE_SUCCESS
-from supervisor_core.metrics.vanished import UNFINISHED, Key, VanishedRun, VanishedRuns
+from supervisor_core.metrics.vanished import LIVE, Key, VanishedRun, VanishedRuns
 from supervisor_core.run.finding import Finding
 from supervisor_core.run.findings import findings
 from supervisor_core.run.logdir_watch import LogdirWatch
@@ -40,6 +40,8 @@ _LOG = logging.getLogger("supervisor_core")
 DEFAULT_INTERVAL_SECS = 15.0
 MAX_LOGGED = 100
 """Limit of the new problems that are logged per page: each run may have a different one at each scan."""
+MAX_NAMED = 10
+"""How many deleted runs are named in one line of the log."""
 _STOP_SECS = 2.0
 _SHOW_SECS = 1.0
 _SHOW_SHARE = 0.1
@@ -216,7 +218,8 @@ class Exporter:
         texts = [text for _, text in written.values()]
         for key, run in gone.items():
             texts.append(run.written(labels[key], now))
-            problems[key[0]].append(f"Run {labels[key]!r}: its directory is gone, and it had not ended.")
+            if run.deleted_at is None:
+                problems[key[0]].append(f"Run {labels[key]!r}: its directory is gone, and it had not ended.")
         self._written = written
         if all(scan is not None and scan.is_through for scan in self._scans):
             # Not before: in the first looks a run may have its own name because a rival has not been read yet.
@@ -279,9 +282,14 @@ class Exporter:
         """Return the runs that are gone; one whose directory was renamed keeps its label, and is not among them."""
         found = {index: scan.snapshot.runs for index, scan in scans.items()}
         logdirs = {index: self._current.logdirs[index].label for index in scans}
-        renamed, dropped = self._vanished.update(self._written, found, now, logdirs)
-        self._labels.update(renamed)
-        for index, count in dropped.items():
+        identities = {index: scan.snapshot.identity for index, scan in scans.items()}
+        missed = self._vanished.update(self._written, found, now, logdirs, identities)
+        self._labels.update(missed.renamed)
+        for index, deleted in missed.deleted.items():
+            more = f" and {len(deleted) - MAX_NAMED:,} more" if len(deleted) > MAX_NAMED else ""
+            names = ", ".join(map(repr, deleted[:MAX_NAMED]))
+            _LOG.info("%s: runs that were lost or had failed were deleted: %s%s", logdirs[index], names, more)
+        for index, count in missed.dropped.items():
             problems[index].append(
                 f"{logdirs[index]}: {count:,} runs whose directories are gone are not served any more (docs/limits.md)."
             )
@@ -296,7 +304,7 @@ class Exporter:
         reading = Reading.of(watched, self._current.logdirs[index].label, success=watched.read_ok)
         status = run_status(watched.run, now, label=label, forget_after_secs=self.forget_after_secs)
         status = replace(status, info={"logdir": directory, **status.info}, findings=said)
-        if watched.unreachable and watched.run.state in UNFINISHED:
+        if watched.unreachable and watched.run.state in LIVE:
             status = replace(status, state="unreachable")
         return write_run(status, reading)
 

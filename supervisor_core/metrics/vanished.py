@@ -1,7 +1,9 @@
-"""`VanishedRuns`: runs that were served, had not ended, and whose directories are gone.
+"""`VanishedRuns`: runs that were served, had not ended as planned, and whose directories are gone.
 
-Each stays on the page as ``unreachable`` until it is back or is forgotten. Whoever can rename directories can have any
-number of runs vanish, so only what is served of one is kept, and of a bounded number.
+Each stays on the page as ``unreachable`` until it is back or is forgotten. But a run that was dead, below a logdir that
+is still the same directory and misses no live run, was deleted by someone: it is served as ``deleted`` for an hour, so
+that its alerts end, and is no trouble. Whoever can rename directories can have any number of runs vanish, so only what
+is served of one is kept, and of a bounded number.
 """
 
 from __future__ import annotations
@@ -9,7 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from supervisor_core.metrics.page import Reading, RunText, write_run
 from supervisor_core.run.snapshot import WatchedRun
@@ -17,8 +19,15 @@ from supervisor_core.run.snapshot import WatchedRun
 Key: TypeAlias = tuple[int, str]
 """Number of the logdir, and name of the run below it."""
 
-UNFINISHED = ("running", "stalled", "lost", "failed")
-"""A run in one of these states has not ended as planned."""
+Identity: TypeAlias = tuple[int, int] | None
+"""Inode and device of a directory; None where that is not known."""
+
+LIVE = ("running", "stalled")
+DEAD = ("lost", "failed")
+"""A run in one of these states, or of `LIVE`, has not ended as planned."""
+
+DELETED_SECS = 3600.0
+"""How long a run that was deleted is served: Prometheus may be down for a while."""
 
 MAX_RUNS = 5_000
 MAX_BYTES = 32 << 20
@@ -34,10 +43,14 @@ class VanishedRun:
     own_name: str | None
     since: float
     """When it was first missed, as wall time."""
-    identity: tuple[int, int] | None
+    identity: Identity
     newest_file: str | None
     given_up_at: float | None
     """When a lost run is not active any more."""
+    is_live: bool
+    """Whether it was running or stalled when it was last seen."""
+    deleted_at: float | None = None
+    """When it turned out that someone has deleted it; None while it is unreachable."""
     reading: Reading
     text: RunText = field(repr=False)
 
@@ -46,6 +59,21 @@ class VanishedRun:
         """Length of what is served of it."""
         return sum(map(len, self.text.fragments))
 
+    def delete(self, now: float) -> None:
+        """Serve it as deleted from now on."""
+        self.deleted_at = now
+        self.reading = replace(self.reading, success=True)  # its state is known
+        status = replace(
+            self.text.status, state="deleted", active=False, phase=None, stall=None, error=None, workers=()
+        )
+        self.text = write_run(status, self.reading)
+
+    def is_kept(self, now: float, forget_after_secs: float) -> bool:
+        """Whether it is still served, if it stays away."""
+        if self.deleted_at is not None:
+            return now - self.deleted_at <= DELETED_SECS
+        return now - self.since <= forget_after_secs
+
     def written(self, label: str, now: float) -> RunText:
         """Return what is served of it now."""
         status = self.text.status
@@ -53,6 +81,17 @@ class VanishedRun:
         if (status.run, status.active) != (label, active):
             self.text = write_run(replace(status, run=label, active=active), self.reading)
         return self.text
+
+
+class Missed(NamedTuple):
+    """What an update has found."""
+
+    renamed: Mapping[Key, str]
+    """Directories that were renamed -> the labels of their runs."""
+    dropped: Mapping[int, int]
+    """How many runs of each logdir are not kept because there are too many."""
+    deleted: Mapping[int, list[str]]
+    """The labels of the runs of each logdir that turned out to be deleted."""
 
 
 class VanishedRuns:
@@ -67,10 +106,11 @@ class VanishedRuns:
         self._forget_after_secs = forget_after_secs
         self.runs: dict[Key, VanishedRun] = {}
         """Those that are kept, in the order in which they were missed."""
+        self._homes: dict[int, Identity] = {}
 
     def clear(self) -> None:
         """Forget all."""
-        self.runs = {}
+        self.runs, self._homes = {}, {}
 
     def update(
         self,
@@ -78,29 +118,52 @@ class VanishedRuns:
         found: Mapping[int, Mapping[str, WatchedRun]],
         now: float,
         logdirs: Mapping[int, str],
-    ) -> tuple[dict[Key, str], Counter[int]]:
-        """Take in what was found; return the former names of directories that were renamed, and how many runs of each
-        logdir are not kept because there are too many.
+        identities: Mapping[int, Identity],
+    ) -> Missed:
+        """Take in what was found.
 
         Args:
             served: what the page had of each run that was there.
             found: the runs that are there now, by logdir; only of these logdirs may runs have vanished.
             now: the present wall time.
             logdirs: the labels of the logdirs.
+            identities: the inode and device of each logdir; None where that is not known.
         """
         kept = {
             key: run
             for key, run in self.runs.items()
-            if key[0] in found and key[1] not in found[key[0]] and now - run.since <= self._forget_after_secs
+            if key[0] in found and key[1] not in found[key[0]] and run.is_kept(now, self._forget_after_secs)
         }
         for key, (watched, text) in served.items():
-            if key[0] in found and key[1] not in found[key[0]] and watched.run.state in UNFINISHED:
+            if key[0] in found and key[1] not in found[key[0]] and watched.run.state in (*LIVE, *DEAD):
                 kept[key] = self._kept(watched, text, now, logdirs[key[0]])
         renamed = _renamed(kept, served, found) if kept else {}
         for _, old in renamed.values():
             kept.pop(old, None)
+        deleted = self._deleted(kept, found, identities, now)
         self.runs, dropped = _bounded(kept)
-        return {new: label for new, (label, _) in renamed.items()}, dropped
+        return Missed({new: label for new, (label, _) in renamed.items()}, dropped, deleted)
+
+    def _deleted(
+        self,
+        kept: Mapping[Key, VanishedRun],
+        found: Mapping[int, Mapping[str, WatchedRun]],
+        identities: Mapping[int, Identity],
+        now: float,
+    ) -> dict[int, list[str]]:
+        """Find the runs that someone has deleted; return the labels of those that are new among them, by logdir."""
+        for index, runs in found.items():
+            if runs:
+                self._homes[index] = identities[index]
+        missing_live = {index for (index, _), run in kept.items() if run.is_live}
+        deleted: dict[int, list[str]] = {}
+        for (index, _), run in kept.items():
+            home = identities[index]
+            is_in_place = bool(found[index]) if home is None else home == self._homes.get(index)
+            if run.deleted_at is None and is_in_place and index not in missing_live:
+                run.delete(now)
+                deleted.setdefault(index, []).append(run.text.status.run)
+        return deleted
 
     def _kept(self, watched: WatchedRun, text: RunText, now: float, logdir: str) -> VanishedRun:
         run, status = watched.run, text.status
@@ -114,6 +177,7 @@ class VanishedRuns:
             since=now,
             identity=watched.identity,
             newest_file=_base(watched.files[-1].path) if watched.files else None,
+            is_live=run.state in LIVE,
             given_up_at=(run.last_event_at or 0.0) + self._forget_after_secs if is_lost else None,
             reading=reading,
             text=write_run(replace(status, state="unreachable"), reading),

@@ -124,6 +124,7 @@ class LogdirWatch:
             problems=tuple(problems),
             reachable=self._index.is_reachable,
             requests=requests,
+            identity=_identity(self.logdir),
         )
 
     def so_far(self) -> LogdirSnapshot:
@@ -240,6 +241,15 @@ class _RunWatch:
         )
         self._last = found if problem else replace(found, problem=_dropped(found))
         return self._last
+
+
+def _identity(logdir: str) -> tuple[int, int] | None:
+    local = local_path(logdir)
+    try:
+        status = None if local is None else os.stat(local)
+    except OSError:
+        return None
+    return None if status is None else (status.st_ino, status.st_dev)
 
 
 def _unreadable(files: Sequence[FileFacts]) -> str | None:

@@ -21,7 +21,7 @@ def reading(about: Subject) -> Iterator[Finding]:
     """Yield what of the run cannot be read."""
     watched = about.watched
     if watched.unreachable:
-        if about.is_alive or about.run.state in ("lost", "failed"):
+        if about.is_alive:
             yield found(
                 "unreachable",
                 f"The run's directory is gone or cannot be listed: {in_a_line(watched.problem or 'why is not known')}",

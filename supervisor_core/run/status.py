@@ -16,9 +16,12 @@ from supervisor_core.process.stacks import Activity
 from supervisor_core.run.checkpoints import Checkpoint
 from supervisor_core.run.finding import Finding
 
-ServedState = Literal["running", "stalled", "lost", "completed", "stopped", "failed", "unknown", "unreachable"]
-"""State of a run: those of docs/model.md, and ``unreachable`` for one that had not ended as planned and whose directory
-is gone or cannot be listed (only an exporter sees that)."""
+ServedState = Literal[
+    "running", "stalled", "lost", "completed", "stopped", "failed", "unknown", "unreachable", "deleted", "copy"
+]
+"""State of a run: those of docs/model.md, and three that only an exporter sees. ``unreachable``: it was alive, and its
+directory is gone or cannot be listed. ``deleted``: it was dead, and someone has deleted its directory. ``copy``: its
+directory is a copy of another run's."""
 
 
 @dataclass(frozen=True, kw_only=True)

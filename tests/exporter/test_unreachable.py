@@ -85,13 +85,58 @@ def test_an_empty_mount_point_hides_no_run(logs: Path, exporter_of: Any, samples
 
 
 def test_a_run_that_is_gone_is_forgotten(logs: Path, exporter_of: Any, samples_of: Samples, clock: Any) -> None:
-    """After the time in which a lost run is given up."""
+    """A live one, after the time in which a lost run is given up."""
     exporter: Exporter = exporter_of(logs)
-    shutil.rmtree(logs / "lost")
+    shutil.rmtree(logs / "trains")
     for later, state in ((0, "unreachable"), (6 * DAY, "unreachable"), (2 * DAY, None)):
         clock.now += later
         exporter.refresh()
-        assert state_of(samples_of(exporter.scrape(TEXT)), "lost") == state
+        assert state_of(samples_of(exporter.scrape(TEXT)), "trains") == state
+
+
+def test_dead_runs_that_someone_deletes_are_no_trouble(
+    logs: Path, exporter_of: Any, samples_of: Samples, clock: Any, caplog: Any
+) -> None:
+    """Their alerts end, the log says so once, and after an hour nothing is left of them; also where nothing else is
+    left in the logdir."""
+    caplog.set_level("INFO", "supervisor_core")
+    exporter: Exporter = exporter_of(logs)
+    shutil.rmtree(logs / "lost")
+    clock.now += 15
+    exporter.refresh()
+    samples = samples_of(exporter.scrape(TEXT))
+    assert [state_of(samples, name) for name in ("trains", "lost")] == ["running", "deleted"]
+    assert samples['supervisor_active{run="lost"}'] == 0
+    assert samples[f'supervisor_exporter_run_read_success{{logdir="{logs}",run="lost"}}'] == 1
+    assert samples[f'supervisor_exporter_refresh_failures_total{{logdir="{logs}"}}'] == 0
+
+    for name in ("trains", "failed", "completed"):
+        shutil.rmtree(logs / name)
+    exporter.refresh()
+    samples = samples_of(exporter.scrape(TEXT))
+    states = {name: state_of(samples, name) for name in ("trains", "lost", "failed")}
+    assert states == {"trains": "unreachable", "lost": "deleted", "failed": "unreachable"}, "the live run is missed"
+    clock.now += vanished.DELETED_SECS + 1
+    exporter.refresh()
+    assert state_of(samples_of(exporter.scrape(TEXT)), "lost") is None
+    assert caplog.text.count("were deleted: 'lost'") == 1
+
+
+def test_dead_runs_stay_until_their_logdir_is_back(
+    logs: Path, exporter_of: Any, samples_of: Samples, clock: Any
+) -> None:
+    """The alerts for them stay while the logdir is away; what is missing when it is back was deleted."""
+    exporter: Exporter = exporter_of(logs)
+    away = logs.rename(logs.with_name("away"))
+    logs.mkdir()
+    exporter.refresh()
+    assert state_of(samples_of(exporter.scrape(TEXT)), "failed") == "unreachable"
+    shutil.rmtree(away / "failed")
+    logs.rmdir()
+    away.rename(logs)
+    exporter.refresh()
+    samples = samples_of(exporter.scrape(TEXT))
+    assert [state_of(samples, name) for name in ("trains", "lost", "failed")] == ["running", "lost", "deleted"]
 
 
 def test_a_renamed_directory_is_one_run(logs: Path, exporter_of: Any, samples_of: Samples, clock: Any) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from dataclasses import replace
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
@@ -12,7 +13,7 @@ from supervisor_core.metrics import table
 from supervisor_core.metrics.metric import Metric, Sample
 from supervisor_core.metrics.table import ALL_METRICS, RUN_METRICS
 from supervisor_core.run.finding import Finding
-from supervisor_core.run.status import RunStatus, StallStatus
+from supervisor_core.run.status import RunStatus, ServedState, StallStatus
 
 
 def read(name: str, status: RunStatus, now: float) -> list[Sample]:
@@ -120,8 +121,7 @@ def test_one_state_is_1(running: RunStatus) -> None:
     """Every state has a series, and only the present one's is 1."""
     samples = read("supervisor_run_state", replace(running, state="lost"), 0)
     assert {sample.labels["state"]: sample.value for sample in samples} == {
-        state: state == "lost"
-        for state in ("running", "stalled", "lost", "completed", "stopped", "failed", "unknown", "unreachable")
+        state: state == "lost" for state in get_args(ServedState)
     }
     assert read("supervisor_run_state", replace(running, state=None), 0) == []
 

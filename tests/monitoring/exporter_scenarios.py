@@ -98,6 +98,19 @@ EXPORTER_SCENARIOS: dict[str, list[tuple[str, list[Target], Moments]]] = {
             {9 * MINUTE: SILENT, 12 * MINUTE: {VANISHED}, 25 * MINUTE: {VANISHED}},
         ),
         (
+            "a dead run that someone deletes: its alert ends, and there is no other",
+            [
+                exporter(
+                    active=until(20 * MINUTE, always(1), until(80 * MINUTE, always(0), always(None))),
+                    progress=ends(5 * MINUTE),
+                    seen=ends(5 * MINUTE),
+                    saved=always(None),
+                    **turns("running", 6 * MINUTE, "lost", 20 * MINUTE, "deleted"),
+                )
+            ],
+            {9 * MINUTE: {KILLED}, 19 * MINUTE: {KILLED}, 21 * MINUTE: SILENT, 2 * HOUR: SILENT},
+        ),
+        (
             "it never was there",
             [
                 exporter(
