@@ -214,7 +214,7 @@ def storage() -> Iterator[Storage]:
     made.free.set()
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def clock_at() -> type[StillClock]:
     """Makes a clock that shows a time, wall and monotonic, until it is set to another by its ``now``."""
     return StillClock

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import struct
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from supervisor_core.events.telemetry import (
     HeartbeatRecord,
     RecoveryRecord,
     SessionRecord,
+    SkippedCheckpoint,
     StallRecord,
     StopRecord,
     summary_bytes,
@@ -49,6 +50,8 @@ class Scripted:
         rate: steps per second.
         adopted: whether it found its model alive in the cluster at that step.
         resume_exact: whether it goes on exactly, and why not.
+        skipped: checkpoints that its restore passed over.
+        nan_from: the step from which the loss is NaN.
     """
 
     directory: Path
@@ -64,6 +67,8 @@ class Scripted:
     adopted: bool = False
     resume_exact: bool | None = None
     resume_reasons: tuple[str, ...] = ()
+    skipped: tuple[dict[str, str], ...] = ()
+    nan_from: int | None = None
     at: float = field(init=False)
     done: int = 0
     spent: dict[str, float] = field(default_factory=dict)
@@ -100,6 +105,7 @@ class Scripted:
                 adopted=self.adopted,
                 resume_exact=self.resume_exact,
                 resume_reasons=self.resume_reasons,
+                skipped=tuple(SkippedCheckpoint(**each) for each in self.skipped),
                 starting_secs=self.starting_secs,
                 restoring_secs=restoring,
                 services=tuple(
@@ -121,7 +127,7 @@ class Scripted:
                 wall = self.at + (step - first) / self.rate
                 for tag, prefix in prefixes.items():
                     head = event_prefix(wall, step, 5, 0)[:-2]
-                    self._write(head + prefix + struct.pack("<f", value_of(tag, step)))
+                    self._write(head + prefix + struct.pack("<f", self._value(tag, step)))
             self.at += stretch
             self.done += last - first
             self.step = last
@@ -138,7 +144,11 @@ class Scripted:
             self.beat()
         return self.flush()
 
-    def save(self, error: str | None = None) -> Scripted:
+    def _value(self, tag: str, step: int) -> float:
+        is_nan = tag == "loss" and self.nan_from is not None and step >= self.nan_from
+        return math.nan if is_nan else value_of(tag, step)
+
+    def save(self, error: str | None = None, doubt: str | None = None) -> Scripted:
         """Save, well or badly; training is held up for half a second."""
         path = None if error else f"{self.directory}/model.ckpt-{self.step}"
         self._spend("unproductive_checkpoint_save", 0.5)
@@ -162,12 +172,21 @@ class Scripted:
                 consistent=None if error else True,
                 verified=None if error else True,
                 error=error,
+                doubt=doubt,
             )
         )
         return self
 
-    def stall(self, secs: float, ended: bool = True) -> Scripted:
-        """Do nothing for ``secs``; the stall is noticed after a tenth of that."""
+    def stall(
+        self,
+        secs: float,
+        ended: bool = True,
+        thread: str | None = None,
+        location: str | None = None,
+        activity: Any = None,
+    ) -> Scripted:
+        """Do nothing for ``secs``; the stall is noticed after a tenth of that, and looked at again after 10 s if it is
+        to be known what the thread does."""
         since, self.at = self.at, self.at + secs * 0.1
         stacks = {
             "MainThread": ('File "train.py", line 88, in main', 'File "input.py", line 31, in next', "queue.get()"),
@@ -175,9 +194,12 @@ class Scripted:
         }
         stall = StallRecord(
             session=self.session, state="begin", phase="training", since=since, step=self.step,
-            secs=secs * 0.1, timeout_secs=secs * 0.1, stacks=stacks,
+            secs=secs * 0.1, timeout_secs=secs * 0.1, stacks=stacks, thread=thread, location=location,
         )  # fmt: skip
         self._record(stall)
+        if activity is not None:
+            self.at += 10
+            self._record(replace(stall, state="lasts", same_frames=True, activity=activity, stacks={}))
         while self.at + 30 < since + secs:
             self.at += 30
             self.beat(self.at - since)

@@ -1,0 +1,381 @@
+"""Stories of runs, each as its writer leaves it on disk, and what is to be said of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from scripted_run import Scripted
+
+from supervisor_core.events.event_format import event_prefix, frame, scalar_prefix, version_event
+from supervisor_core.events.telemetry import LaunchRecord, summary_bytes
+
+HOUR, DAY = 3600.0, 86400.0
+NO_SPACE = "OSError: [Errno 28] No space left on device"
+ONE = b"\0\0\x80\x3f"
+
+GoesOn = Callable[[float], Any]
+"""Lets the writer go on until a wall time; a dead one does nothing."""
+
+
+def nothing(until: float) -> None:
+    """The writer is dead, or done."""
+
+
+@dataclass(frozen=True)
+class Story:
+    """What happens, and what is said of it then."""
+
+    write: Callable[[Path, float], GoesOn]
+    """Writes the run up to a wall time; returns how it goes on."""
+    says: tuple[str, ...]
+    """Severity and kind of each finding, the worst first."""
+    words: str = ""
+    """Some words of the first sentence."""
+
+
+def trains(session: Scripted, **how: Any) -> GoesOn:
+    """Go on training."""
+    return lambda until: session.train(max(0.0, until - session.at), **how)
+
+
+def _well(run: Path, now: float) -> GoesOn:
+    return trains(Scripted(run, now - 2 * HOUR).train(2 * HOUR - 10))
+
+
+def _new(run: Path, now: float) -> GoesOn:
+    return trains(Scripted(run, now - 30).train(20))
+
+
+def _hangs(run: Path, now: float, **where: Any) -> GoesOn:
+    session = Scripted(run, now - HOUR).train(HOUR - 700)
+    session.stall(now - session.at, ended=False, **where)
+    since = now - 690
+
+    def goes_on(until: float) -> None:
+        while session.at + 10 <= until:
+            session.at += 10
+            session.beat(session.at - since)
+        session.flush()
+
+    return goes_on
+
+
+def _hangs_somewhere(run: Path, now: float) -> GoesOn:
+    return _hangs(run, now, thread="MainThread", location="/home/me/live.py:15 load", activity="waits")
+
+
+def _killed(run: Path, now: float, ago: float = 300.0) -> GoesOn:
+    Scripted(run, now - HOUR - ago).train(HOUR)
+    return nothing
+
+
+def _killed_long_ago(run: Path, now: float) -> GoesOn:
+    return _killed(run, now, 2 * DAY)
+
+
+def _failed(run: Path, now: float, ago: float = 300.0) -> GoesOn:
+    Scripted(run, now - HOUR - ago).train(HOUR).stop("error", error="ValueError: no such class at train.py:31 in step")
+    return nothing
+
+
+def _failed_long_ago(run: Path, now: float) -> GoesOn:
+    return _failed(run, now, 2 * DAY)
+
+
+def _ended(run: Path, now: float, reason: str = "completed", **how: Any) -> GoesOn:
+    Scripted(run, now - HOUR).train(HOUR - 300).stop(reason, **how)
+    return nothing
+
+
+def _stopped_by_a_signal(run: Path, now: float) -> GoesOn:
+    return _ended(run, now, "signal", signal="SIGTERM")
+
+
+def _stopped_itself(run: Path, now: float) -> GoesOn:
+    return _ended(run, now, "requested")
+
+
+def _nothing_to_do(run: Path, now: float) -> GoesOn:
+    first = Scripted(run, now - HOUR).train(1200)
+    first.stop()
+    Scripted(run, now - 600, attempt=2, step=first.step).stop()
+    return nothing
+
+
+def _restarts(run: Path, now: float, count: int, every: float = 600.0) -> Scripted:
+    """Killed again and again; the last session is alive."""
+    step = 0
+    for attempt in range(1, count + 1):
+        start = now - (count - attempt + 1) * every
+        session = Scripted(run, start, attempt=attempt, step=step)
+        session.train(every - (10 if attempt == count else 60))
+        step = session.step - 600
+    return session
+
+
+def _restarted_once(run: Path, now: float) -> GoesOn:
+    return trains(_restarts(run, now, 2))
+
+
+def _loops(run: Path, now: float) -> GoesOn:
+    return trains(_restarts(run, now, 5))
+
+
+def _looped_and_died(run: Path, now: float) -> GoesOn:
+    _restarts(run, now - 300, 5)
+    return nothing
+
+
+def _looped_and_completed(run: Path, now: float) -> GoesOn:
+    _restarts(run, now, 5).stop()
+    return nothing
+
+
+def _launches_die(run: Path, now: float, *, given_up: bool = False) -> GoesOn:
+    """A program under a restarter that dies before its first event, again and again."""
+    run.mkdir(parents=True)
+    path = run / f"events.out.tfevents.{int(now - 900):010d}.trainer-0.9.tb-supervisor"
+    path.write_bytes(frame(version_event(now - 900)))
+    for attempt in range(1, 5):
+        at = now - 900 + attempt * 180
+        is_last = attempt == 4
+        common = {"launch": f"launch-{attempt}", "attempt": attempt, "started_at": at, "host": "trainer-0", "pid": 31}
+        begin = LaunchRecord(state="begin", **common)
+        end = LaunchRecord(
+            state="end", cause="error", exit_code=1, error="ImportError at train.py:3", counted=True,
+            action="end" if is_last and given_up else "restart", reason="no progress", backoff_secs=30.0, **common,
+        )  # fmt: skip
+        with path.open("ab") as file:
+            for when, record in ((at, begin), (at + 20, end))[: 2 if not is_last or given_up else 1]:
+                summary = summary_bytes(record)
+                file.write(frame(event_prefix(when, 0, 5, len(summary)) + summary))
+    return nothing
+
+
+def _given_up(run: Path, now: float) -> GoesOn:
+    return _launches_die(run, now, given_up=True)
+
+
+def _cannot_save(run: Path, now: float) -> GoesOn:
+    session = Scripted(run, now - HOUR).train(HOUR - 900)
+    session.train(890, failing_saves=True)
+    return trains(session, failing_saves=True)
+
+
+def _never_saved(run: Path, now: float) -> GoesOn:
+    return trains(Scripted(run, now - HOUR).train(HOUR - 10, failing_saves=True), failing_saves=True)
+
+
+def _one_save_failed(run: Path, now: float) -> GoesOn:
+    session = Scripted(run, now - HOUR).train(HOUR - 100).save(NO_SPACE)
+    return trains(session.train(90))
+
+
+def _saves_no_more(run: Path, now: float) -> GoesOn:
+    session = Scripted(run, now - 2 * HOUR).train(HOUR)
+    session._next_save = now + DAY
+    return trains(session.train(HOUR - 10))
+
+
+def _nan(run: Path, now: float, **how: Any) -> GoesOn:
+    session = Scripted(run, now - HOUR).train(HOUR - 600)
+    session.nan_from = session.step + 1
+    session.train(590, **how)
+    return trains(session, **how)
+
+
+def _nan_and_no_saves(run: Path, now: float) -> GoesOn:
+    return _nan(run, now, failing_saves=True)
+
+
+def _nan_and_completed(run: Path, now: float) -> GoesOn:
+    session = Scripted(run, now - HOUR).train(HOUR - 600)
+    session.nan_from = session.step + 1
+    session.train(300).stop()
+    return nothing
+
+
+def _slow(run: Path, now: float, share: float = 1 / 19, hours: float = 6.0) -> GoesOn:
+    session = Scripted(run, now - hours * HOUR, save_every=600.0).train((hours - 0.4) * HOUR)
+    session.rate *= share
+    return trains(session.train(0.4 * HOUR - 10))
+
+
+def _slow_and_young(run: Path, now: float) -> GoesOn:
+    return _slow(run, now, hours=1.5)
+
+
+def _a_little_slower(run: Path, now: float) -> GoesOn:
+    return _slow(run, now, share=0.8)
+
+
+def _cluster(run: Path, now: float) -> Scripted:
+    session = Scripted(run, now - HOUR)
+    for name in ("ps:0", "worker:1", "worker:2"):
+        session.worker(name, "running")
+    return session.train(HOUR - 1800)
+
+
+def _worker_lost(run: Path, now: float) -> GoesOn:
+    session = _cluster(run, now).worker("worker:1", "lost")
+    return trains(session.train(1790))
+
+
+def _worker_stalls(run: Path, now: float) -> GoesOn:
+    session = _cluster(run, now).worker("worker:2", "stalled")
+    return trains(session.train(1790))
+
+
+def _worker_waits(run: Path, now: float) -> GoesOn:
+    session = _cluster(run, now).train(1730).worker("worker:2", "waiting", waiting_for="ps:0")
+    return trains(session.train(60).worker("worker:2", "running"))
+
+
+def _cluster_lost(run: Path, now: float) -> GoesOn:
+    _cluster(run, now).worker("worker:1", "lost").train(1200)
+    return nothing
+
+
+def _thread(run: Path, now: float, **state: Any) -> GoesOn:
+    session = Scripted(run, now - 2 * HOUR).train(HOUR)
+    session._threads["summary"].update(state)
+    ticks = session._tick
+
+    def tick(name: str, every: float) -> None:
+        if name != "summary":
+            ticks(name, every)
+        session._threads["summary"].update(state)
+
+    session._tick = tick  # type: ignore[method-assign]
+    return trains(session.train(HOUR - 10))
+
+
+def _thread_failed(run: Path, now: float) -> GoesOn:
+    return _thread(run, now, state="failed", last_error="RuntimeError: queue is closed")
+
+
+def _thread_overdue(run: Path, now: float) -> GoesOn:
+    return _thread(run, now, state="overdue", overdue_secs=2400.0)
+
+
+def _recovers_all_the_time(run: Path, now: float) -> GoesOn:
+    session = Scripted(run, now - HOUR).train(HOUR - 1200)
+    for _ in range(4):
+        session.train(200).recover(20, session.step - 300)
+    return trains(session.train(now - session.at - 10))
+
+
+def _damaged(run: Path, now: float) -> GoesOn:
+    first = Scripted(run, now - HOUR).train(1500)
+    newest = first.step - first.step % 10
+    saved = [name for name in _saves_of(run)]
+    skipped = ({"path": saved[-1], "reason": "model.ckpt: checksum of block 3 is wrong"},)
+    second = Scripted(run, now - 1800, attempt=2, step=newest - 2400, skipped=skipped)
+    second._next_save = now + DAY
+    return trains(second.train(1790))
+
+
+def _saves_of(run: Path) -> list[str]:
+    from supervisor_core.run.logdir_watch import LogdirWatch
+
+    watched = LogdirWatch(str(run)).refresh().runs["."]
+    return [saved.path for saved in watched.run.checkpoints if saved.path]
+
+
+def _in_doubt(run: Path, now: float) -> GoesOn:
+    session = Scripted(run, now - HOUR).train(HOUR - 100).save(doubt="The loss was NaN when it was saved.")
+    session._next_save = now + DAY
+    return trains(session.train(90))
+
+
+def _not_exactly(run: Path, now: float) -> GoesOn:
+    first = Scripted(run, now - HOUR).train(1500)
+    reasons = ("DataLoader without position: 312 batches will repeat", "another number of workers")
+    second = Scripted(run, now - 1800, attempt=2, step=first.step, resume_exact=False, resume_reasons=reasons)
+    return trains(second.train(1790))
+
+
+def _saves_too_rarely(run: Path, now: float) -> GoesOn:
+    step = 0
+    for attempt in range(1, 6):
+        start = now - (6 - attempt) * 3 * HOUR
+        session = Scripted(run, start, attempt=attempt, step=step, save_every=2 * HOUR)
+        session.train(3 * HOUR - (10 if attempt == 5 else 120))
+        step = session.step - 3000
+    return trains(session)
+
+
+def _other_writer(run: Path, now: float, ago: float = 0.0, name: str = "events.out.tfevents.1.other") -> GoesOn:
+    run.mkdir(parents=True)
+    path = run / name
+    path.write_bytes(frame(version_event(now - ago - 3000)))
+    step = 0
+
+    def goes_on(until: float) -> None:
+        nonlocal step
+        with path.open("ab") as file:
+            while (at := now - ago - 3000 + step * 10) <= until:
+                step += 1
+                file.write(frame(event_prefix(at, step, 5, 0)[:-2] + scalar_prefix("loss") + ONE))
+
+    goes_on(now - ago)
+    return nothing if ago else goes_on
+
+
+def _other_writer_silent(run: Path, now: float) -> GoesOn:
+    return _other_writer(run, now, HOUR)
+
+
+def _other_writer_over(run: Path, now: float) -> GoesOn:
+    return _other_writer(run, now, 30 * DAY)
+
+
+STORIES: dict[str, Story] = {
+    "trains": Story(_well, ()),
+    "has just begun": Story(_new, ()),
+    "hangs": Story(_hangs, ("page stalled",), "No progress in the phase training"),
+    "hangs at a line": Story(_hangs_somewhere, ("page stalled",), "MainThread waits at live.py:15 in load"),
+    "was killed": Story(_killed, ("page lost",), "gives no sign of life"),
+    "was killed long ago": Story(_killed_long_ago, ("info lost",)),
+    "failed": Story(_failed, ("page failed",), "ValueError: no such class"),
+    "failed long ago": Story(_failed_long_ago, ("info failed",)),
+    "completed": Story(_ended, ()),
+    "was stopped by a signal": Story(_stopped_by_a_signal, ("info stopped",), "by SIGTERM"),
+    "stopped itself": Story(_stopped_itself, ("info stopped",), "by its own request"),
+    "had nothing to do": Story(_nothing_to_do, ("info completed_without_step",), "without a new step"),
+    "was restarted once": Story(_restarted_once, ("info restarted",), "Restarted"),
+    "is restarted all the time": Story(
+        _loops, ("page restart_loop", "info checkpoint_interval_far"), "Restarted 4 times"
+    ),
+    "was restarted all the time, and died": Story(_looped_and_died, ("page lost", "page restart_loop")),
+    "was restarted all the time, and completed": Story(_looped_and_completed, ()),
+    "dies before its first event": Story(_launches_die, ("page restart_loop",), "ImportError"),
+    "was given up": Story(_given_up, ("page failed", "page restart_loop"), "ImportError"),
+    "cannot save any more": Story(_cannot_save, ("page saves_failing",), NO_SPACE),
+    "could never save": Story(_never_saved, ("page saves_failing",), NO_SPACE),
+    "had one failed save": Story(_one_save_failed, ()),
+    "saves no more": Story(_saves_no_more, ("warn checkpoint_overdue",), "older than 3"),
+    "has a loss that is NaN": Story(_nan, ("page loss_not_finite",), "since step"),
+    "has NaN and a full disk": Story(_nan_and_no_saves, ("page saves_failing", "page loss_not_finite")),
+    "completed with NaN": Story(_nan_and_completed, ("info loss_not_finite",)),
+    "is slow": Story(_slow, ("warn slow",), "usually 9.9"),
+    "is slow and young": Story(_slow_and_young, ("warn slow",)),
+    "is a little slower": Story(_a_little_slower, ()),
+    "lost a worker": Story(_worker_lost, ("warn worker_lost",), "worker:1 on worker-1 is lost"),
+    "has a worker that stalls": Story(_worker_stalls, ("warn worker_stuck",), "worker:2"),
+    "had a worker that waited": Story(_worker_waits, ()),
+    "is a cluster that was lost": Story(_cluster_lost, ("page lost",)),
+    "has a service that failed": Story(_thread_failed, ("warn thread_down",), "queue is closed"),
+    "has a service that is late": Story(_thread_overdue, ("warn thread_down",), "summary"),
+    "recovers all the time": Story(_recovers_all_the_time, ("page recovery_loop",), "UnavailableError"),
+    "has a damaged checkpoint": Story(_damaged, ("warn checkpoint_damaged", "info restarted"), "checksum"),
+    "has a checkpoint in doubt": Story(_in_doubt, ("warn checkpoint_damaged",), "NaN when it was saved"),
+    "did not resume exactly": Story(_not_exactly, ("info resumed_not_exactly", "info restarted"), "312 batches"),
+    "saves too rarely": Story(_saves_too_rarely, ("info checkpoint_interval_far", "info restarted")),
+    "is another writer's": Story(_other_writer, ()),
+    "is another writer's, silent": Story(_other_writer_silent, ("warn silent",), "records no state"),
+    "is another writer's, long over": Story(_other_writer_over, ()),
+}

@@ -1,0 +1,63 @@
+"""What is known of a run is said once: every view says the same sentences of the same stories."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from voice_stories import STORIES
+
+from supervisor_core.log import printable
+from supervisor_core.metrics.exporter import Exporter
+from supervisor_core.metrics.render import TEXT
+from supervisor_core.run.finding import KINDS, Finding
+from supervisor_core.run.findings import findings
+from supervisor_core.run.logdir_watch import LogdirWatch
+
+Told = tuple[Path, float, dict[str, Any]]
+
+
+@pytest.fixture(scope="module")
+def said(told: Told, clock_at: Callable[[float], Any]) -> Mapping[str, tuple[Finding, ...]]:
+    """What is said of each run."""
+    logdir, now, _ = told
+    snapshot = LogdirWatch(str(logdir), clock=clock_at(now)).refresh()
+    return {name: findings(watched, now) for name, watched in snapshot.runs.items()}
+
+
+def test_all_kinds_have_an_order() -> None:
+    """The worst kinds stand first, so that the order of kinds is that of severities."""
+    severities = [kind.severity for kind in KINDS.values()]
+    assert severities == sorted(severities, key=("page", "warn", "info").index)
+
+
+@pytest.mark.parametrize("name", STORIES)
+def test_what_is_said(said: Mapping[str, tuple[Finding, ...]], name: str) -> None:
+    """Of each story what is to be said, the worst first, and nothing else."""
+    story = STORIES[name]
+    assert tuple(f"{each.severity} {each.kind}" for each in said[name]) == story.says
+    assert story.words in (said[name][0].text if said[name] else "")
+    assert not [each for each in said[name] if each.severity != "info" and each.action is None]
+
+
+def test_the_exporter_says_it(
+    told: Told, said: Mapping[str, tuple[Finding, ...]], clock_at: Callable[[float], Any]
+) -> None:
+    """As metrics: kind and severity, and the sentence and action word for word."""
+    logdir, now, _ = told
+    exporter = Exporter([LogdirWatch(str(logdir), clock=clock_at(now))], clock=clock_at(now))
+    exporter.refresh()
+    page = exporter.scrape(TEXT).decode()
+    for name, found in said.items():
+        run = f'run="{name}"'
+        values = re.findall(rf"^supervisor_finding\{{(.*{run}.*)\}} 1.0$", page, re.MULTILINE)
+        assert sorted(values) == sorted(f'kind="{each.kind}",{run},severity="{each.severity}"' for each in found)
+        for each in found:
+            text = printable(each.text).replace("\\", "\\\\").replace('"', '\\"')
+            action = printable(each.action or "").replace("\\", "\\\\").replace('"', '\\"')
+            labels = f'action="{action}",' if action else ""
+            line = f'{labels}kind="{each.kind}",{run},severity="{each.severity}",text="{text}"'
+            assert f"supervisor_finding_text_info{{{line}}} 1.0\n" in page
