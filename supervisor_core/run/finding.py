@@ -31,6 +31,7 @@ KINDS: Mapping[str, Kind] = {
     "recovery_loop": Kind("page", "SupervisorRecoveryLoop"),
     "saves_failing": Kind("page", "SupervisorSavesFailing"),
     "loss_not_finite": Kind("page", "SupervisorLossNotFinite"),
+    "not_starting": Kind("warn"),
     "worker_lost": Kind("warn", "SupervisorWorkerLost"),
     "worker_stuck": Kind("warn", "SupervisorWorkerStuck"),
     "checkpoint_damaged": Kind("warn"),

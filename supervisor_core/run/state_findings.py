@@ -14,6 +14,9 @@ from supervisor_core.run.words import counted, duration, in_a_line
 UNPLANNED: frozenset[Outcome] = frozenset(("lost", "error", "signal", "unknown"))
 """Ends of sessions that count towards a restart loop, as in the alert."""
 
+NOT_STARTING = 2
+"""How many launches must have ended before their first event."""
+
 
 def state(about: Subject) -> Iterator[Finding]:
     """Yield that the run is stalled, lost, has failed, or is silent."""
@@ -129,12 +132,8 @@ def restarts(about: Subject) -> Iterator[Finding]:
     if run.state in ("completed", "stopped"):
         return
     unplanned = [item for item in run.restarts if item.reason in UNPLANNED]
-    times = [item.at for item in unplanned if item.at is not None]
-    # A launch that died before its first event has no session.
-    times += [
-        item.ended_at for item in run.launches if item.action == "restart" and item.session is None and item.ended_at
-    ]
-    times = sorted(at for at in times if about.now - at <= limits.restart_window_secs)
+    times = sorted(item.at for item in unplanned if item.at is not None)
+    times = [at for at in times if about.now - at <= limits.restart_window_secs]
     why = _why_restarted(run)
     if len(times) >= limits.restarts:
         yield found(
@@ -149,6 +148,7 @@ def restarts(about: Subject) -> Iterator[Finding]:
     elif run.restarts and about.is_alive:
         newest = run.restarts[-1]
         yield found("restarted", f"{_which(run)}: {why or 'why is not known.'}", since=newest.at, cost=_again(run))
+    yield from _not_starting(about, why)
     lost = [item for item in run.recoveries if about.now - item.at <= limits.recovery_window_secs]
     if len(lost) >= limits.recoveries and about.is_alive:
         yield found(
@@ -157,6 +157,21 @@ def restarts(about: Subject) -> Iterator[Finding]:
             f"Last: {in_a_line(lost[-1].error)}",
             since=lost[0].at,
             evidence=facts(about.last, error=in_a_line(lost[-1].error)),
+            command=about.inspect(),
+        )
+
+
+def _not_starting(about: Subject, why: str | None) -> Iterator[Finding]:
+    """Launches of a restarter that end before their first event: there is no session that says so."""
+    run = about.run
+    ends = [item.ended_at for item in run.launches if item.action == "restart" and item.session is None]
+    recent = [at for at in ends if at is not None and about.now - at <= about.thresholds.restart_window_secs]
+    if len(recent) >= NOT_STARTING and run.state == "unknown":
+        yield found(
+            "not_starting",
+            f"The program ended {len(recent)} times before its first event. Last: {why}",
+            since=recent[0],
+            evidence=facts(None, launches=len(recent)),
             command=about.inspect(),
         )
 
