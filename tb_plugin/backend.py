@@ -222,6 +222,14 @@ def metrics_route(backend: Backend, arguments: Arguments) -> Answer:
     return Answer(body=body, content_type=format.content_type, packed=gzip)
 
 
+def alerts_route(backend: Backend, arguments: Arguments) -> Answer:
+    """Answer the page of alerts: what each means, and what to do."""
+    from supervisor_core.metrics.web import runbook_headers, runbook_page  # loads what the exporter serves
+
+    headers = tuple(runbook_headers().items())
+    return Answer(body=runbook_page().encode(), content_type="text/html", headers=headers)
+
+
 ROUTES: Mapping[str, Callable[[Backend, Arguments], Answer]] = {
     "runs": runs_route,
     "run": run_route,
@@ -233,6 +241,7 @@ ROUTES: Mapping[str, Callable[[Backend, Arguments], Answer]] = {
     "tags": tags_route,
     "scalars": scalars_route,
     "metrics": metrics_route,
+    "alerts": alerts_route,
 }
 
 

@@ -125,8 +125,9 @@ def _response(request: Request, answer: Answer) -> Response:
         answer.content_type,
         code=answer.code,
         content_encoding="gzip" if packed else "identity",
-        headers=list(answer.headers),
     )
+    for name, value in answer.headers:
+        response.headers[name] = value  # TensorBoard has a policy of its own for HTML
     if not packed:
         del response.headers["Content-Encoding"]
     response.headers["Cache-Control"] = answer.cache

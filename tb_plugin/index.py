@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 
 from supervisor_core.clock import SYSTEM_CLOCK, Clock
 from supervisor_core.errors import EventsError
+from supervisor_core.run.finding import Finding
+from supervisor_core.run.findings import findings
 from supervisor_core.run.snapshot import LogdirSnapshot, WatchedRun
 from supervisor_core.storage.local import join
 from tb_plugin.logdirs import Logdir
@@ -25,6 +27,8 @@ IDLE_SECS = 600.0
 """Time without a request after which the thread pauses."""
 MOST_REST_SECS = 60.0
 """The longest rest, however slow looking is, unless a longer one was asked for."""
+JUDGED_AGAIN_SECS = 60.0
+"""How often all runs are judged, those too that have not changed: what is said of one depends on its age."""
 _REMEMBERED = 1_000
 """Limit of `View.removed`."""
 
@@ -55,6 +59,8 @@ class Index:
         self._clock = clock
         self._watches: dict[Logdir, LogdirWatch] = {}
         self._read: dict[Logdir, LogdirSnapshot] = {}
+        self._judged_at = clock.wall()
+        self._faults: set[str] = set()
         self._asked = threading.Event()
         self._asked_at = clock.monotonic()
         self._closed = threading.Event()
@@ -164,9 +170,13 @@ class Index:
 
     def _runs(self, generation: int) -> tuple[dict[str, RunView], tuple[str, ...]]:
         """Return the runs of all logdirs by name, and the problems. A run that has not changed stays the same object,
-        one whose line has not changed keeps its generation."""
+        one of whose line and findings none has changed keeps its generation."""
         problems: list[str] = []
         runs: dict[str, RunView] = {}
+        now = max((snapshot.at for snapshot in self._read.values()), default=self._clock.wall())
+        judges_all = now - self._judged_at >= JUDGED_AGAIN_SECS
+        if judges_all:
+            self._judged_at = now
         for logdir, snapshot in self._read.items():
             problems += snapshot.problems
             for relative, watched in snapshot.runs.items():
@@ -174,18 +184,35 @@ class Index:
                 if name in runs:
                     problems.append(f"Two runs are called {name}; that of {logdir.path} is shown.")
                 known = self._view.runs.get(name)
-                if known is not None and known.watched is watched:
+                is_same = known is not None and known.watched is watched
+                if known is not None and is_same and not judges_all:
                     runs[name] = known
                     continue
-                row = overview_row(name, watched)
+                said = self._findings(name, watched, snapshot.at)
+                if known is not None and is_same and known.findings == said:
+                    runs[name] = known
+                    continue
+                row = overview_row(name, watched, said)
+                looks_the_same = known is not None and (known.row, known.findings) == (row, said)
                 runs[name] = RunView(
                     name=name,
                     directory=_directory(logdir, relative, watched),
                     watched=watched,
+                    findings=said,
                     row=row,
-                    generation=known.generation if known is not None and known.row == row else generation,
+                    generation=known.generation if known is not None and looks_the_same else generation,
                 )
         return runs, tuple(problems)
+
+    def _findings(self, name: str, watched: WatchedRun, now: float) -> tuple[Finding, ...] | None:
+        """Return what is to be said of a run; None where judging it failed: a fault of ours, which costs no more."""
+        try:
+            return findings(watched, now)
+        except Exception:
+            if name not in self._faults:  # logged once, however often it is tried
+                self._faults.add(name)
+                _LOG.exception("The Supervisor tab could not judge the run %r", name)
+            return None
 
 
 def _directory(logdir: Logdir, relative: str, watched: WatchedRun) -> str:

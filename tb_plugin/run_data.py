@@ -12,6 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from supervisor_core.run.checkpoints import Checkpoint
+from supervisor_core.run.finding import Finding
+from supervisor_core.run.findings import standing
 from supervisor_core.run.model import Run
 from supervisor_core.run.run_json import as_json, plain, run_json
 from supervisor_core.run.snapshot import LogdirSnapshot, WatchedRun
@@ -29,6 +31,8 @@ class RunView:
     directory: str
     """The directory of its events files."""
     watched: WatchedRun
+    findings: tuple[Finding, ...] | None
+    """What is to be said of it, worst first; None where that could not be found out."""
     row: Mapping[str, Any]
     """Its line of the overview, ready for JSON."""
     generation: int
@@ -85,8 +89,14 @@ def _newest_good(run: Run) -> Checkpoint | None:
     return next((item for item in reversed(run.checkpoints) if item.ok), None)
 
 
-def overview_row(name: str, watched: WatchedRun) -> Mapping[str, Any]:
-    """Return a run's line, with nothing in it that JSON cannot hold."""
+def overview_row(name: str, watched: WatchedRun, said: tuple[Finding, ...] | None) -> Mapping[str, Any]:
+    """Return a run's line, with nothing in it that JSON cannot hold.
+
+    Args:
+        name: of the run.
+        watched: the run.
+        said: its findings, worst first; None where they are not known.
+    """
     run = watched.run
     session = run.sessions[-1] if run.sessions else None
     newest = run.checkpoints[-1] if run.checkpoints else None
@@ -97,6 +107,9 @@ def overview_row(name: str, watched: WatchedRun) -> Mapping[str, Any]:
         {
             "run": name,
             "state": run.state,
+            "standing": "unknown" if said is None else standing(run.state, said),
+            "finding": as_json(said[0]) if said else None,
+            "more_findings": None if said is None else max(0, len(said) - 1),
             "inferred": run.inferred,
             "phase": session.phase if session is not None else None,
             "step": run.step,
@@ -160,6 +173,7 @@ def _described(shown: RunView) -> bytes:
     run, watched = shown.run, shown.watched
     values = {
         "run": shown.name,
+        "findings": None if shown.findings is None else as_json(shown.findings),
         **run_json(watched, _AS_INSPECT),
         "problem": watched.problem,
         "launch": as_json(run.launches[-1]) if run.launches else None,

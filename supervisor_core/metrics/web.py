@@ -121,7 +121,7 @@ class Web(Listener):
                 status=200,
                 body=runbook_page().encode(),
                 content_type="text/html; charset=utf-8",
-                headers={_POLICY: f"{SECURITY_HEADERS[_POLICY]}; style-src '{_digest(_STYLE)}'"},
+                headers=runbook_headers(),
             )
         return page_of(request, self._front, self._not_ready, self._path)
 
@@ -189,6 +189,11 @@ def runbook_page() -> str:
                 elif token.type == "link_close" and leads_away:
                     token.type, token.tag, token.content = "text", "", f" (docs/{name})"
     return f"{_HEAD}{parser.renderer.render(tokens, parser.options, {})}</body>\n</html>\n"
+
+
+def runbook_headers() -> dict[str, str]:
+    """Return the headers of `runbook_page`: a browser may use its style, and nothing else."""
+    return {_POLICY: f"{SECURITY_HEADERS[_POLICY]}; style-src '{_digest(_STYLE)}'"}
 
 
 def _digest(text: str) -> str:

@@ -9,6 +9,7 @@ from functools import cache
 from typing import Any, cast
 
 from supervisor_core.run.checkpoints import Checkpoint
+from supervisor_core.run.finding import Finding
 from supervisor_core.run.model import (
     Goodput,
     ProgramLaunch,
@@ -45,6 +46,7 @@ _RENAMED: Mapping[type[Any], Mapping[str, str]] = {
 }
 _ADDED: Mapping[type[Any], Mapping[str, str]] = {
     Checkpoint: {"ok": "ok", "status": "status"},
+    Finding: {"sentence": "sentence", "alert": "alert"},
     ProgramLaunch: {"text": "text"},
     Recovery: {"rewind_steps": "rewind_steps"},
 }

@@ -16,7 +16,7 @@ from tests.tb_plugin.conftest import LOGDIR, NOW, Bench, FakeSource, a_rich_run,
 
 PAGE = (Path(tb_plugin.__file__).parent / "http_api.md").read_text(encoding="utf-8")
 INSPECT = Path(__file__).parents[2] / "docs" / "inspect.md"
-KEYED_BY_DATA = ("stacks", "secs", "dropped")
+KEYED_BY_DATA = ("stacks", "secs", "dropped", "evidence")
 
 SECTIONS = {
     title: body

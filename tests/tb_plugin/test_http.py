@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from supervisor_core.metrics.listener import SECURITY_HEADERS
+from supervisor_core.metrics.web import runbook_headers, runbook_page
 from tb_plugin.backend import ROUTES
 from tests.tb_plugin.conftest import Bench, FakeWatch, a_rich_run, a_run
 
@@ -26,11 +27,11 @@ def test_only_get_is_answered(bench: Callable[..., Bench], method: str, route: s
 
 @pytest.mark.parametrize("route", EVERYWHERE)
 def test_every_answer_is_guarded(bench: Callable[..., Bench], route: str) -> None:
-    """Good or bad, no answer lets a browser guess its type, frame it or run anything in it, and data is never kept."""
+    """Good or bad, no answer lets a browser guess its type, frame it or run anything in it, and data is never kept. The
+    page of alerts may use its own style, and that is all."""
     answer = bench(a_run()).get(route, run="a")
-    assert [answer.headers.getlist(name) for name in SECURITY_HEADERS] == [
-        [value] for value in SECURITY_HEADERS.values()
-    ]
+    wanted = {**SECURITY_HEADERS, **(runbook_headers() if route == "alerts" else {})}
+    assert [answer.headers.getlist(name) for name in wanted] == [[value] for value in wanted.values()]
     assert answer.headers["Cache-Control"] in ("no-store", "no-cache")
     assert "Expires" not in answer.headers
 
@@ -68,7 +69,7 @@ def test_big_answers_are_packed_for_who_accepts_it(bench: Callable[..., Bench]) 
         assert "Content-Encoding" not in tab.get(small, headers={"Accept-Encoding": "gzip"}, run="run 1").headers
 
 
-@pytest.mark.parametrize("route", sorted(set(ROUTES) - {"runs"}))
+@pytest.mark.parametrize("route", sorted(set(ROUTES) - {"runs", "alerts"}))
 def test_before_the_first_look_there_is_nothing_to_say(bench: Callable[..., Bench], route: str) -> None:
     """Until the logdir was read once, an unknown run may yet turn up: 503, and when to ask again."""
     answer = bench(FakeWatch(), read=False).get(route, run="a", tag="loss")
@@ -85,3 +86,11 @@ def test_a_path_prefix_changes_nothing(bench: Callable[..., Bench], prefix: str)
     assert tab.get("index.js").status_code == 200
     experiment = tab.address.replace("/data/", "/experiment/defaultExperimentId/data/")
     assert tab.client.get(f"{experiment}run?run=a").get_json()["run"] == "a"
+
+
+def test_the_page_of_alerts_is_served_by_the_tab_itself(bench: Callable[..., Bench]) -> None:
+    """It is the one that the exporter serves, and there before any run has been read: no other server is needed."""
+    answer = bench(FakeWatch(), read=False).get("alerts")
+    assert answer.content_type == "text/html; charset=utf-8"
+    assert answer.text == runbook_page()
+    assert 'id="supervisortrainingstalled"' in answer.text

@@ -27,6 +27,7 @@ PARAMETERS = {
     "tags": (),
     "scalars": ("from", "to", "pixels", "smoothing"),
     "metrics": (),
+    "alerts": (),
 }
 """The numbers that each route reads."""
 TEXTS = ("", "\0", "../../etc/passwd", "/etc/passwd", "a/../a", "a\r\nX-Y: z", "\ud800", "%00", "x" * 100_000, "a")

@@ -2,8 +2,14 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
+from typing import Any
+
+import pytest
 
 from supervisor_core.run.checkpoints import Checkpoint
+from supervisor_core.run.finding import Finding
+from supervisor_core.run.findings import findings
+from supervisor_core.run.snapshot import WatchedRun
 from tests.tb_plugin.conftest import NOW, Bench, FakeWatch, a_rich_run, a_run, a_session, changed, watched
 
 
@@ -15,10 +21,14 @@ def names(answer: dict[str, list[dict[str, str]]]) -> list[str]:
 def test_a_line_says_how_a_run_is(bench: Callable[..., Bench]) -> None:
     """A run's line: its newest session's phase and interval, its newest good checkpoint, what is sick or stalled."""
     answer = bench(a_rich_run()).json("runs")
+    finding = answer["runs"][0].pop("finding")
+    assert (finding["kind"], finding["severity"], finding["since"]) == ("worker_lost", "warn", NOW - 20)
     assert answer["runs"] == [
         {
             "run": "a",
             "state": "running",
+            "standing": "needs_you",
+            "more_findings": 2,
             "inferred": False,
             "phase": "training",
             "step": 200,
@@ -42,6 +52,75 @@ def test_a_line_says_how_a_run_is(bench: Callable[..., Bench]) -> None:
         }
     ]
     assert (answer["at"], answer["logdir"], answer["reading"], answer["problems"]) == (NOW, "/runs", None, [])
+
+
+@pytest.mark.parametrize(
+    ("how", "standing", "kinds"),
+    [
+        ({}, "fine", []),
+        ({"state": "completed"}, "over", []),
+        ({"state": "unknown"}, "unknown", []),
+        ({"loss_finite": False}, "needs_you", ["loss_not_finite"]),
+        ({"sessions": (a_session("one", resume_exact=False),)}, "fine", ["resumed_not_exactly"]),
+        ({"state": "lost", "sessions": (a_session("one", outcome="lost"),)}, "needs_you", ["lost"]),
+        (
+            {"state": "lost", "sessions": (a_session("one", outcome="lost", ended_at=NOW - 90_000),)},
+            "over",
+            ["lost"],
+        ),
+    ],
+)
+def test_line_and_page_say_the_findings(
+    bench: Callable[..., Bench], how: dict[str, Any], standing: str, kinds: list[str]
+) -> None:
+    """A run's line has the worst finding, whole, and says whether the run needs somebody; its page has them all."""
+    tab = bench(a_run(**how))
+    (row,), found = tab.json("runs")["runs"], tab.json("run", run="a")["findings"]
+    assert (row["standing"], [item["kind"] for item in found]) == (standing, kinds)
+    assert row["finding"] == (found[0] if found else None)
+    said = findings(tab.index.view().runs["a"].watched, NOW)
+    assert [item["sentence"] for item in found] == [item.sentence for item in said]
+    assert [(item["action"], item["is_command"], item["alert"]) for item in found] == [
+        (item.action, item.is_command, item.alert) for item in said
+    ]
+
+
+def test_what_is_said_changes_with_age_alone(bench: Callable[..., Bench]) -> None:
+    """A death of yesterday needs nobody any more: the line of a run that writes nothing is sent again for that, and for
+    nothing else."""
+    watch = FakeWatch(watched(a_run(state="lost", sessions=(a_session("one", outcome="lost"),))))
+    tab = bench(watch)
+    generation = tab.json("runs")["generation"]
+    watch.at = NOW + 3_600
+    tab.index.refresh()
+    assert names(tab.json("runs", since=generation)) == []
+    watch.at = NOW + 90_000
+    tab.index.refresh()
+    (row,) = tab.json("runs", since=generation)["runs"]
+    assert (row["standing"], row["finding"]["severity"]) == ("over", "info")
+    assert tab.json("run", run="a")["findings"][0]["severity"] == "info"
+
+
+def test_a_fault_of_ours_costs_what_is_said_of_one_run(
+    bench: Callable[..., Bench], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A run that cannot be judged is unknown, not fine, and all else is shown; the log has why, once."""
+
+    def judged(watched: WatchedRun, now: float) -> tuple[Finding, ...]:
+        if watched.run.name == "odd":
+            raise ZeroDivisionError("what a pity")
+        return findings(watched, now)
+
+    monkeypatch.setattr("tb_plugin.index.findings", judged)
+    watch = FakeWatch(watched(a_run("odd", step=7)), watched(a_run("sick", loss_finite=False)))
+    tab = bench(watch)
+    watch.at = NOW + 600
+    tab.index.refresh()
+    odd, sick = tab.json("runs")["runs"]
+    assert (odd["standing"], odd["finding"], odd["more_findings"], odd["step"]) == ("unknown", None, None, 7)
+    assert (sick["standing"], sick["finding"]["kind"]) == ("needs_you", "loss_not_finite")
+    assert tab.json("run", run="odd")["findings"] is None
+    assert [record.exc_info is not None for record in caplog.records] == [True]
 
 
 def test_threads_of_earlier_sessions_are_not_sick(bench: Callable[..., Bench]) -> None:
