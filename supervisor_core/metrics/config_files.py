@@ -25,6 +25,7 @@ from typing import Any
 
 import yaml
 
+from supervisor_core.run.finding import KINDS
 from supervisor_core.run.thresholds import DEFAULT_RUNBOOK_BASE, Thresholds, duration
 
 _PLACEHOLDER = re.compile(r"\$\{(\w+)\}")
@@ -47,6 +48,9 @@ _TEMPLATES = {
     r"{{ else }}$'{{ printf `%x` . | reReplaceAll `..` `\x$0` }}'{{ end }}",
 }
 
+_KIND_OF = {kind.alert: name for name, kind in KINDS.items() if kind.alert is not None and name != "unreachable"}
+"""The findings that alerts of a run are about."""
+
 _SHOWN = re.compile(r"\{\{\s*((?:\$labels\.\w+|\.(?=[\s}]))[^{}]*?)\s*\}\}")
 """An action whose output is a label."""
 _INSPECT = (
@@ -56,6 +60,12 @@ _INSPECT = (
 )
 """The command that shows a run, by its directory: as the exporter has it, else as the training does. Nothing where
 neither is reported."""
+_FINDING = (
+    '{{{{ with printf `supervisor_finding_text_info{{run=%[1]q,kind="{kind}"}}` $labels.run | query }}}}'
+    '{{{{ $labels.run }}}}: {{{{ . | first | label "text" }}}}{{{{ else }}}}{text}{{{{ end }}}}'
+)
+"""What an exporter says of the run; where none does, what the alert itself can say."""
+_FIRST = " First: "
 _SELECTOR, _SELECTED = "{run=%[1]q", re.compile(r"\$labels\.run(?=\s*\|\s*query\b)")
 """Where a text asks for series of the run, and for which run."""
 
@@ -80,6 +90,10 @@ def rule_groups(
     key = rf"\1 ({', '.join(by)}"
     for rule in content["groups"][0]["rules"]:
         rule["expr"] = _KEY.sub(key, rule["expr"])
+        if rule.get("alert") in _KIND_OF:
+            said, first, action = rule["annotations"]["description"].partition(_FIRST)
+            text = _FINDING.format(kind=_KIND_OF[rule["alert"]], text=said)
+            rule["annotations"]["description"] = f"{text}{first}{action}"
         if "annotations" in rule:
             rule["annotations"] = {name: annotation(text, by) for name, text in rule["annotations"].items()}
     return content

@@ -8,7 +8,7 @@ from supervisor_core.process.stacks import BLOCKED, MAIN_THREAD, location, where
 from supervisor_core.run.ended_launches import failure_text, final_launch
 from supervisor_core.run.finding import Finding
 from supervisor_core.run.finding_subject import Subject, facts, found, process
-from supervisor_core.run.model import Outcome, Restart, Run, Stall, launch_text
+from supervisor_core.run.model import Outcome, Restart, Run, Session, Stall, launch_text
 from supervisor_core.run.words import counted, duration, in_a_line
 
 UNPLANNED: frozenset[Outcome] = frozenset(("lost", "error", "signal", "unknown"))
@@ -51,7 +51,7 @@ def _stalled(about: Subject) -> Iterator[Finding]:
     text += "" if phase is None else f" in the phase {phase}"
     yield found(
         "stalled",
-        f"{text}{'' if where is None else f': {where}'}.",
+        f"{text}{'' if where is None else f': {where}'}{_by(last)}.",
         since=stall.since if stall is not None else (last.last_progress_at if last else None),
         cost=about.unsaved(),
         evidence=facts(
@@ -64,6 +64,12 @@ def _stalled(about: Subject) -> Iterator[Finding]:
         ),
         command=about.command("stacks"),
     )
+
+
+def _by(session: Session | None) -> str:
+    """Return which process it is, in parentheses; nothing where that is unknown."""
+    is_known = session is not None and session.pid is not None and session.host is not None
+    return f" (process {session.pid} on {session.host})" if session is not None and is_known else ""
 
 
 def _lost(about: Subject) -> Iterator[Finding]:

@@ -114,6 +114,25 @@ def test_the_rules_page_where_a_finding_does(served: Any, rules_test: Callable[.
     assert "SUCCESS" in told, "\n".join(re.findall(r"(?:run=.*|alertname=.*|got:.*|exp:.*)", told)) or told
 
 
+def test_an_alert_says_what_the_finding_says(served: Any, rules_test: Callable[..., str], tmp_path: Path) -> None:
+    """The sentence stands in the alert's description, and what the alert says to do first after it."""
+    series, said = served
+    of_run = {name: each for name, each in series.items() if 'run="hangs at a line"' in name}
+    alert = "SupervisorTrainingStalled"
+    (rule,) = (rule for rule in rule_groups()["groups"][0]["rules"] if rule.get("alert") == alert)
+    told = rules_test(
+        tmp_path,
+        of_run,
+        STEP,
+        rules=rule_groups(Thresholds(interval_secs=STEP)),
+        alerts=[(alert, SPAN, [])],
+        check=False,
+    )
+    text = said["hangs at a line"][0].text
+    assert f"hangs at a line: {text} First: " in told.replace('\\"', '"')
+    assert rule["annotations"]["description"].count("supervisor_finding_text_info") == 1
+
+
 def test_kinds_and_alerts_agree() -> None:
     """A kind that has an alert has its severity."""
     severities = {
