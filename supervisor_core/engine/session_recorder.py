@@ -42,7 +42,7 @@ from supervisor_core.process.outside import allow_tracer
 from supervisor_core.process.progress_page import page_in
 from supervisor_core.run.model import STATE_OF_OUTCOME
 from supervisor_core.run.status import RunStatus
-from supervisor_core.storage.local import local_path
+from supervisor_core.storage.local import absolute, local_path
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -141,6 +141,7 @@ class SessionRecorder:
                 facade=facade,
                 started_at=clock.wall(),
                 run=run_name(options.run_name, logdir),
+                logdir=absolute(logdir) if logdir else None,
                 checkpoint_interval_secs=checkpoint_interval_secs,
                 heartbeat_secs=options.heartbeat_secs,
                 versions=versions(),

@@ -142,6 +142,8 @@ class SessionRecord:
     """Wall time, seconds since the epoch."""
     run: Text | None = None
     """The ``run`` label of the session's own metrics."""
+    logdir: Text | None = None
+    """The directory that it runs in, as its machine names it."""
     restored_checkpoint: Text | None = None
     """Path of the checkpoint that was restored; None when the model was initialised."""
     restored_step: Whole | None = None

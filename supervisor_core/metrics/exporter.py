@@ -25,10 +25,11 @@ from supervisor_core.clock import SYSTEM_CLOCK, Clock
 from supervisor_core.metrics.collector import process_samples
 from supervisor_core.metrics.labels import RunLocation, logdir_labels, run_labels
 from supervisor_core.metrics.metric import Metric, Sample
-from supervisor_core.metrics.page import FORGET_AFTER_SECS, Page, Reading, RunText, run_status, write_run
+from supervisor_core.metrics.page import FORGET_AFTER_SECS, Page, Reading, RunText, copy_status, run_status, write_run
 from supervisor_core.metrics.render import Format
 from supervisor_core.metrics.table import EXPORTER_METRICS, SCRAPE_SUCCESS
 from supervisor_core.metrics.vanished import LIVE, Key, VanishedRun, VanishedRuns
+from supervisor_core.run.copies import CopyMarks
 from supervisor_core.run.finding import Finding
 from supervisor_core.run.findings import findings
 from supervisor_core.run.logdir_watch import LogdirWatch
@@ -80,6 +81,7 @@ class Exporter:
         self._unwritten = False
         self._written: dict[Key, tuple[WatchedRun, RunText]] = {}
         self._labels: dict[Key, str] = {}
+        self._copies = CopyMarks[Key]()
         self._logged: frozenset[str] = frozenset()
         self._vanished = VanishedRuns(self.forget_after_secs)
         self._announced = False
@@ -205,14 +207,16 @@ class Exporter:
     def _write(self) -> None:
         scans = {index: scan for index, scan in enumerate(self._scans) if scan is not None}
         now = self.clock.wall()
-        live = {
+        found = {
             (index, name): watched
             for index, scan in scans.items()
             for name, watched in sorted(scan.snapshot.runs.items())
         }
+        live = self._copies.marked(found)
         problems = {index: list(scan.snapshot.problems) for index, scan in scans.items()}
         gone = self._missed(scans, problems, now)
-        own_names = {key: run.own_name for runs in (live, gone) for key, run in runs.items()}
+        own_names = {key: None if run.copy_of is not None else run.own_name for key, run in live.items()}
+        own_names |= {key: run.own_name for key, run in gone.items()}
         labels = self._labels_of(own_names, scans)
         written = self._write_live(live, labels, problems, now)
         texts = [text for _, text in written.values()]
@@ -302,6 +306,9 @@ class Exporter:
         logdir = _shown_logdir(scan.snapshot.logdir)
         directory = logdir if name == "." else join(logdir, name)
         reading = Reading.of(watched, self._current.logdirs[index].label, success=watched.read_ok)
+        if watched.copy_of is not None:
+            info = {"logdir": directory, "copy_of": watched.copy_of}
+            return write_run(replace(copy_status(watched.run, label), info=info, findings=said), reading)
         status = run_status(watched.run, now, label=label, forget_after_secs=self.forget_after_secs)
         status = replace(status, info={"logdir": directory, **status.info}, findings=said)
         if watched.unreachable and watched.run.state in LIVE:

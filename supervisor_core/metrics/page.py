@@ -111,6 +111,16 @@ def run_status(
     )
 
 
+def copy_status(run: Run, label: str) -> RunStatus:
+    """Return the metrics that an exporter serves for a copy of another run: no rule goes by any of them.
+
+    Args:
+        run: the run.
+        label: the ``run`` label.
+    """
+    return replace(_without_session(run, label), state="copy", active=None, launches={})
+
+
 def _without_session(run: Run, label: str) -> RunStatus:
     return RunStatus(
         run=label,

@@ -42,6 +42,7 @@ KINDS: Mapping[str, Kind] = {
     "thread_down": Kind("warn", "SupervisorThreadDown"),
     "silent": Kind("warn", "SupervisorRunSilent"),
     "read_error": Kind("warn", "SupervisorEventsUnreadable"),
+    "copy": Kind("info"),
     "resumed_not_exactly": Kind("info"),
     "checkpoint_interval_far": Kind("info", "SupervisorCheckpointIntervalFar"),
     "restarted": Kind("info"),

@@ -41,6 +41,8 @@ def findings(watched: WatchedRun, now: float, thresholds: Thresholds = DEFAULTS)
         thresholds: from when on something is said.
     """
     about = Subject(watched, now, thresholds)
+    if watched.copy_of is not None:
+        return tuple(part_findings.copy(about))
     return worst_first([found for rule in _RULES for found in rule(about)])
 
 

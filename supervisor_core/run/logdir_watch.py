@@ -15,6 +15,7 @@ from supervisor_core.clock import SYSTEM_CLOCK, Clock, boot_secs
 from supervisor_core.events.chunk import Chunk, FileFacts
 from supervisor_core.events.index import LogdirIndex, RunIndex
 from supervisor_core.run.bounds import UNSEEN
+from supervisor_core.run.copies import CopyMarks
 from supervisor_core.run.fold import RunFold
 from supervisor_core.run.live_session import LeaseReader, PageReader, with_lease, with_page
 from supervisor_core.run.presence import CheckpointPresence
@@ -75,6 +76,7 @@ class LogdirWatch:
         self._clock = clock
         self._kept_ticks = kept_ticks
         self._runs: dict[str, _RunWatch] = {}
+        self._copies = CopyMarks[str]()
         self._done = 0
 
     @property
@@ -120,7 +122,7 @@ class LogdirWatch:
         return LogdirSnapshot(
             logdir=self.logdir,
             at=now,
-            runs=runs,
+            runs=self._copies.marked(runs),
             problems=tuple(problems),
             reachable=self._index.is_reachable,
             requests=requests,

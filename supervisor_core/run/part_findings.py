@@ -39,6 +39,18 @@ def reading(about: Subject) -> Iterator[Finding]:
         )
 
 
+def copy(about: Subject) -> Iterator[Finding]:
+    """Yield what the run's directory is a copy of: nothing else is to be said of it."""
+    original = about.watched.copy_of
+    if original is not None:
+        yield found(
+            "copy",
+            f"A copy of {original}: its newest session runs, or ran, there.",
+            since=about.run.last_event_at,
+            evidence={"path": original},
+        )
+
+
 def saves(about: Subject) -> Iterator[Finding]:
     """Yield that checkpoints are damaged, cannot be saved, or are overdue."""
     run, last, limits = about.run, about.last, about.thresholds

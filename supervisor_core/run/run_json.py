@@ -28,9 +28,9 @@ _LEFT_OUT: Mapping[type[Any], str] = {
     Goodput: "booked_secs",
     ProgramLaunch: "launch state host command stderr",
     Run: "loss_finite rates speed dropped",
-    Session: "run restored_step state_problem previous_outcome previous_step previous_step_exact previous_seen_at "
-    "previous_elapsed_secs previous_seen_secs run_started_at services heartbeat_secs versions steps_per_sec "
-    "beat activity_secs reported_secs saves save_failures "
+    Session: "run logdir restored_step state_problem previous_outcome previous_step previous_step_exact "
+    "previous_seen_at previous_elapsed_secs previous_seen_secs run_started_at services heartbeat_secs versions "
+    "steps_per_sec beat activity_secs reported_secs saves save_failures "
     "save_failures_in_a_row save_error events_error save_secs blocked_secs recoveries files",
     Stall: "state",
     ThreadHistory: "last_failure_at ticking_secs spans seen_ticks",
@@ -60,6 +60,7 @@ OF_READING: Mapping[str, str] = {
     "skipped_files": "skipped_files",
     "dropped": "dropped",
     "failure": "failure",
+    "copy_of": "copy_of",
     "problems": "file_problems",
 }
 """What `WatchedRun` adds to a run, by the names in JSON."""

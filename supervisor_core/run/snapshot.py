@@ -43,6 +43,10 @@ class WatchedRun:
     left_out_files: int = 0
     """Files that are not read, and not in `files`, because there are too many."""
 
+    copy_of: str | None = None
+    """The directory of the run that this is a copy of (docs/model.md); None of an original. A copy has no state:
+    that of `run` is ``unknown``."""
+
     free_bytes: int | None = None
     """What is free on the disk of its directory, while a session is open; None where that is not known."""
 

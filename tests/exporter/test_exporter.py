@@ -321,3 +321,28 @@ def test_stopping_is_at_once(tmp_path: Path, begun_threads) -> None:
     exporter.start()
     exporter.stop()
     assert begun_threads("exporter-refresh") == []
+
+
+def test_a_copy_below_another_logdir_has_no_state_of_its_own(
+    tmp_path: Path, writing, exporter_of, samples_of, clock
+) -> None:
+    """A mirror by rsync: it takes no label from the original, nothing is active in it, and it is not missed."""
+    file = writing.RunFile(tmp_path / "logs" / "run").ready(run="digits").beat(clock.now - 5, steps=5)
+    shutil.copytree(tmp_path / "logs", tmp_path / "mirror")
+    clock.now += 60
+    file.beat(clock.now - 1, steps=9)
+    exporter: Exporter = exporter_of(tmp_path / "logs", tmp_path / "mirror")
+    samples = samples_of(exporter.scrape(TEXT))
+    assert samples['supervisor_run_state{run="digits",state="running"}'] == 1
+    assert samples['supervisor_run_state{run="run",state="copy"}'] == 1
+    original, copy = tmp_path / "logs" / "run", tmp_path / "mirror" / "run"
+    assert samples[f'supervisor_run_info{{copy_of="{original}",logdir="{copy}",run="run"}}'] == 1
+    assert samples['supervisor_finding{kind="copy",run="run",severity="info"}'] == 1
+    assert not [
+        series
+        for series in samples
+        if series.startswith(("supervisor_active", "supervisor_stalled")) and 'run="run"' in series
+    ]
+    shutil.rmtree(tmp_path / "mirror" / "run")
+    exporter.refresh()
+    assert not [series for series in samples_of(exporter.scrape(TEXT)) if 'run="run"' in series]

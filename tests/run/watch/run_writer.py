@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -26,11 +28,12 @@ class RunFile:
     Args:
         directory: the run's; made if missing.
         started_at: wall time in the file's name and of its first record.
-        session: the session's id.
+        session: the session's id. Default: one of the directory's own.
     """
 
-    def __init__(self, directory: Path, started_at: float = T0, session: str = "s1") -> None:
+    def __init__(self, directory: Path, started_at: float = T0, session: str | None = None) -> None:
         directory.mkdir(parents=True, exist_ok=True)
+        session = session or f"s{zlib.crc32(os.fsencode(directory)):x}"
         self.path = directory / f"events.out.tfevents.{int(started_at)}.host.{session}"
         self.session_id = session
         self.started_at = started_at

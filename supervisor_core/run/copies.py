@@ -1,0 +1,121 @@
+"""`CopyMarks`: which directories are copies of other runs (``cp -a``, rsync), by the sessions in them.
+
+A session runs in one directory. Where several directories have the newest session of one of them, that one is a copy of
+the directory whose events have gone further: it has a later session, or later events. Where they have gone equally far
+(of a run that is over, or within a moment), the original is the directory that the session's own record names; else the
+one that was the original before; else the one with the newest event.
+
+A session that ended in a directory, and that other sessions follow only elsewhere, began a fork: that is two runs.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Hashable, Mapping, Set
+from dataclasses import replace
+from typing import Generic, TypeVar
+
+from supervisor_core.run.model import Session
+from supervisor_core.run.snapshot import WatchedRun
+from supervisor_core.storage.local import local_path
+
+SAME_SECS = 20.0
+"""Events of two directories whose newest ones are no further apart have gone equally far: a copy that is renewed while
+both are read may be seen to be ahead for a moment."""
+
+_Key = TypeVar("_Key", bound=Hashable)
+
+
+class CopyMarks(Generic[_Key]):
+    """Marks the copies among some runs, again and again. Used by one thread at a time.
+
+    Example:
+        >>> CopyMarks[str]().marked({})
+        {}
+    """
+
+    def __init__(self) -> None:
+        self._marked: dict[_Key, tuple[WatchedRun, WatchedRun]] = {}
+        """Each copy as it came, and as it was handed out."""
+        self._originals: set[_Key] = set()
+        """All others, as of the last time."""
+
+    def marked(self, runs: Mapping[_Key, WatchedRun]) -> dict[_Key, WatchedRun]:
+        """Return the runs; each copy with `WatchedRun.copy_of`, and without a state of its own.
+
+        Args:
+            runs: all that are known of; in the same order each time.
+        """
+        before, self._marked = self._marked, {}
+        found = dict(runs)
+        for key, original in self._copied(runs).items():
+            watched, directory = runs[key], runs[original].directory
+            known = before.get(key)
+            if known is not None and known[0] is watched and known[1].copy_of == directory:
+                self._marked[key] = known
+            else:
+                self._marked[key] = watched, _as_copy(watched, directory)
+            found[key] = self._marked[key][1]
+        self._originals = found.keys() - self._marked.keys()
+        return found
+
+    def _copied(self, runs: Mapping[_Key, WatchedRun]) -> dict[_Key, _Key]:
+        """Return each copy with the run that it is a copy of."""
+        newest = {key: last for key, watched in runs.items() if (last := _newest(watched)) is not None}
+        ids = {last.id for last in newest.values()}
+        holders: dict[str, list[_Key]] = {}
+        for key in newest:
+            for session in runs[key].run.sessions:
+                if session.id in ids:
+                    holders.setdefault(session.id, []).append(key)
+        originals: dict[_Key, _Key] = {}
+        for id, keys in holders.items():
+            if len(keys) > 1:
+                here = [key for key in keys if newest[key].id == id]
+                further = [key for key in keys if newest[key].id != id]
+                original = further[0] if further else _original(here, runs, newest, self._originals)
+                for key in here:
+                    is_fork = bool(further) and (not _is_open(newest[key]) or _names(newest[key], runs[key].directory))
+                    if key != original and not is_fork:
+                        originals[key] = original
+        return originals
+
+
+def _newest(watched: WatchedRun) -> Session | None:
+    """Return the newest session, of which copies may exist; None of other writers, and of what is a copy already."""
+    last = watched.run.sessions[-1] if watched.run.sessions else None
+    return None if last is None or last.inferred or watched.copy_of is not None else last
+
+
+def _original(
+    keys: list[_Key], runs: Mapping[_Key, WatchedRun], newest: Mapping[_Key, Session], before: Set[_Key]
+) -> _Key:
+    """Return which of the directories that have one newest session it runs, or ran, in."""
+    last_at = {key: runs[key].run.last_event_at or 0.0 for key in keys}
+    latest = max(last_at.values())
+    level = [key for key in keys if latest - last_at[key] <= SAME_SECS]
+    return max(
+        level, key=lambda key: (_names(newest[key], runs[key].directory), key in before, last_at[key])
+    )  # the first of those that are alike
+
+
+def _is_open(session: Session) -> bool:
+    return session.outcome in ("running", "lost", "unknown")
+
+
+def _names(session: Session, directory: str) -> bool:
+    """Return whether a session's record names a directory as its own."""
+    if session.logdir is None:
+        return False
+    ours, theirs = local_path(directory), local_path(session.logdir)
+    if ours is None or theirs is None:
+        return directory.rstrip("/") == session.logdir.rstrip("/")
+    return os.path.realpath(ours) == os.path.realpath(theirs)
+
+
+def _as_copy(watched: WatchedRun, original: str) -> WatchedRun:
+    """Return a copy as it is shown: it has no state, and nothing of it is at risk."""
+    run = watched.run
+    last = run.sessions[-1]
+    sessions = (*run.sessions[:-1], replace(last, outcome="unknown")) if _is_open(last) else run.sessions
+    return replace(watched, copy_of=original, run=replace(run, state="unknown", sessions=sessions, at_risk=None))

@@ -1,0 +1,77 @@
+"""Copies of runs (``cp -a``, rsync): they have no state, and name the original."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from supervisor_core.run.logdir_watch import LogdirWatch
+from supervisor_core.run.snapshot import WatchedRun
+
+Look = Callable[[], dict[str, WatchedRun]]
+
+
+@pytest.fixture
+def look(tmp_path: Path, clock: Any) -> Look:
+    """Returns the runs below the logdir, as one watch sees them at each call."""
+    watch = LogdirWatch(str(tmp_path), clock=clock)
+    return lambda: dict(watch.refresh().runs)
+
+
+def kinds(runs: dict[str, WatchedRun]) -> dict[str, str]:
+    """The state of each run, or ``copy of`` and the name of the original."""
+    return {
+        name: run.run.state if run.copy_of is None else f"copy of {Path(run.copy_of).name}"
+        for name, run in runs.items()
+    }
+
+
+def test_a_copy_of_a_live_run_is_no_run(tmp_path: Path, writing: Any, look: Look, clock: Any) -> None:
+    """Whether it is copied once or again and again, it is never lost; a new session in it makes it a run."""
+    file = writing.RunFile(tmp_path / "run").ready().beat(clock.now - 5, steps=5)
+    assert kinds(look()) == {"run": "running"}
+    shutil.copytree(tmp_path / "run", tmp_path / "backup")
+    assert kinds(look()) == {"run": "running", "backup": "copy of run"}, "just as new"
+    clock.now += 300
+    file.beat(clock.now - 1, steps=9)
+    runs = look()
+    assert kinds(runs) == {"run": "running", "backup": "copy of run"}
+    assert runs["backup"].run.sessions[-1].outcome == "unknown"
+    shutil.copytree(tmp_path / "run", tmp_path / "backup", dirs_exist_ok=True)
+    clock.now += 300
+    assert kinds(look()) == {"run": "lost", "backup": "copy of run"}, "a death is told once, of the original"
+    writing.RunFile(tmp_path / "backup", clock.now - 10, "next").ready(attempt=2).beat(clock.now - 1, steps=9)
+    assert kinds(look()) == {"run": "copy of backup", "backup": "running"}, "continued elsewhere"
+
+
+def test_the_record_tells_which_is_the_original(tmp_path: Path, writing: Any, look: Look, clock: Any) -> None:
+    """Of directories that have gone equally far the one in which the session says that it ran; it is not hidden where
+    another one was made of it."""
+    logdir = str(tmp_path / "z-run")
+    file = writing.RunFile(tmp_path / "z-run").ready(logdir=logdir).beat(clock.now - 90, steps=5)
+    shutil.copytree(tmp_path / "z-run", tmp_path / "a-copy")
+    assert kinds(look()) == {"z-run": "lost", "a-copy": "copy of z-run"}
+    writing.RunFile(tmp_path / "a-copy", clock.now - 10, "next").ready(attempt=2).beat(clock.now - 1, steps=9)
+    assert kinds(look()) == {"z-run": "lost", "a-copy": "running"}
+    file.stop(clock.now - 80)
+    assert kinds(look()) == {"z-run": "completed", "a-copy": "running"}
+
+
+def test_a_fork_of_a_run_that_has_ended_is_another_run(tmp_path: Path, writing: Any, look: Look, clock: Any) -> None:
+    """Also where the record does not say in which directory the session ran."""
+    writing.RunFile(tmp_path / "base").ready().beat(clock.now - 50, steps=5).stop(clock.now - 40)
+    shutil.copytree(tmp_path / "base", tmp_path / "tuned")
+    assert kinds(look()) == {"base": "completed", "tuned": "copy of base"}
+    writing.RunFile(tmp_path / "tuned", clock.now - 10, "next").ready(attempt=2).beat(clock.now - 1, steps=9)
+    assert kinds(look()) == {"base": "completed", "tuned": "running"}
+
+
+def test_runs_of_other_writers_are_never_copies(tmp_path: Path, writing: Any, look: Look, clock: Any) -> None:
+    """They have no session ids."""
+    writing.RunFile(tmp_path / "run").scalar("loss", 1, clock.now - 5).scalar("loss", 2, clock.now - 4)
+    shutil.copytree(tmp_path / "run", tmp_path / "copy")
+    assert kinds(look()) == {"run": "running", "copy": "running"}
