@@ -129,13 +129,32 @@ class ChunkBuilder:
             self.telemetry_bytes += _MARK_BYTES
             self._marks.append(SessionMark(offset=offset, at=wall, step=step, status=status, checkpoint_path=path))
         for kind, text in event.telemetry:
-            self.telemetry_bytes += len(text)
-            try:
-                record = from_json(kind, text)
-            except EventsError as error:
-                self.add_problem(Problem(kind="telemetry", offset=offset, text=str(error)))
-            else:
-                self._marks.append(TelemetryMark(offset=offset, at=wall, step=step, record=record))
+            self.add_record(offset, wall, step, kind, text)
+
+    def add_record(self, offset: int, wall: float, step: int, kind: str, text: str) -> None:
+        """Add one of the supervisor's own records."""
+        self.telemetry_bytes += len(text)
+        try:
+            record = from_json(kind, text)
+        except EventsError as error:
+            self.add_problem(Problem(kind="telemetry", offset=offset, text=str(error)))
+        else:
+            self._marks.append(TelemetryMark(offset=offset, at=wall, step=step, record=record))
+
+    def lists(self, tag: str) -> Lists | None:
+        """See `PointsBuilder.lists`."""
+        return self._points.lists(tag)
+
+    def leave_out(self) -> None:
+        """Count a scalar of a tag beyond `MAX_TAGS`."""
+        self._points.left_out += 1
+
+    def add_read(self, walls: list[float], steps: list[int], length: int) -> None:
+        """Count records that hold a summary, and whose content was added: ``length`` bytes with their framing."""
+        self.records += len(walls)
+        self.bytes += length
+        self._walls += walls
+        self._steps += steps
 
     def chunk(self, path: str, created_at: float | None, *, from_start: bool) -> Chunk:
         """Return all records so far as a chunk."""
@@ -159,7 +178,8 @@ class ChunkBuilder:
 MAX_TAGS = 50_000
 """Limit of the tags read of one file, the first ones."""
 
-_Lists = tuple[list[int], list[int], list[float], list[float]]
+Lists = tuple[list[int], list[int], list[float], list[float]]
+"""Scalars of one tag: the offsets of their records, steps, wall times, values."""
 
 
 class PointsBuilder:
@@ -173,23 +193,28 @@ class PointsBuilder:
         self._known = tags
         self.left_out = 0
         """Scalars of tags beyond `MAX_TAGS`."""
-        self._single: dict[str, _Lists] = {}
+        self._single: dict[str, Lists] = {}
         self._tags: dict[str, int] = {}
         self._numbers: list[NDArray[np.uint32]] = []
         self._pieces: list[Points] = []
 
     def add(self, tag: str, offset: int, step: int, wall: float, value: float) -> None:
         """Add one scalar."""
-        lists = self._single.get(tag)
+        lists = self.lists(tag)
         if lists is None:
-            if not self._is_admitted(tag):
-                self.left_out += 1
-                return
-            lists = self._single[tag] = ([], [], [], [])
+            self.left_out += 1
+            return
         lists[0].append(offset)
         lists[1].append(step)
         lists[2].append(wall)
         lists[3].append(value)
+
+    def lists(self, tag: str) -> Lists | None:
+        """Return the lists of a tag, to which scalars may be appended one by one; None for a tag beyond `MAX_TAGS`."""
+        lists = self._single.get(tag)
+        if lists is None and self._is_admitted(tag):
+            lists = self._single[tag] = ([], [], [], [])
+        return lists
 
     def add_column(
         self, column: Column, offsets: NDArray[np.int64], steps: NDArray[np.int64], walls: NDArray[np.float64]
@@ -242,7 +267,7 @@ class PointsBuilder:
         }
 
 
-def _points(lists: _Lists) -> Points:
+def _points(lists: Lists) -> Points:
     offsets, steps, walls, values = lists
     return Points(
         np.array(offsets, np.int64),

@@ -22,6 +22,7 @@ from supervisor_core.events.chunk import Problem
 from supervisor_core.events.chunk_builder import ChunkBuilder
 from supervisor_core.events.event_format import FOOTER_BYTES, HEADER_BYTES, header, mask
 from supervisor_core.events.payload import MAX_PARSED_BYTES, Decoded, decode, telemetry_head
+from supervisor_core.events.usual_records import TELEMETRY_PIECE_BYTES, read_usual
 from supervisor_core.events.vector_decode import FEWEST, VectorDecoder, VectorScan, header_crcs
 from supervisor_core.storage.filesystem import FIRST_BYTES, ReadFile
 from supervisor_core.wire import DamagedError
@@ -31,14 +32,13 @@ LARGE_BYTES = 64 * 1024
 
 MAX_EVENT_BYTES = 1 << 31
 """The limit of protocol buffers; a longer payload is damaged, and not read."""
-TELEMETRY_PIECE_BYTES = 4 << 20
-"""A piece ends after this much telemetry."""
-
 _U32 = struct.Struct("<I")
 _U64 = struct.Struct("<Q")
 _FRAMING_BYTES = HEADER_BYTES + FOOTER_BYTES
 _TOGETHER_BYTES = 8 * 1024
 """Shorter rests of a window are read record by record: finding all records at once would cost more."""
+_DENSE_BYTES, _SPARSE_BYTES = 100, 64 * 1024
+"""Longer records than the first, on average, are few in a window: then rests up to the second are short."""
 
 _header = lru_cache(maxsize=4096)(header)
 
@@ -79,7 +79,11 @@ class RecordScan:
             if stop is not None and (self.at >= stop or builder.telemetry_bytes >= TELEMETRY_PIECE_BYTES):
                 return False
             data, index = window.data, self.at - window.base
-            if len(data) - index > _TOGETHER_BYTES and self._read_together(window, builder, stop):
+            is_dense = self.at <= self.records * _DENSE_BYTES
+            is_long = len(data) - index > (_TOGETHER_BYTES if is_dense else _SPARSE_BYTES)
+            if is_long and self._read_together(window, builder, stop):
+                continue
+            if not self._scalars_only and self._read_usual(window, builder, stop):
                 continue
             (length,) = _U64.unpack_from(data, index)
             end = self.at + _FRAMING_BYTES + length
@@ -90,6 +94,17 @@ class RecordScan:
                 return True
             else:
                 self._read_one(window, builder, end)
+        return True
+
+    def _read_usual(self, window: Window, builder: ChunkBuilder, stop: int | None) -> bool:
+        """Read the records of the window that have a usual layout; return whether there were any."""
+        base, records = window.base, builder.records
+        end = base + read_usual(window.data, self.at - base, base, None if stop is None else stop - base, builder)
+        if end == self.at:
+            return False
+        self.records += builder.records - records
+        self._suspect = self._searched = None
+        self.at = end
         return True
 
     def _read_one(self, window: Window, builder: ChunkBuilder, end: int) -> None:
