@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from supervisor_core.events.chunk import Chunk, Points, TelemetryMark
 from supervisor_core.events.losses import LOSS
@@ -241,6 +242,7 @@ def totals(files: Iterable[FileFold], earlier: Collection[str] = ()) -> FileTota
     )
 
 
+_UNBOUNDED = (1 << 63) - 1
 _EARLY_STEPS = 1
 """A step's scalars may be written before the step is counted."""
 
@@ -317,19 +319,21 @@ class StepTail:
         if beats:
             self._highest = {}
             self._foreign.update(tag for tag, highest in before.items() if _is_ahead(highest.step, beats[0][1]))
+        offsets = np.array([at for at, _ in beats], np.int64)
+        most = np.array([_UNBOUNDED if step is None else step + _EARLY_STEPS for _, step in beats], np.int64)
         for tag, points in scalars.items():
             if tag not in self._foreign and len(points):
-                self._add(tag, points, beats)
+                self._add(tag, points, offsets, most)
 
-    def _add(self, tag: str, points: Points, beats: Sequence[tuple[int, int | None]]) -> None:
+    def _add(self, tag: str, points: Points, offsets: NDArray[np.int64], most: NDArray[np.int64]) -> None:
+        """Add the points of one tag; ``most``: the highest steps with which they are not ahead of these heartbeats."""
         start = 0
-        for (_, step), cut in zip(
-            beats, np.searchsorted(points.offsets, [at for at, _ in beats]).tolist(), strict=True
-        ):
-            if cut > start and _is_ahead(int(points.steps[start:cut].max()), step):
+        if len(offsets):
+            start = int(points.offsets.searchsorted(offsets[-1]))
+            following = offsets.searchsorted(points.offsets[:start], "right")
+            if (points.steps[:start] > most[following]).any():
                 self._foreign.add(tag)
                 return
-            start = cut
         if start < len(points):
             first = start + int(points.steps[start:].argmax())
             highest = Reached(int(points.steps[first]), float(points.walls[first]))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -107,7 +107,7 @@ class SessionFold:
     def _beat(self, at: float, beat: HeartbeatRecord, clock_was_set: bool) -> None:
         step = self.steps.since_recovery(beat.step, beat.phase)
         self._spent(at, beat, step)
-        self.beats.add(at, beat, sum(self.activity.secs.values()), clock_was_set=clock_was_set)
+        self.beats.add(at, beat, self.activity.secs, clock_was_set=clock_was_set)
         self.steps.rate(beat.steps_per_sec)
         if step is not None and self.steps.first_report is None:
             self.steps.first_report = (step, beat.steps or 0)
@@ -163,31 +163,40 @@ class BeatFold:
     attempt: int | None = None
     begun_at: float | None = None
     """The session's start, calculated from its first heartbeat."""
-    last: HeartbeatRecord | None = None
-    """Without its long fields."""
+    newest: HeartbeatRecord | None = None
+    """With its long fields, until `last` is asked for."""
     last_at: float | None = None
     longest_secs: float | None = None
     """The longest time between two heartbeats of one phase."""
     workers_at: float | None = None
     """When the other processes of the cluster were last reported."""
+    _is_short: bool = False
 
-    def add(self, at: float, beat: HeartbeatRecord, spent_secs: float, *, clock_was_set: bool) -> None:
+    @property
+    def last(self) -> HeartbeatRecord | None:
+        """The newest, without its long fields."""
+        if self.newest is not None and not self._is_short:
+            self.newest = replace(self.newest, threads=(), workers=None, activity_secs=NOTHING, pause=None)
+            self._is_short = True
+        return self.newest
+
+    def add(self, at: float, beat: HeartbeatRecord, spent_secs: Mapping[str, float], *, clock_was_set: bool) -> None:
         """Add a heartbeat.
 
         Args:
             at: its wall time.
             beat: the record.
-            spent_secs: the seconds that the session has reported so far.
+            spent_secs: the seconds that the session has reported so far, by bucket.
             clock_was_set: whether the wall clock was set since the last one.
         """
         self.attempt = beat.attempt if self.attempt is None else self.attempt
-        if self.last is None or self.last_at is None:
+        if self.newest is None or self.last_at is None:
             # Seconds after the last progress are reported only after they have become a stall.
             open_secs = 0.0 if is_over_budget(beat) else beat.progress_age_secs
-            self.begun_at = at - open_secs - spent_secs
-        elif beat.phase == self.last.phase and not clock_was_set:
+            self.begun_at = at - open_secs - sum(spent_secs.values())
+        elif beat.phase == self.newest.phase and not clock_was_set:
             self.longest_secs = max(self.longest_secs or 0.0, at - self.last_at)
-        self.last, self.last_at = replace(beat, threads=(), workers=None, activity_secs=NOTHING, pause=None), at
+        self.newest, self.last_at, self._is_short = beat, at, False
         if beat.workers is not None:
             self.workers_at = at
 
@@ -195,7 +204,8 @@ class BeatFold:
         """Add those of a later file."""
         self.attempt = later.attempt if self.attempt is None else self.attempt
         self.begun_at = later.begun_at if self.begun_at is None else self.begun_at
-        self.last, self.last_at = (later.last, later.last_at) if later.last else (self.last, self.last_at)
+        if later.newest is not None:
+            self.newest, self.last_at, self._is_short = later.newest, later.last_at, later._is_short
         if later.longest_secs is not None:
             self.longest_secs = max(self.longest_secs or 0.0, later.longest_secs)
         self.workers_at = self.workers_at if later.workers_at is None else later.workers_at
