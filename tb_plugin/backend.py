@@ -224,10 +224,10 @@ def metrics_route(backend: Backend, arguments: Arguments) -> Answer:
 
 def alerts_route(backend: Backend, arguments: Arguments) -> Answer:
     """Answer the page of alerts: what each means, and what to do."""
-    from supervisor_core.metrics.web import runbook_headers, runbook_page  # loads what the exporter serves
+    from supervisor_core.metrics.alerts_page import alerts_headers, alerts_page  # loads what the exporter serves
 
-    headers = tuple(runbook_headers().items())
-    return Answer(body=runbook_page().encode(), content_type="text/html", headers=headers)
+    headers = tuple(alerts_headers().items())
+    return Answer(body=alerts_page().encode(), content_type="text/html", headers=headers)
 
 
 ROUTES: Mapping[str, Callable[[Backend, Arguments], Answer]] = {

@@ -104,6 +104,10 @@ class Exporter:
         """The logdirs that were missing or could not be listed at their last scan."""
         return tuple(facts.label for facts in self._current.logdirs if not facts.reachable)
 
+    def findings(self) -> list[tuple[str, Finding]]:
+        """Return what the current page says of its runs: the label of a run, and a finding."""
+        return [(status.run, found) for status in self._current.page.statuses for found in status.findings]
+
     def start(self) -> None:
         """Start scanning, in daemon threads."""
         for thread in self._threads:

@@ -272,7 +272,8 @@ class Page:
     """
 
     def __init__(self, runs: Sequence[RunText]) -> None:
-        self._statuses = [run.status for run in runs]
+        self.statuses = tuple(run.status for run in runs)
+        """The runs' statuses."""
         self._families = [
             (metric, fragments)
             for index, metric in enumerate(_PREPARED)
@@ -293,7 +294,7 @@ class Page:
     @property
     def runs(self) -> int:
         """Number of runs."""
-        return len(self._statuses)
+        return len(self.statuses)
 
     def render(
         self,
@@ -315,7 +316,7 @@ class Page:
         last: list[bytes] = []
         problems: list[str] = list(self.problems)
         for metric in _TIMED:
-            text = b"".join([_written(metric, status, now, problems) for status in self._statuses])
+            text = b"".join([_written(metric, status, now, problems) for status in self.statuses])
             if text:
                 last += (header(metric, openmetrics), text)
         first: list[bytes] = []

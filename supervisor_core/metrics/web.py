@@ -3,7 +3,8 @@
     <telemetry path>   the metrics, text 0.0.4 or OpenMetrics 1.0, as the client asks; gzip if it accepts that
     /-/healthy         200 as long as the process can answer
     /-/ready           200 once the runs have been looked at, else 503
-    /alerts            what each alert means, and what to do: where an alert's runbook_url leads by default
+    /alerts            which runs need somebody; what each alert means, and what to do: where an alert's runbook_url
+                       leads by default
     /                  a page that links to these
 
 Every one of them asks for a password where the web configuration names users. None is answered to a page of another
@@ -12,21 +13,15 @@ site that calls this server by a name of its own.
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import html
-import re
 from collections.abc import Collection
 from dataclasses import replace
-from functools import cache
-from importlib.resources import files
-from itertools import pairwise
 
 from supervisor_core.address import parse_address
 from supervisor_core.metrics.access import RETRY_SECS, TooManyWaitError, WebAccess
+from supervisor_core.metrics.alerts_page import alerts_headers, alerts_page
 from supervisor_core.metrics.exporter import Exporter
 from supervisor_core.metrics.listener import (
-    SECURITY_HEADERS,
     Listener,
     Request,
     Response,
@@ -39,7 +34,7 @@ from supervisor_core.metrics.render import choose_format, gzip_accepted
 _NO_PASSWORD = "a user and a password are needed"
 _ABOUT = "<p>Metrics of the runs below some logdirs, from their events files.</p>\n"
 _LINKS = (
-    '<a href="/alerts">alerts</a>: the meaning of each, and what to do',
+    '<a href="/alerts">alerts</a>: which runs need somebody; the meaning of each alert, and what to do',
     '<a href="/-/healthy">healthy</a>: does this process answer?',
     '<a href="/-/ready">ready</a>: have all runs been read?',
 )
@@ -119,9 +114,9 @@ class Web(Listener):
         if request.path == "/alerts":
             return Response(
                 status=200,
-                body=runbook_page().encode(),
+                body=alerts_page(self._exporter.findings()).encode(),
                 content_type="text/html; charset=utf-8",
-                headers=runbook_headers(),
+                headers=alerts_headers(),
             )
         return page_of(request, self._front, self._not_ready, self._path)
 
@@ -141,66 +136,3 @@ class Web(Listener):
             content_type=format.content_type,
             encoding="gzip" if gzip else None,
         )
-
-
-_POLICY = "Content-Security-Policy"
-_STYLE = """
-:root { color-scheme: light dark }
-body { max-width: 50em; margin: auto; padding: 1em; font: 1em/1.5 system-ui, sans-serif }
-table { display: block; overflow-x: auto; border-collapse: collapse }
-td, th { padding: .3em .6em; border: 1px solid; text-align: left; vertical-align: top }
-pre { overflow-x: auto; padding: .6em; border: 1px solid }
-h2 { margin-top: 2.5em }
-:target { border-left: .4em solid; padding-left: .4em }
-"""
-_HEAD = f"""<!DOCTYPE html>
-<html lang="en">
-<head><meta charset="utf-8"><meta name="viewport" content="width=device-width"><title>Alerts</title>
-<style>{_STYLE}</style></head>
-<body>
-"""
-_COMMENT = re.compile(r"<!--.*?-->\n?", re.DOTALL)
-
-
-@cache
-def runbook_page() -> str:
-    """Return docs/alerts.md, which is part of the distribution, as HTML with an anchor for each alert.
-
-    Links to its own headings work; of another page of the documentation there is the file's name, since nothing serves
-    it.
-    """
-    from markdown_it import MarkdownIt  # takes a while, and is for this page only
-
-    text = files("supervisor_core.metrics").joinpath("alerts.md").read_text(encoding="utf-8")
-    parser = MarkdownIt("commonmark", {"html": False}).enable("table")
-    tokens = parser.parse(_COMMENT.sub("", text))
-    for opening, content in pairwise(tokens):
-        if opening.type == "heading_open":
-            opening.attrSet("id", _anchor(content.content))
-        if content.type == "inline" and content.children:
-            leads_away = False
-            for token in content.children:
-                if token.type == "link_open":
-                    href = str(token.attrGet("href"))
-                    leads_away = not href.startswith("#")
-                    if leads_away:
-                        token.hidden, token.type, token.tag = True, "text", ""
-                        name = href.partition("#")[0]
-                elif token.type == "link_close" and leads_away:
-                    token.type, token.tag, token.content = "text", "", f" (docs/{name})"
-    return f"{_HEAD}{parser.renderer.render(tokens, parser.options, {})}</body>\n</html>\n"
-
-
-def runbook_headers() -> dict[str, str]:
-    """Return the headers of `runbook_page`: a browser may use its style, and nothing else."""
-    return {_POLICY: f"{SECURITY_HEADERS[_POLICY]}; style-src '{_digest(_STYLE)}'"}
-
-
-def _digest(text: str) -> str:
-    """Return a text's digest, as a policy names an element that is allowed."""
-    return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"
-
-
-def _anchor(title: str) -> str:
-    """Return a heading's anchor, as code hosts make it from the title."""
-    return re.sub(r"[^\w-]", "", title.lower().replace(" ", "-"))

@@ -18,36 +18,70 @@ class Kind(NamedTuple):
 
     severity: Severity
     """While the run goes on, or has ended within a day."""
+    when: str
+    """When it holds, as half a sentence."""
     alert: str | None = None
     """The alert of that name, whose entry in the runbook applies; None without one."""
 
 
 KINDS: Mapping[str, Kind] = {
-    "unreachable": Kind("page", "SupervisorLogdirUnreachable"),
-    "failed": Kind("page", "SupervisorTrainingFailed"),
-    "lost": Kind("page", "SupervisorTrainingLost"),
-    "stalled": Kind("page", "SupervisorTrainingStalled"),
-    "restart_loop": Kind("page", "SupervisorRestartLoop"),
-    "recovery_loop": Kind("page", "SupervisorRecoveryLoop"),
-    "saves_failing": Kind("page", "SupervisorSavesFailing"),
-    "loss_not_finite": Kind("page", "SupervisorLossNotFinite"),
-    "not_starting": Kind("warn"),
-    "worker_lost": Kind("warn", "SupervisorWorkerLost"),
-    "worker_stuck": Kind("warn", "SupervisorWorkerStuck"),
-    "checkpoint_damaged": Kind("warn"),
-    "checkpoint_overdue": Kind("warn", "SupervisorCheckpointTooOld"),
-    "events_failing": Kind("warn", "SupervisorEventsNotWritten"),
-    "disk_low": Kind("warn"),
-    "slow": Kind("warn", "SupervisorTrainingSlow"),
-    "thread_down": Kind("warn", "SupervisorThreadDown"),
-    "silent": Kind("warn", "SupervisorRunSilent"),
-    "read_error": Kind("warn", "SupervisorEventsUnreadable"),
-    "copy": Kind("info"),
-    "resumed_not_exactly": Kind("info"),
-    "checkpoint_interval_far": Kind("info", "SupervisorCheckpointIntervalFar"),
-    "restarted": Kind("info"),
-    "completed_without_step": Kind("info"),
-    "stopped": Kind("info"),
+    "unreachable": Kind(
+        "page", "the run had not ended, and its directory is gone or cannot be listed", "SupervisorLogdirUnreachable"
+    ),
+    "failed": Kind(
+        "page", "its state is failed: an error ended it, or its restarter gave it up", "SupervisorTrainingFailed"
+    ),
+    "lost": Kind("page", "its state is lost: no sign of life, or its process is gone", "SupervisorTrainingLost"),
+    "stalled": Kind(
+        "page",
+        "its state is stalled: alive, and no progress for longer than the budget of its phase",
+        "SupervisorTrainingStalled",
+    ),
+    "restart_loop": Kind(
+        "page",
+        "3 unplanned restarts within an hour, and it has neither completed nor been stopped",
+        "SupervisorRestartLoop",
+    ),
+    "recovery_loop": Kind("page", "TensorFlow's session was lost 3 times within 30 minutes", "SupervisorRecoveryLoop"),
+    "saves_failing": Kind("page", "the last 2 saves or more have failed", "SupervisorSavesFailing"),
+    "loss_not_finite": Kind("page", "the newest loss is NaN or infinite", "SupervisorLossNotFinite"),
+    "not_starting": Kind("warn", "2 launches by its restarter ended before their first event"),
+    "worker_lost": Kind(
+        "warn", "another process of the cluster is lost, or has failed, and the chief is alive", "SupervisorWorkerLost"
+    ),
+    "worker_stuck": Kind(
+        "warn",
+        "another process of the cluster waits, or makes no progress, for 15 minutes in which the chief trains",
+        "SupervisorWorkerStuck",
+    ),
+    "checkpoint_damaged": Kind("warn", "the newest checkpoint is damaged, or in doubt"),
+    "checkpoint_overdue": Kind(
+        "warn", "it trains, and its newest checkpoint is older than 3 intervals", "SupervisorCheckpointTooOld"
+    ),
+    "events_failing": Kind("warn", "it cannot write its events", "SupervisorEventsNotWritten"),
+    "disk_low": Kind("warn", "the disk of its directory has room for less than 3 more checkpoints"),
+    "slow": Kind(
+        "warn",
+        "over 15 minutes (a quarter of its life, if it is younger than an hour) less than half its usual speed",
+        "SupervisorTrainingSlow",
+    ),
+    "thread_down": Kind("warn", "a service thread has failed, or is late by 30 minutes", "SupervisorThreadDown"),
+    "silent": Kind(
+        "warn",
+        "another writer's run wrote nothing for longer than is usual for it, and for less than 6 hours",
+        "SupervisorRunSilent",
+    ),
+    "read_error": Kind("warn", "not all of its files can be read", "SupervisorEventsUnreadable"),
+    "copy": Kind("info", "it is a copy of a run in another directory, which its session writes"),
+    "resumed_not_exactly": Kind("info", "the newest session does not continue exactly as the one before would have"),
+    "checkpoint_interval_far": Kind(
+        "info",
+        "after 3 unplanned restarts, the checkpoint interval is 3 times too long or too short",
+        "SupervisorCheckpointIntervalFar",
+    ),
+    "restarted": Kind("info", "it is alive, and was restarted"),
+    "completed_without_step": Kind("info", "the newest session was completed without a new step"),
+    "stopped": Kind("info", "it was stopped: the text says by what"),
 }
 """Every kind, the worst first: of two findings of one severity the kind that stands here first is said first."""
 

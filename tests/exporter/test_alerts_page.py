@@ -6,8 +6,8 @@ from html.parser import HTMLParser
 
 import pytest
 
+from supervisor_core.metrics.alerts_page import alerts_page
 from supervisor_core.metrics.config_files import rule_groups
-from supervisor_core.metrics.web import runbook_page
 
 
 class Reader(HTMLParser):
@@ -42,7 +42,7 @@ class Reader(HTMLParser):
 @pytest.fixture(scope="module")
 def page() -> Reader:
     """The page, read."""
-    return Reader(runbook_page())
+    return Reader(alerts_page())
 
 
 def test_every_runbook_url_leads_to_a_section(page: Reader) -> None:

@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
+from supervisor_core.metrics.alerts_page import alerts_headers, alerts_page
 from supervisor_core.metrics.listener import SECURITY_HEADERS
-from supervisor_core.metrics.web import runbook_headers, runbook_page
 from tb_plugin.backend import ROUTES
 from tests.tb_plugin.conftest import Bench, FakeWatch, a_rich_run, a_run
 
@@ -30,7 +30,7 @@ def test_every_answer_is_guarded(bench: Callable[..., Bench], route: str) -> Non
     """Good or bad, no answer lets a browser guess its type, frame it or run anything in it, and data is never kept. The
     page of alerts may use its own style, and that is all."""
     answer = bench(a_run()).get(route, run="a")
-    wanted = {**SECURITY_HEADERS, **(runbook_headers() if route == "alerts" else {})}
+    wanted = {**SECURITY_HEADERS, **(alerts_headers() if route == "alerts" else {})}
     assert [answer.headers.getlist(name) for name in wanted] == [[value] for value in wanted.values()]
     assert answer.headers["Cache-Control"] in ("no-store", "no-cache")
     assert "Expires" not in answer.headers
@@ -92,5 +92,5 @@ def test_the_page_of_alerts_is_served_by_the_tab_itself(bench: Callable[..., Ben
     """It is the one that the exporter serves, and there before any run has been read: no other server is needed."""
     answer = bench(FakeWatch(), read=False).get("alerts")
     assert answer.content_type == "text/html; charset=utf-8"
-    assert answer.text == runbook_page()
+    assert answer.text == alerts_page()
     assert 'id="supervisortrainingstalled"' in answer.text

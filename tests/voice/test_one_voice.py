@@ -34,6 +34,13 @@ def test_all_kinds_have_an_order() -> None:
     assert severities == sorted(severities, key=("page", "warn", "info").index)
 
 
+def test_every_kind_is_documented() -> None:
+    """docs/model.md has a row for each kind, and no other."""
+    text = (Path(__file__).parents[2] / "docs" / "model.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| `(\w+)` \| (page|warn|info) \| (?:\[`(\w+)`\]\(.*?\))? ?\| (.*) \|$", text, re.MULTILINE)
+    assert rows == [(name, kind.severity, kind.alert or "", kind.when) for name, kind in KINDS.items()]
+
+
 @pytest.mark.parametrize("name", STORIES)
 def test_what_is_said(said: Mapping[str, tuple[Finding, ...]], name: str) -> None:
     """Of each story what is to be said, the worst first, and nothing else."""
