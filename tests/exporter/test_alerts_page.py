@@ -8,6 +8,7 @@ import pytest
 
 from supervisor_core.metrics.alerts_page import alerts_page
 from supervisor_core.metrics.config_files import rule_groups
+from supervisor_core.run.finding import Finding
 
 
 class Reader(HTMLParser):
@@ -63,3 +64,22 @@ def test_nothing_is_left_of_the_markdown(page: Reader) -> None:
     shown = "".join(text for path, text in page.texts if not {"code", "style"} & set(path))
     assert not any(mark in shown for mark in ("**", "](", "`", "|--", "<!--"))
     assert "exporter (docs/exporter.md)" in shown
+
+
+def test_it_begins_with_the_runs_that_need_somebody() -> None:
+    """The worst first, each with its sentence and what to do; what is only an info is left out; names do no harm."""
+    said = [
+        ("late", Finding(kind="checkpoint_overdue", severity="warn", text="Too old.", action="look & see")),
+        (
+            "<b>x",
+            Finding(kind="stalled", severity="page", since=0.0, text="No progress.", action="ls", is_command=True),
+        ),
+        ("gone", Finding(kind="lost", severity="page", since=60.0, text="It is gone.", cost="5 steps are lost.")),
+        ("over", Finding(kind="stopped", text="Stopped as asked.")),
+    ]
+    page = Reader(alerts_page(said))
+    assert page.open == [] and page.within("h1").splitlines()[0] == "3 runs need you"
+    cells = page.within("td").splitlines()
+    assert cells[:5] == ["gone", "page", "1970-01-01 00:01:00", "It is gone. 5 steps are lost.", "<b>x"]
+    assert cells[5:] and "Too old." in cells and "Stopped as asked." not in cells
+    assert "#supervisortraininglost" in page.links and page.within("code").splitlines()[0] == "ls"
