@@ -238,7 +238,6 @@ def totals(files: Iterable[FileFold], earlier: Collection[str] = ()) -> FileTota
         scalar_tags=len(tags),
         nonfinite_tags=tuple(nonfinite[tag] for tag in sorted(nonfinite)),
         rates=latest_rates([file.rates for file in files]),
-        speed=RateHistory.joined(file.speed for file in files),
     )
 
 

@@ -39,6 +39,7 @@ from supervisor_core.run.model import (
     Stall,
 )
 from supervisor_core.run.other_writers import LEAST_BUDGET_SECS
+from supervisor_core.run.rate_history import RateHistory
 from supervisor_core.run.restarter_launches import joined, merged
 from supervisor_core.run.session_facts import SessionFacts, telemetry_facts
 from supervisor_core.run.session_fold import merged_session
@@ -154,9 +155,15 @@ class RunFold:
             nonfinite=sum(found.values for found in files.nonfinite_tags),
             loss_finite=loss_finite,
             loss_nonfinite_since=since,
+            speed=self._speed() if state == "running" else None,
             last_good=last_good(checkpoints, since),
             dropped={str(kind): count for kind, count in self._dropped.items() if count},
         )
+
+    def _speed(self) -> RateHistory:
+        """Return the rates of all files as one history."""
+        files = sorted(self._files.values(), key=lambda file: file.order)
+        return RateHistory.joined(file.speed for file in files)
 
     def _losses(self, sessions: Sequence[Session]) -> tuple[bool | None, int | None]:
         """Return whether the newest value of each loss of the newest session is finite; and since which step one has

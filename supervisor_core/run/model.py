@@ -422,8 +422,6 @@ class FileTotals:
     """Scalar values that are NaN or infinite, in the order of the tags' names."""
     rates: tuple[float, ...] = ()
     """The latest readings of steps per second, at most 60, oldest first."""
-    speed: RateHistory | None = None
-    """Steps per second over the last hours; None where that is not known."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -453,6 +451,8 @@ class Run(RunHistory, FileTotals):
     """Whether every newest loss of the newest session is neither NaN nor infinite; None without a loss."""
     loss_nonfinite_since: int | None = None
     """The step since which a loss has had no finite value; None where all have one now, or it is unknown."""
+    speed: RateHistory | None = None
+    """Steps per second over the last hours, while it is running; else None."""
     last_good: Checkpoint | None = None
     """The newest checkpoint on disk that is neither damaged nor in doubt, and of a step before
     `loss_nonfinite_since`."""

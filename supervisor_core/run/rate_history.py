@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from array import array
 from collections.abc import Iterable
 from statistics import median
@@ -10,6 +11,8 @@ from typing import NamedTuple
 MINUTE_SECS = 60.0
 KEPT_MINUTES = 360
 """At least; the alert's defaults compare the last 15 minutes with the median of six hours."""
+_LATEST = 1e12
+"""A later wall time is no time: some writers store nonsense."""
 _LEAST_MINUTES = 5
 """A younger run has no usual rate."""
 
@@ -29,7 +32,7 @@ class RateHistory:
     __slots__ = ("_counts", "_means", "_minutes")
 
     def __init__(self) -> None:
-        self._minutes, self._means, self._counts = array("d"), array("d"), array("d")
+        self._minutes, self._means, self._counts = array("Q"), array("f"), array("f")
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, RateHistory) and (self._minutes, self._means) == (other._minutes, other._means)
@@ -44,7 +47,9 @@ class RateHistory:
             steps_per_sec: the reading.
             weight: how many readings it is the mean of.
         """
-        minute = at // MINUTE_SECS
+        if not (0.0 <= at < _LATEST and math.isfinite(steps_per_sec)):
+            return
+        minute = int(at // MINUTE_SECS)
         if not self._minutes or minute > self._minutes[-1]:
             self._minutes.append(minute)
             self._means.append(steps_per_sec)

@@ -6,6 +6,7 @@ from supervisor_core.events.chunk import Chunk, Points, TelemetryMark
 from supervisor_core.events.telemetry import HeartbeatRecord
 from supervisor_core.run.file_fold import RATE_TAG, READINGS
 from supervisor_core.run.fold import RunFold
+from supervisor_core.run.rate_history import RateHistory
 
 
 def beat(at: float, rate: float | None) -> TelemetryMark:
@@ -45,3 +46,20 @@ def test_only_the_latest_of_all_files_are_kept() -> None:
     earlier = Chunk(path="a", from_start=True, created_at=1.0, scalars={RATE_TAG: rate_points([1.0] * 1000)})
     later = Chunk(path="b", from_start=True, created_at=2.0, scalars={RATE_TAG: rate_points([2.0] * 10)})
     assert rates_of(later, earlier) == (1.0,) * (READINGS - 10) + (2.0,) * 10
+
+
+def test_a_rate_history_keeps_six_hours_and_no_nonsense() -> None:
+    """Old minutes go; a reading of no time, or that is no number, is left out; files are joined in their order."""
+    first, later = RateHistory(), RateHistory()
+    for minute in range(1000):
+        first.add(minute * 60.0, 10.0)
+    for at, rate in ((float("nan"), 1.0), (1e300, 1.0), (-5.0, 1.0), (60_000.0, float("inf"))):
+        first.add(at, rate)
+    for minute in range(1000, 1030):
+        later.add(minute * 60.0 + 1, 1.0)
+    joined = RateHistory.joined([first, later])
+    assert joined.usual(900.0) == 10.0
+    slow = joined.slow_since(10.0, 0.5, 900.0)
+    assert slow is not None and slow == (1.0, 60_000.0)
+    assert first.slow_since(10.0, 0.5, 900.0) is None
+    assert RateHistory().usual(900.0) is None
