@@ -7,23 +7,23 @@ import logging
 import os
 import platform
 import sys
-import time
 from collections.abc import Callable, Iterable
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from supervisor_core.address import parse_address
+from supervisor_core.checkpoint.lease_file import is_same
 from supervisor_core.engine.monitor import SessionIdentity
 from supervisor_core.errors import SaveFailedError
 from supervisor_core.log import error_text
 from supervisor_core.options import Options
 from supervisor_core.process.page_writer import ProgressPage
-from supervisor_core.process.progress_page import remove_stale
+from supervisor_core.process.progress_page import PageReading, pages_in, remove_oldest
 from supervisor_core.process.runtime_directory import VARIABLE, private_directories, private_directory
 from supervisor_core.run.status import RunStatus
 from supervisor_core.storage.directory import may_pass, probe, why_unwritable
-from supervisor_core.storage.local import local_path, refuse_link
+from supervisor_core.storage.local import absolute, local_path, refuse_link
 
 if TYPE_CHECKING:
     from supervisor_core.metrics.server import MetricsServer
@@ -137,25 +137,32 @@ def page_directory() -> Path | None:
         return None
 
 
-def new_page(directory: Path, identity: SessionIdentity, logdir: str | None) -> ProgressPage:
+def new_page(directory: Path, identity: SessionIdentity, logdir: str | None, *, is_chief: bool) -> ProgressPage:
     """Return a progress page that other processes can read, see ``docs/progress-page.md``.
 
     Where it cannot be created, as where the memory is full: one without a file, and a warning.
     """
-    for each in {directory, *private_directories()}:  # earlier sessions may have had another one
-        remove_stale(each, time.time())
     try:
         return ProgressPage.create(
             directory,
             session_id=identity.record.session,
-            attempt=identity.record.attempt,
+            attempt=identity.record.attempt if is_chief else 0,
             started_at=identity.record.started_at or 0.0,
             started_boot_secs=identity.started_boot_secs,
-            logdir=logdir,
+            logdir=absolute(logdir) if logdir else None,
         )
     except OSError as error:
         _LOG.warning(_NO_PAGE, error_text(error))
         return ProgressPage()
+
+
+def dead_before(directory: Path, logdir: str) -> list[PageReading]:
+    """Return what killed chiefs of a logdir have left in memory; of other runs only what is too much is removed."""
+    pages = pages_in((directory, *private_directories()))  # earlier sessions may have had another one
+    dead = [page for page in pages if page.is_dead]
+    ours = [page for page in dead if page.attempt and page.is_here and is_same(page.logdir or "", absolute(logdir))]
+    remove_oldest(page for page in dead if page not in ours)
+    return ours
 
 
 def refuse_unwritable(directory: str, options: Options, *, is_own: bool = False) -> None:

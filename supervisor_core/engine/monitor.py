@@ -129,7 +129,9 @@ class SessionMonitor:
         self._thread = threading.Thread(target=self._tick_until_stopped, name="supervisor_monitor", daemon=True)
 
     def start(self) -> None:
-        """Start the thread."""
+        """Take the first reading, so that a hang from here on is seen, and start the thread."""
+        self._progress.sample()
+        self._arm()
         self._thread.start()
 
     def stop(self, deadline: Deadline = NEVER) -> None:
@@ -168,6 +170,7 @@ class SessionMonitor:
     def enter(self, phase: str) -> None:
         """Change the phase, and write a heartbeat if it has changed."""
         if self._progress.enter(phase) != phase:
+            self._arm()
             self.beat()
 
     @contextmanager
@@ -308,7 +311,7 @@ class SessionMonitor:
 
     def _detect_stall(self, progress: ProgressSnapshot, now: float) -> None:
         look = self._stacks.by_timer()
-        self._stacks.arm(progress.progress_timeout_secs)
+        self._arm()
         blocked = {} if look is None else look.stacks
         stall, pause = self._stalls.check(now, progress), self._blocked
         if stall is None and pause is not None:  # it is over already: this thread could not run either
@@ -334,6 +337,12 @@ class SessionMonitor:
         else:
             self._report.end(stall)
             self._progress.page.update(stalled_since=None, location="", activity=None)
+
+    def _arm(self) -> None:
+        """Have the main thread's stack written if this thread cannot run for the budget of the phase. A change of the
+        phase asks for it, too: native code may hold the interpreter before the next tick."""
+        budget_secs = self._progress.snapshot().progress_timeout_secs
+        self._stacks.arm(None if budget_secs is None else budget_secs + TICK_SECS)
 
     def _publish_stall(self, stall: StallReading) -> None:
         status = self._report.status

@@ -38,7 +38,7 @@ class TelemetrySink(Protocol):
 
     def write(
         self, record: Record, step: int | None = None, *, durable: bool = False, deadline: Deadline = NEVER
-    ) -> None:
+    ) -> object:
         """Take a record; see `TelemetryRecorder.write`."""
 
 
@@ -61,8 +61,8 @@ class TelemetryRecorder:
 
     def write(
         self, record: Record, step: int | None = None, *, durable: bool = False, deadline: Deadline = NEVER
-    ) -> None:
-        """Append a record.
+    ) -> bool:
+        """Append a record; return whether that went well, as far as it was waited for.
 
         Args:
             record: the record.
@@ -72,7 +72,7 @@ class TelemetryRecorder:
         """
         writer = self._writer
         if writer is None:
-            return
+            return False
         try:
             self._ask(writer)
             writer.add_summary(summary_bytes(record), step)
@@ -84,8 +84,9 @@ class TelemetryRecorder:
             if self._error is None:
                 _LOG.warning("A %s record could not be written to the events file: %s", record.kind, error)
             self._error = str(error)
-        else:
-            self._error = None
+            return False
+        self._error = None
+        return True
 
     def _ask(self, writer: SummaryWriter) -> None:
         try:

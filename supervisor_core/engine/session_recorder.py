@@ -25,7 +25,14 @@ from supervisor_core.clock import SYSTEM_CLOCK, Clock, boot_secs
 from supervisor_core.engine.budgets import Budgets
 from supervisor_core.engine.checkpoint_stats import CheckpointStats, costs_before, log_save
 from supervisor_core.engine.deadline import NEVER, Deadline
-from supervisor_core.engine.environment import MetricsEndpoint, new_page, page_directory, run_name, versions
+from supervisor_core.engine.environment import (
+    MetricsEndpoint,
+    dead_before,
+    new_page,
+    page_directory,
+    run_name,
+    versions,
+)
 from supervisor_core.engine.heartbeat_writer import HeartbeatWriter
 from supervisor_core.engine.monitor import TICK_SECS, SessionIdentity, SessionMonitor
 from supervisor_core.engine.progress import Progress
@@ -39,7 +46,8 @@ from supervisor_core.events.events_file import guard_directory
 from supervisor_core.events.telemetry import CheckpointRecord, RecoveryRecord, SessionRecord, StopReason, StopRecord
 from supervisor_core.options import Options
 from supervisor_core.process.outside import allow_tracer
-from supervisor_core.process.progress_page import page_in
+from supervisor_core.process.progress_page import PageReading, page_in, remove_page
+from supervisor_core.run.last_words import death_of
 from supervisor_core.run.model import STATE_OF_OUTCOME
 from supervisor_core.run.status import RunStatus
 from supervisor_core.storage.local import absolute, local_path
@@ -176,6 +184,8 @@ class SessionRecorder:
         self.ended = False
         """Whether `end` was called."""
         self._guarded: list[str] = []
+        self._dead: list[PageReading] = []
+        """Pages of killed sessions of this run: what no record says of them yet."""
 
     @property
     def session_id(self) -> str:
@@ -226,9 +236,12 @@ class SessionRecorder:
             self._history = before
             self._monitor.identify(self._identity)
             self.guard(logdir)
+            if directory is not None and self._history.exclusive:
+                self._dead = dead_before(directory, logdir)
         self._begun = True
         if directory is not None:
-            self.progress.publish(new_page(directory, self._identity, self._logdir))
+            is_chief = self._logdir_lock is not None
+            self.progress.publish(new_page(directory, self._identity, self._logdir, is_chief=is_chief))
         self._stacks.open(directory)
         allow_tracer()
         if self._heartbeat_writer is not None:
@@ -256,7 +269,8 @@ class SessionRecorder:
             guard_directory(directory, self._check)
 
     def ready(self, **restored: Any) -> None:
-        """Record that the session is ready to train: writes the session record, durably.
+        """Record that the session is ready to train: writes the session record, durably, and before it what is known of
+        the deaths of earlier ones.
 
         Args:
             restored: the fields of `SessionRecord` that say what was restored, and its services.
@@ -276,7 +290,17 @@ class SessionRecorder:
             self.progress.step_read(record.restored_step)
         self._identity = replace(self._identity, record=record)
         self._monitor.identify(self._identity)
+        self._record_deaths()
         self._recorder.write(record, record.restored_step, durable=True)
+
+    def _record_deaths(self) -> None:
+        """Take what killed sessions of this run have left in memory into the events file; what cannot be written stays
+        there."""
+        dead, self._dead = self._dead, []
+        for page in dead:
+            death = death_of(page, self._clock.wall(), boot_secs(self._clock))
+            if self._recorder.write(death, death.step, durable=True):
+                remove_page(page)
 
     def can_adopt_model_of(self, session: str) -> bool:
         """Return whether the model that a session left alive can be adopted: its own, or see

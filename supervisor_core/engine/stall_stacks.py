@@ -38,8 +38,8 @@ KEPT_FILES = 20
 class StallStacks:
     """The files of one session. Nothing here raises: what cannot be written is logged once.
 
-    `open`, `arm`, `by_timer` and `add` are called by one thread; before `open` and after `close` they do nothing, but
-    for the file in the logdir.
+    `open`, `by_timer` and `add` are called by one thread, `arm` by any. Before `open` and after `close` they do nothing
+    but for the file in the logdir.
 
     Args:
         session_id: the session's id.
@@ -77,9 +77,10 @@ class StallStacks:
 
     def arm(self, budget_secs: float | None) -> None:
         """Have the main thread's stack written if this is not called again for the budget; None: for the longest."""
-        if self._timer is not None:
+        timer = self._timer
+        if timer is not None:
             with self._logging_failure():
-                self._timer.arm(MOST_SECS if budget_secs is None else max(LEAST_SECS, min(budget_secs, MOST_SECS)))
+                timer.arm(MOST_SECS if budget_secs is None else max(LEAST_SECS, min(budget_secs, MOST_SECS)))
 
     def by_timer(self) -> Look | None:
         """Return what the timer has written since the last call; None if it did not fire."""

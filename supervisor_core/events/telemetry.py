@@ -277,6 +277,28 @@ class StallRecord:
     """Python stacks of all threads by thread name, outermost first; not when a stall ends."""
     service: Name | None = None
     """The service whose tick does not end; None of a session without progress."""
+    blocked_since: Number | None = None
+    """Since when native code has held the interpreter lock; None if it does not, or where it is unknown: a session does
+    not write it of itself."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeathRecord:
+    """A session's process is over without a stop record. What was known of it in the memory of its machine alone: its
+    progress page and its stacks. By the next session, or by the restarter."""
+
+    kind: ClassVar[str] = "death"
+
+    session: Name
+    """The session that died; not the one that writes this."""
+    step: Whole | None = None
+    """The last step that it is known to have reached."""
+    step_exact: bool = False
+    """Whether it reached no step after that."""
+    elapsed_secs: Number | None = None
+    """Its age at its last sign of life, by a monotonic clock."""
+    stall: StallRecord | None = None
+    """The stall that was open then; ``secs`` until that sign of life."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -374,7 +396,16 @@ class LaunchRecord:
     """The end of its standard error: at most 64 KiB."""
 
 
-Record = SessionRecord | CheckpointRecord | HeartbeatRecord | StallRecord | RecoveryRecord | StopRecord | LaunchRecord
+Record = (
+    SessionRecord
+    | CheckpointRecord
+    | HeartbeatRecord
+    | StallRecord
+    | RecoveryRecord
+    | StopRecord
+    | DeathRecord
+    | LaunchRecord
+)
 KINDS: Mapping[str, type[Any]] = {cls.kind: cls for cls in get_args(Record)}
 """Record classes by kind."""
 

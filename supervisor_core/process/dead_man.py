@@ -54,7 +54,7 @@ class _Sigevent(ctypes.Structure):
 
 
 class DeadManTimer:
-    """See the module's docstring. Linux only.
+    """See the module's docstring. Linux only. Thread-safe.
 
     Args:
         descriptor: where the stack is appended; it must stay open until `close` has returned.
@@ -65,6 +65,7 @@ class DeadManTimer:
 
     def __init__(self, descriptor: int) -> None:
         self._pid = os.getpid()
+        self._lock = threading.RLock()  # the number of a timer that is gone may be another's
         self._functions = _timer_functions()
         self._signal = _free_signal()
         self._timer: ctypes.c_void_p | None = None
@@ -80,18 +81,24 @@ class DeadManTimer:
 
     def arm(self, secs: float) -> None:
         """Have the stack written in so many seconds, once, unless this is called again, or `close`, before."""
-        if self._timer is not None and os.getpid() == self._pid:
-            whole = int(secs)
-            value = _Timespec(secs=whole, nanosecs=int((secs - whole) * 1e9))
-            self._call("timer_settime", self._timer, 0, ctypes.byref(_Timerspec(value=value)), None)
+        whole = int(secs)
+        value = _Timespec(secs=whole, nanosecs=int((secs - whole) * 1e9))
+        if self._timer is None or os.getpid() != self._pid:
+            return
+        with self._lock:
+            if self._timer is not None:
+                self._call("timer_settime", self._timer, 0, ctypes.byref(_Timerspec(value=value)), None)
 
     def close(self) -> None:
         """Remove the timer. Does nothing in a forked child, which has none."""
-        timer, self._timer = self._timer, None
-        if timer is not None and os.getpid() == self._pid:
-            with suppress(OSError):
-                self._call("timer_delete", timer)
-            self._give_back_signal()
+        if os.getpid() != self._pid:  # nor its lock, which another thread may have held
+            return
+        with self._lock:
+            timer, self._timer = self._timer, None
+            if timer is not None:
+                with suppress(OSError):
+                    self._call("timer_delete", timer)
+                self._give_back_signal()
 
     def _give_back_signal(self) -> None:
         # The handler stays: the signal's default is to end the process, and one may be on its way.

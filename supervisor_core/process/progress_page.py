@@ -13,7 +13,7 @@ import math
 import os
 import struct
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -63,10 +63,9 @@ ERRORS_AT = 3584
 ERROR_BYTES = 256
 """Of each of two texts: why the last save failed, and why events cannot be written."""
 
-STALE_SECS = 7 * 86400.0
-"""The pages of dead processes are removed this long after their session started."""
-MOST_DEAD = 100
-"""And before that all but the newest: a run that crashes again and again must not fill the memory."""
+MOST_DEAD, MOST_DEAD_BYTES = 1000, 16 << 20
+"""Of the pages of dead processes, with their stacks, the newest stay: as many, and as much. They may be all that is
+known of how a session ended, until the next one of its run, or its restarter, has recorded it."""
 
 LARGEST = 10**15
 """No step or other count is larger; a global step that is counts as unknown."""
@@ -265,24 +264,32 @@ def page_of_session(path: str, session_id: str) -> PageReading | None:
     return page if page is not None and page.session == session_id and page.is_here else None
 
 
-def remove_stale(directory: Path, now: float) -> None:
-    """Remove pages of dead processes, with their stacks, that are older than `STALE_SECS` or more than `MOST_DEAD`.
+def pages_in(directories: Iterable[Path]) -> list[PageReading]:
+    """Return the pages in some directories, see `private_directory`. Raises nothing."""
+    paths = []
+    for directory in dict.fromkeys(directories):
+        with suppress(OSError):  # what cannot be looked at is left alone
+            paths += [entry.path for entry in os.scandir(directory) if entry.name.endswith(".page")]
+    return [page for path in paths if (page := read_page(path)) is not None]
 
-    Those of another namespace of process ids stay: whether their processes run is unknown. Raises nothing.
 
-    Args:
-        directory: see `private_directory`.
-        now: wall time.
-    """
-    with suppress(OSError):  # what cannot be looked at is left alone
-        found = [read_page(entry.path) for entry in os.scandir(directory) if entry.name.endswith(".page")]
-        dead = [page for page in found if page is not None and page.is_dead]
-        dead.sort(key=lambda page: page.started_at, reverse=True)
-        for number, page in enumerate(dead):
-            if number >= MOST_DEAD or now - page.started_at > STALE_SECS:
-                for name in (page.path, page.path.with_suffix(".stacks")):
-                    with suppress(OSError):
-                        os.unlink(name)
+def remove_page(page: PageOwner) -> None:
+    """Remove a page, and the stacks of its session. Raises nothing."""
+    for name in (page.path, page.path.with_suffix(".stacks")):
+        with suppress(OSError):
+            os.unlink(name)
+
+
+def remove_oldest(dead: Iterable[PageReading]) -> None:
+    """Remove what is too much of the pages of dead processes: a machine on which many are killed must not run out of
+    memory. Raises nothing."""
+    total = 0
+    for number, page in enumerate(sorted(dead, key=lambda page: page.started_at, reverse=True)):
+        for name in (page.path, page.path.with_suffix(".stacks")):
+            with suppress(OSError):
+                total += os.stat(name).st_size
+        if number >= MOST_DEAD or total > MOST_DEAD_BYTES:
+            remove_page(page)
 
 
 class _TornError(Exception):

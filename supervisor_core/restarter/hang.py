@@ -12,14 +12,13 @@ either, as long as that one does not hang itself.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from supervisor_core.clock import SYSTEM_CLOCK, boot_secs
 from supervisor_core.process.identity import is_stopped, stat_fields
-from supervisor_core.process.progress_page import PageReading, read_page
+from supervisor_core.process.progress_page import PageReading, pages_in
 from supervisor_core.process.runtime_directory import private_directories
 from supervisor_core.process.stacks import Activity, whereabouts
 
@@ -63,11 +62,7 @@ def pages_here(*more: Path) -> list[PageReading]:
     Args:
         more: directories to look into besides `private_directories`.
     """
-    paths = []
-    for directory in dict.fromkeys((*more, *private_directories())):
-        with suppress(OSError):
-            paths += [entry.path for entry in os.scandir(directory) if entry.name.endswith(".page")]
-    return [page for path in paths if (page := read_page(path)) is not None and page.is_here]
+    return [page for page in pages_in((*more, *private_directories())) if page.is_here]
 
 
 def _is_below(page: PageReading, ancestor: int) -> bool:
@@ -113,6 +108,8 @@ class HangWatch:
         self._records = _Silence()
         self.readings: dict[str, PageReading] = {}
         """The newest reading of each session of this launch, by its id."""
+        self.alive_at_boot: dict[str, float] = {}
+        """When the process of each was last seen to run, by `supervisor_core.clock.boot_secs`."""
 
     def write_changes(self) -> list[str]:
         """Return what has changed since the last call in what the program can write: what a launch does, in words."""
@@ -169,6 +166,8 @@ class HangWatch:
                 self._ours[page.session] = self.is_of(page, self.leader if self.root is None else self.root)
             if self._ours[page.session]:
                 self.readings[page.session] = page
+                if self.running(page):
+                    self.alive_at_boot[page.session] = boot_secs(SYSTEM_CLOCK)
                 found.append(page)
         return found
 

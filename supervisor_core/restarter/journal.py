@@ -14,15 +14,18 @@ import logging
 import os
 import socket
 from dataclasses import replace
+from functools import partial
 from typing import Literal
 
+from supervisor_core.checkpoint.lease_file import is_same
 from supervisor_core.clock import SystemClock
 from supervisor_core.errors import SupervisorError
-from supervisor_core.events.telemetry import LaunchRecord, summary_bytes
+from supervisor_core.events.telemetry import DeathRecord, LaunchRecord, summary_bytes
 from supervisor_core.events.writer import EventsWriter
 from supervisor_core.log import error_text
+from supervisor_core.process.progress_page import remove_page
 from supervisor_core.restarter.failure import signal_name
-from supervisor_core.restarter.launch import LaunchFacts
+from supervisor_core.restarter.launch import Death, LaunchFacts
 from supervisor_core.restarter.logdir_view import LogdirThread
 from supervisor_core.restarter.processes import command_text
 
@@ -49,30 +52,70 @@ class LaunchJournal:
     def begun(self, launch: LaunchFacts) -> None:
         """Record that a launch has begun."""
         record = self._begun(launch)
-        self._thread.do(lambda: self._write(record, launch.started_at, launch.directory), 0.0)
+        self._thread.do(lambda: self._write(record, launch.started_at, launch), 0.0)
 
     def ended(self, launch: LaunchFacts) -> None:
-        """Record how one has ended, and what was decided."""
+        """Record how one has ended, and what was decided; before that, what its killed sessions have left in memory."""
         record = self._ended(launch)
-        self._thread.do(lambda: self._write(record, launch.ended_at, launch.directory), 0.0)
+        for death in launch.deaths:
+            self._thread.do(partial(self._bury, death, launch), 0.0)
+        self._thread.do(lambda: self._write(record, launch.ended_at, launch), 0.0)
 
     def close(self) -> None:
         """Write what is left; wait for at most `CLOSE_SECS`."""
         self._thread.do(self._close, CLOSE_SECS)
 
-    def _write(self, record: LaunchRecord, at: float, directory: str) -> None:
+    def _bury(self, death: Death, launch: LaunchFacts) -> None:
+        """Record a death where the session wrote its events, and give its memory back; what cannot be written stays
+        there. So do stacks that the launch's record names."""
+        page, directory = death.page, death.page.logdir or launch.directory
+        if is_same(directory, launch.directory):
+            is_written = self._write(death.record, launch.ended_at, launch)
+        else:
+            is_written = self._write_alone(death.record, launch, directory)
+        kept = None if launch.kept_stacks is None else launch.kept_stacks.path
+        if is_written and (page.stacks is None or kept != str(page.stacks)):
+            remove_page(page)
+
+    def _write(self, record: LaunchRecord | DeathRecord, at: float, launch: LaunchFacts) -> bool:
+        """Write a record into the open file; return whether that went well."""
         try:
             if self._writer is None:
-                # Of the launch that has ended, or is about to begin: before whatever a later session writes.
-                clock = _NameClock((record.started_at or at) - 1.0)
-                self._writer = EventsWriter(directory, clock=clock, filename_suffix=FILENAME_SUFFIX)
-            self._writer.summary(summary_bytes(record), step=record.step, wall_time=at)
-            self._writer.sync(WRITE_SECS)
-            if record.state == "begin":
+                self._writer = self._open(launch.directory, launch)
+            self._put(self._writer, record, at)
+            if isinstance(record, LaunchRecord) and record.state == "begin":
                 self._close()
         except (SupervisorError, OSError, ValueError) as error:
             self._writer = None
-            _LOG.warning("Launch %d is not recorded: %s", record.attempt, error_text(error))
+            self._warn(record, error)
+            return False
+        return True
+
+    def _write_alone(self, record: DeathRecord, launch: LaunchFacts, directory: str) -> bool:
+        """Write a record into a file of its own; return whether that went well."""
+        try:
+            writer = self._open(directory, launch)
+            self._put(writer, record, launch.ended_at)
+            writer.close(WRITE_SECS)
+        except (SupervisorError, OSError, ValueError) as error:
+            self._warn(record, error)
+            return False
+        return True
+
+    def _open(self, directory: str, launch: LaunchFacts) -> EventsWriter:
+        # Of the launch that has ended, or is about to begin: before whatever a later session writes.
+        clock = _NameClock(launch.started_at - 1.0)
+        return EventsWriter(directory, clock=clock, filename_suffix=FILENAME_SUFFIX)
+
+    def _put(self, writer: EventsWriter, record: LaunchRecord | DeathRecord, at: float) -> None:
+        writer.summary(summary_bytes(record), step=record.step, wall_time=at)
+        writer.sync(WRITE_SECS)
+
+    def _warn(self, record: LaunchRecord | DeathRecord, error: Exception) -> None:
+        what = (
+            f"Launch {record.attempt}" if isinstance(record, LaunchRecord) else f"The end of session {record.session}"
+        )
+        _LOG.warning("%s is not recorded: %s", what, error_text(error))
 
     def _close(self) -> None:
         writer, self._writer = self._writer, None

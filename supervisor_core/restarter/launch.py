@@ -7,6 +7,8 @@ import logging
 from dataclasses import dataclass, field
 from typing import Literal
 
+from supervisor_core.events.telemetry import DeathRecord
+from supervisor_core.process.progress_page import PageReading
 from supervisor_core.restarter.failure import signal_name
 from supervisor_core.restarter.hang import Hang
 from supervisor_core.restarter.hang_stacks import KeptStacks
@@ -47,6 +49,14 @@ class Display:
         """Stop showing a wait."""
 
 
+@dataclass(frozen=True)
+class Death:
+    """What a killed session of a run has left in memory."""
+
+    page: PageReading
+    record: DeathRecord
+
+
 @dataclass(kw_only=True)
 class LaunchFacts(EndedLaunch):
     """One launch, as far as it is known by now."""
@@ -63,6 +73,8 @@ class LaunchFacts(EndedLaunch):
     hang: Hang | None = None
     kept_stacks: KeptStacks | None = None
     """The stacks of a hang."""
+    deaths: tuple[Death, ...] = ()
+    """Of its sessions."""
 
     @property
     def error(self) -> str | None:

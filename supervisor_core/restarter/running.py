@@ -14,6 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from types import FrameType
 
+from supervisor_core.clock import SYSTEM_CLOCK, boot_secs
 from supervisor_core.process.progress_page import PageReading
 from supervisor_core.process.runtime_directory import VARIABLE
 from supervisor_core.restarter.child import Child, LeftBehind, reap_others
@@ -21,10 +22,11 @@ from supervisor_core.restarter.failure import is_sigterm, signal_name
 from supervisor_core.restarter.hang import Hang, HangWatch
 from supervisor_core.restarter.hang_stacks import KeptStacks, hang_stacks
 from supervisor_core.restarter.keeper import LINGER_SECS
-from supervisor_core.restarter.launch import Display, LaunchFacts, RestarterOptions
+from supervisor_core.restarter.launch import Death, Display, LaunchFacts, RestarterOptions
 from supervisor_core.restarter.left_behind import BackgroundJob, names_of_left
 from supervisor_core.restarter.logdir_view import LogdirThread, LogdirView, RunPosition
 from supervisor_core.restarter.policy import ChildEnd
+from supervisor_core.run.last_words import death_of
 
 STOPPING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
 PASSED_ON = (signal.SIGUSR1, signal.SIGUSR2)
@@ -159,6 +161,12 @@ class RunningLaunch:
         facts.step = watch.step
         facts.session = max(pages, key=lambda page: page.started_at).session if pages else None
         facts.has_stepped = watch.steps > 0
+        now, boot_now = time.time(), boot_secs(SYSTEM_CLOCK)
+        facts.deaths = tuple(
+            Death(page, death_of(page, now, boot_now, alive_at_boot=watch.alive_at_boot.get(page.session, 0.0)))
+            for page in pages
+            if page.attempt and page.logdir and page.is_dead and not page.ended
+        )
         if child.left is None or end.exit_code != 0:
             return end
         job = ChildEnd.of_status(child.left.job_status({page.pid for page in pages}))

@@ -61,6 +61,7 @@ class Allowance:
         self.silences = Pool(MAX_SILENCES, MAX_HISTORY_CHARS)
         self.launches = Pool(MAX_PROGRAM_LAUNCHES, MAX_HISTORY_CHARS)
         """Begin and end records by a restarter."""
+        self.deaths = Pool(MAX_SESSIONS, MAX_HISTORY_CHARS)
         self.threads = Pool(MAX_OLD_THREADS, MAX_HISTORY_CHARS)
         self.workers = Pool(MAX_OLD_WORKERS, MAX_HISTORY_CHARS)
 

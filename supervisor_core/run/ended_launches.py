@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
+from supervisor_core.events.telemetry import DeathRecord
 from supervisor_core.run.model import ProgramLaunch, Run, RunState, Session, launch_text
 from supervisor_core.run.other_writers import LEAST_BUDGET_SECS
 from supervisor_core.run.restarter_launches import SLACK_SECS
-from supervisor_core.run.timeline import Death
 
 _RANK = re.compile(r" on rank (?P<rank>\d+)$")
 """At the end of a launch's error: the process that failed, in a job of several."""
@@ -109,7 +109,7 @@ def _is_of_another_rank(end: ProgramLaunch) -> bool:
     return found is not None and found["rank"] != "0"
 
 
-def death_by_launch(session: Session, launches: Iterable[ProgramLaunch]) -> Death | None:
+def death_by_launch(session: Session, launches: Iterable[ProgramLaunch]) -> DeathRecord | None:
     """Return what is known of the death of a session that one of the launches had started: a launch is over when all
     of its processes are. None where none of them had, or it has not ended."""
     began, seen_at = session.started_at, session.ended_at
@@ -123,7 +123,7 @@ def death_by_launch(session: Session, launches: Iterable[ProgramLaunch]) -> Deat
             if not launch.started_at - SLACK_SECS <= began <= ended_at + SLACK_SECS:
                 continue
         elapsed_secs = None if began is None else max(0.0, ended_at - began)
-        return Death(session=session.id, step=launch.step, is_step_exact=False, elapsed_secs=elapsed_secs)
+        return DeathRecord(session=session.id, step=launch.step, elapsed_secs=elapsed_secs)
     return None
 
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from supervisor_core.events.chunk import Chunk, Points, TelemetryMark
 from supervisor_core.events.losses import LOSS
-from supervisor_core.events.telemetry import HeartbeatRecord, LaunchRecord, RecoveryRecord
+from supervisor_core.events.telemetry import DeathRecord, HeartbeatRecord, LaunchRecord, RecoveryRecord
 from supervisor_core.run.bounds import (
     MAX_SESSIONS_OF_FILE,
     Allowance,
@@ -25,6 +25,7 @@ from supervisor_core.run.other_writers import Cadence, Launches
 from supervisor_core.run.rate_history import RateHistory
 from supervisor_core.run.restarter_launches import launch_of
 from supervisor_core.run.session_fold import SessionFold
+from supervisor_core.run.session_parts import chars_of_stacks
 
 
 class FileFold:
@@ -60,7 +61,9 @@ class FileFold:
         self.sessions: dict[str, SessionFold] = {}
         """The sessions with telemetry in it, by latest record."""
         self.restarter_launches: Newest[ProgramLaunch] = Newest(self._allowance.launches, _chars_of_launch)
-        """Of a file that a restarter wrote: nothing else in it counts."""
+        """Of a file that a restarter wrote: nothing but these and deaths counts in it."""
+        self.deaths: Newest[DeathRecord] = Newest(self._allowance.deaths, _chars_of_death)
+        """Of earlier sessions."""
         self.tail = StepTail()
         self.rates = RateTail()
         self.speed = RateHistory()
@@ -83,7 +86,7 @@ class FileFold:
     def dropped(self) -> Counter[DroppedKind]:
         """Items dropped beyond the bounds, by kind."""
         found = self._beyond_bounds + self.launches.dropped
-        found["history"] += self.restarter_launches.dropped
+        found["history"] += self.restarter_launches.dropped + self.deaths.dropped
         for session in self.sessions.values():
             found["history"] += session.dropped_history
             found["events"] += session.dropped_reports
@@ -95,6 +98,7 @@ class FileFold:
         self._allowance.sessions += len(self.sessions)
         self._allowance.followed_tags += self.launches.followed_tags
         self.restarter_launches.give_back()
+        self.deaths.give_back()
         for session in self.sessions.values():
             session.give_back()
 
@@ -134,17 +138,20 @@ class FileFold:
 
     @property
     def is_of_restarter(self) -> bool:
-        """Whether it holds launches of the program and nothing else."""
-        return self.restarter_launches.total > 0 and not (self.sessions or self.tags or self.session_logs)
+        """Whether it holds launches of the program, deaths of its sessions, and nothing else."""
+        found = self.restarter_launches.total + self.deaths.total
+        return found > 0 and not (self.sessions or self.tags or self.session_logs)
 
     def _add_launches(self, chunk: Chunk) -> bool:
-        """Add the launches in a chunk; return whether it holds nothing else."""
+        """Add the launches and the deaths in a chunk; return whether it holds nothing else."""
         others = 0
         for mark in chunk.marks:
             if isinstance(mark, TelemetryMark) and isinstance(mark.record, LaunchRecord):
                 launch = launch_of(mark, mark.record)
                 if launch is not None:
                     self.restarter_launches.add(launch)
+            elif isinstance(mark, TelemetryMark) and isinstance(mark.record, DeathRecord):
+                self.deaths.add(mark.record)
             else:
                 others += 1
         return self.is_of_restarter and not (others or chunk.scalars)
@@ -184,7 +191,7 @@ class FileFold:
 
     def _telemetry(self, mark: TelemetryMark, beats: list[tuple[int, int | None]]) -> bool:
         """Add a record; return whether it shows that the wall clock was set."""
-        if isinstance(mark.record, LaunchRecord):
+        if isinstance(mark.record, (LaunchRecord, DeathRecord)):
             return False
         id = mark.record.session
         if id not in self.sessions:
@@ -210,6 +217,10 @@ class FileFold:
 
 def _chars_of_launch(launch: ProgramLaunch) -> int:
     return sum(map(len, filter(None, (launch.stderr, launch.command, launch.error, launch.reason, launch.stacks))))
+
+
+def _chars_of_death(death: DeathRecord) -> int:
+    return 0 if death.stall is None else chars_of_stacks(death.stall.stacks)
 
 
 def totals(files: Iterable[FileFold], earlier: Collection[str] = ()) -> FileTotals:

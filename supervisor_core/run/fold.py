@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from supervisor_core.events.chunk import Chunk
 from supervisor_core.events.record_fields import values_of
+from supervisor_core.events.telemetry import DeathRecord
 from supervisor_core.run.advice import FAILURES, Costs, advice
 from supervisor_core.run.bounds import Allowance, DroppedKind
 from supervisor_core.run.checkpoints import Checkpoint, CheckpointFiles, Present, last_good
@@ -44,7 +45,7 @@ from supervisor_core.run.restarter_launches import joined, merged
 from supervisor_core.run.session_facts import SessionFacts, telemetry_facts
 from supervisor_core.run.session_fold import merged_session
 from supervisor_core.run.session_parts import clocks_differ
-from supervisor_core.run.timeline import Death, Timeline, TimelineFold
+from supervisor_core.run.timeline import Timeline, TimelineFold, dead_session
 
 
 def unchecked(item: object) -> bool | None:
@@ -77,7 +78,7 @@ class RunFold:
         self._timeline: Timeline | None = None
         self._totals = totals(())
         self._launches: tuple[ProgramLaunch, ...] = ()
-        self._death: Death | None = None
+        self._death: DeathRecord | None = None
         self._presence = CheckpointFiles()
         self._undivided = 0
         self._dropped: Counter[DroppedKind] = Counter()
@@ -102,9 +103,9 @@ class RunFold:
         sessions = self._line().history.sessions
         return sessions[-1] if sessions else None
 
-    def died(self, death: Death) -> None:
-        """Add that the process of a session is over. A record of how the session ended, read before or after, counts
-        instead."""
+    def died(self, death: DeathRecord) -> None:
+        """Add that the process of a session is over, which no record of the run says yet. A record of how the session
+        ended, read before or after, counts instead."""
         self._death, self._timeline = death, None
 
     def run(self, now: float, present: Present = unchecked, restarter_runs: RestarterRuns = unchecked) -> Run:
@@ -184,7 +185,9 @@ class RunFold:
         if self._timeline is None:
             files = sorted(self._files.values(), key=lambda file: file.order)
             self._launches = merged(launch for file in files for launch in file.restarter_launches.items)
-            self._timeline = self._timelines.build(self._session_facts(files), self._death_of)
+            self._timeline = self._timelines.build(
+                self._session_facts(files), lambda session: death_by_launch(session, reversed(self._launches))
+            )
             history = self._timeline.history
             sessions = history.sessions
             last = sessions[-1].files if sessions else ()
@@ -196,11 +199,6 @@ class RunFold:
             self._dropped = sum((file.dropped for file in files), Counter({"sessions": self._undivided}))
         return self._timeline
 
-    def _death_of(self, session: Session) -> Death | None:
-        if self._death is not None and self._death.session == session.id:
-            return self._death
-        return death_by_launch(session, reversed(self._launches))
-
     def _session_facts(self, files: Sequence[FileFold]) -> list[SessionFacts]:
         """Return the facts of each session; computed only for those whose files have grown."""
         parts: dict[str, list[FileFold]] = {}
@@ -208,10 +206,13 @@ class RunFold:
             for id in file.sessions:
                 parts.setdefault(id, []).append(file)
         facts: dict[str, tuple[object, SessionFacts]] = {}
+        deaths = {} if self._death is None else {self._death.session: self._death}
+        deaths.update((death.session, death) for file in files for death in file.deaths.items)
         for id, in_files in parts.items():
-            key = [_state_of(id, file) for file in in_files]
+            death = deaths.get(id)
+            key = ([_state_of(id, file) for file in in_files], death)
             known = self._facts.get(id)
-            facts[id] = known if known is not None and known[0] == key else (key, _own_facts(id, in_files))
+            facts[id] = known if known is not None and known[0] == key else (key, _own_facts(id, in_files, death))
         self._facts = facts
         own = [found for _, found in facts.values()]
         silent = [file for file in files if not file.sessions and not file.is_of_restarter]
@@ -244,7 +245,7 @@ def _state_of(id: str, file: FileFold) -> tuple[object, ...]:
     return file, file.sessions[id].version, file.start_step, file.version if is_last else None
 
 
-def _own_facts(id: str, files: Sequence[FileFold]) -> SessionFacts:
+def _own_facts(id: str, files: Sequence[FileFold], death: DeathRecord | None) -> SessionFacts:
     if len(files) > 1 and all(file.sessions[id].clock.first_elapsed_secs is not None for file in files):
         files = sorted(files, key=lambda file: (file.sessions[id].clock.first_elapsed_secs or 0.0, file.order))
     latest = files[-1]
@@ -256,13 +257,14 @@ def _own_facts(id: str, files: Sequence[FileFold]) -> SessionFacts:
         and file.last_at is not None
         and not clocks_differ(file.sessions[id].clock.begun_at, begun_at)
     ]
-    return telemetry_facts(
+    facts = telemetry_facts(
         merged_session(file.sessions[id] for file in files),
         files=[file.path for file in files],
         seen_at=max(last_times, default=None),
         start_step=files[0].start_step,
         tail=latest.tail.reached if latest.last_session == id else None,
     )
+    return facts if death is None or not facts.session.is_open else dead_session(facts, death)
 
 
 def _goodput(line: Timeline, state: RunState, now: float, at_risk_after: int | None) -> Goodput:

@@ -209,3 +209,25 @@ def without_risk(goodput: Goodput) -> Goodput:
     secs = {**goodput.secs, PRODUCTIVE: goodput.secs[PRODUCTIVE] + goodput.secs[AT_RISK], AT_RISK: 0.0}
     is_known = goodput.ratio is not None
     return replace(goodput, secs=secs, ratio=secs[PRODUCTIVE] / goodput.wall_secs if is_known else None)
+
+
+def spent(since: float, until: float, phase: str | None, stalled_since: float | None) -> dict[str, float]:
+    """Return the seconds from one wall time to a later one by `BUCKETS`: those of the phase, then those of the stall.
+
+    Args:
+        since: the begin.
+        until: the end.
+        phase: of the session.
+        stalled_since: the last progress before the stall; None without one.
+    """
+    turn = until if stalled_since is None else min(max(since, stalled_since), until)
+    found = {BUCKET_OF_PHASE.get(phase or "", "other"): max(0.0, turn - since), STALL: max(0.0, until - turn)}
+    return {bucket: secs for bucket, secs in found.items() if secs}
+
+
+def rebooked(goodput: Goodput, more: Mapping[str, float]) -> Goodput:
+    """Return the goodput of a live run with more seconds, by `BUCKETS`, or with fewer."""
+    secs = {**goodput.secs, **{bucket: max(0.0, goodput.secs[bucket] + value) for bucket, value in more.items()}}
+    wall = sum(secs.values())
+    is_known = wall > 0 and not goodput.inferred
+    return replace(goodput, wall_secs=wall, secs=secs, ratio=secs[PRODUCTIVE] / wall if is_known else None)

@@ -8,18 +8,17 @@ process can write a record of it.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from dataclasses import replace
 
 from supervisor_core.checkpoint.lease_file import LeaseRecord, decode
 from supervisor_core.checkpoint.logdir_lock import LEASE_NAME, peek
+from supervisor_core.events.telemetry import DeathRecord
 from supervisor_core.process.progress_page import PageReading, page_of_session
-from supervisor_core.process.stacks import MAIN_THREAD, user_line
-from supervisor_core.process.stacks_file import SUFFIX, Look, read_stacks
-from supervisor_core.run.goodput import without_risk
-from supervisor_core.run.model import Run, Session, Stall
-from supervisor_core.run.timeline import Death
+from supervisor_core.run.goodput import rebooked, spent, without_risk
+from supervisor_core.run.last_words import TimedLook, death_of, newest_look, stall_of
+from supervisor_core.run.model import BUCKET_OF_PHASE, STALL, Run, Session
+from supervisor_core.run.session_parts import with_stall
 from supervisor_core.storage.filesystem import Filesystem
 from supervisor_core.storage.local import filesystem_for, local_path
 
@@ -92,7 +91,9 @@ def with_lease(run: Run, lease: LeaseRecord | None, now: float) -> Run:
         return run
     budget = lease.progress_timeout_secs
     session = replace(
-        _alive(last, lease.renewed_at, lease.last_step),
+        last,
+        ended_at=lease.renewed_at,
+        last_step=last.last_step if lease.last_step is None else lease.last_step,
         phase=lease.phase or last.phase,
         last_progress_at=lease.progress_at or last.last_progress_at,
         progress_timeout_secs=budget,
@@ -102,11 +103,8 @@ def with_lease(run: Run, lease: LeaseRecord | None, now: float) -> Run:
         events_error=lease.events_error,
     )
     age = None if lease.progress_at is None else now - lease.progress_at
-    return _running(run, session, is_stalled=None not in (age, budget) and (age or 0.0) > (budget or 0.0))
-
-
-BLOCKED_SECS = 5.0
-"""The monitor of a session ticks once a second: without a tick for longer than this its process runs no Python."""
+    is_stalled = age is not None and budget is not None and age > budget
+    return _running(run, session, now, is_stalled=is_stalled)
 
 
 class PageReader:
@@ -120,7 +118,7 @@ class PageReader:
         self._directory = local_path(directory)
         self._session: str | None = None
         self._path: str | None = None
-        self._due = 0.0
+        self._due = self._alive_at_boot = 0.0
 
     def read(self, session: Session, now: float) -> PageReading | None:
         """Return the page if its process runs; None otherwise, and where that is unknown.
@@ -132,30 +130,28 @@ class PageReader:
         page = self._page(session, now)
         return page if page is not None and page.is_running and not page.is_stopped else None
 
-    def death(self, session: Session, now: float) -> Death | None:
-        """Return what the page of a process that is over has last; None while it runs, and where that is unknown: on
+    def death(self, session: Session, now: float, boot_now: float) -> DeathRecord | None:
+        """Return what is known of a session whose process is over; None while it runs, and where that is unknown: on
         another machine, in another container.
 
         Args:
             session: the newest, from the events.
             now: the present wall time.
+            boot_now: the same by `supervisor_core.clock.boot_secs`.
         """
         page = self._page(session, now)
-        if page is None or not page.is_dead:
+        if page is None:
             return None
-        seen = max(page.tick_boot_secs, page.progress_boot_secs) if page.ticks else page.started_boot_secs
-        return Death(
-            session=session.id,
-            step=page.step,
-            is_step_exact=page.is_step_exact,
-            elapsed_secs=max(0.0, seen - page.started_boot_secs),
-        )
+        if not page.is_dead:
+            self._alive_at_boot = boot_now if page.is_running else 0.0
+            return None
+        return death_of(page, now, boot_now, alive_at_boot=self._alive_at_boot)
 
     def _page(self, session: Session, now: float) -> PageReading | None:
         if self._directory is None or session.inferred:
             return None
         if session.id != self._session:
-            self._session, self._path, self._due = session.id, None, 0.0
+            self._session, self._path, self._due, self._alive_at_boot = session.id, None, 0.0, 0.0
         if self._path is None and now >= self._due:
             self._due = now + FRESH_SECS
             lease = peek(self._directory)
@@ -163,31 +159,12 @@ class PageReader:
         return None if self._path is None else page_of_session(self._path, session.id)
 
 
-def newest_stacks(page: PageReading, since: float) -> Look | None:
-    """Return the newest stacks of a process in memory: its own, by its timer, or from outside; None without any.
-
-    Args:
-        page: the process's.
-        since: wall time of its last progress, or of its monitor's last tick; older stacks are of an earlier hang.
-    """
-    path = page.path.with_suffix(SUFFIX)
-    reading = read_stacks(path)
-    if reading is None or reading.session != page.session or not reading.looks:
-        return None
-    look = reading.looks[-1]
-    try:
-        at = os.stat(path).st_mtime if look.at is None else look.at
-    except OSError:
-        return None
-    return look if at >= since - 1.0 else None
-
-
 def with_page(
     run: Run,
     page: PageReading | None,
     now: float,
     boot_now: float,
-    stacks_of: Callable[[PageReading, float], Look | None] = newest_stacks,
+    look_of: Callable[[PageReading], TimedLook | None] = newest_look,
 ) -> Run:
     """Return the run, updated from the page of its newest session: with what the session cannot write, which may be in
     no record for that reason; and where it cannot write events, with its state and progress.
@@ -196,56 +173,31 @@ def with_page(
     for longer than the budget is a stall that no record shows.
 
     Args:
-        run: the run from its events and lease.
+        run: the run from its events.
         page: of a process that runs; None without one.
         now: the present wall time.
         boot_now: the same by `supervisor_core.clock.boot_secs`.
-        stacks_of: returns the stacks of a process.
+        look_of: returns the newest stacks of a process.
     """
     if page is None:
         return run
     run = _with_failures(run, page)
     if not page.ticks:
         return run
-    age, tick_age = boot_now - page.progress_boot_secs, boot_now - page.tick_boot_secs
-    is_stalled = page.budget_secs is not None and age > page.budget_secs
-    is_blocked = tick_age > BLOCKED_SECS
-    if run.state != "lost" and not (is_blocked and is_stalled):
+    stall = stall_of(page, now, boot_now, look_of)
+    if run.state != "lost" and (stall is None or stall.blocked_since is None):
         return run
     session = replace(
-        _alive(run.sessions[-1], now, page.step),
+        run.sessions[-1],
+        ended_at=now,
+        last_step=run.sessions[-1].last_step if page.step is None else page.step,
         steps=page.steps,
         phase=page.phase,
-        last_progress_at=now - age,
+        last_progress_at=now - (boot_now - page.progress_boot_secs),
         progress_timeout_secs=page.budget_secs,
     )
-    if not is_stalled:
-        return _running(run, session, is_stalled=False)
-    thread, _, location = page.location.partition(" at ")
-    earlier = run.stalls
-    stall = Stall(
-        session=session.id,
-        phase=page.phase,
-        since=now - age,
-        until=None,
-        step=page.step,
-        secs=age,
-        timeout_secs=page.budget_secs,
-        thread=thread or None,
-        location=location or None,
-        activity=page.activity,
-    )
-    if earlier and earlier[-1].until is None and earlier[-1].session == session.id:
-        stall, earlier = replace(earlier[-1], secs=age), earlier[:-1]
-    look = stacks_of(page, now - (tick_age if is_blocked else age))
-    if look is not None:
-        stall = replace(stall, stacks={**stall.stacks, **look.stacks})
-    if is_blocked:
-        stall = replace(stall, blocked_since=now - tick_age)
-        line = None if look is None else user_line(look.stacks.get(MAIN_THREAD, ()))
-        if line is not None:
-            stall = replace(stall, thread=MAIN_THREAD, location=line)
-    return _running(replace(run, stalls=(*earlier, stall)), session, is_stalled=True)
+    found = _running(run, session, now, is_stalled=stall is not None)
+    return found if stall is None else replace(found, stalls=with_stall(run.stalls, stall))
 
 
 def _with_failures(run: Run, page: PageReading) -> Run:
@@ -265,29 +217,29 @@ def _with_failures(run: Run, page: PageReading) -> Run:
     return run if new == last else replace(run, sessions=(*run.sessions[:-1], new))
 
 
-def _alive(session: Session, seen_at: float, step: int | None) -> Session:
-    return replace(
-        session,
-        outcome="running",
-        ended_at=seen_at,
-        last_step=session.last_step if step is None else step,
-        steps_per_sec=None,
-    )
-
-
-def _running(run: Run, session: Session, *, is_stalled: bool) -> Run:
-    """Return the run with its newest session alive."""
+def _running(run: Run, session: Session, now: float, *, is_stalled: bool) -> Run:
+    """Return the run with its newest session alive, as it is given; the time since its last event counts as progress
+    until the last one, then as the stall."""
+    before = run.sessions[-1]
+    since = now if before.ended_at is None else before.ended_at
+    stalled_since = session.last_progress_at if is_stalled else None
+    booked = {"running": BUCKET_OF_PHASE.get(before.phase or "", "other"), "stalled": STALL}.get(run.state)
+    goodput = run.goodput
     if run.state == "lost":
         is_unsaved = bool(run.checkpoints) and not any(saved.ok for saved in run.checkpoints)
-        run = replace(
-            run,
-            goodput=run.goodput if is_unsaved else without_risk(run.goodput),
-            at_risk=run.at_risk if is_unsaved else None,
-        )
+        goodput = goodput if is_unsaved else without_risk(goodput)
+        run = run if is_unsaved else replace(run, at_risk=None)
+    goodput = rebooked(goodput, {} if booked is None else {booked: since - now}) if now > since else goodput
+    goodput = rebooked(goodput, spent(since, now, session.phase, stalled_since))
+    activity = dict(before.activity_secs)
+    for bucket, secs in spent(since, session.ended_at or since, session.phase, stalled_since).items():
+        activity[bucket] = activity.get(bucket, 0.0) + secs
+    session = replace(session, outcome="running", activity_secs=activity, steps_per_sec=None)
     return replace(
         run,
         state="stalled" if is_stalled else "running",
         sessions=(*run.sessions[:-1], session),
         step=session.last_step,
         steps_per_sec=None,
+        goodput=goodput,
     )

@@ -146,8 +146,8 @@ class LogdirWatch:
     def _find_deaths(self) -> bool:
         """Find the processes that are over without a record of it; return whether there are some since the last
         time."""
-        now = self._clock.wall()
-        return any([self._run(name).has_died(now) for name in self._index.runs])
+        now, boot_now = self._clock.wall(), boot_secs(self._clock)
+        return any([self._run(name).has_died(now, boot_now) for name in self._index.runs])
 
     def _run(self, name: str) -> _RunWatch:
         index, watch = self._index.runs[name], self._runs.get(name)
@@ -189,13 +189,13 @@ class _RunWatch:
             _LOG.exception("The events of run %s could not be understood", self.index.name)
             self._lost = f"its events could not be understood: {error!r}"
 
-    def has_died(self, now: float) -> bool:
+    def has_died(self, now: float, boot_now: float) -> bool:
         """Return whether the process of the newest session is over, though no record says so; True once."""
         try:
             session = self._fold.newest_session
             if session is None or session.outcome != "running" or session.id == self._dead:
                 return False
-            death = self._page.death(session, now)
+            death = self._page.death(session, now, boot_now)
         except Exception:  # as in `update`; the look that follows reports it
             _LOG.debug("The page of run %s could not be read", self.index.name, exc_info=True)
             return False
@@ -223,10 +223,10 @@ class _RunWatch:
         try:
             run = self._fold.run(now, self._presence.within(self.index.directory), restarter_runs)
             is_gone = bool(run.sessions) and run.sessions[-1].gone
-            if run.state == "lost" and not is_gone:
-                run = with_lease(run, self._lease.read(now), now)
             if run.state in _MOVING and not is_gone:
                 run = with_page(run, self._page.read(run.sessions[-1], now), now, boot_now)
+            if run.state == "lost" and not is_gone:
+                run = with_lease(run, self._lease.read(now), now)
         except Exception as error:  # as above
             _LOG.debug("Run %s could not be put together", self.index.name, exc_info=True)
             run = last.run if last is not None else RunFold(self.index.name).run(now, lambda path: None)

@@ -299,8 +299,6 @@ class Stall(StallRecord):
     """The last progress before it."""
     until: float | None
     """None while it lasts."""
-    blocked_since: float | None = None
-    """Since when native code has held the interpreter lock; None if it does not, or where it is unknown."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,7 +5,7 @@ Each is filled record by record, and takes up what a later file of the same sess
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -238,7 +238,7 @@ class StallFold:
     def __init__(self, allowance: Allowance) -> None:
         self.records: Newest[tuple[float, int, StallRecord]] = Newest(allowance.stalls)
         """Wall time, number of the stall, the record without its stacks."""
-        self.stacks: Newest[tuple[int, Stacks]] = Newest(allowance.stacks, _chars_of_stacks)
+        self.stacks: Newest[tuple[int, Stacks]] = Newest(allowance.stacks, lambda item: chars_of_stacks(item[1]))
         """Number of the stall, and its stacks."""
         self._count = 0
 
@@ -282,6 +282,25 @@ class StallFold:
         return (*found, *(_ended(stall, ended_at) for stall in begun.values()))
 
 
+def with_stall(stalls: Sequence[Stall], seen: StallRecord) -> tuple[Stall, ...]:
+    """Return stalls with one that lasts, which was seen from outside: where the last one of its session has no end, it
+    is that one."""
+    index = next((index for index in reversed(range(len(stalls))) if _is_open(stalls[index], seen.session)), None)
+    if index is None:
+        since = 0.0 if seen.since is None else seen.since
+        return (*stalls, Stall(**{**values_of(seen), "state": "begin", "since": since}, until=None))
+    stall = replace(stalls[index], secs=seen.secs, stacks={**stalls[index].stacks, **seen.stacks})
+    if seen.blocked_since is not None:
+        stall = replace(stall, blocked_since=seen.blocked_since)
+        if seen.location is not None:
+            stall = replace(stall, thread=seen.thread, location=seen.location)
+    return (*stalls[:index], stall, *stalls[index + 1 :])
+
+
+def _is_open(stall: Stall, session: str) -> bool:
+    return stall.until is None and stall.session == session and stall.service is None
+
+
 def _begun(at: float, record: StallRecord, stacks: Stacks) -> Stall:
     since = at if record.since is None else record.since
     secs = max(0.0, at - since)
@@ -294,5 +313,6 @@ def _ended(stall: Stall, ended_at: float | None) -> Stall:
     return stall if ended_at is None else replace(stall, until=ended_at, secs=max(0.0, ended_at - stall.since))
 
 
-def _chars_of_stacks(item: tuple[int, Stacks]) -> int:
-    return sum(len(name) + 1 + sum(len(line) + 1 for line in lines) for name, lines in item[1].items())
+def chars_of_stacks(stacks: Stacks) -> int:
+    """Return the number of characters of stacks."""
+    return sum(len(name) + 1 + sum(len(line) + 1 for line in lines) for name, lines in stacks.items())

@@ -13,13 +13,12 @@ from copy import copy
 from dataclasses import dataclass, replace
 from typing import cast, get_args
 
+from supervisor_core.events.telemetry import DeathRecord
 from supervisor_core.run.checkpoints import Checkpoint, passed_over
-from supervisor_core.run.goodput import COMPLETED, GoodputWalk
+from supervisor_core.run.goodput import COMPLETED, GoodputWalk, spent
 from supervisor_core.run.heartbeat_folds import WorkerReport, merged_history, natural_order
 from supervisor_core.run.model import (
-    BUCKET_OF_PHASE,
     PRODUCTIVE,
-    STALL,
     Outcome,
     Recovery,
     Restart,
@@ -29,7 +28,7 @@ from supervisor_core.run.model import (
     rewound,
 )
 from supervisor_core.run.session_facts import LATE_SECS, SessionFacts
-from supervisor_core.run.session_parts import CLOCK_SET_SECS
+from supervisor_core.run.session_parts import CLOCK_SET_SECS, with_stall
 
 RATE_MARGIN = 2.0
 """An unseen session may have been faster than its highest reported rate by this factor."""
@@ -60,16 +59,16 @@ class TimelineFold:
         self._following: SessionFacts | None = None
 
     def build(
-        self, facts: Sequence[SessionFacts], death_of: Callable[[Session], Death | None] = lambda session: None
+        self, facts: Sequence[SessionFacts], death_of: Callable[[Session], DeathRecord | None] = lambda session: None
     ) -> Timeline:
         """Return the timeline of sessions given in any order.
 
         Args:
             facts: each session by itself.
-            death_of: returns what is known of the death of the newest one, if no record says how it ended.
+            death_of: returns what a restarter knows of the death of the newest one, if no record says how it ended.
         """
         ordered = in_order(facts)
-        if ordered and not ordered[-1].ended_itself and ordered[-1].session.is_open:
+        if ordered and not ordered[-1].ended_itself and ordered[-1].session.is_open and not ordered[-1].session.gone:
             death = death_of(ordered[-1].session)
             if death is not None:
                 ordered[-1] = dead_session(ordered[-1], death)
@@ -294,29 +293,33 @@ def crashed_session(facts: SessionFacts, following: SessionFacts) -> SessionFact
     return _completed(facts, seen_at, latest, later.previous_step, is_exact=later.previous_step_exact)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Death:
-    """What is known of a session whose process is known to be over."""
-
-    session: str
-    step: int | None
-    """The last step that it reached."""
-    is_step_exact: bool
-    elapsed_secs: float | None
-    """Its age at its last sign of life, by a monotonic clock."""
-
-
-def dead_session(facts: SessionFacts, death: Death) -> SessionFacts:
+def dead_session(facts: SessionFacts, death: DeathRecord) -> SessionFacts:
     """Return a session without a stop record whose process is over, completed by what is known of its death."""
     session = facts.session
     seen_at = session.ended_at or 0.0
     if death.elapsed_secs is not None and session.started_at is not None:
         seen_at = session.started_at + death.elapsed_secs
-    found = _completed(facts, seen_at, seen_at, death.step, is_exact=death.is_step_exact)
-    return replace(found, session=replace(found.session, gone=True))
+    stall = death.stall
+    if stall is not None:  # its times, by the session's own clocks
+        since = seen_at - stall.secs
+        before = 0.0 if stall.since is None or stall.blocked_since is None else stall.blocked_since - stall.since
+        stall = replace(stall, since=since, blocked_since=None if stall.blocked_since is None else since + before)
+        facts = replace(facts, is_stalled=True, stalls=with_stall(facts.stalls, stall))
+        session = replace(session, phase=stall.phase, last_progress_at=since, progress_timeout_secs=stall.timeout_secs)
+    stalled_since = None if stall is None else stall.since
+    facts = replace(facts, session=replace(session, gone=True))
+    return _completed(facts, seen_at, seen_at, death.step, is_exact=death.step_exact, stalled_since=stalled_since)
 
 
-def _completed(facts: SessionFacts, seen_at: float, latest: float, step: int | None, *, is_exact: bool) -> SessionFacts:
+def _completed(
+    facts: SessionFacts,
+    seen_at: float,
+    latest: float,
+    step: int | None,
+    *,
+    is_exact: bool,
+    stalled_since: float | None = None,
+) -> SessionFacts:
     """Return a session without a stop record that was last seen at a time, and a step, that its events do not have."""
     session = facts.session
     if session.inferred or session.outcome != "running" or session.started_at is None or session.ended_at is None:
@@ -328,9 +331,11 @@ def _completed(facts: SessionFacts, seen_at: float, latest: float, step: int | N
     if ended_at - seen_at < renewal_secs:  # else the lease would have been renewed once more
         likely_unseen_secs = min(likely_unseen_secs, renewal_secs / 2)
         most_unseen_secs = max(0.0, seen_at + renewal_secs - ended_at) + LATE_SECS
+    if stalled_since is None and facts.is_stalled:
+        stalled_since = session.ended_at
     activity = dict(session.activity_secs)
-    bucket = STALL if facts.is_stalled else BUCKET_OF_PHASE.get(session.phase or "", "other")
-    activity[bucket] = activity.get(bucket, 0.0) + ended_at - session.ended_at
+    for bucket, secs in spent(session.ended_at, ended_at, session.phase, stalled_since).items():
+        activity[bucket] = activity.get(bucket, 0.0) + secs
     steps = [session.last_step]
     if not facts.recoveries or seen_at >= facts.recoveries[-1].at:  # else the step is from before the recovery
         steps.append(step)

@@ -33,8 +33,9 @@ class Heard(TelemetryRecorder):
         super().__init__(None)
         self.records: list[Record] = []
 
-    def write(self, record: Record, step: int | None = None, **how: Any) -> None:
+    def write(self, record: Record, step: int | None = None, **how: Any) -> bool:
         self.records.append(record)
+        return True
 
     def of(self, kind: type) -> list[Any]:
         return [record for record in self.records if isinstance(record, kind)]
@@ -272,7 +273,7 @@ def test_a_stall_while_python_could_not_run_has_the_stack_of_that_time(make, clo
     [begin] = heard.of(StallRecord)
     assert (begin.thread, begin.location) == ("MainThread", "/x/train.py:88 main")
     assert begin.stacks["MainThread"] == ("/x/train.py:88 main",)
-    assert set(stacks.budgets) == {20.0} and len(stacks.titles) == 1
+    assert set(stacks.budgets) == {21.0} and len(stacks.titles) == 1
 
 
 def test_a_time_without_python_that_is_no_stall_is_logged_with_its_place(make, clock, caplog) -> None:

@@ -23,13 +23,12 @@ from supervisor_core.process.identity import boot_id, started_ticks
 from supervisor_core.process.page_writer import ProgressPage
 from supervisor_core.process.progress_page import (
     LAST_PROGRESS,
-    MOST_DEAD,
     PAGE_BYTES,
-    STALE_SECS,
     STEPS,
     PageReading,
+    pages_in,
     read_page,
-    remove_stale,
+    remove_oldest,
 )
 
 DOC = Path(__file__).parents[2] / "docs" / "progress-page.md"
@@ -324,32 +323,25 @@ def test_a_forked_child_leaves_the_page_alone_and_a_kill_leaves_it_whole(tmp_pat
 
 
 @pytest.mark.skipif(boot_id() is None, reason="without a boot id no process is known to be dead")
-def test_stale_pages_are_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Old ones of dead processes go, with their stacks; living, young and unknown ones stay; so do other files."""
-    living = training(tmp_path, "living")
-    training(tmp_path, "dead")
-    training(tmp_path, "elsewhere")
-    (tmp_path / "dead.stacks").write_text("MainThread")
+def test_of_dead_processes_the_newest_pages_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is too much, in number or in size, goes with its stacks. Those of processes that live, or may, are not
+    dead; other files are no pages."""
+    monkeypatch.setattr(progress_page, "MOST_DEAD", 4)
+    training(tmp_path, "living")
     (tmp_path / "other.page").write_text("of another program")
-    rewrite(tmp_path / "dead.page", 24, struct.pack("<q", 1))  # the process id belongs to another process now
-    rewrite(tmp_path / "elsewhere.page", 24, struct.pack("<q", 1))
-    rewrite(tmp_path / "elsewhere.page", 256, b"pid:[1]\0".ljust(64, b"\0"))
-    remove_stale(tmp_path, now=1e9 + STALE_SECS)
-    assert (tmp_path / "dead.page").exists()
-    remove_stale(tmp_path, now=1e9 + STALE_SECS + 1)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["elsewhere.page", "living.page", "other.page"]
-    assert reading(living).is_running
-    remove_stale(tmp_path / "missing", now=0.0)
-
-
-@pytest.mark.skipif(boot_id() is None, reason="without a boot id no process is known to be dead")
-def test_a_run_that_crashes_again_and_again_does_not_fill_the_memory(tmp_path: Path) -> None:
-    """Of dead processes the newest pages stay."""
-    for number in range(MOST_DEAD + 3):
-        ProgressPage.create(tmp_path, session_id=f"{number:03}", started_at=1e9 + number)
-        rewrite(tmp_path / f"{number:03}.page", 24, struct.pack("<q", 1))
-    remove_stale(tmp_path, now=1e9)
-    assert sorted(path.stem for path in tmp_path.iterdir()) == [f"{number:03}" for number in range(3, MOST_DEAD + 3)]
+    for number in range(7):
+        ProgressPage.create(tmp_path, session_id=f"{number}", started_at=1e9 + number)
+        rewrite(tmp_path / f"{number}.page", 24, struct.pack("<q", 1))  # the process id belongs to another process now
+        (tmp_path / f"{number}.stacks").write_text("MainThread")
+    rewrite(tmp_path / "0.page", 256, b"pid:[1]\0".ljust(64, b"\0"))  # in another container
+    dead = [page for page in pages_in([tmp_path, tmp_path / "missing"]) if page.is_dead]
+    assert sorted(page.session for page in dead) == ["1", "2", "3", "4", "5", "6"]
+    remove_oldest(dead)
+    assert sorted(path.stem for path in tmp_path.glob("*.page")) == ["0", "3", "4", "5", "6", "living", "other"]
+    assert sorted(path.stem for path in tmp_path.glob("*.stacks")) == ["0", "3", "4", "5", "6"]
+    monkeypatch.setattr(progress_page, "MOST_DEAD_BYTES", 10_000)
+    remove_oldest([page for page in dead if page.path.exists()])
+    assert sorted(path.stem for path in tmp_path.glob("*.page")) == ["0", "5", "6", "living", "other"]
 
 
 def rewrite(path: Path, at: int, data: bytes) -> None:

@@ -24,7 +24,8 @@ from supervisor_core.process.identity import boot_id
 from supervisor_core.process.page_writer import ProgressPage
 from supervisor_core.process.progress_page import LAST_PROGRESS, STEPS, PageReading, read_page
 from supervisor_core.process.stacks_file import StacksFile, StacksReading, look_text, read_stacks, stacks_path
-from supervisor_core.run.live_session import BLOCKED_SECS, PageReader, newest_stacks, with_page
+from supervisor_core.run.last_words import BLOCKED_SECS, newest_look
+from supervisor_core.run.live_session import PageReader, with_page
 from supervisor_core.run.logdir_watch import LogdirWatch
 from supervisor_core.run.model import Run
 
@@ -102,21 +103,18 @@ def test_a_blocked_process_has_the_place_that_is_in_its_file_of_stacks(run: Run,
     session."""
     page = page_with(tmp_path, progress_age=61.0, tick_age=61.0)
     file = StacksFile(stacks_path(tmp_path, SESSION), SESSION)
-    file.add(look_text("no progress", NOW, {"MainThread": ("/x/other.py:1 f",)}))
-    assert newest_stacks(page, NOW + 2.0) is None
-    found = newest_stacks(page, NOW)
-    assert found is not None and found.at == NOW
+    file.add(look_text("no progress", NOW - 63.0, {"MainThread": ("/x/other.py:1 f",)}))
+    [earlier] = with_page(run, page, NOW, BOOT_NOW).stalls
+    assert (earlier.location, earlier.stacks) == (None, {})
     os.write(file.descriptor, b'Stack (most recent call first):\n  File "/x/train.py", line 88 in step\n')
-    written_at = file.path.stat().st_mtime
-    assert newest_stacks(page, written_at + 60.0) is None
-    look = newest_stacks(page, written_at)
-    assert look is not None
-    [stall] = with_page(run, page, NOW, BOOT_NOW, lambda page, since: look).stalls
+    found = newest_look(page)
+    assert found is not None and found[1] == file.path.stat().st_mtime
+    [stall] = with_page(run, page, NOW, BOOT_NOW).stalls
     assert (stall.thread, stall.location) == ("MainThread", "/x/train.py:88 step")
     assert stall.stacks == {"MainThread": ("/x/train.py:88 step",)}
-    assert newest_stacks(replace(page, session="another"), written_at) is None
+    assert newest_look(replace(page, session="another")) is None
     file.close(remove=True)
-    assert newest_stacks(page, 0.0) is None
+    assert newest_look(page) is None
 
 
 def test_a_stall_that_cannot_be_recorded_has_its_stacks(run: Run, tmp_path: Path) -> None:
