@@ -13,6 +13,7 @@ from supervisor_core.events.telemetry import (
     KINDS,
     MAX_BYTES,
     CheckpointRecord,
+    DeathRecord,
     HeartbeatRecord,
     LaunchRecord,
     Record,
@@ -37,6 +38,10 @@ RECORDS: list[Record] = [
     CheckpointRecord(session="s", trigger="signal", path="/a/model.ckpt-7", step=7, bytes=9, secs=1.0, consistent=True),
     HeartbeatRecord(session="s", phase="training", step=1, threads=(ThreadStatus(name="x", state="idle"),)),
     StallRecord(session="s", state="begin", phase="training", since=1.0, stacks={"Main": ("a.py:1 f", "b.py:2 g")}),
+    DeathRecord(
+        session="s", step=7, step_exact=True, elapsed_secs=9.5,
+        stall=StallRecord(session="s", state="begin", since=1.0, blocked_since=2.0, stacks={"Main": ("a.py:1 f",)}),
+    ),
     RecoveryRecord(session="s", error="UnavailableError: gone", losses=2, step=9, restored_step=7, secs=0.5),
     LaunchRecord(
         launch="h-1-2", state="end", attempt=2, started_at=1.5, session="s", cause="oom", signal="SIGKILL", oom_kills=1,
