@@ -277,9 +277,23 @@ class StallRecord:
     """Python stacks of all threads by thread name, outermost first; not when a stall ends."""
     service: Name | None = None
     """The service whose tick does not end; None of a session without progress."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenStall:
+    """A stall that no record shows. The fields are those of a `StallRecord`, but for the last."""
+
+    phase: Text = "training"
+    since: Number = 0.0
+    step: Whole | None = None
+    secs: Number = 0.0
+    timeout_secs: Number | None = None
+    thread: Name | None = None
+    location: Annotated[str, Meta(max_length=MAX_LOCATION_CHARS)] | None = None
+    activity: Activity | None = None
+    stacks: Mapping[Name, tuple[Text, ...]] = field(default_factory=dict)
     blocked_since: Number | None = None
-    """Since when native code has held the interpreter lock; None if it does not, or where it is unknown: a session does
-    not write it of itself."""
+    """Since when native code has held the interpreter lock; None if it does not, or where it is unknown."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -297,7 +311,7 @@ class DeathRecord:
     """Whether it reached no step after that."""
     elapsed_secs: Number | None = None
     """Its age at its last sign of life, by a monotonic clock."""
-    stall: StallRecord | None = None
+    stall: OpenStall | None = None
     """The stall that was open then; ``secs`` until that sign of life."""
 
 

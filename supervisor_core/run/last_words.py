@@ -11,7 +11,7 @@ import os
 from collections.abc import Callable
 from dataclasses import replace
 
-from supervisor_core.events.telemetry import DeathRecord, StallRecord
+from supervisor_core.events.telemetry import DeathRecord, OpenStall
 from supervisor_core.process.progress_page import PageReading
 from supervisor_core.process.stacks import MAIN_THREAD, user_line
 from supervisor_core.process.stacks_file import SUFFIX, Look, read_stacks
@@ -44,7 +44,7 @@ def stall_of(
     look_of: Callable[[PageReading], TimedLook | None] = newest_look,
     *,
     is_over: bool = False,
-) -> StallRecord | None:
+) -> OpenStall | None:
     """Return the stall that a session is in by its page; None if it is in none, or has not ticked yet.
 
     Args:
@@ -58,17 +58,15 @@ def stall_of(
     if not page.ticks or page.ended:
         return None
     age, tick_age = at_boot - page.progress_boot_secs, at_boot - page.tick_boot_secs
-    is_blocked = tick_age > BLOCKED_SECS
     found = look_of(page)
+    was_cut_off = is_over and found is not None and found[0].by_timer and found[1] > at - tick_age
+    is_blocked = was_cut_off or tick_age > BLOCKED_SECS
     if found is not None and found[1] < at - (tick_age if is_blocked else age) - 1.0:  # of an earlier hang
         found = None
-    was_cut_off = is_over and is_blocked and found is not None and found[0].by_timer
     if not was_cut_off and (page.budget_secs is None or age <= page.budget_secs):
         return None
     thread, _, location = page.location.partition(" at ")
-    stall = StallRecord(
-        session=page.session,
-        state="begin",
+    stall = OpenStall(
         phase=page.phase,
         since=at - age,
         step=page.step,

@@ -197,7 +197,7 @@ def with_page(
         progress_timeout_secs=page.budget_secs,
     )
     found = _running(run, session, now, is_stalled=stall is not None)
-    return found if stall is None else replace(found, stalls=with_stall(run.stalls, stall))
+    return found if stall is None else replace(found, stalls=with_stall(run.stalls, session.id, stall))
 
 
 def _with_failures(run: Run, page: PageReading) -> Run:

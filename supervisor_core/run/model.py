@@ -299,6 +299,8 @@ class Stall(StallRecord):
     """The last progress before it."""
     until: float | None
     """None while it lasts."""
+    blocked_since: float | None = None
+    """As in `OpenStall`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from supervisor_core.events.record_fields import values_of
-from supervisor_core.events.telemetry import CheckpointRecord, PauseReport, RecoveryRecord, StallRecord
+from supervisor_core.events.telemetry import CheckpointRecord, OpenStall, PauseReport, RecoveryRecord, StallRecord
 from supervisor_core.run.bounds import Allowance, Newest, Pool
 from supervisor_core.run.checkpoints import Checkpoint
 from supervisor_core.run.model import BUCKETS, Recovery, Stall
@@ -282,13 +282,11 @@ class StallFold:
         return (*found, *(_ended(stall, ended_at) for stall in begun.values()))
 
 
-def with_stall(stalls: Sequence[Stall], seen: StallRecord) -> tuple[Stall, ...]:
-    """Return stalls with one that lasts, which was seen from outside: where the last one of its session has no end, it
-    is that one."""
-    index = next((index for index in reversed(range(len(stalls))) if _is_open(stalls[index], seen.session)), None)
+def with_stall(stalls: Sequence[Stall], session: str, seen: OpenStall) -> tuple[Stall, ...]:
+    """Return stalls with one of a session that was seen from outside: where its last one has no end, it is that one."""
+    index = next((index for index in reversed(range(len(stalls))) if _is_open(stalls[index], session)), None)
     if index is None:
-        since = 0.0 if seen.since is None else seen.since
-        return (*stalls, Stall(**{**values_of(seen), "state": "begin", "since": since}, until=None))
+        return (*stalls, Stall(session=session, until=None, **values_of(seen)))
     stall = replace(stalls[index], secs=seen.secs, stacks={**stalls[index].stacks, **seen.stacks})
     if seen.blocked_since is not None:
         stall = replace(stall, blocked_since=seen.blocked_since)

@@ -302,9 +302,9 @@ def dead_session(facts: SessionFacts, death: DeathRecord) -> SessionFacts:
     stall = death.stall
     if stall is not None:  # its times, by the session's own clocks
         since = seen_at - stall.secs
-        before = 0.0 if stall.since is None or stall.blocked_since is None else stall.blocked_since - stall.since
-        stall = replace(stall, since=since, blocked_since=None if stall.blocked_since is None else since + before)
-        facts = replace(facts, is_stalled=True, stalls=with_stall(facts.stalls, stall))
+        blocked_since = None if stall.blocked_since is None else since + (stall.blocked_since - stall.since)
+        stall = replace(stall, since=since, blocked_since=blocked_since)
+        facts = replace(facts, is_stalled=True, stalls=with_stall(facts.stalls, session.id, stall))
         session = replace(session, phase=stall.phase, last_progress_at=since, progress_timeout_secs=stall.timeout_secs)
     stalled_since = None if stall is None else stall.since
     facts = replace(facts, session=replace(session, gone=True))

@@ -16,6 +16,7 @@ from supervisor_core.events.telemetry import (
     DeathRecord,
     HeartbeatRecord,
     LaunchRecord,
+    OpenStall,
     Record,
     RecoveryRecord,
     ServiceInterval,
@@ -40,7 +41,7 @@ RECORDS: list[Record] = [
     StallRecord(session="s", state="begin", phase="training", since=1.0, stacks={"Main": ("a.py:1 f", "b.py:2 g")}),
     DeathRecord(
         session="s", step=7, step_exact=True, elapsed_secs=9.5,
-        stall=StallRecord(session="s", state="begin", since=1.0, blocked_since=2.0, stacks={"Main": ("a.py:1 f",)}),
+        stall=OpenStall(since=1.0, step=7, blocked_since=2.0, stacks={"Main": ("a.py:1 f",)}),
     ),
     RecoveryRecord(session="s", error="UnavailableError: gone", losses=2, step=9, restored_step=7, secs=0.5),
     LaunchRecord(

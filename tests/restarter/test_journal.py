@@ -8,11 +8,14 @@ from pathlib import Path
 import pytest
 
 from supervisor_core.clock import SystemClock
+from supervisor_core.events.telemetry import DeathRecord, SessionRecord, summary_bytes
 from supervisor_core.events.writer import EventsWriter
+from supervisor_core.process.page_writer import ProgressPage
+from supervisor_core.process.progress_page import PageReading, pages_in
 from supervisor_core.restarter.hang import Hang
 from supervisor_core.restarter.hang_stacks import KeptStacks
 from supervisor_core.restarter.journal import LaunchJournal
-from supervisor_core.restarter.launch import LaunchFacts
+from supervisor_core.restarter.launch import Death, LaunchFacts
 from supervisor_core.restarter.policy import ChildEnd, Decision, Failure
 from supervisor_core.run.logdir_watch import LogdirWatch
 from supervisor_core.run.model import launch_text
@@ -106,3 +109,45 @@ def test_a_hang_is_the_watchdogs_decision(tmp_path: Path) -> None:
     found = LogdirWatch(str(tmp_path)).refresh().runs["."].run.launches[0]
     assert (found.decided_by, found.stacks) == ("watchdog", "/dev/shm/a.stacks")
     assert "hung, MainThread at train.py:88 in step; attempt 1" in launch_text(found)
+
+
+@pytest.mark.parametrize("below", ["", "run"])
+def test_what_a_killed_session_has_left_in_memory_is_recorded_where_its_events_are(tmp_path: Path, below: str) -> None:
+    """In the restarter's directory, or below it. Then its page is gone, and the run is as the page had it."""
+    logdir, page = tmp_path / below, left_in_memory(tmp_path / "memory", tmp_path / below)
+    with EventsWriter(logdir, clock=StillClock(STARTED)) as writer:
+        record = SessionRecord(session=page.session, attempt=1, started_at=STARTED, restored_step=90, heartbeat_secs=10)
+        writer.summary(summary_bytes(record), step=90, wall_time=STARTED + 1.0)
+    journal, launch = LaunchJournal(("python", "train.py")), facts(1, tmp_path)
+    journal.begun(launch)
+    launch.deaths = (Death(page, DeathRecord(session=page.session, step=142, step_exact=True, elapsed_secs=51.0)),)
+    journal.ended(end(launch))
+    journal.close()
+    assert list((tmp_path / "memory").iterdir()) == []
+    watch = LogdirWatch(str(tmp_path)).refresh()
+    run = watch.runs[below or "."].run
+    [session] = run.sessions
+    assert (session.gone, session.last_step, session.ended_at) == (True, 142, STARTED + 51.0)
+    assert [item.cause for item in watch.runs["."].run.launches] == ["oom"]
+
+
+def test_what_cannot_be_recorded_stays_in_memory(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """The logdir is a file by now."""
+    (tmp_path / "run").write_bytes(b"")
+    page = left_in_memory(tmp_path / "memory", tmp_path / "run")
+    journal, launch = LaunchJournal(("python", "train.py")), facts(1, tmp_path)
+    launch.deaths = (Death(page, DeathRecord(session=page.session, step=142)),)
+    journal.ended(end(launch))
+    journal.close()
+    assert page.path.exists()
+    assert f"The end of session {page.session} is not recorded" in caplog.text
+
+
+def left_in_memory(memory: Path, logdir: Path) -> PageReading:
+    """A page of a session, with a file of stacks."""
+    memory.mkdir()
+    made = ProgressPage.create(memory, session_id="6f1d3c0a9b7e4d21", attempt=1, logdir=str(logdir))
+    assert made.path is not None
+    made.path.with_suffix(".stacks").write_text("supervisor stacks 1\n")
+    [page] = pages_in([memory])
+    return page

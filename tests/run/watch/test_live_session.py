@@ -18,7 +18,11 @@ from hangs import HANGING_LINE, HOLD_LOCK_OF_INTERPRETER
 
 from supervisor_core.checkpoint.logdir_lock import LEASE_NAME, LogdirLock
 from supervisor_core.cli.sentences import trouble_lines
+from supervisor_core.engine.service import ServiceRegistry
+from supervisor_core.engine.session_recorder import SessionRecorder, StopInfo
+from supervisor_core.events.file_writer import FileWriter
 from supervisor_core.metrics.page import run_status
+from supervisor_core.options import Options
 from supervisor_core.process import progress_page
 from supervisor_core.process.identity import boot_id
 from supervisor_core.process.page_writer import ProgressPage
@@ -308,7 +312,8 @@ def test_a_process_that_hangs_with_the_interpreter_lock_held_is_seen_and_its_dea
     """Nothing in it can write a record; from outside it is a stall, soon after its budget and when all records are old.
 
     At first its records do not show it: they are younger than its budget. Once killed, it is lost at once, at the last
-    step that it did, for who has watched it and for who looks for the first time."""
+    step that it did, for who has watched it and for who looks for the first time. What was known is known then, too:
+    where it hung, and how long it lasted. The next session takes that into the logdir, and nothing of it changes."""
     logdir, trainer = blocked
     watch = LogdirWatch(str(logdir))
     [early] = watch.refresh().runs.values()
@@ -328,11 +333,36 @@ def test_a_process_that_hangs_with_the_interpreter_lock_held_is_seen_and_its_dea
         assert location is not None and (location.thread, location.phase) == ("MainThread", "training")
         assert location.location == HANG.replace(" ", " in ")
         assert stall.secs == pytest.approx(secs, abs=60)
+        goodput, last = found.run.goodput, found.run.sessions[-1]
+        assert goodput.secs["stall"] == pytest.approx(stall.secs, abs=2) and last.started_at is not None
+        assert goodput.wall_secs == pytest.approx(time.time() + secs - last.started_at, abs=30)
+        assert sum(last.activity_secs.values()) == pytest.approx((last.ended_at or 0.0) - last.started_at)
     trainer.kill()
     trainer.wait()
-    for look in (watch, LogdirWatch(str(logdir))):
+    for look in (LogdirWatch(str(logdir)), watch):
         [found] = look.refresh().runs.values()
         last = found.run.sessions[-1]
         assert (found.run.state, last.outcome, last.gone, found.run.step) == ("lost", "lost", True, 1007)
         assert found.run.at_risk is not None and found.run.at_risk.steps == 7
         assert found.run.goodput.wall_secs == pytest.approx(sum(found.run.goodput.secs.values()))
+        [stall] = found.run.stalls
+        assert (stall.thread, stall.location, stall.phase) == ("MainThread", HANG, "training")
+        assert stall.until == last.ended_at and stall.blocked_since is not None
+        assert found.run.goodput.secs["stall"] == pytest.approx(stall.secs, abs=1.0)
+    following = SessionRecorder(
+        logdir=str(logdir), facade="Test", options=Options(), writer=FileWriter(str(logdir)), services=ServiceRegistry()
+    )
+    following.begin()
+    assert stacks.exists()
+    following.ready(restored_step=1000)
+    assert not stacks.exists() and not Path(lease["page"]).exists()
+    following.end(StopInfo(reason="completed"))
+    for look in (LogdirWatch(str(logdir)), watch):
+        [found] = look.refresh().runs.values()
+        before = found.run.sessions[0]
+        assert (before.outcome, before.last_step, before.gone) == ("lost", 1007, True)
+        assert before.ended_at == pytest.approx(last.ended_at, abs=1.5)
+        [again] = found.run.stalls
+        assert (again.location, again.stacks) == (HANG, stall.stacks)
+        assert again.secs == pytest.approx(stall.secs, abs=1.5)
+        assert (found.run.restarts[0].from_step, found.run.restarts[0].rewind_steps_most) == (1007, 7)
