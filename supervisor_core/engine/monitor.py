@@ -129,8 +129,8 @@ class SessionMonitor:
         self._thread = threading.Thread(target=self._tick_until_stopped, name="supervisor_monitor", daemon=True)
 
     def start(self) -> None:
-        """Take the first reading, so that a hang from here on is seen, and start the thread."""
-        self._progress.sample()
+        """Start the thread. A hang from here on is seen, also before its first tick."""
+        self._progress.watched()
         self._arm()
         self._thread.start()
 

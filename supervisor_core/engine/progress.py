@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from itertools import chain
 from operator import sub
 
-from supervisor_core.clock import SYSTEM_CLOCK, Clock, boot_secs
+from supervisor_core.clock import SYSTEM_CLOCK, Clock, boot_secs, main_thread_secs
 from supervisor_core.engine.budgets import LEAST_PAUSE_SECS, Budgets
 from supervisor_core.engine.pauses import Pause, PauseWitness
 from supervisor_core.engine.step_rate import Speed
@@ -308,6 +308,12 @@ class Progress:
             self.page.tick(at=now, boot_secs=boot, main_thread_secs=self._witness.sample().ran_secs)
             self._speed.sample(self._last_end, self._steps)
             self._update_budget()
+
+    def watched(self) -> None:
+        """Record that `sample` is about to be called: a process that hangs before shows on its page that it does."""
+        clock = self._clock
+        with self._lock:
+            self.page.tick(at=clock.monotonic(), boot_secs=boot_secs(clock), main_thread_secs=main_thread_secs(clock))
 
     def unwatched(self) -> None:
         """Record that `sample` is no longer called, so that its absence is no silence."""

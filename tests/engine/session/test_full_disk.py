@@ -88,9 +88,11 @@ def failed_save(run: SessionRecorder) -> CheckpointRecord:
 
 def test_a_full_disk_is_no_death(tmp_path: Path, begin, disk, clock_at) -> None:
     """Silent for a minute, the run counts as running while its lease is renewed: at its step, with its failed saves,
-    and with the reason. When the renewals end it is lost."""
+    and with the reason. When the renewals end it is lost. All that where its page cannot be read: elsewhere."""
     clock = clock_at(time.time())
     run = begin(writer=disk, clock=clock)
+    assert run.progress.page.path is not None
+    run.progress.page.path.unlink()
     run.ready()
     run.enter("training")
     run.progress.step_read(7)
