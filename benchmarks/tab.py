@@ -179,7 +179,7 @@ def _long(logdir: Path, points: int, saves: int, times: int) -> Iterator[Row]:
         whole = board.milliseconds(path, times)
         tenth = BEGAN + points / 20
         window = board.milliseconds(f"{path}&from={tenth}&to={tenth + points / 100}", times)
-        marks = board.milliseconds("data/plugin/supervisor/checkpoint_marks?run=run", times)
+        marks = board.milliseconds("data/plugin/supervisor/checkpoint_marks?run=run&pixels=512", times)
         page = board.milliseconds("data/plugin/supervisor/checkpoints?run=run", times)
         theirs = f"data/plugin/scalars/scalars?run=run&tag={TAG}"
         while not _is_served(board, theirs):

@@ -10,7 +10,7 @@ import struct
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,7 +23,8 @@ from tb_plugin.http import BINARY, EVER, JSON, Answer, Arguments, Refused, json_
 from tb_plugin.index import Index
 from tb_plugin.lanes import thread_lanes, worker_lanes
 from tb_plugin.logdirs import Logdir
-from tb_plugin.run_data import RunView, View, checkpoint_marks, checkpoint_page, details, overview, stall_list
+from tb_plugin.marks import checkpoint_marks
+from tb_plugin.run_data import RunView, View, checkpoint_page, details, overview, stall_list
 from tb_plugin.scalar_store import NotRead, RunScalars, ScalarStore
 from tb_plugin.scalars import scalar_window, segments_of
 
@@ -40,6 +41,18 @@ SCALARS_SECS = 5.0
 _LIMIT, _MAX_LIMIT = 1_000, 10_000
 """Saves of a page: unless more are asked for, and at most."""
 _PIXELS, _MIN_PIXELS, _MAX_PIXELS = 1_024, 16, 8_192
+"""Width of a chart, by which points and marks are thinned."""
+
+
+class _Drawn(TypedDict):
+    """What part of an axis is drawn, and in how many columns."""
+
+    by_step: bool
+    low: float
+    high: float
+    pixels: int
+
+
 """Width of a chart, by which points are thinned."""
 
 
@@ -175,9 +188,9 @@ def checkpoints_route(backend: Backend, arguments: Arguments) -> Answer:
 
 
 def checkpoint_marks_route(backend: Backend, arguments: Arguments) -> Answer:
-    """Answer the saves from one on as columns."""
-    offset = arguments.integer("offset", 0, None) or 0
-    return columns_answer(*checkpoint_marks(backend.run(arguments).run, offset))
+    """Answer a run's saves as columns."""
+    window = _drawn(arguments)
+    return columns_answer(*checkpoint_marks(backend.run(arguments), **window))
 
 
 def stalls_route(backend: Backend, arguments: Arguments) -> Answer:
@@ -193,19 +206,25 @@ def tags_route(backend: Backend, arguments: Arguments) -> Answer:
 def scalars_route(backend: Backend, arguments: Arguments) -> Answer:
     """Answer a tag's values as columns."""
     tag = arguments.text("tag")
-    by_step = arguments.choice("by", ("wall", "step")) == "step"
-    low, high = arguments.window()
+    window = _drawn(arguments)
     smoothing = arguments.number("smoothing", 0.0, 0.9999)
-    pixels = arguments.integer("pixels", _MIN_PIXELS, _MAX_PIXELS) or _PIXELS
     shown = backend.run(arguments)
     files = backend.scalars(shown).points(tag)
     if not files:
         text = f"The run {shown.name!r} has no scalars with the tag {shortened(tag)}; 'tags' lists what it has."
         raise Refused(404, text)
     segments = shown.once(segments_of)
-    return columns_answer(
-        *scalar_window(files, segments, by_step=by_step, low=low, high=high, pixels=pixels, smoothing=smoothing)
-    )
+    return columns_answer(*scalar_window(files, segments, **window, smoothing=smoothing))
+
+
+def _drawn(arguments: Arguments) -> _Drawn:
+    low, high = arguments.window()
+    return {
+        "by_step": arguments.choice("by", ("wall", "step")) == "step",
+        "low": low,
+        "high": high,
+        "pixels": arguments.integer("pixels", _MIN_PIXELS, _MAX_PIXELS) or _PIXELS,
+    }
 
 
 def metrics_route(backend: Backend, arguments: Arguments) -> Answer:

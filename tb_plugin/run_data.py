@@ -5,11 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from itertools import groupby
 from typing import Any, TypeVar
-
-import numpy as np
-from numpy.typing import NDArray
 
 from supervisor_core.run.checkpoints import Checkpoint
 from supervisor_core.run.finding import Finding
@@ -192,56 +188,11 @@ def _described(shown: RunView) -> bytes:
     return json.dumps(plain(values), allow_nan=False, separators=(",", ":")).encode()
 
 
-GOOD, ON_DISK, DISK_KNOWN, INFERRED, DAMAGED, IN_DOUBT = 1, 2, 4, 8, 16, 32
-"""Bits of a mark's ``flags``."""
-_MOST_ERRORS = 200
-_ERROR_CHARACTERS = 300
-
-
 def checkpoint_page(run: Run, offset: int, limit: int, *, oldest_first: bool) -> dict[str, Any]:
     """Return a page of saves; ``offset`` counts from that end."""
     ordered = run.checkpoints if oldest_first else run.checkpoints[::-1]
     page = [plain(as_json(item)) for item in ordered[offset : offset + limit]]
     return {"v": 1, "total": len(ordered), "offset": offset, "checkpoints": page}
-
-
-_MARK_COLUMNS = ("at", "step", "save_secs", "blocked_secs", "bytes", "flags")
-
-
-def checkpoint_marks(run: Run, offset: int) -> tuple[Mapping[str, NDArray[np.float64]], Mapping[str, Any]]:
-    """Return the saves from one on as columns, oldest first, and what the header says of all of them.
-
-    Files of old saves go while new ones come, so the flags are of all, as runs of equal ones.
-    """
-    offset = min(offset, len(run.checkpoints))
-    flags = [_flags(item) for item in run.checkpoints]
-    failed = [index for index, item in enumerate(run.checkpoints) if item.error is not None][-_MOST_ERRORS:]
-    previous = run.checkpoints[offset - 1] if offset else None
-    header = plain(
-        {
-            "offset": offset,
-            "previous": None if previous is None else [previous.at, previous.step],
-            "flags": [[len(list(equal)), value] for value, equal in groupby(flags)],
-            "errors": [[index, (run.checkpoints[index].error or "")[:_ERROR_CHARACTERS]] for index in failed],
-        }
-    )
-    rows = [
-        (item.at, item.step, item.secs, item.blocked_secs, item.bytes, flag)
-        for item, flag in zip(run.checkpoints[offset:], flags[offset:], strict=True)
-    ]
-    table = np.array(rows, np.float64).reshape(-1, len(_MARK_COLUMNS))  # None becomes NaN
-    return dict(zip(_MARK_COLUMNS, table.T, strict=True)), header
-
-
-def _flags(item: Checkpoint) -> int:
-    return (
-        GOOD * item.ok
-        | ON_DISK * (item.on_disk is True)
-        | DISK_KNOWN * (item.on_disk is not None)
-        | INFERRED * item.inferred
-        | DAMAGED * (item.damage is not None or item.is_set_aside)
-        | IN_DOUBT * (item.doubt is not None)
-    )
 
 
 def stall_list(run: Run) -> dict[str, Any]:

@@ -43,6 +43,7 @@ function drawn(values: (i: number) => number, log = false): Recorder {
     VIEW,
     { lo: log ? 0.1 : -1, hi: 10, log, ticks: [] },
     BOX,
+    BOX,
     THEME,
   );
   return recorder;
@@ -80,6 +81,7 @@ test("a dense line crosses stretches without points, as a stroke would", () => {
     [line],
     VIEW,
     { lo: -1, hi: 10, log: false, ticks: [] },
+    BOX,
     BOX,
     THEME,
   );

@@ -5,7 +5,6 @@ import { boundaryLabel } from "../src/logic/boundaries";
 import { decodeColumns } from "../src/logic/columns";
 import { headline } from "../src/logic/headline";
 import { boundaryHover, recoveryHover, sessionHover } from "../src/logic/hover";
-import type { Marks } from "../src/logic/marks";
 import { marksOf } from "../src/logic/marks";
 import { makePlot, sessionAt } from "../src/logic/plot";
 import { waysOf } from "../src/logic/progress";
@@ -19,10 +18,7 @@ import { detail, encode, recovery, session, T0, worker } from "./builders";
 
 const run = detail({ recoveries: [recovery()] });
 const ways = waysOf(run.sessions, [T0 + 1300, T0 + 2300], [400, 700]);
-const noMarks = marksOf(
-  decodeColumns(encode({ offset: 0, previous: null, flags: [], errors: [] }, { at: [] })),
-  null,
-) as Marks;
+const noMarks = marksOf(decodeColumns(encode({ saves: 0, thinned: false, errors: [] }, { at: [] })));
 const many = (count: number): WorkerHistory[] =>
   Array.from({ length: count }, (_, i) => worker(`worker:${i}`, ["running"]));
 

@@ -1,8 +1,9 @@
 import assert from "node:assert/strict";
 import test from "node:test";
 import { column, decodeColumns } from "../src/logic/columns";
+import { clusterHover } from "../src/logic/hover";
 import type { Marks } from "../src/logic/marks";
-import { clusterMarks, isGood, marksOf, onDisk, placeMarks } from "../src/logic/marks";
+import { clusterMarks, isGood, marksOf, onDisk, placeMarks, refined } from "../src/logic/marks";
 import { makePlot, momentOf } from "../src/logic/plot";
 import { rowsOf } from "../src/logic/rows_of_plot";
 import { RunStore } from "../src/logic/run_store";
@@ -88,38 +89,49 @@ test("places in sorted columns", () => {
 
 const GOOD = 1 | 2 | 4;
 const GONE = 1 | 4;
-const marks = (at: number[], flags: number[]) => newMarks(at, flags) as Marks;
-const newMarks = (
-  at: number[],
-  flags: number[],
-  before: Marks | null = null,
-  previous: number | null = null,
-): Marks | null => {
-  const offset = before?.length ?? 0;
-  const header = {
-    offset,
-    previous: [previous, previous],
-    flags: flags.map((flag) => [1, flag]),
-    errors: [[0, "OSError"]],
-  };
-  return marksOf(
-    decodeColumns<MarksHeader>(encode(header, { at, step: at, save_secs: at, blocked_secs: at, bytes: at, flags: at })),
-    before,
-  );
+const marks = (at: number[], flags: number[]): Marks => {
+  const header: MarksHeader = { saves: at.length, thinned: false, errors: [[0, "OSError"]] };
+  const columns = { at, step: at, save_secs: at, blocked_secs: at, bytes: at, flags };
+  return marksOf(decodeColumns<MarksHeader>(encode(header, columns)));
 };
+/** Marks that stand for ten saves each, all but one of which are gone. */
+const joined = (at: number[]): Marks => {
+  const header: MarksHeader = { saves: 10 * at.length, thinned: true, errors: [[1, "OSError"]] };
+  const last = at.map((x) => x + 9);
+  const ten = at.map(() => 10);
+  const columns = { at, step: at, save_secs: at, blocked_secs: at, bytes: at, flags: at.map(() => GOOD) };
+  const more = { last_at: last, last_step: last, count: ten, on_disk: at.map(() => 1), gone: at.map(() => 9) };
+  return marksOf(decodeColumns<MarksHeader>(encode(header, { ...columns, ...more })));
+};
+const byMoment = (all: Marks) => placeMarks(all, (at) => at);
 
-test("only new marks are sent, and the flags of all", () => {
-  const before = marks([0, 1, 2], [GOOD, GOOD, 0]);
-  const after = newMarks([3], [GONE, GOOD, 0, GOOD], before, 2) as Marks;
+test("a mark that stands for several saves counts them, and takes the room from the first to the last", () => {
+  const all = joined([0, 10, 50]);
+  const { good } = clusterMarks(byMoment(all), all, { lo: 0, hi: 100 }, 0, 100, 7);
   assert.deepEqual(
-    [[...after.at], [...after.flags]],
+    good.map((c) => [c.left, c.right, c.count, c.there]),
     [
-      [0, 1, 2, 3],
-      [GONE, GOOD, 0, GOOD],
+      [0, 19, 20, 2],
+      [50, 59, 10, 1],
     ],
   );
-  assert.equal(after.errors.get(0), "OSError");
-  assert.equal(newMarks([3], [GOOD, GOOD, 0, GOOD], before, 99), null);
+  // Also where it begins before what is looked at.
+  const zoomed = clusterMarks(byMoment(all), all, { lo: 57, hi: 60 }, 0, 300, 7);
+  assert.deepEqual(zoomed.good.at(-1)?.count, 10);
+  const plot = makePlot(detail(), joined([10, 20, 50]), [], [], [], "wall");
+  const hover = clusterHover({ left: 0, right: 1, from: 0, to: 2, count: 20, there: 2 }, plot, false);
+  assert.equal(hover.title, "◆ 20 checkpoints");
+  assert.deepEqual(Object.fromEntries(hover.rows).Steps, "10 to 29");
+});
+
+test("finer marks of a window take the place of coarse ones, and each save is in one mark", () => {
+  const fine = marks([12, 13], [GOOD, GOOD]);
+  const all = refined(joined([0, 10, 20, 30]), fine, { by: "wall", from: 11, to: 14 });
+  assert.deepEqual([...all.at], [12, 13, 0, 20, 30]);
+  assert.deepEqual([...all.count], [1, 1, 10, 10, 10]);
+  assert.deepEqual([...all.errors.keys()], [0]);
+  assert.deepEqual([...byMoment(all).xs], [0, 12, 13, 20, 30]);
+  assert.equal(refined(joined([0]), fine, { by: "wall", from: null, to: null }), fine);
 });
 
 test("a crowd of marks is cut into pieces, so that it shows where saves are dense", () => {
@@ -128,25 +140,18 @@ test("a crowd of marks is cut into pieces, so that it shows where saves are dens
     Array.from({ length: count }, (_, i) => i),
     new Array<number>(count).fill(GOOD),
   );
-  const { good } = clusterMarks(
-    placeMarks(all, (i) => all.at[i]!),
-    all.flags,
-    { lo: 0, hi: count },
-    0,
-    1100,
-    7,
-  );
+  const { good } = clusterMarks(byMoment(all), all, { lo: 0, hi: count }, 0, 1100, 7);
   assert.ok(good.length >= 10 && good.length <= 13, String(good.length));
   assert.equal(
-    good.reduce((sum, c) => sum + c.to - c.from, 0),
+    good.reduce((sum, c) => sum + c.count, 0),
     count,
   );
 });
 
 test("marks that are too near to each other are one, and failed ones never hide among good ones", () => {
   const all = marks([0, 1, 2, 50, 100], [GOOD, 4, GOOD, GONE, GOOD]);
-  const placed = placeMarks(all, (i) => all.at[i]!);
-  const { good, failed } = clusterMarks(placed, all.flags, { lo: 0, hi: 100 }, 0, 100, 7);
+  const placed = byMoment(all);
+  const { good, failed } = clusterMarks(placed, all, { lo: 0, hi: 100 }, 0, 100, 7);
   assert.deepEqual(
     good.map((c) => [c.left, c.right, c.there]),
     [
@@ -156,16 +161,16 @@ test("marks that are too near to each other are one, and failed ones never hide 
     ],
   );
   assert.deepEqual(
-    failed.map((c) => [c.left, c.to - c.from]),
+    failed.map((c) => [c.left, c.count]),
     [[1, 1]],
   );
-  const zoomed = clusterMarks(placed, all.flags, { lo: 0, hi: 3 }, 0, 300, 7);
+  const zoomed = clusterMarks(placed, all, { lo: 0, hi: 3 }, 0, 300, 7);
   assert.equal(zoomed.good.filter((c) => c.left <= 300).length, 2);
 });
 
 test("marks whose steps go back are put in order, and those without a place are left out", () => {
   const all = marks([5, 3, 4], [GOOD, GOOD, GOOD]);
-  const placed = placeMarks(all, (i) => [5, NaN, 4][i]!);
+  const placed = placeMarks(all, (at) => (at === 3 ? NaN : at));
   assert.deepEqual([...placed.xs], [4, 5]);
   assert.deepEqual([...placed.index], [2, 0]);
 });

@@ -4,7 +4,6 @@ import { boundaryLabel } from "../src/logic/boundaries";
 import { decodeColumns } from "../src/logic/columns";
 import { headline } from "../src/logic/headline";
 import { boundariesHover, boundaryHover, sessionHover } from "../src/logic/hover";
-import type { Marks } from "../src/logic/marks";
 import { marksOf } from "../src/logic/marks";
 import { makePlot } from "../src/logic/plot";
 import { hasResumed, RESUMES, resumeOf, resumeText } from "../src/logic/resume";
@@ -12,10 +11,7 @@ import { reasonOf } from "../src/logic/words";
 import type { Session } from "../src/types/api";
 import { detail, encode, session, T0 } from "./builders";
 
-const noMarks = marksOf(
-  decodeColumns(encode({ offset: 0, previous: null, flags: [], errors: [] }, { at: [] })),
-  null,
-) as Marks;
+const noMarks = marksOf(decodeColumns(encode({ saves: 0, thinned: false, errors: [] }, { at: [] })));
 
 test("a run that has failed or is dead says why, as far as that is known", () => {
   const first = (over: object) => headline(detail(over), [], T0 + 5000)[0]!.rest;

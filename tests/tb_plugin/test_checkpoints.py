@@ -3,7 +3,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
+import pytest
+
 from supervisor_core.run.checkpoints import Checkpoint
+from supervisor_core.run.model import Run
 from tests.tb_plugin.conftest import NOW, Bench, a_rich_run, a_run
 
 COUNT = 12_000
@@ -36,9 +39,6 @@ def test_thousands_of_saves_are_paged(bench: Callable[..., Bench]) -> None:
     for order in ("newest", "oldest"):
         assert steps(tab.json("checkpoints", run="a", order=order, offset=COUNT)) == []
         assert steps(tab.json("checkpoints", run="a", order=order, offset=10**18 - 1)) == []
-    header, columns = tab.columns("checkpoint_marks", run="a")
-    assert header["length"] == COUNT
-    assert columns["step"] == list(range(COUNT))
 
 
 def test_marks_are_the_saves_in_order(bench: Callable[..., Bench]) -> None:
@@ -71,19 +71,60 @@ def test_a_save_says_what_it_is_now(bench: Callable[..., Bench]) -> None:
     assert tab.json("run", run="a")["checkpoints"]["last_good"]["step"] == 4
 
 
-def test_only_new_marks_are_sent(bench: Callable[..., Bench]) -> None:
-    """From an offset on, with what the one before was, the flags of all, and why the newest failed."""
-    tab = bench(a_rich_run())
-    header, columns = tab.columns("checkpoint_marks", run="a", offset=2)
-    assert columns["at"] == [NOW - 10]
-    assert (header["offset"], header["previous"]) == (2, [NOW - 20, 180])
-    assert header["flags"] == [[1, 1 | 2 | 4], [1, 1 | 4], [1, 0]]
-    assert header["errors"] == [[2, "OSError: no space left"]]
-    header, columns = tab.columns("checkpoint_marks", run="a", offset=10**17)
-    assert (header["offset"], columns["at"]) == (3, [])
-    many = tuple(Checkpoint(session="one", at=NOW + step, step=step) for step in range(COUNT))
-    whole = bench(a_run(checkpoints=many)).get("checkpoint_marks", run="a", offset=COUNT - 1)
-    assert len(whole.data) < 1000
+def a_long_run(saves: int) -> Run:
+    """Two sessions a day apart; every hundredth save failed, and the files of all but the newest ten are gone."""
+    items = tuple(
+        Checkpoint(
+            session="one" if step < saves // 2 else "two", at=NOW + step + 86_400 * (step >= saves // 2), step=step,
+            secs=step % 7, error=None if step % 100 else f"No space at {step}.",
+            on_disk=step >= saves - 10,
+        )
+        for step in range(saves)
+    )  # fmt: skip
+    return a_run(checkpoints=items)
+
+
+@pytest.mark.parametrize("by", ["wall", "step"])
+def test_many_marks_are_joined_and_each_save_is_counted_once(bench: Callable[..., Bench], by: str) -> None:
+    """Good ones and failed ones apart, none across a gap; why the newest of those that failed is known."""
+    tab = bench(a_long_run(50_000))
+    answer = tab.get("checkpoint_marks", run="a", by=by, pixels=512)
+    assert len(answer.data) < 100_000
+    header, columns = tab.columns("checkpoint_marks", run="a", by=by, pixels=512)
+    assert (header["saves"], header["thinned"]) == (50_000, True)
+    good = [bool(int(flags) & 1) for flags in columns["flags"]]
+    counts = [int(count) for count in columns["count"]]
+    assert sum(counts) == 50_000 and sum(count for count, fine in zip(counts, good, strict=True) if not fine) == 500
+    assert sum(columns["on_disk"]) == 10 and sum(columns["gone"]) == 50_000 - 10
+    spans = [last - first for first, last in zip(columns["at"], columns["last_at"], strict=True)]
+    assert min(spans) >= 0 and max(spans) < 50_000 / 512
+    means = [secs * count for secs, count in zip(columns["save_secs"], counts, strict=True)]
+    assert sum(means) == pytest.approx(sum(step % 7 for step in range(50_000)))
+    index, text = header["errors"][-1]
+    assert text == "No space at 49900." and columns["step"][index] <= 49_900 <= columns["last_step"][index]
+
+
+def test_a_part_of_the_marks_is_as_fine_as_it_is_looked_at(bench: Callable[..., Bench]) -> None:
+    """Within bounds, by moment or step, each save is a mark where there is room for it."""
+    tab = bench(a_long_run(50_000))
+    header, columns = tab.columns("checkpoint_marks", run="a", by="step", **{"from": 100, "to": 399}, pixels=512)
+    assert (header["saves"], header["thinned"]) == (300, False)
+    assert columns["step"] == list(range(100, 400)) and "count" not in columns
+    assert header["errors"] == [[0, "No space at 100."], [100, "No space at 200."], [200, "No space at 300."]]
+    window = {"from": NOW + 100, "to": NOW + 399}
+    assert tab.columns("checkpoint_marks", run="a", **window)[1]["at"] == [NOW + step for step in range(100, 400)]
+
+
+@pytest.mark.parametrize("by", ["wall", "step"])
+def test_marks_at_no_place_are_kept(bench: Callable[..., Bench], by: str) -> None:
+    """Where neither moment nor step of a save is known, or steps go back, no mark is lost and none spans the jump."""
+    steps = [None if number % 9 == 0 else number % 500 for number in range(4_000)]
+    moments = [None if number % 11 == 0 else NOW + number for number in range(4_000)]
+    items = tuple(Checkpoint(session="one", at=at, step=step) for at, step in zip(moments, steps, strict=True))
+    header, columns = bench(a_run(checkpoints=items)).columns("checkpoint_marks", run="a", by=by, pixels=16)
+    assert header["thinned"] and sum(columns["count"]) == 4_000
+    first, last = ("step", "last_step") if by == "step" else ("at", "last_at")
+    assert not any(low > high for low, high in zip(columns[first], columns[last], strict=True))
 
 
 def test_inferred_saves_are_marked(bench: Callable[..., Bench]) -> None:

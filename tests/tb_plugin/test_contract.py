@@ -104,6 +104,7 @@ def test_every_column_is_described(tab: Bench) -> None:
     marks, _ = tab.columns("checkpoint_marks", run="a")
     listed = SECTIONS["checkpoint_marks"].split("Columns: ")[1]
     assert re.findall(r"`(\w+)`", listed.split("The i-th")[0]) == marks["columns"]
+    assert set(keys(marks)) == set(re.findall(r'"(\w+)":', SECTIONS["checkpoint_marks"])) | {"v", "length", "columns"}
     header, _ = tab.columns("scalars", run="a", tag="loss")
     listed = SECTIONS["scalars"].split("columns: ")[1].split("The\nheader")[0]
     assert re.findall(r"`(\w+)`", listed)[:4] == header["columns"]

@@ -22,7 +22,7 @@ PARAMETERS = {
     "threads": ("from", "to"),
     "workers": ("from", "to"),
     "checkpoints": ("offset", "limit"),
-    "checkpoint_marks": ("offset",),
+    "checkpoint_marks": ("from", "to", "pixels"),
     "stalls": (),
     "tags": (),
     "scalars": ("from", "to", "pixels", "smoothing"),

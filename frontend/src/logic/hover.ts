@@ -119,7 +119,10 @@ export function clusterHover(cluster: Cluster, plot: Plot, failedOnes: boolean):
     const mark = placed.index[i] as number;
     if (isGood(marks.flags[mark] as number) !== failedOnes) wanted.push(mark);
   }
-  return wanted.length === 1 ? markHover(marks, wanted[0] as number) : crowdHover(marks, wanted, failedOnes);
+  const [only] = wanted;
+  return wanted.length === 1 && only !== undefined && marks.count[only] === 1
+    ? markHover(marks, only)
+    : crowdHover(marks, wanted, failedOnes);
 }
 
 const known = (value: number | undefined): number | null => (value === undefined || Number.isNaN(value) ? null : value);
@@ -143,24 +146,26 @@ function markHover(marks: Marks, i: number): Hover {
 }
 
 function crowdHover(marks: Marks, wanted: readonly number[], failedOnes: boolean): Hover {
-  const steps = wanted.map((i) => known(marks.step[i])).filter((s): s is number => s !== null);
+  const steps = wanted.flatMap((i) => [marks.step[i], marks.lastStep[i]].map(known)).filter((s) => s !== null);
+  const sum = (of: Float64Array): number => wanted.reduce((sum, i) => sum + (of[i] as number), 0);
   const mean = (of: Float64Array): number | null => {
-    const values = wanted.map((i) => known(of[i])).filter((v): v is number => v !== null);
-    return values.length ? values.reduce((a, b) => a + b, 0) / values.length : null;
+    const timed = wanted.filter((i) => known(of[i]) !== null);
+    const saves = timed.reduce((sum, i) => sum + (marks.count[i] as number), 0);
+    return saves ? timed.reduce((sum, i) => sum + (of[i] as number) * (marks.count[i] as number), 0) / saves : null;
   };
-  const there = wanted.filter((i) => onDisk(marks.flags[i] as number) === true).length;
+  const count = sum(marks.count);
   return {
-    title: failedOnes ? `✕ ${plural(wanted.length, "save")} failed` : `◆ ${plural(wanted.length, "checkpoint")}`,
+    title: failedOnes ? `✕ ${plural(count, "save")} failed` : `◆ ${plural(count, "checkpoint")}`,
     rows: [
       ["From", formatMoment(known(marks.at[wanted[0] ?? 0]))],
-      ["To", formatMoment(known(marks.at[wanted.at(-1) ?? 0]))],
+      ["To", formatMoment(known(marks.lastAt[wanted.at(-1) ?? 0]))],
       [
         "Steps",
         steps.length ? `${formatCount(least(steps))} to ${formatCount(-least(steps.map((s) => -s)))}` : "not known",
       ],
       ["Took, mean", formatDuration(mean(marks.saveSecs))],
       ["Blocked, mean", formatDuration(mean(marks.blockedSecs))],
-      ...(failedOnes ? [] : ([["On disk", formatCount(there)]] as [string, string][])),
+      ...(failedOnes ? [] : ([["On disk", formatCount(sum(marks.onDisk))]] as [string, string][])),
     ],
     note: `${failedOnes ? newestError(marks, wanted) : ""}Zoom in to see each one.`,
   };

@@ -77,9 +77,6 @@ export function makePlot(
   );
   for (const [i, bar] of known.entries()) bar.row = packed.rows[i] ?? 0;
   const sessionIndex = new Map(sessions.map((session, i) => [session.id, i]));
-  const placed = placeMarks(marks, (i) =>
-    kind === "step" ? (marks.step[i] as number) : placeMoment(axis, marks.at[i] as number),
-  );
   return {
     detail,
     axis,
@@ -88,7 +85,7 @@ export function makePlot(
     risk: riskOf(detail, ways, axis),
     barRows: packed.count,
     marks,
-    placed,
+    placed: placeOn(axis, marks),
     stalls,
     workers,
     sessionIndex,
@@ -126,13 +123,24 @@ export function sessionAt(plot: Plot, at: number): number {
 
 const placeMoment = (axis: Axis, at: number): number => (at > 0 ? axis.ofWall(at) : NaN);
 
+const placeOn = (axis: Axis, marks: Marks): PlacedMarks =>
+  placeMarks(marks, (at, step) => (axis.kind === "step" ? step : placeMoment(axis, at)));
+
+/** The same with other marks, as fine as they are looked at. */
+export const withMarks = (plot: Plot, marks: Marks): Plot => ({ ...plot, marks, placed: placeOn(plot.axis, marks) });
+
 function goodOnes(marks: Marks): { at: number[]; step: number[] } {
   const at: number[] = [];
   const step: number[] = [];
+  const add = (moment: number | undefined, s: number | undefined): void => {
+    if (moment === undefined || s === undefined || Number.isNaN(moment) || Number.isNaN(s)) return;
+    at.push(moment);
+    step.push(s);
+  };
   for (let i = 0; i < marks.length; i++) {
-    if (!isGood(marks.flags[i] as number) || Number.isNaN(marks.at[i]) || Number.isNaN(marks.step[i])) continue;
-    at.push(marks.at[i] as number);
-    step.push(marks.step[i] as number);
+    if (!isGood(marks.flags[i] as number)) continue;
+    add(marks.at[i], marks.step[i]);
+    if ((marks.count[i] as number) > 1) add(marks.lastAt[i], marks.lastStep[i]);
   }
   return { at, step };
 }

@@ -82,11 +82,14 @@ async function columns<H>(
   }
 }
 
-export interface ScalarQuery {
+export interface WindowQuery {
   by: "wall" | "step";
   from: number | null;
   to: number | null;
   pixels: number;
+}
+
+export interface ScalarQuery extends WindowQuery {
   /** Weight of the moving average; null for none. */
   smoothing: number | null;
 }
@@ -100,8 +103,8 @@ export const client = {
     (await json<{ workers: WorkerHistory[] }>("workers", { run }, signal)).workers,
   checkpoints: (run: string, offset: number, limit: number, order: "newest" | "oldest", signal?: AbortSignal) =>
     json<CheckpointPage>("checkpoints", { run, offset, limit, order }, signal),
-  checkpointMarks: (run: string, offset: number, signal?: AbortSignal) =>
-    columns<MarksHeader>("checkpoint_marks", { run, offset }, signal),
+  checkpointMarks: (run: string, query: WindowQuery, signal?: AbortSignal) =>
+    columns<MarksHeader>("checkpoint_marks", { run, ...query }, signal),
   stalls: async (run: string, signal?: AbortSignal) =>
     (await json<{ stalls: Stall[] }>("stalls", { run }, signal)).stalls,
   tags: async (run: string, signal?: AbortSignal) => (await json<{ tags: Tag[] }>("tags", { run }, signal)).tags,

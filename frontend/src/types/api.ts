@@ -322,12 +322,11 @@ export interface ScalarHeader {
 
 /** What is said with the marks of checkpoints. */
 export interface MarksHeader {
-  /** Which mark is the first of those sent. */
-  offset: number;
-  /** `at` and `step` of the mark before it; null where there is none. */
-  previous: [number | null, number | null] | null;
-  /** Of all marks: how many have which flags, in their order. */
-  flags: [number, number][];
+  /** How many saves the window holds. */
+  saves: number;
+  /** Whether marks stand for several saves. */
+  thinned: boolean;
+  /** Why saves failed, of the newest ones: by the mark's number. */
   errors: [number, string][];
 }
 

@@ -8,6 +8,7 @@ import type { Line } from "../logic/segments";
 import { extent, linesOf } from "../logic/segments";
 import type { View } from "../logic/view";
 import { fromPixel, toPixel } from "../logic/view";
+import type { Stretch } from "../logic/window";
 import type { YScale } from "../logic/y_scale";
 import { makeYScale, yPixel } from "../logic/y_scale";
 import type { Columns, ScalarHeader } from "../types/api";
@@ -25,6 +26,19 @@ export interface ChartOptions {
   log: boolean;
 }
 
+/** What the backend answered, and its lines on the axis. */
+interface Layer {
+  scalars: Columns<ScalarHeader>;
+  lines: Line[];
+}
+
+/** Lines, and the part of the axis in which they are drawn. */
+interface Shown {
+  lines: Line[];
+  lo: number;
+  hi: number;
+}
+
 const HEIGHT = 150;
 const PAD_TOP = 6;
 const PAD_BOTTOM = 6;
@@ -36,8 +50,9 @@ export class Chart {
   readonly element: HTMLElement;
   private readonly canvas = new Canvas("chart-canvas");
   private plot: Plot | null = null;
-  private scalars: Columns<ScalarHeader> | null = null;
-  private lines: Line[] = [];
+  private whole: Layer | null = null;
+  /** Finer, of a part of the axis. */
+  private window: (Layer & { stretch: Stretch }) | null = null;
   private options: ChartOptions = { smoothing: 0, log: false };
   private view: View = { lo: 0, hi: 1 };
   private left = 0;
@@ -63,10 +78,14 @@ export class Chart {
     this.say("reading…");
   }
 
-  setScalars(scalars: Columns<ScalarHeader>, plot: Plot): void {
-    this.scalars = scalars;
-    this.plot = plot;
-    this.place();
+  setWhole(scalars: Columns<ScalarHeader>, plot: Plot): void {
+    this.whole = { scalars, lines: [] };
+    this.setPlot(plot);
+  }
+
+  setWindow(found: { scalars: Columns<ScalarHeader>; stretch: Stretch } | null, plot: Plot): void {
+    this.window = found && { ...found, lines: [] };
+    this.setPlot(plot);
   }
 
   setPlot(plot: Plot): void {
@@ -89,25 +108,48 @@ export class Chart {
   }
 
   private place(): void {
-    const { plot, scalars } = this;
-    if (!plot || !scalars) return;
+    const { plot, whole, window } = this;
+    if (!plot) return;
+    for (const layer of [whole, window]) if (layer) layer.lines = this.linesOn(plot, layer.scalars);
+    const latest = window ?? whole;
+    if (!latest) return;
+    const { points, thinned } = latest.scalars.header;
+    const again = latest.lines.some((line) => line.abandoned) ? ", dashed: recomputed" : "";
+    setText(this.note, `${plural(points, "point")}${thinned ? ", extremes per pixel" : ""}${again}`);
+    setAttribute(this.area, "aria-label", this.describe(latest));
+  }
+
+  private linesOn(plot: Plot, scalars: Columns<ScalarHeader>): Line[] {
     const { axis } = plot;
     const sessions = scalars.header.segments.map((segment) => plot.sessionIndex.get(segment.session ?? ""));
-    this.lines = linesOf(scalars, (wall, step, segment) =>
+    return linesOf(scalars, (wall, step, segment) =>
       axis.kind === "step"
         ? step
         : axis.ofWall(wall > 0 ? wall : momentOf(plot, step, sessions[segment]), sessions[segment]),
     );
-    const { points, thinned } = scalars.header;
-    const again = this.lines.some((line) => line.abandoned) ? ", dashed: recomputed" : "";
-    setText(this.note, `${plural(points, "point")}${thinned ? ", extremes per pixel" : ""}${again}`);
-    setAttribute(this.area, "aria-label", this.describe());
   }
 
-  private describe(): string {
-    const last = this.lines.filter((line) => !line.abandoned).at(-1);
+  private describe({ scalars, lines }: Layer): string {
+    const last = lines.filter((line) => !line.abandoned).at(-1);
     const value = last?.raw.at(-1);
-    return `${this.tag}: ${plural(this.scalars?.header.points ?? 0, "point")}, last ${formatValue(value)} at step ${formatCount(last?.step.at(-1))}`;
+    return `${this.tag}: ${plural(scalars.header.points, "point")}, last ${formatValue(value)} at step ${formatCount(last?.step.at(-1))}`;
+  }
+
+  /** The window where it has points, and the whole around it, which may be coarser. */
+  private shown(): Shown[] {
+    const { whole, window, plot } = this;
+    const everywhere = { lo: -Infinity, hi: Infinity };
+    if (!window || !whole) return [whole, window].flatMap((layer) => (layer ? [{ ...layer, ...everywhere }] : []));
+    const isHere = (window.stretch.by === "step") === (plot?.axis.kind === "step");
+    const ends = window.lines.map(({ xs }) => [xs[0] ?? Infinity, xs.at(-1) ?? -Infinity] as const);
+    const lo = Math.min(...ends.map(([first]) => first));
+    const hi = Math.max(...ends.map(([, last]) => last));
+    if (!isHere || !(lo < hi)) return [{ ...whole, ...everywhere }];
+    return [
+      { ...whole, lo: -Infinity, hi: lo },
+      { ...window, lo, hi },
+      { ...whole, lo: hi, hi: Infinity },
+    ];
   }
 
   draw(view: View, left: number, width: number, theme: Theme): void {
@@ -116,14 +158,22 @@ export class Chart {
     this.left = left;
     this.width = width;
     const box = { left, top: PAD_TOP, width, height: HEIGHT - PAD_TOP - PAD_BOTTOM };
-    const range = extent(this.lines, view.lo, view.hi, this.options.log);
+    const seen = this.shown().filter(({ lo, hi }) => lo < view.hi && hi > view.lo);
+    const ranges = seen.map(({ lines, lo, hi }) =>
+      extent(lines, Math.max(lo, view.lo), Math.min(hi, view.hi), this.options.log),
+    );
+    const range = ranges.reduce((a, b) => (a && b ? [Math.min(a[0], b[0]), Math.max(a[1], b[1])] : (a ?? b)), null);
     this.y = makeYScale(range, this.options.log, box.height);
-    if (this.scalars && !range && this.options.log && this.lines.length)
+    if (!range && this.options.log && seen.some(({ lines }) => lines.length))
       setText(this.note, "nothing above 0 here: no logarithm");
     const c = this.canvas.begin(left + width + 1, HEIGHT);
     this.drawGrid(c, this.plot, box, theme);
     paintBoundaries({ c, theme, plot: this.plot, view, left, width }, box.top, box.height, true);
-    drawLines(c, this.lines, view, this.y, box, theme);
+    for (const { lines, lo, hi } of seen) {
+      const from = Math.max(left, Math.round(toPixel(lo, view, left, width)));
+      const to = Math.min(left + width, Math.round(toPixel(hi, view, left, width)));
+      drawLines(c, lines, view, this.y, box, { left: from, width: to - from }, theme);
+    }
   }
 
   private drawGrid(c: CanvasRenderingContext2D, plot: Plot, box: Box, theme: Theme): void {
@@ -164,7 +214,7 @@ export class Chart {
 
   private nearestPoint(x: number): string | null {
     let best: { line: Line; i: number; away: number } | null = null;
-    for (const line of this.lines) {
+    for (const line of this.shown().flatMap(({ lines, lo, hi }) => (x >= lo && x <= hi ? lines : []))) {
       const i = nearest(line.xs, x);
       if (i < 0) continue;
       const away = Math.abs((line.xs[i] as number) - x);

@@ -26,11 +26,12 @@ export function drawLines(
   view: View,
   y: YScale,
   box: Box,
+  clip: Pick<Box, "left" | "width">,
   theme: Theme,
 ): void {
   c.save();
   c.beginPath();
-  c.rect(box.left, box.top, box.width, box.height);
+  c.rect(clip.left, box.top, clip.width, box.height);
   c.clip();
   const seen = lines.reduce((sum, line) => sum + lowerBound(line.xs, view.hi) - lowerBound(line.xs, view.lo), 0);
   const dots = seen <= DOTS;

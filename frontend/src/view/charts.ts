@@ -1,8 +1,9 @@
-/** The chosen tags, their data fetched as fine as they are looked at. */
-
+/** The chosen tags, their data fetched as fine as they are looked at, and the whole curve once, around it. */
 import type { Plot } from "../logic/plot";
 import { defaultTags } from "../logic/tags";
 import type { View } from "../logic/view";
+import type { Stretch } from "../logic/window";
+import { columnsOf } from "../logic/window";
 import { BackendError, client, Latest } from "../net/client";
 import type { Tag } from "../types/api";
 import type { ChartOptions } from "./chart";
@@ -17,19 +18,24 @@ interface Held {
   asked: string;
   /** How many points the tag had then. */
   points: number;
+  /** The whole curve, as far as it is known: how it was smoothed, and whether points were left out. */
+  whole: { key: string; thinned: boolean } | null;
+  latestWhole: Latest;
 }
 
-/** Fetched beyond both edges, in widths of the window, so that panning finds something there. */
-const MARGIN = 0.5;
+type Query = Parameters<typeof client.scalars>[2];
+
 const AGAIN_MS = 500;
+
+const keyOf = ({ by, smoothing }: Query): string => `${by} ${smoothing}`;
 
 export class Charts {
   readonly element = h("div", { class: "charts" });
   private readonly held = new Map<string, Held>();
   private plot: Plot | null = null;
   private tags: Tag[] = [];
-  private timer = 0;
   private smoothing = 0;
+  private wanted: { stretch: Stretch; width: number } | null = null;
 
   constructor(
     private readonly run: string,
@@ -58,13 +64,21 @@ export class Charts {
     for (const [name, held] of this.held) {
       if (names.includes(name)) continue;
       held.latest.cancel();
+      held.latestWhole.cancel();
       held.chart.element.remove();
       this.held.delete(name);
     }
     names.forEach((name, i) => {
       let held = this.held.get(name);
       if (!held) {
-        held = { chart: new Chart(name, () => this.remove(name)), latest: new Latest(), asked: "", points: -1 };
+        held = {
+          chart: new Chart(name, () => this.remove(name)),
+          latest: new Latest(),
+          asked: "",
+          points: -1,
+          whole: null,
+          latestWhole: new Latest(),
+        };
         this.held.set(name, held);
         this.added(held.chart);
       }
@@ -74,38 +88,43 @@ export class Charts {
     });
   }
 
-  /** Fetch what the window needs, once it has come to rest. */
-  want(view: View, whole: boolean, width: number, atOnce: boolean): void {
-    window.clearTimeout(this.timer);
-    if (atOnce) this.fetch(view, whole, width);
-    else this.timer = window.setTimeout(() => this.fetch(view, whole, width), 120);
-  }
-
-  private fetch(view: View, whole: boolean, width: number): void {
-    const { plot } = this;
-    if (!plot) return;
-    const { axis } = plot;
-    const room = (view.hi - view.lo) * MARGIN;
-    const place = (x: number): number => axis.toWall(x) ?? x;
-    const from = whole ? null : place(view.lo - room);
-    const to = whole ? null : place(view.hi + room);
-    const pixels = Math.min(8192, Math.max(16, Math.round(width * (whole ? 1 : 1 + 2 * MARGIN))));
-    const by = axis.kind === "step" ? "step" : "wall";
+  /** Fetch what a stretch needs. */
+  fetch(stretch: Stretch, width: number): void {
+    this.wanted = { stretch, width };
     for (const [tag, held] of this.held) {
       const points = this.tags.find((known) => known.tag === tag)?.points ?? 0;
-      const asked = `${by} ${from} ${to} ${pixels} ${this.smoothing}`;
+      const query = this.queryFor(held, stretch, width);
+      const asked = JSON.stringify(query);
       if (held.asked === asked && held.points === points) continue;
       held.asked = asked;
       held.points = points;
-      void this.fetchOne(tag, held, { by, from, to, pixels, smoothing: this.smoothing || null });
+      void this.fetchOne(tag, held, query);
     }
   }
 
-  private async fetchOne(tag: string, held: Held, query: Parameters<typeof client.scalars>[2]): Promise<void> {
+  /** All of a curve that has few points, whatever is looked at. */
+  private queryFor(held: Held, { by, from, to }: Stretch, width: number): Query {
+    const query = { by, smoothing: this.smoothing || null };
+    const isEnough = held.whole && !held.whole.thinned && held.whole.key === keyOf({ ...query, from, to, pixels: 0 });
+    const stretch: Stretch = isEnough ? { by, from: null, to: null } : { by, from, to };
+    return { ...query, ...stretch, pixels: columnsOf(stretch, width) };
+  }
+
+  private async fetchOne(tag: string, held: Held, query: Query): Promise<void> {
     try {
       const scalars = await held.latest.ask((signal) => client.scalars(this.run, tag, query, signal));
       if (!scalars || !this.plot) return;
-      held.chart.setScalars(scalars, this.plot);
+      if (query.from === null) {
+        held.latestWhole.cancel();
+        held.whole = { key: keyOf(query), thinned: scalars.header.thinned };
+        held.chart.setWhole(scalars, this.plot);
+        held.chart.setWindow(null, this.plot);
+        // Points that have come since then may be too many.
+        if (this.wanted) this.fetch(this.wanted.stretch, this.wanted.width);
+      } else {
+        held.chart.setWindow({ scalars, stretch: query }, this.plot);
+        if (held.whole?.key !== keyOf(query)) void this.fetchWhole(tag, held, query);
+      }
       this.redraw();
     } catch (error) {
       if (!(error instanceof BackendError)) throw error;
@@ -116,7 +135,22 @@ export class Charts {
     }
   }
 
-  private fetchAgain(tag: string, held: Held, query: Parameters<typeof client.scalars>[2]): void {
+  /** What is around a window, for who zooms out. */
+  private async fetchWhole(tag: string, held: Held, window: Query): Promise<void> {
+    const query: Query = { ...window, from: null, to: null };
+    try {
+      const scalars = await held.latestWhole.ask((signal) => client.scalars(this.run, tag, query, signal));
+      if (!scalars || !this.plot) return;
+      held.whole = { key: keyOf(query), thinned: scalars.header.thinned };
+      held.chart.setWhole(scalars, this.plot);
+      this.redraw();
+    } catch (error) {
+      // The window has its own answer; the next one asks again.
+      if (!(error instanceof BackendError)) throw error;
+    }
+  }
+
+  private fetchAgain(tag: string, held: Held, query: Query): void {
     if (this.held.get(tag) === held && held.asked === "") void this.fetchOne(tag, held, query);
   }
 
@@ -134,8 +168,10 @@ export class Charts {
   }
 
   close(): void {
-    window.clearTimeout(this.timer);
-    for (const { latest } of this.held.values()) latest.cancel();
+    for (const { latest, latestWhole } of this.held.values()) {
+      latest.cancel();
+      latestWhole.cancel();
+    }
     this.held.clear();
   }
 }

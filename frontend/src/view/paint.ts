@@ -226,7 +226,7 @@ export interface PaintedMarks {
 
 export function paintCheckpoints(frame: Frame, row: Row): PaintedMarks {
   const { c, theme, plot, view, left, width } = frame;
-  const clusters = clusterMarks(plot.placed, plot.marks.flags, view, left, width, CROWD_PX);
+  const clusters = clusterMarks(plot.placed, plot.marks, view, left, width, CROWD_PX);
   const y = row.y + row.h / 2 + 1;
   c.strokeStyle = theme.grid;
   c.beginPath();
@@ -245,12 +245,11 @@ export function paintCheckpoints(frame: Frame, row: Row): PaintedMarks {
       // Pieces of one crowd stand side by side.
       const room = cluster.right - cluster.left > 40 ? -1 : 4;
       c.roundRect(cluster.left - room, y - 4, cluster.right - cluster.left + 2 * room, 8, 4);
-      if (cluster.there === 0 || cluster.there < (cluster.to - cluster.from) / 2) c.fillStyle = theme.background;
+      if (cluster.there === 0 || cluster.there < cluster.count / 2) c.fillStyle = theme.background;
     }
     c.fill();
     c.stroke();
-    const count = cluster.to - cluster.from;
-    if (cluster.right - cluster.left > 40) writeCount(frame, cluster, count, y);
+    if (cluster.count > 1 && cluster.right - cluster.left > 40) writeCount(frame, cluster, y);
   }
   for (const cluster of clusters.failed) {
     const x = (cluster.left + cluster.right) / 2;
@@ -266,9 +265,9 @@ export function paintCheckpoints(frame: Frame, row: Row): PaintedMarks {
   return clusters;
 }
 
-function writeCount(frame: Frame, cluster: Cluster, count: number, y: number): void {
+function writeCount(frame: Frame, cluster: Cluster, y: number): void {
   const { c, theme, left, width } = frame;
-  const text = `${count.toLocaleString("en-US")}×`;
+  const text = `${cluster.count.toLocaleString("en-US")}×`;
   const size = c.measureText(text).width + 8;
   const middle = Math.min(Math.max((cluster.left + cluster.right) / 2, left + size / 2), left + width - size / 2);
   c.fillStyle = theme.background;

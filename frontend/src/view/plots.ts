@@ -6,10 +6,12 @@ import type { Plot } from "../logic/plot";
 import type { UrlState } from "../logic/url_state";
 import type { View } from "../logic/view";
 import { clampView, isWhole, pan, toPixel, zoomAt } from "../logic/view";
+import { stretchOf } from "../logic/window";
 import { FEW } from "../logic/workers";
 import type { Tag } from "../types/api";
 import { Charts } from "./charts";
 import { h, setText } from "./element";
+import { FineMarks } from "./fine_marks";
 import type { Gestures } from "./gestures";
 import { listen, onKey } from "./gestures";
 import { Ruler } from "./ruler";
@@ -24,6 +26,8 @@ const NARROW_GUTTER_PX = 84;
 const NARROW_PX = 560;
 /** The address follows once zooming has come to rest. */
 const SETTLE_MS = 200;
+/** So are data, somewhat earlier. */
+const FETCH_MS = 120;
 
 export class Plots {
   private readonly ruler = new Ruler();
@@ -42,6 +46,7 @@ export class Plots {
   });
   private readonly picker: TagPicker;
   private readonly charts: Charts;
+  private readonly fineMarks: FineMarks;
   private readonly box: HTMLElement;
   readonly element: HTMLElement;
   private readonly resize = new ResizeObserver(() => this.schedule());
@@ -52,6 +57,7 @@ export class Plots {
   private theme: Theme | null = null;
   private frame = 0;
   private settle = 0;
+  private fetching = 0;
   private geometry = { left: GUTTER_PX, width: 1 };
 
   constructor(
@@ -60,6 +66,7 @@ export class Plots {
     private readonly openStall: (index: number) => void,
   ) {
     this.picker = new TagPicker(change);
+    this.fineMarks = new FineMarks(run, () => this.showMarks());
     this.charts = new Charts(
       run,
       () => this.schedule(),
@@ -110,8 +117,13 @@ export class Plots {
 
   setPlot(plot: Plot): void {
     this.plot = plot;
-    this.timeline.setPlot(plot);
     this.charts.setPlot(plot);
+    this.showMarks();
+  }
+
+  private showMarks(): void {
+    if (this.plot) this.timeline.setPlot(this.fineMarks.on(this.plot));
+    this.schedule();
   }
 
   setTags(tags: Tag[]): void {
@@ -172,6 +184,8 @@ export class Plots {
     this.resize.disconnect();
     cancelAnimationFrame(this.frame);
     window.clearTimeout(this.settle);
+    window.clearTimeout(this.fetching);
+    this.fineMarks.close();
     this.charts.close();
   }
 
@@ -196,10 +210,19 @@ export class Plots {
     this.geometry = { left, width: Math.max(40, total - left - 2) };
   }
 
+  /** Fetch what is looked at; where not at once, when zooming has come to rest. */
   private fetch(atOnce: boolean): void {
     if (!this.box.clientWidth) return;
     this.measure();
-    this.charts.want(this.view, this.zoom === null, this.geometry.width, atOnce);
+    window.clearTimeout(this.fetching);
+    const ask = (): void => {
+      if (!this.plot) return;
+      const stretch = stretchOf(this.plot.axis, this.zoom && this.view);
+      this.charts.fetch(stretch, this.geometry.width);
+      void this.fineMarks.fetch(this.plot, stretch);
+    };
+    if (atOnce) ask();
+    else this.fetching = window.setTimeout(ask, FETCH_MS);
   }
 
   private draw(): void {

@@ -12,19 +12,17 @@ export interface RunData {
   workers: WorkerHistory[];
 }
 
-/** Those that are new are sent; all of them, where what is known is of another run by the same name. */
-async function newMarks(run: string, before: Marks | null, signal: AbortSignal): Promise<Marks> {
-  const offset = before?.length ?? 0;
-  const marks = marksOf(await client.checkpointMarks(run, offset, signal), before);
-  if (marks) return marks;
-  return marksOf(await client.checkpointMarks(run, 0, signal), null) as Marks;
-}
+/** A mark is wider than a pixel. */
+export const MARK_COLUMNS = 512;
+
+const allMarks = async (run: string, signal: AbortSignal): Promise<Marks> =>
+  marksOf(await client.checkpointMarks(run, { by: "wall", from: null, to: null, pixels: MARK_COLUMNS }, signal));
 
 export async function loadRun(run: string, before: RunData | null, signal: AbortSignal): Promise<RunData> {
   if (!before) {
     const [detail, marks, stalls, threads, workers] = await Promise.all([
       client.run(run, signal),
-      newMarks(run, null, signal),
+      allMarks(run, signal),
       client.stalls(run, signal),
       client.threads(run, signal),
       client.workers(run, signal),
@@ -35,7 +33,7 @@ export async function loadRun(run: string, before: RunData | null, signal: Abort
   const saved = JSON.stringify(detail.checkpoints) !== JSON.stringify(before.detail.checkpoints);
   const stalled = detail.stalls !== before.detail.stalls || before.stalls.some((stall) => stall.until === null);
   const [marks, stalls, threads, workers] = await Promise.all([
-    saved ? newMarks(run, before.marks, signal) : before.marks,
+    saved ? allMarks(run, signal) : before.marks,
     stalled ? client.stalls(run, signal) : before.stalls,
     client.threads(run, signal),
     detail.workers ? client.workers(run, signal) : [],
