@@ -73,7 +73,7 @@ const NAMES = [
   "flags",
 ] as const;
 
-/** The finer marks of a window, and around it those of the whole: none that reaches into the window. */
+/** The finer marks of a window, and around it those of the whole: none that reaches into it. */
 export function refined(whole: Marks, fine: Marks, { by, from, to }: Stretch): Marks {
   if (from === null || to === null) return fine;
   const [first, last] = by === "step" ? [whole.step, whole.lastStep] : [whole.at, whole.lastAt];
