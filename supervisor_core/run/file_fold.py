@@ -258,7 +258,7 @@ _EARLY_STEPS = 1
 
 
 class Reached(NamedTuple):
-    """A step, and the wall time of its first scalar."""
+    """A step, and the wall time of a scalar of it."""
 
     step: int
     at: float
@@ -267,8 +267,8 @@ class Reached(NamedTuple):
 class LossTail(NamedTuple):
     """The newest values of a loss in one file."""
 
-    since: int | None = None
-    """The step of the first value since the last finite one; None if the newest value is finite."""
+    since: Reached | None = None
+    """The first value since the last finite one; None if the newest value is finite."""
     is_whole: bool = True
     """Whether no value before that is finite: the file before may know an earlier one."""
 
@@ -278,12 +278,12 @@ class LossTail(NamedTuple):
         after = int(finite[-1]) + 1 if len(finite) else 0
         if after == len(points):
             return LossTail(None, is_whole=False)
-        since = int(points.steps[after]) if after or self.since is None else self.since
-        return LossTail(since, is_whole=self.is_whole and not after)
+        first = Reached(int(points.steps[after]), float(points.walls[after]))
+        return LossTail(first if after or self.since is None else self.since, is_whole=self.is_whole and not after)
 
 
-def nonfinite_since(files: Sequence[FileFold], tags: Iterable[str]) -> int | None:
-    """Return the step of the first value since which one of these losses has had no finite one; None without one.
+def nonfinite_since(files: Sequence[FileFold], tags: Iterable[str]) -> Reached | None:
+    """Return the first value since which one of these losses has had no finite one; None without one.
 
     Args:
         files: in their order.

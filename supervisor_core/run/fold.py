@@ -19,7 +19,7 @@ from supervisor_core.run.advice import FAILURES, Costs, advice
 from supervisor_core.run.bounds import Allowance, DroppedKind
 from supervisor_core.run.checkpoints import Checkpoint, CheckpointFiles, Present, last_good
 from supervisor_core.run.ended_launches import RestarterRuns, death_by_launch, ended_state, shown_state
-from supervisor_core.run.file_fold import FileFold, nonfinite_since, totals
+from supervisor_core.run.file_fold import FileFold, Reached, nonfinite_since, totals
 from supervisor_core.run.inferred_sessions import inferred_facts
 from supervisor_core.run.model import (
     AT_RISK,
@@ -155,9 +155,10 @@ class RunFold:
             steps_per_sec=sessions[-1].steps_per_sec if sessions else None,
             nonfinite=sum(found.values for found in files.nonfinite_tags),
             loss_finite=loss_finite,
-            loss_nonfinite_since=since,
+            loss_nonfinite_since=None if since is None else since.step,
+            loss_nonfinite_at=None if since is None else since.at,
             speed=self._speed() if state == "running" else None,
-            last_good=last_good(checkpoints, since),
+            last_good=last_good(checkpoints, None if since is None else since.step),
             dropped={str(kind): count for kind, count in self._dropped.items() if count},
         )
 
@@ -166,8 +167,8 @@ class RunFold:
         files = sorted(self._files.values(), key=lambda file: file.order)
         return RateHistory.joined(file.speed for file in files)
 
-    def _losses(self, sessions: Sequence[Session]) -> tuple[bool | None, int | None]:
-        """Return whether the newest value of each loss of the newest session is finite; and since which step one has
+    def _losses(self, sessions: Sequence[Session]) -> tuple[bool | None, Reached | None]:
+        """Return whether the newest value of each loss of the newest session is finite; and since when one has
         had no finite value, also in earlier sessions."""
         if not sessions:
             return None, None

@@ -451,6 +451,8 @@ class Run(RunHistory, FileTotals):
     """Whether every newest loss of the newest session is neither NaN nor infinite; None without a loss."""
     loss_nonfinite_since: int | None = None
     """The step since which a loss has had no finite value; None where all have one now, or it is unknown."""
+    loss_nonfinite_at: float | None = None
+    """When that step was written."""
     speed: RateHistory | None = None
     """Steps per second over the last hours, while it is running; else None."""
     last_good: Checkpoint | None = None

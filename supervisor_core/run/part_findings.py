@@ -9,7 +9,7 @@ from supervisor_core.log import command_line
 from supervisor_core.run.finding import Finding
 from supervisor_core.run.finding_subject import Subject, facts, found
 from supervisor_core.run.model import Session, WorkerHistory
-from supervisor_core.run.words import counted, duration, in_a_line, rate
+from supervisor_core.run.words import counted, duration, in_a_line, rate, sentence
 
 SHOWN_NAMES = 3
 """How many workers or threads in trouble a sentence names."""
@@ -24,7 +24,7 @@ def reading(about: Subject) -> Iterator[Finding]:
         if about.is_alive:
             yield found(
                 "unreachable",
-                f"The run's directory is gone or cannot be listed: {in_a_line(watched.problem or 'why is not known')}",
+                f"The run's directory is gone or cannot be listed: {sentence(watched.problem or 'why is not known')}",
                 since=about.run.last_event_at,
                 command=command_line("ls", "-ld", "--", watched.directory),
                 evidence={"path": watched.directory},
@@ -33,7 +33,7 @@ def reading(about: Subject) -> Iterator[Finding]:
     if watched.problem is not None:
         yield found(
             "read_error",
-            f"Not all of the run can be read; what is shown may be old or incomplete: {in_a_line(watched.problem)}",
+            f"Not all of the run can be read; what is shown may be old or incomplete: {sentence(watched.problem)}",
             evidence={"error": in_a_line(watched.problem)},
             command=about.command("verify"),
         )
@@ -55,7 +55,8 @@ def saves(about: Subject) -> Iterator[Finding]:
     """Yield that checkpoints are damaged, cannot be saved, or are overdue."""
     run, last, limits = about.run, about.last, about.thresholds
     newest = next((saved for saved in reversed(run.checkpoints) if saved.ok), None)
-    if newest is not None and (newest.damage is not None or newest.doubt is not None):
+    is_doubted = newest is not None and newest.doubt is not None and run.loss_finite is not False
+    if newest is not None and (newest.damage is not None or is_doubted):
         good = run.last_good
         which = (
             "There is no good one"
@@ -66,7 +67,7 @@ def saves(about: Subject) -> Iterator[Finding]:
         yield found(
             "checkpoint_damaged",
             f"The newest checkpoint is {'damaged' if newest.damage is not None else 'in doubt'}: "
-            f"{in_a_line(newest.damage or newest.doubt or '')} {which}{of}.",
+            f"{sentence(newest.damage or newest.doubt or '')} {which}{of}.",
             is_old=about.is_old(newest.at) and not about.is_alive,
             since=newest.at,
             evidence=facts(None, step=newest.step, path=newest.path),
@@ -101,10 +102,10 @@ def _saves_failing(about: Subject, last: Session) -> Finding:
             break
         failed.append(saved)
     error = last.save_error or (failed[0].error if failed else None)
-    why = "Why is not known." if error is None else in_a_line(error)
+    why = "why is not known" if error is None else error
     return found(
         "saves_failing",
-        f"Checkpoints cannot be saved: {why}",
+        f"Checkpoints cannot be saved: {sentence(why)}",
         since=failed[-1].at if failed else None,
         cost=" ".join(filter(None, (f"{last.save_failures_in_a_row:,} saves have failed in a row.", about.unsaved()))),
         command=about.disk_space(),
@@ -128,6 +129,7 @@ def loss(about: Subject) -> Iterator[Finding]:
     yield found(
         "loss_not_finite",
         text,
+        since=run.loss_nonfinite_at,
         is_old=not about.is_alive,
         cost="Its further steps are most likely useless." if about.is_alive else None,
         action=action if about.is_alive else None,
@@ -143,12 +145,12 @@ def events(about: Subject) -> Iterator[Finding]:
     if last.events_error is not None:
         yield found(
             "events_failing",
-            f"The training cannot write its events; what is shown of it may be old: {in_a_line(last.events_error)}",
+            f"The training cannot write its events; what is shown of it may be old: {sentence(last.events_error)}",
             command=command_line("df", "-h", "--", watched.directory),
             evidence=facts(last, error=in_a_line(last.events_error)),
         )
     newest = about.newest_checkpoint()
-    needed = None if newest is None else newest.bytes
+    needed = None if newest is None or last.save_failures_in_a_row >= about.thresholds.save_failures else newest.bytes
     if watched.free_bytes is not None and needed and watched.free_bytes < SAVES_TO_FIT * needed:
         yield found(
             "disk_low",
@@ -244,7 +246,7 @@ def threads(about: Subject) -> Iterator[Finding]:
         yield found(
             "thread_down",
             f"{counted(len(down), 'service thread')} failed or overdue: {named}."
-            f"{'' if error is None else f' {in_a_line(error)}'}",
+            f"{'' if error is None else f' {sentence(error)}'}",
             since=min((span.since for thread in down for span in thread.spans[-1:]), default=None),
             evidence=facts(None, thread=down[0].name, error=error and in_a_line(error)),
             command=about.inspect(),

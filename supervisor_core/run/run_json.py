@@ -27,7 +27,7 @@ _LEFT_OUT: Mapping[type[Any], str] = {
     Checkpoint: "data_position",
     Goodput: "booked_secs",
     ProgramLaunch: "launch state host command stderr",
-    Run: "loss_finite rates speed dropped",
+    Run: "loss_finite loss_nonfinite_at rates speed dropped",
     Session: "run logdir restored_step state_problem previous_outcome previous_step previous_step_exact "
     "previous_seen_at previous_elapsed_secs previous_seen_secs run_started_at services heartbeat_secs versions "
     "steps_per_sec beat activity_secs reported_secs saves save_failures "

@@ -9,7 +9,7 @@ from supervisor_core.run.ended_launches import failure_text, final_launch
 from supervisor_core.run.finding import Finding
 from supervisor_core.run.finding_subject import Subject, facts, found, process
 from supervisor_core.run.model import Outcome, Restart, Run, Session, Stall, launch_text
-from supervisor_core.run.words import counted, duration, in_a_line
+from supervisor_core.run.words import counted, duration, in_a_line, sentence
 
 UNPLANNED: frozenset[Outcome] = frozenset(("lost", "error", "signal", "unknown"))
 """Ends of sessions that count towards a restart loop, as in the alert."""
@@ -102,15 +102,15 @@ def _failed(about: Subject) -> Iterator[Finding]:
     run, last = about.run, about.last
     end = final_launch(run.launches)
     since = end.ended_at if end is not None else (last.ended_at if last is not None else None)
-    error = in_a_line(failure_text(run) or "why is not known")
+    error = failure_text(run) or "why is not known"
     yield found(
         "failed",
-        f"The training has failed: {error}{'' if error.endswith(('.', '...')) else '.'}",
+        f"The training has failed: {sentence(error)}",
         is_old=about.is_old(since),
         since=since,
         cost=about.unsaved(),
         action=f"Read the error in the trainer's log, repair its cause, and {about.resume()}.",
-        evidence=facts(last, step=run.step, error=error),
+        evidence=facts(last, step=run.step, error=in_a_line(error)),
     )
 
 
@@ -160,7 +160,7 @@ def restarts(about: Subject) -> Iterator[Finding]:
         yield found(
             "recovery_loop",
             f"TensorFlow's session was lost {len(lost)} times within {duration(limits.recovery_window_secs)}. "
-            f"Last: {in_a_line(lost[-1].error)}",
+            f"Last: {sentence(lost[-1].error)}",
             since=lost[0].at,
             evidence=facts(about.last, error=in_a_line(lost[-1].error)),
             command=about.inspect(),
@@ -191,8 +191,8 @@ def _why_restarted(run: Run) -> str | None:
     launch = next((item for item in reversed(run.launches) if item.ended_at is not None), None)
     restart = run.restarts[-1] if run.restarts else None
     if launch is not None and (restart is None or restart.at is None or (launch.ended_at or 0.0) > restart.at):
-        return f"{in_a_line(launch_text(launch))}."
-    return None if restart is None else f"{in_a_line(ended_text(run, restart))}."
+        return sentence(launch_text(launch))
+    return None if restart is None else sentence(ended_text(run, restart))
 
 
 def ended_text(run: Run, restart: Restart) -> str:
@@ -231,7 +231,7 @@ def ending(about: Subject) -> Iterator[Finding]:
     if last.resume_exact is False:
         more = len(last.resume_reasons) - 1
         others = f" (and {counted(more, 'other reason')})" if more > 0 else ""
-        why = in_a_line(last.resume_reasons[0]) if last.resume_reasons else "No reason is given."
+        why = sentence(last.resume_reasons[0]) if last.resume_reasons else "No reason is given."
         yield found(
             "resumed_not_exactly",
             f"The newest session does not continue exactly: {why}{others}",

@@ -68,3 +68,14 @@ def in_a_line(text: str) -> str:
     """Return a text in one line, cut."""
     words = " ".join(text.split())
     return words if len(words) <= SHOWN_CHARACTERS else f"{words[:SHOWN_CHARACTERS]} ..."
+
+
+def sentence(text: str) -> str:
+    """Return a text in one line, cut, with a full stop at its end.
+
+    Example:
+        >>> sentence("No space\\nleft"), sentence("Why?")
+        ('No space left.', 'Why?')
+    """
+    line = in_a_line(text)
+    return line if line.endswith((".", "!", "?")) else f"{line}."
