@@ -129,18 +129,18 @@ def telling(command: str) -> Callable[[Case], None]:
 
 
 TROUBLES = (
-    Trouble(name="raises", text="an exception", alert=FAILED, most_secs=60, happen=telling("raise")),
+    Trouble(name="raises", text="an exception", alert=FAILED, most_secs=120, happen=telling("raise")),
     Trouble(
-        name="raises-alone", text="an exception", alert=FAILED, most_secs=60, happen=telling("raise"), sources=EXPORTER
+        name="raises-alone", text="an exception", alert=FAILED, most_secs=120, happen=telling("raise"), sources=EXPORTER
     ),
     Trouble(
-        name="evaluates", text="`kill -9` in an evaluation", alert=LOST, most_secs=90, happen=kill, phase="evaluating"
+        name="evaluates", text="`kill -9` in an evaluation", alert=LOST, most_secs=120, happen=kill, phase="evaluating"
     ),
     Trouble(
         name="evaluates-alone",
         text="`kill -9` in an evaluation",
         alert=LOST,
-        most_secs=90,
+        most_secs=120,
         happen=kill,
         phase="evaluating",
         sources=EXPORTER,
@@ -149,7 +149,7 @@ TROUBLES = (
         name="restores",
         text="`kill -9` in a restore",
         alert=LOST,
-        most_secs=90,
+        most_secs=120,
         happen=kill,
         phase="restoring",
         sources=EXPORTER,
@@ -158,12 +158,12 @@ TROUBLES = (
         name="saves",
         text="`kill -9` in a save",
         alert=LOST,
-        most_secs=105,
+        most_secs=120,
         happen=kill,
         phase="checkpointing",
         sources=TRAINER,
     ),
-    Trouble(name="freezes", text="SIGSTOP in a step", alert=LOST, most_secs=90, happen=freeze),
+    Trouble(name="freezes", text="SIGSTOP in a step", alert=LOST, most_secs=120, happen=freeze),
     Trouble(
         name="vanishes",
         text="the logdir vanishes",
@@ -212,7 +212,7 @@ def rows(quick: bool) -> Iterator[Row]:
     if missing := [name for name in TOOLS if shutil.which(name) is None]:
         yield Row("pages", "not measured", "s", None, {}, "", None, f"not installed: {', '.join(missing)}")
         return
-    troubles = [trouble for trouble in TROUBLES if not quick or trouble.most_secs <= 60]
+    troubles = [trouble for trouble in TROUBLES if not quick or trouble.most_secs <= 120]
     for case in measured(troubles):
         trouble = case.trouble
         met = case.secs is not None and case.secs <= trouble.most_secs

@@ -21,7 +21,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from supervisor_core.log import printable, printable_lines
-from supervisor_core.run.thresholds import duration, parse_duration
+from supervisor_core.run.thresholds import RUN_LABELS, duration, parse_duration
 from supervisor_core.storage.local import local_path
 
 INTERRUPTED_STATUS = 130
@@ -241,10 +241,10 @@ def by_option(command: Command) -> Command:
     """Give a command ``--by``; it gets a tuple of labels, ``run`` first."""
     return click.option(
         "--by",
-        default="run",
+        default=",".join(RUN_LABELS),
         metavar="LABELS",
         callback=_labels,
-        help="Labels that identify a run, for example run,namespace. Every alert of a run has them.",
+        help="Labels that identify a run: run, and what the scraper adds. Every alert of a run has them.",
     )(command)
 
 

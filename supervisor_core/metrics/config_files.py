@@ -26,7 +26,7 @@ from typing import Any
 import yaml
 
 from supervisor_core.run.finding import KINDS
-from supervisor_core.run.thresholds import DEFAULT_RUNBOOK_BASE, Thresholds, duration
+from supervisor_core.run.thresholds import DEFAULT_RUNBOOK_BASE, RUN_LABELS, Thresholds, duration
 
 _PLACEHOLDER = re.compile(r"\$\{(\w+)\}")
 _KEY = re.compile(r"\b(by|on) \(run\b")
@@ -66,12 +66,14 @@ _FINDING = (
 )
 """What an exporter says of the run; where none does, what the alert itself can say."""
 _FIRST = " First: "
+_MOST_HOSTS = 20
+"""How many hosts an alert of many runs lists: those with the most of them."""
 _SELECTOR, _SELECTED = "{run=%[1]q", re.compile(r"\$labels\.run(?=\s*\|\s*query\b)")
 """Where a text asks for series of the run, and for which run."""
 
 
 def rule_groups(
-    limits: Thresholds | None = None, *, runbook_base: str = DEFAULT_RUNBOOK_BASE, by: Sequence[str] = ("run",)
+    limits: Thresholds | None = None, *, runbook_base: str = DEFAULT_RUNBOOK_BASE, by: Sequence[str] = RUN_LABELS
 ) -> dict[str, Any]:
     """Return the rule file as Prometheus and the operator's ``PrometheusRule`` know it: ``{"groups": [...]}``.
 
@@ -85,7 +87,7 @@ def rule_groups(
         >>> [group["name"] for group in rule_groups()["groups"]]
         ['supervisor']
     """
-    values = {**_values(limits or Thresholds()), "runbook_base": runbook_base}
+    values = {**_values(limits or Thresholds()), "runbook_base": runbook_base, "besides": ", ".join(by[1:])}
     content: dict[str, Any] = _filled(yaml.safe_load(_text_of("rules.yaml")), values)
     key = rf"\1 ({', '.join(by)}"
     for rule in content["groups"][0]["rules"]:
@@ -111,11 +113,27 @@ def annotation(text: str, by: Sequence[str]) -> str:
         '{{ template "shown" $labels.run }} is lost.'
     """
     text = _SHOWN.sub(r'{{ template "shown" \1 }}', text).replace("${inspect}", _INSPECT)
+    text = text.replace("${hosts}", _hosts(by))
     selector = ",".join(f"{label}=%[{number}]q" for number, label in enumerate(by, 1))
     text = text.replace(_SELECTOR, f"{{{selector}")
     text = _SELECTED.sub(" ".join(f"$labels.{label}" for label in by), text)
     used = (name for name in _TEMPLATES if f'template "{name}"' in text)
     return "".join(f'{{{{ define "{name}" }}}}{_TEMPLATES[name]}{{{{ end }}}}' for name in used) + text
+
+
+def _hosts(by: Sequence[str]) -> str:
+    """Return what lists the hosts of the runs that died together, with how many on each."""
+    besides = by[1:]
+    selector = ",".join(f"{label}=%[{number}]q" for number, label in enumerate(besides, 1))
+    runs = f"run:supervisor_died_together:known{{{selector}}}" if besides else "run:supervisor_died_together:known"
+    hosts = f'run:supervisor_host:known{{host!=""}} and on ({", ".join(by)}) {runs}'
+    query = f"`topk({_MOST_HOSTS}, count by (host) ({hosts}))`"
+    if besides:
+        query = f"(printf {query} {' '.join(f'$labels.{label}' for label in besides)})"
+    return (
+        f'{{{{ with query {query} | sortByLabel "host" }}}} Hosts:{{{{ range $index, $found := . }}}}'
+        '{{ if $index }},{{ end }} {{ template "shown" $found.Labels.host }} ({{ $found.Value }}){{ end }}.{{ end }}'
+    )
 
 
 def to_yaml(*documents: Any) -> str:
@@ -133,6 +151,10 @@ def _values(limits: Thresholds) -> dict[str, str]:
         name.removesuffix("_secs"): duration(value) for name, value in vars(limits).items() if name.endswith("_secs")
     }
     return values | {
+        "down_secs": f"{limits.dead_hold_secs + 2 * limits.interval_secs:.10g}",
+        "late_secs": f"{3 * limits.interval_secs:.10g}",
+        "many_gap": duration(2 * limits.many_window_secs),
+        "many_keep_secs": f"{12 * limits.many_window_secs:.10g}",
         "slow_past": duration(24 * limits.slow_window_secs),
         "slow_gap": duration(4 * limits.slow_window_secs),
         "slow_points": f"{max(1.0, limits.slow_window_secs / limits.interval_secs / 2):.10g}",
@@ -207,7 +229,7 @@ def manifests(
     limits: Thresholds | None = None,
     *,
     runbook_base: str | None = None,
-    by: Sequence[str] = ("run",),
+    by: Sequence[str] = RUN_LABELS,
 ) -> list[dict[str, Any]]:
     """Return the objects, in the order in which they are best applied.
 

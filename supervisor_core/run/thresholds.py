@@ -9,6 +9,10 @@ from dataclasses import dataclass
 DEFAULT_RUNBOOK_BASE = "http://127.0.0.1:10988/alerts"
 """The page of alerts that the exporter serves, at the exporter's default address."""
 
+RUN_LABELS = ("run", "cluster")
+"""The labels that identify a run for the rules, where nothing else is said. Trainers and exporters do not serve
+``cluster``: a scraper adds it to both. Where it does not, it is empty."""
+
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
 _DURATION = re.compile(r"(?:[0-9]+w)?(?:[0-9]+d)?(?:[0-9]+h)?(?:[0-9]+m(?!s))?(?:[0-9]+s)?(?:[0-9]+ms)?")
 
@@ -55,8 +59,14 @@ class Thresholds:
     stall_hold_secs: float = 60.0
     """For how long a run must be past the budget of its phase before that is an alert."""
 
-    dead_hold_secs: float = 15.0
-    """For how long a run must be lost, or have failed, before that is an alert: it may be started again at once."""
+    dead_hold_secs: float = 60.0
+    """For how long a run must be down, lost or failed, before that is an alert: it may be started again. Two intervals
+    are added, in which a restart becomes known."""
+
+    many: int = 5
+    """How many runs that die within `many_window_secs` are one alert."""
+
+    many_window_secs: float = 300.0
 
     unanswered_secs: float = 60.0
     """For how long a training process may not answer, where no exporter reports the run, before it counts as lost."""
@@ -124,6 +134,8 @@ class Thresholds:
                 is_usable, expected = 0 < value < 1, "a share above 0 and below 1"
             elif name in ("restarts", "recoveries", "save_failures"):
                 is_usable, expected = value >= 1, "at least 1"
+            elif name == "many":
+                is_usable, expected = value >= 2, "at least 2"
             elif name in ("checkpoint_intervals", "interval_factor"):
                 is_usable, expected = 1 < value < math.inf, "a number above 1"
             elif name.endswith("_secs"):

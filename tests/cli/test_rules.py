@@ -31,7 +31,7 @@ def test_every_option_arrives(run: Callable[..., Result]) -> None:
         *("--slow-window", "4s", "--checkpoint-intervals", "5", "--restarts", "7", "--slow-below", "0.25"),
         *("--worker-hold", "6s", "--worker-wait", "8s", "--recoveries", "11", "--save-hold", "3s"),
         *("--silent", "10s"),
-        *("--dead-hold", "10s", "--unanswered", "12s"),
+        *("--dead-hold", "10s", "--unanswered", "12s", "--many", "9"),
         *("--goodput-below", "0.75", "--runbook-base", "https://wiki.example.org/alerts"),
     )
     limits = Thresholds(
@@ -47,6 +47,7 @@ def test_every_option_arrives(run: Callable[..., Result]) -> None:
         save_hold_secs=3,
         silent_secs=10,
         dead_hold_secs=10,
+        many=9,
         unanswered_secs=12,
         worker_wait_secs=8,
         recoveries=11,
@@ -78,6 +79,7 @@ def test_labels_that_distinguish_runs(run: Callable[..., Result]) -> None:
         (("--hold", "nan"), "'nan' is not a duration"),
         (("--slow-below", "50"), "--slow-below is 50.0; expected a share above 0 and below 1"),
         (("--goodput-below", "nan"), "--goodput-below is nan; expected a share"),
+        (("--many", "1"), "--many is 1; expected at least 2"),
         (("--restarts", "0"), "--restarts is 0; expected at least 1"),
         (("--recoveries", "0"), "--recoveries is 0; expected at least 1"),
         (("--checkpoint-intervals", "1"), "--checkpoint-intervals is 1.0; expected a number above 1"),

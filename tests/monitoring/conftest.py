@@ -16,6 +16,7 @@ for name in (
     "exporter_scenarios",
     "writing_scenarios",
     "silent_scenarios",
+    "death_scenarios",
     "servers",
     "end_to_end",
 ):

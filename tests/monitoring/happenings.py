@@ -7,8 +7,8 @@ from typing import Any
 
 from monitoring_served import HOUR, MINUTE, Target, Value, always, clock, saved_every, trainer, until
 
-Moments = Mapping[float, "set[str]"]
-"""Seconds from the beginning -> the alerts that fire then."""
+Moments = Mapping[float, "set[str] | list[str]"]
+"""Seconds from the beginning -> the alerts that fire then; in a list one is as often as it fires."""
 
 KILLED, BROKEN = "SupervisorTrainingLost", "SupervisorTrainingFailed"
 STALLED, TOO_OLD, FAILING = "SupervisorTrainingStalled", "SupervisorCheckpointTooOld", "SupervisorSavesFailing"
@@ -18,6 +18,7 @@ WORKER, STUCK, RECOVERIES = "SupervisorWorkerLost", "SupervisorWorkerStuck", "Su
 UNWRITTEN, QUIET = "SupervisorEventsNotWritten", "SupervisorRunSilent"
 NAN, TWICE = "SupervisorLossNotFinite", "SupervisorRunDuplicated"
 VANISHED = "SupervisorLogdirUnreachable"
+MANY = "SupervisorManyLost"
 UNREADABLE, DOWN = "SupervisorEventsUnreadable", "SupervisorExporterDown"
 
 SILENT: set[str] = set()
@@ -52,7 +53,12 @@ def turns(*states: str | float) -> dict[str, Callable[[float], str]]:
     return {"state": state}
 
 
-RAISED = {"active": until(20 * MINUTE, always(1), always(0)), **HUNG, **turns("running", 20 * MINUTE, "failed")}
+RAISED = {
+    "active": until(20 * MINUTE, always(1), always(0)),
+    "seen": ends(20 * MINUTE),
+    **HUNG,
+    **turns("running", 20 * MINUTE, "failed"),
+}
 """Ended by an error after 20 minutes."""
 LATE = {24 * MINUTE: SILENT, 27 * MINUTE: {STALLED}}
 

@@ -7,13 +7,15 @@ At each moment of one, exactly the alerts fire that are named there, once each.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from monitoring_cluster_scenarios import CLUSTER_SCENARIOS
+from monitoring_death_scenarios import DEATH_SCENARIOS
 from monitoring_exporter_scenarios import EXPORTER_SCENARIOS
-from monitoring_happenings import DOWN, HUNG, KILLED, STALLED, Moments, ends
+from monitoring_happenings import DOWN, HUNG, KILLED, MANY, STALLED, Moments, ends
 from monitoring_scenarios import SCENARIOS
 from monitoring_served import HOUR, MINUTE, Target, exporter, series_of, trainer
 from monitoring_silent_scenarios import SILENT_SCENARIOS
@@ -24,7 +26,11 @@ from supervisor_core.metrics.config_files import rule_groups, to_yaml
 from supervisor_core.run.thresholds import DEFAULT_RUNBOOK_BASE, Thresholds
 
 pytestmark = pytest.mark.timeout(900)  # the first test waits for all scenarios
-EVERY = STATE_SCENARIOS | SCENARIOS | CLUSTER_SCENARIOS | EXPORTER_SCENARIOS | WRITING_SCENARIOS | SILENT_SCENARIOS
+GROUPS = (
+    *(STATE_SCENARIOS, SCENARIOS, CLUSTER_SCENARIOS, EXPORTER_SCENARIOS, WRITING_SCENARIOS, SILENT_SCENARIOS),
+    DEATH_SCENARIOS,
+)
+EVERY = {about: [case for group in GROUPS for case in group.get(about, ())] for group in GROUPS for about in group}
 CASES = [(about, *case) for about, cases in EVERY.items() for case in cases]
 BATCHES = ((0.5, 15), (1, 60), (2, 60), (6, 180), (30, 600))
 """(hours, seconds): scenarios of up to these hours are evaluated at this interval."""
@@ -39,7 +45,8 @@ def batch_of(moments: Moments) -> tuple[float, int]:
 
 def apart(series: str, number: int) -> str:
     """A series of a scenario, with labels that no other scenario has."""
-    return re.sub(r'\b(run|job|instance|logdir)="', rf'\1="{number}:', series)
+    series = re.sub(r'\b(run|job|instance|logdir)="', rf'\1="{number}:', series)
+    return series.replace("{", f'{{cluster="{number}:",', 1)
 
 
 @pytest.fixture(scope="module")
@@ -59,9 +66,11 @@ def wrong(rules_test: Callable[..., str], tmp_path_factory: pytest.TempPathFacto
             series |= {apart(name, number): text for name, text in served.items()}
             firing = f'ALERTS{{alertstate="firing",run=~"{number}:.*"}}'
             of_exporters = f'ALERTS{{alertstate="firing",run="",job=~"{number}:.*"}}'
-            expr = f"count by (alertname) ({firing} or {of_exporters})"
+            of_many = f'ALERTS{{alertstate="firing",run="",cluster="{number}:"}}'
+            expr = f"count by (alertname) ({firing} or {of_exporters} or {of_many})"
             queries += [
-                (expr, at, {f'{{alertname="{alert}"}}': 1 for alert in sorted(names)}) for at, names in moments.items()
+                (expr, at, {f'{{alertname="{alert}"}}': count for alert, count in sorted(Counter(names).items())})
+                for at, names in moments.items()
             ]
         rules = rule_groups(Thresholds(interval_secs=step))
         said = rules_test(tmp_path_factory.mktemp("rules"), series, step, rules=rules, queries=queries, check=False)
@@ -123,11 +132,29 @@ NAMED = {
         {'supervisor_run_info{run="r",job="exporter",instance="exporter-1",host="trainer-0",pid="4711"}': 1},
         [
             (
-                {"run": run},
+                {"run": run} | ({"host": "trainer-0"} if process else {}),
                 f"The training {run} is lost.",
                 f"The training process of the run {run}{process} {LOST_TEXT}",
             )
             for run, process in (("r", " (process 4711 on trainer-0)"), ("q", ""))
+        ],
+    ),
+    "how many died together, and on which hosts": (
+        MANY,
+        "critical",
+        [exporter(run=f"r{n}", instance=f"exporter-{n}", **LOST) for n in range(6)],
+        {
+            f'supervisor_run_info{{run="r{n}",job="exporter",instance="exporter-{n}",host="{host}"}}': 1
+            for n, host in enumerate(("a", "a", "b", "c", "c", "c"))
+        },
+        [
+            (
+                {},
+                "6 trainings died together.",
+                "6 trainings that died within 5m of each other are down: they are lost, or have failed. Hosts: a (2), "
+                'b (1), c (3). Each has an alert of its own, with the label died="together". First: check what these '
+                "trainings share: their hosts, the scheduler, the storage, the network.",
+            )
         ],
     ),
     # By the trainer and by an exporter, in one sentence. The command that shows the run has the directory that the

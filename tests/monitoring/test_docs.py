@@ -40,7 +40,9 @@ def test_a_section_helps(alert: str) -> None:
 def test_the_first_action_is_that_of_the_description(alert: str) -> None:
     """What an alert's description ends with is what its section begins with: one sentence."""
     description = ALERTS[alert]["annotations"]["description"]
-    _, first = description.partition("{{ with printf `supervisor_run_info{run=%[1]q,logdir")[0].split(" First: ")
+    _, first = description.partition("{{ with printf `supervisor_run_info{run=%[1]q,cluster=%[2]q,logdir")[0].split(
+        " First: "
+    )
     assert first.endswith(".") and ". " not in first
     found = re.match(r"\n\*\*First\.\*\* (.*)\n", SECTIONS[alert])
     assert found is not None, "the section does not begin with the first action"
