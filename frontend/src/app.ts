@@ -1,14 +1,14 @@
 /** The pages, what they show, and the address they are at. */
 import { formatCount, formatMoment, titleOf } from "./logic/format";
 import type { Hidden } from "./logic/hidden";
-import { withRun } from "./logic/hidden";
+import { withChange, withRun } from "./logic/hidden";
 import { RunStore } from "./logic/run_store";
 import type { UrlState } from "./logic/url_state";
 import { formatState, parseState } from "./logic/url_state";
 import { BackendError, client } from "./net/client";
 import * as host from "./net/host";
 import { Poller } from "./net/poller";
-import { readHidden, writeHidden } from "./net/stored";
+import { onHidden, readHidden, writeHidden } from "./net/stored";
 import type { RunLine } from "./types/api";
 import { Banner } from "./view/banner";
 import { fill, h, setText } from "./view/element";
@@ -171,27 +171,31 @@ export class App {
     this.show(null);
   }
 
-  /** An address that hides runs counts, as it was sent; one that hides none is what this browser has hidden. */
+  /** Hidden is what an address hides, as it was sent, and what was hidden in this browser, in whichever tab. */
   private recall(logdir: string): void {
     if (this.stored !== null) return;
-    this.stored = readHidden(logdir);
-    if (this.state.hidden.size === 0 && this.stored.size) {
-      this.state = { ...this.state, hidden: this.stored };
-      host.writeAddress(formatState(this.state), true);
-    }
+    onHidden(logdir, (hidden) => this.onStored(hidden));
+    this.onStored(readHidden(logdir));
+  }
+
+  private onStored(after: Hidden): void {
+    const hidden = withChange(this.state.hidden, this.stored ?? new Map(), after);
+    this.stored = after;
+    this.change({ hidden }, true);
   }
 
   private hide(line: RunLine, hidden: boolean): void {
-    this.stored = withRun(this.stored ?? new Map(), line, hidden);
-    writeHidden(this.store.latest?.logdir ?? "", this.stored);
+    const logdir = this.store.latest?.logdir ?? "";
+    this.stored = withRun(readHidden(logdir), line, hidden);
+    writeHidden(logdir, this.stored);
     this.change({ hidden: withRun(this.state.hidden, line, hidden) }, true);
   }
 
   private onAddress(): void {
     const text = host.readAddress();
     if (text === formatState(this.state)) return;
-    this.state = parseState(text);
-    this.show(null);
+    const state = parseState(text);
+    this.change({ ...state, hidden: withChange(state.hidden, new Map(), this.stored ?? new Map()) }, true);
   }
 
   private showDark(dark: boolean): void {

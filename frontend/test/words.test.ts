@@ -16,7 +16,7 @@ import {
 } from "../src/logic/format";
 import { partsOf } from "../src/logic/goodput";
 import { headline } from "../src/logic/headline";
-import { formatHidden, isHidden, MOST_HIDDEN, parseHidden, withRun } from "../src/logic/hidden";
+import { formatHidden, isHidden, MOST_HIDDEN, parseHidden, withChange, withRun } from "../src/logic/hidden";
 import { sessionHover, stallHover, threadHover } from "../src/logic/hover";
 import { scrollToRow, visibleRows } from "../src/logic/rows";
 import { sortRuns, startsDescending } from "../src/logic/sort";
@@ -187,6 +187,15 @@ test("a run that was hidden comes back once something changes in it", () => {
   assert.deepEqual(parseHidden(formatHidden(hidden)), hidden);
   assert.equal(withRun(hidden, failed, false).size, 0);
   assert.deepEqual(parseHidden(["", "no sign", "~", 7, null]), new Map());
+});
+
+test("what another tab hides or shows is so here, too, beside what a link hides", () => {
+  const [linked, old, fresh] = ["linked", "old", "fresh"].map((run): [string, string] => [run, "lost.0"]);
+  const here = new Map([linked!, old!]);
+  assert.deepEqual([...withChange(here, new Map([old!]), new Map([fresh!])).keys()], ["linked", "fresh"]);
+  assert.deepEqual([...withChange(here, new Map(), new Map()).keys()], ["linked", "old"]);
+  const again = withChange(here, new Map([old!]), new Map([["old", "lost.1"]]));
+  assert.equal(again.get("old"), "lost.1");
 });
 
 test("the newest hidden runs are remembered, as many as an address can hold", () => {

@@ -76,7 +76,7 @@ class Scripted:
 
     def __post_init__(self) -> None:
         self.directory.mkdir(parents=True, exist_ok=True)
-        self.session = f"session-{self.directory.name[:40]}-{self.attempt}"
+        self.session = f"session-{self.directory.parent.name}-{self.directory.name[:40]}-{self.attempt}"
         self.path = self.directory / f"events.out.tfevents.{int(self.start):010d}.trainer-0.{self.attempt}.0000"
         self._pending = bytearray()
         self._threads: dict[str, dict[str, Any]] = {

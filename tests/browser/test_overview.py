@@ -85,6 +85,18 @@ def test_a_run_can_be_hidden_until_something_changes(tab: Callable[..., Any], bo
     assert "bad/lost" not in shown.rows()
     shown.page.wait_for_url(lambda address: "hide=" in address)
 
+    again = shown.context.new_page()  # another tab of the same browser follows
+    again.goto(board.address(hosted=False))
+    again.locator(".hidden-toggle", has_text="1 hidden").wait_for()
+    again.locator(".hidden-toggle").click()
+    again.locator(".hidden-run").hover()
+    again.get_by_role("button", name="Show bad/lost").click()
+    shown.find(".body .run-name", has_text="bad/lost").wait_for()
+    shown.page.wait_for_url(lambda address: "hide=" not in address)
+    shown.find(".body .row", has_text="bad/lost").hover()
+    shown.frame.get_by_role("button", name="Hide bad/lost").click()
+    again.locator(".hidden-run").wait_for()
+
     other = tab().open(board)
     assert "bad/lost" in other.rows()
     other.page.goto("about:blank")

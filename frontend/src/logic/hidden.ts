@@ -18,6 +18,12 @@ export function withRun(hidden: Hidden, line: RunLine, hide: boolean): Hidden {
   return new Map(rest.slice(-MOST_HIDDEN));
 }
 
+/** The same after a change of what the browser remembers: what was hidden, or shown, in another tab. */
+export function withChange(hidden: Hidden, before: Hidden, after: Hidden): Hidden {
+  const rest = [...hidden].filter(([run]) => after.has(run) || !before.has(run));
+  return new Map([...new Map([...rest, ...after])].slice(-MOST_HIDDEN));
+}
+
 /** As words, for the address and for the browser's storage. */
 export const formatHidden = (hidden: Hidden): string[] => [...hidden].map(([run, mark]) => `${mark}~${run}`);
 

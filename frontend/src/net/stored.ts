@@ -14,6 +14,14 @@ export function readHidden(logdir: string): Hidden {
   }
 }
 
+/** Called when another tab of this browser has hidden, or shown, a run of the logdir. */
+export function onHidden(logdir: string, listener: (hidden: Hidden) => void): void {
+  window.addEventListener("storage", (event) => {
+    // Without a key everything was cleared.
+    if (event.key === keyOf(logdir) || event.key === null) listener(readHidden(logdir));
+  });
+}
+
 /** Where the browser keeps nothing (private windows, full storage) the address alone has it. */
 export function writeHidden(logdir: string, hidden: Hidden): void {
   try {

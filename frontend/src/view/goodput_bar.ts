@@ -22,7 +22,6 @@ export class GoodputBar {
       this.title,
       h("span", { class: "big" }, formatShare(goodput.ratio)),
       ` goodput of ${formatDuration(goodput.wall_secs)}`,
-      goodput.inferred ? h("span", { class: "muted" }, " (inferred)") : null,
     );
     refresh(
       this.bar,
@@ -50,6 +49,7 @@ export class GoodputBar {
         ),
       ),
     );
-    this.element.hidden = parts.length === 0;
+    // Of another writer's run nothing is known of the time between two records.
+    this.element.hidden = parts.length === 0 || goodput.ratio == null;
   }
 }
