@@ -147,3 +147,5 @@ class FileFacts:
     """The first hundred; `corrupt_records` counts all."""
     left_out_scalars: int = 0
     """Scalars of tags beyond the limit per file (docs/limits.md)."""
+    written_at: float | None = None
+    """When it was last written, by the clock of its file system; None where unknown."""

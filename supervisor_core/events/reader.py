@@ -179,6 +179,7 @@ class EventsFileReader:
             unreadable=self._skipped is not None and self._refused,
             problems=tuple(self._problems),
             left_out_scalars=self._left_out,
+            written_at=self._seen[1] / 1e9 if self._seen and self._seen[1] else None,
         )
 
     def _read(self, file: ReadFile, status: FileStatus, builder: ChunkBuilder, max_bytes: int | None) -> Chunk | None:

@@ -12,7 +12,7 @@ import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from typing import TypeVar, get_args
+from typing import Any, TypeVar, get_args
 
 from supervisor_core.events.telemetry import ThreadStatus, WorkerState, WorkerStatus
 from supervisor_core.metrics.metric import Metric, RunMetric, Sample
@@ -66,13 +66,38 @@ def run_status(
     lost or has failed, those that it had reported as lost or failed, since they may be the cause; the state of the
     others is unknown. After a planned end none.
 
+    Times are by the exporter's clock, as far as it is known how much the clock of the run's machine is ahead.
+
     Args:
         run: the run.
-        now: the present wall time; later times of a session, whose clock is ahead, are cut to it.
+        now: the present wall time; later times of a session are cut to it.
         label: the ``run`` label. Default: the run's name.
         forget_after_secs: seconds without events after which a lost run is not active any more.
     """
-    without_session = _without_session(run, run.name if label is None else label)
+    ahead = run.clock_skew_secs
+    status = _by_its_clock(run, now + (ahead or 0.0), run.name if label is None else label, forget_after_secs)
+    return replace(_earlier(status, ahead) if ahead else status, clock_skew_secs=ahead)
+
+
+def _earlier(status: RunStatus, secs: float) -> RunStatus:
+    """Return a status with all of its times earlier."""
+
+    def earlier(item: Any, *names: str) -> Any:
+        known = {name: getattr(item, name) for name in names if item is not None}
+        return item and replace(item, **{name: at - secs for name, at in known.items() if at is not None})
+
+    of_session: RunStatus = earlier(status, "session_seen_at", "last_step_at", "last_progress_at")
+    return replace(
+        of_session,
+        session=earlier(status.session, "started_at"),
+        checkpoint=replace(status.checkpoint, last_success=earlier(status.checkpoint.last_success, "at")),
+        threads=tuple(earlier(each, "last_tick_at") for each in status.threads),
+        workers=tuple(earlier(each, "last_seen_at") for each in status.workers),
+    )
+
+
+def _by_its_clock(run: Run, now: float, label: str, forget_after_secs: float) -> RunStatus:
+    without_session = _without_session(run, label)
     if not run.sessions:
         return without_session
     last = run.sessions[-1]
@@ -231,10 +256,16 @@ class Reading:
         return cls(
             logdir=logdir,
             success=success,
-            last_event_at=watched.run.last_event_at or None,  # some writers have all their events happen in 1970
+            last_event_at=_last_event_at(watched.run),
             corrupt_records=watched.corrupt_records,
             dropped=dict(watched.dropped),
         )
+
+
+def _last_event_at(run: Run) -> float | None:
+    if not run.last_event_at:  # some writers have all their events happen in 1970
+        return None
+    return run.last_event_at - (run.clock_skew_secs or 0.0)
 
 
 @dataclass(frozen=True, slots=True)

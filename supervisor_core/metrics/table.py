@@ -272,6 +272,12 @@ RUN_METRICS: tuple[RunMetric, ...] = (
         "1 while the session cannot write its events (disk full, no permission), else 0.",
         "events_failing",
     ),
+    single(
+        "clock_skew_seconds",
+        "By how much the clock of the session's machine is ahead of the exporter's; 0 if they agree within 5 seconds.",
+        "clock_skew_secs",
+        served_by="exporter",
+    ),
     facts_metric("build_info", "Versions the session runs with, one label each.", "session.versions"),
     facts_metric(
         "run_info", "Facts of the run and of the session, one label each; logdir is the run's directory.", _run_facts
@@ -296,7 +302,10 @@ _OF_EXPORTER: Mapping[str, tuple[str, ...]] = {
         "logdir",
         "run",
     ),
-    "last_event_timestamp_seconds": ("The latest wall time among the run's events, by its writer's clock.", "run"),
+    "last_event_timestamp_seconds": (
+        "The latest wall time among the run's events, by the exporter's clock as far as is known.",
+        "run",
+    ),
     "corrupt_records_total": ("Damaged places that were skipped in the run's events files.", "run"),
     "dropped_total": (
         "How often events, sessions or older history of the run were dropped beyond a bound (docs/limits.md).",

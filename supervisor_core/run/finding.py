@@ -60,6 +60,7 @@ KINDS: Mapping[str, Kind] = {
     ),
     "events_failing": Kind("warn", "it cannot write its events", "SupervisorEventsNotWritten"),
     "disk_low": Kind("warn", "the disk of its directory has room for less than 3 more checkpoints"),
+    "clock_skew": Kind("warn", "the clocks of its machine and of the reader's differ by a minute or more"),
     "slow": Kind(
         "warn",
         "over 15 minutes (a quarter of its life, if it is younger than an hour) less than half its usual speed",

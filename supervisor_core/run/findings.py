@@ -7,6 +7,7 @@ it holds back until something has been true for a while, so that nobody is woken
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Literal
 
 from supervisor_core.run import part_findings, state_findings
@@ -20,6 +21,7 @@ DEFAULTS = Thresholds()
 
 _RULES = (
     part_findings.reading,
+    part_findings.clock,
     state_findings.state,
     state_findings.restarts,
     part_findings.saves,
@@ -40,10 +42,16 @@ def findings(watched: WatchedRun, now: float, thresholds: Thresholds = DEFAULTS)
         now: the present wall time.
         thresholds: from when on something is said.
     """
-    about = Subject(watched, now, thresholds)
+    ahead = watched.run.clock_skew_secs or 0.0
+    about = Subject(watched, now + ahead, thresholds)
     if watched.copy_of is not None:
         return tuple(part_findings.copy(about))
-    return worst_first([found for rule in _RULES for found in rule(about)])
+    return worst_first([_by_reader(found, ahead) for rule in _RULES for found in rule(about)])
+
+
+def _by_reader(found: Finding, ahead: float) -> Finding:
+    """Return a finding with its time by the reader's clock."""
+    return found if found.since is None or not ahead else replace(found, since=found.since - ahead)
 
 
 Standing = Literal["needs_you", "fine", "over", "unknown"]

@@ -112,7 +112,7 @@ class RunFold:
         """Return the run as of `now`.
 
         Args:
-            now: the present wall time, seconds since the epoch.
+            now: the present wall time by the clock of the run's machine, seconds since the epoch.
             present: returns whether the files of a checkpoint exist, by its path as the session wrote it; None where
                 that is unknown. Called once per path, so it must be cheap. Default: unknown for all.
             restarter_runs: returns whether the restarter of a launch runs. Default: unknown for all.

@@ -19,6 +19,7 @@ from supervisor_core.run.goodput import rebooked, spent, without_risk
 from supervisor_core.run.last_words import TimedLook, death_of, newest_look, stall_of
 from supervisor_core.run.model import BUCKET_OF_PHASE, STALL, Run, Session
 from supervisor_core.run.session_parts import with_stall
+from supervisor_core.run.writer_clock import WriterClock
 from supervisor_core.storage.filesystem import Filesystem
 from supervisor_core.storage.local import filesystem_for, local_path
 
@@ -43,34 +44,43 @@ class LeaseReader:
         self._path = f"{directory.rstrip('/')}/{LEASE_NAME}"
         self._filesystem_of = filesystem_of
         self._due = self._wait_secs = 0.0
+        self.clock = WriterClock()
+        """The clock of the session that renews it."""
 
-    def read(self, now: float) -> LeaseRecord | None:
+    def read(self, now: float, ahead_secs: float | None = None) -> LeaseRecord | None:
         """Return the lease of a session that has not ended; None where there is none, or it is not read again yet.
 
         Args:
             now: the present wall time.
+            ahead_secs: by how much the session's clock is ahead by its events; None where unknown.
         """
         if now < self._due:
             return None
-        lease = self._held()
-        if lease is not None and now - lease.renewed_at <= FRESH_SECS:
+        lease, written_at = self._held()
+        if lease is not None:
+            at = lease.renewed_at
+            self.clock.observe(lease.session, at=at, written_at=written_at, now=now, ahead_secs=ahead_secs)
+        if lease is not None and self.clock.now(now) - lease.renewed_at <= FRESH_SECS:
             self._due = self._wait_secs = 0.0
         else:
             self._wait_secs = min(MAX_WAIT_SECS, max(FRESH_SECS, 2 * self._wait_secs))
             self._due = now + self._wait_secs
         return lease
 
-    def _held(self) -> LeaseRecord | None:
+    def _held(self) -> tuple[LeaseRecord | None, float | None]:
+        """Return the lease, and when its file was written."""
         for _ in range(_READINGS):
             try:
                 filesystem, name = self._filesystem_of(self._path)
                 lease = decode(filesystem.read(name))
-                return None if lease is None or lease.ended is not None else lease
+                if lease is None or lease.ended is not None:
+                    return None, None
+                return lease, filesystem.modified_at(name)
             except (OSError, ImportError):
-                return None
+                return None, None
             except ValueError:
                 continue
-        return None
+        return None, None
 
 
 def with_lease(run: Run, lease: LeaseRecord | None, now: float) -> Run:
@@ -82,7 +92,7 @@ def with_lease(run: Run, lease: LeaseRecord | None, now: float) -> Run:
     Args:
         run: the run from its events.
         lease: as read from its logdir; None where that could not be read.
-        now: the present wall time.
+        now: the present wall time, by the clock of the session.
     """
     last = run.sessions[-1] if run.sessions else None
     if run.state != "lost" or last is None or lease is None or lease.session != last.id:
@@ -175,7 +185,7 @@ def with_page(
     Args:
         run: the run from its events.
         page: of a process that runs; None without one.
-        now: the present wall time.
+        now: the present wall time, by the clock of the session.
         boot_now: the same by `supervisor_core.clock.boot_secs`.
         look_of: returns the newest stacks of a process.
     """

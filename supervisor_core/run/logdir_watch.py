@@ -21,6 +21,7 @@ from supervisor_core.run.live_session import LeaseReader, PageReader, with_lease
 from supervisor_core.run.presence import CheckpointPresence
 from supervisor_core.run.restarter_process import restarter_runs
 from supervisor_core.run.snapshot import LogdirSnapshot, WatchedRun
+from supervisor_core.run.writer_clock import WriterClock
 from supervisor_core.storage.filesystem import ReadFilesystem
 from supervisor_core.storage.local import local_path, source_of
 from supervisor_core.storage.remote_source import RemoteSource
@@ -175,6 +176,7 @@ class _RunWatch:
         self._fold = RunFold(index.name, kept_ticks=kept_ticks)
         self._lease = LeaseReader(index.directory)
         self._page = PageReader(index.directory)
+        self._clock = WriterClock()
         self._dead: str | None = None
         self._lost: str | None = None
         self._fresh = True
@@ -205,6 +207,13 @@ class _RunWatch:
         self._dead, self._fresh = session.id, True
         return True
 
+    def _observe(self, files: Sequence[FileFacts], now: float) -> None:
+        """Take the newest time of the newest session."""
+        session = self._fold.newest_session
+        if session is not None and session.ended_at is not None and not session.inferred:
+            times = [file.written_at for file in files if file.path in session.files and file.written_at is not None]
+            self._clock.observe(session.id, at=session.ended_at, written_at=max(times, default=None), now=now)
+
     def refresh(self, now: float, boot_now: float, unread: str | None = None) -> WatchedRun:
         index = self.index
         files, left_out, identity, unreachable = index.files, index.left_out, index.identity, index.problem is not None
@@ -221,12 +230,17 @@ class _RunWatch:
             return last
         self._fresh, self._stamp = False, stamp
         try:
-            run = self._fold.run(now, self._presence.within(self.index.directory), restarter_runs)
+            clock = self._clock
+            self._observe(files, now)
+            run = self._fold.run(clock.now(now), self._presence.within(self.index.directory), restarter_runs)
             is_gone = bool(run.sessions) and run.sessions[-1].gone
             if run.state in _MOVING and not is_gone:
-                run = with_page(run, self._page.read(run.sessions[-1], now), now, boot_now)
+                run = with_page(run, self._page.read(run.sessions[-1], now), clock.now(now), boot_now)
             if run.state == "lost" and not is_gone:
-                run = with_lease(run, self._lease.read(now), now)
+                run = with_lease(run, self._lease.read(now, clock.known_ahead_secs), self._lease.clock.now(now))
+                clock = clock if run.state == "lost" or self._lease.clock.skew_secs is None else self._lease.clock
+            if clock.is_moving or run.state in ("running", "stalled"):
+                run = replace(run, clock_skew_secs=clock.skew_secs)
         except Exception as error:  # as above
             _LOG.debug("Run %s could not be put together", self.index.name, exc_info=True)
             run = last.run if last is not None else RunFold(self.index.name).run(now, lambda path: None)

@@ -455,6 +455,9 @@ class Run(RunHistory, FileTotals):
     """When that step was written."""
     speed: RateHistory | None = None
     """Steps per second over the last hours, while it is running; else None."""
+    clock_skew_secs: float | None = None
+    """By how much the clock of the newest session's machine is ahead of the reader's, which is 0 up to a few seconds;
+    None where unknown. All times of the run are by the clock of its machine."""
     last_good: Checkpoint | None = None
     """The newest checkpoint on disk that is neither damaged nor in doubt, and of a step before
     `loss_nonfinite_since`."""

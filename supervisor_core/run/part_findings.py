@@ -13,6 +13,8 @@ from supervisor_core.run.words import counted, duration, in_a_line, rate, senten
 
 SHOWN_NAMES = 3
 """How many workers or threads in trouble a sentence names."""
+SKEW_SECS = 60.0
+"""Clocks that are further apart are worth a sentence."""
 SAVES_TO_FIT = 3
 """A disk without room for this many checkpoints more is low."""
 
@@ -37,6 +39,21 @@ def reading(about: Subject) -> Iterator[Finding]:
             evidence={"error": in_a_line(watched.problem)},
             command=about.command("verify"),
         )
+
+
+def clock(about: Subject) -> Iterator[Finding]:
+    """Yield that the clock of the run's machine is wrong, or that of this machine."""
+    ahead, last = about.run.clock_skew_secs, about.last
+    if ahead is None or last is None or abs(ahead) < SKEW_SECS:
+        return
+    difference = f"{duration(round(abs(ahead) / 60) * 60.0)} {'ahead of' if ahead > 0 else 'behind'}"
+    yield found(
+        "clock_skew",
+        f"The clock of {last.host or 'its machine'} is {difference} this machine's. "
+        "The times of the run are by that clock.",
+        action="Compare the clocks of both machines (timedatectl), and let NTP set them.",
+        evidence=facts(last, skew_secs=ahead),
+    )
 
 
 def copy(about: Subject) -> Iterator[Finding]:

@@ -118,6 +118,8 @@ class RunStatus:
     """Share of the wall time spent on steps that were not repeated, from 0 to 1."""
     beat: HeartbeatRecord | None = None
     """The newest heartbeat of the session, without its long fields; None without telemetry."""
+    clock_skew_secs: float | None = None
+    """By how much the clock of the session's machine is ahead of the exporter's; None where unknown."""
     loss_finite: bool | None = None
     """Whether the newest loss is neither NaN nor infinite; None where no loss is known."""
     events_failing: bool | None = None

@@ -21,14 +21,17 @@ LFS = b"version https://git-lfs.github.com/spec/v1\noid sha256:" + b"0" * 64 + b
 def write(directory: Path, *, reason: str | None = None, at: float | None = None) -> Path:
     """Write a run that ended for a reason, or was last heard long ago; return its events file."""
     at = time.time() - 1000.0 if at is None else at
-    session = SessionRecord(session="s", attempt=1, host="h", pid=1, facade="Supervisor", started_at=at)
+    session = SessionRecord(session=directory.name, attempt=1, host="h", pid=1, facade="Supervisor", started_at=at)
     with EventsWriter(directory) as writer:
         writer.summary(summary_bytes(session), 0, at)
         for step in range(20):
             writer.scalar("loss", 1.0, step, at)
         if reason is not None:
             stop = StopRecord(
-                session="s", reason=reason, step=20, error="E: \x1b[31m\u202etxet" if reason == "error" else None
+                session=directory.name,
+                reason=reason,
+                step=20,
+                error="E: \x1b[31m\u202etxet" if reason == "error" else None,
             )
             writer.summary(summary_bytes(stop), 20, at + 10.0)
     (file,) = directory.iterdir()
