@@ -42,6 +42,7 @@ from supervisor_core.wire import (
     Bytes,
     DamagedError,
     cut,
+    delimited,
     fields,
     read_varint,
     signed,
@@ -133,7 +134,9 @@ _OWN_RECORD = re.compile(
     % (_VARINT, _VARINT, _TELEMETRY_PREFIX, _VARINT, _VARINT),
     re.DOTALL,
 )
-"""A summary with one of the supervisor's own records, up to its JSON, as our writer lays it out without metadata."""
+"""A summary with one of the supervisor's own records, up to its JSON, as our writer lays it out."""
+_OWN_METADATA = delimited(9, delimited(1, delimited(1, PLUGIN_NAME.encode())) + b"\x20\x02")
+"""What follows the tensor in the first record of a kind in a file."""
 
 
 def own_record(data: bytes, at: int, end: int) -> tuple[str, str] | None:
@@ -149,15 +152,17 @@ def own_record(data: bytes, at: int, end: int) -> tuple[str, str] | None:
     if found is None:
         return None
     summary, value, tag, kind, tensor, text = found.groups()
+    start = found.end(6)
+    last = start + _number(text)
     is_usual = (
         found.end(1) + _number(summary) == end
         and found.end(2) + _number(value) == end
         and tag[0] == len(_TELEMETRY_PREFIX) + len(kind)
-        and found.end(5) + _number(tensor) == end
-        and found.end(6) + _number(text) == end
-        and end - found.end(6) <= MAX_BYTES
+        and found.end(5) + _number(tensor) == last
+        and last - start <= MAX_BYTES
+        and (last == end or data[last:end] == _OWN_METADATA)
     )
-    return (kind.decode(), data[found.end(6) : end].decode("utf-8", "replace")) if is_usual else None
+    return (kind.decode(), data[start:last].decode("utf-8", "replace")) if is_usual else None
 
 
 @lru_cache(maxsize=4096)

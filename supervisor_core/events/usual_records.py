@@ -25,7 +25,7 @@ LONGEST_BYTES = 64 * 1024
 _SHORTEST_BYTES = 16
 _NUMBER_BYTES = 4
 _SCALAR_BYTES = 128
-"""Longest layout of a scalar that is compared."""
+"""Longest payload of a scalar that is compared."""
 _U32 = struct.Struct("<I")
 _U64 = struct.Struct("<Q")
 _DOUBLE = struct.Struct("<d")
@@ -71,10 +71,10 @@ def read_usual(data: bytes, index: int, base: int, stop: int | None, builder: Ch
         (wall,) = _DOUBLE.unpack_from(payload, 1)
         if not 0.0 <= wall <= LAST_WALL_SECS:
             wall = wall_secs(wall)
-        layout = payload[body:-_NUMBER_BYTES]
+        layout = payload[body:-_NUMBER_BYTES] if length <= _SCALAR_BYTES else b""
         if layout in columns:
             lists = columns[layout]
-        elif len(layout) <= _SCALAR_BYTES and (tag := _scalar_tag(layout)) is not None:
+        elif layout and (tag := _scalar_tag(layout)) is not None:
             lists = columns[layout] = builder.lists(tag)
         elif (record := own_record(payload, body, length)) is not None:
             walls.append(wall)
