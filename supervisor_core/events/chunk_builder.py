@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from array import array
 
 import numpy as np
 from numpy.typing import NDArray
@@ -178,7 +179,7 @@ class ChunkBuilder:
 MAX_TAGS = 50_000
 """Limit of the tags read of one file, the first ones."""
 
-Lists = tuple[list[int], list[int], list[float], list[float]]
+Lists = tuple["array[int]", "array[int]", "array[float]", "array[float]"]
 """Scalars of one tag: the offsets of their records, steps, wall times, values."""
 
 
@@ -213,7 +214,7 @@ class PointsBuilder:
         """Return the lists of a tag, to which scalars may be appended one by one; None for a tag beyond `MAX_TAGS`."""
         lists = self._single.get(tag)
         if lists is None and self._is_admitted(tag):
-            lists = self._single[tag] = ([], [], [], [])
+            lists = self._single[tag] = (array("q"), array("q"), array("d"), array("d"))
         return lists
 
     def add_column(
@@ -270,10 +271,10 @@ class PointsBuilder:
 def _points(lists: Lists) -> Points:
     offsets, steps, walls, values = lists
     return Points(
-        np.array(offsets, np.int64),
-        np.array(steps, np.int64),
-        np.array(walls, np.float64),
-        np.array(values, np.float64),
+        np.frombuffer(offsets, np.int64),
+        np.frombuffer(steps, np.int64),
+        np.frombuffer(walls, np.float64),
+        np.frombuffer(values, np.float64),
     )
 
 

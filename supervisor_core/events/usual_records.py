@@ -27,11 +27,16 @@ _NUMBER_BYTES = 4
 _SCALAR_BYTES = 128
 """Longest payload of a scalar that is compared."""
 _U32 = struct.Struct("<I")
-_U64 = struct.Struct("<Q")
-_DOUBLE = struct.Struct("<d")
+_HEADER = struct.Struct("<QI")
+_BEGIN = struct.Struct("<BdBBB")
+"""Of a payload: the key of the wall time, the wall time, the key of the step, and two bytes of the step."""
 _FLOAT = struct.Struct("<f")
 
-_header = lru_cache(maxsize=4096)(header)
+
+@lru_cache(maxsize=4096)
+def _header_crc(length: int) -> int:
+    crc: int = _U32.unpack_from(header(length), 8)[0]
+    return crc
 
 
 def read_usual(data: bytes, index: int, base: int, stop: int | None, builder: ChunkBuilder) -> int:
@@ -48,27 +53,40 @@ def read_usual(data: bytes, index: int, base: int, stop: int | None, builder: Ch
     walls: list[float] = []
     steps: list[int] = []
     columns: dict[bytes, Lists | None] = {}
+    header_of, begin_of, number_of, crc_of = (
+        _HEADER.unpack_from,
+        _BEGIN.unpack_from,
+        _U32.unpack_from,
+        checksum.value,
+    )
     begin, size = index, len(data)
     last = size - HEADER_BYTES - FOOTER_BYTES if stop is None else min(stop, size - HEADER_BYTES - FOOTER_BYTES)
     while index < last:
-        (length,) = _U64.unpack_from(data, index)
+        length, header_crc = header_of(data, index)
         first = index + HEADER_BYTES
         end = first + length
-        if not (_SHORTEST_BYTES <= length <= LONGEST_BYTES and end + FOOTER_BYTES <= size and data[first] == 0x09):
+        if not _SHORTEST_BYTES <= length <= LONGEST_BYTES or end + FOOTER_BYTES > size:
             break
         payload = data[first:end]
-        crc = checksum.value(payload)
+        crc = crc_of(payload)
         masked = ((crc >> 15 | crc << 17) + MASK_DELTA) & 0xFFFFFFFF
-        if masked != _U32.unpack_from(data, end)[0] or _header(length) != data[index:first]:
+        if masked != number_of(data, end)[0] or header_crc != _header_crc(length):
             break
-        step, body = 0, 9
-        if payload[9] == 0x10:
+        key, wall, step_key, low, high = begin_of(payload)
+        if key != 0x09:
+            break
+        if step_key != 0x10:
+            step, body = 0, 9
+        elif low < 128:
+            step, body = low, 11
+        elif high < 128:
+            step, body = low & 127 | high << 7, 12
+        else:
             try:
                 step, body = read_varint(payload, 10, length)
             except DamagedError:
                 break
             step = signed(step)
-        (wall,) = _DOUBLE.unpack_from(payload, 1)
         if not 0.0 <= wall <= LAST_WALL_SECS:
             wall = wall_secs(wall)
         layout = payload[body:-_NUMBER_BYTES] if length <= _SCALAR_BYTES else b""

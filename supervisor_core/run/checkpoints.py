@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from supervisor_core.checkpoint.names import last_part
 from supervisor_core.checkpoint.set_aside import DAMAGED, LAST_GOOD
+from supervisor_core.events.record_fields import replaced
 from supervisor_core.events.telemetry import CheckpointRecord, SkippedCheckpoint
 
 
@@ -146,7 +147,7 @@ class CheckpointFiles:
             if path in newest and on_disk is False and index == damaged.get(path, newest[path]):
                 moved_to = _moved_to(path, present)
             if joined.on_disk is not on_disk or joined.moved_to != moved_to:
-                self._joined[index] = replace(joined, on_disk=on_disk, moved_to=moved_to)
+                self._joined[index] = replaced(joined, on_disk=on_disk, moved_to=moved_to)
         return tuple(self._joined)
 
 

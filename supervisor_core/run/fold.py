@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from supervisor_core.events.chunk import Chunk
-from supervisor_core.events.record_fields import values_of
+from supervisor_core.events.record_fields import replaced, values_of
 from supervisor_core.events.telemetry import DeathRecord
 from supervisor_core.run.advice import FAILURES, Costs, advice
 from supervisor_core.run.bounds import Allowance, DroppedKind
@@ -125,7 +125,7 @@ class RunFold:
         if last is not None:
             outcome = _outcome_of_last(last, state)
             if outcome != sessions[-1].outcome:
-                sessions = (*sessions[:-1], replace(sessions[-1], outcome=outcome))
+                sessions = (*sessions[:-1], replaced(sessions[-1], outcome=outcome))
         checkpoints = line.history.checkpoints
         if present is not unchecked:
             checkpoints = self._presence.joined(checkpoints, present)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import NamedTuple
 
-from supervisor_core.events.record_fields import values_of
+from supervisor_core.events.record_fields import replaced, values_of
 from supervisor_core.events.telemetry import HeartbeatRecord, SessionRecord
 from supervisor_core.options import STALL_TIMEOUT_SECS
 from supervisor_core.run.checkpoints import Checkpoint
@@ -93,7 +93,7 @@ def telemetry_facts(
     stalls = [stall for stall in all_stalls if stall.service is None]
     wall_secs, open_stall_secs = times.ended_at - times.started_at, _open_stall_secs(fold, stalls, times.ended_at)
     activity = _activity(fold.activity.secs, wall_secs, phase, open_stall_secs)
-    session = replace(
+    session = replaced(
         _session(fold, times, files),
         first_step=first_step,
         last_step=last_step if last_step is not None else first_step,
@@ -163,7 +163,7 @@ def _session(fold: SessionFold, times: _Times, files: Sequence[str]) -> Session:
     beat, stop, saves = fold.beats.last or HeartbeatRecord(session=fold.id), fold.stop, fold.saves
     outcome: Outcome = (stop.reason or "unknown") if stop else "running"
     return Session(
-        **values_of(replace(record, started_at=times.started_at)),
+        **{**values_of(record), "started_at": times.started_at},
         ended_at=times.ended_at,
         outcome=outcome,
         inferred=False,

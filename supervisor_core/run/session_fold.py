@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 from supervisor_core.events.chunk import TelemetryMark
+from supervisor_core.events.record_fields import replaced
 from supervisor_core.events.telemetry import (
     CheckpointRecord,
     HeartbeatRecord,
@@ -90,10 +91,10 @@ class SessionFold:
             if self.saves.add(at, record):
                 self._progressed(at)
         elif isinstance(record, SessionRecord):
-            self.record = replace(record, services=())
+            self.record = replaced(record, services=())
             self.steps.reached(record.restored_step)
         elif isinstance(record, StopRecord):
-            self.stop, self.stop_at = replace(record, activity_secs=NOTHING), at
+            self.stop, self.stop_at = replaced(record, activity_secs=NOTHING), at
             self._spent(at, record, record.step)
             self.steps.reached(record.step)
         elif isinstance(record, RecoveryRecord):
@@ -176,7 +177,7 @@ class BeatFold:
     def last(self) -> HeartbeatRecord | None:
         """The newest, without its long fields."""
         if self.newest is not None and not self._is_short:
-            self.newest = replace(self.newest, threads=(), workers=None, activity_secs=NOTHING, pause=None)
+            self.newest = replaced(self.newest, threads=(), workers=None, activity_secs=NOTHING, pause=None)
             self._is_short = True
         return self.newest
 

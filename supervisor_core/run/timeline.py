@@ -13,6 +13,7 @@ from copy import copy
 from dataclasses import dataclass, replace
 from typing import cast, get_args
 
+from supervisor_core.events.record_fields import replaced
 from supervisor_core.events.telemetry import DeathRecord
 from supervisor_core.run.checkpoints import Checkpoint, passed_over
 from supervisor_core.run.goodput import COMPLETED, GoodputWalk, spent
@@ -130,7 +131,7 @@ class _TimelineBuilder:
         outcome = facts.session.outcome if following is None else _outcome(facts, following)
         session = facts.session
         if (session.attempt, session.outcome) != (self._attempt, outcome):
-            session = replace(session, attempt=self._attempt, outcome=outcome)
+            session = replaced(session, attempt=self._attempt, outcome=outcome)
         clock_set_by: float | None = 0.0
         if self._sessions:
             before = self._sessions[-1]
