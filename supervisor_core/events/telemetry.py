@@ -359,14 +359,15 @@ class StopRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaunchRecord:
-    """A restarter (``tb-supervisor run``) has started the program, or it has ended. In events files of the restarter's
-    own."""
+    """A restarter (``tb-supervisor run``) has started the program, sees that it runs, or it has ended. In events files
+    of the restarter's own."""
 
     kind: ClassVar[str] = "launch"
 
     launch: Name
-    """The launch's id, unique; the same when it begins and when it ends."""
-    state: Literal["begin", "end"]
+    """The launch's id, unique; the same in all of its records."""
+    state: Literal["begin", "runs", "end"]
+    """``runs``: every minute of a program without a progress page, and where a hang begins, lasts or is over."""
     attempt: Whole = 0
     """1 for the first launch in the logdir, one more for each later one, whichever restarter started it."""
     started_at: Number | None = None
@@ -376,6 +377,10 @@ class LaunchRecord:
     """Of the program."""
     command: Text | None = None
     """At most 200 characters of it."""
+    progress_timeout_secs: Number | None = None
+    """How long its events files may stay as they are. Only in ``runs``, and of a program without a progress page."""
+    stall: StallRecord | None = None
+    """A hang, seen from outside. Its ``session`` is the program's, or else the launch's id. Only in ``runs``."""
     session: Name | None = None
     """The program's newest session, where it wrote telemetry; only at the end, as all that follows."""
     cause: Name | None = None

@@ -24,6 +24,7 @@ from supervisor_core.run.ended_launches import failure_type
 from supervisor_core.run.model import LAUNCH_CAUSES, Run, RunState, Session, WorkerHistory
 from supervisor_core.run.snapshot import WatchedRun
 from supervisor_core.run.status import CheckpointStatus, RunStatus, StallStatus
+from supervisor_core.run.watched_launch import watched_launch
 
 _Status = TypeVar("_Status", ThreadStatus, WorkerStatus)
 
@@ -59,8 +60,8 @@ def run_status(
     """Return the metrics that an exporter serves for a run: those of the trainer, which may be dead.
 
     A stalled or lost run is active, a lost one until `forget_after_secs`; an ended or failed one is not. A run without
-    telemetry has only its step, speed, checkpoints, last event and silence budget (`Cadence`); its phase, activity,
-    goodput, counts of saves and repeated steps are unknown.
+    telemetry has only its step, speed, checkpoints, last event and silence budget (`Cadence`), and what its restarter
+    sees of it; its phase, goodput, counts of saves and repeated steps are unknown.
 
     Workers are listed while their state still holds: all of them while their chief has heartbeats. Once the chief is
     lost or has failed, those that it had reported as lost or failed, since they may be the cause; the state of the
@@ -124,7 +125,15 @@ def _by_its_clock(run: Run, now: float, label: str, forget_after_secs: float) ->
         loss_finite=run.loss_finite,
     )
     if last.inferred:
-        return without_telemetry
+        launch = watched_launch(last, run.launches)
+        if launch is None:
+            return without_telemetry
+        return replace(
+            without_telemetry,
+            active=is_active,
+            session_seen_at=min(launch.seen_at or 0.0, now),
+            stalled=run.state == "stalled",
+        )
     return replace(
         without_telemetry,
         active=is_active,

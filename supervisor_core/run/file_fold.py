@@ -20,10 +20,10 @@ from supervisor_core.run.bounds import (
     DroppedKind,
     Newest,
 )
-from supervisor_core.run.model import FileTotals, NonFinite, ProgramLaunch
+from supervisor_core.run.model import FileTotals, NonFinite
 from supervisor_core.run.other_writers import Cadence, Launches
 from supervisor_core.run.rate_history import RateHistory
-from supervisor_core.run.restarter_launches import launch_of
+from supervisor_core.run.restarter_launches import LaunchFold
 from supervisor_core.run.session_fold import SessionFold
 from supervisor_core.run.session_parts import chars_of_stacks
 
@@ -60,7 +60,7 @@ class FileFold:
         self.tags: set[str] = set()
         self.sessions: dict[str, SessionFold] = {}
         """The sessions with telemetry in it, by latest record."""
-        self.restarter_launches: Newest[ProgramLaunch] = Newest(self._allowance.launches, _chars_of_launch)
+        self.restarter_launches = LaunchFold(self._allowance)
         """Of a file that a restarter wrote: nothing but these and deaths counts in it."""
         self.deaths: Newest[DeathRecord] = Newest(self._allowance.deaths, _chars_of_death)
         """Of earlier sessions."""
@@ -147,9 +147,7 @@ class FileFold:
         others = 0
         for mark in chunk.marks:
             if isinstance(mark, TelemetryMark) and isinstance(mark.record, LaunchRecord):
-                launch = launch_of(mark, mark.record)
-                if launch is not None:
-                    self.restarter_launches.add(launch)
+                self.restarter_launches.add(mark, mark.record)
             elif isinstance(mark, TelemetryMark) and isinstance(mark.record, DeathRecord):
                 self.deaths.add(mark.record)
             else:
@@ -213,10 +211,6 @@ class FileFold:
         elif isinstance(mark.record, RecoveryRecord):  # the scalars before it may be of steps that are repeated
             beats.append((mark.offset, None))
         return clock_was_set
-
-
-def _chars_of_launch(launch: ProgramLaunch) -> int:
-    return sum(map(len, filter(None, (launch.stderr, launch.command, launch.error, launch.reason, launch.stacks))))
 
 
 def _chars_of_death(death: DeathRecord) -> int:

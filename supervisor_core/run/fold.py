@@ -46,6 +46,7 @@ from supervisor_core.run.session_facts import SessionFacts, telemetry_facts
 from supervisor_core.run.session_fold import merged_session
 from supervisor_core.run.session_parts import clocks_differ
 from supervisor_core.run.timeline import Timeline, TimelineFold, dead_session
+from supervisor_core.run.watched_launch import watched_launch, watched_state, with_stalls
 
 
 def unchecked(item: object) -> bool | None:
@@ -119,9 +120,16 @@ class RunFold:
         """
         line = self._line()
         files, last = self._totals, line.facts[-1] if line.facts else None
-        state = run_state(last, now, files.last_event_at)
-        sessions = line.history.sessions
-        state = ended_state(state, sessions[-1] if sessions else None, self._launches)
+        sessions, launches = line.history.sessions, self._launches
+        watched = watched_launch(sessions[-1] if sessions else None, launches)
+        if watched is None or last is None or last.ended_itself:
+            state = run_state(last, now, files.last_event_at)
+        else:
+            runs = restarter_runs(watched)
+            launches = (*launches[:-1], replace(watched, seen_at=now) if runs else watched)
+            sessions = (*sessions[:-1], replace(sessions[-1], progress_timeout_secs=watched.progress_timeout_secs))
+            state = watched_state(watched, last, now, runs=runs)
+        state = ended_state(state, sessions[-1] if sessions else None, launches)
         if last is not None:
             outcome = _outcome_of_last(last, state)
             if outcome != sessions[-1].outcome:
@@ -137,9 +145,9 @@ class RunFold:
         return Run(
             **{**values_of(line.history), **values_of(files), "sessions": sessions, "checkpoints": checkpoints},
             name=self.name,
-            state=shown_state(state, sessions[-1] if sessions else None, self._launches, now, restarter_runs),
+            state=shown_state(state, sessions[-1] if sessions else None, launches, now, restarter_runs),
             inferred=all(session.inferred for session in sessions),
-            launches=self._launches,
+            launches=launches,
             stalls=tuple(stall for stall in stalls if stall.service is None),
             service_stalls=tuple(stall for stall in stalls if stall.service is not None),
             silences=tuple(silence for facts in line.facts for silence in facts.silences),
@@ -185,7 +193,7 @@ class RunFold:
     def _line(self) -> Timeline:
         if self._timeline is None:
             files = sorted(self._files.values(), key=lambda file: file.order)
-            self._launches = merged(launch for file in files for launch in file.restarter_launches.items)
+            self._launches = merged(launch for file in files for launch in file.restarter_launches.launches.items)
             self._timeline = self._timelines.build(
                 self._session_facts(files), lambda session: death_by_launch(session, reversed(self._launches))
             )
@@ -196,7 +204,9 @@ class RunFold:
             self._totals = totals(_in_order(files, sessions), earlier.difference(last))
             if self._launches:
                 history = replace(history, restarts=joined(history.restarts, sessions, self._launches))
-                self._timeline = replace(self._timeline, history=history)
+                stalls = (stall for file in files for stall in file.restarter_launches.stalls())
+                facts = with_stalls(self._timeline.facts, stalls)
+                self._timeline = replace(self._timeline, history=history, facts=facts)
             self._dropped = sum((file.dropped for file in files), Counter({"sessions": self._undivided}))
         return self._timeline
 

@@ -142,6 +142,8 @@ class ProgramLaunch(LaunchRecord):
 
     ended_at: float | None = None
     """None while it runs, or if its end was not recorded."""
+    seen_at: float | None = None
+    """When its restarter last saw that it runs. None after its end, and of a program with a progress page."""
 
     @property
     def text(self) -> str | None:

@@ -8,8 +8,10 @@ from dataclasses import replace
 
 from supervisor_core.events.chunk import TelemetryMark
 from supervisor_core.events.record_fields import values_of
-from supervisor_core.events.telemetry import LaunchRecord
-from supervisor_core.run.model import ProgramLaunch, Restart, Session
+from supervisor_core.events.telemetry import LaunchRecord, StallRecord
+from supervisor_core.run.bounds import Allowance, Newest
+from supervisor_core.run.model import ProgramLaunch, Restart, Session, Stall
+from supervisor_core.run.session_parts import StallFold
 
 LAST_WORDS_CHARS = 2000
 """How much of standard error's end is kept of a launch."""
@@ -18,19 +20,87 @@ SLACK_SECS = 2.0
 
 
 def launch_of(mark: TelemetryMark, record: LaunchRecord) -> ProgramLaunch:
-    """Return what a record says of its launch."""
+    """Return what a record says of its launch, without the stall, of which `LaunchFold` takes care."""
     stderr = None if record.stderr is None else record.stderr[-LAST_WORDS_CHARS:]
     ended_at = mark.at if record.state == "end" else None
-    return ProgramLaunch(**values_of(replace(record, stderr=stderr)), ended_at=ended_at)
+    is_watched = record.state == "runs" and record.progress_timeout_secs is not None
+    seen_at = mark.at if is_watched else None
+    return ProgramLaunch(**values_of(replace(record, stderr=stderr, stall=None)), ended_at=ended_at, seen_at=seen_at)
+
+
+class LaunchFold:
+    """The records of a restarter in one file.
+
+    Args:
+        allowance: bounds them together with those of the other files of the run.
+    """
+
+    def __init__(self, allowance: Allowance) -> None:
+        self.launches: Newest[ProgramLaunch] = Newest(allowance.launches, _chars_of_launch)
+        """One item for each record; of those that say that a launch runs, the latest."""
+        self._stalls = StallFold(allowance)
+        self._is_stalled = False
+
+    @property
+    def total(self) -> int:
+        """Number of launches, dropped ones included; 0 in a file of another writer."""
+        return self.launches.total
+
+    @property
+    def dropped(self) -> int:
+        """Number of records and stalls dropped beyond the bounds."""
+        return self.launches.dropped + self._stalls.records.dropped + self._stalls.stacks.dropped
+
+    def give_back(self) -> None:
+        """Return this file's share of the allowance to the run."""
+        for share in (self.launches, self._stalls.records, self._stalls.stacks):
+            share.give_back()
+
+    def add(self, mark: TelemetryMark, record: LaunchRecord) -> None:
+        """Add a record."""
+        launch, items = launch_of(mark, record), self.launches.items
+        if record.stall is not None:
+            self._add_stall(mark.at, record.stall)
+        if record.state == "runs" and items and (items[-1].launch, items[-1].state) == (launch.launch, "runs"):
+            items[-1] = launch if launch.seen_at is not None else items[-1]
+            return
+        if record.state == "end" and self._is_stalled:  # the hang is over with its launch
+            self._add_stall(mark.at, StallRecord(session=launch.session or launch.launch, state="end"))
+        self.launches.add(launch)
+
+    def _add_stall(self, at: float, stall: StallRecord) -> None:
+        self._is_stalled = stall.state != "end"
+        self._stalls.add(at, stall)
+
+    def stalls(self) -> tuple[Stall, ...]:
+        """Return the hangs of its launches; one that lasts has no end."""
+        return tuple(
+            stall if stall.until is None else replace(stall, secs=stall.until - stall.since)
+            for stall in self._stalls.stalls(None)
+        )
+
+
+def _chars_of_launch(launch: ProgramLaunch) -> int:
+    return sum(map(len, filter(None, (launch.stderr, launch.command, launch.error, launch.reason, launch.stacks))))
 
 
 def merged(launches: Iterable[ProgramLaunch]) -> tuple[ProgramLaunch, ...]:
     """Return each launch once, in order: what its end says replaces what its begin says."""
     found: dict[str, ProgramLaunch] = {}
     for launch in launches:
-        if launch.launch not in found or launch.ended_at is not None:
-            found[launch.launch] = launch
+        known = found.get(launch.launch)
+        found[launch.launch] = launch if known is None else _later(known, launch)
     return tuple(sorted(found.values(), key=lambda launch: (launch.attempt, launch.started_at or 0.0)))
+
+
+def _later(known: ProgramLaunch, other: ProgramLaunch) -> ProgramLaunch:
+    """Return what two records say of one launch, given in any order."""
+    for launch in (other, known):
+        if launch.ended_at is not None:
+            return launch
+    newest = max(known, other, key=lambda launch: launch.seen_at or 0.0)
+    begun = known if known.state == "begin" else other
+    return replace(begun, seen_at=newest.seen_at, progress_timeout_secs=newest.progress_timeout_secs)
 
 
 def joined(

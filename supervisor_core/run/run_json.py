@@ -26,7 +26,7 @@ from supervisor_core.run.snapshot import WatchedRun
 _LEFT_OUT: Mapping[type[Any], str] = {
     Checkpoint: "data_position",
     Goodput: "booked_secs",
-    ProgramLaunch: "launch state host command stderr",
+    ProgramLaunch: "launch state host command progress_timeout_secs stall stderr seen_at",
     Run: "loss_finite loss_nonfinite_at rates speed dropped",
     Session: "run logdir restored_step state_problem previous_outcome previous_step previous_step_exact "
     "previous_seen_at previous_elapsed_secs previous_seen_secs run_started_at services heartbeat_secs versions "
