@@ -57,12 +57,6 @@ def _count_option(name: str, default: int, text: str) -> Callable[[Command], Com
     least=0.1,
     most=86_400.0,
 )
-@seconds_option(
-    "--stall-timeout",
-    "Take a program without a progress page for hung if it writes no events for this long.",
-    least=1.0,
-    most=864_000.0,
-)
 @click.option(
     "--on-hang",
     type=click.Choice(["restart", "observe"]),
@@ -71,9 +65,10 @@ def _count_option(name: str, default: int, text: str) -> Callable[[Command], Com
 )
 @seconds_option(
     "--hang-timeout",
-    "End a program that hangs only after this long without progress, even where its budget is shorter. Default: "
-    "when its own watchdog would act, never before 5m in training; 5m where the program does not say.",
-    least=0.1,
+    "Take the stacks of a program that makes no progress for this long, and end it. Progress is what its progress page "
+    "shows; without one, an event in --logdir. A phase whose own budget is longer has that. Default: when its own "
+    "watchdog would act, never before 5m in training; without a page by the rhythm of its events, never before 10m.",
+    least=1.0,
     most=864_000.0,
 )
 @click.option(

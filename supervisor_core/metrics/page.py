@@ -132,6 +132,7 @@ def _by_its_clock(run: Run, now: float, label: str, forget_after_secs: float) ->
             without_telemetry,
             active=is_active,
             session_seen_at=min(launch.seen_at or 0.0, now),
+            progress_timeout_secs=launch.progress_timeout_secs,
             stalled=run.state == "stalled",
         )
     return replace(

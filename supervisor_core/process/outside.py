@@ -1,7 +1,7 @@
 """What is seen of another process from outside, without stopping it.
 
-`outside_stacks`: its Python stacks, read from its memory by py-spy. py-spy is no dependency: the extra ``stacks``
-installs it. The kernel decides who may read the memory of a process.
+`outside_stacks`: its Python stacks, read from its memory by py-spy, a program of its own, which is installed with this
+package where it has wheels. The kernel decides who may read the memory of a process.
 
 `thread_states`: what the kernel says of each of its threads. That needs no permission to trace it.
 """
@@ -23,7 +23,7 @@ from typing import Any
 from supervisor_core.process.identity import read_kernel
 from supervisor_core.process.stacks import MAIN_THREAD, MAX_FRAMES, Stacks
 
-INSTALL = "pip install 'tensorboard-plugin-supervisor[stacks]'"
+INSTALL = "pip install py-spy"
 PERMISSION = (
     "the kernel does not let this user read that process: run as root or as the same user. Besides, "
     "kernel.yama.ptrace_scope must be 0 (or 1, for a program under tb-supervisor run), and a container needs the "

@@ -2,7 +2,7 @@
 
 A session's progress page says how far it is, and what its phase may take; it is memory, so it answers while the logdir
 hangs and while the program's interpreter is blocked. Of a program without a page the events files are what shows
-progress, and only a timeout that was given says what is too long.
+progress. A timeout that was given says what is too long; without one, the rhythm of the files so far.
 
 Silence is counted by this watch's own ticks: time in which the restarter did not run either (a suspended machine) does
 not count, nor does the time for which someone has stopped the program (SIGSTOP, a debugger). Of the processes of one
@@ -21,9 +21,14 @@ from supervisor_core.process.identity import is_stopped, stat_fields
 from supervisor_core.process.progress_page import PageReading, pages_in
 from supervisor_core.process.runtime_directory import private_directories
 from supervisor_core.process.stacks import Activity, whereabouts
+from supervisor_core.run.other_writers import LEAST_BUDGET_SECS
 
+STARTING_SECS = 1800.0
+"""What a program without a progress page has until its first event, as the phase ``starting`` of one with a page."""
 MOST_TICK_SECS = 2.0
 """A longer time between two ticks counts as this: the restarter did not run."""
+BLIND_SECS = 300.0
+"""A program that has neither a progress page nor events after this long may write elsewhere."""
 TRAINS = "training"
 WAITS_FOR_NOTHING = ("stopped",)
 
@@ -44,6 +49,12 @@ class Hang:
     """Where it hangs, if the program itself could say so: ``MainThread at train.py:88 in step``."""
     activity: Activity | None = None
     """What it did there between two looks; None where unknown."""
+    session: str | None = None
+    """The session; None where only the events files show the hang."""
+    step: int | None = None
+    """The last that is known."""
+    root: int | None = None
+    """Without a session: the process below which all of the launch is."""
     stacks: str | None = None
     """The file in memory with its own stacks."""
 
@@ -53,7 +64,20 @@ class Hang:
         thread, _, line = self.location.partition(" at ")
         where = f", {whereabouts(thread, line, self.activity)}" if line else ""
         what = "no events" if self.phase is None else f"no progress in phase {self.phase}"
-        return f"{what} for {self.secs:.0f} s (budget {self.budget_secs:.0f} s){where}"
+        limit = "timeout" if self.phase is None else "budget"
+        return f"{what} for {self.secs:.0f} s ({limit} {self.budget_secs:.0f} s){where}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class EventsSeen:
+    """What the events files in the logdir show, those of restarters left out."""
+
+    records: int
+    """Number of events so far: it rises while the program writes."""
+    usual_secs: float
+    """How long they may stay as they are, by their rhythm so far."""
+    step: int | None = None
+    """The latest step of the newest run."""
 
 
 def pages_here(*more: Path) -> list[PageReading]:
@@ -88,8 +112,12 @@ class HangWatch:
 
     leader: int
     """Process id of the program."""
-    stall_timeout_secs: float | None = None
-    """How long the events files may stay as they are; None: not judged by them."""
+    hang_timeout_secs: float | None = None
+    """How long the events files of a program without a page may stay as they are. None: by their rhythm so far."""
+    patience: float = 1.0
+    """A timeout by their rhythm is multiplied by this."""
+    records_before: int | None = None
+    """Number of events when the launch began. Default: at the first look."""
     root: int | None = None
     """The process whose descendants are the launch, also when the program has ended. Default: the program."""
     pages: Callable[[], list[PageReading]] = pages_here
@@ -106,6 +134,7 @@ class HangWatch:
         self._silences: dict[str, _Silence] = {}
         self._unwritten: dict[str, tuple[bool, bool]] = {}
         self._records = _Silence()
+        self._events: EventsSeen | None = None
         self.readings: dict[str, PageReading] = {}
         """The newest reading of each session of this launch, by its id."""
         self.alive_at_boot: dict[str, float] = {}
@@ -141,12 +170,24 @@ class HangWatch:
         lost = (page for page in self.readings.values() if not page.ended and not page.path.parent.exists())
         return next((page for page in lost if self.running(page)), None)
 
-    def tick(self, passed_secs: float, records: int | None) -> Hang | None:
+    @property
+    def timeout_secs(self) -> float | None:
+        """How long the events files may stay as they are; None where they are not what is watched: the program has a
+        progress page, or the logdir was not read yet."""
+        return None if self.readings or self._events is None else self._limit_secs
+
+    @property
+    def sees_nothing(self) -> bool:
+        """Whether the program has had its time, and has neither a progress page nor events."""
+        is_empty = self._events is not None and not self._events.records
+        return is_empty and not self.readings and self._records.secs > max(BLIND_SECS, self._timeout_secs)
+
+    def tick(self, passed_secs: float, events: EventsSeen | None) -> Hang | None:
         """Look again; return the worst hang.
 
         Args:
             passed_secs: since the tick before.
-            records: number of events in the logdir; None where unknown.
+            events: what is in the logdir; None where unknown.
         """
         secs = min(max(0.0, passed_secs), MOST_TICK_SECS)
         pages = self.read()
@@ -154,7 +195,7 @@ class HangWatch:
             self._count(page, secs)
         one_is_awaited = any(self._is_awaited(page) for page in pages)
         hangs = [hang for page in pages if (hang := self._judge(page, one_is_awaited)) is not None]
-        if not self.readings and (hang := self._judge_records(records, secs)) is not None:
+        if not self.readings and (hang := self._judge_events(events, secs)) is not None:
             hangs.append(hang)
         return max(hangs, key=lambda hang: hang.secs - hang.budget_secs, default=None)
 
@@ -201,18 +242,46 @@ class HangWatch:
             pid=page.pid,
             location=page.location,
             activity=page.activity,
+            session=page.session,
+            step=page.step,
             stacks=None if page.stacks is None else str(page.stacks),
         )
 
-    def _judge_records(self, records: int | None, secs: float) -> Hang | None:
-        budget_secs = self.stall_timeout_secs
-        if budget_secs is None or records is None:
+    def _judge_events(self, events: EventsSeen | None, secs: float) -> Hang | None:
+        if events is None:
             return None
-        self._records.count(records, secs, is_stopped=self.stopped(self.leader))
-        silent_secs = self._records.secs
-        if silent_secs <= budget_secs:
+        self._events = events
+        if self.records_before is None:
+            self.records_before = events.records
+        self._records.count(events.records, secs, is_stopped=self.stopped(self.leader))
+        timeout_secs = self._limit_secs
+        # Where there have never been events, the program may write them elsewhere.
+        if self._records.secs <= timeout_secs or not events.records:
             return None
-        return Hang(phase=None, secs=silent_secs, budget_secs=budget_secs, act_after_secs=None, pid=self.leader)
+        return Hang(
+            phase=None,
+            secs=self._records.secs,
+            budget_secs=timeout_secs,
+            act_after_secs=timeout_secs,
+            pid=self.leader,
+            step=events.step,
+            root=self.root,
+        )
+
+    @property
+    def _has_begun(self) -> bool:
+        return self._events is not None and self._events.records != self.records_before
+
+    @property
+    def _limit_secs(self) -> float:
+        return self._timeout_secs if self._has_begun else max(self._timeout_secs, STARTING_SECS)
+
+    @property
+    def _timeout_secs(self) -> float:
+        if self.hang_timeout_secs is not None:
+            return self.hang_timeout_secs
+        usual_secs = LEAST_BUDGET_SECS if self._events is None else max(LEAST_BUDGET_SECS, self._events.usual_secs)
+        return usual_secs * self.patience
 
 
 class _Silence:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 from supervisor_core.engine.stall_stacks import path_in_logdir, remove_old
@@ -14,32 +15,75 @@ from supervisor_core.process.runtime_directory import private_directory
 from supervisor_core.process.stacks import MAIN_THREAD, Stacks, location, user_line
 from supervisor_core.process.stacks_file import MAGIC, MOST_BYTES, look_text, parse, read_stacks
 from supervisor_core.restarter.hang import Hang
+from supervisor_core.restarter.processes import descendants
 from supervisor_core.storage.local import LOCAL, local_path
 
 TIMEOUT_SECS = 5.0
 """py-spy takes a twentieth of a second; the restarter does not wait long for one that hangs itself."""
 
 
+MOST_PROCESSES = 8
+"""How many processes of a launch are asked for their stacks, until one has some."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TakenStacks:
+    """The stacks of a program that hangs."""
+
+    path: str | None = None
+    """The file with them; None if there are none."""
+    problem: str | None = None
+    """Why py-spy could not read them, and what to do."""
+
+
 def hang_stacks(
-    hang: Hang, read: Callable[[int], OutsideStacks] = lambda pid: outside_stacks(pid, timeout_secs=TIMEOUT_SECS)
-) -> str | None:
-    """Return the file with the stacks of a program that hangs; None if there are none.
+    hang: Hang,
+    read: Callable[[int], OutsideStacks] = lambda pid: outside_stacks(pid, timeout_secs=TIMEOUT_SECS),
+    processes: Callable[[Hang], Sequence[int]] | None = None,
+) -> TakenStacks:
+    """Return the stacks of a program that hangs.
 
     Those that py-spy can read are added to the file in memory that the program's session writes itself, or to one that
     is made for it. Otherwise it has what the session wrote.
 
     Args:
         hang: the hang.
-        read: returns the stacks of a process; replaced in tests.
+        read: returns the stacks of a process; replaced in tests, as what follows.
+        processes: returns those that may hang, the most likely first. Default: `suspects`.
     """
-    seen = read(hang.pid)
-    if seen.stacks:
-        with suppress(OSError):
-            path = Path(hang.stacks) if hang.stacks is not None else private_directory() / f"pid-{hang.pid}.stacks"
-            _append(path, hang.pid, look_text(_title(hang, seen), time.time(), seen.stacks))
-            return str(path)
+    problem: str | None = None
+    for pid in (processes or suspects)(hang):
+        seen = read(pid)
+        if seen.stacks:
+            with suppress(OSError):
+                path = Path(hang.stacks) if hang.stacks is not None else private_directory() / f"pid-{pid}.stacks"
+                _append(path, pid, look_text(_title(hang, seen), time.time(), seen.stacks))
+                return TakenStacks(path=str(path))
+        problem = problem or seen.problem
     reading = None if hang.stacks is None else read_stacks(Path(hang.stacks))
-    return hang.stacks if reading is not None and reading.looks else None
+    return TakenStacks(path=hang.stacks if reading is not None and reading.looks else None, problem=problem)
+
+
+def suspects(hang: Hang) -> tuple[int, ...]:
+    """Return the processes that may hang, the most likely first.
+
+    The process of a session is known. Without one, those that have an events file open come first: the program may be
+    a shell, or a launcher of several processes.
+    """
+    if hang.session is not None or hang.root is None:
+        return (hang.pid,)
+    found = [each.pid for each in descendants(hang.root)]
+    writers = [pid for pid in found if _has_events_open(pid)]
+    return tuple(dict.fromkeys((*writers, hang.pid, *found)))[:MOST_PROCESSES]
+
+
+def _has_events_open(pid: int) -> bool:
+    with suppress(OSError):  # ended, or of another user
+        for name in os.listdir(f"/proc/{pid}/fd"):
+            with suppress(OSError):
+                if "tfevents" in os.readlink(f"/proc/{pid}/fd/{name}"):
+                    return True
+    return False
 
 
 class KeptStacks:
@@ -56,6 +100,11 @@ class KeptStacks:
         with suppress(OSError), open(path, "rb") as file:
             self._data = file.read(2 * MOST_BYTES)
         self._copy: str | None = None
+        reading = parse(self._data)
+        self.pid = reading.pid
+        """Of the process that they are of; None where unknown."""
+        self.stacks: Stacks = reading.looks[-1].stacks if reading.looks else {}
+        """Those of the newest look."""
 
     @property
     def path(self) -> str:
@@ -70,9 +119,13 @@ class KeptStacks:
     @property
     def location(self) -> str | None:
         """The line of the program in the newest look; None where there is none."""
-        looks = parse(self._data).looks
-        line = user_line(looks[-1].stacks.get(MAIN_THREAD, ())) if looks else None
+        line = self.line
         return None if line is None else location(line)
+
+    @property
+    def line(self) -> str | None:
+        """The same, as it is in the stack."""
+        return user_line(self.stacks.get(MAIN_THREAD, ()))
 
     def copy_to(self, logdir: str) -> None:
         """Copy them into a logdir, which may hang; not into a remote one.

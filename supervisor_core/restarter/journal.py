@@ -1,6 +1,7 @@
 """`LaunchJournal`: each launch of the program in an events file of the restarter's own.
 
-One file for each time between two launches: opened when a launch has ended, closed when the next one has begun. Its
+One file for each time between two launches: opened when a launch has ended, or is first seen to run without a progress
+page or to hang; closed when the next one has begun. Its
 name has an earlier time than the next session's file. TensorBoard reads one file of a directory at a time, in the order
 of the names, and never goes back: a later name would let it miss what the session writes in that second.
 
@@ -13,6 +14,7 @@ from __future__ import annotations
 import logging
 import os
 import socket
+import time
 from dataclasses import replace
 from functools import partial
 from typing import Literal
@@ -20,18 +22,17 @@ from typing import Literal
 from supervisor_core.checkpoint.lease_file import is_same
 from supervisor_core.clock import SystemClock
 from supervisor_core.errors import SupervisorError
-from supervisor_core.events.telemetry import DeathRecord, LaunchRecord, summary_bytes
+from supervisor_core.events.telemetry import DeathRecord, LaunchRecord, StallRecord, summary_bytes
 from supervisor_core.events.writer import EventsWriter
 from supervisor_core.log import error_text
 from supervisor_core.process.progress_page import remove_page
 from supervisor_core.restarter.failure import signal_name
 from supervisor_core.restarter.launch import Death, LaunchFacts
-from supervisor_core.restarter.logdir_view import LogdirThread
+from supervisor_core.restarter.logdir_view import FILENAME_SUFFIX, LogdirThread
 from supervisor_core.restarter.processes import command_text
 
 WRITE_SECS, CLOSE_SECS = 10.0, 5.0
 """Limits of the time for one record, in the journal's thread, and for all of them when the restarter ends."""
-FILENAME_SUFFIX = ".restarter"
 
 _LOG = logging.getLogger("supervisor_core")
 
@@ -53,6 +54,21 @@ class LaunchJournal:
         """Record that a launch has begun."""
         record = self._begun(launch)
         self._thread.do(lambda: self._write(record, launch.started_at, launch), 0.0)
+
+    def runs(self, launch: LaunchFacts, progress_timeout_secs: float | None, stall: StallRecord | None) -> None:
+        """Record that one runs.
+
+        Args:
+            launch: the launch.
+            progress_timeout_secs: how long its events files may stay as they are; None of one with a progress page.
+            stall: a look at its hang, or its end; its session is empty where the program has none.
+        """
+        begun = self._begun(launch)
+        if stall is not None:
+            stall = replace(stall, session=stall.session or begun.launch)
+        record = replace(begun, state="runs", command=None, progress_timeout_secs=progress_timeout_secs, stall=stall)
+        at = time.time()
+        self._thread.do(lambda: self._write(record, at, launch), 0.0)
 
     def ended(self, launch: LaunchFacts) -> None:
         """Record how one has ended, and what was decided; before that, what its killed sessions have left in memory."""

@@ -41,6 +41,7 @@ import tty
 from collections.abc import Iterator
 
 from supervisor_core.restarter.processes import (
+    allow_tracer,
     become_subreaper,
     descendants,
     die_with_parent,
@@ -127,10 +128,10 @@ class Keeper:
         """Start the leader; return whether it runs."""
         failing, failure = os.pipe()
         stderr = self._errors.open()
-        keeper = os.getpid()
+        restarter, keeper = os.getppid(), os.getpid()
         pid = os.fork()
         if pid == 0:
-            _become_leader(command, keeper, stderr, failure)
+            _become_leader(command, restarter, keeper, stderr, failure)
         os.close(failure)
         os.close(stderr)
         told = os.read(failing, 16)
@@ -205,13 +206,14 @@ class Keeper:
             self._control.sendall(line.encode() + b"\n")
 
 
-def _become_leader(command: list[str], keeper: int, stderr: int, failure: int) -> None:
+def _become_leader(command: list[str], restarter: int, keeper: int, stderr: int, failure: int) -> None:
     """Turn this forked process into the program."""
     try:
         os.setsid()
         die_with_parent()
         if os.getppid() != keeper:
             os._exit(1)
+        allow_tracer(restarter)
         signal.set_wakeup_fd(-1)
         for signum in (signal.SIGPIPE, signal.SIGXFSZ):  # Python ignores them, other programs do not expect that
             signal.signal(signum, signal.SIG_DFL)

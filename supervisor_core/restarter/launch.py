@@ -24,13 +24,12 @@ class RestarterOptions:
     limits: Limits = field(default_factory=Limits)
     stop_timeout_secs: float = 28.0
     """How long the program may take to end after a stop signal."""
-    stall_timeout_secs: float | None = None
-    """How long the events files of a program without a progress page may stay as they are; None: without limit."""
     on_hang: Literal["restart", "observe"] = "restart"
     hang_timeout_secs: float | None = None
-    """A program that hangs is ended only after this long without progress, even where its budget is shorter: a budget
-    that was learned knows nothing of what the program has not done yet. None: after the time that its page says, as its
-    own watchdog would act; five minutes where there is none."""
+    """A program that makes no progress for this long hangs, and is ended, even where the budget of its phase is
+    shorter: a budget that was learned knows nothing of what the program has not done yet. Of a program without a
+    progress page an event is progress. None: after the time that its page says, as its own watchdog would act; without
+    a page after the longest silence that the rhythm of its events files allows, at least ten minutes."""
     reset: bool = False
     """Whether the counts of earlier restarters begin at zero."""
 

@@ -26,16 +26,20 @@ from supervisor_core.checkpoint.store import CheckpointStore
 from supervisor_core.errors import CheckpointError
 from supervisor_core.events.record_fields import Number, read_strictly
 from supervisor_core.log import error_text
+from supervisor_core.restarter.hang import EventsSeen
 from supervisor_core.restarter.policy import RestartState
 from supervisor_core.run.logdir_watch import LogdirWatch
 from supervisor_core.run.model import Session
-from supervisor_core.run.snapshot import LogdirSnapshot
+from supervisor_core.run.other_writers import LEAST_BUDGET_SECS
+from supervisor_core.run.snapshot import LogdirSnapshot, WatchedRun
 from supervisor_core.storage.local import filesystem_for, local_path
 
 STATE_NAME, LOCK_NAME = ".supervisor.restarts", ".supervisor.restarts.lock"
 VERSION = 1
 MOST_KEPT = 1000
 """How many of the newest failures, and of the newest restarts, are read from the disk."""
+FILENAME_SUFFIX = ".restarter"
+"""Of the events files that restarters write."""
 MAX_VERIFIED = 1000
 """How many checkpoints are known to verify, so that none is read twice."""
 
@@ -96,7 +100,7 @@ class RunPosition:
     """Step of the best checkpoint that verifies."""
     reached_step: int | None
     records: int
-    """Number of events so far: it rises while the program writes."""
+    """Number of events so far, without those of restarters: it rises while the program writes."""
     session: Session | None
     """The newest session with telemetry."""
     last_event_at: float | None
@@ -167,9 +171,19 @@ class LogdirView:
         """Replace what is on disk."""
         self._filesystem.replace(self.state_path, encode_state(state, launch))
 
-    def follow(self) -> int:
-        """Read what is new in the events files; return the number of all events so far."""
-        return sum(item.records for item in self._watch.refresh().runs.values())
+    def follow(self) -> EventsSeen:
+        """Read what is new in the events files; return what they show."""
+        runs = self._watch.refresh().runs.values()
+        newest = max(
+            (item.run for item in runs if item.run.sessions), key=lambda run: run.last_event_at or 0.0, default=None
+        )
+        last = None if newest is None else newest.sessions[-1]
+        usual_secs = last.progress_timeout_secs if last is not None and last.inferred else None
+        return EventsSeen(
+            records=sum(map(_program_records, runs)),
+            usual_secs=LEAST_BUDGET_SECS if usual_secs is None else usual_secs,
+            step=None if newest is None else newest.step,
+        )
 
     def read_position(self) -> RunPosition:
         """Return how far the run is. May read a whole checkpoint."""
@@ -186,7 +200,7 @@ class LogdirView:
             is_known=is_read and is_listed and (has_checkpoints or any(run.sessions for run in runs)),
             saved_step=saved_step,
             reached_step=max(steps, default=None),
-            records=sum(item.records for item in snapshot.runs.values()),
+            records=sum(map(_program_records, snapshot.runs.values())),
             session=last,
             last_event_at=None if newest is None else newest.last_event_at,
             has_scalars=any(run.scalar_tags for run in runs),
@@ -242,6 +256,11 @@ class LogdirView:
     def state_path(self) -> str:
         """Where the state of the restarters is."""
         return f"{self._top.rstrip('/')}/{STATE_NAME}"
+
+
+def _program_records(watched: WatchedRun) -> int:
+    """Return the number of events that no restarter wrote."""
+    return sum(file.records for file in watched.files if not file.path.endswith(FILENAME_SUFFIX))
 
 
 def encode_state(state: RestartState, launch: OpenLaunch | None) -> bytes:

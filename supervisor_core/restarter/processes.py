@@ -11,7 +11,7 @@ import os
 import signal
 from collections.abc import Collection, Sequence
 
-_PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
+_PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER, _PR_SET_PTRACER = 1, 36, 0x59616D61
 _SHELLS = frozenset((b"sh", b"ash", b"bash", b"dash", b"ksh", b"mksh", b"zsh"))
 
 
@@ -131,6 +131,13 @@ def become_subreaper() -> None:
 def die_with_parent() -> None:
     """Have the kernel kill this process when its parent ends."""
     _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def allow_tracer(pid: int) -> None:
+    """Allow a process, and those that it starts, to read this one's memory, also once it has become another program,
+    where Yama would refuse it (scope 1)."""
+    with contextlib.suppress(OSError):  # a kernel without Yama
+        _prctl(_PR_SET_PTRACER, pid)
 
 
 def _prctl(option: int, value: int) -> None:

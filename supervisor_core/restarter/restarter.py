@@ -24,12 +24,12 @@ from pathlib import Path
 from supervisor_core.engine.deadline import STOP_DEADLINE_VARIABLE
 from supervisor_core.log import command_line, error_text
 from supervisor_core.process.identity import boot_id
-from supervisor_core.process.outside import TRACER_VARIABLE
+from supervisor_core.process.outside import INSTALL, TRACER_VARIABLE, find_py_spy
 from supervisor_core.process.runtime_directory import VARIABLE as RUNTIME_DIRECTORY_VARIABLE
 from supervisor_core.process.runtime_directory import private_directory
 from supervisor_core.restarter.child import Child
 from supervisor_core.restarter.failure import cause_of, failure_of
-from supervisor_core.restarter.hang import pages_here
+from supervisor_core.restarter.hang import STARTING_SECS, pages_here
 from supervisor_core.restarter.journal import LaunchJournal
 from supervisor_core.restarter.launch import Display, LaunchFacts, RestarterOptions, describe
 from supervisor_core.restarter.logdir_view import LogdirThread, LogdirView, OpenLaunch, RunPosition
@@ -46,9 +46,12 @@ from supervisor_core.restarter.policy import (
 )
 from supervisor_core.restarter.processes import become_subreaper
 from supervisor_core.restarter.running import STOPPING, WRITE_SECS, ReceivedSignals, RunningLaunch
+from supervisor_core.run.thresholds import duration
 
 MARGIN_SECS = 3.0
 """How much earlier than the restarter's own deadline that of the program is."""
+MOST_LONGER_BY = 64.0
+"""By this much at most a silence may be longer than usual, after launches that were ended for theirs."""
 READ_SECS = 10.0
 """How long the restart waits for the logdir to say how far the run is."""
 
@@ -73,6 +76,9 @@ class Restarter:
         self._position: RunPosition | None = None
         self._signals = ReceivedSignals()
         self._pages_in: Path | None = None
+        self._longer_by = 1.0
+        """By how much the next launch may be silent for longer than its rhythm allows: twice as long after each that
+        was ended for its silence."""
         """Where the program's progress pages are."""
 
     def run(self) -> int:
@@ -88,12 +94,15 @@ class Restarter:
             other = "in use by another tb-supervisor run. Stop that one, or give another --logdir"
             self.display.line(f"{self.view.logdir} is {other}")
             return IN_USE_STATUS
+        self.display.line(self._what_is_watched())
         decision = self._begin()
         while decision is None or decision.action == "restart":
             if decision is not None and not self._pause(decision):
                 break
             facts = self._launch()
             decision = self._judge(facts)
+            is_false_perhaps = facts.hang is not None and facts.hang.session is None
+            self._longer_by = min(2 * self._longer_by, MOST_LONGER_BY) if is_false_perhaps else 1.0
             self._announce(facts, decision)
         self.journal.close()
         if self._signals.stop_signal is not None and (decision is None or decision.action == "restart"):
@@ -116,6 +125,20 @@ class Restarter:
         except OSError as error:
             warn("no directory for progress pages: a hang of the program is not seen", error)
             return None
+
+    def _what_is_watched(self) -> str:
+        """Return by what a hang is seen, and what is not seen, for people."""
+        given = self.options.hang_timeout_secs
+        limit = (
+            f"for {duration(given)}" if given is not None else "for much longer than is usual for them, 10m at least"
+        )
+        start = duration(max(STARTING_SECS, given or 0.0))
+        text = (
+            "hangs are seen by the progress page of a program that has one; of any other, by the events files in "
+            f"{self.view.logdir}: it hangs if they do not grow {limit}. Not seen: progress of which no event is "
+            f"written, and a hang in the first {start} without an event"
+        )
+        return text if find_py_spy() is not None else f"{text}; the line, since py-spy is not installed ({INSTALL})"
 
     def _begin(self) -> Decision | None:
         """Read what earlier restarters have left; return the decision about a launch that was lost with one."""
@@ -154,6 +177,8 @@ class Restarter:
             display=self.display,
             signals=self._signals,
             pages=partial(pages_here, *([] if self._pages_in is None else [self._pages_in])),
+            record=partial(self.journal.runs, facts),
+            patience=self._longer_by,
         )
         try:
             child = Child(self.options.command, self._child_environment())

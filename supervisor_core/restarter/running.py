@@ -5,6 +5,7 @@ One loop waits for the keeper's reports, for signals, and for the next second, i
 
 from __future__ import annotations
 
+import math
 import select
 import signal
 import socket
@@ -15,18 +16,22 @@ from dataclasses import dataclass, replace
 from types import FrameType
 
 from supervisor_core.clock import SYSTEM_CLOCK, boot_secs
+from supervisor_core.events.telemetry import StallRecord
 from supervisor_core.process.progress_page import PageReading
 from supervisor_core.process.runtime_directory import VARIABLE
+from supervisor_core.process.stacks import MAIN_THREAD
 from supervisor_core.restarter.child import Child, LeftBehind, reap_others
 from supervisor_core.restarter.failure import is_sigterm, signal_name
-from supervisor_core.restarter.hang import Hang, HangWatch
-from supervisor_core.restarter.hang_stacks import KeptStacks, hang_stacks
+from supervisor_core.restarter.hang import EventsSeen, Hang, HangWatch
+from supervisor_core.restarter.hang_report import HangReport
+from supervisor_core.restarter.hang_stacks import KeptStacks, TakenStacks, hang_stacks
 from supervisor_core.restarter.keeper import LINGER_SECS
 from supervisor_core.restarter.launch import Death, Display, LaunchFacts, RestarterOptions
 from supervisor_core.restarter.left_behind import BackgroundJob, names_of_left
 from supervisor_core.restarter.logdir_view import LogdirThread, LogdirView, RunPosition
 from supervisor_core.restarter.policy import ChildEnd
 from supervisor_core.run.last_words import death_of
+from supervisor_core.run.watched_launch import SEEN_EVERY_SECS
 
 STOPPING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
 PASSED_ON = (signal.SIGUSR1, signal.SIGUSR2)
@@ -98,11 +103,16 @@ class RunningLaunch:
     """Those of this process."""
     pages: Callable[[], list[PageReading]]
     """Returns the progress pages that there are, of all programs."""
-    stacks_of: Callable[[Hang], str | None] = hang_stacks
-    """Returns a path with the stacks of a program that hangs; None without any."""
+    record: Callable[[float | None, StallRecord | None], object] = lambda timeout_secs, stall: None
+    """Records that the launch runs: how long its events files may stay as they are, and what is seen of its hang."""
+    patience: float = 1.0
+    """See `HangWatch.patience`."""
+    stacks_of: Callable[[Hang], TakenStacks] = hang_stacks
+    """Returns the stacks of a program that hangs."""
 
     def __post_init__(self) -> None:
         self._alarm = _Alarm()
+        self._recorded_at = -math.inf
         self._stops = 0
         self._stopped_at = 0.0
         self._kill_at: float | None = None
@@ -110,7 +120,7 @@ class RunningLaunch:
         self._job = BackgroundJob(self.facts.started_at, self.before, self.view, self.logdir)
         self._is_ending_rest = False
         """Whether all that is left is being ended, and nothing else is to be done about it."""
-        self._is_loss_said = False
+        self._is_loss_said = self._is_nothing_said = False
 
     def run(self, child: Child, begun: Callable[[], object]) -> None:
         """Return when all of a program has ended.
@@ -121,7 +131,7 @@ class RunningLaunch:
         """
         facts = self.facts
         watch: HangWatch | None = None
-        follow = _Follow(self.logdir, self.view)
+        follow = _Follow(self.logdir, self.view, self.options.hang_timeout_secs)
         poll = select.poll()
         poll.register(child, select.POLLIN)
         poll.register(self.signals, select.POLLIN)
@@ -134,7 +144,12 @@ class RunningLaunch:
             if child.leader is not None and watch is None:
                 facts.pid = child.leader
                 watch = HangWatch(
-                    child.leader, self.options.stall_timeout_secs, root=child.keeper_pid, pages=self.pages
+                    child.leader,
+                    self.options.hang_timeout_secs,
+                    self.patience,
+                    records_before=None if self.before is None else self.before.records,
+                    root=child.keeper_pid,
+                    pages=self.pages,
                 )
                 begun()
             self._pass_signals_on(child)
@@ -144,8 +159,11 @@ class RunningLaunch:
             if is_tick := passed_secs >= TICK_SECS:
                 ticked_at += passed_secs
                 reap_others(child)
-                self._check_hang(child, watch.tick(passed_secs, follow.records()))
+                hang = watch.tick(passed_secs, follow.events())
+                self._record_that_it_runs(watch)
+                self._check_hang(child, hang)
                 self._check_pages(watch)
+                self._check_sight(watch)
                 for text in watch.write_changes():
                     self.display.line(f"launch {facts.attempt} {text}")
             if child.left is not None:
@@ -188,24 +206,30 @@ class RunningLaunch:
         if hang is None:
             if alarm.seen_at is not None:
                 self.display.line(f"launch {attempt} makes progress again")
+            if (ended := alarm.report.ends()) is not None:
+                self.record(None, ended)
             alarm.clear()
             return
         now = time.monotonic()
         if alarm.seen_at is None:
             alarm.seen_at = now
+            hang = self._take_stacks(hang)
             self.display.line(f"launch {attempt} may hang: {hang.text}")
-            self._take_stacks(hang)
+            self.record(None, alarm.report.begins(hang, alarm.stacks))
         elif hang.secs >= (limit_secs := self._act_after_secs(hang)) and not alarm.is_confirmed:
             if now - alarm.seen_at < min(CONFIRM_SECS, 2 * hang.budget_secs):
                 return
             alarm.is_confirmed = True
-            self._take_stacks(hang)
+            hang = self._take_stacks(hang)
+            self.record(None, seen := alarm.report.lasts(hang, alarm.stacks))
+            hang = replace(hang, activity=hang.activity or seen.activity)
             shown = "" if alarm.stacks is None else f"; stacks: {alarm.stacks.text}"
             if self.options.on_hang == "observe":
                 self.display.line(f"launch {attempt} hangs: {hang.text}; not stopped (--on-hang observe){shown}")
                 return
             limit = f"stopping it after {limit_secs:g} s"
-            advice = 'what takes longer needs phase("evaluating"), or a longer --hang-timeout'
+            longer = "" if hang.phase is None else 'phase("evaluating"), or '
+            advice = f"what takes longer needs {longer}a longer --hang-timeout"
             self.display.line(f"launch {attempt} hangs: {hang.text}; {limit} ({advice}){shown}")
             alarm.acted = hang
             self._stop(child, signal.SIGTERM, self.options.stop_timeout_secs)
@@ -219,17 +243,44 @@ class RunningLaunch:
                 f"more. Set {VARIABLE} to a directory that stays"
             )
 
-    def _take_stacks(self, hang: Hang) -> None:
-        """Take the stacks of a program that hangs, and copy them into the logdir, if that answers."""
-        path = self.stacks_of(hang)
-        if path is not None:
-            self._alarm.stacks = kept = KeptStacks(path)
-            self.logdir.do(lambda: kept.copy_to(self.facts.directory), WRITE_SECS)
+    def _check_sight(self, watch: HangWatch) -> None:
+        """Say once that there is nothing by which a hang could be seen."""
+        if watch.sees_nothing and not self._is_nothing_said:
+            self._is_nothing_said = True
+            given = self.options.hang_timeout_secs is not None
+            what = "error: --hang-timeout has nothing to watch" if given else "warning: a hang is not seen"
+            self.display.line(
+                f"{what}: launch {self.facts.attempt} has no progress page, and there are no events files in "
+                f"{self.view.logdir}. Give --logdir the directory that the program writes to"
+            )
+
+    def _record_that_it_runs(self, watch: HangWatch) -> None:
+        """Record now and then that a program without a progress page runs: nothing else says so."""
+        timeout_secs, now = watch.timeout_secs, time.monotonic()
+        if timeout_secs is not None and now - self._recorded_at >= min(SEEN_EVERY_SECS, timeout_secs / 2):
+            self._recorded_at = now
+            self.record(timeout_secs, None)
+
+    def _take_stacks(self, hang: Hang) -> Hang:
+        """Take the stacks of a program that hangs, and copy them into the logdir, if that answers; return the hang with
+        the place where it is."""
+        taken = self.stacks_of(hang)
+        if taken.path is None:
+            if taken.problem is not None and not self._alarm.is_confirmed:
+                self.display.line(f"launch {self.facts.attempt}: its stacks cannot be read: {taken.problem}")
+            return hang
+        self._alarm.stacks = kept = KeptStacks(taken.path)
+        self.logdir.do(lambda: kept.copy_to(self.facts.directory), WRITE_SECS)
+        return (
+            hang
+            if hang.location or kept.location is None
+            else replace(hang, location=f"{MAIN_THREAD} at {kept.location}")
+        )
 
     def _act_after_secs(self, hang: Hang) -> float:
         """Return after how long without progress a program that hangs is ended."""
         given = self.options.hang_timeout_secs
-        if given is not None:
+        if given is not None and hang.phase is not None:
             return given
         return HANG_SECS if hang.act_after_secs is None else hang.act_after_secs
 
@@ -313,6 +364,7 @@ class _Alarm:
 
     def __init__(self) -> None:
         self.acted: Hang | None = None
+        self.report = HangReport()
         self.stacks: KeptStacks | None = None
         self.clear()
 
@@ -322,24 +374,26 @@ class _Alarm:
 
 
 class _Follow:
-    """Reads the events files now and then, without waiting for them."""
+    """Reads the events files now and then, without waiting for them: at least four times in the time in which they must
+    grow."""
 
-    def __init__(self, thread: LogdirThread, view: LogdirView) -> None:
+    def __init__(self, thread: LogdirThread, view: LogdirView, timeout_secs: float | None) -> None:
         self._thread, self._view = thread, view
-        self._records: int | None = None
+        self._events: EventsSeen | None = None
+        self._every_secs = FOLLOW_SECS if timeout_secs is None else min(FOLLOW_SECS, timeout_secs / 4)
         self._asked_at = -FOLLOW_SECS
         self._is_asked = False
 
-    def records(self) -> int | None:
-        """Return the number of events at the last look; None before the first."""
+    def events(self) -> EventsSeen | None:
+        """Return what the last look showed; None before the first."""
         now = time.monotonic()
-        if not self._is_asked and now - self._asked_at >= FOLLOW_SECS:
+        if not self._is_asked and now - self._asked_at >= self._every_secs:
             self._asked_at, self._is_asked = now, True
             self._thread.do(self._read, 0.0)
-        return self._records
+        return self._events
 
     def _read(self) -> None:
         try:
-            self._records = self._view.follow()
+            self._events = self._view.follow()
         finally:
             self._is_asked = False

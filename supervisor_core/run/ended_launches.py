@@ -52,9 +52,10 @@ def shown_state(
     state: RunState, last: Session | None, launches: Sequence[ProgramLaunch], now: float, runs: RestarterRuns
 ) -> RunState:
     """Return the state of a run: ``unknown`` instead of failed or stopped while its restarter starts it again, and the
-    launch has no session yet.
+    launch has no session yet. Likewise instead of lost, if it has no telemetry: its first event may take long.
 
-    Where it is unknown whether the restarter runs, it has as long as another writer may be silent.
+    Where it is unknown whether the restarter runs, it has as long as another writer may be silent, since its last
+    record.
 
     Args:
         state: as of `ended_state`.
@@ -63,7 +64,8 @@ def shown_state(
         now: the present wall time.
         runs: returns whether a launch's restarter runs.
     """
-    is_starting = state in ("failed", "stopped") and _is_starting_again(last, launches, now, runs)
+    is_over = state in ("failed", "stopped") or (state == "lost" and last is not None and last.inferred and last.gone)
+    is_starting = is_over and _is_starting_again(last, launches, now, runs)
     return "unknown" if is_starting else state
 
 
@@ -74,7 +76,8 @@ def _is_starting_again(
     if newest is None:
         return False
     if newest.ended_at is None:
-        since, is_next = newest.started_at, last is None or (last.started_at or 0.0) < (newest.started_at or 0.0)
+        since = newest.started_at if newest.seen_at is None else newest.seen_at
+        is_next = last is None or (last.started_at or 0.0) < (newest.started_at or 0.0)
     else:
         since, is_next = newest.ended_at + newest.backoff_secs, newest.action == "restart" and _is_before(last, newest)
     if not is_next or since is None:
@@ -111,10 +114,17 @@ def _is_of_another_rank(end: ProgramLaunch) -> bool:
 
 def death_by_launch(session: Session, launches: Iterable[ProgramLaunch]) -> DeathRecord | None:
     """Return what is known of the death of a session that one of the launches had started: a launch is over when all
-    of its processes are. None where none of them had, or it has not ended."""
+    of its processes are. None where none of them had, or it has not ended.
+
+    Args:
+        session: the session.
+        launches: the newest first.
+    """
     began, seen_at = session.started_at, session.ended_at
     for launch in launches:
         ended_at = launch.ended_at
+        if ended_at is None and None not in (began, launch.started_at) and (began or 0.0) >= (launch.started_at or 0.0):
+            return None  # it is of this launch, however soon that has followed the one before
         if ended_at is None or launch.cause == "in_use":
             continue
         if launch.session != session.id:

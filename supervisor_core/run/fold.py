@@ -127,8 +127,9 @@ class RunFold:
         else:
             runs = restarter_runs(watched)
             launches = (*launches[:-1], replace(watched, seen_at=now) if runs else watched)
-            sessions = (*sessions[:-1], replace(sessions[-1], progress_timeout_secs=watched.progress_timeout_secs))
             state = watched_state(watched, last, now, runs=runs)
+            if state == "stalled":
+                sessions = (*sessions[:-1], replace(sessions[-1], steps_per_sec=0.0))
         state = ended_state(state, sessions[-1] if sessions else None, launches)
         if last is not None:
             outcome = _outcome_of_last(last, state)

@@ -11,7 +11,15 @@ import pytest
 
 from supervisor_core.process.page_writer import ProgressPage
 from supervisor_core.process.progress_page import PageReading, read_page
-from supervisor_core.restarter.hang import MOST_TICK_SECS, HangWatch, is_descendant
+from supervisor_core.restarter.hang import (
+    BLIND_SECS,
+    MOST_TICK_SECS,
+    STARTING_SECS,
+    EventsSeen,
+    HangWatch,
+    is_descendant,
+)
+from supervisor_core.run.other_writers import LEAST_BUDGET_SECS
 
 LEADER = 4711
 
@@ -30,24 +38,27 @@ def page(tmp_path: Path) -> PageReading:
 class Trainer:
     """A program whose page, and whose state, a test changes."""
 
-    def __init__(self, page: PageReading, stall_timeout_secs: float | None = None) -> None:
+    def __init__(self, page: PageReading, hang_timeout_secs: float | None = None, **more: Any) -> None:
         self.pages = [page]
         self.is_stopped = False
         self.is_running = True
         self.watch = HangWatch(
             LEADER,
-            stall_timeout_secs,
+            hang_timeout_secs,
+            **more,
             pages=lambda: self.pages,
             is_of=lambda page, leader: page.pid == leader,
             stopped=lambda pid: self.is_stopped,
             running=lambda page: self.is_running,
         )
 
-    def silent(self, ticks: int, secs: float = 1.0, records: int | None = None) -> Any:
+    def silent(self, ticks: int, secs: float = 1.0, records: int | None = None, usual_secs: float = 0.0) -> Any:
         """The hang after some ticks in which nothing changes."""
         hang = None
         for _ in range(ticks):
-            hang = self.watch.tick(secs, records)
+            hang = self.watch.tick(
+                secs, None if records is None else EventsSeen(records=records, usual_secs=usual_secs)
+            )
         return hang
 
 
@@ -175,16 +186,42 @@ def test_pages_of_other_programs_do_not_count(page: PageReading) -> None:
 
 
 def test_a_program_without_a_page_is_judged_by_its_events(page: PageReading) -> None:
-    """Only where a timeout is given; while the logdir does not answer nothing is known."""
-    trainer = Trainer(page, stall_timeout_secs=3.0)
+    """While the logdir does not answer nothing is known."""
+    trainer = Trainer(page, hang_timeout_secs=3.0, records_before=0)
     trainer.pages = []
-    assert trainer.silent(100, records=None) is None
-    assert trainer.silent(4, records=5) is None
-    assert trainer.silent(1, records=5).text == "no events for 4 s (budget 3 s)"
+    assert (trainer.silent(100, records=None), trainer.watch.timeout_secs) == (None, None)
+    assert (trainer.silent(4, records=5), trainer.watch.timeout_secs) == (None, 3.0)
+    assert trainer.silent(1, records=5).text == "no events for 4 s (timeout 3 s)"
     assert trainer.silent(1, records=6) is None
-    without = Trainer(page)
-    without.pages = []
-    assert without.silent(100, records=5) is None
+    trainer.pages = [page]
+    assert (trainer.silent(2, records=6), trainer.watch.timeout_secs) == (None, None)
+
+
+@pytest.mark.parametrize(("usual_secs", "patience"), [(60.0, 1.0), (3600.0, 1.0), (60.0, 4.0)])
+def test_without_a_timeout_the_rhythm_of_the_events_says_what_is_too_long(
+    page: PageReading, usual_secs: float, patience: float
+) -> None:
+    """Never less than ten minutes, and longer after launches that were ended for their silence."""
+    trainer = Trainer(page, patience=patience, records_before=4)
+    trainer.pages = []
+    timeout_secs = max(LEAST_BUDGET_SECS, usual_secs) * patience
+    ticks = int(timeout_secs / MOST_TICK_SECS)
+    assert trainer.silent(ticks + 1, MOST_TICK_SECS, 5, usual_secs) is None
+    assert trainer.silent(1, MOST_TICK_SECS, 5, usual_secs).act_after_secs == timeout_secs
+
+
+def test_before_its_first_event_a_program_starts(page: PageReading) -> None:
+    """It has the time of that phase. Where there were never events it may write them elsewhere."""
+    trainer = Trainer(page, hang_timeout_secs=3.0)
+    trainer.pages = []
+    ticks = int(STARTING_SECS / MOST_TICK_SECS)
+    assert trainer.silent(ticks + 1, MOST_TICK_SECS, 5) is None and not trainer.watch.sees_nothing
+    assert trainer.silent(1, MOST_TICK_SECS, 5).budget_secs == STARTING_SECS
+    elsewhere = Trainer(page, hang_timeout_secs=3.0)
+    elsewhere.pages = []
+    ticks = int(BLIND_SECS / MOST_TICK_SECS)
+    assert elsewhere.silent(ticks + 1, MOST_TICK_SECS, 0) is None and not elsewhere.watch.sees_nothing
+    assert elsewhere.silent(ticks * 10, MOST_TICK_SECS, 0) is None and elsewhere.watch.sees_nothing
 
 
 def test_a_page_that_another_process_has_left_is_not_of_the_launch(tmp_path: Path) -> None:

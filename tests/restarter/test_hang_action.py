@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from supervisor_core.restarter.hang import Hang
+from supervisor_core.restarter.hang_stacks import TakenStacks
 from supervisor_core.restarter.launch import LaunchFacts, RestarterOptions
 from supervisor_core.restarter.logdir_view import LogdirThread, LogdirView
 from supervisor_core.restarter.running import ReceivedSignals, RunningLaunch
@@ -61,10 +62,10 @@ class Scene:
         )
         self.alarm = self.launch._alarm
 
-    def take_stacks(self, hang: Hang) -> str:
+    def take_stacks(self, hang: Hang) -> TakenStacks:
         """Take the stacks."""
         self.taken.append(hang)
-        return f"/stacks/{len(self.taken)}"
+        return TakenStacks(path=f"/stacks/{len(self.taken)}")
 
     def hangs(self, secs: float | None) -> None:
         """One look at a program without progress for some seconds; None: it makes progress."""

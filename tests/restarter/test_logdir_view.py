@@ -116,6 +116,9 @@ class Launches(Display):
     def __init__(self) -> None:
         self.launches: list[LaunchFacts] = []
 
+    def runs(self, *_: object) -> None:
+        """Nothing."""
+
     def ended(self, launch: LaunchFacts) -> None:
         """Keep it."""
         self.launches.append(launch)

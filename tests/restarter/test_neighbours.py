@@ -39,7 +39,7 @@ def test_who_makes_the_directory_first_does_not_keep_a_hang_from_being_seen(
     prepare = f"setpriv --reuid 65534 --regid 65534 --clear-groups {taken} /dev/shm/tb-supervisor-0"
     said = run(tmp_path, run_command, prepare, "--stop-timeout", "1s", "--hang-timeout", "1s", "--max-backoff", "1ms")
     assert "launch 1 hangs: no progress in phase evaluating" in said and "launch 2 has ended: status 0" in said
-    assert "progress page" not in said
+    assert "progress pages" not in said
 
 
 def test_where_there_can_be_no_page_both_say_so_once(tmp_path: Path, run_command: list[str]) -> None:
