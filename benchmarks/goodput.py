@@ -34,6 +34,7 @@ from supervisor_core.events.chunk import Chunk, Points, TelemetryMark
 from supervisor_core.events.telemetry import CheckpointRecord, HeartbeatRecord, SessionRecord, StopRecord, ThreadStatus
 from supervisor_core.options import Options
 from supervisor_core.run.fold import RunFold
+from supervisor_core.run.goodput import GIVEN_UP_SECS
 from supervisor_core.run.model import BUCKETS, Run
 
 PEER = "ml-goodput-measurement"
@@ -93,7 +94,7 @@ class Script:
         fold.update(
             [Chunk(path=path, from_start=True, first_at=self.began, last_at=self.marks[-1].at, marks=tuple(self.marks))]
         )
-        return fold.run(self.now if self.is_over else self.now + 3600.0)
+        return fold.run(self.now if self.is_over else self.now + GIVEN_UP_SECS + 1.0)
 
     def _session(self, attempt: int, secs: float, end: str) -> None:
         draw = self.random.uniform

@@ -20,10 +20,12 @@ from supervisor_core.run.bounds import Allowance, DroppedKind
 from supervisor_core.run.checkpoints import Checkpoint, CheckpointFiles, Present, last_good
 from supervisor_core.run.ended_launches import RestarterRuns, death_by_launch, ended_state, shown_state
 from supervisor_core.run.file_fold import FileFold, Reached, nonfinite_since, totals
+from supervisor_core.run.goodput import is_down
 from supervisor_core.run.inferred_sessions import inferred_facts
 from supervisor_core.run.model import (
     AT_RISK,
     BUCKET_OF_PHASE,
+    DOWNTIME,
     PRODUCTIVE,
     STALL,
     STATE_OF_OUTCOME,
@@ -280,10 +282,12 @@ def _own_facts(id: str, files: Sequence[FileFold], death: DeathRecord | None) ->
 
 
 def _goodput(line: Timeline, state: RunState, now: float, at_risk_after: int | None) -> Goodput:
-    """Return the goodput as of `now`: a live run's time since its last event is booked by its state; any other run ends
-    with its last event."""
+    """Return the goodput as of `now`: a live run's time since its last event is booked by its state, that of one that
+    is down as downtime; any other run ends with its last event."""
     if state == "stalled":
         return line.walk.value(now, STALL, at_risk_after)
+    if line.facts and is_down(state, line.facts[-1].session, now):
+        return line.walk.value(now, DOWNTIME, at_risk_after)
     if state != "running":
         return line.walk.value(None, "other", at_risk_after)
     last = line.history.sessions[-1]

@@ -24,12 +24,32 @@ from supervisor_core.run.model import (
     STATE_OF_OUTCOME,
     WASTED,
     Goodput,
+    RunState,
+    Session,
 )
 from supervisor_core.run.session_facts import SessionFacts
 from supervisor_core.run.step_time_curve import StepTimeCurve
 
 COMPLETED = frozenset(outcome for outcome, state in STATE_OF_OUTCOME.items() if state == "completed")
 """Outcomes of sessions that had nothing more to train."""
+
+
+GIVEN_UP_SECS = 86400.0
+"""After how long a run that is lost or has failed, and was not started again, counts as given up. Then its wall time
+ends with its death. Its alert ends then, too."""
+
+
+def is_down(state: RunState, last: Session, now: float) -> bool:
+    """Return whether the time since the end of a run's newest session is downtime: it should be started again.
+
+    Args:
+        state: of the run.
+        last: its newest session.
+        now: the present wall time.
+    """
+    if state not in ("lost", "failed") or last.inferred or last.ended_at is None:
+        return False
+    return 0 < now - last.ended_at <= GIVEN_UP_SECS
 
 
 class _Kept(NamedTuple):
@@ -107,7 +127,7 @@ class GoodputWalk:
         """Return the goodput of all sessions so far.
 
         Args:
-            now: the present time of a live run; None of one that has ended.
+            now: the present time of a run that is live or down; None of one that has ended.
             bucket: the bucket of the time since the last event.
             at_risk_after: the last step that is not at risk; None where none are.
         """

@@ -15,9 +15,9 @@ from supervisor_core.checkpoint.lease_file import LeaseRecord, decode
 from supervisor_core.checkpoint.logdir_lock import LEASE_NAME, peek
 from supervisor_core.events.telemetry import DeathRecord
 from supervisor_core.process.progress_page import PageReading, page_of_session
-from supervisor_core.run.goodput import rebooked, spent, without_risk
+from supervisor_core.run.goodput import is_down, rebooked, spent, without_risk
 from supervisor_core.run.last_words import TimedLook, death_of, newest_look, stall_of
-from supervisor_core.run.model import BUCKET_OF_PHASE, STALL, Run, Session
+from supervisor_core.run.model import BUCKET_OF_PHASE, DOWNTIME, STALL, Run, Session
 from supervisor_core.run.session_parts import with_stall
 from supervisor_core.run.writer_clock import WriterClock
 from supervisor_core.storage.filesystem import Filesystem
@@ -234,6 +234,8 @@ def _running(run: Run, session: Session, now: float, *, is_stalled: bool) -> Run
     since = now if before.ended_at is None else before.ended_at
     stalled_since = session.last_progress_at if is_stalled else None
     booked = {"running": BUCKET_OF_PHASE.get(before.phase or "", "other"), "stalled": STALL}.get(run.state)
+    if is_down(run.state, before, now):
+        booked = DOWNTIME
     goodput = run.goodput
     if run.state == "lost":
         is_unsaved = bool(run.checkpoints) and not any(saved.ok for saved in run.checkpoints)

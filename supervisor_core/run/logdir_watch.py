@@ -19,7 +19,9 @@ from supervisor_core.events.index import LogdirIndex, RunIndex
 from supervisor_core.run.bounds import UNSEEN
 from supervisor_core.run.copies import CopyMarks
 from supervisor_core.run.fold import RunFold
+from supervisor_core.run.goodput import is_down
 from supervisor_core.run.live_session import LeaseReader, PageReader, with_lease, with_page
+from supervisor_core.run.model import Run
 from supervisor_core.run.presence import CheckpointPresence
 from supervisor_core.run.restarter_process import restarter_runs
 from supervisor_core.run.snapshot import LogdirSnapshot, WatchedRun
@@ -203,6 +205,7 @@ class _RunWatch:
         self._fresh = True
         self._stamp: object = None
         self._last: WatchedRun | None = None
+        self._looked_at = 0.0
 
     def update(self, chunks: Sequence[Chunk]) -> None:
         self._fresh = True
@@ -244,12 +247,13 @@ class _RunWatch:
             last is not None
             and not self._fresh
             and last.run.state not in _MOVING
+            and not _is_down(last.run, self._looked_at)
             and not (last.run.state == "unknown" and last.run.launches)  # its restarter may have gone
             and (last.files, last.left_out_files, last.identity) == (files, left_out, identity)
             and (last.problem, self._stamp) == (problem or _dropped(last), stamp)
         ):
             return last
-        self._fresh, self._stamp = False, stamp
+        self._fresh, self._stamp, self._looked_at = False, stamp, now
         try:
             clock = self._clock
             self._observe(files, now)
@@ -279,6 +283,11 @@ class _RunWatch:
         dropped = None if problem else _dropped(found)
         self._last = found if dropped is None else replace(found, problem=dropped)
         return self._last
+
+
+def _is_down(run: Run, at: float) -> bool:
+    """Return whether the time since the run's death was downtime at the last look: it grows, or ends, with this one."""
+    return bool(run.sessions) and is_down(run.state, run.sessions[-1], at)
 
 
 def _identity(logdir: str) -> tuple[int, int] | None:

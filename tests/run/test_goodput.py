@@ -11,6 +11,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from supervisor_core.run.fold import RunFold
+from supervisor_core.run.goodput import is_down
 from supervisor_core.run.model import BUCKETS, Run
 
 RunOf = Callable[..., Run]
@@ -182,17 +183,17 @@ def test_a_killed_session_lived_half_a_heartbeat_longer(trainer: Any, run_of: Ru
     assert (goodput.secs[WASTED], goodput.secs[DOWNTIME]) == (5.0, 60 - 5 + 60 + unheard + 2)
 
 
-def test_a_lost_run_ends_where_it_was_last_seen(trainer: Any, run_of: RunOf) -> None:
-    """While it may be alive, the time since it was last seen goes to its phase. Once it is lost that time is not
-    counted, however long ago it was; downtime counts when a restart follows."""
+def test_a_dead_run_is_down_until_it_is_given_up(trainer: Any, run_of: RunOf) -> None:
+    """While it may be alive, the time since it was last seen goes to its phase. Once it is lost that time is downtime,
+    for a day; then it ends where it was last seen, until a restart follows."""
     session = trainer().ready().train(1000)
     alive = run_of(session, now=session.now + 8)
     assert alive.goodput.secs["productive"] == pytest.approx(1008)
-    lost = [run_of(session, now=session.now + later) for later in (31, 3600, 1103 * 86400)]
-    assert [run.state for run in lost] == ["lost"] * 3
-    assert lost[0].goodput == lost[1].goodput == lost[2].goodput
-    assert lost[0].advice == lost[1].advice == lost[2].advice
-    assert (lost[0].goodput.wall_secs, lost[0].goodput.secs[DOWNTIME]) == (pytest.approx(1000), 0.0)
+    lost = [run_of(session, now=session.now + later) for later in (31, 3600, 86401, 1103 * 86400)]
+    assert [run.state for run in lost] == ["lost"] * 4
+    assert [run.goodput.secs[DOWNTIME] for run in lost] == [pytest.approx(31), pytest.approx(3600), 0.0, 0.0]
+    assert [run.goodput.wall_secs for run in lost] == [pytest.approx(secs) for secs in (1031, 4600, 1000, 1000)]
+    assert all(run.advice == lost[0].advice and run.goodput.booked_secs[DOWNTIME] == 0.0 for run in lost)
     assert run_of(session, now=session.now + 31).goodput.booked_secs["productive"] == pytest.approx(1000)
     resumed = trainer("b", session.now + 3600, attempt=2).ready(999).train(10)
     assert run_of(session, resumed).goodput.secs[DOWNTIME] == pytest.approx(3600, abs=10)
@@ -270,8 +271,9 @@ def test_buckets_sum_to_the_wall_time(sessions: Any, later: float, trainer: Any)
     assert min(goodput.secs.values()) >= 0
     assert sum(goodput.secs.values()) == goodput.wall_secs
     if run.sessions:
+        is_alive = run.sessions[-1].outcome == "running"
         ends_at = max(session.ended_at or 0.0 for session in run.sessions)
-        wall = max(ends_at, now + later if run.sessions[-1].outcome == "running" else 0.0)
+        wall = max(ends_at, now + later if is_alive or is_down(run.state, run.sessions[-1], now + later) else 0.0)
         assert goodput.wall_secs == pytest.approx(wall - run.sessions[0].started_at - unused_secs(run), abs=1e-3)
     for each in run.sessions:
         assert sum(each.activity_secs.values()) == pytest.approx(each.ended_at - each.started_at, abs=1e-3)

@@ -40,7 +40,11 @@ def test_silence_means_lost(trainer: Any, run_of: RunOf, heartbeat_secs: float, 
     assert run_of(session, now=heard_at + silence_secs).state == "running"
     run = run_of(session, now=heard_at + silence_secs + 0.1)
     assert (run.state, run.sessions[0].outcome, run.sessions[0].ended_at) == ("lost", "lost", heard_at)
-    assert run.goodput.wall_secs == pytest.approx(heard_at - run.sessions[0].started_at)
+    down = run.goodput.secs["infrastructure_recovery_from_disruption"]
+    assert (run.goodput.wall_secs - down, down) == (
+        pytest.approx(heard_at - run.sessions[0].started_at),
+        pytest.approx(silence_secs + 0.1),
+    )
 
 
 def test_a_session_that_starts_is_given_the_time_that_it_takes(trainer: Any, run_of: RunOf) -> None:
