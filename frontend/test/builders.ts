@@ -1,6 +1,7 @@
 /** Runs, sessions and columns for tests. */
 import type {
   Columns,
+  Finding,
   Recovery,
   RunDetail,
   RunLine,
@@ -48,6 +49,9 @@ export function line(run: string, over: Partial<RunLine> = {}): RunLine {
   return {
     run,
     state: "running",
+    standing: "fine",
+    finding: null,
+    more_findings: 0,
     inferred: false,
     phase: "training",
     step: 10,
@@ -58,16 +62,25 @@ export function line(run: string, over: Partial<RunLine> = {}): RunLine {
     checkpoint_at: null,
     checkpoint_step: null,
     checkpoint_interval_secs: null,
-    checkpoints_failing: false,
     restarts: 0,
     recoveries: 0,
     goodput: 0.9,
-    sick_threads: 0,
-    workers: 0,
-    sick_workers: 0,
     stalled_since: null,
-    at_risk_steps: null,
-    problem: null,
+    ...over,
+  };
+}
+
+export function finding(over: Partial<Finding> = {}): Finding {
+  return {
+    kind: "stalled",
+    severity: "page",
+    since: T0,
+    text: "No progress.",
+    cost: null,
+    sentence: "No progress.",
+    action: "tb-supervisor stacks -- /runs/a",
+    is_command: true,
+    alert: "SupervisorTrainingStalled",
     ...over,
   };
 }
@@ -78,7 +91,7 @@ export function detail(over: Partial<RunDetail> = {}): RunDetail {
     at: T0 + 5000,
     generation: 1,
     state: "running",
-    failure: null,
+    findings: [],
     inferred: false,
     problem: null,
     step: 900,

@@ -13,17 +13,8 @@ import { detail, encode, session, T0 } from "./builders";
 
 const noMarks = marksOf(decodeColumns(encode({ saves: 0, thinned: false, errors: [] }, { at: [] })));
 
-test("a run that has failed or is dead says why, as far as that is known", () => {
+test("a program that has written nothing yet, and a process that is gone, are named as such", () => {
   const first = (over: object) => headline(detail(over), [], T0 + 5000)[0]!.rest;
-  assert.equal(
-    first({ state: "failed", failure: `ended by tb-supervisor: ${"x".repeat(500)}` }),
-    `ended by tb-supervisor: ${"x".repeat(176)}…, now`,
-  );
-  assert.equal(
-    first({ state: "lost", sessions: [session(1, { gone: true })] }),
-    "its process is gone: killed, or it crashed; last written now",
-  );
-  assert.match(first({ state: "lost" }), /^silent for now: killed, or its machine died/);
   const launch = { attempt: 1, started: T0, ended: null, cause: null, action: null, text: null };
   assert.equal(first({ state: "unknown", sessions: [], launch }), "the program has written nothing yet");
   assert.ok(
@@ -49,10 +40,10 @@ test("a restart's reason is what its restarter knows, else how the session ended
   const run = detail({ restarts: [{ ...restart, reason: "signal", launch }] });
   const [boundary] = makePlot(run, noMarks, [], [], [], "wall").boundaries;
   assert.match(boundaryLabel(boundary!), /^↻ hung · /);
-  assert.ok(headline(run, [], T0 + 5000).some(({ rest, tone }) => rest.endsWith("; hung") && tone === "bad"));
+  assert.ok(headline(run, [], T0 + 5000).some(({ rest }) => rest.endsWith("; hung")));
 });
 
-test("whether a resume was exact is shown at the restart, in the tables and on top; silence is no yes", () => {
+test("whether a resume was exact is shown at the restart and in the tables; silence is no yes", () => {
   const reasons = ["DataLoader without position: 312 batches will repeat.", "x".repeat(5000), "c.", "d.", "e."];
   const cut = `DataLoader without position: 312 batches will repeat; ${"x".repeat(160)}…; c; and 2 more reasons`;
   const cases: [Partial<Session>, string, string][] = [
@@ -70,11 +61,6 @@ test("whether a resume was exact is shown at the restart, in the tables and on t
     assert.ok(boundariesHover([boundary!, boundary!]).rows.every(([, value]) => value.endsWith(`resume ${word}`)));
     assert.equal(boundaryLabel(boundary!).endsWith(` · ${word}`), word !== "unknown");
     assert.ok(sessionHover(sessions[1]!).rows.some(([name, value]) => name === "Resume" && value === text));
-    const said = headline(run, [], T0 + 5000).filter(({ lead }) => lead === "Not an exact resume");
-    assert.deepEqual(
-      said.map(({ rest }) => rest),
-      word === "not exact" ? [over.resume_reasons ? cut : "no reason is given"] : [],
-    );
   }
   assert.deepEqual([session(1), session(2), session(1, { resume_exact: true })].map(hasResumed), [false, true, true]);
   assert.equal(resumeText(undefined), "unknown");

@@ -2,6 +2,7 @@ import assert from "node:assert/strict";
 import test from "node:test";
 import { adviceWords } from "../src/logic/advice";
 import { fileName, isoMoment, toCsv } from "../src/logic/csv";
+import { runbookOf, sinceWords, standingWords } from "../src/logic/findings";
 import {
   formatAgo,
   formatAtLeast,
@@ -18,15 +19,16 @@ import { partsOf } from "../src/logic/goodput";
 import { headline } from "../src/logic/headline";
 import { formatHidden, isHidden, MOST_HIDDEN, parseHidden, withChange, withRun } from "../src/logic/hidden";
 import { sessionHover, stallHover, threadHover } from "../src/logic/hover";
-import { scrollToRow, visibleRows } from "../src/logic/rows";
+import { rowAt, scrollToRow, topsOf, visibleRows } from "../src/logic/rows";
 import { sortRuns, startsDescending } from "../src/logic/sort";
 import { sparkline } from "../src/logic/sparkline";
 import { ownFrame, placeLabel, secondLook, stacksInOrder, stallLabels } from "../src/logic/stalls";
 import { defaultTags } from "../src/logic/tags";
 import { formatState, INITIAL, parseState } from "../src/logic/url_state";
 import { RUN_STATES, wordOf } from "../src/logic/words";
+import { linesOf } from "../src/logic/wrap";
 import type { Tag } from "../src/types/api";
-import { detail, line, session, T0 } from "./builders";
+import { detail, finding, line, session, T0 } from "./builders";
 
 test("numbers are short, exact where they can be, and a dash where nothing is known", () => {
   assert.deepEqual([0, 0.5, 0.00051234, 1e-5, 123456, 1.5e9, -0.25].map(formatValue), [
@@ -92,65 +94,68 @@ test("CSV quotes what needs it, and lets no cell become a formula", () => {
   assert.equal(fileName("...", "x"), "run-x.csv");
 });
 
-test("runs that need somebody come first, and what is not known last, whichever way round", () => {
-  const lines = [
-    line("ok"),
-    line("bad", { state: "failed", goodput: null }),
-    line("done", { state: "completed", goodput: 0.1 }),
-  ];
-  const names = (key: "state" | "goodput", descending: boolean) =>
-    sortRuns(lines, { key, descending }, T0 + 100).map((l) => l.run);
-  assert.deepEqual(names("state", false), ["bad", "ok", "done"]);
-  assert.deepEqual(names("goodput", false), ["done", "ok", "bad"]);
-  assert.deepEqual(names("goodput", true), ["ok", "done", "bad"]);
+test("runs are sorted by a column, what is not known last, whichever way round", () => {
+  const lines = [line("ok"), line("bad", { goodput: null }), line("done", { goodput: 0.1 })];
+  const names = (descending: boolean) => sortRuns(lines, { key: "goodput", descending }).map((l) => l.run);
+  assert.deepEqual(names(false), ["done", "ok", "bad"]);
+  assert.deepEqual(names(true), ["ok", "done", "bad"]);
   assert.equal(startsDescending("restarts"), true);
-  const clusters = [line("a"), line("b", { sick_workers: 1, workers: 9 }), line("c", { state: "stalled" })];
-  assert.deepEqual(
-    sortRuns(clusters, { key: "state", descending: false }, T0 + 100).map((l) => l.run),
-    ["c", "b", "a"],
-  );
   const again = [line("a", { recoveries: 3 }), line("b", { restarts: 1 }), line("c", { restarts: 1, recoveries: 1 })];
   assert.deepEqual(
-    sortRuns(again, { key: "restarts", descending: true }, T0 + 100).map((l) => l.run),
+    sortRuns(again, { key: "restarts", descending: true }).map((l) => l.run),
     ["c", "b", "a"],
   );
 });
 
-test("trouble of the last day comes first, older trouble after what runs", () => {
-  const now = T0 + 40 * 86_400;
-  const old = { last_event: now - 30 * 86_400 };
-  const fresh = { last_event: now - 600 };
+test("what needs somebody comes first, the most severe and newest before the rest", () => {
+  const needs = (run: string, severity: "page" | "warn", since: number | null) =>
+    line(run, { standing: "needs_you", finding: finding({ severity, since }), more_findings: 0 });
   const lines = [
-    line("failed last month", { state: "failed", ...old }),
-    line("lost last month", { state: "lost", ...old }),
-    line("done", { state: "completed", ...fresh }),
-    line("running", fresh),
-    line("saves fail", { checkpoints_failing: true, ...fresh }),
-    line("failed", { state: "failed", ...fresh }),
-    line("lost", { state: "lost", ...fresh }),
-    line("stalled", { state: "stalled", ...fresh }),
-    line("never seen", { state: "unknown", last_event: null }),
+    line("over last month", {
+      state: "lost",
+      standing: "over",
+      finding: finding({ severity: "info" }),
+      last_event: T0,
+    }),
+    line("over now", { state: "completed", standing: "over", last_event: T0 + 900 }),
+    line("not judged", { standing: "unknown", more_findings: null }),
+    line("runs b", { last_event: T0 + 5 }),
+    line("runs a", { finding: finding({ severity: "info", since: T0 + 99 }), last_event: T0 }),
+    needs("slow", "warn", T0 + 500),
+    needs("hangs", "page", T0 + 100),
+    needs("NaN", "page", null),
+    needs("killed", "page", T0 + 200),
   ];
   assert.deepEqual(
-    sortRuns(lines, { key: "state", descending: false }, now).map((l) => l.run),
-    [
-      "stalled",
-      "lost",
-      "failed",
-      "saves fail",
-      "running",
-      "lost last month",
-      "failed last month",
-      "done",
-      "never seen",
-    ],
+    sortRuns(lines, { key: "state", descending: false }).map((l) => l.run),
+    ["killed", "hangs", "NaN", "slow", "runs a", "runs b", "not judged", "over now", "over last month"],
+  );
+  assert.deepEqual(
+    [standingWords("needs_you", 1, "1"), standingWords("needs_you", 5, "5")],
+    ["1 needs you", "5 need you"],
+  );
+});
+
+test("since when is told by the browser, with the day where that is not today's", () => {
+  assert.match(sinceWords(finding(), T0 + 180), /^since \d\d:\d\d:\d\d \(3 min\)$/);
+  assert.match(sinceWords(finding(), T0 + 3 * 86_400), /^since 2026-11-2\d \d\d:\d\d:\d\d \(3 d\)$/);
+  assert.equal(sinceWords(finding({ since: null }), T0), "");
+  assert.equal(runbookOf(finding()), "alerts#supervisortrainingstalled");
+  assert.equal(runbookOf(finding({ alert: null })), null);
+});
+
+test("how many lines a text takes is known before it is in the page", () => {
+  const lines = (text: string) => linesOf(text, 10, (word) => word.length);
+  assert.deepEqual(
+    ["", "ten fit in", "eleven fit no", "x".repeat(25), `a ${"x".repeat(25)} b`].map(lines),
+    [1, 1, 2, 3, 4],
   );
 });
 
 test("names are sorted as people count", () => {
   const lines = ["run10", "run9", "Run1"].map((name) => line(name));
   assert.deepEqual(
-    sortRuns(lines, { key: "run", descending: false }, T0 + 100).map((l) => l.run),
+    sortRuns(lines, { key: "run", descending: false }).map((l) => l.run),
     ["Run1", "run9", "run10"],
   );
 });
@@ -221,16 +226,9 @@ test("the logdir itself is called by its directory's name", () => {
   );
 });
 
-test("what did not run, and what no checkpoint holds, is told first-hand", () => {
-  const run = detail({
-    at_risk: { steps: 130, secs: 90, saved_step: 770 },
-    silences: [{ session: "s2", since: T0, until: T0 + 50, secs: 50, cause: "stopped" }],
-  });
+test("a time in which the process did not run is told with its cause", () => {
+  const run = detail({ silences: [{ session: "s2", since: T0, until: T0 + 50, secs: 50, cause: "stopped" }] });
   const said = headline(run, [], T0 + 5000).map((s) => `${s.lead}: ${s.rest}`);
-  assert.ok(
-    said.includes("130 steps at risk: 1 min 30 s of training, after the checkpoint of step 770"),
-    said.join("\n"),
-  );
   assert.ok(
     said.includes("Silent for 50 s: the process did not run: it was stopped (SIGSTOP, or a frozen container)"),
     said.join("\n"),
@@ -249,13 +247,22 @@ test("the time zone is named by its distance from UTC", () => {
 });
 
 test("of a long list only what can be seen is in the page", () => {
-  assert.deepEqual(visibleRows(3600, 360, 36, 5000, 2), { first: 98, end: 112 });
-  assert.deepEqual(visibleRows(0, 360, 36, 3), { first: 0, end: 3 });
-  assert.deepEqual(visibleRows(9e9, 360, 36, 10), { first: 10, end: 10 });
+  const even = (count: number) => topsOf(Array<number>(count).fill(36));
+  assert.deepEqual(visibleRows(3610, 360, even(5000), 2), { first: 98, end: 113 });
+  assert.deepEqual(visibleRows(0, 360, even(3)), { first: 0, end: 3 });
+  assert.deepEqual(visibleRows(9e9, 360, even(10)), { first: 3, end: 10 });
+  assert.deepEqual(visibleRows(0, 360, even(0)), { first: 0, end: 0 });
   assert.deepEqual(
-    [scrollToRow(0, 100, 360, 36), scrollToRow(50, 0, 360, 36), scrollToRow(3, 0, 360, 36)],
+    [scrollToRow(0, 100, 360, even(99)), scrollToRow(50, 0, 360, even(99)), scrollToRow(3, 0, 360, even(99))],
     [0, 1476, null],
   );
+  const uneven = topsOf([36, 90, 36, 90]);
+  assert.deepEqual(
+    [-1, 0, 35, 36, 125, 126, 9e9].map((y) => rowAt(uneven, y)),
+    [0, 0, 0, 1, 1, 2, 3],
+  );
+  assert.deepEqual(visibleRows(40, 60, uneven, 0), { first: 1, end: 2 });
+  assert.equal(scrollToRow(3, 0, 200, uneven), 52);
 });
 
 test("the newest launch by a restarter is shown until a later one has begun", () => {
@@ -269,17 +276,14 @@ test("the newest launch by a restarter is shown until a later one has begun", ()
   };
   const find = (over: object) => headline(detail(over), [], T0 + 5000).find(({ lead }) => lead.startsWith("Launch"));
   assert.deepEqual(find({ launch }), {
-    tone: "warn",
     sign: "↻",
     lead: "Launch 4 restarted by tb-supervisor",
     rest: "OOM-killed; attempt 4; next in 8 s",
   });
-  assert.equal(find({ launch: { ...launch, action: "end" } })!.tone, "bad");
-  assert.equal(find({ launch: { ...launch, action: "end", cause: "completed" } })!.tone, "calm");
   const open = { ...launch, text: null, ended: null };
   assert.equal(find({ launch: open })!.rest, "started 2 min ago; no session of it yet");
   assert.equal(find({ launch: { ...open, started: T0 + 1999 } }), undefined);
-  assert.equal(find({ launch: { ...launch, action: "end" }, state: "failed", failure: launch.text }), undefined);
+  assert.equal(find({ launch, findings: [finding({ kind: "restart_loop" })] }), undefined);
 });
 
 test("what happened is told in sentences, with what it cost", () => {
@@ -288,57 +292,16 @@ test("what happened is told in sentences, with what it cost", () => {
     "Step 900: 2.0 steps/s, last seen now",
     "1 restart cost 8 min 20 s: 6 min 40 s down, 100 steps recomputed (1 min 40 s); killed",
     "No good checkpoint: all 3 saves failed",
-    "1 stall: 30 s without progress; stacks below",
+    "1 stall: 30 s without progress; their stacks are on this page",
   ]);
 });
 
-test("a newest checkpoint that is damaged or in doubt is named as such, with the last good one", () => {
-  const saved = (step: number, over: object = {}) => ({
-    session: "s2",
-    step,
-    path: `/r/ckpt-${step}`,
-    at: T0 + 4990,
-    ok: true,
-    on_disk: true,
-    bytes: 1,
-    save_secs: 1,
-    blocked_secs: 0,
-    trigger: "timer",
-    error: null,
-    status: "on disk",
-    doubt: null,
-    damage: null,
-    moved_to: null,
-    consistent: true,
-    verified: true,
-    inferred: false,
-    ...over,
-  });
-  const said = (newest_good: ReturnType<typeof saved>, last_good: ReturnType<typeof saved> | null): string =>
-    headline(detail({ checkpoints: { count: 2, failed: 0, newest_good, last_good, on_disk: 2 } }), [], T0 + 5000).find(
-      ({ lead }) => lead.startsWith("Checkpoint"),
-    )!.rest;
-  const spoiled = saved(9, { doubt: "There is NaN.", status: "on disk; in doubt: There is NaN." });
-  assert.equal(
-    said(spoiled, saved(8)),
-    "10 s ago, every 1 min 40 s, on disk; in doubt: There is NaN; last good one: step 8",
-  );
-  const damaged = saved(9, { on_disk: false, damage: "cut", status: "damaged, set aside: cut" });
-  assert.equal(said(damaged, null), "10 s ago, every 1 min 40 s, damaged, set aside: cut; there is no good one");
-  assert.equal(said(saved(9), saved(9)), "10 s ago, every 1 min 40 s");
-});
-
-test("what was beyond the limits is counted, in one sentence", () => {
-  const problem = "more than is kept of one run (docs/limits.md): events dropped 400 x";
-  const dropped = { history: 1, sessions: 2000, events: 400 };
-  const said = headline(detail({ problem, dropped }), [], T0 + 5000).map((s) => `${s.lead}: ${s.rest}`);
-  assert.equal(
-    said.at(-1),
-    "Not shown: events 400 x, sessions 2,000 x, older history 1 x (more than the limits of this page: docs/limits.md)",
-  );
-  assert.equal(said.filter((s) => s.includes("400")).length, 1);
-  const damaged = headline(detail({ problem: "it is damaged" }), [], T0 + 5000).at(-1)!;
-  assert.deepEqual([damaged.lead, damaged.rest], ["Not read in full", "it is damaged"]);
+test("what findings say is not said again among the facts", () => {
+  const risk = { steps: 130, secs: 90, saved_step: 770 };
+  const run = detail({ state: "lost", at_risk: risk, problem: "it is damaged", dropped: { events: 400 } });
+  const said = headline(run, [], T0 + 5000).map((s) => `${s.lead}: ${s.rest}`);
+  assert.equal(said[0], "Step 900: last written now");
+  assert.doesNotMatch(said.join(" "), /risk|damaged|400|killed, or|overdue/);
 });
 
 test("a run that nobody tells of is not accused of anything", () => {
@@ -360,18 +323,12 @@ test("the recommended interval is beside the present one, with what it would sav
   const words = adviceWords(detail().advice, 1000)!;
   assert.equal(words.title, "Save every 25 s instead of 1 min 40 s");
   assert.match(words.detail, /expected to save 5 % of the time, 50 s in as long again/);
-  assert.equal(adviceWords({ ...detail().advice, recommended_interval_secs: 90 }, 1000)!.change, false);
   assert.match(
-    adviceWords({ ...detail().advice, recommended_interval_secs: null, mtbf_secs: null, failures: 0 }, 1)!.detail,
-    /no session has failed yet/,
+    words.detail,
+    /killed, failed, or was stopped by a signal \(\d+ sessions?; those that got the run no further/,
   );
-  const few = adviceWords({ ...detail().advice, recommended_interval_secs: null, failures: 1 }, 1)!;
-  assert.match(few.detail, /1 failure so far says too little/);
-  assert.equal(few.known, false);
-  assert.equal(
-    adviceWords({ ...detail().advice, present_interval_secs: null, recommended_interval_secs: null }, 1),
-    null,
-  );
+  for (const over of [{ recommended_interval_secs: 90 }, { recommended_interval_secs: null, failures: 1 }])
+    assert.equal(adviceWords({ ...detail().advice, ...over }, 1000), null);
 });
 
 test("the parts of the wall time are named, and a new one is not lost", () => {

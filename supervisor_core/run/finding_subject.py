@@ -93,12 +93,13 @@ def found(
     evidence: Mapping[str, str | float] | None = None,
     is_old: bool = False,
 ) -> Finding:
-    """Return a finding with the severity of its kind; of what is old it is only an info."""
+    """Return a finding with the severity of its kind; of what is old it is only an info. A text that ends with what a
+    program wrote gets its full stop."""
     return Finding(
         kind=kind,
         severity="info" if is_old else KINDS[kind].severity,
         since=since,
-        text=text,
+        text=text if text.endswith((".", "?", "!")) else f"{text}.",
         cost=cost,
         action=action if command is None else command,
         is_command=command is not None,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import time
 from collections.abc import Callable
@@ -11,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from supervisor_core.log import printable
+from supervisor_core.log import command_line, printable
 
 HOSTILE = (
     '<img src=x onerror="alert(1)">',
@@ -38,7 +39,7 @@ def logdir(tmp_path_factory: pytest.TempPathFactory, scripted: ModuleType) -> Pa
     scripted.Scripted(directory / "bad" / "failed", now - 900).train(300).stop("error", error="ValueError: <b>NaN</b>")
     scripted.Scripted(directory / "bad" / "lost", now - 9000).train(300)
     scripted.Scripted(directory / "bad" / "stalled", now - 900).train(300).stall(2400, ended=False)
-    scripted.Scripted(directory / "old" / "failed", now - 30 * 86400).train(300).stop("error", error="OSError: old")
+    scripted.Scripted(directory / "old" / "crashed", now - 30 * 86400).train(300).stop("error", error="OSError: old")
     for name in HOSTILE:
         tags = (name, "loss", 'tag"><svg onload=alert(1)>', "y" * 300)
         scripted.Scripted(directory / "hostile" / name, now - 9000, tags=tags).train(60).stop()
@@ -52,11 +53,54 @@ def board(tensorboard: Callable[..., Any], logdir: Path) -> Any:
 
 
 def test_runs_that_need_somebody_come_first(tab: Callable[..., Any], board: Any) -> None:
-    """Stalled, lost and failed ones of the last day, then those that run, then older trouble."""
+    """By severity, the newest first; then those that run, then those that are over. Above them is how many there are of
+    each, and one click shows those that need somebody, and only them."""
     shown = tab().open(board)
-    assert shown.rows()[:5] == ["bad/stalled", "bad/lost", "bad/failed", "good/running", "old/failed"]
+    assert shown.rows()[:5] == ["bad/failed", "bad/stalled", "bad/lost", "good/running", "good/done"]
     pills = shown.find(".body .row:not([hidden]) .pill").all_inner_texts()
-    assert [re.sub(r"\s+", " ", pill) for pill in pills][:2] == ["‖ stalled", "? lost"]
+    assert [re.sub(r"\s+", " ", pill) for pill in pills][:2] == ["✕ failed", "‖ stalled"]
+    standings = shown.find(".standings button")
+    assert standings.all_inner_texts() == ["3 need you", "1 fine", f"{2 + len(HOSTILE)} over"]
+    standings.first.click()
+    assert shown.rows() == ["bad/failed", "bad/stalled", "bad/lost"] and "standing=needs_you" in shown.page.url
+    shown.page.reload()
+    shown.find('.standings [aria-pressed="true"]').click()
+    assert len(shown.rows()) == 6 + len(HOSTILE)
+
+
+def test_a_line_says_what_is_wrong_and_what_to_do(tab: Callable[..., Any], board: Any, logdir: Path) -> None:
+    """The sentence that the backend has, since when, the action, which can be copied by mouse and keyboard, the
+    runbook, which the tab itself serves, and the stacks. Nothing is cut, on a phone neither."""
+    lines = {line["run"]: line for line in json.loads(board.fetch("runs"))["runs"]}
+    for width in (1280, 375):
+        shown = tab(viewport={"width": width, "height": 1400}, permissions=["clipboard-read", "clipboard-write"])
+        shown.open(board, standing="needs_you")
+        for name in shown.rows():
+            finding = lines[name]["finding"]
+            row = shown.find(".body .row:not([hidden])", has_text=name)
+            assert row.locator(".said").inner_text().startswith(finding["sentence"])
+            assert re.search(r"since .*\d\d:\d\d:\d\d \([\d.]+ \w+\)$", row.locator(".since").inner_text())
+            assert finding["action"] in row.locator(".do").inner_text()
+            said = row.locator(".finding").evaluate("each => [each.scrollHeight, each.clientHeight, each.scrollWidth]")
+            assert said[0] <= said[1] and said[2] <= width
+            below = row.evaluate("each => [each.scrollHeight - each.clientHeight, each.clientHeight]")
+            assert below[0] <= 0, (name, below)
+        command = lines["bad/stalled"]["finding"]["action"]
+        assert command == command_line("tb-supervisor", "stacks", "--", str(logdir / "bad" / "stalled"))
+        row = shown.find(".body .row:not([hidden])", has_text="bad/stalled")
+        row.get_by_role("button", name="Copy the command").click()
+        row.get_by_text("Copied").wait_for()
+        assert shown.inside().evaluate("navigator.clipboard.readText()") == command
+    shown.find(".runs").focus()
+    shown.inside().evaluate("navigator.clipboard.writeText('')")
+    shown.page.keyboard.press("ArrowDown")
+    shown.page.keyboard.press("c")
+    shown.page.wait_for_function("async text => await navigator.clipboard.readText() === text", arg=command)
+    with shown.context.expect_page() as opening:
+        row.get_by_role("link", name="Runbook").click()
+    opening.value.locator("h2:target", has_text="SupervisorTrainingStalled").wait_for()
+    row.get_by_role("button", name="Stacks").click()
+    assert "MainThread" in shown.find(".findings + *, .stalls details[open]").last.inner_text()
 
 
 def test_old_runs_can_be_hidden(tab: Callable[..., Any], board: Any) -> None:
@@ -64,11 +108,11 @@ def test_old_runs_can_be_hidden(tab: Callable[..., Any], board: Any) -> None:
     shown = tab().open(board)
     week = shown.frame.get_by_role("button", name="7 d")
     week.click()
-    assert "old/failed" not in shown.rows() and "bad/lost" in shown.rows()
+    assert "old/crashed" not in shown.rows() and "bad/lost" in shown.rows()
     assert "age=7d" in shown.page.url and week.get_attribute("aria-pressed") == "true"
     assert " of " in shown.find(".note").inner_text()
     shown.find(".search").press("Escape")
-    assert "old/failed" in shown.rows()
+    assert "old/crashed" in shown.rows()
 
 
 def test_a_run_can_be_hidden_until_something_changes(tab: Callable[..., Any], board: Any) -> None:
@@ -102,9 +146,10 @@ def test_a_run_can_be_hidden_until_something_changes(tab: Callable[..., Any], bo
     other.page.goto("about:blank")
     other.page.goto(link)
     other.find(".hidden-toggle", has_text="1 hidden").click()
-    assert other.rows()[:2] == ["bad/stalled", "bad/lost"]
+    assert other.rows()[:3] == ["bad/failed", "bad/stalled", "bad/lost"]
     assert other.find(".body .hidden-run .run-name").all_inner_texts() == ["bad/lost"]
     other.find(".runs").focus()
+    other.page.keyboard.press("ArrowDown")
     other.page.keyboard.press("ArrowDown")
     other.page.keyboard.press("h")
     assert other.find(".body .hidden-run").count() == 0

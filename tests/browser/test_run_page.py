@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import time
 from collections.abc import Callable
@@ -48,6 +49,32 @@ def test_says_in_sentences_what_happened_and_what_it_cost(tab: Callable[..., Any
     assert "1 stall" in words
 
 
+def test_begins_with_what_is_wrong_and_where_it_hangs(
+    tab: Callable[..., Any], board: Any, logdir: Path, scripted: ModuleType
+) -> None:
+    """Before all facts stand the findings, word for word as in the list, each with its command; where a run hangs, the
+    phase, the line and what it does there, and directly below them the stacks, opened."""
+    where = {"thread": "MainThread", "location": "/home/me/live.py:15 load", "activity": "waits"}
+    scripted.Scripted(logdir / "hangs", time.time() - 900).train(300).stall(2400, ended=False, **where)
+    shown = tab(viewport={"width": 1280, "height": 700})
+    shown.open(board)
+    shown.find(".row .run-name", has_text="hangs").click()
+    finding = shown.find(".findings li").first
+    finding.wait_for()
+    (told,) = json.loads(board.fetch("run?run=hangs"))["findings"]
+    assert "in the phase training: MainThread waits at live.py:15 in load" in told["sentence"]
+    assert finding.locator(".said").inner_text().startswith(told["sentence"])
+    assert finding.locator("code").inner_text() == told["action"]
+    parts = [part for part in shown.find(".run-body > :not([hidden])").all() if part.is_visible()]
+    assert [part.get_attribute("class") or part.get_attribute("aria-label") for part in parts[:3]] == [
+        "Findings", "stalls", "summary",
+    ]  # fmt: skip
+    stack = shown.find(".stalls details[open] pre").first
+    assert 'File "train.py", line 88' in stack.inner_text()
+    box = stack.bounding_box()
+    assert box["y"] + box["height"] < 700
+
+
 def test_says_whether_each_resume_was_exact(tab: Callable[..., Any], board: Any) -> None:
     """At each restart and session, with the reasons; one that says nothing is unknown. Long ones are cut, and markup
     stays text; the cells are read like all others."""
@@ -69,8 +96,8 @@ def test_says_whether_each_resume_was_exact(tab: Callable[..., Any], board: Any)
 def test_says_what_is_beyond_the_limits(tab: Callable[..., Any], board: Any) -> None:
     """What is not shown is counted, by the name of the page that lists the limits; a long table is cut, and says so."""
     shown = tab().open(board, run="beyond")
-    words = shown.find(".sentences li").last.inner_text()
-    assert "Not shown: events 44 x (more than the limits of this page: docs/limits.md)" in words
+    words = shown.find(".findings").inner_text()
+    assert "more than is kept of one run (docs/limits.md): events dropped 44 x" in words
     table = shown.find(".tables > div", has_text="Restarts within a session")
     assert "501" in table.locator(".table-head").inner_text()
     assert "the first 500 are shown; the CSV has all" in table.locator(".table-head").inner_text()

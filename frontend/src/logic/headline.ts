@@ -1,68 +1,32 @@
-/** What happened, when, and what it cost: a few sentences, worst first where it matters. */
+/** What happened, when, and what it cost: facts in a few sentences. What is wrong, findings say, and only they. */
 import type { RunDetail, WorkerHistory } from "../types/api";
-import {
-  brief,
-  formatAgo,
-  formatAtLeast,
-  formatCount,
-  formatDuration,
-  formatRate,
-  plural,
-  roughDuration,
-  UNKNOWN,
-} from "./format";
+import { formatAgo, formatAtLeast, formatCount, formatDuration, formatRate, plural, UNKNOWN } from "./format";
 import { silenceCause } from "./hover";
-import { RESUMES, reasonsText, resumeOf } from "./resume";
-import type { Tone } from "./words";
-import { RUN_STATES, reasonOf, WORKER_STATES, wordOf } from "./words";
-import { countWords, sickOnes, troubleWords } from "./workers";
+import { reasonOf } from "./words";
+import { countWords } from "./workers";
 
 export interface Sentence {
-  tone: Tone;
-  /** Before it; by default the tone's. */
-  sign?: string;
+  sign: string;
   /** A few words that stand out. */
   lead: string;
   rest: string;
 }
 
-/** How many workers in trouble are named. */
-const MOST_NAMES = 3;
-
 export function headline(run: RunDetail, workers: readonly WorkerHistory[], now: number): Sentence[] {
-  const cluster = workerSentence(run, workers, now);
-  const urgent = cluster?.tone === "bad" || cluster?.tone === "warn";
   return [
     stateSentence(run, now),
-    urgent ? cluster : null,
     launchSentence(run, now),
-    resumeSentence(run),
     restartSentence(run),
     checkpointSentence(run, now),
-    riskSentence(run),
     stallSentence(run),
     silenceSentence(run),
-    urgent ? null : cluster,
-    problemSentence(run),
-    droppedSentence(run),
+    workerSentence(run, workers),
   ].filter((s): s is Sentence => s !== null);
 }
 
-function workerSentence(run: RunDetail, workers: readonly WorkerHistory[], now: number): Sentence | null {
+function workerSentence(run: RunDetail, workers: readonly WorkerHistory[]): Sentence | null {
   const present = workers.filter((worker) => worker.present);
   if (!present.length) return null;
-  const sick = sickOnes(present);
-  if (sick.length) {
-    const named = sick.slice(0, MOST_NAMES).map((worker) => troubleWords(worker, now));
-    if (sick.length > MOST_NAMES) named.push(`${formatCount(sick.length - MOST_NAMES)} more`);
-    const tones = sick.map((worker) => wordOf(WORKER_STATES, worker.state).tone);
-    return {
-      tone: tones.includes("bad") ? "bad" : "warn",
-      sign: wordOf(WORKER_STATES, (sick[0] as WorkerHistory).state).glyph,
-      lead: `${formatCount(sick.length)} of ${plural(present.length, "worker")} in trouble`,
-      rest: named.join("; "),
-    };
-  }
   const counts: Record<string, number> = {};
   for (const { state } of present) counts[state] = (counts[state] ?? 0) + 1;
   const waiting = present.filter((worker) => worker.state === "waiting" && worker.waiting_for);
@@ -73,7 +37,6 @@ function workerSentence(run: RunDetail, workers: readonly WorkerHistory[], now: 
       ? ""
       : "as last reported: ";
   return {
-    tone: "calm",
     sign: "⠿",
     lead: plural(present.length, "worker"),
     rest: `${last}${countWords(counts).replace("waiting", `waiting${why}`)}`,
@@ -81,68 +44,32 @@ function workerSentence(run: RunDetail, workers: readonly WorkerHistory[], now: 
 }
 
 function stateSentence(run: RunDetail, now: number): Sentence {
-  const word = wordOf(RUN_STATES, run.state);
-  const last = run.sessions.at(-1);
   const when = formatAgo(run.last_event, now);
   const lead = run.step == null ? "No step known" : `Step ${formatCount(run.step)}`;
-  switch (run.state) {
-    case "running": {
-      const rate = run.steps_per_sec == null ? "" : `${formatRate(run.steps_per_sec)} steps/s, `;
-      return { tone: word.tone, lead, rest: `${rate}last seen ${when}` };
-    }
-    case "stalled":
-      return { tone: word.tone, lead, rest: `no progress for ${roughDuration(now - (last?.last_progress ?? NaN))}` };
-    case "failed":
-      return { tone: word.tone, lead, rest: `${brief(run.failure ?? last?.error ?? "an error ended it")}, ${when}` };
-    case "lost":
-      if (last?.gone)
-        return { tone: word.tone, lead, rest: `its process is gone: killed, or it crashed; last written ${when}` };
-      return { tone: word.tone, lead, rest: `silent for ${when.replace(/ ago$/, "")}: killed, or its machine died` };
-    case "unknown":
-      if (!run.sessions.length && run.launch)
-        return { tone: word.tone, lead, rest: "the program has written nothing yet" };
-      return {
-        tone: word.tone,
-        lead,
-        rest: `${when === UNKNOWN ? "" : `last written ${when}; `}its writer does not record how it ended`,
-      };
-    default:
-      return { tone: word.tone, lead, rest: `${last?.signal ? `by ${last.signal}, ` : ""}${when}` };
-  }
+  const isAlive = run.state === "running" || run.state === "stalled";
+  if (run.state === "unknown" && !run.sessions.length && run.launch)
+    return { sign: "·", lead, rest: "the program has written nothing yet" };
+  const rate = run.state === "running" && run.steps_per_sec != null ? `${formatRate(run.steps_per_sec)} steps/s, ` : "";
+  const seen = when === UNKNOWN ? "" : `${isAlive ? "last seen" : "last written"} ${when}`;
+  const silent = run.state === "unknown" ? `${seen ? "; " : ""}its writer does not record how it ended` : "";
+  return { sign: "·", lead, rest: `${rate}${seen}${silent}` };
 }
 
+/** Findings that say how the newest launch ended. */
+const SAY_THE_LAUNCH = new Set(["failed", "restart_loop", "restarted"]);
+
 /** How the newest launch by tb-supervisor run ended, or that it has begun and no session has. */
-function launchSentence({ launch, failure, sessions }: RunDetail, now: number): Sentence | null {
-  if (!launch || (launch.text !== null && launch.text === failure)) return null;
+function launchSentence({ launch, findings, sessions }: RunDetail, now: number): Sentence | null {
+  if (!launch) return null;
   if (launch.text === null) {
     const last = sessions.at(-1);
     const isNew = launch.started !== null && (last?.started ?? 0) < launch.started - 2;
     const lead = `Launch ${formatCount(launch.attempt)} by tb-supervisor`;
-    return isNew
-      ? { tone: "warn", sign: "↻", lead, rest: `started ${formatAgo(launch.started, now)}; no session of it yet` }
-      : null;
+    return isNew ? { sign: "↻", lead, rest: `started ${formatAgo(launch.started, now)}; no session of it yet` } : null;
   }
-  const [lead, rest = ""] = splitOnce(launch.text, ": ");
-  const planned = launch.cause === "completed" || launch.cause === "stopped";
-  const tone = planned ? "calm" : launch.action === "restart" ? "warn" : "bad";
-  return { tone, sign: "↻", lead: `Launch ${formatCount(launch.attempt)} ${lead}`, rest };
-}
-
-/** Why the newest session does not go on as the run would have; nothing where it does, or does not say. */
-function resumeSentence({ sessions }: RunDetail): Sentence | null {
-  const last = sessions.at(-1);
-  if (resumeOf(last) !== "inexact") return null;
-  return {
-    tone: "warn",
-    sign: RESUMES.inexact.glyph,
-    lead: "Not an exact resume",
-    rest: reasonsText(last) || "no reason is given",
-  };
-}
-
-function splitOnce(text: string, by: string): [string, string?] {
-  const at = text.indexOf(by);
-  return at < 0 ? [text] : [text.slice(0, at), text.slice(at + by.length)];
+  if (findings?.some(({ kind }) => SAY_THE_LAUNCH.has(kind))) return null;
+  const [lead = "", ...rest] = launch.text.split(": ");
+  return { sign: "↻", lead: `Launch ${formatCount(launch.attempt)} ${lead}`, rest: rest.join(": ") };
 }
 
 /** Those between sessions and those within one: recomputed steps are given for both together. */
@@ -172,7 +99,6 @@ function restartSentence(run: RunDetail): Sentence | null {
   }
   const within = `${restarts.length ? `, ${formatCount(recoveries.length)} more` : ""} within a session`;
   return {
-    tone: restarts.some((r) => reasonOf(r).tone === "bad") ? "bad" : "warn",
     sign: restarts.length ? "↻" : "↺",
     lead:
       plural(restarts.length || recoveries.length, "restart") +
@@ -185,48 +111,22 @@ const sum = (values: (number | null)[]): number => values.reduce<number>((a, b) 
 
 function checkpointSentence(run: RunDetail, now: number): Sentence | null {
   const { count, failed, newest_good: newest } = run.checkpoints;
-  if (count === 0) {
-    return run.inferred ? null : { tone: "warn", lead: "No checkpoint yet", rest: "a kill would cost everything" };
-  }
+  const sign = "◆";
+  if (count === 0) return run.inferred ? null : { sign, lead: "No checkpoint yet", rest: "none was saved" };
+  if (!newest) return { sign, lead: "No good checkpoint", rest: `all ${plural(count, "save")} failed` };
   const every = run.sessions.at(-1)?.checkpoint_interval_secs;
-  const bad = failed > 0 ? `; ${formatCount(failed)} of ${plural(count, "save")} failed` : "";
-  if (!newest) return { tone: "bad", lead: "No good checkpoint", rest: `all ${plural(count, "save")} failed` };
-  const age = newest.at == null ? null : now - newest.at;
-  const late = run.state === "running" && every != null && age != null && age > 2 * every;
-  const gone = newest.damage || newest.doubt || newest.on_disk === false ? `, ${newest.status.replace(/\.$/, "")}` : "";
-  const good = run.checkpoints.last_good;
-  const spoiled = newest.damage || newest.doubt;
-  const last = !spoiled ? "" : good ? `; last good one: step ${formatCount(good.step)}` : "; there is no good one";
   const rhythm = every == null ? "" : `, every ${formatDuration(every)}`;
-  return {
-    tone: late || failed > 0 || gone ? "warn" : "calm",
-    lead: `Checkpoint of step ${formatCount(newest.step)}`,
-    rest: `${formatAgo(newest.at, now)}${rhythm}${gone}${late ? ": overdue" : ""}${last}${bad}`,
-  };
+  const gone = newest.on_disk === false && !newest.damage ? `, ${newest.status.replace(/\.$/, "")}` : "";
+  const bad = failed > 0 ? `; ${formatCount(failed)} of ${plural(count, "save")} failed` : "";
+  const rest = `${formatAgo(newest.at, now)}${rhythm}${gone}${bad}`;
+  return { sign, lead: `Checkpoint of step ${formatCount(newest.step)}`, rest };
 }
 
 function stallSentence(run: RunDetail): Sentence | null {
   if (run.stalls === 0) return null;
   const secs = run.goodput.secs.stall ?? 0;
-  return {
-    tone: "warn",
-    lead: plural(run.stalls, "stall"),
-    rest: secs > 0 ? `${formatDuration(secs)} without progress; stacks below` : "stacks below",
-  };
-}
-
-/** What is lost unless something still has it. */
-function riskSentence({ at_risk: risk }: RunDetail): Sentence | null {
-  if (!risk) return null;
-  const since =
-    risk.saved_step == null
-      ? "no checkpoint holds any"
-      : `after the checkpoint of step ${formatCount(risk.saved_step)}`;
-  return {
-    tone: "bad",
-    lead: `${plural(risk.steps, "step")} at risk`,
-    rest: `${formatDuration(risk.secs)} of training, ${since}`,
-  };
+  const lost = secs > 0 ? `${formatDuration(secs)} without progress; ` : "";
+  return { sign: "‖", lead: plural(run.stalls, "stall"), rest: `${lost}their stacks are on this page` };
 }
 
 function silenceSentence({ silences, goodput }: RunDetail): Sentence | null {
@@ -234,37 +134,5 @@ function silenceSentence({ silences, goodput }: RunDetail): Sentence | null {
   const [first] = silences;
   if (!first || !(secs > 0)) return null;
   const why = silences.length > 1 ? `, ${plural(silences.length, "time")}` : `: ${silenceCause(first)}`;
-  return {
-    tone: "warn",
-    sign: "○",
-    lead: `Silent for ${formatDuration(secs)}`,
-    rest: `the process did not run${why}`,
-  };
-}
-
-function problemSentence(run: RunDetail): Sentence | null {
-  // What was beyond a limit has a sentence of its own.
-  if (run.problem === null || run.problem.includes(LIMITS)) return null;
-  return { tone: "warn", lead: "Not read in full", rest: run.problem };
-}
-
-const LIMITS = "docs/limits.md";
-
-/** What was beyond a limit, what is missing altogether first. Counted is how often something was dropped. */
-const DROPPED: [string, string][] = [
-  ["events", "events"],
-  ["sessions", "sessions"],
-  ["history", "older history"],
-];
-
-function droppedSentence({ dropped }: RunDetail): Sentence | null {
-  const words = DROPPED.filter(([kind]) => dropped[kind]).map(
-    ([kind, name]) => `${name} ${formatCount(dropped[kind] ?? 0)} x`,
-  );
-  if (!words.length) return null;
-  return {
-    tone: "warn",
-    lead: "Not shown",
-    rest: `${words.join(", ")} (more than the limits of this page: ${LIMITS})`,
-  };
+  return { sign: "○", lead: `Silent for ${formatDuration(secs)}`, rest: `the process did not run${why}` };
 }

@@ -1,5 +1,7 @@
 /** What a link shows a colleague: the run, the axis and its stretch, tags, smoothing, filter and order. */
+import type { Standing } from "../types/api";
 import type { AxisKind } from "./axis";
+import { STANDINGS } from "./findings";
 import type { Hidden } from "./hidden";
 import { formatHidden, parseHidden } from "./hidden";
 import type { Sort } from "./sort";
@@ -24,6 +26,8 @@ export interface UrlState {
   filter: string;
   /** One state only; null for all. */
   state: string | null;
+  /** How runs are: one standing only; null for all. */
+  standing: Standing | null;
   /** Runs last seen longer ago are hidden: a key of `AGES`; null for all. */
   age: string | null;
   /** Runs that are not listed. */
@@ -43,6 +47,7 @@ export const INITIAL: UrlState = {
   allWorkers: false,
   filter: "",
   state: null,
+  standing: null,
   age: null,
   hidden: new Map(),
   showHidden: false,
@@ -63,6 +68,7 @@ export function formatState(state: UrlState): string {
   if (state.allWorkers) words.set("workers", "all");
   if (state.filter) words.set("filter", state.filter);
   if (state.state) words.set("state", state.state);
+  if (state.standing) words.set("standing", state.standing);
   if (state.age) words.set("age", state.age);
   for (const word of formatHidden(state.hidden)) words.append("hide", word);
   if (state.showHidden) words.set("hidden", "shown");
@@ -83,6 +89,7 @@ export function parseState(text: string): UrlState {
   const key = SORT_KEYS.find((name) => name === sort.replace(/^-/, ""));
   const tags = words.getAll("tag");
   const state = words.get("state") ?? "";
+  const standing = words.get("standing") ?? "";
   const age = words.get("age") ?? "";
   const [lo, hi] = zoom;
   const stretch =
@@ -98,6 +105,7 @@ export function parseState(text: string): UrlState {
     allWorkers: words.get("workers") === "all",
     filter: words.get("filter") ?? "",
     state: isWord(RUN_STATES, state) ? state : null,
+    standing: isWord(STANDINGS, standing) ? standing : null,
     age: Object.hasOwn(AGES, age) ? age : null,
     hidden: parseHidden(words.getAll("hide")),
     showHidden: words.get("hidden") === "shown",

@@ -8,10 +8,37 @@ export type ThreadState = "starting" | "idle" | "ticking" | "overdue" | "failed"
 
 export type WorkerState = "waiting" | "running" | "stalled" | "lost" | "stopped" | "failed";
 
+/** What a run is to the one who looks after it. */
+export type Standing = "needs_you" | "fine" | "over" | "unknown";
+
+export type Severity = "page" | "warn" | "info";
+
+/** One thing that is to be said of a run. */
+export interface Finding {
+  kind: string;
+  severity: Severity;
+  since: number | null;
+  text: string;
+  /** What it costs by now. */
+  cost: string | null;
+  /** Text and cost. */
+  sentence: string;
+  /** What to do first: one sentence, or one command. */
+  action: string | null;
+  is_command: boolean;
+  /** Whose entry in the runbook applies. */
+  alert: string | null;
+}
+
 /** A run in the overview: one line. */
 export interface RunLine {
   run: string;
   state: RunState;
+  standing: Standing;
+  /** The worst; null where there is none, or they are not known. */
+  finding: Finding | null;
+  /** How many there are besides; null where they are not known. */
+  more_findings: number | null;
   inferred: boolean;
   phase: string | null;
   step: number | null;
@@ -22,18 +49,11 @@ export interface RunLine {
   checkpoint_at: number | null;
   checkpoint_step: number | null;
   checkpoint_interval_secs: number | null;
-  checkpoints_failing: boolean;
   restarts: number;
   /** Restarts within a session. */
   recoveries: number;
   goodput: number | null;
-  sick_threads: number;
-  workers: number;
-  sick_workers: number;
   stalled_since: number | null;
-  at_risk_steps: number | null;
-  /** Why it could not be read, or not in full. */
-  problem: string | null;
 }
 
 export interface RunsAnswer {
@@ -204,8 +224,8 @@ export interface RunDetail {
   at: number;
   generation: number;
   state: RunState;
-  /** Why it has failed, in one line; null if it has not. */
-  failure: string | null;
+  /** Worst first; null where they are not known. */
+  findings: Finding[] | null;
   inferred: boolean;
   problem: string | null;
   step: number | null;

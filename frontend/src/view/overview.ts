@@ -1,16 +1,18 @@
 /** Every run, one line each; only the lines that can be seen are in the page. */
 import { NameFilter } from "../logic/filter";
+import { STANDINGS, standingWords } from "../logic/findings";
 import { formatCount, plural, titleOf } from "../logic/format";
 import { isHidden } from "../logic/hidden";
-import { scrollToRow, visibleRows } from "../logic/rows";
+import { rowAt, scrollToRow, topsOf, visibleRows } from "../logic/rows";
 import type { SortKey } from "../logic/sort";
 import { sortRuns, startsDescending } from "../logic/sort";
 import type { UrlState } from "../logic/url_state";
 import { AGES } from "../logic/url_state";
 import { RUN_STATES, wordOf } from "../logic/words";
 import { match } from "../net/matching";
-import type { RunLine, RunState } from "../types/api";
+import type { RunLine, RunState, Standing } from "../types/api";
 import { fill, h, remPx, setAttribute, setText } from "./element";
+import { FindingRuler } from "./row_finding";
 import { RunRow } from "./run_row";
 
 const HEADS: [SortKey, string, string][] = [
@@ -28,6 +30,8 @@ const AGE_LABELS: [string | null, string, string][] = [
   ["7d", "7 d", "Runs seen in the last 7 days"],
   [null, "All", "Runs of any age"],
 ];
+/** Above the list, in this order. */
+const ORDER: readonly Standing[] = ["needs_you", "fine", "over", "unknown"];
 const NARROW = window.matchMedia("(max-width: 879px)");
 
 export class Overview {
@@ -39,6 +43,7 @@ export class Overview {
     spellcheck: "false",
     autocomplete: "off",
   });
+  private readonly standings = h("div", { class: "standings", role: "group", "aria-label": "How the runs are" });
   private readonly chips = h("div", { class: "chips", role: "group", "aria-label": "Show one state only" });
   private readonly ages = AGE_LABELS.map(([age, label, title]) => ({
     age,
@@ -57,7 +62,11 @@ export class Overview {
   private readonly grid: HTMLElement;
   readonly element: HTMLElement;
   private readonly filter = new NameFilter(match, () => this.update(this.all, this.state, this.now, this.logdir));
+  private readonly ruler = new FindingRuler();
   private rows: RunRow[] = [];
+  private tops = topsOf([]);
+  /** What the heights of rows depend on, besides the runs. */
+  private measured = "";
   private lines: RunLine[] = [];
   private all: RunLine[] = [];
   private active = 0;
@@ -98,6 +107,7 @@ export class Overview {
     this.element = h(
       "section",
       { class: "overview", "aria-label": "All runs" },
+      this.standings,
       h(
         "div",
         { class: "toolbar" },
@@ -127,12 +137,17 @@ export class Overview {
       state.age === null ? all : all.filter((line) => line.last_event !== null && line.last_event >= since);
     const listed = state.showHidden ? recent : recent.filter((line) => !isHidden(state.hidden, line));
     const named = this.filter.select(state.filter, listed, (line) => line.run);
-    this.lines = sortRuns(state.state ? named.filter((line) => line.state === state.state) : named, state.sort, now);
+    const chosen = named.filter(
+      (line) => (!state.state || line.state === state.state) && (!state.standing || line.standing === state.standing),
+    );
+    this.lines = sortRuns(chosen, state.sort);
+    this.measured = "";
     for (const { age, button } of this.ages) setAttribute(button, "aria-pressed", String(age === state.age));
     setAttribute(this.grid, "aria-busy", String(this.filter.isAsking));
     this.search.classList.toggle("wrong", this.filter.problem !== null);
     this.showHiddenCount();
     this.showNote(this.filter.problem);
+    this.showStandings(named);
     this.showChips(named);
     for (const [key, head] of this.heads) {
       const sorted = key === state.sort.key;
@@ -175,6 +190,37 @@ export class Overview {
     if (line) this.hide(line, !isHidden(this.state.hidden, line));
   }
 
+  private showStandings(named: RunLine[]): void {
+    const counts = new Map<Standing, number>();
+    for (const { standing } of named) counts.set(standing, (counts.get(standing) ?? 0) + 1);
+    const chosen = this.state.standing;
+    const shown = (Object.keys(STANDINGS) as Standing[])
+      .filter((name) => name !== "unknown" || name === chosen || counts.has(name))
+      .sort((a, b) => ORDER.indexOf(a) - ORDER.indexOf(b));
+    const key = shown.map((name) => `${name}:${counts.get(name)}`).join() + chosen;
+    if (this.standings.dataset.key === key) return;
+    this.standings.dataset.key = key;
+    fill(
+      this.standings,
+      ...shown.map((name) => {
+        const word = STANDINGS[name];
+        const count = counts.get(name) ?? 0;
+        const on = chosen === name;
+        return h(
+          "button",
+          {
+            type: "button",
+            class: `chip standing ${count ? word.tone : "dim"}`,
+            "aria-pressed": String(on),
+            title: `${word.meaning} ${on ? "Show all runs." : "Show only these."}`,
+            onclick: () => this.change({ standing: on ? null : name }, true),
+          },
+          standingWords(name, count, formatCount(count)),
+        );
+      }),
+    );
+  }
+
   private showChips(named: RunLine[]): void {
     const counts = new Map<string, number>();
     for (const line of named) counts.set(line.state, (counts.get(line.state) ?? 0) + 1);
@@ -210,8 +256,14 @@ export class Overview {
     this.change({ sort: { key, descending } }, true);
   }
 
-  private get rowHeight(): number {
-    return (NARROW.matches ? 3.625 : 2.25) * remPx();
+  private measure(): void {
+    const [rem, width] = [remPx(), this.grid.clientWidth];
+    const key = `${rem} ${width} ${NARROW.matches}`;
+    if (key === this.measured) return;
+    this.measured = key;
+    const base = (NARROW.matches ? 3.625 : 2.25) * rem;
+    const room = width - 2 * (NARROW.matches ? 12 : 16);
+    this.tops = topsOf(this.lines.map((line) => base + this.ruler.heightOf(line, room, this.now, this.grid)));
   }
 
   private schedule(): void {
@@ -222,9 +274,10 @@ export class Overview {
   }
 
   private draw(): void {
-    const height = this.rowHeight;
-    this.spacer.style.height = `${this.lines.length * height}px`;
-    const slice = visibleRows(this.grid.scrollTop, this.grid.clientHeight, height, this.lines.length);
+    this.measure();
+    const { tops } = this;
+    this.spacer.style.height = `${tops.at(-1)}px`;
+    const slice = visibleRows(this.grid.scrollTop, this.grid.clientHeight, tops);
     while (this.rows.length < slice.end - slice.first) {
       const row = new RunRow(
         (name) => this.open(name),
@@ -243,7 +296,9 @@ export class Overview {
         row.element.removeAttribute("id");
         return;
       }
-      row.element.style.transform = `translateY(${index * height}px)`;
+      const top = tops[index] as number;
+      row.element.style.transform = `translateY(${top}px)`;
+      row.element.style.height = `${(tops[index + 1] as number) - top}px`;
       row.show(
         line,
         titleOf(line.run, this.logdir),
@@ -264,7 +319,7 @@ export class Overview {
   private onSearchKey(event: KeyboardEvent): void {
     if (event.key === "Escape") {
       this.search.value = "";
-      this.change({ filter: "", state: null, age: null }, true);
+      this.change({ filter: "", state: null, standing: null, age: null }, true);
       this.focus();
     } else if (event.key === "ArrowDown" || event.key === "Enter") {
       event.preventDefault();
@@ -275,12 +330,13 @@ export class Overview {
 
   private onKey(event: KeyboardEvent): void {
     if (event.target !== this.grid) return;
-    const page = Math.max(1, Math.floor(this.grid.clientHeight / this.rowHeight) - 2);
+    const page = this.grid.clientHeight * 0.8;
+    const from = this.tops[this.active] ?? 0;
     const moves: Record<string, number> = {
       ArrowDown: 1,
       ArrowUp: -1,
-      PageDown: page,
-      PageUp: -page,
+      PageDown: Math.max(1, rowAt(this.tops, from + page) - this.active),
+      PageUp: Math.min(-1, rowAt(this.tops, from - page) - this.active),
       Home: -this.lines.length,
       End: this.lines.length,
     };
@@ -292,15 +348,16 @@ export class Overview {
       event.preventDefault();
       const line = this.lines[this.active];
       if (line) this.open(line.run);
-    } else if (event.key === "h" && !event.ctrlKey && !event.metaKey && !event.altKey)
-      this.toggleHidden(this.lines[this.active]);
+    } else if (event.ctrlKey || event.metaKey || event.altKey) return;
+    else if (event.key === "h") this.toggleHidden(this.lines[this.active]);
+    else if (event.key === "c") this.rows.find((row) => row.element.id === `run-${this.active}`)?.copyCommand();
   }
 
   private moveTo(index: number): void {
     this.active = Math.max(0, Math.min(this.lines.length - 1, index));
     this.activeRun = this.lines[this.active]?.run ?? null;
     const head = this.grid.firstElementChild?.clientHeight ?? 0;
-    const top = scrollToRow(this.active, this.grid.scrollTop, this.grid.clientHeight - head, this.rowHeight);
+    const top = scrollToRow(this.active, this.grid.scrollTop, this.grid.clientHeight - head, this.tops);
     if (top !== null) this.grid.scrollTop = top;
     this.draw();
   }

@@ -5,6 +5,7 @@ import { makePlot } from "../logic/plot";
 import type { UrlState } from "../logic/url_state";
 import { BackendError, client, Latest } from "../net/client";
 import { fill, h, setAttribute } from "./element";
+import { FindingList } from "./findings";
 import { legend } from "./legend";
 import { Plots } from "./plots";
 import type { RunData } from "./run_data";
@@ -24,6 +25,7 @@ const AGAIN_MS = 500;
 export class RunPage {
   private readonly latest = new Latest();
   private readonly latestTags = new Latest();
+  private readonly findings = new FindingList();
   private readonly summary = new Summary();
   private readonly stalls = new StallList();
   private readonly tables: Tables;
@@ -66,6 +68,7 @@ export class RunPage {
     this.body = h(
       "div",
       { class: "run-body" },
+      this.findings.element,
       this.summary.element,
       h(
         "div",
@@ -156,8 +159,12 @@ export class RunPage {
         state.allWorkers,
       );
       this.plots.setPlot(plot);
+      this.findings.update(data.detail.findings, this.now);
       this.summary.update(data.detail, data.workers, this.now);
-      this.stalls.update(data.stalls);
+      const hangs = this.stalls.update(data.stalls, data.detail.sessions.at(-1)?.id);
+      // Where it hangs is what to read next; else stalls are history.
+      const before = hangs ? this.summary.element : this.tables.element;
+      if (this.stalls.element.nextSibling !== before) this.body.insertBefore(this.stalls.element, before);
       this.tables.update(data.detail, data.workers);
     }
     this.plots.update(state);
@@ -187,6 +194,7 @@ export class RunPage {
 
   tick(now: number): void {
     this.now = now;
+    this.findings.tick(now);
     this.summary.tick(now);
   }
 

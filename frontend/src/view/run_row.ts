@@ -4,11 +4,9 @@ import { sparkline } from "../logic/sparkline";
 import { RUN_STATES, wordOf } from "../logic/words";
 import type { RunLine } from "../types/api";
 import { h, setAttribute, setText, svg } from "./element";
+import { RowFinding } from "./row_finding";
 
 const SPARK = { width: 72, height: 18 };
-
-/** Where a checkpoint's age is late: measured in intervals. */
-const LATE = 1.5;
 
 export class RunRow {
   readonly element: HTMLElement;
@@ -16,7 +14,6 @@ export class RunRow {
   private readonly word = h("span");
   private readonly pill = h("span", { class: "pill" }, this.glyph, this.word);
   private readonly name = h("span", { class: "run-name" });
-  private readonly cluster = h("span", { class: "cluster" });
   private readonly step = cell("num step");
   private readonly rate = h("span", { class: "num" });
   private readonly spark = svg("path", { class: "spark" });
@@ -27,6 +24,7 @@ export class RunRow {
   private readonly restarts = cell("num restarts");
   private readonly goodput = cell("num goodput");
   private readonly seen = cell("num seen");
+  private readonly finding = new RowFinding();
   /** For the mouse; the keyboard has a key of its own, as the list is one stop for Tab. */
   private readonly hide = h("button", { type: "button", class: "hide-button", tabindex: -1 });
 
@@ -45,7 +43,7 @@ export class RunRow {
       "div",
       { class: "row", role: "row", onclick: () => open(this.run) },
       cell("state", this.pill),
-      cell("name", this.name, this.cluster),
+      cell("name", this.name),
       this.step,
       cell("rate", drawing as unknown as HTMLElement, this.rate),
       this.checkpoint,
@@ -53,13 +51,19 @@ export class RunRow {
       this.goodput,
       this.seen,
       cell("hide", this.hide),
+      this.finding.element,
     );
   }
 
   run = "";
 
+  copyCommand(): void {
+    this.finding.copyCommand();
+  }
+
   show(line: RunLine, title: string, index: number, active: boolean, hidden: boolean, now: number): void {
     this.run = line.run;
+    this.finding.show(line, now);
     this.element.classList.toggle("hidden-run", hidden);
     setText(this.hide, hidden ? "Show" : "Hide");
     setAttribute(this.hide, "aria-label", `${hidden ? "Show" : "Hide"} ${title}`);
@@ -77,13 +81,12 @@ export class RunRow {
     setText(this.glyph, word.glyph);
     setText(this.word, word.label);
     setAttribute(this.pill, "title", stateNote(line, word.meaning));
-    setText(this.name, line.problem ? `⚠ ${title}` : title);
-    setAttribute(this.name, "title", line.problem ? `${title}: ${line.problem}` : title);
+    setText(this.name, title);
+    setAttribute(this.name, "title", title);
     setText(this.step, formatCount(line.step));
     setText(this.rate, formatRate(line.steps_per_sec));
     setAttribute(this.spark, "d", sparkline(line.rates, SPARK.width, SPARK.height));
     this.showCheckpoint(line, now);
-    this.showCluster(line);
     const within = line.recoveries ? ` ↺ ${formatCount(line.recoveries)}` : "";
     setText(this.restarts, line.restarts || within ? `↻ ${formatCount(line.restarts)}${within}` : "0");
     setAttribute(
@@ -97,38 +100,25 @@ export class RunRow {
     setAttribute(this.seen, "title", formatMoment(line.last_event));
   }
 
-  private showCluster(line: RunLine): void {
-    const sick = line.sick_workers;
-    setText(this.cluster, sick ? `! ${formatCount(sick)} of ${plural(line.workers, "worker")}` : "");
-    setAttribute(this.cluster, "title", sick ? "Lost, failed or stalled" : null);
-  }
-
   private showCheckpoint(line: RunLine, now: number): void {
     const { checkpoint_at: at, checkpoint_interval_secs: every } = line;
     const age = at == null ? null : Math.max(0, now - at);
     const open = line.state === "running" || line.state === "stalled";
-    const late = open && every != null && age != null && age > LATE * every;
-    const sign = line.checkpoints_failing ? "✕ " : late ? "! " : "";
     const interval = open && every != null ? ` / ${roughDuration(every)}` : "";
-    setText(this.age, age == null ? `${sign}none` : sign + roughDuration(age) + interval);
+    setText(this.age, age == null ? "none" : roughDuration(age) + interval);
     this.checkpoint.classList.toggle("quiet", age == null);
-    this.checkpoint.classList.toggle("warn-text", late && !line.checkpoints_failing);
-    this.checkpoint.classList.toggle("bad-text", line.checkpoints_failing);
     const share = open && every && age != null ? Math.min(1, age / every) : 0;
     setAttribute(this.bar, "class", open && every ? "age-bar" : "age-bar none");
     this.ageBar.style.width = `${(share * 100).toFixed(0)}%`;
-    const failing = line.checkpoints_failing ? "Saves are failing. " : late ? "The next save is late. " : "";
     const newest =
-      at == null ? "No good checkpoint." : `Newest: step ${formatCount(line.checkpoint_step)}, ${formatMoment(at)}.`;
-    const risk = line.at_risk_steps ? ` ${plural(line.at_risk_steps, "step")} at risk: in no checkpoint.` : "";
-    setAttribute(this.checkpoint, "title", failing + newest + risk);
+      at == null ? "No good checkpoint." : `Step ${formatCount(line.checkpoint_step)}, ${formatMoment(at)}.`;
+    setAttribute(this.checkpoint, "title", newest);
   }
 }
 
 function stateNote(line: RunLine, meaning: string): string {
   const notes = [meaning];
   if (line.phase) notes.push(`Phase: ${line.phase}.`);
-  if (line.sick_threads) notes.push(`${line.sick_threads} service threads overdue or failing.`);
   if (line.inferred) notes.push("Inferred: the run's writer does not record it.");
   return notes.join(" ");
 }

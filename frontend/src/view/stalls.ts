@@ -8,18 +8,21 @@ export class StallList {
   readonly element = h("section", { class: "stalls", "aria-label": "Stalls", hidden: true });
   private shown = "";
 
-  update(stalls: readonly Stall[]): void {
+  /** Whether the newest session, `session`, hangs now: the stacks of that stall are open then. */
+  update(stalls: readonly Stall[], session: string | undefined): boolean {
+    const now = stalls.findLastIndex((stall) => !stall.service && stall.until == null && stall.session === session);
     const key = stalls
       .map(
         (stall) =>
           `${stall.since} ${stall.until} ${Math.round(stall.secs)} ${stall.same_frames} ${stall.activity} ${stall.blocked_since}`,
       )
       .join();
-    if (key === this.shown) return;
+    if (key === this.shown) return now >= 0;
     this.shown = key;
     const open = this.items.map((item) => item.open);
-    refresh(this.element, h("h2", {}, "Stalls"), ...stalls.map((stall, i) => this.item(stall, open[i] ?? false)));
+    refresh(this.element, h("h2", {}, "Stalls"), ...stalls.map((stall, i) => this.item(stall, open[i] ?? i === now)));
     this.element.hidden = stalls.length === 0;
+    return now >= 0;
   }
 
   private get items(): HTMLDetailsElement[] {

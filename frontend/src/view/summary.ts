@@ -1,4 +1,4 @@
-/** The first thing to read: what happened, what it cost, what to do about it. */
+/** The facts: how the run is, what happened, where its time went, and a better interval where there is one. */
 import { adviceWords } from "../logic/advice";
 import { formatCount } from "../logic/format";
 import { headline } from "../logic/headline";
@@ -6,8 +6,6 @@ import { RUN_STATES, wordOf } from "../logic/words";
 import type { RunDetail, WorkerHistory } from "../types/api";
 import { h, pill, refresh } from "./element";
 import { GoodputBar } from "./goodput_bar";
-
-const SIGNS: Record<string, string> = { good: "✓", live: "▶", calm: "◆", warn: "!", bad: "✕", dim: "·" };
 
 export class Summary {
   private readonly sentences = h("ul", { class: "sentences", "aria-label": "What happened" });
@@ -23,18 +21,7 @@ export class Summary {
     this.goodput.update(detail.goodput);
     const words = adviceWords(detail.advice, detail.goodput.wall_secs);
     this.advice.hidden = words === null;
-    if (words) {
-      refresh(
-        this.advice,
-        h(
-          "h2",
-          {},
-          h("span", { class: "glyph", "aria-hidden": "true" }, words.change ? "→ " : words.known ? "✓ " : "· "),
-          words.title,
-        ),
-        h("p", {}, words.detail),
-      );
-    }
+    if (words) refresh(this.advice, h("h2", {}, sign("→ ", "glyph"), words.title), h("p", {}, words.detail));
     this.tick(now);
   }
 
@@ -44,29 +31,24 @@ export class Summary {
     if (!detail) return;
     const state = wordOf(RUN_STATES, detail.state);
     const said = headline(detail, this.workers, now);
-    const key = JSON.stringify(said);
+    const key = JSON.stringify([detail.state, said]);
     if (this.sentences.dataset.key === key) return;
     this.sentences.dataset.key = key;
+    const damaged = detail.corrupt_records;
     refresh(
       this.sentences,
-      ...said.map((sentence, i) =>
+      ...said.map(({ sign: glyph, lead, rest }, i) =>
         h(
           "li",
-          { class: sentence.tone },
-          i === 0
-            ? pill(state)
-            : h("span", { class: "sign", "aria-hidden": "true" }, sentence.sign ?? SIGNS[sentence.tone] ?? "·"),
-          h("span", {}, h("strong", {}, sentence.lead), sentence.rest ? `: ${sentence.rest}` : ""),
+          {},
+          i === 0 ? pill(state) : sign(glyph, "sign"),
+          h("span", {}, h("strong", {}, lead), rest ? `: ${rest}` : ""),
         ),
       ),
-      detail.corrupt_records > 0
-        ? h(
-            "li",
-            { class: "warn" },
-            h("span", { class: "sign", "aria-hidden": "true" }, "!"),
-            `${formatCount(detail.corrupt_records)} damaged records were passed over`,
-          )
-        : null,
+      damaged > 0 &&
+        h("li", {}, sign("·", "sign"), h("span", {}, `${formatCount(damaged)} damaged records were passed over`)),
     );
   }
 }
+
+const sign = (glyph: string, name: string): HTMLElement => h("span", { class: name, "aria-hidden": "true" }, glyph);
