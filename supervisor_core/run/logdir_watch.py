@@ -21,7 +21,7 @@ from supervisor_core.run.copies import CopyMarks
 from supervisor_core.run.fold import RunFold
 from supervisor_core.run.goodput import is_down
 from supervisor_core.run.live_session import LeaseReader, PageReader, with_lease, with_page
-from supervisor_core.run.model import Run
+from supervisor_core.run.model import Run, Session
 from supervisor_core.run.presence import CheckpointPresence
 from supervisor_core.run.restarter_process import restarter_runs
 from supervisor_core.run.snapshot import LogdirSnapshot, WatchedRun
@@ -236,7 +236,18 @@ class _RunWatch:
         session = self._fold.newest_session
         if session is not None and session.ended_at is not None and not session.inferred:
             times = [file.written_at for file in files if file.path in session.files and file.written_at is not None]
-            self._clock.observe(session.id, at=session.ended_at, written_at=max(times, default=None), now=now)
+            written_at, ahead = max(times, default=None), self._ahead_by_lease(session, now)
+            if ahead is not None:  # on a full disk an events file is written again and again, and has nothing new
+                written_at = None
+            self._clock.observe(session.id, at=session.ended_at, written_at=written_at, now=now, ahead_secs=ahead)
+
+    def _ahead_by_lease(self, session: Session, now: float) -> float | None:
+        """Return by how much the clock of an open session is ahead by its lease; None where that is unknown, and once
+        its events were seen to move."""
+        if session.outcome != "running" or self._clock.is_moving:
+            return None
+        lease = self._lease.read(now)
+        return self._lease.clock.skew_secs if lease is not None and lease.session == session.id else None
 
     def refresh(self, now: float, boot_now: float, unread: str | None = None) -> WatchedRun:
         index = self.index

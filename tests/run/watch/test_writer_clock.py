@@ -170,3 +170,12 @@ def test_a_wrong_clock_is_said_and_corrected(trainer: Make, watch: Any, clock: A
     assert status.clock_skew_secs == ahead
     assert status.session_seen_at == status.last_progress_at == clock.now - 5
     assert status.session is not None and status.session.started_at == clock.now - 105
+
+
+def test_an_events_file_that_a_full_disk_touches_is_no_wrong_clock(trainer: Make, watch: Any, clock: Any) -> None:
+    """Each failed write changes the file's time, and nothing in it: the lease, which is renewed, tells the clock."""
+    writer = trainer(0.0)
+    writer.renew(10 * MINUTE)
+    os.utime(writer.file.path, (clock.now, clock.now))
+    found = watch()()
+    assert (found.run.state, found.run.clock_skew_secs) == ("running", 0.0)
