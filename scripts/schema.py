@@ -22,6 +22,7 @@ import msgspec
 
 from supervisor_core.cli.inspect import SCHEMA_VERSION as INSPECT_VERSION
 from supervisor_core.events.telemetry import KINDS, SCHEMA_VERSION
+from supervisor_core.run.finding import Finding
 from supervisor_core.run.model import ProgramLaunch, Run, WorkerHistory, WorkerSpan
 from supervisor_core.run.run_json import OF_READING, shown
 from supervisor_core.run.snapshot import WatchedRun
@@ -51,7 +52,7 @@ def inspect_schema() -> dict[str, Any]:
     schema.of(Run)
     run = schema.parts["Run"]
     added = {name: schema.of(hint_of(WatchedRun, attribute)) for name, attribute in OF_READING.items()}
-    added |= {"trouble": schema.of(tuple[str, ...]), "checkpoint_age_secs": schema.of(float | None)}
+    added |= {"findings": schema.of(tuple[Finding, ...]), "checkpoint_age_secs": schema.of(float | None)}
     run["properties"] |= added
     run["required"] += added
     for cls, name, hint in (
@@ -62,6 +63,7 @@ def inspect_schema() -> dict[str, Any]:
     whole = {
         "v": {"const": INSPECT_VERSION},
         "logdir": schema.of(str),
+        "logdirs": schema.of(tuple[str, ...]),
         "at": schema.of(float),
         "problems": schema.of(tuple[str, ...]),
         "runs": schema.of(tuple[Run, ...]),

@@ -22,7 +22,6 @@ from click.shell_completion import CompletionItem
 
 from supervisor_core.log import printable, printable_lines
 from supervisor_core.run.thresholds import RUN_LABELS, duration, parse_duration
-from supervisor_core.storage.local import local_path
 
 INTERRUPTED_STATUS = 130
 """128 and the number of SIGINT, as a shell reports it."""
@@ -209,27 +208,6 @@ def seconds_option(
     """Return an option that is a `Duration`; the command gets it by the option's name and ``_secs``."""
     parameter = name.strip("-").replace("-", "_") + "_secs"
     return click.option(name, parameter, type=Duration(least, most), default=default, help=text)
-
-
-def check_logdir(logdir: str) -> None:
-    """Do nothing for a directory, and a remote logdir.
-
-    Raises:
-        WrongInput: for a local one that is no directory.
-    """
-    local = local_path(logdir)
-    if local is None or os.path.isdir(local):
-        return
-    if os.path.exists(local):
-        raise WrongInput(f"{logdir} is a file; give the directory that it is in.")
-    if os.path.exists(f"{local}.index"):
-        raise WrongInput(f"{logdir} is a checkpoint; give the directory that it is in.")
-    raise WrongInput(f"{logdir} does not exist.")
-
-
-def directories(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Let the shell complete an argument as a directory."""
-    return [CompletionItem(incomplete, type="dir")]
 
 
 def paths(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:

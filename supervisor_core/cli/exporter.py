@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from supervisor_core.cli import WrongInput, check_logdir, directories, paths, seconds_option
+from supervisor_core.cli import WrongInput, paths, seconds_option
+from supervisor_core.cli.logdirs import expanded, logdirs
 from supervisor_core.errors import EventsError, OptionsError
 from supervisor_core.log import printable, printable_lines
 from supervisor_core.storage.local import local_path
@@ -31,18 +32,10 @@ _CHECK_SECS = 5.0
 @click.command(
     short_help="Serve the metrics of all runs to Prometheus.",
     epilog="\b\nExamples:\n"
-    "  tb-supervisor exporter --logdir /runs\n"
-    "  tb-supervisor exporter --logdir /runs --web.listen-address 0.0.0.0:10988",
+    "  tb-supervisor exporter /runs\n"
+    "  tb-supervisor exporter /runs '/teams/*/runs' --web.listen-address 0.0.0.0:10988",
 )
-@click.option(
-    "--logdir",
-    "logdirs",
-    multiple=True,
-    required=True,
-    metavar="DIR",
-    shell_complete=directories,
-    help="Serve the runs in and below DIR. Repeatable.",
-)
+@logdirs("Serve the runs in and below DIR: the same as LOGDIR. Repeatable.")
 @click.option(
     "--web.listen-address",
     "address",
@@ -87,9 +80,10 @@ def exporter(
     include: str | None,
     exclude: str | None,
 ) -> None:
-    """Serve the metrics of every run below the logdirs, from their events files, until SIGTERM or SIGINT.
+    """Serve the metrics of every run in and below each LOGDIR, from their events files, until SIGTERM or SIGINT.
 
-    Waits for a logdir that does not exist yet.
+    Waits for a logdir that does not exist yet. A pattern such as '/teams/*/runs' stands for what it matches at the
+    start.
 
     Exit status: 0 after SIGTERM or SIGINT; 1 if it cannot listen on the address; 2 if an argument is wrong: an
     address, an expression, a web configuration, or a logdir that is a file.
@@ -100,7 +94,7 @@ def exporter(
 
     configure_log()
     watches: list[LogdirWatch] = []
-    for logdir in dict.fromkeys(map(_checked_logdir, logdirs)):
+    for logdir in dict.fromkeys(_checked_logdir(path) for given in logdirs for path in expanded(given)):
         try:
             watches.append(LogdirWatch(logdir, include, exclude, kept_ticks=1))  # no metric needs more
         except (EventsError, ValueError) as error:
@@ -129,7 +123,7 @@ def _checked_logdir(logdir: str) -> str:
         return os.path.abspath(local)
     exists, is_directory = check.result()
     if exists and not is_directory:
-        check_logdir(logdir)
+        raise WrongInput(f"{logdir} is a file; give the directory that it is in.")
     if not exists:
         _LOG.warning("%s does not exist yet; waiting for it", logdir)
     return os.path.abspath(local)

@@ -14,22 +14,17 @@ from rich.console import Group, RenderableType
 from rich.live import Live
 from rich.text import Text
 
-from supervisor_core.cli import WrongInput, check_logdir, directories
-from supervisor_core.cli.sentences import (
-    LOSS_IS_NOT_FINITE,
-    failure_lines,
-    last_good_lines,
-    restart_lines,
-    trouble_lines,
-)
-from supervisor_core.cli.text import STATES, Output, literal, overview, runs_bar
+from supervisor_core.cli import WrongInput
+from supervisor_core.cli.logdirs import existing, logdirs
+from supervisor_core.cli.look import Look, Looking, SeenRun, near_names
+from supervisor_core.cli.overview import overview
+from supervisor_core.cli.text import STATES, Output, literal, runs_bar
 from supervisor_core.cli.timeline import timeline
 from supervisor_core.errors import SupervisorError
 from supervisor_core.log import printable
-from supervisor_core.run.logdir_watch import LogdirWatch
-from supervisor_core.run.model import Run, RunState
+from supervisor_core.run.model import RunState
 from supervisor_core.run.run_json import as_json, plain, run_json
-from supervisor_core.run.snapshot import LogdirSnapshot, WatchedRun
+from supervisor_core.run.snapshot import WatchedRun
 
 FOLLOW_SECS = 2.0
 """How often ``--follow`` snapshots again."""
@@ -41,8 +36,6 @@ SHOWN_PROBLEMS = 5
 """Of each run; ``--json`` has a hundred of each file."""
 _PIECES = 10_000
 """Of a JSON text that are written at once."""
-SHOWN_TROUBLES = 10
-"""Lines of each kind below the table of all runs."""
 UNBOUNDED = 100_000
 """Columns of a pipe: there lines are as long as they need to be."""
 
@@ -60,9 +53,10 @@ def _states(context: click.Context, parameter: click.Parameter, value: str) -> t
     epilog="\b\nExamples:\n"
     "  tb-supervisor inspect /runs\n"
     "  tb-supervisor inspect --run mnist /runs\n"
+    "  tb-supervisor inspect '/teams/*/runs'\n"
     "  tb-supervisor inspect --fail-on lost,failed,stalled /runs",
 )
-@click.argument("logdir", shell_complete=directories)
+@logdirs()
 @click.option("--run", "name", metavar="RUN", help="Show one run's timeline instead of the table of all.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object; with --follow, one line per change.")
 @click.option("--follow", is_flag=True, help="Keep watching, until Ctrl-C.")
@@ -77,50 +71,46 @@ def _states(context: click.Context, parameter: click.Parameter, value: str) -> t
 @click.pass_context
 def inspect(
     context: click.Context,
-    logdir: str,
+    logdirs: tuple[str, ...],
     name: str | None,
     as_json: bool,
     follow: bool,
     fail_on: tuple[RunState, ...],
 ) -> None:
-    """Show the runs in and below LOGDIR: state, step, steps per second, checkpoint age, restarts, goodput.
+    """Show the runs in and below LOGDIR: what needs you first, with the reason; then what goes on, and what is over.
 
-    Reads the events files of any program. Values of a run without telemetry are inferred, and marked.
+    LOGDIR is a directory, an events file (it stands for its directory), or a pattern; there may be several. Reads the
+    events files of any program. Values of a run without telemetry are inferred, and marked.
 
     Exit status: 0 if everything was read; 1 if a part could not be read; 2 if LOGDIR is not a directory, has no runs,
     or not the one of --run; 3 if --fail-on applies.
     """
-    check_logdir(logdir)
     try:
-        watch = LogdirWatch(logdir)
+        looking = Looking(existing(logdirs))
         with runs_bar("reading") as on_progress:
-            snapshot = watch.refresh(on_progress)
+            first = looking.look(on_progress)
     except SupervisorError as error:
         raise WrongInput(str(error)) from error
     if not follow:
-        _check_run(snapshot, logdir, name)
-    snapshots = [snapshot]
+        _check_run(first, logdirs, name)
+    looks = [first]
     with suppress(KeyboardInterrupt) if follow else nullcontext():
-        later = _following(watch, snapshots) if follow else iter(())
+        later = _following(looking, looks) if follow else iter(())
         if as_json:
-            _print_json(snapshots[0], later, logdir, name, follow)
+            _print_json(first, later, (looking.directory, *logdirs), name, follow)
         else:
-            _print_text(snapshots[0], later, name, follow)
-    context.exit(_status(snapshots[-1], name, fail_on))
+            _print_text(first, later, name, follow)
+    context.exit(_status(looks[-1], name, fail_on))
 
 
-def _status(snapshot: LogdirSnapshot, name: str | None, fail_on: Sequence[RunState]) -> int:
-    runs = _asked_for(snapshot, name)
+def _status(look: Look, name: str | None, fail_on: Sequence[RunState]) -> int:
+    runs = look.asked_for(name)
     failed = [f"{item.run.name} ({item.run.state})" for item in runs if item.run.state in fail_on]
     if failed:
         more = f" and {len(failed) - 10:,} more" if len(failed) > 10 else ""
         click.echo(printable(f"In a state of --fail-on: {', '.join(failed[:10])}{more}."), err=True)
         return FAIL_ON_STATUS
-    return NOT_READ_STATUS if snapshot.problems or any(_not_read(item) for item in runs) else 0
-
-
-def _asked_for(snapshot: LogdirSnapshot, name: str | None) -> list[WatchedRun]:
-    return [item for key, item in snapshot.runs.items() if name is None or key == name]
+    return NOT_READ_STATUS if look.problems or any(_not_read(item.watched) for item in runs) else 0
 
 
 def _not_read(item: WatchedRun) -> list[str]:
@@ -136,84 +126,62 @@ def _not_read(item: WatchedRun) -> list[str]:
     return whole + texts
 
 
-def _check_run(snapshot: LogdirSnapshot, logdir: str, name: str | None) -> None:
-    if not snapshot.runs:
-        if snapshot.problems:
-            raise WrongInput(f"{logdir} cannot be read: {snapshot.problems[0]}")
-        raise WrongInput(f"There are no events files in {logdir} or below it.")
-    if name is not None and name not in snapshot.runs:
-        some = ", ".join(list(snapshot.runs)[:10]) + (", ..." if len(snapshot.runs) > 10 else "")
-        raise WrongInput(f"{logdir} has no run {name!r}; it has {some}.")
+def _check_run(look: Look, logdirs: Sequence[str], name: str | None) -> None:
+    where = " or ".join(logdirs)
+    if not look.runs:
+        if look.problems:
+            raise WrongInput(f"{where} cannot be read: {look.problems[0]}")
+        raise WrongInput(f"There are no events files in {where} or below it.")
+    if name is not None and not look.asked_for(name):
+        raise WrongInput(f"{where} has no run {name!r}; it has {near_names(look.runs, name)}.")
 
 
-def _print_json(
-    snapshot: LogdirSnapshot, later: Iterator[LogdirSnapshot], logdir: str, name: str | None, follow: bool
-) -> None:
-    for item in _changes(snapshot, later):
+def _print_json(look: Look, later: Iterator[Look], logdirs: Sequence[str], name: str | None, follow: bool) -> None:
+    for item in _changes(look, later):
         if follow:
-            click.echo(json.dumps(_object(item, logdir, name)))
+            click.echo(json.dumps(_object(item, logdirs, name)))
             continue
         # Piece by piece: of ten thousand sessions the pieces of the whole text take more memory than the run.
-        pieces = json.JSONEncoder(indent=2).iterencode(_object(item, logdir, name))
+        pieces = json.JSONEncoder(indent=2).iterencode(_object(item, logdirs, name))
         while text := "".join(islice(pieces, _PIECES)):
             click.echo(text, nl=False)
         click.echo()
 
 
-def _print_text(snapshot: LogdirSnapshot, later: Iterator[LogdirSnapshot], name: str | None, follow: bool) -> None:
+def _print_text(look: Look, later: Iterator[Look], name: str | None, follow: bool) -> None:
     terminal, unbounded = Output(highlight=False), Output(highlight=False, width=UNBOUNDED)
 
-    def view(item: LogdirSnapshot) -> RenderableType:
+    def view(item: Look) -> RenderableType:
         return _view(item, name, terminal.width, terminal.width if terminal.is_terminal else None)
 
     if terminal.is_terminal and follow:
-        with Live(view(snapshot), console=terminal, auto_refresh=False) as live:
+        with Live(view(look), console=terminal, auto_refresh=False) as live:
             for item in later:
                 live.update(view(item), refresh=True)
         return
     # Where even a name is longer than the terminal is wide, the terminal itself breaks the line of the table.
     console = terminal if terminal.is_terminal and name is not None else unbounded
-    for item in _changes(snapshot, later):
-        console.print(view(item))
+    for item in _changes(look, later):
+        console.print(view(item), crop=False)
 
 
-def _view(snapshot: LogdirSnapshot, name: str | None, bars: int, width: int | None) -> RenderableType:
+def _view(look: Look, name: str | None, bars: int, width: int | None) -> RenderableType:
     """Return what is shown, with bars of one width, and a table of runs within another."""
     parts: list[RenderableType] = []
+    asked_for = look.asked_for(name)
     if name is None:
-        parts.append(overview([item.run for item in snapshot.runs.values()], snapshot.at, width))
-        parts += _troubles([item.run for item in snapshot.runs.values()], snapshot.at)
-    elif name in snapshot.runs:
-        parts.append(timeline(snapshot.runs[name].run, snapshot.at, bars))
+        parts += overview(asked_for, look.at, width)
+    elif asked_for:
+        parts += [timeline(seen.run, look.at, bars, seen.findings) for seen in asked_for]
     else:
         parts.append(Text(printable(f"There is no run {name!r} yet.")))
-    parts += [_problem(problem) for problem in snapshot.problems]
-    for item in _asked_for(snapshot, name):
-        texts = [text for text in _not_read(item) if text not in snapshot.problems]
-        parts += [_problem(text, item.run.name) for text in texts[:SHOWN_PROBLEMS]]
+    parts += [_problem(problem) for problem in look.problems]
+    for seen in asked_for:
+        texts = [text for text in _not_read(seen.watched) if text not in look.problems]
+        parts += [_problem(text, seen.run.name) for text in texts[:SHOWN_PROBLEMS]]
         if len(texts) > SHOWN_PROBLEMS:
-            parts.append(_problem(f"and {len(texts) - SHOWN_PROBLEMS:,} more", item.run.name))
+            parts.append(_problem(f"and {len(texts) - SHOWN_PROBLEMS:,} more", seen.run.name))
     return Group(*parts)
-
-
-def _troubles(runs: Sequence[Run], now: float) -> list[RenderableType]:
-    """Return what the table does not show: why runs have failed or were restarted; what those that are alive cannot
-    write, and a loss that is not finite."""
-    lines, notes = [], []
-    for run in runs:
-        texts = trouble_lines(run)
-        if run.state in ("running", "stalled") and run.loss_finite is False:
-            texts += [LOSS_IS_NOT_FINITE, *last_good_lines(run)]
-        texts += failure_lines(run)
-        lines += [Text(f"{printable(run.name)}: {printable(text)}", style="bold red") for text in texts]
-        notes += [Text(f"{printable(run.name)}: {printable(text)}") for text in restart_lines(run, now)]
-    return [*_limited(lines, "bold red"), *_limited(notes, "")]
-
-
-def _limited(lines: Sequence[Text], style: str) -> list[RenderableType]:
-    left = len(lines) - SHOWN_TROUBLES
-    more = [Text(f"and {left:,} more such lines", style=style)] if left > 0 else []
-    return [*lines[:SHOWN_TROUBLES], *more]
 
 
 def _problem(text: str, run: str | None = None) -> Text:
@@ -221,50 +189,55 @@ def _problem(text: str, run: str | None = None) -> Text:
     return Text.from_markup(f"[bold red]not read[/bold red] {whose}{literal(text)}")
 
 
-def _object(snapshot: LogdirSnapshot, logdir: str, name: str | None) -> dict[str, Any]:
+def _object(look: Look, logdirs: Sequence[str], name: str | None) -> dict[str, Any]:
+    directory, *given = logdirs
     return {
         "v": SCHEMA_VERSION,
-        "logdir": logdir,
-        "at": snapshot.at,
-        "problems": list(snapshot.problems),
-        "runs": [run_object(item, snapshot.at) for item in _asked_for(snapshot, name)],
+        "logdir": directory,
+        "logdirs": given,
+        "at": look.at,
+        "problems": list(look.problems),
+        "runs": [run_object(item, look.at) for item in look.asked_for(name)],
     }
 
 
-def _marks(snapshot: LogdirSnapshot) -> dict[str, tuple[object, ...]]:
+def _marks(look: Look) -> dict[str, tuple[object, ...]]:
     """What has to differ for a run to be shown again."""
-    return {name: (item.run.state, item.records) for name, item in snapshot.runs.items()}
+    return {
+        name: (item.run.state, item.watched.records, *(found.text for found in item.findings))
+        for name, item in look.runs.items()
+    }
 
 
-def _changes(snapshot: LogdirSnapshot, later: Iterator[LogdirSnapshot]) -> Iterator[LogdirSnapshot]:
-    """Yield a snapshot, and each later one in which a run has to be shown again."""
+def _changes(look: Look, later: Iterator[Look]) -> Iterator[Look]:
+    """Yield a look, and each later one in which a run has to be shown again."""
     before = None
-    for item in chain([snapshot], later):
+    for item in chain([look], later):
         if _marks(item) != before:
             before = _marks(item)
             yield item
 
 
-def _following(watch: LogdirWatch, snapshots: list[LogdirSnapshot]) -> Iterator[LogdirSnapshot]:
-    """Yield each later look, and keep the newest in ``snapshots``."""
+def _following(looking: Looking, looks: list[Look]) -> Iterator[Look]:
+    """Yield each later look, and keep the newest in ``looks``."""
     never = threading.Event()
     while not never.wait(FOLLOW_SECS):
-        snapshots[:] = [watch.refresh()]
-        yield snapshots[0]
+        looks[:] = [looking.look()]
+        yield looks[0]
 
 
 SCHEMA_VERSION = 1
 
 
-def run_object(watched: WatchedRun, now: float) -> dict[str, Any]:
+def run_object(seen: SeenRun, now: float) -> dict[str, Any]:
     """Return one run as plain values, with nothing in it that JSON cannot hold."""
-    run = watched.run
+    watched, run = seen.watched, seen.run
     good = [item for item in run.checkpoints if item.ok and item.at]
     values = run_json(watched)
     found: dict[str, Any] = plain(
         {
             **values,
-            "trouble": trouble_lines(run),
+            "findings": as_json(seen.findings),
             "checkpoint_age_secs": max(0.0, now - (good[-1].at or 0.0)) if good else None,
             "launches": [{**as_json(item), "last_words": item.stderr} for item in run.launches],
             "workers": [{**as_json(item), "spans": as_json(item.spans)} for item in run.workers],

@@ -10,7 +10,8 @@ from typing import Any, TypeVar
 import click
 
 from supervisor_core import __version__
-from supervisor_core.cli import Duration, WrongInput, by_option, directories
+from supervisor_core.cli import Duration, WrongInput, by_option
+from supervisor_core.cli.logdirs import logdirs, one_logdir
 from supervisor_core.run.thresholds import DEFAULT_RUNBOOK_BASE, Thresholds, duration
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -146,13 +147,7 @@ _LABEL_VALUE = re.compile(r"([A-Za-z0-9]([\w.-]{0,61}[A-Za-z0-9])?)?", re.ASCII)
     metavar="IMAGE",
     help="An image with tb-supervisor installed. None is published.",
 )
-@click.option(
-    "--logdir",
-    default="/logs",
-    metavar="DIR",
-    shell_complete=directories,
-    help="Where the runs are: a directory, or a URL like gs://bucket/logs.",
-)
+@logdirs("Where the runs are: a directory, or a URL like gs://bucket/logs. Default: /logs.", default="/logs")
 @click.option(
     "--claim",
     default="training-logs",
@@ -166,7 +161,7 @@ _LABEL_VALUE = re.compile(r"([A-Za-z0-9]([\w.-]{0,61}[A-Za-z0-9])?)?", re.ASCII)
 @runbook_option(None)
 def manifests(
     image: str,
-    logdir: str,
+    logdirs: tuple[str, ...],
     claim: str,
     namespace: str,
     labels: tuple[str, ...],
@@ -174,7 +169,7 @@ def manifests(
     by: tuple[str, ...],
     **limits: Any,
 ) -> None:
-    """Print Kubernetes manifests: the exporter, and monitors and rules for the Prometheus operator.
+    """Print Kubernetes manifests: the exporter of the runs in LOGDIR, monitors and rules for the Prometheus operator.
 
     Prometheus scrapes training pods with the label app.kubernetes.io/component: supervised-training and a container
     port named metrics.
@@ -184,6 +179,7 @@ def manifests(
     from supervisor_core.metrics.config_files import Deployed, to_yaml
     from supervisor_core.metrics.config_files import manifests as objects
 
+    logdir = one_logdir(logdirs)
     for option, name in (("namespace", namespace), ("claim", claim)):
         if not _NAME.fullmatch(name):
             raise WrongInput(f"--{option} is {name!r}; expected a name of small letters, digits and dashes.")

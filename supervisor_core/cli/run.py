@@ -13,8 +13,9 @@ from typing import Any
 
 import click
 
-from supervisor_core.cli import Command, WrongInput, directories, seconds_option
+from supervisor_core.cli import Command, WrongInput, seconds_option
 from supervisor_core.cli.exporter import configure_log
+from supervisor_core.cli.logdirs import directories
 from supervisor_core.errors import SupervisorError
 from supervisor_core.log import error_text
 
@@ -28,15 +29,15 @@ def _count_option(name: str, default: int, text: str) -> Callable[[Command], Com
     short_help="Start a training, and start it again when it has died or hangs.",
     context_settings={"ignore_unknown_options": False, "allow_interspersed_args": False},
     epilog="\b\nExamples:\n"
-    "  tb-supervisor run --logdir /runs/mnist -- python train.py --logdir /runs/mnist\n"
+    "  tb-supervisor run /runs/mnist -- python train.py --logdir /runs/mnist\n"
     "  tb-supervisor run --logdir /runs/mnist -- torchrun --max-restarts=0 train.py",
 )
 @click.option(
     "--logdir",
-    required=True,
     metavar="DIR",
     shell_complete=directories,
-    help="Where the program writes its events and checkpoints: they show whether it makes progress.",
+    help="Where the program writes its events and checkpoints, which show whether it makes progress: the same as "
+    "LOGDIR. Without it LOGDIR and -- come before COMMAND.",
 )
 @_count_option("--no-progress-limit", 3, "End after N launches in a row without progress.")
 @_count_option("--identical-limit", 3, "End after N identical failures in a row.")
@@ -76,8 +77,8 @@ def _count_option(name: str, default: int, text: str) -> Callable[[Command], Com
     is_flag=True,
     help="Count failures and restarts from zero: the cause of those so far was repaired.",
 )
-@click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
-def run(logdir: str, never: tuple[int, ...], command: tuple[str, ...], **given: Any) -> None:
+@click.argument("command", metavar="[LOGDIR --] COMMAND...", nargs=-1, required=True, type=click.UNPROCESSED)
+def run(logdir: str | None, never: tuple[int, ...], command: tuple[str, ...], **given: Any) -> None:
     """Run COMMAND, and run it again whenever it dies or hangs, as long as that gets the run in the logdir further.
 
     Works with any program that writes events or TensorFlow checkpoints. SIGTERM, SIGINT, SIGHUP and SIGQUIT stop it:
@@ -92,6 +93,8 @@ def run(logdir: str, never: tuple[int, ...], command: tuple[str, ...], **given: 
     from supervisor_core.restarter.policy import NEVER_STATUS, Limits
     from supervisor_core.restarter.restarter import Restarter
 
+    if logdir is None:
+        logdir, command = _logdir_and_command(command)
     configure_log()
     counts = {item.name: given.pop(item.name) for item in fields(Limits) if item.name in given}
     limits = Limits(**counts, never=(NEVER_STATUS, *never))
@@ -111,6 +114,13 @@ def run(logdir: str, never: tuple[int, ...], command: tuple[str, ...], **given: 
     except OSError as error:
         raise click.ClickException(f"Cannot start the program: {error_text(error)}.") from error
     _end_process(end)
+
+
+def _logdir_and_command(words: tuple[str, ...]) -> tuple[str, tuple[str, ...]]:
+    """Return the logdir and the command after it: without ``--logdir`` only ``--`` says which is which."""
+    if len(words) < 3 or words[1] != "--":
+        raise click.UsageError("The logdir is missing: give --logdir DIR, or LOGDIR -- before the command.")
+    return words[0], words[2:]
 
 
 def _end_process(end: int) -> None:

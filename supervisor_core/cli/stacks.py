@@ -15,7 +15,8 @@ import click
 from rich.text import Text
 
 from supervisor_core.checkpoint.logdir_lock import peek
-from supervisor_core.cli import WrongInput, directories, seconds_option
+from supervisor_core.cli import WrongInput, seconds_option
+from supervisor_core.cli.logdirs import expanded, logdirs
 from supervisor_core.cli.text import Output
 from supervisor_core.log import printable
 from supervisor_core.process.identity import boot_id, is_running
@@ -72,11 +73,11 @@ class ProcessStacks:
     short_help="Show where the threads of a running process are.",
     epilog="\b\nExamples:\n  tb-supervisor stacks 4711\n  tb-supervisor stacks --again 10s /runs/mnist",
 )
-@click.argument("target", metavar="PID|LOGDIR", shell_complete=directories)
+@logdirs("The same as LOGDIR. Repeatable.", metavar="PID|LOGDIR")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @seconds_option("--again", "Look again after this time, and say which threads have moved.", least=0.1, most=3600.0)
 @click.pass_context
-def stacks(context: click.Context, target: str, as_json: bool, again_secs: float | None) -> None:
+def stacks(context: click.Context, logdirs: tuple[str, ...], as_json: bool, again_secs: float | None) -> None:
     """Show the Python stacks of the process PID, or of the sessions that train in LOGDIR or below it on this machine.
 
     Reads them from outside with py-spy, without stopping the process: also where native code blocks the interpreter.
@@ -84,7 +85,9 @@ def stacks(context: click.Context, target: str, as_json: bool, again_secs: float
 
     Exit status: 0 if there are stacks of each process; 1 if not; 2 if there is no such process.
     """
-    seen = [_read(pid, page) for pid, page in _processes(target)]
+    targets = [path for given in logdirs for path in expanded(given)]
+    found = {pid: page for target in targets for pid, page in _processes(target)}
+    seen = [_read(pid, page) for pid, page in found.items()]
     later: list[ProcessStacks] = []
     if again_secs is not None:
         time.sleep(again_secs)

@@ -1,22 +1,22 @@
-"""What the terminal shows: numbers, durations, moments, other programs' text; tables, that of all runs; progress."""
+"""What the terminal shows: moments, sizes, other programs' text; tables of what happened in a run; progress."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import TypeVar
 
 from rich.cells import cell_len
 from rich.console import Console, RenderableType
-from rich.markup import escape, render
+from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, TextColumn
 from rich.table import Table
 
 from supervisor_core.log import printable
 from supervisor_core.run.model import Run, RunState
-from supervisor_core.run.words import DAY_SECS, UNKNOWN, count, duration, rate, share
+from supervisor_core.run.words import DAY_SECS, UNKNOWN, duration
 
 
 def ago(at: float | None, now: float) -> str:
@@ -55,6 +55,9 @@ def size(number: int | None) -> str:
 SHOWN_ROWS = 20
 """Limit of the rows of a table; ``--json`` has all."""
 
+_SHORT = 22
+"""A column is not wrapped if no cell is longer."""
+
 Item = TypeVar("Item")
 
 
@@ -66,11 +69,11 @@ class Output(Console):
         raise
 
 
-def headed(*columns: str) -> Table:
-    """Return an empty table with these headings."""
+def headed(*columns: str, whole: Collection[str] = ()) -> Table:
+    """Return an empty table with these headings; the columns of those in ``whole`` are not wrapped."""
     made = Table(box=None, pad_edge=False, header_style="bold")
     for column in columns:
-        made.add_column(column, overflow="fold")
+        made.add_column(column, overflow="fold", no_wrap=column in whole)
     return made
 
 
@@ -87,7 +90,8 @@ def bold(text: str) -> str:
 
 
 def listed(items: Sequence[Item], columns: Mapping[str, Callable[[Item], str]]) -> list[RenderableType]:
-    """Return a table of the last `SHOWN_ROWS` items, in a list; nothing without any.
+    """Return a table of the last `SHOWN_ROWS` items, in a list; nothing without any. A column in which nothing is known
+    is left out.
 
     Args:
         items: a row each.
@@ -95,9 +99,15 @@ def listed(items: Sequence[Item], columns: Mapping[str, Callable[[Item], str]]) 
     """
     if not items:
         return []
-    table = headed(*columns)
-    for item in items[-SHOWN_ROWS:]:
-        table.add_row(*(cell(item) for cell in columns.values()))
+    shown = items[-SHOWN_ROWS:]
+    cells = {heading: [cell(item) for item in shown] for heading, cell in columns.items()}
+    known = {
+        heading: texts for heading, texts in cells.items() if any(text not in ("", UNKNOWN) for text in texts)
+    } or cells
+    whole = [heading for heading, texts in known.items() if all(cell_len(text) <= _SHORT for text in texts)]
+    table = headed(*known, whole=whole)
+    for row in zip(*known.values(), strict=True):
+        table.add_row(*row)
     return [table]
 
 
@@ -117,66 +127,6 @@ def state(run: Run) -> str:
     """Return a run's state as marked-up text."""
     glyph, style = STATES[run.state]
     return f"[{style}]{glyph} {run.state}[/{style}]"
-
-
-def overview(runs: Iterable[Run], now: float, width: int | None = None) -> Table:
-    """Return the table of runs, one line each.
-
-    Args:
-        runs: what to show.
-        now: the wall time that ages refer to.
-        width: columns of the terminal; None for a pipe. A name is never cut nor wrapped: where the table is too wide,
-            columns go, the least urgent first, and a footnote names them.
-    """
-    shown = list(runs)
-    columns = {name: [cell(run, now) for run in shown] for name, cell in _COLUMNS.items()}
-    widths = {
-        name: max(cell_len(name), *(cell_len(render(text).plain) for text in cells)) if cells else cell_len(name)
-        for name, cells in columns.items()
-    }
-    left = []
-    if width is not None:
-        for name in _LEAST_URGENT:
-            if sum(widths.values()) + _GAP * (len(widths) - 1) <= width:
-                break
-            left.append(name)
-            del widths[name]
-    table = Table(box=None, pad_edge=False, padding=(0, _GAP, 0, 0), header_style="bold")
-    if left:
-        table.caption = f"no room for: {', '.join(left)}"
-        table.caption_justify = "left"
-    for name, needed in widths.items():
-        is_text = name in ("run", "state")
-        table.add_column(name, justify="left" if is_text else "right", no_wrap=True, min_width=needed)
-    for row in zip(*(columns[name] for name in widths), strict=True):
-        table.add_row(*row)
-    return table
-
-
-def _checkpoint(run: Run, now: float) -> str:
-    """Return the age of the newest good checkpoint and the interval; for a run that has ended its step, at which a
-    restart would resume."""
-    good = [item for item in run.checkpoints if item.ok]
-    if not good:
-        return UNKNOWN
-    if run.state not in ("running", "stalled"):
-        return UNKNOWN if good[-1].step is None else f"at step {count(good[-1].step)}"
-    interval = run.advice.present_interval_secs
-    return since(good[-1].at, now) + (f" of {duration(interval)}" if interval else "")
-
-
-_COLUMNS: Mapping[str, Callable[[Run, float], str]] = {
-    "run": lambda run, now: literal(run.name),
-    "state": lambda run, now: state(run),
-    "step": lambda run, now: count(run.step),
-    "steps/s": lambda run, now: rate(run.steps_per_sec),
-    "checkpoint": _checkpoint,
-    "restarts": lambda run, now: count(len(run.restarts)),
-    "goodput": lambda run, now: share(run.goodput.ratio) if not run.goodput.inferred else UNKNOWN,
-    "silent": lambda run, now: since(run.last_event_at, now),
-}
-_GAP = 2
-_LEAST_URGENT = ("steps/s", "goodput", "restarts", "silent", "checkpoint", "step")
 
 
 OnProgress = Callable[[int, int], None]

@@ -5,22 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from math import inf, isfinite
+from textwrap import wrap
 
 from rich.console import Group, RenderableType
 from rich.text import Text
 
 from supervisor_core.checkpoint.names import last_part
-from supervisor_core.cli.sentences import (
-    advice_text,
-    again_text,
-    at_risk_text,
-    failure_lines,
-    last_good_lines,
-    nonfinite_lines,
-    restart_lines,
-    resume_lines,
-    trouble_lines,
-)
+from supervisor_core.cli.overview import number
+from supervisor_core.cli.sentences import advice_text, again_text, finding_lines, nonfinite_lines, resume_lines
 from supervisor_core.cli.text import (
     SHOWN_ROWS,
     ago,
@@ -37,9 +29,11 @@ from supervisor_core.events.telemetry import WorkerState
 from supervisor_core.log import printable
 from supervisor_core.process.stacks import MAIN_THREAD, user_line
 from supervisor_core.run.checkpoints import Checkpoint
+from supervisor_core.run.finding import Finding
 from supervisor_core.run.goodput import COMPLETED
 from supervisor_core.run.model import (
     Goodput,
+    LastValue,
     ProgramLaunch,
     Recovery,
     Run,
@@ -66,27 +60,47 @@ _NEVER_THE_CAUSE = {
 SHOWN_STACKS, SHOWN_FRAMES, SHOWN_WORDS = 5, 10, 10
 """Stacks, lines of each, and lines of standard error."""
 _OF_STATE = {"starting": "·", "idle": "─", "ticking": "█", "overdue": "!", "failed": "✗", "stopped": " "}
-_LEGEND = "█ session  ▒ not kept  ░ unknown   ◆ checkpoint  ✗ killed or failed   ! stall or overdue   ╌ silent   ─ idle"
-_LEGEND_OF_CLUSTER = "↺ restarted   █ running  · waiting  ▒ lost  ▓ error  ! stalled"
+_LEGEND = {
+    "█": "session",
+    "▒": "not kept",
+    "░": "not known how it ended",
+    "◆": "checkpoint",
+    "✗": "killed or failed",
+    "!": "stall or overdue",
+    "╌": "silent",
+    "─": "idle",
+}
+_LEGEND_OF_CLUSTER = {
+    "↺": "restarted",
+    "█": "session, running",
+    "·": "waiting",
+    "▒": "not kept, lost",
+    "▓": "error",
+}
+SHOWN_VALUES = 6
+"""Newest values; ``--json`` has more."""
 
 
-def timeline(run: Run, now: float, width: int) -> RenderableType:
-    """Return everything about one run, for a terminal of that many columns."""
+def timeline(run: Run, now: float, width: int, found: Sequence[Finding] = ()) -> RenderableType:
+    """Return everything about one run.
+
+    Args:
+        run: the run.
+        now: the wall time that ages refer to.
+        width: columns of the terminal.
+        found: what is to be said of it, worst first.
+    """
     parts: list[RenderableType] = [Text.from_markup(_headline(run, now))]
+    parts.extend(finding_lines(found, now))
     parts.extend(Text(printable(line), style="dim") for line in _process(run))
-    parts.extend(Text(printable(line), style="bold red") for line in failure_lines(run))
-    if run.at_risk is not None:
-        parts.append(Text(at_risk_text(run.at_risk), style="bold red"))
-    parts.extend(Text(printable(line), style="bold red") for line in [*trouble_lines(run), *nonfinite_lines(run)])
-    parts.extend(Text(printable(line), style="bold") for line in last_good_lines(run))
-    parts.extend(Text(printable(f"Last restart {line}")) for line in restart_lines(run, now))
-    parts.extend(Text(printable(line), style="yellow") for line in resume_lines(run))
+    parts.extend(Text(printable(line)) for line in [*nonfinite_lines(run), *resume_lines(run)])
     parts.append(Text())
-    parts.extend(_bars(run, now, width))
+    parts.extend(_bars(run, width))
     parts.extend(_sessions(run))
     troubled = [thread for thread in run.threads if _is_troubled(run, thread)]
     advice = advice_text(run.advice)
     for section in (
+        listed(run.last_values[:SHOWN_VALUES], _LAST_VALUES),
         [*listed(run.launches, _LAUNCHES), *_error_output(run)],
         listed(run.recoveries, RECOVERIES),
         workers(run, now),
@@ -116,16 +130,20 @@ def bar(stretches: Iterable[Stretch], start: float, end: float, width: int) -> s
 
 
 def _headline(run: Run, now: float) -> str:
-    speed = "inferred: no telemetry" if run.inferred else f"{rate(run.steps_per_sec)} steps/s"
-    speed = speed if run.sessions else "no session"
+    """Return what is known of the run as a whole; what is not known is left out."""
     silent = run.goodput.secs.get("silent", 0.0)
     causes = ", ".join(sorted({item.cause.replace("_", " ") for item in run.silences if item.cause}))
-    why = f" ({causes})" if causes else ""
-    return (
-        f"{bold(run.name)}  {state(run)}  step {count(run.step)}  {speed}  "
-        f"goodput {share(run.goodput.ratio)}  {f'silent for {duration(silent)}{why}  ' if silent else ''}"
-        f"last event {ago(run.last_event_at, now)}"
-    )
+    known = [
+        "" if run.state == "unknown" and run.inferred else state(run),
+        "" if run.step is None else f"step {count(run.step)}",
+        "" if run.inferred or not run.sessions or run.steps_per_sec is None else f"{rate(run.steps_per_sec)} steps/s",
+        "" if run.sessions else "no session",
+        "no telemetry: values are inferred" if run.inferred and run.sessions else "",
+        "" if run.goodput.ratio is None else f"goodput {share(run.goodput.ratio)}",
+        f"silent for {duration(silent)}{f' ({causes})' if causes else ''}" if silent else "",
+        "" if since(run.last_event_at, now) == UNKNOWN else f"last event {ago(run.last_event_at, now)}",
+    ]
+    return "  ".join([bold(run.name), *filter(None, known)])
 
 
 def _process(run: Run) -> list[str]:
@@ -138,22 +156,28 @@ def _process(run: Run) -> list[str]:
     return [f"Process {last.pid} on {last.host}{end}"]
 
 
-def _bars(run: Run, now: float, width: int) -> Iterator[RenderableType]:
+def _bars(run: Run, width: int) -> Iterator[RenderableType]:
     starts = [item.started_at for item in run.sessions if item.started_at and isfinite(item.started_at)]
     ends = [item.ended_at for item in run.sessions if item.ended_at and isfinite(item.ended_at)]
     if not starts or not ends:
         return
     start, end = min(starts), max(ends)
     rows = {printable(name): stretches for name, stretches in _rows(run, end)}
+    if run.inferred and len(rows) == len(run.sessions) == 1:
+        return  # a bar of a single session of which nothing else is known says nothing
     label = max(len(name) for name in rows)
     room = max(20, width - label - 2)
+    drawn = ""
     for name, stretches in rows.items():
-        yield Text(f"{name:<{label}}  {bar(stretches, start, end, room)}")
+        line = bar(stretches, start, end, room)
+        drawn += line
+        yield Text(f"{name:<{label}}  {line}")
     span = f"{moment(start)}  {duration(end - start)}"
     yield Text(f"{'':<{label}}  {span}{moment(end):>{max(room - len(span), 0)}}", style="dim")
-    yield Text(f"{'':<{label}}  {_LEGEND}", style="dim")
-    if run.workers or run.recoveries:
-        yield Text(f"{'':<{label}}  {_LEGEND_OF_CLUSTER}", style="dim")
+    legend = {**_LEGEND, **(_LEGEND_OF_CLUSTER if run.workers or run.recoveries else {})}
+    used = "  ".join(f"{sign} {what}" for sign, what in legend.items() if sign in drawn)
+    for line in wrap(used, room):
+        yield Text(f"{'':<{label}}  {line}", style="dim")
     yield Text()
 
 
@@ -223,23 +247,29 @@ def _sessions(run: Run) -> list[RenderableType]:
         if restart is None:
             return ""
         again = "model kept" if restart.to_session in adopted else again_text(restart)
-        return again if session.outcome in COMPLETED else f"{duration(restart.downtime_secs)} down, {again}"
+        gap = "" if session.outcome in COMPLETED or restart.downtime_secs is None else duration(restart.downtime_secs)
+        word = "later" if session.outcome == "unknown" else "down"
+        return ", ".join(filter(None, (gap and f"{gap} {word}", again)))
 
     columns: dict[str, Callable[[Session], str]] = {
-        "session": lambda item: f"{item.attempt}{' (inferred)' if item.inferred else ''}",
+        "session": lambda item: f"{item.attempt}{' (inferred)' if item.inferred and not run.inferred else ''}",
         "started": lambda item: moment(item.started_at),
         "lasted": lambda item: (
-            duration(item.ended_at - item.started_at) if item.started_at and item.ended_at else UNKNOWN
+            duration(item.ended_at - item.started_at)
+            if item.started_at and item.ended_at and (item.ended_at > item.started_at or not item.inferred)
+            else UNKNOWN
         ),
         "steps": lambda item: (
             UNKNOWN if item.last_step is None else f"{count(item.first_step)} to {count(item.last_step)}"
         ),
-        "ended": lambda item: literal(" ".join(filter(None, (item.outcome, item.signal, item.error)))),
+        "ended": lambda item: (
+            UNKNOWN
+            if item.outcome == "unknown"
+            else literal(" ".join(filter(None, (item.outcome, item.signal, item.error))))
+        ),
         "resume": lambda item: _RESUMES[item.resume_exact],
-        "restart": after,
+        "then": after,
     }
-    if all(item.resume_exact is None for item in run.sessions):
-        del columns["resume"]
     return listed(run.sessions, columns)
 
 
@@ -261,6 +291,12 @@ def _error_output(run: Run) -> list[RenderableType]:
     lines = launch.stderr.rstrip().splitlines()[-SHOWN_WORDS:]
     return [Text(), Text("standard error:", style="bold"), *(Text(f"  {printable(line)}") for line in lines)]
 
+
+_LAST_VALUES: Mapping[str, Callable[[LastValue], str]] = {
+    "last value of": lambda item: literal(item.tag),
+    "": lambda item: number(item.value),
+    "step": lambda item: count(item.step),
+}
 
 _CHECKPOINTS: Mapping[str, Callable[[Checkpoint], str]] = {
     "checkpoint": lambda item: literal(last_part(item.path or "") or f"step {count(item.step)}"),
@@ -343,10 +379,9 @@ def _stacks(run: Run) -> list[RenderableType]:
 
 
 def _goodput(goodput: Goodput) -> list[RenderableType]:
-    if not 0 < goodput.wall_secs < inf:
-        return []
-    note = "" if goodput.ratio is not None else " (use of the time is not known)"
-    table = headed(f"wall time{note}", duration(goodput.wall_secs), "")
+    if not 0 < goodput.wall_secs < inf or goodput.ratio is None:
+        return []  # of a session without telemetry the use of the time is not known
+    table = headed("wall time", duration(goodput.wall_secs), "")
     for bucket, secs in goodput.secs.items():
         if secs > 0:
             part = secs / goodput.wall_secs

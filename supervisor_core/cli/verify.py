@@ -21,7 +21,8 @@ from supervisor_core.checkpoint.recovery import Candidate, CheckpointChoice, Run
 from supervisor_core.checkpoint.sealed_store import SealedStore, find_sealed, prefix_of
 from supervisor_core.checkpoint.set_aside import SetAside
 from supervisor_core.checkpoint.store import CheckpointStore
-from supervisor_core.cli import WrongInput, check_logdir, directories
+from supervisor_core.cli import WrongInput
+from supervisor_core.cli.logdirs import Logdir, common_directory, existing, logdirs, name_in
 from supervisor_core.cli.text import OnProgress, Output, bold, literal, progress_bar, runs_bar
 from supervisor_core.errors import CheckpointError, DamagedCheckpointError, EventsError, NoUsableCheckpointError
 from supervisor_core.events.chunk import FileFacts
@@ -85,41 +86,59 @@ class RunVerdict:
     short_help="Check every events file and checkpoint.",
     epilog="\b\nExamples:\n  tb-supervisor verify /runs\n  tb-supervisor verify --json /runs/mnist",
 )
-@click.argument("logdir", shell_complete=directories)
+@logdirs()
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of text.")
 @click.pass_context
-def verify(context: click.Context, logdir: str, as_json: bool) -> None:
+def verify(context: click.Context, logdirs: tuple[str, ...], as_json: bool) -> None:
     """Check every byte of the events files and checkpoints in and below LOGDIR; show what a restart would resume from.
+
+    LOGDIR is a directory, an events file (it stands for its directory), or a pattern; there may be several.
 
     Exit status: 0 if all are good; 1 if one is damaged, the checkpoint to resume from is missing, a state file cannot
     be read, or a directory cannot be searched; 2 if LOGDIR is not a directory or contains neither.
     """
-    filesystem, top = _directory(logdir)
+    given = existing(logdirs)
+    common = common_directory(given)
+    verdicts: list[RunVerdict] = []
     unsearched: list[str] = []
-    runs = list(find_runs(filesystem, top, on_error=lambda error: unsearched.append(error_text(error))))
-    with _reading() as watch:
-        verdicts = [_verify_run(filesystem, top, run, watch) for run in runs]
-        # What it could not search was said above.
-        directories_of_sealed = [] if local_path(top) is None else find_sealed(top, on_error=lambda error: None)
-        sealed = [_verify_sealed(top, directory) for directory in directories_of_sealed]
-    with runs_bar("events files") as on_progress:
-        try:
-            events, unlisted = verify_events(top, on_progress)
-        except EventsError as error:
-            raise WrongInput(str(error)) from error
-    if not (verdicts or sealed or events or unsearched or unlisted):
-        raise WrongInput(f"There are no events files and no checkpoints in {logdir} or below it.")
-    verdicts = _together(verdicts, sealed, events, top)
-    unsearched += [text for text in unlisted if not any(reason.split(":")[0] in text for reason in unsearched)]
+    for logdir in given:
+        found, not_searched = _verify_logdir(logdir)
+        if len(given) > 1:
+            found = [replace(verdict, run=name_in(common, logdir.path, verdict.run)) for verdict in found]
+        verdicts += found
+        unsearched += not_searched
+    if not verdicts and not unsearched:
+        raise WrongInput(f"There are no events files and no checkpoints in {' or '.join(logdirs)} or below it.")
     if as_json:
-        click.echo(json.dumps(_as_json(logdir, verdicts, unsearched), indent=2))
+        click.echo(json.dumps(_as_json(common, verdicts, unsearched), indent=2))
     else:
         _print(verdicts, unsearched)
     context.exit(0 if all(verdict.is_good for verdict in verdicts) and not unsearched else 1)
 
 
+def _verify_logdir(logdir: Logdir) -> tuple[list[RunVerdict], list[str]]:
+    """Return the verdict of each run of a logdir, and what could not be searched."""
+    filesystem, top = _directory(logdir.path)
+    unsearched: list[str] = []
+    runs = list(find_runs(filesystem, top, on_error=lambda error: unsearched.append(error_text(error))))
+    # What it could not search was said above.
+    of_sealed = [] if local_path(top) is None else list(find_sealed(top, on_error=lambda error: None))
+    if logdir.itself_only:
+        runs = [run for run in runs if os.path.relpath(run.path, top) == "."]
+        of_sealed = [directory for directory in of_sealed if os.path.relpath(_run_of_sealed(directory), top) == "."]
+    with _reading() as watch:
+        verdicts = [_verify_run(filesystem, top, run, watch) for run in runs]
+        sealed = [_verify_sealed(top, directory) for directory in of_sealed]
+    with runs_bar("events files") as on_progress:
+        try:
+            events, unlisted = verify_events(top, on_progress, logdir.include)
+        except EventsError as error:
+            raise WrongInput(str(error)) from error
+    unsearched += [text for text in unlisted if not any(reason.split(":")[0] in text for reason in unsearched)]
+    return _together(verdicts, sealed, events, top), unsearched
+
+
 def _directory(logdir: str) -> tuple[Filesystem, str]:
-    check_logdir(logdir)
     local = local_path(logdir)
     filesystem, top = filesystem_for(logdir if local is None else local)
     if local is None:
@@ -184,8 +203,13 @@ def _verify_sealed(top: str, directory: str) -> RunVerdict:
         verdicts.update((candidate.path, _verify_one(candidate, check)) for candidate in candidates)
         return choose(candidates, (), directory, None, verify=check, start_over=False)
 
-    run = os.path.dirname(directory) if os.path.basename(directory) == "checkpoints" else directory
+    run = _run_of_sealed(directory)
     return _run_verdict(os.path.relpath(run, top), run, resume, verdicts, {})
+
+
+def _run_of_sealed(directory: str) -> str:
+    """Return the directory of the run whose sealed checkpoints are in a directory."""
+    return os.path.dirname(directory) if os.path.basename(directory) == "checkpoints" else directory
 
 
 def _run_verdict(
@@ -366,13 +390,14 @@ class EventsVerdict:
 
 
 def verify_events(
-    logdir: str, on_progress: Callable[[int, int], None]
+    logdir: str, on_progress: Callable[[int, int], None], include: str | None = None
 ) -> tuple[Mapping[str, tuple[EventsVerdict, ...]], tuple[str, ...]]:
     """Read every events file in and below a logdir, byte by byte.
 
     Args:
         logdir: the directory.
         on_progress: called after each run with how many are read, and how many there are.
+        include: a regular expression that a run's name must match somewhere.
 
     Returns:
         The verdicts by run, and the directories that could not be listed.
@@ -380,7 +405,7 @@ def verify_events(
     Raises:
         EventsError: if no file system for a remote path is installed.
     """
-    index = LogdirIndex(logdir, thorough=True)
+    index = LogdirIndex(logdir, include=include, thorough=True)
     index.refresh(on_progress, take=lambda name, chunks: None)
     found = {name: tuple(_verdict(file) for file in run.files) for name, run in index.runs.items()}
     return found, tuple(problem.text for problem in index.problems)

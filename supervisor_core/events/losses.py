@@ -9,8 +9,57 @@ from collections.abc import Iterable
 LOSS = re.compile(r"((?<![a-z])loss(es)?|Loss(es)?|LOSS(ES)?)(?![a-z])")
 """Matches the word ``loss`` in a tag: ``loss_1``, ``train/total_loss``, ``Losses/actor``, ``trainLoss``."""
 
+ACCURACY = re.compile(r"((?<![a-z])acc(uracy)?|Acc(uracy)?|ACC(URACY)?)(?![a-z])")
+"""Matches the word ``accuracy`` in a tag, also in short: ``val_acc``, ``epoch_accuracy``, ``Accuracy/test``."""
+
 MAX_LOSSES = 1000
 """Of how many losses the newest value is known; others are not noted."""
+
+
+_WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
+_USUAL = frozenset(
+    (
+        "acc",
+        "accuracy",
+        "avg",
+        "batch",
+        "epoch",
+        "global",
+        "learning",
+        "loss",
+        "losses",
+        "mean",
+        "metrics",
+        "running",
+        "step",
+        "total",
+        "train",
+        "training",
+    )
+)
+_HELD_OUT = frozenset(("val", "valid", "validation", "test", "eval", "dev"))
+
+
+def qualifier(tag: str) -> str:
+    """Return what says of a loss or an accuracy that it is not that of the training as a whole; empty for that one.
+
+    Example:
+        >>> [qualifier(tag) for tag in ("train/loss", "epoch_loss", "train/value_loss", "Accuracy/test")]
+        ['', '', 'value', 'test']
+    """
+    words = [word.lower() for word in _WORD.findall(tag)]
+    return " ".join(word for word in dict.fromkeys(words) if word not in _USUAL)
+
+
+def prominence(tag: str) -> tuple[bool, int, int, str]:
+    """Return the sort key of tags of one kind: the training's own comes first, one of held-out data last.
+
+    Example:
+        >>> sorted(["val_loss", "train/policy_loss", "train_loss"], key=prominence)
+        ['train_loss', 'train/policy_loss', 'val_loss']
+    """
+    words = qualifier(tag).split()
+    return not _HELD_OUT.isdisjoint(words), len(words), len(tag), tag
 
 
 class NewestLosses:

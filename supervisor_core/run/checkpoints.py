@@ -142,6 +142,9 @@ class CheckpointFiles:
             elif saved.ok and saved.path is not None:
                 is_there = present(saved.path)
                 answers[index] = is_there if index == newest[saved.path] or is_there is None else False
+        if not any(answers[index] for index, saved in enumerate(saves) if saved.inferred):
+            # Where none of another writer's is there, this may be a copy of its events files alone.
+            answers = [None if saved.inferred else answer for saved, answer in zip(saves, answers, strict=True)]
         for index, joined in enumerate(self._joined):
             path, on_disk, moved_to = joined.path, answers[index], None
             if path in newest and on_disk is False and index == damaged.get(path, newest[path]):

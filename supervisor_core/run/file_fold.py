@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from supervisor_core.events.chunk import Chunk, Points, TelemetryMark
-from supervisor_core.events.losses import LOSS
+from supervisor_core.events.losses import ACCURACY, LOSS, prominence
 from supervisor_core.events.telemetry import DeathRecord, HeartbeatRecord, LaunchRecord, RecoveryRecord
 from supervisor_core.run.bounds import (
     MAX_SESSIONS_OF_FILE,
@@ -20,7 +20,7 @@ from supervisor_core.run.bounds import (
     DroppedKind,
     Newest,
 )
-from supervisor_core.run.model import FileTotals, NonFinite
+from supervisor_core.run.model import FileTotals, LastValue, NonFinite
 from supervisor_core.run.other_writers import Cadence, Launches
 from supervisor_core.run.rate_history import RateHistory
 from supervisor_core.run.restarter_launches import LaunchFold
@@ -54,6 +54,8 @@ class FileFold:
         """By tag, for tags with NaN or infinite values."""
         self.losses: dict[str, LossTail] = {}
         """By tag, of those that are named as a loss."""
+        self.last_values: dict[str, LastValue] = {}
+        """By tag, of those that are named as a loss or an accuracy."""
         self.session_logs: Counter[str] = Counter()
         self.start_step: int | None = None
         """Of its first START."""
@@ -128,13 +130,26 @@ class FileFold:
         self.rates.add(chunk.scalars.get(RATE_TAG))
         for tag, points in chunk.scalars.items():
             self._nonfinite(tag, points)
-            if tag in self.losses or (tag not in self.tags and LOSS.search(tag)):
-                self.losses[tag] = self.losses.get(tag, LossTail()).followed_by(points)
+            if tag not in self.tags:
+                self._follow(tag)
+            if tag in self.losses:
+                self.losses[tag] = self.losses[tag].followed_by(points)
+            if tag in self.last_values:
+                value, step = float(points.values[-1]), int(points.steps[-1])
+                self.last_values[tag] = LastValue(tag=tag, value=value, step=step)
             self.tags.add(tag)
         self.tail.add(chunk.scalars, beats)
         if not self.sessions:
             self.launches.add(chunk)
             self.cadence.add(chunk.scalars)
+
+    def _follow(self, tag: str) -> None:
+        """Follow a new tag if it is named as a loss or an accuracy."""
+        is_loss = LOSS.search(tag) is not None
+        if is_loss:
+            self.losses[tag] = LossTail()
+        if is_loss or ACCURACY.search(tag):
+            self.last_values[tag] = LastValue(tag=tag, value=math.nan, step=0)
 
     @property
     def is_of_restarter(self) -> bool:
@@ -217,6 +232,10 @@ def _chars_of_death(death: DeathRecord) -> int:
     return 0 if death.stall is None else chars_of_stacks(death.stall.stacks)
 
 
+MAX_LAST_VALUES = 20
+"""Of one run."""
+
+
 def totals(files: Iterable[FileFold], earlier: Collection[str] = ()) -> FileTotals:
     """Return the sums over files.
 
@@ -233,6 +252,7 @@ def totals(files: Iterable[FileFold], earlier: Collection[str] = ()) -> FileTota
         logs.update(file.session_logs)
         for tag, found in file.nonfinite.items():
             nonfinite[tag] = nonfinite[tag].merged(found) if tag in nonfinite else found
+    newest = {tag: value for file in files for tag, value in file.last_values.items()}
     seen = [file.last_at for file in files if file.path not in earlier and file.last_at is not None]
     return FileTotals(
         first_step=next((file.first_step for file in files if file.first_step is not None), None),
@@ -242,6 +262,7 @@ def totals(files: Iterable[FileFold], earlier: Collection[str] = ()) -> FileTota
         session_logs=dict(logs),
         scalar_tags=len(tags),
         nonfinite_tags=tuple(nonfinite[tag] for tag in sorted(nonfinite)),
+        last_values=tuple(newest[tag] for tag in sorted(newest, key=prominence)[:MAX_LAST_VALUES]),
         rates=latest_rates([file.rates for file in files]),
     )
 

@@ -59,6 +59,7 @@ KINDS: Mapping[str, Kind] = {
         "warn", "it trains, and its newest checkpoint is older than 3 intervals", "SupervisorCheckpointTooOld"
     ),
     "events_failing": Kind("warn", "it cannot write its events", "SupervisorEventsNotWritten"),
+    "completed_unsaved": Kind("warn", "it was completed, and its last save failed"),
     "disk_low": Kind("warn", "the disk of its directory has room for less than 3 more checkpoints"),
     "clock_skew": Kind("warn", "the clocks of its machine and of the reader's differ by a minute or more"),
     "slow": Kind(
@@ -80,7 +81,7 @@ KINDS: Mapping[str, Kind] = {
         "after 3 unplanned restarts, the checkpoint interval is 3 times too long or too short",
         "SupervisorCheckpointIntervalFar",
     ),
-    "restarted": Kind("info", "it is alive, and was restarted"),
+    "restarted": Kind("info", "it was restarted and is alive, or its restarter is starting it again"),
     "completed_without_step": Kind("info", "the newest session was completed without a new step"),
     "stopped": Kind("info", "it was stopped: the text says by what"),
 }

@@ -192,7 +192,11 @@ def _add_launch(drafts: list[_Draft], launch: Launch, ended: float | None) -> in
         session.ended_at = max(session.ended_at or ended, ended)
     session.progress_at = _wall(launch.progress_at) or session.progress_at
     session.stopped = launch.stop is not None
-    rates = [steps.last_value for tag, steps in sorted(launch.tags.items()) if tag.endswith(MAIN_SUFFIX)]
+    rates = [
+        steps.last_value
+        for tag, steps in sorted(launch.tags.items())
+        if tag.endswith(MAIN_SUFFIX) and (steps.count > 1 or steps.last_value > 0)  # the first is of the time before
+    ]
     session.steps_per_sec = rates[0] if rates else session.steps_per_sec
     return len(found) - len(boundaries)
 

@@ -357,6 +357,15 @@ class NonFinite:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LastValue:
+    """The newest value of one tag."""
+
+    tag: str
+    value: float
+    step: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AtRisk:
     """Steps in no checkpoint, of a run that is lost, has failed, or could not save."""
 
@@ -422,6 +431,8 @@ class FileTotals:
     scalar_tags: int
     nonfinite_tags: tuple[NonFinite, ...] = ()
     """Scalar values that are NaN or infinite, in the order of the tags' names."""
+    last_values: tuple[LastValue, ...] = ()
+    """Of the tags that are named as a loss or an accuracy, at most 20: the training's own first."""
     rates: tuple[float, ...] = ()
     """The latest readings of steps per second, at most 60, oldest first."""
 

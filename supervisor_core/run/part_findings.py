@@ -138,18 +138,19 @@ def loss(about: Subject) -> Iterator[Finding]:
     since, good = run.loss_nonfinite_since, run.last_good
     text = f"The loss is NaN or infinite{'' if since is None else f' since step {since:,}'}."
     if good is None:
-        action = "Stop the training: there is no checkpoint from before."
+        action = "Stop the training: there is no checkpoint from before." if about.is_alive else None
     else:
         name = last_part(good.moved_to or good.path or "")
         which = f"{name}, the last good checkpoint (step {good.step or 0:,})"
-        action = f"Copy {which}, to another directory; then stop the training."
+        copy = f"Copy {which}, to another directory"
+        action = f"{copy}; then stop the training." if about.is_alive else f"To train on, go back to {which}."
     yield found(
         "loss_not_finite",
         text,
         since=run.loss_nonfinite_at,
         is_old=not about.is_alive,
         cost="Its further steps are most likely useless." if about.is_alive else None,
-        action=action if about.is_alive else None,
+        action=action,
         evidence=facts(about.last, step=since, path=None if good is None else good.path),
     )
 

@@ -154,7 +154,10 @@ def restarts(about: Subject) -> Iterator[Finding]:
     elif run.restarts and about.is_alive:
         newest = run.restarts[-1]
         yield found("restarted", f"{_which(run)}: {why or 'why is not known.'}", since=newest.at, cost=_again(run))
-    yield from _not_starting(about, why)
+    not_starting = list(_not_starting(about, why))
+    yield from not_starting
+    if run.state == "unknown" and not not_starting and (due := _next_launch(run)) is not None:
+        yield due
     lost = [item for item in run.recoveries if about.now - item.at <= limits.recovery_window_secs]
     if len(lost) >= limits.recoveries and about.is_alive:
         yield found(
@@ -180,6 +183,19 @@ def _not_starting(about: Subject, why: str | None) -> Iterator[Finding]:
             evidence=facts(None, launches=len(recent)),
             command=about.inspect(),
         )
+
+
+def _next_launch(run: Run) -> Finding | None:
+    """Return that a restarter is starting the run again: it waits, or the program has not come to a session yet."""
+    newest = run.launches[-1] if run.launches else None
+    if newest is None:
+        return None
+    if newest.ended_at is not None:
+        text = f"{in_a_line(launch_text(newest))}."
+        return found("restarted", text, since=newest.ended_at) if newest.action == "restart" else None
+    before = run.launches[-2] if len(run.launches) > 1 else None
+    why = "" if before is None or before.ended_at is None else f" Before: {in_a_line(launch_text(before))}."
+    return found("restarted", f"Launch {newest.attempt} has no session yet.{why}", since=newest.started_at)
 
 
 def _which(run: Run) -> str:
@@ -256,6 +272,16 @@ def ending(about: Subject) -> Iterator[Finding]:
             "training had ended before.",
             since=last.ended_at,
             action="To train further, raise the number of steps that the program asks for.",
+        )
+    elif run.state == "completed" and run.at_risk is not None:
+        yield found(
+            "completed_unsaved",
+            "The training was completed, but its last steps could not be saved.",
+            since=last.ended_at,
+            is_old=about.is_old(last.ended_at),
+            cost=about.unsaved(),
+            action=f"Make room, or repair the disk; then {about.resume()}.",
+            evidence=facts(last, step=run.step),
         )
     elif run.state == "stopped" and not last.inferred:
         by = f"by {last.signal}" if last.signal else "by its own request" if last.outcome == "requested" else "as asked"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import ModuleType
 from typing import Any
 
@@ -13,6 +13,7 @@ from rich.console import Console, Group, RenderableType
 
 from supervisor_core.cli import main
 from supervisor_core.cli.timeline import timeline
+from supervisor_core.run.finding import Finding
 from supervisor_core.run.model import Restart, Run, Session
 
 START = 1795222244.0
@@ -36,13 +37,13 @@ def text(what: RenderableType | list[RenderableType], width: int = 120) -> str:
     """What a terminal would show, without the blanks at the lines' ends."""
     console = Console(width=width, color_system=None, highlight=False)
     with console.capture() as captured:
-        console.print(Group(*what) if isinstance(what, list) else what)
+        console.print(Group(*what) if isinstance(what, list) else what, crop=False)
     return "\n".join(line.rstrip() for line in captured.get().splitlines())
 
 
-def shown(run: Run, width: int = 120) -> str:
-    """What a terminal shows of a run, 1000 s after `START`."""
-    return text(timeline(run, END, width), width)
+def shown(run: Run, width: int = 120, found: Sequence[Finding] = ()) -> str:
+    """What a terminal shows of a run, 1000 s after `START`, with what is said of it."""
+    return text(timeline(run, END, width, found), width)
 
 
 @pytest.fixture(scope="session")

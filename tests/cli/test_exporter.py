@@ -137,10 +137,8 @@ def test_a_logdir_that_does_not_answer(
 
 
 def test_several_logdirs_and_another_path(start: Callable[..., Running], logdir: Path) -> None:
-    """Several logdirs are served together, each once however often it is given, where one wants it."""
-    running = start(
-        "--logdir", logdir / "a", "--logdir", f"{logdir}/a/", "--logdir", logdir / "b", "--web.telemetry-path", "/x"
-    )
+    """Several logdirs are served together, each once however often and in whatever way it is given."""
+    running = start("--logdir", logdir / "a", f"{logdir}/a/", f"{logdir}/[b]", "--web.telemetry-path", "/x")
     url = running.wait_for(r"Serving (\S+/x)$")
     running.wait_for("Looked at 2 runs")
     with urllib.request.urlopen(url) as answer:
@@ -161,7 +159,7 @@ def test_no_logdir(run: Run) -> None:
     """Without a logdir the call is wrong."""
     result = run("exporter")
     assert result.exit_code == 2
-    assert "Missing option '--logdir'" in result.stderr
+    assert "Missing argument 'LOGDIR'" in result.stderr
 
 
 @pytest.mark.parametrize(

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from supervisor_core.cli.sentences import SHOWN_NONFINITE, advice_text, again_text, restart_lines
-from supervisor_core.cli.text import SHOWN_ROWS, STATES, overview
+from supervisor_core.cli.look import SeenRun
+from supervisor_core.cli.overview import overview
+from supervisor_core.cli.sentences import SHOWN_NONFINITE, advice_text, again_text
+from supervisor_core.cli.text import SHOWN_ROWS, STATES
 from supervisor_core.cli.timeline import bar
 from supervisor_core.run.checkpoints import Checkpoint
+from supervisor_core.run.finding import Finding
+from supervisor_core.run.findings import findings
 from supervisor_core.run.fold import RunFold
 from supervisor_core.run.model import (
     AtRisk,
@@ -24,7 +29,8 @@ from supervisor_core.run.model import (
     ThreadSpan,
     ThreadTick,
 )
-from tests.cli.conftest import END, START, restart, session, shown, text
+from supervisor_core.run.snapshot import WatchedRun
+from tests.cli.conftest import END, START, restart, session, shown
 
 GOODPUT = Goodput(
     wall_secs=1000.0, secs={"productive": 900.0, "other": 100.0}, booked_secs={}, ratio=0.9, inferred=False
@@ -129,14 +135,13 @@ def test_an_earlier_session_loses_what_a_later_one_goes_back_behind() -> None:
 
 
 def test_values_that_are_not_finite_are_shown_by_tag() -> None:
-    """Which tag, how many, the first and the last step; a loss comes first, and one that is NaN now is said to be."""
+    """Which tag, how many, the first and the last step; a loss comes first."""
     tags = (
         NonFinite(tag="grads/norm", values=1, first_step=9, last_step=9),
         NonFinite(tag="train/loss", values=1200, first_step=310, last_step=4200),
     )
     drawn = shown(run(nonfinite=1201, nonfinite_tags=tags, loss_finite=False))
-    assert drawn.splitlines()[1:4] == [
-        "The newest loss is NaN or infinite.",
+    assert drawn.splitlines()[1:3] == [
         "Not finite: train/loss: 1,200 values are NaN or infinite, steps 310 to 4,200.",
         "Not finite: grads/norm: 1 value is NaN or infinite, step 9.",
     ]
@@ -180,7 +185,7 @@ def test_a_stall_that_lasts_shows_where_the_program_hangs() -> None:
     }
     hang, summary = stall(stacks=stacks), thread("summary")
     drawn = shown(run(stalls=(hang,), threads=(summary,))).splitlines()
-    assert row_of(hang) == ["MainThread", "-", "/srv/train.py:88", "main"]
+    assert row_of(hang)[1:] == ["MainThread", "/srv/train.py:88", "main"]
     first = drawn.index("Stacks when the stall began, innermost line last")
     assert drawn[first + 1 : first + 8] == [
         "  MainThread",
@@ -207,32 +212,28 @@ def row_of(hang: Stall) -> list[str]:
 
 @pytest.mark.parametrize(
     ("same", "activity", "word"),
-    [(True, "waits", "waiting"), (True, "busy", "busy"), (False, "busy", "moving"), (True, None, "-")],
+    [(True, "waits", "waiting"), (True, "busy", "busy"), (False, "busy", "moving")],
 )
 def test_a_stall_has_a_word_for_what_its_thread_does(same: bool, activity: Any, word: str) -> None:
-    """As two looks at its frames found it; blocked where native code holds the lock, which is said in a line, too."""
+    """As two looks at its frames found it; blocked where native code holds the lock."""
     recorded = stall(thread="summary", location="/srv/job.py:5 write", same_frames=same, activity=activity)
     assert row_of(recorded) == ["summary", word, "/srv/job.py:5", "write"]
     blocked = replace(recorded, blocked_since=START + 7)
     assert row_of(blocked) == ["summary", "blocked", "/srv/job.py:5", "write"]
-    drawn = shown(run(sessions=(session(1, 0.0, 400.0, "running"),), restarts=(), stalls=(blocked,))).splitlines()
-    [line] = [line for line in drawn if line.startswith("Native code holds the interpreter lock since ")]
-    assert line.endswith("; no thread can run Python.")
 
 
-def test_what_a_live_session_cannot_write_is_said() -> None:
-    """Its events, and why; its saves, and how many in a row. Nothing of it once the session is over."""
-    failing = {"events_error": "OSError: disk full", "save_failures_in_a_row": 8, "host": "vm", "pid": 4711}
-    alive = session(1, 0.0, 400.0, "running", **failing)
-    drawn = shown(run(sessions=(alive,), restarts=())).splitlines()
-    assert drawn[1:4] == [
-        "Process 4711 on vm",
-        "Events cannot be written; what is shown here may be old: OSError: disk full",
-        "The last 8 saves have failed.",
-    ]
-    over = session(1, 0.0, 400.0, "error", **failing)
-    drawn = shown(run(sessions=(over,), restarts=())).splitlines()
-    assert drawn[1:3] == ["Process 4711 on vm, has ended", ""]
+def test_the_head_has_what_is_said_worst_first() -> None:
+    """Each with for how long, since when and its cost; what to do is in a line of its own, which is not wrapped."""
+    command = f"tb-supervisor stacks -- '/runs/{'a' * 90}'"
+    stalled = Finding(
+        kind="stalled", severity="page", since=END - 180, text="No progress: it hangs at \x1bx.py:15.", action=command,
+        is_command=True, cost="12 steps are in no checkpoint.",
+    )  # fmt: skip
+    info = Finding(kind="restarted", text="Restarted: it was killed.")
+    lines = shown(run(), 80, (stalled, info)).splitlines()
+    assert lines[1].startswith("No progress: it hangs at \\x1bx.py:15. (for 3 min, since 20")
+    said = [line for line in lines if line.startswith(("  12 steps", "  do: ", "Restarted"))]
+    assert said == ["  12 steps are in no checkpoint.", f"  do: {command}", info.text]
 
 
 def test_a_service_in_trouble_is_shown_with_its_last_error() -> None:
@@ -302,20 +303,11 @@ def test_a_silence_is_drawn_and_named_in_the_headline() -> None:
     assert lane.index("╌") > len(lane.rstrip()) // 2
 
 
-def test_what_is_at_risk_stands_below_the_headline() -> None:
-    """How many steps and how long they took, and after which checkpoint."""
-    lost = run(state="lost", at_risk=AtRisk(steps=1187, secs=188.0, saved_step=12000))
-    line = shown(lost).splitlines()[1]
-    assert line == "At risk: 1,187 steps, 3 min 8 s, are not saved (last checkpoint: step 12,000)."
-    unsaved = run(at_risk=AtRisk(steps=9, secs=1.0, saved_step=None))
-    assert "(no checkpoint)" in shown(unsaved)
-
-
 def test_a_run_without_anything_is_shown() -> None:
-    """No session, no checkpoint, no time: the headline, and no traceback."""
+    """No session, no checkpoint, no time: its name, and no traceback."""
     empty = RunFold("a").run(START)
-    assert "unknown" in shown(empty, 80)
-    assert "unknown" in text(overview([empty], START))
+    assert shown(empty, 80).split() == ["a", "no", "session"]
+    assert rows([empty], START, 80) == ["run", "a"]
 
 
 def test_only_the_newest_rows_are_shown() -> None:
@@ -326,20 +318,43 @@ def test_only_the_newest_rows_are_shown() -> None:
     assert "m-99" in drawn and "m-79" not in drawn
 
 
+def rows(runs: Sequence[Run], now: float, width: int | None, *found: Finding) -> list[str]:
+    """The lines of the table of runs; of the first one something may be said."""
+    seen = [SeenRun(WatchedRun(run=each, files=()), found if each is runs[0] else ()) for each in runs]
+    return [line.plain for line in overview(seen, now, width)]
+
+
 def test_the_overview_has_a_line_for_each_run() -> None:
-    """State with a glyph of its own, age of the checkpoint against its interval, restarts, goodput."""
+    """State with a glyph of its own, age of the checkpoint against its interval, restarts, goodput. What needs somebody
+    comes first, with the reason; on a terminal below its line."""
     advice = replace(NO_ADVICE, present_interval_secs=600.0)
-    drawn = text(overview([run(advice=advice), run(name="c", state="lost", steps_per_sec=None)], END))
-    first, second = drawn.splitlines()[1:]
-    assert "▶ running" in first and "10 min 10 s of 10 min" in first and "90.0 %" in first
-    assert "✗ lost" in second
+    lost = Finding(kind="lost", severity="page", since=END - 60, text="The process is gone.")
+    runs = [run(name="c", state="lost", steps_per_sec=None), run(name="b", advice=advice)]
+    counts, _, first, second = rows(runs, END, None, lost)
+    assert counts == "1 needs you · 1 fine"
+    assert first.startswith("c    ✗ lost") and first.endswith("  The process is gone. (for 1 min)")
+    assert "▶ running" in second and "10 min 10 s of 10 min" in second and "90.0 %" in second
+    assert rows(runs, END, 80, lost)[4] == "    The process is gone. (for 1 min)"
 
 
-@pytest.mark.parametrize("state", ["completed", "stopped", "lost", "failed", "unknown"])
+@pytest.mark.parametrize("state", ["lost", "failed"])
 def test_a_checkpoint_has_no_age_once_the_run_is_over(state: str) -> None:
     """What counts then is the step at which a restart would resume."""
-    _, row = text(overview([run(state=state)], START + 5000.0)).splitlines()
+    finding = Finding(kind=state, severity="page", text="It is over.")
+    _, row = rows([run(state=state)], START + 5000.0, None, finding)
     assert "at step 800" in row and " of " not in row
+
+
+def test_names_are_shortened_where_there_is_no_room() -> None:
+    """What three names have in common is printed once; a name that is longer than there is room for has a line of its
+    own. None is cut, in a pipe none is shortened."""
+    names = ["long/" * 5 + name for name in ("a", "b/c", "x" * 90)]
+    runs = [run(name=name, state="completed") for name in names]
+    lines = rows(runs, END, 80)[3:]
+    assert lines[0] == "long/" * 5 and lines[3] == "  " + "x" * 90
+    assert [lines[1].split()[0], lines[2].split()[0]] == ["a", "b/c"] and lines[1].split()[1:] == lines[4].split()
+    assert max(map(len, lines[:3])) <= 80
+    assert [line.split()[0] for line in rows(runs, END, None)[2:]] == names
 
 
 def test_every_state_can_be_read_without_colour() -> None:
@@ -368,26 +383,22 @@ def test_the_advice_is_one_sentence(interval: float | None) -> None:
     assert advice_text(NO_ADVICE) is None
 
 
-def test_a_restart_is_said_in_one_line_by_the_best_that_is_known() -> None:
-    """A restart that is due, a launch without a session, what a restarter recorded of the launch before; else how the
-    earlier session ended. Nothing without a restart."""
+def test_a_restart_that_is_due_is_said() -> None:
+    """What a restarter recorded of the launch before, or that the program has no session yet; not once it has."""
     killed = ProgramLaunch(
         launch="l1", state="end", attempt=1, started_at=START, ended_at=START + 400.0, cause="signal", signal="SIGKILL",
         action="restart", backoff_secs=8.0,
     )  # fmt: skip
     begun = ProgramLaunch(launch="l2", state="begin", attempt=2, started_at=START + 408.0)
-    text = "restarted by tb-supervisor: killed by SIGKILL; attempt 1; next in 8 s"
-    one = run(sessions=run().sessions[:1], restarts=())
-    for given, line in (
-        (one, None),
-        (replace(one, launches=(killed,)), f"20 s ago: {text}"),
-        (replace(one, launches=(killed, begun)), f"12 s ago: launch 2, which has no session yet; before: {text}"),
-        (replace(one, sessions=(), launches=(begun,)), "12 s ago: launch 2, which has no session yet"),
-        (run(), "restarted after it was killed (no stop record)"),
-        (run(restarts=tuple(replace(item, launch=killed) for item in run().restarts)), text),
+    text = "restarted by tb-supervisor: killed by SIGKILL; attempt 1; next in 8 s."
+    for state, launches, line in (
+        ("unknown", (killed,), text),
+        ("unknown", (killed, begun), f"Launch 2 has no session yet. Before: {text}"),
+        ("unknown", (begun,), "Launch 2 has no session yet."),
+        ("completed", (killed,), None),
     ):
-        found = restart_lines(given, START + 420.0)
-        assert found == [] if line is None else len(found) == 1 and found[0].endswith(line), (found, line)
+        watched = WatchedRun(run=run(state=state, launches=launches), files=())
+        assert [found.text for found in findings(watched, START + 420.0)] == ([] if line is None else [line])
 
 
 def test_a_run_without_a_session_has_no_empty_table() -> None:

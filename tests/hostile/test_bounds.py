@@ -14,6 +14,7 @@ from types import ModuleType
 import pytest
 
 from supervisor_core.cli.inspect import run_object
+from supervisor_core.cli.look import SeenRun
 from supervisor_core.events import chunk_builder, directory, event_format, payload, reader, record_fields, telemetry
 from supervisor_core.events.reader import EventsFileReader
 from supervisor_core.metrics.exporter import Exporter
@@ -332,12 +333,12 @@ def test_what_was_dropped_is_said(tmp_path: Path, corpus: ModuleType) -> None:
     assert 'supervisor_exporter_dropped_total{kind="events",run="run"} 4.0\n' in page
     assert f'supervisor_exporter_run_read_success{{logdir="{tmp_path}",run="run"}} 0.0\n' in page
     found = LogdirWatch(str(tmp_path)).refresh().runs["run"]
-    shown = run_object(found, NOW)
+    shown = run_object(SeenRun(found), NOW)
     said = "events dropped 4 x"
     assert shown["dropped"] == {"events": 4}
     assert said in shown["problems"][0]["text"]
-    assert said in overview_row("run", found)["problem"]
-    view = RunView(name="run", directory=str(tmp_path / "run"), watched=found, generation=1, row={})
+    assert said in overview_row("run", found, None)["problem"]
+    view = RunView(name="run", directory=str(tmp_path / "run"), watched=found, findings=(), generation=1, row={})
     answer = json.loads(details(View(generation=1, oldest=1, at=NOW, logdir=str(tmp_path)), view))
     assert (answer["dropped"], said in answer["problem"]) == ({"events": 4}, True)
 

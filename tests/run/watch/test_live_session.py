@@ -17,7 +17,6 @@ import pytest
 from hangs import HANGING_LINE, HOLD_LOCK_OF_INTERPRETER
 
 from supervisor_core.checkpoint.logdir_lock import LEASE_NAME, LogdirLock
-from supervisor_core.cli.sentences import trouble_lines
 from supervisor_core.engine.service import ServiceRegistry
 from supervisor_core.engine.session_recorder import SessionRecorder, StopInfo
 from supervisor_core.events.file_writer import FileWriter
@@ -28,10 +27,12 @@ from supervisor_core.process.identity import boot_id
 from supervisor_core.process.page_writer import ProgressPage
 from supervisor_core.process.progress_page import LAST_PROGRESS, STEPS, PageReading, read_page
 from supervisor_core.process.stacks_file import StacksFile, StacksReading, look_text, read_stacks, stacks_path
+from supervisor_core.run.findings import findings
 from supervisor_core.run.last_words import BLOCKED_SECS, newest_look
 from supervisor_core.run.live_session import PageReader, with_page
 from supervisor_core.run.logdir_watch import LogdirWatch
 from supervisor_core.run.model import Run
+from supervisor_core.run.snapshot import WatchedRun
 
 pytestmark = pytest.mark.skipif(boot_id() is None, reason="without a boot id a page does not count")
 
@@ -151,10 +152,9 @@ def test_what_cannot_be_written_is_on_the_page(run: Run, tmp_path: Path, state: 
     assert (last.save_error, last.events_error) == ("OSError: it was renamed", "it was renamed")
     status = run_status(replace(found, state="running"), NOW)
     assert (status.checkpoint.failures, status.checkpoint.failures_in_a_row, status.events_failing) == (4, 3, True)
-    assert trouble_lines(found) == [
-        "Events cannot be written; what is shown here may be old: it was renamed",
-        "The last 3 saves have failed: OSError: it was renamed",
-    ]
+    said = findings(WatchedRun(run=found, files=()), NOW)
+    assert [item.evidence["error"] for item in said if item.kind == "saves_failing"] == ["OSError: it was renamed"]
+    assert [item.evidence["error"] for item in said if item.kind == "events_failing"] == ["it was renamed"]
     good = replace(page, save_failures_in_a_row=0, save_error="", events_fail=False, events_error="")
     healed = with_page(found, good, NOW, BOOT_NOW).sessions[-1]
     assert (healed.save_failures, healed.save_failures_in_a_row) == (4, 0)
