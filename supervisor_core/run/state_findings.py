@@ -54,14 +54,7 @@ def _stalled(about: Subject) -> Iterator[Finding]:
         f"{text}{'' if where is None else f': {where}'}{_by(last)}.",
         since=stall.since if stall is not None else (last.last_progress_at if last else None),
         cost=about.unsaved(),
-        evidence=facts(
-            last,
-            phase=phase,
-            step=about.run.step,
-            thread=None if stall is None else stall.thread,
-            location=None if stall is None or stall.location is None else location(stall.location),
-            activity=None if stall is None else stall.activity,
-        ),
+        evidence=facts(last, step=about.run.step, **({"phase": phase} if stall is None else _place(stall))),
         command=about.command("stacks"),
     )
 
@@ -83,10 +76,8 @@ def _lost(about: Subject) -> Iterator[Finding]:
     else:
         text = f"{who} gives no sign of life: it was killed, is suspended, or its machine is down."
         action = f"check whether the process exists; if it does not, {about.resume()}"
-    before = run.stalls[-1] if run.stalls and run.stalls[-1].session == last.id else None
-    is_last_word = before is not None and before.until is not None and before.until >= (last.ended_at or 0.0) - 1.0
-    where = stalled_at(before) if before is not None and is_last_word else None
-    text += "" if where is None else f" It had made no progress: {where}."
+    hang = hang_at_end(run, last)
+    text += "" if hang is None else f" It had made no progress{_how(hang)}."
     yield found(
         "lost",
         text,
@@ -94,8 +85,32 @@ def _lost(about: Subject) -> Iterator[Finding]:
         since=last.ended_at,
         cost=about.unsaved(),
         action=f"{action[0].upper()}{action[1:]}.",
-        evidence=facts(last, step=run.step),
+        evidence=facts(last, step=run.step, **({} if hang is None else _place(hang))),
     )
+
+
+def hang_at_end(run: Run, session: Session) -> Stall | None:
+    """Return the stall in which a session that is over was killed; None where it was in none, or it is unknown."""
+    stall = next((item for item in reversed(run.stalls) if item.session == session.id), None)
+    is_last = stall is not None and stall.until is not None and stall.until >= (session.ended_at or 0.0) - 1.0
+    return stall if is_last and session.outcome == "lost" else None
+
+
+def _how(stall: Stall) -> str:
+    """Return how a session hung, as what follows a sentence's begin: why, and where."""
+    why = "" if stall.blocked_since is None else f": {BLOCKED[0].lower()}{BLOCKED[1:]}"
+    where = stalled_at(stall)
+    return why if where is None else f"{why}{', ' if why else ': '}{where}"
+
+
+def _place(stall: Stall) -> dict[str, object]:
+    """Return where a session hung, as evidence."""
+    return {
+        "phase": stall.phase,
+        "thread": stall.thread,
+        "location": None if stall.location is None else location(stall.location),
+        "activity": stall.activity,
+    }
 
 
 def _failed(about: Subject) -> Iterator[Finding]:
@@ -217,6 +232,9 @@ def ended_text(run: Run, restart: Restart) -> str:
         return launch_text(restart.launch)
     ended = next((item for item in run.sessions if item.id == restart.from_session), None)
     what = () if ended is None else (ended.error, ended.signal)
+    hang = None if ended is None else hang_at_end(run, ended)
+    if hang is not None:
+        return f"{ENDED['lost']}; it had made no progress{_how(hang)}"
     return ENDED.get(restart.reason, "why it ended is not known") + "".join(f": {text}" for text in what if text)
 
 
