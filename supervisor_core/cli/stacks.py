@@ -18,7 +18,7 @@ from supervisor_core.checkpoint.logdir_lock import peek
 from supervisor_core.cli import WrongInput, seconds_option
 from supervisor_core.cli.logdirs import expanded, logdirs
 from supervisor_core.cli.text import Output
-from supervisor_core.log import printable
+from supervisor_core.log import command_line, printable
 from supervisor_core.process.identity import boot_id, is_running
 from supervisor_core.process.outside import OutsideStacks, ThreadState, outside_stacks, thread_states
 from supervisor_core.process.progress_page import PageReading, page_of_session, read_page
@@ -122,7 +122,9 @@ def _processes(target: str) -> list[tuple[int, PageReading | None]]:
     if lease.boot != boot_id():
         raise WrongInput(f"The session in {target} runs on {lease.host}, this is {socket.gethostname()}: look there.")
     if not is_running(lease.pid):
-        raise WrongInput(f"The process {lease.pid}, which trained in {target}, does not run any more.")
+        shown = command_line("tb-supervisor", "inspect", "--run=.", "--", target)
+        gone = f"The process {lease.pid}, which trained in {target}, does not run any more."
+        raise WrongInput(f"{gone} Where it hung before, if it did: `{shown}`")
     # Of another user, or in a directory that only the session knows.
     return [(lease.pid, None if lease.page is None else page_of_session(lease.page, lease.session))]
 

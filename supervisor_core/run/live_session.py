@@ -46,17 +46,19 @@ class LeaseReader:
         self._due = self._wait_secs = 0.0
         self.clock = WriterClock()
         """The clock of the session that renews it."""
+        self._last: LeaseRecord | None = None
 
     def read(self, now: float, ahead_secs: float | None = None) -> LeaseRecord | None:
-        """Return the lease of a session that has not ended; None where there is none, or it is not read again yet.
+        """Return the lease of a session that has not ended, as it was last read; None where there is none.
 
         Args:
             now: the present wall time.
             ahead_secs: by how much the session's clock is ahead by its events; None where unknown.
         """
         if now < self._due:
-            return None
+            return self._last
         lease, written_at = self._held()
+        self._last = lease
         if lease is not None:
             at = lease.renewed_at
             self.clock.observe(lease.session, at=at, written_at=written_at, now=now, ahead_secs=ahead_secs)
@@ -86,8 +88,9 @@ class LeaseReader:
 def with_lease(run: Run, lease: LeaseRecord | None, now: float) -> Run:
     """Return the run, updated from its lease where that is newer than its events.
 
-    Only a lost run is changed: if its newest session holds the lease and renewed it within `FRESH_SECS` and after the
-    last event, it is running or, without progress within its budget, stalled.
+    Only a lost run is changed, whose newest session holds the lease and renewed it after the last event. If that was
+    within `FRESH_SECS`, it is running or, without progress within its budget, stalled. Else it has reached the step of
+    the lease, at least.
 
     Args:
         run: the run from its events.
@@ -97,8 +100,10 @@ def with_lease(run: Run, lease: LeaseRecord | None, now: float) -> Run:
     last = run.sessions[-1] if run.sessions else None
     if run.state != "lost" or last is None or lease is None or lease.session != last.id:
         return run
-    if now - lease.renewed_at > FRESH_SECS or (last.ended_at is not None and lease.renewed_at < last.ended_at):
+    if last.ended_at is not None and lease.renewed_at < last.ended_at:
         return run
+    if now - lease.renewed_at > FRESH_SECS:
+        return _reached(run, lease.last_step)
     budget = lease.progress_timeout_secs
     session = replace(
         last,
@@ -115,6 +120,20 @@ def with_lease(run: Run, lease: LeaseRecord | None, now: float) -> Run:
     age = None if lease.progress_at is None else now - lease.progress_at
     is_stalled = age is not None and budget is not None and age > budget
     return _running(run, session, now, is_stalled=is_stalled)
+
+
+def _reached(run: Run, step: int | None) -> Run:
+    """Return a lost run, whose newest session is known to have reached a step."""
+    last = run.sessions[-1]
+    if step is None or run.step is None or step <= run.step:
+        return run
+    risk = run.at_risk
+    return replace(
+        run,
+        step=step,
+        sessions=(*run.sessions[:-1], replace(last, last_step=step)),
+        at_risk=None if risk is None else replace(risk, steps=risk.steps + step - run.step),
+    )
 
 
 class PageReader:

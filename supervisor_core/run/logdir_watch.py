@@ -234,7 +234,7 @@ class _RunWatch:
     def _observe(self, files: Sequence[FileFacts], now: float) -> None:
         """Take the newest time of the newest session."""
         session = self._fold.newest_session
-        if session is not None and session.ended_at is not None and not session.inferred:
+        if session is not None and session.ended_at is not None and not (session.inferred or session.gone):
             times = [file.written_at for file in files if file.path in session.files and file.written_at is not None]
             written_at, ahead = max(times, default=None), self._ahead_by_lease(session, now)
             if ahead is not None:  # on a full disk an events file is written again and again, and has nothing new
