@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 from hangs import HANGING_LINE, HOLD_LOCK_OF_INTERPRETER
 
+from supervisor_core.checkpoint.lease_file import LeaseRecord
 from supervisor_core.checkpoint.logdir_lock import LEASE_NAME, LogdirLock
 from supervisor_core.engine.service import ServiceRegistry
 from supervisor_core.engine.session_recorder import SessionRecorder, StopInfo
@@ -29,7 +30,7 @@ from supervisor_core.process.progress_page import LAST_PROGRESS, STEPS, PageRead
 from supervisor_core.process.stacks_file import StacksFile, StacksReading, look_text, read_stacks, stacks_path
 from supervisor_core.run.findings import findings
 from supervisor_core.run.last_words import BLOCKED_SECS, newest_look
-from supervisor_core.run.live_session import PageReader, with_page
+from supervisor_core.run.live_session import PageReader, with_lease, with_page
 from supervisor_core.run.logdir_watch import LogdirWatch
 from supervisor_core.run.model import Run
 from supervisor_core.run.snapshot import WatchedRun
@@ -191,6 +192,20 @@ def test_only_the_page_of_that_session_is_read(run: Run, tmp_path: Path, monkeyp
     lock.release("completed")
     assert PageReader("gs://bucket/run").read(run.sessions[-1], NOW) is None
     page.close()
+
+
+def test_where_no_page_is_left_a_lost_run_has_the_step_of_its_lease(run: Run) -> None:
+    """As the next session will record it. A lease from before the last event, as before a recovery, says nothing."""
+    lease = LeaseRecord(
+        session=SESSION, attempt=1, host="h", boot=None, pid=1, started_at=NOW - 900.0, first_started_at=NOW - 900.0,
+        renewed_at=NOW - 880.0, last_step=142,
+    )  # fmt: skip
+    found = with_lease(run, lease, NOW)
+    assert (found.state, found.step, found.sessions[-1].last_step) == ("lost", 142, 142)
+    assert run.at_risk is not None and found.at_risk is not None
+    assert found.at_risk.steps == run.at_risk.steps + 142 - 90
+    assert with_lease(run, replace(lease, renewed_at=NOW - 891.0), NOW) is run
+    assert with_lease(run, replace(lease, last_step=80), NOW) is run
 
 
 @pytest.fixture
