@@ -19,6 +19,7 @@ from werkzeug.wrappers import Request
 from supervisor_core.events.index import RunIndex
 from supervisor_core.run.logdir_watch import LogdirWatch
 from supervisor_core.run.run_json import plain
+from supervisor_core.run.run_names import RunPlace, find_run, runs_near
 from tb_plugin.http import BINARY, EVER, JSON, Answer, Arguments, Refused, json_answer, shortened, unavailable
 from tb_plugin.index import Index
 from tb_plugin.lanes import thread_lanes, worker_lanes
@@ -94,14 +95,20 @@ class Backend:
         return self._index.view(self._first_view_secs)
 
     def run(self, arguments: Arguments, view: View | None = None) -> RunView:
-        """Return the run that a request names, as it is in a view, or in the present one."""
+        """Return the run that a request names, as it is in a view, or in the present one: by its name, the label of its
+        metrics, its directory, or the end of one of these."""
         name, view = arguments.text("run"), view or self.view()
         run = view.runs.get(name)
         if run is not None:
             return run
+        places = {key: RunPlace(shown.directory, shown.watched.own_name) for key, shown in view.runs.items()}
+        found = find_run(name, places) if view.is_whole else None
+        if found is not None:
+            return view.runs[found]
         if not view.is_whole:
             raise unavailable("starting", "The logdir is being read for the first time; ask again in a second.")
-        raise Refused(404, f"There is no run {shortened(name)}; 'runs' lists those there are.")
+        near = " or ".join(shortened(each) for each in runs_near(name, view.runs))
+        raise Refused(404, f"There is no run {shortened(name)}{f'; did you mean {near}?' if near else '.'}")
 
     def scalars(self, run: RunView) -> RunScalars:
         """Return a run's scalars."""

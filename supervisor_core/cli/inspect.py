@@ -16,7 +16,7 @@ from rich.text import Text
 
 from supervisor_core.cli import WrongInput
 from supervisor_core.cli.logdirs import existing, logdirs
-from supervisor_core.cli.look import Look, Looking, SeenRun, near_names
+from supervisor_core.cli.look import Look, Looking, SeenRun
 from supervisor_core.cli.overview import overview
 from supervisor_core.cli.text import STATES, Output, literal, runs_bar
 from supervisor_core.cli.timeline import timeline
@@ -24,6 +24,7 @@ from supervisor_core.errors import SupervisorError
 from supervisor_core.log import printable
 from supervisor_core.run.model import RunState
 from supervisor_core.run.run_json import as_json, plain, run_json
+from supervisor_core.run.run_names import known_as
 from supervisor_core.run.snapshot import WatchedRun
 
 FOLLOW_SECS = 2.0
@@ -133,7 +134,7 @@ def _check_run(look: Look, logdirs: Sequence[str], name: str | None) -> None:
             raise WrongInput(f"{where} cannot be read: {look.problems[0]}")
         raise WrongInput(f"There are no events files in {where} or below it.")
     if name is not None and not look.asked_for(name):
-        raise WrongInput(f"{where} has no run {name!r}; it has {near_names(look.runs, name)}.")
+        raise WrongInput(f"{where} has no run {name!r}; {known_as(name, look.runs)}")
 
 
 def _print_json(look: Look, later: Iterator[Look], logdirs: Sequence[str], name: str | None, follow: bool) -> None:

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from difflib import get_close_matches
 
 from supervisor_core.cli.logdirs import Logdir, common_directory, name_in
 from supervisor_core.run.finding import Finding
 from supervisor_core.run.findings import Standing, findings, standing
 from supervisor_core.run.logdir_watch import LogdirWatch
 from supervisor_core.run.model import Run
+from supervisor_core.run.run_names import RunPlace, find_run
 from supervisor_core.run.snapshot import LogdirSnapshot, WatchedRun
-
-NEAR_NAMES = 10
-"""How many names an error lists."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +46,8 @@ class Look:
         """Return all runs, or the one of a name; nothing where there is none."""
         if name is None:
             return list(self.runs.values())
-        found = found_name(self.runs, name)
+        places = {run: RunPlace(seen.watched.directory, seen.watched.own_name) for run, seen in self.runs.items()}
+        found = find_run(name, places)
         return [] if found is None else [self.runs[found]]
 
 
@@ -96,23 +94,3 @@ class Looking:
             runs=runs if len(snapshots) == 1 else dict(sorted(runs.items())),
             problems=tuple(problem for each in snapshots for problem in each.problems),
         )
-
-
-def found_name(names: Mapping[str, object], given: str) -> str | None:
-    """Return which name is meant: the one that was given, or the only one that ends with its parts; None without one.
-
-    Example:
-        >>> found_name({"a/mnist": 0, "b/cifar": 0}, "cifar"), found_name({"a/x": 0, "b/x": 0}, "x")
-        ('b/cifar', None)
-    """
-    if given in names:
-        return given
-    ends = [name for name in names if name.endswith(f"/{given}")]
-    return ends[0] if len(ends) == 1 else None
-
-
-def near_names(names: Mapping[str, object], given: str) -> str:
-    """Return the names to choose from instead of one that is not there, the likely ones first."""
-    ends = [name for name in names if name.endswith(f"/{given}")]
-    near = dict.fromkeys((*ends, *get_close_matches(given, names, NEAR_NAMES, 0.5), *names))
-    return ", ".join(list(near)[:NEAR_NAMES]) + (", ..." if len(near) > NEAR_NAMES else "")

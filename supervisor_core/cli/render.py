@@ -66,6 +66,21 @@ def runbook_option(default: str | None = DEFAULT_RUNBOOK_BASE) -> Callable[[Comm
     )
 
 
+def screens_option(name: str) -> Callable[[Command], Command]:
+    """Return an option for the address of something to link to."""
+    text = {
+        "tensorboard-url": "URL of a TensorBoard with the Supervisor tab, to link to the run there.",
+        "dashboard-url": "URL of the dashboard in Grafana, to link to the run there.",
+    }[name]
+    return click.option(f"--{name}", metavar="URL", callback=_checked_address, help=text)
+
+
+def _checked_address(context: click.Context, param: click.Parameter, url: str | None) -> str | None:
+    if url is not None and not _is_address(url):
+        raise click.BadParameter(f"{url!r}; expected a URL like http://tensorboard.example.org:6006, without '#'.")
+    return url
+
+
 def limits_of(given: dict[str, Any]) -> Thresholds:
     """Return the thresholds that the options give.
 
@@ -85,11 +100,16 @@ def checked_url(url: str) -> str:
     Raises:
         WrongInput: if it is none that a browser can follow.
     """
-    if not url.startswith(("http://", "https://")) or not url.isprintable() or " " in url or "#" in url:
+    if not _is_address(url):
         raise WrongInput(
             f"The runbook base is {url!r}; expected a URL like https://wiki.example.org/alerts, without '#'."
         )
     return url
+
+
+def _is_address(url: str) -> bool:
+    is_text = url.isprintable() and not any(mark in url for mark in (" ", "#", "{", "$"))
+    return url.startswith(("http://", "https://")) and is_text
 
 
 def _field(option: str) -> str:
@@ -100,14 +120,16 @@ def _field(option: str) -> str:
     short_help="Print a dashboard for Grafana.",
     epilog="\b\nExample:\n  tb-supervisor dashboard > supervisor.dashboard.json",
 )
-def dashboard() -> None:
+@screens_option("tensorboard-url")
+def dashboard(tensorboard_url: str | None) -> None:
     """Print the Grafana dashboard as JSON, for Grafana 11 and later.
 
     Exit status: 0 if it was printed; 2 if an argument is wrong.
     """
+    from supervisor_core.metrics.config_files import Screens
     from supervisor_core.metrics.config_files import dashboard as content
 
-    click.echo(json.dumps(content(), indent=2))
+    click.echo(json.dumps(content(Screens(tensorboard_url=tensorboard_url)), indent=2))
 
 
 @click.command(
@@ -119,14 +141,19 @@ def dashboard() -> None:
 @rule_options
 @by_option
 @runbook_option()
-def rules(runbook_base: str, by: tuple[str, ...], **limits: Any) -> None:
+@screens_option("tensorboard-url")
+@screens_option("dashboard-url")
+def rules(
+    runbook_base: str, by: tuple[str, ...], tensorboard_url: str | None, dashboard_url: str | None, **limits: Any
+) -> None:
     """Print the recording and alert rules, a rule file for Prometheus.
 
     Exit status: 0 if they were printed; 2 if an option is wrong.
     """
-    from supervisor_core.metrics.config_files import rule_groups, to_yaml
+    from supervisor_core.metrics.config_files import Screens, rule_groups, to_yaml
 
-    text = to_yaml(rule_groups(limits_of(limits), runbook_base=checked_url(runbook_base), by=by))
+    screens = Screens(tensorboard_url=tensorboard_url, dashboard_url=dashboard_url)
+    text = to_yaml(rule_groups(limits_of(limits), runbook_base=checked_url(runbook_base), by=by, screens=screens))
     click.echo(f"# Printed by `tb-supervisor rules`; what each alert means: {runbook_base}\n{text}", nl=False)
 
 
@@ -159,6 +186,8 @@ _LABEL_VALUE = re.compile(r"([A-Za-z0-9]([\w.-]{0,61}[A-Za-z0-9])?)?", re.ASCII)
 @rule_options
 @by_option
 @runbook_option(None)
+@screens_option("tensorboard-url")
+@screens_option("dashboard-url")
 def manifests(
     image: str,
     logdirs: tuple[str, ...],
@@ -167,6 +196,8 @@ def manifests(
     labels: tuple[str, ...],
     runbook_base: str | None,
     by: tuple[str, ...],
+    tensorboard_url: str | None,
+    dashboard_url: str | None,
     **limits: Any,
 ) -> None:
     """Print Kubernetes manifests: the exporter of the runs in LOGDIR, monitors and rules for the Prometheus operator.
@@ -176,7 +207,7 @@ def manifests(
 
     Exit status: 0 if they were printed; 2 if an option is wrong.
     """
-    from supervisor_core.metrics.config_files import Deployed, to_yaml
+    from supervisor_core.metrics.config_files import Deployed, Screens, to_yaml
     from supervisor_core.metrics.config_files import manifests as objects
 
     logdir = one_logdir(logdirs)
@@ -189,7 +220,9 @@ def manifests(
         raise WrongInput(f"--logdir is {logdir!r}; expected an absolute path or an address like gs://bucket/logs.")
     where = Deployed(image=image, namespace=namespace, logdir=logdir, claim=claim, labels=dict(map(_label, labels)))
     base = None if runbook_base is None else checked_url(runbook_base)
-    click.echo(to_yaml(*objects(where, limits_of(limits), runbook_base=base, by=by)), nl=False)
+    screens = Screens(tensorboard_url=tensorboard_url, dashboard_url=dashboard_url)
+    found = objects(where, limits_of(limits), runbook_base=base, by=by, screens=screens)
+    click.echo(to_yaml(*found), nl=False)
 
 
 def _label(text: str) -> tuple[str, str]:

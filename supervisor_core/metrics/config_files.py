@@ -72,8 +72,50 @@ _SELECTOR, _SELECTED = "{run=%[1]q", re.compile(r"\$labels\.run(?=\s*\|\s*query\
 """Where a text asks for series of the run, and for which run."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class Screens:
+    """Where a run can be looked at. An alert's annotations and the dashboard link there."""
+
+    tensorboard_url: str | None = None
+    """The address of a TensorBoard with the Supervisor tab, for example ``http://tensorboard.example.org:6006``."""
+    dashboard_url: str | None = None
+    """The address of the dashboard in Grafana, for example ``https://grafana.example.org/d/tb-supervisor``."""
+
+    def annotations(self) -> dict[str, str]:
+        """Return the annotations of an alert of a run: links to it, at the time of the alert."""
+        found = {}
+        if self.tensorboard_url is not None:
+            found["tensorboard_url"] = f"{_tab_of(self.tensorboard_url)}{_TAB_STATE}"
+        if self.dashboard_url is not None:
+            found["dashboard_url"] = (
+                f"{self.dashboard_url}{'&' if '?' in self.dashboard_url else '?'}{_DASHBOARD_STATE}"
+            )
+        return found
+
+
+def _tab_of(tensorboard_url: str) -> str:
+    return f"{tensorboard_url.rstrip('/')}/#supervisor&p.supervisor.s="
+
+
+_BEGIN, _END = "time() - 3600", "time() + 300"
+"""What a link to a run shows: the last hour, and a little more."""
+_TAB_STATE = (
+    '{{ printf "run=%s&x=wall&zoom=%.0f~%.0f" (urlquery $labels.run) '
+    f'(query "{_BEGIN}" | first | value) (query "{_END}" | first | value) | urlquery }}}}'
+)
+"""The tab's own part of an address is a query, within one value of TensorBoard's."""
+_DASHBOARD_STATE = (
+    f'var-run={{{{ urlquery $labels.run }}}}&from={{{{ query "1000 * ({_BEGIN})" | first | value | printf "%.0f" }}}}'
+    f'&to={{{{ query "1000 * ({_END})" | first | value | printf "%.0f" }}}}'
+)
+
+
 def rule_groups(
-    limits: Thresholds | None = None, *, runbook_base: str = DEFAULT_RUNBOOK_BASE, by: Sequence[str] = RUN_LABELS
+    limits: Thresholds | None = None,
+    *,
+    runbook_base: str = DEFAULT_RUNBOOK_BASE,
+    by: Sequence[str] = RUN_LABELS,
+    screens: Screens | None = None,
 ) -> dict[str, Any]:
     """Return the rule file as Prometheus and the operator's ``PrometheusRule`` know it: ``{"groups": [...]}``.
 
@@ -82,6 +124,7 @@ def rule_groups(
         runbook_base: where docs/alerts.md is published; each alert's ``runbook_url`` is this, ``#``, and its name in
             lower case.
         by: the labels that identify a run, ``run`` first. Every recorded series and every alert of a run has them.
+        screens: what the alerts of a run link to. Default: nothing.
 
     Example:
         >>> [group["name"] for group in rule_groups()["groups"]]
@@ -97,7 +140,9 @@ def rule_groups(
             text = _FINDING.format(kind=_KIND_OF[rule["alert"]], text=said)
             rule["annotations"]["description"] = f"{text}{first}{action}"
         if "annotations" in rule:
+            of_a_run = "$labels.run " in rule["annotations"]["summary"]
             rule["annotations"] = {name: annotation(text, by) for name, text in rule["annotations"].items()}
+            rule["annotations"] |= screens.annotations() if screens is not None and of_a_run else {}
     return content
 
 
@@ -188,14 +233,20 @@ def _text(dumper: yaml.SafeDumper, value: str) -> yaml.ScalarNode:
 _Dumper.add_representer(str, _text)
 
 
-def dashboard() -> dict[str, Any]:
+def dashboard(screens: Screens | None = None) -> dict[str, Any]:
     """Return the dashboard, as Grafana imports it (11 and later).
+
+    Args:
+        screens: its TensorBoard is what the dashboard links to. Default: none.
 
     Example:
         >>> dashboard()["title"]
         'Supervised training'
     """
     content: dict[str, Any] = json.loads(_text_of("dashboard.json"))
+    if screens is not None and screens.tensorboard_url is not None:
+        url = f"{_tab_of(screens.tensorboard_url)}run%3D${{run:percentencode}}"
+        content["links"] = [{"title": "The run in TensorBoard", "type": "link", "url": url, "targetBlank": True}]
     return content
 
 
@@ -230,6 +281,7 @@ def manifests(
     *,
     runbook_base: str | None = None,
     by: Sequence[str] = RUN_LABELS,
+    screens: Screens | None = None,
 ) -> list[dict[str, Any]]:
     """Return the objects, in the order in which they are best applied.
 
@@ -238,6 +290,7 @@ def manifests(
         limits: what the alerts compare with. Default: `Thresholds()`.
         runbook_base: where docs/alerts.md is to be read. Default: the exporter's own page.
         by: see `rule_groups`.
+        screens: see `rule_groups`.
     """
     limits = limits or Thresholds()
     values = {**vars(where), "interval": duration(limits.interval_secs)}
@@ -248,5 +301,5 @@ def manifests(
         each["metadata"]["labels"] |= where.labels
     if not where.is_local:
         del template["spec"]["volumes"], template["spec"]["containers"][0]["volumeMounts"]
-    rules["spec"] = rule_groups(limits, runbook_base=runbook_base or where.runbook_base, by=by)
+    rules["spec"] = rule_groups(limits, runbook_base=runbook_base or where.runbook_base, by=by, screens=screens)
     return objects

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from typing import Any
 
@@ -9,7 +10,7 @@ import pytest
 import yaml
 from click.testing import Result
 
-from supervisor_core.metrics.config_files import rule_groups
+from supervisor_core.metrics.config_files import Screens, dashboard, rule_groups
 from supervisor_core.run.thresholds import Thresholds, duration, parse_duration
 
 
@@ -59,6 +60,15 @@ def test_every_option_arrives(run: Callable[..., Result]) -> None:
     assert all(rule not in default["rules"] for rule in printed(result)["groups"][0]["rules"] if "alert" in rule)
 
 
+def test_links_to_the_run_arrive(run: Callable[..., Result]) -> None:
+    """In the alerts of a run, in the manifests and in the dashboard."""
+    links = ("--tensorboard-url", "http://tb:6006", "--dashboard-url", "https://grafana/d/tb-supervisor")
+    screens = Screens(tensorboard_url=links[1], dashboard_url=links[3])
+    assert printed(run("rules", *links)) == rule_groups(screens=screens)
+    assert "tensorboard_url: http://tb:6006/#supervisor" in run("manifests", *links).stdout
+    assert json.loads(run("dashboard", *links[:2]).stdout) == dashboard(screens)
+
+
 def test_labels_that_distinguish_runs(run: Callable[..., Result]) -> None:
     """Every rule that is about runs has them."""
     assert printed(run("rules", "--by", "run, namespace")) == rule_groups(by=("run", "namespace"))
@@ -85,6 +95,8 @@ def test_labels_that_distinguish_runs(run: Callable[..., Result]) -> None:
         (("--checkpoint-intervals", "1"), "--checkpoint-intervals is 1.0; expected a number above 1"),
         (("--runbook-base", "docs/alerts.md"), "The runbook base is 'docs/alerts.md'; expected a URL"),
         (("--runbook-base", "https://x/#top"), "without '#'"),
+        (("--tensorboard-url", "tensorboard:6006"), "'tensorboard:6006'; expected a URL like"),
+        (("--dashboard-url", "https://x/{{ bad }}"), "expected a URL like"),
     ],
 )
 def test_what_makes_no_sense_is_refused(run: Callable[..., Result], arguments: tuple[str, ...], complaint: str) -> None:

@@ -22,7 +22,7 @@ from monitoring_silent_scenarios import SILENT_SCENARIOS
 from monitoring_state_scenarios import LOST, STATE_SCENARIOS
 from monitoring_writing_scenarios import WRITING_SCENARIOS
 
-from supervisor_core.metrics.config_files import rule_groups, to_yaml
+from supervisor_core.metrics.config_files import Screens, rule_groups, to_yaml
 from supervisor_core.run.thresholds import DEFAULT_RUNBOOK_BASE, Thresholds
 
 pytestmark = pytest.mark.timeout(900)  # the first test waits for all scenarios
@@ -224,6 +224,26 @@ def test_an_alert_names(
         rules=rule_groups(Thresholds(interval_secs=STEP)),
         alerts=[(alert, end, expected)],
     )
+
+
+LINKS = {
+    # What a browser makes of it: run=a b/ü&x=wall&zoom=-1200~2700
+    "tensorboard_url": "http://tb:6006/#supervisor&p.supervisor.s="
+    "run%3Da%2Bb%252F%25C3%25BC%26x%3Dwall%26zoom%3D-1200~2700",
+    "dashboard_url": "https://grafana/d/tb-supervisor?var-run=a+b%2F%C3%BC&from=-1200000&to=2700000",
+}
+
+
+def test_an_alert_links_to_the_run_at_its_time(rules_test: Callable[..., str], tmp_path: Path) -> None:
+    """In the tab and in the dashboard, whatever the run is called."""
+    screens = Screens(tensorboard_url="http://tb:6006/", dashboard_url="https://grafana/d/tb-supervisor")
+    rules = rule_groups(Thresholds(interval_secs=STEP), screens=screens)
+    for rule in rules["groups"][0]["rules"]:
+        if "alert" in rule:
+            rule["annotations"] = {name: text for name, text in rule["annotations"].items() if name in LINKS}
+    expected = [({"severity": "critical", "run": "a b/ü"}, LINKS)]
+    series = series_of([exporter(run="a b/ü", **LOST)], 40 * MINUTE, STEP)
+    rules_test(tmp_path, series, STEP, rules=rules, alerts=[(KILLED, 40 * MINUTE, expected)])
 
 
 def test_the_rule_file_is_valid(promtool: Callable[..., str], tmp_path: Path) -> None:

@@ -101,6 +101,15 @@ def test_files_are_counted_and_their_problems_named(bench: Callable[..., Bench])
     ]
 
 
+def test_a_run_is_found_by_what_else_it_is_called(bench: Callable[..., Bench]) -> None:
+    """By the label that an exporter of several logdirs gives its metrics, and by the end of its name."""
+    tab = bench(a_run("exp1/digits"), a_run("exp1/letters"))
+    for name in ("logs/exp1/digits", "digits"):
+        assert tab.json("run", run=name)["run"] == tab.json("run", run="exp1/digits")["run"]
+    assert "did you mean 'exp1/digits'?" in tab.error("run", 404, run="exp1/digit")
+    assert "There is no run 'exp2'." in tab.error("run", 404, run="exp2")
+
+
 def test_an_unknown_run_is_not_found(bench: Callable[..., Bench]) -> None:
     """A name that no run has is a 404 that repeats it, though not all of it."""
     tab = bench(a_run())
