@@ -6,6 +6,7 @@ them; a name that is longer still has a line of its own.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import groupby
 from math import isfinite
@@ -16,7 +17,7 @@ from rich.text import Text
 
 from supervisor_core.cli.logdirs import shared_parts
 from supervisor_core.cli.look import SeenRun
-from supervisor_core.cli.sentences import with_age
+from supervisor_core.cli.sentences import STYLES, with_age
 from supervisor_core.cli.text import moment, since, state
 from supervisor_core.events.losses import ACCURACY, LOSS, qualifier
 from supervisor_core.log import printable
@@ -30,7 +31,6 @@ _LEAST_NAME = 20
 """Columns of a terminal that names get at least, before other columns are left out for them."""
 _GROUP = 3
 """How many names must have a directory in common for that to be printed once."""
-_STYLES = {"page": "bold red", "warn": "yellow"}
 _WORDS: Mapping[Standing, str] = {
     "needs_you": "need you",
     "fine": "fine",
@@ -71,7 +71,7 @@ def overview(runs: Sequence[SeenRun], now: float, width: int | None = None) -> l
 def reason(seen: SeenRun) -> Finding | None:
     """Return why a run needs somebody: its worst finding; None where it does not."""
     worst = seen.findings[0] if seen.findings else None
-    return worst if worst is not None and worst.severity in _STYLES else None
+    return worst if worst is not None and worst.severity != "info" else None
 
 
 def _is_over(seen: SeenRun) -> bool:
@@ -240,15 +240,22 @@ class _Table:
         if worst is None:
             yield row
             return
-        text, style = printable(with_age(worst, self._now)), _STYLES[worst.severity]
+        text, style = printable(with_age(worst, self._now)), STYLES[worst.severity]
         if self._width is None:
             row.append(" " * _GAP)
             row.append(text, style=style)
             yield row
             return
         yield row
-        for line in wrap(text, max(20, self._width - 4), break_long_words=False, break_on_hyphens=False):
+        for line in _wrapped(text, max(20, self._width - 4)):
             yield Text(f"    {line}", style=style)
+
+
+def _wrapped(text: str, width: int) -> list[str]:
+    """Return the lines of a sentence; the age at its end is not divided."""
+    whole = re.sub(r"\(for [^()]*\)$", lambda age: age[0].replace(" ", "\N{NO-BREAK SPACE}"), text)
+    lines = wrap(whole, width, break_long_words=False, break_on_hyphens=False)
+    return [line.replace("\N{NO-BREAK SPACE}", " ") for line in lines]
 
 
 def _width(name: str, cells: Sequence[Text]) -> int:

@@ -12,7 +12,14 @@ from rich.text import Text
 
 from supervisor_core.checkpoint.names import last_part
 from supervisor_core.cli.overview import number
-from supervisor_core.cli.sentences import advice_text, again_text, finding_lines, nonfinite_lines, resume_lines
+from supervisor_core.cli.sentences import (
+    SHOWN_REASONS,
+    advice_text,
+    again_text,
+    finding_lines,
+    nonfinite_lines,
+    resume_lines,
+)
 from supervisor_core.cli.text import (
     SHOWN_ROWS,
     ago,
@@ -104,7 +111,7 @@ def timeline(run: Run, now: float, width: int, found: Sequence[Finding] = ()) ->
         [*listed(run.launches, _LAUNCHES), *_error_output(run)],
         listed(run.recoveries, RECOVERIES),
         workers(run, now),
-        listed(run.checkpoints, _CHECKPOINTS),
+        _checkpoints(run.checkpoints),
         listed(troubled, _THREADS),
         listed(run.stalls, _stall_columns("stall since")),
         _stacks(run),
@@ -299,7 +306,7 @@ _LAST_VALUES: Mapping[str, Callable[[LastValue], str]] = {
 }
 
 _CHECKPOINTS: Mapping[str, Callable[[Checkpoint], str]] = {
-    "checkpoint": lambda item: literal(last_part(item.path or "") or f"step {count(item.step)}"),
+    "checkpoint": lambda item: literal(_name(item)),
     "at": lambda item: moment(item.at),
     "size": lambda item: size(item.bytes),
     "took": lambda item: duration(item.secs),
@@ -310,10 +317,24 @@ _CHECKPOINTS: Mapping[str, Callable[[Checkpoint], str]] = {
 
 
 def _status(item: Checkpoint) -> str:
-    """Return a checkpoint's status, with the first word in a colour where something is wrong."""
-    word, space, rest = item.status.partition(" ")
+    """Return a checkpoint's status without the reason, in a colour where something is wrong."""
+    words = item.status.partition(": ")[0]
     style = "bold red" if not item.ok or item.damage else "yellow" if item.doubt else ""
-    return f"[{style}]{literal(word)}[/{style}]{space}{literal(rest)}" if style else literal(item.status)
+    return f"[{style}]{literal(words)}[/{style}]" if style else literal(words)
+
+
+def _checkpoints(checkpoints: Sequence[Checkpoint]) -> list[RenderableType]:
+    """Return the table, and below it the reasons, each with the newest checkpoint that it is of."""
+    reasons: dict[str, Checkpoint] = {}
+    for item in reversed(checkpoints[-SHOWN_ROWS:]):
+        if ": " in item.status:
+            reasons.setdefault(item.status.partition(": ")[2], item)
+    lines = [Text(printable(f"{_name(item)}: {in_a_line(item.status)}")) for item in reasons.values()]
+    return [*listed(checkpoints, _CHECKPOINTS), *lines[:SHOWN_REASONS]]
+
+
+def _name(item: Checkpoint) -> str:
+    return last_part(item.path or "") or f"step {count(item.step)}"
 
 
 def _is_troubled(run: Run, thread: ThreadHistory) -> bool:

@@ -10,6 +10,9 @@ from typing import Any
 import pytest
 from voice_stories import STORIES
 
+from supervisor_core.cli.look import SeenRun
+from supervisor_core.cli.overview import overview
+from supervisor_core.cli.sentences import finding_lines, with_age
 from supervisor_core.log import printable
 from supervisor_core.metrics.exporter import Exporter
 from supervisor_core.metrics.render import TEXT
@@ -68,3 +71,25 @@ def test_the_exporter_says_it(
             labels = f'action="{action}",' if action else ""
             line = f'{labels}kind="{each.kind}",{run},severity="{each.severity}",text="{text}"'
             assert f"supervisor_finding_text_info{{{line}}} 1.0\n" in page
+
+
+def test_the_command_says_it(
+    told: Told, said: Mapping[str, tuple[Finding, ...]], clock_at: Callable[[float], Any]
+) -> None:
+    """``inspect``: the worst in the run's row, where it is more than an info; all in the head of the run, each with its
+    cost and with what to do in one line."""
+    logdir, now, _ = told
+    snapshot = LogdirWatch(str(logdir), clock=clock_at(now)).refresh()
+    seen = [SeenRun(watched, said[name]) for name, watched in snapshot.runs.items()]
+    lines = [line.plain for line in overview(seen, now)]
+    need = [each for each in seen if each.standing == "needs_you"]
+    assert lines[0].startswith(f"{len(need)} need you")
+    for each in seen:
+        (row,) = [line for line in lines if line.startswith(f"{each.run.name}  ")]
+        reasons = [with_age(found, now) for found in each.findings[:1] if found.severity != "info"]
+        assert row.endswith(*reasons) if reasons else "(for " not in row
+        assert bool(reasons) == (each in need)
+        head = "\n".join(line.plain for line in finding_lines(each.findings, now))
+        for found in each.findings:
+            assert printable(found.text) in head and printable(found.cost or "") in head
+            assert found.action is None or f"  do: {printable(found.action)}" in head.splitlines()
