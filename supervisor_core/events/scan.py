@@ -39,6 +39,8 @@ _TOGETHER_BYTES = 8 * 1024
 """Shorter rests of a window are read record by record: finding all records at once would cost more."""
 _DENSE_BYTES, _SPARSE_BYTES = 100, 64 * 1024
 """Longer records than the first, on average, are few in a window: then rests up to the second are short."""
+_KNOWN_RECORDS = 64
+"""After so many the average is known."""
 
 _header = lru_cache(maxsize=4096)(header)
 
@@ -79,7 +81,7 @@ class RecordScan:
             if stop is not None and (self.at >= stop or builder.telemetry_bytes >= TELEMETRY_PIECE_BYTES):
                 return False
             data, index = window.data, self.at - window.base
-            is_dense = self.at <= self.records * _DENSE_BYTES
+            is_dense = self.records >= _KNOWN_RECORDS and self.at <= self.records * _DENSE_BYTES
             is_long = len(data) - index > (_TOGETHER_BYTES if is_dense else _SPARSE_BYTES)
             if is_long and self._read_together(window, builder, stop):
                 continue
@@ -99,7 +101,8 @@ class RecordScan:
     def _read_usual(self, window: Window, builder: ChunkBuilder, stop: int | None) -> bool:
         """Read the records of the window that have a usual layout; return whether there were any."""
         base, records = window.base, builder.records
-        end = base + read_usual(window.data, self.at - base, base, None if stop is None else stop - base, builder)
+        most = None if self.records >= _KNOWN_RECORDS else _KNOWN_RECORDS
+        end = base + read_usual(window.data, self.at - base, base, None if stop is None else stop - base, builder, most)
         if end == self.at:
             return False
         self.records += builder.records - records

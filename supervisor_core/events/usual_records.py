@@ -39,7 +39,9 @@ def _header_crc(length: int) -> int:
     return crc
 
 
-def read_usual(data: bytes, index: int, base: int, stop: int | None, builder: ChunkBuilder) -> int:
+def read_usual(
+    data: bytes, index: int, base: int, stop: int | None, builder: ChunkBuilder, most: int | None = None
+) -> int:
     """Read records up to the first one that has another layout, is damaged, or is not whole; return its place.
 
     Args:
@@ -49,6 +51,7 @@ def read_usual(data: bytes, index: int, base: int, stop: int | None, builder: Ch
         stop: no record that begins here or later in the part is read, nor any after `TELEMETRY_PIECE_BYTES` of
             telemetry.
         builder: receives them.
+        most: how many are read; None: all.
     """
     walls: list[float] = []
     steps: list[int] = []
@@ -61,7 +64,7 @@ def read_usual(data: bytes, index: int, base: int, stop: int | None, builder: Ch
     )
     begin, size = index, len(data)
     last = size - HEADER_BYTES - FOOTER_BYTES if stop is None else min(stop, size - HEADER_BYTES - FOOTER_BYTES)
-    while index < last:
+    while index < last and len(walls) != most:
         length, header_crc = header_of(data, index)
         first = index + HEADER_BYTES
         end = first + length
