@@ -1,8 +1,9 @@
 """A logdir of many runs as the project's own writer leaves them, made without training.
 
-Each has 16 heartbeats of training and those of the other phases, three to five checkpoints, and a point of five tags
-for each heartbeat. Every fifth was killed once and resumed: it has two sessions, each with an events file of its own.
-Records have all their fields, and numbers as long as real ones. No two sessions have an id in common.
+Each has 16 heartbeats of training and those of the other phases, two to four checkpoints, and a point of five tags for
+each heartbeat, as `supervise` writes them. Every fifth was killed once and resumed: it has two sessions, each with an
+events file of its own. Records have all their fields, and numbers as long as real ones. No two sessions have an id in
+common.
 """
 
 from __future__ import annotations
@@ -29,12 +30,11 @@ BEGAN = 1_700_000_000.123457
 BEAT_SECS, STEPS_PER_BEAT = 10.0, 493
 BEATS = 16
 """Of a run, while it trains."""
-SAVED_AFTER = (3, 6, 11, 14)
+SAVED_AFTER = (6, 12)
 """The heartbeats of a session after which a checkpoint is saved."""
 KILLED_EVERY = 5
 SCALARS = ("loss", "accuracy", "learning_rate", "grad_norm", "global_step/sec")
-SERVICES = ("checkpoint", "summary", "step_counter")
-TICK_SECS, SAVE_SECS = 120.0, 1.515042
+SAVE_EVERY_SECS, SAVE_SECS = 600.0, 1.515042
 HOST, RUN = "node-07.example.org", "experiments/run"
 
 
@@ -59,7 +59,7 @@ def _sessions(*, is_killed: bool) -> tuple[tuple[_Session, tuple[bytes, ...]], .
         return ((only, tuple(only.events())),)
     first = _Session(attempt=1, began=BEGAN, beats=BEATS // 2, is_killed=True)
     began = first.at(BEATS // 2 + 3)
-    second = _Session(attempt=2, began=began, beats=BEATS // 2, restored=STEPS_PER_BEAT * SAVED_AFTER[1])
+    second = _Session(attempt=2, began=began, beats=BEATS // 2, restored=STEPS_PER_BEAT * SAVED_AFTER[0])
     return (first, tuple(first.events())), (second, tuple(second.events()))
 
 
@@ -103,7 +103,7 @@ class _Session:
             for number, tag in enumerate(SCALARS):
                 value = struct.pack("<f", 1.0 / (1 + done) + number)
                 yield event_prefix(at - 1.0, self.restored + done - 13, 5, 0)[:-2] + scalar_prefix(tag) + value
-            yield event(self._beat("training", at, done, _threads(at, saved_at)), at)
+            yield event(self._beat("training", at, done, _threads(saved_at)), at)
             if beat in SAVED_AFTER:
                 saved_at.append(at + 1.6226391)
                 yield event(self._save(done), saved_at[-1])
@@ -111,12 +111,12 @@ class _Session:
             return
         done, at = self.beats * STEPS_PER_BEAT, self.at(self.beats) + 0.2314
         for phase in ("stopping", "checkpointing"):
-            yield event(self._beat(phase, at, done, _threads(at, saved_at)), at)
+            yield event(self._beat(phase, at, done, _threads(saved_at)), at)
         at += SAVE_SECS
         saved_at.append(at)
         yield event(self._save(done), at)
         for phase, is_stopped in (("stopping", False), ("stopped", True)):
-            yield event(self._beat(phase, at, done, _threads(at, saved_at, is_stopped=is_stopped)), at)
+            yield event(self._beat(phase, at, done, _threads(saved_at, is_stopped=is_stopped)), at)
         yield event(self._stop(at, done), at)
 
     def _record(self) -> SessionRecord:
@@ -131,8 +131,8 @@ class _Session:
             run_started_at=BEGAN,
             starting_secs=1.0296294,
             restoring_secs=0.2038960,
-            services=tuple(ServiceInterval(name=name, interval_secs=TICK_SECS) for name in SERVICES),
-            checkpoint_interval_secs=600.0,
+            services=(ServiceInterval(name="checkpoint", interval_secs=SAVE_EVERY_SECS),),
+            checkpoint_interval_secs=SAVE_EVERY_SECS,
             heartbeat_secs=BEAT_SECS,
             versions={"python": "3.11.7", "torch": "2.15.0", "tensorboard-plugin-supervisor": "0.1.0"},
         )
@@ -205,24 +205,13 @@ def _path(step: int) -> str:
     return f"/{RUN}/checkpoints/ckpt-{step}"
 
 
-def _threads(at: float, saved_at: list[float], *, is_stopped: bool = False) -> tuple[ThreadStatus, ...]:
+def _threads(saved_at: list[float], *, is_stopped: bool = False) -> tuple[ThreadStatus, ...]:
     save = ThreadStatus(
-        name=SERVICES[0],
+        name="checkpoint",
         state="stopped" if is_stopped else "idle",
-        interval_secs=600.0,
+        interval_secs=SAVE_EVERY_SECS,
         ticks=len(saved_at),
         last_tick_at=saved_at[-1] if saved_at else None,
         last_tick_secs=SAVE_SECS if saved_at else None,
     )
-    others = (
-        replace(
-            save,
-            name=name,
-            interval_secs=TICK_SECS,
-            ticks=1 + int((at - BEGAN) // TICK_SECS),
-            last_tick_at=at - at % TICK_SECS + 0.6226391,
-            last_tick_secs=0.0012837,
-        )
-        for name in SERVICES[1:]
-    )
-    return save, *others
+    return (save,)

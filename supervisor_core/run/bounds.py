@@ -6,7 +6,6 @@ Items beyond a bound are dropped, counted and reported (docs/limits.md); no know
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Callable
 from typing import Generic, Literal, Protocol, TypeVar
 
@@ -89,10 +88,13 @@ class Pool:
         most_chars: the bound on the total characters of their texts.
     """
 
+    __slots__ = ("_chars", "_count", "_most", "_most_chars", "_shares")
+
     def __init__(self, most: int, most_chars: int) -> None:
         self._most = most
         self._most_chars = most_chars
-        self._shares: OrderedDict[Share, None] = OrderedDict()
+        self._shares: dict[Share, None] = {}
+        """The one that was active last comes last."""
         self._count = self._chars = 0
 
     def added(self, share: Share, chars: int = 0) -> None:
@@ -108,8 +110,8 @@ class Pool:
 
     def touch(self, share: Share) -> None:
         """Mark a session as the most recently active."""
+        self._shares.pop(share, None)
         self._shares[share] = None
-        self._shares.move_to_end(share)
 
     def give_back(self, share: Share) -> None:
         """Drop all items of a session."""

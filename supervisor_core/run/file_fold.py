@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections import Counter, deque
+from array import array
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
@@ -383,23 +384,25 @@ class RateTail:
     __slots__ = ("_heartbeats", "_summaries")
 
     def __init__(self) -> None:
-        self._heartbeats: deque[float] = deque(maxlen=READINGS)
-        self._summaries: deque[float] = deque(maxlen=READINGS)
+        self._heartbeats, self._summaries = array("d"), array("d")
 
     def add_heartbeat(self, rate: float | None) -> None:
         """Add the reading of a heartbeat."""
         if rate is not None:
             self._heartbeats.append(rate)
+            if len(self._heartbeats) > 2 * READINGS:
+                del self._heartbeats[:-READINGS]
 
     def add(self, points: Points | None) -> None:
         """Add new summaries of `RATE_TAG`."""
         if points is not None:
             self._summaries.extend(rate for rate in points.values[-READINGS:].tolist() if math.isfinite(rate))
+            del self._summaries[:-READINGS]
 
     @property
     def readings(self) -> tuple[float, ...]:
         """The readings, oldest first."""
-        return tuple(self._heartbeats or self._summaries)
+        return tuple((self._heartbeats or self._summaries)[-READINGS:])
 
 
 def latest_rates(tails: Sequence[RateTail]) -> tuple[float, ...]:

@@ -77,7 +77,7 @@ class RunFold:
         self._files: dict[str, FileFold] = {}
         self._allowance = Allowance()
         self._facts: dict[str, tuple[object, SessionFacts]] = {}
-        self._timelines = TimelineFold(kept_ticks)
+        self._timelines: TimelineFold | None = None
         self._timeline: Timeline | None = None
         self._totals = totals(())
         self._launches: tuple[ProgramLaunch, ...] = ()
@@ -110,6 +110,10 @@ class RunFold:
         """Add that the process of a session is over, which no record of the run says yet. A record of how the session
         ended, read before or after, counts instead."""
         self._death, self._timeline = death, None
+
+    def rest(self) -> None:
+        """Forget what can be put together again: the next read takes longer, and memory is free until then."""
+        self._facts, self._timeline, self._timelines, self._presence = {}, None, None, CheckpointFiles()
 
     def run(self, now: float, present: Present = unchecked, restarter_runs: RestarterRuns = unchecked) -> Run:
         """Return the run as of `now`.
@@ -197,6 +201,7 @@ class RunFold:
         if self._timeline is None:
             files = sorted(self._files.values(), key=lambda file: file.order)
             self._launches = merged(launch for file in files for launch in file.restarter_launches.launches.items)
+            self._timelines = self._timelines or TimelineFold(self._kept_ticks)
             self._timeline = self._timelines.build(
                 self._session_facts(files), lambda session: death_by_launch(session, reversed(self._launches))
             )

@@ -32,6 +32,10 @@ from supervisor_core.storage.remote_source import RemoteSource
 
 _LOG = logging.getLogger("supervisor_core")
 
+_ENDED = ("completed", "stopped", "failed")
+"""The states that only a new session, or what happens to its files, changes."""
+_FEW_SESSIONS = 100
+"""Of an ended run with so few, what can be put together again within milliseconds is not kept."""
 _RUNS_A_COLLECTION = 500
 """Runs read between two collections of garbage during the first look."""
 _MOVING = ("running", "stalled", "lost")
@@ -217,6 +221,8 @@ class _RunWatch:
 
     def has_died(self, now: float, boot_now: float) -> bool:
         """Return whether the process of the newest session is over, though no record says so; True once."""
+        if not self._fresh and self._last is not None and self._last.run.state in _ENDED:
+            return False
         try:
             session = self._fold.newest_session
             if session is None or session.outcome != "running" or session.id == self._dead:
@@ -293,6 +299,8 @@ class _RunWatch:
         )
         dropped = None if problem else _dropped(found)
         self._last = found if dropped is None else replace(found, problem=dropped)
+        if run.state in _ENDED and len(run.sessions) <= _FEW_SESSIONS:
+            self._fold.rest()
         return self._last
 
 
