@@ -105,11 +105,14 @@ class LogdirWatch:
         unread: str | None = None
         self._done = 0
         is_first = not self._runs
+        names = self._names()
 
         def progressed(done: int, total: int) -> None:
             self._done = done
-            if is_first and done % _RUNS_A_COLLECTION == 0:
-                gc.collect(1)
+            if is_first:
+                self._run(next(names)).settle(self._clock.wall(), boot_secs(self._clock))
+                if done % _RUNS_A_COLLECTION == 0:
+                    gc.collect(1)
             if on_progress is not None:
                 on_progress(done, total)
 
@@ -157,6 +160,10 @@ class LogdirWatch:
 
     def _read(self, progressed: Callable[[int, int], None] | None = None) -> None:
         self._index.refresh(progressed, take=lambda name, chunks: self._run(name).update(chunks))
+
+    def _names(self) -> Iterator[str]:
+        """Yield the names of the runs, which are known when the first of them has been read."""
+        yield from self._index.runs
 
     def _find_deaths(self) -> bool:
         """Find the processes that are over without a record of it; return whether there are some since the last
@@ -218,6 +225,16 @@ class _RunWatch:
         except Exception as error:  # a fault of ours; it must not cost the other runs
             _LOG.exception("The events of run %s could not be understood", self.index.name)
             self._lost = f"its events could not be understood: {error!r}"
+
+    def settle(self, now: float, boot_now: float) -> None:
+        """Put the run together, if it has ended: so that of many runs not all is kept at once that is needed for it."""
+        try:
+            session = self._fold.newest_session
+        except Exception:  # as in `update`; the look that follows reports it
+            _LOG.debug("Run %s could not be put together", self.index.name, exc_info=True)
+            return
+        if session is not None and session.outcome not in ("running", "unknown"):
+            self.refresh(now, boot_now)
 
     def has_died(self, now: float, boot_now: float) -> bool:
         """Return whether the process of the newest session is over, though no record says so; True once."""
