@@ -35,7 +35,7 @@ _WORDS: Mapping[Standing, str] = {
     "needs_you": "need you",
     "fine": "fine",
     "over": "over",
-    "unknown": "without a recorded state",
+    "unknown": "unknown",
 }
 
 Cell = Callable[[SeenRun, float], str]
@@ -83,7 +83,7 @@ def _urgency(seen: SeenRun) -> tuple[int, float]:
     worst = reason(seen)
     if worst is None:
         return len(SEVERITIES), 0.0
-    return list(SEVERITIES).index(worst.severity), worst.since or 0.0
+    return list(SEVERITIES).index(worst.severity), -(worst.since or 0.0)
 
 
 def _counts(runs: Sequence[SeenRun]) -> str:

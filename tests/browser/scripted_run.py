@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import struct
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -291,9 +292,10 @@ class Scripted:
         return self.flush()
 
     def flush(self) -> Scripted:
-        """Append to the file what was recorded since the last flush."""
+        """Append to the file what was recorded since the last flush, at the time of the last record."""
         with self.path.open("ab") as file:
             file.write(self._pending)
+        os.utime(self.path, (self.at, self.at))
         self._pending.clear()
         return self
 

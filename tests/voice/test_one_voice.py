@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import re
+from collections import Counter
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 from voice_stories import STORIES
 
+from supervisor_core.cli import main
 from supervisor_core.cli.look import SeenRun
 from supervisor_core.cli.overview import overview
 from supervisor_core.cli.sentences import finding_lines, with_age
@@ -17,8 +21,11 @@ from supervisor_core.log import printable
 from supervisor_core.metrics.exporter import Exporter
 from supervisor_core.metrics.render import TEXT
 from supervisor_core.run.finding import KINDS, Finding
-from supervisor_core.run.findings import findings
+from supervisor_core.run.findings import findings, standing
 from supervisor_core.run.logdir_watch import LogdirWatch
+from tb_plugin.index import Index
+from tb_plugin.logdirs import Logdir
+from tb_plugin.run_data import details
 
 Told = tuple[Path, float, dict[str, Any]]
 
@@ -93,3 +100,42 @@ def test_the_command_says_it(
         for found in each.findings:
             assert printable(found.text) in head and printable(found.cost or "") in head
             assert found.action is None or f"  do: {printable(found.action)}" in head.splitlines()
+
+
+def _spoken(found: Mapping[str, Any]) -> tuple[Any, ...]:
+    return tuple(found[name] for name in ("kind", "severity", "text", "cost", "action", "is_command", "alert"))
+
+
+def _meant(found: Finding) -> tuple[Any, ...]:
+    """What a finding says, as every view is to say it."""
+    return (found.kind, found.severity, found.text, found.cost, found.action, found.is_command, found.alert)
+
+
+def test_inspect_says_it(told: Told, said: Mapping[str, tuple[Finding, ...]]) -> None:
+    """As JSON word for word; the first line of the table counts whom it concerns."""
+    logdir, _, _ = told
+    runner = CliRunner()
+    runs = {
+        item["run"]: item for item in json.loads(runner.invoke(main, ["inspect", "--json", str(logdir)]).stdout)["runs"]
+    }
+    assert {name: [_spoken(each) for each in item["findings"]] for name, item in runs.items()} == {
+        name: [_meant(each) for each in found] for name, found in said.items()
+    }
+    table = runner.invoke(main, ["inspect", str(logdir)]).stdout.splitlines()
+    counts = Counter(standing(item["state"], said[name]) for name, item in runs.items())
+    head = {"needs_you": "need you", "fine": "fine", "over": "over", "unknown": "unknown"}
+    assert table[0] == " · ".join(f"{counts[key]} {word}" for key, word in head.items() if counts[key])
+
+
+def test_the_tab_says_it(told: Told, said: Mapping[str, tuple[Finding, ...]]) -> None:
+    """Each line of the list has the worst, each run's page all of them."""
+    logdir, _, _ = told
+    index = Index([Logdir(str(logdir))], 5.0, LogdirWatch)
+    index.refresh()
+    view = index.view()
+    for name, found in said.items():
+        page = json.loads(details(view, view.runs[name]))["findings"]
+        assert [_spoken(each) for each in page] == [_meant(each) for each in found], name
+        line = view.runs[name].row
+        assert line["finding"] == (page[0] if page else None)
+        assert line["standing"] == standing(view.runs[name].watched.run.state, found)
