@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import json
 import re
-from collections import Counter
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner
 from voice_stories import STORIES
 
-from supervisor_core.cli import main
+from supervisor_core.cli.inspect import run_object
 from supervisor_core.cli.look import SeenRun
 from supervisor_core.cli.overview import overview
 from supervisor_core.cli.sentences import finding_lines, with_age
@@ -111,26 +109,19 @@ def _meant(found: Finding) -> tuple[Any, ...]:
     return (found.kind, found.severity, found.text, found.cost, found.action, found.is_command, found.alert)
 
 
-def test_inspect_says_it(told: Told, said: Mapping[str, tuple[Finding, ...]]) -> None:
-    """As JSON word for word; the first line of the table counts whom it concerns."""
-    logdir, _, _ = told
-    runner = CliRunner()
-    runs = {
-        item["run"]: item for item in json.loads(runner.invoke(main, ["inspect", "--json", str(logdir)]).stdout)["runs"]
-    }
-    assert {name: [_spoken(each) for each in item["findings"]] for name, item in runs.items()} == {
-        name: [_meant(each) for each in found] for name, found in said.items()
-    }
-    table = runner.invoke(main, ["inspect", str(logdir)]).stdout.splitlines()
-    counts = Counter(standing(item["state"], said[name]) for name, item in runs.items())
-    head = {"needs_you": "need you", "fine": "fine", "over": "over", "unknown": "unknown"}
-    assert table[0] == " · ".join(f"{counts[key]} {word}" for key, word in head.items() if counts[key])
+def test_json_says_it(told: Told, said: Mapping[str, tuple[Finding, ...]], clock_at: Callable[[float], Any]) -> None:
+    """``inspect --json`` has all of each run."""
+    logdir, now, _ = told
+    snapshot = LogdirWatch(str(logdir), clock=clock_at(now)).refresh()
+    for name, watched in snapshot.runs.items():
+        found = run_object(SeenRun(watched, findings(watched, now)), now)["findings"]
+        assert [_spoken(each) for each in found] == [_meant(each) for each in said[name]], name
 
 
-def test_the_tab_says_it(told: Told, said: Mapping[str, tuple[Finding, ...]]) -> None:
+def test_the_tab_says_it(told: Told, said: Mapping[str, tuple[Finding, ...]], clock_at: Callable[[float], Any]) -> None:
     """Each line of the list has the worst, each run's page all of them."""
-    logdir, _, _ = told
-    index = Index([Logdir(str(logdir))], 5.0, LogdirWatch)
+    logdir, now, _ = told
+    index = Index([Logdir(str(logdir))], 5.0, lambda path: LogdirWatch(path, clock=clock_at(now)))
     index.refresh()
     view = index.view()
     for name, found in said.items():
