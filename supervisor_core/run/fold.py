@@ -43,7 +43,7 @@ from supervisor_core.run.model import (
 )
 from supervisor_core.run.other_writers import LEAST_BUDGET_SECS
 from supervisor_core.run.rate_history import RateHistory
-from supervisor_core.run.restarter_launches import joined, merged
+from supervisor_core.run.restarter_launches import joined, merged, with_process
 from supervisor_core.run.session_facts import SessionFacts, telemetry_facts
 from supervisor_core.run.session_fold import merged_session
 from supervisor_core.run.session_parts import clocks_differ
@@ -126,7 +126,7 @@ class RunFold:
         """
         line = self._line()
         files, last = self._totals, line.facts[-1] if line.facts else None
-        sessions, launches = line.history.sessions, self._launches
+        sessions, launches = with_process(line.history.sessions, self._launches), self._launches
         watched = watched_launch(sessions[-1] if sessions else None, launches)
         if watched is None or last is None or last.ended_itself:
             state = run_state(last, now, files.last_event_at)

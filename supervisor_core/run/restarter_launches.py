@@ -103,6 +103,20 @@ def _later(known: ProgramLaunch, other: ProgramLaunch) -> ProgramLaunch:
     return replace(begun, seen_at=newest.seen_at, progress_timeout_secs=newest.progress_timeout_secs)
 
 
+def with_process(sessions: Sequence[Session], launches: Sequence[ProgramLaunch]) -> tuple[Session, ...]:
+    """Return sessions, the newest with the process that its launch has started, if it has no telemetry to say so."""
+    last = sessions[-1] if sessions else None
+    if last is None or not last.inferred or last.started_at is None or last.ended_at is None:
+        return tuple(sessions)
+    for launch in reversed(launches):
+        if launch.started_at is None or last.ended_at < launch.started_at:
+            continue  # it began after the session
+        if launch.ended_at is not None and last.started_at > launch.ended_at + SLACK_SECS:
+            break
+        return (*sessions[:-1], replace(last, host=launch.host, pid=launch.pid))
+    return tuple(sessions)
+
+
 def joined(
     restarts: Sequence[Restart], sessions: Sequence[Session], launches: Sequence[ProgramLaunch]
 ) -> tuple[Restart, ...]:

@@ -55,7 +55,8 @@ def _stalled(about: Subject) -> Iterator[Finding]:
         since=stall.since if stall is not None else (last.last_progress_at if last else None),
         cost=about.unsaved(),
         evidence=facts(last, step=about.run.step, **({"phase": phase} if stall is None else _place(stall))),
-        command=about.command("stacks"),
+        # Without a progress page, `stacks` finds no process in a logdir; what the restarter has seen is in the records.
+        command=about.inspect() if last is not None and last.inferred else about.command("stacks"),
     )
 
 

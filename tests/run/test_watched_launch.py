@@ -9,12 +9,14 @@ import pytest
 
 from supervisor_core.events.telemetry import LaunchRecord, StallRecord
 from supervisor_core.metrics.page import run_status
+from supervisor_core.run.findings import findings
 from supervisor_core.run.model import Run
+from supervisor_core.run.snapshot import WatchedRun
 from supervisor_core.run.watched_launch import LOST_SECS
 
 RunOf = Callable[..., Run]
 T0 = 1_700_000_000.0
-LAUNCH: dict[str, Any] = {"launch": "l1", "attempt": 1, "started_at": T0}
+LAUNCH: dict[str, Any] = {"launch": "l1", "attempt": 1, "started_at": T0, "host": "node-3", "pid": 4711}
 HANGS_AT = T0 + 100.0
 TRAIN = "/x/train.py:5 step"
 
@@ -76,6 +78,9 @@ def test_a_hang_that_the_restarter_sees_is_a_stall_of_the_run(other: Any, record
     assert (run.state, run.steps_per_sec, found.until, found.secs) == ("stalled", 0.0, None, 81.0)
     assert (found.session, found.location, found.activity) == ("inferred-1", TRAIN, "waits")
     assert found.stacks == {"MainThread": (TRAIN,)}
+    (said,) = findings(WatchedRun(run=run, files=(), directory="/runs"), HANGS_AT + 11.0)
+    assert said.kind == "stalled" and "MainThread waits at train.py:5 in step (process 4711 on node-3)" in said.text
+    assert said.action == "tb-supervisor inspect --run=. -- /runs"
     again = (HANGS_AT + 20.0, {"stall": stall("end", 90.0)})
     run = run_of(other, *records((T0 + 10.0, SEEN), (HANGS_AT, BEGINS), again), now=HANGS_AT + 21.0)
     assert (run.state, run.stalls[0].until) == ("running", HANGS_AT + 20.0)
