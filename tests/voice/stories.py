@@ -11,7 +11,7 @@ from typing import Any
 from scripted_run import Scripted as EveryStep
 
 from supervisor_core.events.event_format import event_prefix, frame, scalar_prefix, version_event
-from supervisor_core.events.telemetry import LaunchRecord, summary_bytes
+from supervisor_core.events.telemetry import LaunchRecord, StallRecord, summary_bytes
 
 Scripted = partial(EveryStep, write_every=200)
 HOUR, DAY = 3600.0, 86400.0
@@ -335,6 +335,43 @@ def _other_writer_over(run: Path, now: float) -> GoesOn:
     return _other_writer(run, now, 30 * DAY)
 
 
+def _under_a_restarter(run: Path, now: float, *, hangs: bool = False, ago: float = 0.0) -> GoesOn:
+    """Another writer's run that has written nothing for a quarter of an hour; its restarter says each minute that it
+    runs, until some time ago."""
+    _other_writer(run, now, 900.0 + ago)
+    path, began = run / "events.out.tfevents.1.restarter", now - ago - 4000
+    path.write_bytes(frame(version_event(began)))
+    common = {"launch": "launch-1", "attempt": 1, "started_at": began, "host": "trainer-0", "pid": 31}
+    at = now - ago - 960
+
+    def add(when: float, record: LaunchRecord) -> None:
+        with path.open("ab") as file:
+            summary = summary_bytes(record)
+            file.write(frame(event_prefix(when, 0, 5, len(summary)) + summary))
+
+    def goes_on(until: float) -> None:
+        nonlocal at
+        while at <= until:
+            add(at, LaunchRecord(state="runs", progress_timeout_secs=600.0 if hangs else 7200.0, **common))
+            at += 60
+
+    add(began, LaunchRecord(state="begin", **common))
+    goes_on(now - ago)
+    if hangs:
+        seen = StallRecord(session="launch-1", state="begin", since=now - 900, secs=610, thread="MainThread",
+                           location="/home/me/train.py:15 load")  # fmt: skip
+        add(now - 290, LaunchRecord(state="runs", stall=seen, **common))
+    return nothing if ago else goes_on
+
+
+def _hangs_under_a_restarter(run: Path, now: float) -> GoesOn:
+    return _under_a_restarter(run, now, hangs=True)
+
+
+def _lost_with_its_restarter(run: Path, now: float) -> GoesOn:
+    return _under_a_restarter(run, now, ago=400.0)
+
+
 STORIES: dict[str, Story] = {
     "trains": Story(_well, ()),
     "has just begun": Story(_new, ()),
@@ -380,4 +417,9 @@ STORIES: dict[str, Story] = {
     "is another writer's": Story(_other_writer, ()),
     "is another writer's, silent": Story(_other_writer_silent, ("warn silent",), "records no state"),
     "is another writer's, long over": Story(_other_writer_over, ()),
+    "is another writer's, silent, and its restarter lives": Story(_under_a_restarter, ()),
+    "is another writer's, and hangs": Story(
+        _hangs_under_a_restarter, ("page stalled",), "MainThread is at train.py:15 in load (process 31 on trainer-0)"
+    ),
+    "is another writer's, lost with its restarter": Story(_lost_with_its_restarter, ("page lost",), "no sign of life"),
 }
