@@ -83,7 +83,7 @@ def _urgency(seen: SeenRun) -> tuple[int, float]:
     worst = reason(seen)
     if worst is None:
         return len(SEVERITIES), 0.0
-    return list(SEVERITIES).index(worst.severity), -(worst.since or 0.0)
+    return list(SEVERITIES).index(worst.severity), -(worst.since or 0.0)  # the newest first, as in the tab
 
 
 def _counts(runs: Sequence[SeenRun]) -> str:
@@ -100,7 +100,7 @@ def _word(name: Standing, number: int) -> str:
 def _checkpoint(run: Run, now: float) -> str:
     """Return the age of the newest good checkpoint and the interval; for a run that has ended its step, at which a
     restart would resume."""
-    good = [item for item in run.checkpoints if item.ok]
+    good = [item for item in run.checkpoints if item.ok and item.is_there is not False]
     if not good:
         return UNKNOWN
     if run.state not in ("running", "stalled"):

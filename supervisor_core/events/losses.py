@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable
+from functools import lru_cache
 
 LOSS = re.compile(r"((?<![a-z])loss(es)?|Loss(es)?|LOSS(ES)?)(?![a-z])")
 """Matches the word ``loss`` in a tag: ``loss_1``, ``train/total_loss``, ``Losses/actor``, ``trainLoss``."""
@@ -51,6 +52,7 @@ def qualifier(tag: str) -> str:
     return " ".join(word for word in dict.fromkeys(words) if word not in _USUAL)
 
 
+@lru_cache(maxsize=4096)
 def prominence(tag: str) -> tuple[bool, int, int, str]:
     """Return the sort key of tags of one kind: the training's own comes first, one of held-out data last.
 

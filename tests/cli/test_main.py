@@ -122,6 +122,30 @@ def test_the_list_of_commands_is_whole(run: Callable[..., Result]) -> None:
     assert all(line.endswith(".") and not line.endswith("...") and len(line) <= 80 for line in listed)
 
 
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("run python train.py", "The logdir is missing: give --logdir DIR, or LOGDIR -- before the command."),
+        ("run -- python train.py", "The logdir is missing"),
+        ("inspect", "Missing argument 'LOGDIR'."),
+        ("stacks --json", "Missing argument 'PID|LOGDIR'."),
+        ("manifests /a --logdir /b", "Several logdirs were given, /b and /a; expected one."),
+    ],
+)
+def test_logdirs_that_are_missing_or_too_many(run: Callable[..., Result], words: str, said: str) -> None:
+    """A wrong call, with the usage."""
+    result = run(*words.split())
+    assert result.exit_code == 2 and "Usage: " in result.stderr and said in result.stderr
+
+
+def test_the_logdir_is_an_argument_or_an_option(run: Callable[..., Result]) -> None:
+    """Both mean the same, in every command that has one."""
+    assert run("manifests", "/x").stdout == run("manifests", "--logdir", "/x").stdout != run("manifests").stdout
+    for name in ("exporter", "inspect", "manifests", "stacks", "verify", "run"):
+        assert "--logdir" in options_of(command_of(name))
+        assert any(isinstance(item, click.Argument) for item in command_of(name).params)
+
+
 def test_ctrl_c(run: Callable[..., Result], monkeypatch: pytest.MonkeyPatch) -> None:
     """An interrupted command ends with 130 and one line."""
 

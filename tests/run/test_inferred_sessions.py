@@ -141,6 +141,29 @@ def test_checkpoints_are_named_without_their_step(log: Any, events_file: Any, fo
         (5877, True, True),
         (9000, False, True),
     ]
+    copy = fold_of(file).run(T + 4, lambda path: False)  # of the events file alone: it never had them
+    assert {saved.on_disk for saved in copy.checkpoints} == {None}
+
+
+def test_the_first_rate_of_all_is_of_the_time_before_the_first_step(log: Any, run_of: RunOf) -> None:
+    """TensorFlow's Supervisor writes 0 there: that is no speed. A second one is."""
+    file = log().log("START", 0, T + 1).scalar("global_step/sec", 0, T + 120, 0.0)
+    assert run_of(file).steps_per_sec is None
+    assert run_of(file.scalar("global_step/sec", 0, T + 240, 0.0)).steps_per_sec == 0.0
+
+
+def test_the_newest_values_of_losses_and_accuracies(log: Any, run_of: RunOf) -> None:
+    """The training's own come first, those of held-out data last; other tags have none, however alike they look."""
+    file = log()
+    for number, tag in enumerate(("val_loss", "train/value_loss", "lr", "glossary", "train/loss", "epoch_accuracy")):
+        file.scalar(tag, 1, T + 1, 9.0).scalar(tag, 2, T + 2, float(number))
+    found = [(item.tag, item.value, item.step) for item in run_of(file).last_values]
+    assert found == [
+        ("train/loss", 4.0, 2),
+        ("epoch_accuracy", 5.0, 2),
+        ("train/value_loss", 1.0, 2),
+        ("val_loss", 0.0, 2),
+    ]
 
 
 def test_empty_files_and_version_records_begin_nothing(events_file: Any, log: Any, run_of: RunOf) -> None:
