@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,7 +13,7 @@ from supervisor_core.engine.stall_stacks import KEPT_FILES
 from supervisor_core.process.outside import OutsideStacks
 from supervisor_core.process.stacks_file import MOST_BYTES, StacksFile, look_text, read_stacks, stacks_path
 from supervisor_core.restarter.hang import Hang
-from supervisor_core.restarter.hang_stacks import KeptStacks, TakenStacks, hang_stacks
+from supervisor_core.restarter.hang_stacks import KeptStacks, TakenStacks, hang_stacks, suspects
 
 SEEN = OutsideStacks(stacks={"MainThread": ("/x/train.py:88 step",)}, holds_lock="MainThread")
 TITLE = (
@@ -94,3 +96,16 @@ def test_the_copy_in_the_logdir_is_named_once_it_is_there(tmp_path: Path) -> Non
     empty = KeptStacks(str(tmp_path / "gone.stacks"))
     empty.copy_to(str(logdir))
     assert (empty.location, empty.path) == (None, str(tmp_path / "gone.stacks"))
+
+
+def test_of_a_launch_without_a_session_the_process_that_writes_events_is_looked_at_first(tmp_path: Path) -> None:
+    """The program may be a shell."""
+    script = 'sh -c "exec 3>$0; echo \\$\\$; read line"; true'
+    command = ["sh", "-c", script, str(tmp_path / "events.out.tfevents.1.host")]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as shell:
+        assert shell.stdin is not None and shell.stdout is not None
+        writer = int(shell.stdout.readline())
+        without = replace(hang(None), session=None, phase=None, pid=shell.pid, root=os.getpid())
+        assert writer != shell.pid and suspects(without)[:2] == (writer, shell.pid)
+        assert suspects(replace(without, session="a")) == (shell.pid,)
+        shell.stdin.close()
