@@ -64,7 +64,7 @@ KINDS: Mapping[str, Kind] = {
     "clock_skew": Kind("warn", "the clocks of its machine and of the reader's differ by a minute or more"),
     "slow": Kind(
         "warn",
-        "over 15 minutes (a quarter of its life, if it is younger than an hour) less than half its usual speed",
+        "over 15 minutes (a quarter of its life, if it is younger than an hour) less than half its speed before",
         "SupervisorTrainingSlow",
     ),
     "thread_down": Kind("warn", "a service thread has failed, or is late by 30 minutes", "SupervisorThreadDown"),

@@ -183,17 +183,16 @@ def speed(about: Subject) -> Iterator[Finding]:
     run, last, limits = about.run, about.last, about.thresholds
     if run.state != "running" or last is None or last.phase != "training" or run.speed is None:
         return
-    usual = run.speed.usual(limits.slow_window_secs)
-    slow = None if usual is None else run.speed.slow_since(usual, limits.slow_below, limits.slow_window_secs)
-    if usual is None or slow is None:
+    slow = run.speed.slow(limits.slow_below, limits.slow_window_secs)
+    if slow is None:
         return
     yield found(
         "slow",
-        f"The training is slow: {rate(slow.recent)} steps/s on average, usually {rate(usual)}.",
+        f"The training is slow: {rate(slow.recent)} steps/s, {rate(slow.usual)} before.",
         since=slow.since,
         action="Compare the durations of steps with earlier ones: if they have grown, look at the machine, else at the "
         "input.",
-        evidence=facts(last, steps_per_sec=slow.recent, usual_steps_per_sec=usual),
+        evidence=facts(last, steps_per_sec=slow.recent, usual_steps_per_sec=slow.usual),
     )
 
 

@@ -22,6 +22,8 @@ class Slow(NamedTuple):
 
     recent: float
     """Mean steps per second of late."""
+    usual: float
+    """Median steps per second before."""
     since: float
     """Wall time of the first minute that was slow."""
 
@@ -70,32 +72,23 @@ class RateHistory:
                 whole.add(minute * MINUTE_SECS, mean, weight)
         return whole
 
-    def usual(self, window_secs: float) -> float | None:
-        """Return the usual steps per second: the median of the minutes kept; None while too little is known.
+    def slow(self, below: float, window_secs: float) -> Slow | None:
+        """Return that the training is slower than it was before; None if it is not, and while too little is known.
 
         Args:
-            window_secs: see `slow_since`.
-        """
-        means = self._means[-KEPT_MINUTES:]
-        return median(means) if len(means) >= _LEAST_MINUTES + self._recent_minutes(window_secs) else None
-
-    def slow_since(self, usual: float, below: float, window_secs: float) -> Slow | None:
-        """Return that the training is slow; None if it is not.
-
-        Args:
-            usual: see `usual`.
             below: the share of the usual rate below which it is slow.
             window_secs: the time over which the rate of late is averaged. A quarter of the run's life where it is
                 younger than four times that.
         """
-        minutes = self._recent_minutes(window_secs)
-        recent = sum(self._means[-minutes:]) / minutes
-        if recent >= below * usual:
+        means = self._means[-KEPT_MINUTES:]
+        minutes = max(1, min(round(window_secs / MINUTE_SECS), len(means) // 4))
+        recent = sum(means[-minutes:]) / minutes if means else 0.0
+        begin = len(means)
+        while begin > 0 and means[begin - 1] * below <= recent:
+            begin -= 1
+        if begin < _LEAST_MINUTES or begin == len(means):
             return None
-        index = len(self._means)
-        while index > 0 and self._means[index - 1] < below * usual:
-            index -= 1
-        return Slow(recent, self._minutes[min(index, len(self._minutes) - 1)] * MINUTE_SECS)
-
-    def _recent_minutes(self, window_secs: float) -> int:
-        return max(1, min(round(window_secs / MINUTE_SECS), len(self._means[-KEPT_MINUTES:]) // 4))
+        usual = median(means[:begin])
+        if recent >= below * usual:  # before it was faster for a moment only
+            return None
+        return Slow(recent, usual, self._minutes[-len(means) :][begin] * MINUTE_SECS)

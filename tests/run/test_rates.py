@@ -58,8 +58,16 @@ def test_a_rate_history_keeps_six_hours_and_no_nonsense() -> None:
     for minute in range(1000, 1030):
         later.add(minute * 60.0 + 1, 1.0)
     joined = RateHistory.joined([first, later])
-    assert joined.usual(900.0) == 10.0
-    slow = joined.slow_since(10.0, 0.5, 900.0)
-    assert slow is not None and slow == (1.0, 60_000.0)
-    assert first.slow_since(10.0, 0.5, 900.0) is None
-    assert RateHistory().usual(900.0) is None
+    assert joined.slow(0.5, 900.0) == (1.0, 10.0, 60_000.0)
+    for minute in range(1030, 1300):
+        later.add(minute * 60.0 + 1, 1.0)
+    assert RateHistory.joined([first, later]).slow(0.5, 900.0) == (1.0, 10.0, 60_000.0)  # for hours
+    assert first.slow(0.5, 900.0) is None and later.slow(0.5, 900.0) is None and RateHistory().slow(0.5, 900.0) is None
+
+
+def test_a_minute_that_was_fast_makes_no_other_slow() -> None:
+    """What is usual is the median of the time before, whatever a few minutes were."""
+    history = RateHistory()
+    for minute in range(120):
+        history.add(minute * 60.0, 30.0 if minute % 20 == 10 else 10.0)
+    assert history.slow(0.5, 900.0) is None
