@@ -14,6 +14,7 @@ import { Banner } from "./view/banner";
 import { fill, h, setText } from "./view/element";
 import { emptyPage } from "./view/empty";
 import { Overview } from "./view/overview";
+import { onPrint } from "./view/print";
 import { RunPage } from "./view/run_page";
 
 const INTERVAL_MS = 5_000;
@@ -42,6 +43,7 @@ export class App {
     (secs) => this.onWait(secs),
   );
   private failure: BackendError | null = null;
+  private printing = false;
   /** How far the backend's clock is ahead of ours, in seconds. */
   private ahead = 0;
 
@@ -51,8 +53,14 @@ export class App {
       { type: "button", class: "icon", title: "Reload (r)", "aria-label": "Reload", onclick: () => this.poller.now() },
       "⟳",
     );
-    root.append(h("header", { class: "top" }, this.place, this.updated, reload), this.banner.element, this.main);
+    const print = h(
+      "button",
+      { type: "button", title: "Print this page, whole", onclick: () => window.print() },
+      "Print",
+    );
+    root.append(h("header", { class: "top" }, this.place, this.updated, reload, print), this.banner.element, this.main);
     this.showDark(host.isDark());
+    onPrint(root, (printing) => this.print(printing));
     host.onDark((dark) => this.showDark(dark));
     host.onAddress(() => this.onAddress());
     document.addEventListener("keydown", (event) => this.onKey(event));
@@ -106,7 +114,7 @@ export class App {
 
   private show(changed: Set<string> | null): void {
     const answer = this.store.latest;
-    if (!answer) return;
+    if (!answer || this.printing) return;
     this.recall(answer.logdir);
     const { reading, problems } = answer;
     if (reading) {
@@ -201,6 +209,14 @@ export class App {
   private showDark(dark: boolean): void {
     document.documentElement.classList.toggle("dark", dark);
     this.page?.restyle();
+  }
+
+  /** Paper is white. */
+  private print(printing: boolean): void {
+    this.showDark(!printing && host.isDark());
+    this.printing = printing;
+    this.overview.print(printing);
+    this.page?.print(printing);
   }
 
   private tick(): void {

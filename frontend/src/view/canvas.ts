@@ -1,6 +1,13 @@
 /** A canvas as sharp as the screen, and the few shapes that are drawn on it. */
 import { printable } from "../logic/printable";
 
+let leastDots = 0;
+
+/** From now on draw with at least so many dots for a CSS pixel. */
+export function sharpen(dots: number): void {
+  leastDots = dots;
+}
+
 export class Canvas {
   readonly element: HTMLCanvasElement;
   readonly context: CanvasRenderingContext2D;
@@ -15,10 +22,10 @@ export class Canvas {
 
   /** Clear it for drawing, in a size of CSS pixels. */
   begin(width: number, height: number): CanvasRenderingContext2D {
-    const ratio = window.devicePixelRatio || 1;
+    const ratio = Math.max(leastDots, window.devicePixelRatio || 1);
     const w = Math.max(1, Math.round(width * ratio));
     const h = Math.max(1, Math.round(height * ratio));
-    if (this.element.width !== w || this.element.height !== h) {
+    if (this.element.width !== w || this.element.height !== h || this.width !== width || this.height !== height) {
       this.element.width = w;
       this.element.height = h;
       this.element.style.width = `${width}px`;

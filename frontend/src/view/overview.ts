@@ -67,6 +67,8 @@ export class Overview {
   private tops = topsOf([]);
   /** What the heights of rows depend on, besides the runs. */
   private measured = "";
+  /** What is drawn stays as it is. */
+  private printing = false;
   private lines: RunLine[] = [];
   private all: RunLine[] = [];
   private active = 0;
@@ -250,6 +252,13 @@ export class Overview {
     );
   }
 
+  /** Draw the rows that there is room for by now: all of them, where the list is as high as they are. */
+  print(printing: boolean): void {
+    this.printing = printing;
+    for (const row of this.rows.splice(0)) row.element.remove();
+    this.draw();
+  }
+
   private sortBy(key: SortKey): void {
     const { sort } = this.state;
     const descending = sort.key === key ? !sort.descending : startsDescending(key);
@@ -267,6 +276,7 @@ export class Overview {
   }
 
   private schedule(): void {
+    if (this.printing) return;
     this.frame ||= requestAnimationFrame(() => {
       this.frame = 0;
       this.draw();

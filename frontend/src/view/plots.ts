@@ -9,11 +9,13 @@ import { clampView, isWhole, pan, toPixel, zoomAt } from "../logic/view";
 import { stretchOf } from "../logic/window";
 import { FEW } from "../logic/workers";
 import type { Tag } from "../types/api";
+import { sharpen } from "./canvas";
 import { Charts } from "./charts";
 import { h, setText } from "./element";
 import { FineMarks } from "./fine_marks";
 import type { Gestures } from "./gestures";
 import { listen, onKey } from "./gestures";
+import { PAPER_DOTS, PAPER_PX } from "./print";
 import { Ruler } from "./ruler";
 import { TagPicker } from "./tag_picker";
 import type { Theme } from "./theme";
@@ -162,6 +164,14 @@ export class Plots {
   restyle(): void {
     this.theme = null;
     this.schedule();
+  }
+
+  /** Draw at once, as wide as paper is; then as before. */
+  print(printing: boolean): void {
+    this.box.style.width = printing ? `${PAPER_PX}px` : "";
+    this.theme = null;
+    sharpen(printing ? PAPER_DOTS : 0);
+    this.draw();
   }
 
   /** Zoom about the middle: a factor below 1 shows less. */

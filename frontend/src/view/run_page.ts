@@ -202,6 +202,10 @@ export class RunPage {
     this.plots.restyle();
   }
 
+  print(printing: boolean): void {
+    this.plots.print(printing);
+  }
+
   focusSearch(): void {
     this.plots.focusSearch();
   }

@@ -1,0 +1,78 @@
+"""On paper: charts, stacks and tables are whole, and nothing of the screen's own is left."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from itertools import pairwise
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+PAPER = {"width": 718, "height": 1000}
+"""A4 between its margins, in CSS pixels."""
+RUNS = 60
+CUT = """() => [...document.querySelectorAll('#supervisor *')].filter(element => {
+    const box = element.getBoundingClientRect();
+    const scrolls = /auto|scroll|hidden/.test(getComputedStyle(element).overflow)
+        && (element.scrollHeight > element.clientHeight + 4 || element.scrollWidth > element.clientWidth + 1);
+    return box.width && box.height && (box.right > innerWidth + 1 || scrolls);
+}).map(element => element.className || element.tagName)"""
+"""What is not seen in full."""
+
+
+@pytest.fixture(scope="module")
+def board(tensorboard: Callable[..., Any], tmp_path_factory: pytest.TempPathFactory, scripted: ModuleType) -> Any:
+    """TensorBoard on more runs than fit on a screen, one of them with stacks and long reasons."""
+    logdir: Path = tmp_path_factory.mktemp("logs")
+    now = time.time()
+    scripted.write_stormy(logdir / "stormy", now - 60, running=False)
+    for number in range(RUNS):
+        scripted.Scripted(logdir / f"run-{number}", now - 900 - number, tags=("loss",)).train(100).stop()
+    return tensorboard(logdir)
+
+
+@contextmanager
+def printing(shown: Any) -> Iterator[None]:
+    """As while Chromium prints: it says so, then uses the style of paper."""
+    shown.page.set_viewport_size(PAPER)
+    shown.inside().evaluate("window.dispatchEvent(new Event('beforeprint'))")
+    shown.page.emulate_media(media="print")
+    yield
+    shown.page.emulate_media(media="screen")
+    shown.inside().evaluate("window.dispatchEvent(new Event('afterprint'))")
+
+
+def test_a_run_is_printed_whole(tab: Callable[..., Any], board: Any) -> None:
+    """On white, with its stacks open, tables that fit and charts as wide as paper; then all is as before."""
+    shown = tab(color_scheme="dark", viewport={"width": 1600, "height": 700}).open(board, run="stormy")
+    shown.find(".chart", has_text="points").first.wait_for()
+    width = shown.find(".chart-canvas").first.bounding_box()["width"]
+    with printing(shown):
+        assert shown.inside().evaluate(CUT) == []
+        assert "queue.get()" in shown.find(".stalls").inner_text()
+        boxes = [box.bounding_box() for box in shown.find("canvas").all()]
+        assert len(boxes) == 5 and all(600 < box["width"] <= 700 for box in boxes)
+        assert not shown.find("#supervisor button:visible").count()
+        colour = "getComputedStyle(document.querySelector('#supervisor')).backgroundColor"
+        assert shown.inside().evaluate(colour) == "rgb(255, 255, 255)"
+    assert shown.find(".stalls details[open]").count() == 0
+    assert "dark" in shown.find("html").get_attribute("class")
+    shown.page.set_viewport_size({"width": 1600, "height": 700})
+    shown.inside().evaluate("new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))")
+    assert shown.find(".chart-canvas").first.bounding_box()["width"] == width
+
+
+def test_the_list_is_printed_whole(tab: Callable[..., Any], board: Any) -> None:
+    """Every run has its line, below the one before; on the screen only those in sight have an element."""
+    shown = tab(viewport={"width": 1280, "height": 500}).open(board)
+    assert shown.find(".body .row").count() < RUNS
+    with printing(shown):
+        boxes = [row.bounding_box() for row in shown.find(".body .row").all()]
+        assert len(boxes) == RUNS + 1
+        assert all(a["y"] + a["height"] <= b["y"] + 1 for a, b in pairwise(boxes))
+        assert shown.inside().evaluate(CUT) == []
+    assert shown.find(".body .row").count() < RUNS
