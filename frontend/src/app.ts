@@ -55,7 +55,7 @@ export class App {
     );
     const print = h(
       "button",
-      { type: "button", title: "Print this page, whole", onclick: () => window.print() },
+      { type: "button", class: "print", title: "Print this page, whole", onclick: () => window.print() },
       "Print",
     );
     root.append(h("header", { class: "top" }, this.place, this.updated, reload, print), this.banner.element, this.main);
