@@ -23,7 +23,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from benchmarks.exporter import resident_bytes
 from benchmarks.report import Row, print_table
+from benchmarks.trained import write_runs
 
 WITH, WITHOUT = "with the tab", "without it"
 SMALL_RUNS, MANY_RUNS = 20, 5_000
@@ -32,7 +34,8 @@ TAG = "loss"
 
 
 def serve(which: str, logdir: str, *flags: str) -> None:
-    """Serve TensorBoard until stdin ends; print the address, the CPU seconds spent so far, and the loader's import."""
+    """Serve TensorBoard until stdin ends; print the address and the CPU seconds spent so far, and both and the memory
+    after each line of stdin."""
     sys.modules["tensorflow"] = None  # type: ignore[assignment]
     from tensorboard import default, program
 
@@ -45,7 +48,8 @@ def serve(which: str, logdir: str, *flags: str) -> None:
     board.configure(argv=["tensorboard", "--logdir", logdir, "--host", "127.0.0.1", "--port", "0", *flags])
     url = board.launch()
     print(json.dumps({"url": url, "cpu_secs": time.process_time()}), flush=True)
-    sys.stdin.read()
+    for _ in sys.stdin:
+        print(json.dumps({"cpu_secs": time.process_time(), "bytes": resident_bytes()}), flush=True)
 
 
 class Served:
@@ -57,6 +61,16 @@ class Served:
         self.wall_secs = time.perf_counter() - began
         self.cpu_secs: float = answer["cpu_secs"]
         self.url: str = answer["url"]
+        self._process = process
+
+    def spent(self) -> tuple[float, float]:
+        """Return the CPU seconds spent so far, and the bytes held now, by TensorBoard's process: not its data server's,
+        which is a process of its own."""
+        assert self._process.stdin is not None and self._process.stdout is not None
+        self._process.stdin.write("\n")
+        self._process.stdin.flush()
+        answer = json.loads(self._process.stdout.readline())
+        return answer["cpu_secs"], answer["bytes"]
 
     def fetch(self, path: str) -> bytes:
         with urllib.request.urlopen(self.url + path, timeout=120) as answer:
@@ -119,7 +133,7 @@ def write(directory: Path, points: int, saves: int = 0) -> None:
 def rows(quick: bool) -> Iterator[Row]:
     """Measure."""
     with tempfile.TemporaryDirectory() as scratch:
-        small, many, long = (Path(scratch) / name for name in ("small", "many", "long"))
+        small, many, trained, long = (Path(scratch) / name for name in ("small", "many", "trained", "long"))
         for index in range(SMALL_RUNS):
             write(small / f"run-{index}", 100)
         yield from _cost(small, turns=3 if quick else 15)
@@ -127,6 +141,8 @@ def rows(quick: bool) -> Iterator[Row]:
         for index in range(count):
             write(many / f"group-{index % 50}" / f"run-{index}", 10)
         yield from _many(many, count, times=3 if quick else 11)
+        write_runs(trained, count)
+        yield from _trained(trained, count)
         points, saves = (100_000, 10_000) if quick else (1_000_000, 100_000)
         write(long / "run", points, saves)
         yield from _long(long, points, saves, times=5 if quick else 21)
@@ -169,6 +185,27 @@ def _many(logdir: Path, count: int, times: int) -> Iterator[Row]:
     yield Row("tab", "the overview, from TensorBoard's first answer on", "s", read, {}, "within 5 s", read <= 5, note)
     yield Row("tab", "the overview again, whole", "ms", whole, {}, "", None, note)
     yield Row("tab", "the overview again, what has changed", "ms", since, {}, "", None, note)
+
+
+def _trained(logdir: Path, count: int) -> Iterator[Row]:
+    """Compare what TensorBoard's process costs with the tab and without it, once both have read runs that trained."""
+    cpu: dict[str, float] = {}
+    held: dict[str, float] = {}
+    for which in (WITHOUT, WITH):
+        with serving(which, logdir) as board:
+            while len(json.loads(board.fetch("data/runs"))) < count:
+                time.sleep(0.2)
+            if which == WITH:
+                board.runs(count)
+            secs, held[which] = board.spent()
+            cpu[which] = secs - board.cpu_secs
+    note = f"{count:,} runs, some 22 heartbeats in each"
+    secs, goal = cpu[WITH] - cpu[WITHOUT], 4.0 * count / MANY_RUNS
+    yield Row("tab", "CPU time of the first reading", "s", secs, {}, f"at most {goal:g} s", secs <= goal, note)
+    ours, theirs = (held[which] / 2**20 for which in (WITH, WITHOUT))
+    what = "memory of TensorBoard's process after it"
+    goal_text = "at most 1.5 times that without it"
+    yield Row("tab", what, "MiB", ours, {WITHOUT: theirs}, goal_text, ours <= 1.5 * theirs, note)
 
 
 def _long(logdir: Path, points: int, saves: int, times: int) -> Iterator[Row]:
