@@ -252,11 +252,13 @@ class SessionRecorder:
         self._endpoint = MetricsEndpoint(
             self.options, lambda: [self.status()], lambda: self.progress.phase == "training"
         )
+        self._record_deaths()
 
     def write_to(self, writer: SummaryWriter) -> None:
         """Write telemetry through this writer from now on: for a program that opens it once it holds the logdir."""
         if isinstance(self._recorder, TelemetryRecorder) and self.options.write_telemetry:
             self._recorder.write_to(writer)
+            self._record_deaths()
 
     def guard(self, directory: str) -> None:
         """Block all writers of a directory's events files once another chief has taken the logdir over.
@@ -269,8 +271,7 @@ class SessionRecorder:
             guard_directory(directory, self._check)
 
     def ready(self, **restored: Any) -> None:
-        """Record that the session is ready to train: writes the session record, durably, and before it what is known of
-        the deaths of earlier ones.
+        """Record that the session is ready to train: writes the session record, durably.
 
         Args:
             restored: the fields of `SessionRecord` that say what was restored, and its services.
@@ -294,13 +295,16 @@ class SessionRecorder:
         self._recorder.write(record, record.restored_step, durable=True)
 
     def _record_deaths(self) -> None:
-        """Take what killed sessions of this run have left in memory into the events file; what cannot be written stays
-        there."""
-        dead, self._dead = self._dead, []
-        for page in dead:
+        """Take what killed sessions of this run have left in memory into the events file, as soon as there is one; what
+        cannot be written stays in memory."""
+        unwritten = []
+        for page in self._dead:
             death = death_of(page, self._clock.wall(), boot_secs(self._clock))
-            if self._recorder.write(death, death.step, durable=True):
+            if self._recorder.write(death, durable=True):
                 remove_page(page)
+            else:
+                unwritten.append(page)
+        self._dead = unwritten
 
     def can_adopt_model_of(self, session: str) -> bool:
         """Return whether the model that a session left alive can be adopted: its own, or see

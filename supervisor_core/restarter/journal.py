@@ -28,8 +28,9 @@ from supervisor_core.log import error_text
 from supervisor_core.process.progress_page import remove_page
 from supervisor_core.restarter.failure import signal_name
 from supervisor_core.restarter.launch import Death, LaunchFacts
-from supervisor_core.restarter.logdir_view import FILENAME_SUFFIX, LogdirThread
+from supervisor_core.restarter.logdir_view import LogdirThread
 from supervisor_core.restarter.processes import command_text
+from supervisor_core.run.file_fold import RESTARTER_SUFFIX
 
 WRITE_SECS, CLOSE_SECS = 10.0, 5.0
 """Limits of the time for one record, in the journal's thread, and for all of them when the restarter ends."""
@@ -121,7 +122,7 @@ class LaunchJournal:
     def _open(self, directory: str, launch: LaunchFacts) -> EventsWriter:
         # Of the launch that has ended, or is about to begin: before whatever a later session writes.
         clock = _NameClock(launch.started_at - 1.0)
-        return EventsWriter(directory, clock=clock, filename_suffix=FILENAME_SUFFIX)
+        return EventsWriter(directory, clock=clock, filename_suffix=RESTARTER_SUFFIX)
 
     def _put(self, writer: EventsWriter, record: LaunchRecord | DeathRecord, at: float) -> None:
         writer.summary(summary_bytes(record), step=record.step, wall_time=at)

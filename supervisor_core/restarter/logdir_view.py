@@ -28,6 +28,7 @@ from supervisor_core.events.record_fields import Number, read_strictly
 from supervisor_core.log import error_text
 from supervisor_core.restarter.hang import EventsSeen
 from supervisor_core.restarter.policy import RestartState
+from supervisor_core.run.file_fold import RESTARTER_SUFFIX
 from supervisor_core.run.logdir_watch import LogdirWatch
 from supervisor_core.run.model import Session
 from supervisor_core.run.other_writers import LEAST_BUDGET_SECS
@@ -38,8 +39,6 @@ STATE_NAME, LOCK_NAME = ".supervisor.restarts", ".supervisor.restarts.lock"
 VERSION = 1
 MOST_KEPT = 1000
 """How many of the newest failures, and of the newest restarts, are read from the disk."""
-FILENAME_SUFFIX = ".restarter"
-"""Of the events files that restarters write."""
 MAX_VERIFIED = 1000
 """How many checkpoints are known to verify, so that none is read twice."""
 
@@ -260,7 +259,7 @@ class LogdirView:
 
 def _program_records(watched: WatchedRun) -> int:
     """Return the number of events that no restarter wrote."""
-    return sum(file.records for file in watched.files if not file.path.endswith(FILENAME_SUFFIX))
+    return sum(file.records for file in watched.files if not file.path.endswith(RESTARTER_SUFFIX))
 
 
 def encode_state(state: RestartState, launch: OpenLaunch | None) -> bytes:

@@ -28,6 +28,9 @@ from supervisor_core.run.restarter_launches import LaunchFold
 from supervisor_core.run.session_fold import SessionFold
 from supervisor_core.run.session_parts import chars_of_stacks
 
+RESTARTER_SUFFIX = ".restarter"
+"""How the names of the events files end that a restarter writes."""
+
 
 class FileFold:
     """Collects one file's events.
@@ -159,7 +162,8 @@ class FileFold:
         return found > 0 and not (self.sessions or self.tags or self.session_logs)
 
     def _add_launches(self, chunk: Chunk) -> bool:
-        """Add the launches and the deaths in a chunk; return whether it holds nothing else."""
+        """Add the launches and the deaths in a chunk; return whether it is a restarter's, which holds nothing else. A
+        session's file may begin with deaths, too."""
         others = 0
         for mark in chunk.marks:
             if isinstance(mark, TelemetryMark) and isinstance(mark.record, LaunchRecord):
@@ -168,7 +172,8 @@ class FileFold:
                 self.deaths.add(mark.record)
             else:
                 others += 1
-        return self.is_of_restarter and not (others or chunk.scalars)
+        is_restarters = self.restarter_launches.total > 0 or self.path.endswith(RESTARTER_SUFFIX)
+        return is_restarters and self.is_of_restarter and not (others or chunk.scalars)
 
     def _nonfinite(self, tag: str, points: Points) -> None:
         steps = points.steps[~np.isfinite(points.values)]

@@ -368,7 +368,6 @@ def test_a_process_that_hangs_with_the_interpreter_lock_held_is_seen_and_its_dea
         logdir=str(logdir), facade="Test", options=Options(), writer=FileWriter(str(logdir)), services=ServiceRegistry()
     )
     following.begin()
-    assert stacks.exists()
     following.ready(restored_step=1000)
     assert not stacks.exists() and not Path(lease["page"]).exists()
     following.end(StopInfo(reason="completed"))
