@@ -106,6 +106,8 @@ class LogdirLock:
         self._token: Token | None = None
         self._takeover: str | None = None
         self._renewing = self._warned = False
+        self.is_moved = False
+        """Whether the last renewal found that the logdir was renamed: nothing can be saved in it."""
         self._state_lock = threading.Lock()
         self._file_lock = threading.RLock()
 
@@ -410,11 +412,12 @@ class LogdirLock:
         try:
             self.check()
         except OSError:
-            is_elsewhere = bool(self._file.path_now()) and not self._is_there()
+            self.is_moved = is_elsewhere = bool(self._file.path_now()) and not self._is_there()
             if is_elsewhere and self._token is not None and self._token.begins(self._file.read()):
                 self._file.write(encode(record))
             raise
         self._file.write(encode(record))
+        self.is_moved = False
 
     def _write_or_warn(self) -> None:
         try:

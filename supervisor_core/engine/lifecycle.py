@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from typing import Any, Generic, Literal, TypeVar
 
 from supervisor_core.checkpoint.recovery import Skipped
@@ -165,12 +166,20 @@ class SessionLifecycle(Generic[EndingT]):
             on_taken_over=self._taken_over,
             on_stalled=lambda error: self.state.coord.request_stop(error),
             save_stalled=self.ending.save_stalled,
+            save_soon=self._save_soon,
             after_attempt=after_attempt,
             clock=self._clock,
             **self._recording,
         )
         recorder.begin()
         return recorder
+
+    def _save_soon(self) -> None:
+        """Save a checkpoint as soon as that is possible; whether it could be saved is recorded."""
+        checkpoints = self.ending.serving()
+        if checkpoints is not None:
+            with suppress(Exception):  # training goes on; the next save may succeed
+                checkpoints.save_now("timer")
 
     def _taken_over(self, error: BaseException) -> None:
         """Another chief has taken the logdir over."""

@@ -62,8 +62,11 @@ class Checkpoints:
         """Say that training has ended with an error: what is saved from now on is in doubt."""
         raise NotImplementedError
 
-    def save_now(self) -> object:
-        """Save a checkpoint as soon as that is possible, while training goes on; called in a signal's thread.
+    def save_now(self, trigger: Trigger = "signal") -> object:
+        """Save a checkpoint as soon as that is possible, while training goes on; called in a thread that may wait.
+
+        Args:
+            trigger: why.
 
         Raises:
             Exception: what kept it from being saved.

@@ -52,6 +52,11 @@ from supervisor_core.run.model import STATE_OF_OUTCOME
 from supervisor_core.run.status import RunStatus
 from supervisor_core.storage.local import absolute, local_path
 
+TRIAL_SECS = 10.0
+"""How often a save is tried, at most, to show that none can be made."""
+SHOWN_FAILURES = 2
+"""That many saves in a row that have failed are an alert (`Thresholds.save_failures`)."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class StopInfo:
@@ -82,6 +87,7 @@ class SessionRecorder:
         on_stalled: requests a stop with an error, for ``stall_action="stop"``; in any thread.
         save_stalled: saves a checkpoint for ``stall_action="abort"``, if that is possible, until the deadline; returns
             path and step of the newest one, as far as they are known.
+        save_soon: tries to save a checkpoint as soon as that is possible; called in a thread of its own.
         after_attempt: the newest session's number in a checkpoint; this session's is higher.
         clock: replaced in tests.
     """
@@ -101,6 +107,7 @@ class SessionRecorder:
         on_taken_over: Callable[[BaseException], None] = lambda error: None,
         on_stalled: Callable[[StalledError], object] = lambda error: None,
         save_stalled: Callable[[Deadline], tuple[str | None, int | None]] = lambda deadline: (None, None),
+        save_soon: Callable[[], object] = lambda: None,
         after_attempt: int = 0,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
@@ -108,6 +115,8 @@ class SessionRecorder:
         self.progress = Progress(clock, Budgets(options))
         self.saves = CheckpointStats()
         self._save_stalled = save_stalled
+        self._save_soon = save_soon
+        self._was_moved, self._next_trial = False, 0.0
         self._clock = clock
         self._recorder: TelemetrySink = TelemetryRecorder(writer if options.write_telemetry else None, self._check)
         self._yields_logdir = yields_logdir
@@ -470,3 +479,16 @@ class SessionRecorder:
                 events_error=None if error is None else error[:ERROR_LETTERS],
                 **self._costs_so_far(),
             )
+        self._try_to_save(in_a_row)
+
+    def _try_to_save(self, failures_in_a_row: int) -> None:
+        """Have a save tried once the logdir was renamed, and once it is back: until the next one falls due nobody would
+        know that none can be made. It is tried again until it has failed as often as counts as trouble."""
+        lock = self._logdir_lock
+        is_moved, now = lock is not None and lock.is_moved, self._clock.monotonic()
+        is_to_show = is_moved and failures_in_a_row < SHOWN_FAILURES and now >= self._next_trial
+        if is_to_show or (self._was_moved and not is_moved):
+            self._next_trial = now + TRIAL_SECS
+            with suppress(RuntimeError):  # no more threads
+                threading.Thread(target=self._save_soon, name="supervisor-save-trial", daemon=True).start()
+        self._was_moved = is_moved

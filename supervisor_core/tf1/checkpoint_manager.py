@@ -201,9 +201,9 @@ class CheckpointManager(Checkpoints):
         self._last_failure = None
         return result, result.path
 
-    def save_now(self) -> object:
+    def save_now(self, trigger: Trigger = "signal") -> object:
         """See `Checkpoints.save_now`: a snapshot is taken between two steps."""
-        return self.save("signal")
+        return self.save(trigger)
 
     def save_last(
         self,

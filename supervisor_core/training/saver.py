@@ -229,9 +229,9 @@ class Saver(Checkpoints):
         self._wait_for(job, deadline)
         return job.path
 
-    def save_now(self) -> None:
+    def save_now(self, trigger: Trigger = "signal") -> None:
         """See `Checkpoints.save_now`: at the end of the step under way."""
-        self._due.ask("signal")
+        self._due.ask(trigger)
 
     def loop_ended(self, step: int) -> None:
         """Say that the loop has ended after this step, and that it is left by the thread that calls."""
