@@ -10,6 +10,7 @@ from supervisor_core.run.finding import Finding
 from supervisor_core.run.finding_subject import Subject, facts, found
 from supervisor_core.run.model import Session, WorkerHistory
 from supervisor_core.run.words import counted, duration, in_a_line, rate, sentence
+from supervisor_core.storage.directory import RENAMED
 
 SHOWN_NAMES = 3
 """How many workers or threads in trouble a sentence names."""
@@ -112,6 +113,13 @@ def saves(about: Subject) -> Iterator[Finding]:
         )
 
 
+def _back(about: Subject, last: Session, error: str | None) -> str | None:
+    """Return the command that moves a logdir back that was renamed while the session runs; None if it was not."""
+    if last.logdir is None or error is None or RENAMED not in error or "://" in about.watched.directory:
+        return None
+    return command_line("mv", "-T", "--", about.watched.directory, last.logdir)
+
+
 def _saves_failing(about: Subject, last: Session) -> Finding:
     failed = []
     for saved in reversed(about.run.checkpoints):
@@ -125,7 +133,7 @@ def _saves_failing(about: Subject, last: Session) -> Finding:
         f"Checkpoints cannot be saved: {sentence(why)}",
         since=failed[-1].at if failed else None,
         cost=" ".join(filter(None, (f"{last.save_failures_in_a_row:,} saves have failed in a row.", about.unsaved()))),
-        command=about.disk_space(),
+        command=_back(about, last, error) or about.disk_space(),
         evidence=facts(last, error=error and in_a_line(error), step=about.run.step),
     )
 

@@ -4,9 +4,9 @@ The clocks of two machines need not agree. So whether a session is silent is jud
 it saw the session's newest time (of an event, or of a renewal of the lease) change. That is when the file was written,
 if the file system's clock fits between two looks; else the look itself.
 
-At its first look a reader has seen nothing change. Then the time at which the file was written counts, if it is not in
-the future, and within an hour of what was written: a file that was copied without its times was written long after
-that. Else what another file of the same machine has shown counts; without that the newest time itself, but not as later
+At its first look a reader has seen nothing change. A newest time of the last half minute is taken as it is. Else the
+time at which the file was written counts, if it is not in the future, and within an hour of what was written: a file
+that was copied without its times was written long after that. Else what another file of the same machine has shown counts; without that the newest time itself, but not as later
 than now: a clock that is ahead delays nothing for long.
 """
 
@@ -16,6 +16,8 @@ from collections import deque
 
 AGREE_SECS = 5.0
 """Clocks that are no further apart agree: what is written takes a moment to reach the disk."""
+RECENT_SECS = 30.0
+"""At a first look, a time that is no older is one of a clock that agrees."""
 DELAY_SECS = 60.0
 """Where it is not known when the file was written, its news may be this old when they arrive (a store, a mirror)."""
 COPIED_SECS = 3600.0
@@ -88,6 +90,8 @@ class WriterClock:
 
 
 def _by_file(at: float, written_at: float | None, now: float) -> float | None:
+    if now - RECENT_SECS <= at <= now + AGREE_SECS:
+        return 0.0  # the two clocks agree, whatever that of the file system says
     if written_at is not None and written_at <= now + _SLACK_SECS and abs(at - written_at) <= COPIED_SECS:
         return at - written_at
     return None

@@ -10,6 +10,8 @@ import uuid
 from contextlib import suppress
 
 _LASTING = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST, errno.ELOOP, errno.ENAMETOOLONG)
+RENAMED = "was renamed to"
+"""In every text about a directory that was."""
 _ADVICE = {
     errno.EROFS: "Its file system is mounted read-only: mount it for writing, or use another directory.",
     errno.ENAMETOOLONG: "Use a shorter path.",
@@ -34,7 +36,7 @@ def moved_text(directory: str, path: str) -> str:
         directory: its path.
         path: the path that a file in it has by now.
     """
-    return f"{directory} was renamed to {os.path.dirname(path)}: move it back, nothing is written until then"
+    return f"{directory} {RENAMED} {os.path.dirname(path)}: move it back, nothing is written until then"
 
 
 def probe(directory: str) -> None:
