@@ -6,8 +6,8 @@ if the file system's clock fits between two looks; else the look itself.
 
 At its first look a reader has seen nothing change. A newest time of the last half minute is taken as it is. Else the
 time at which the file was written counts, if it is not in the future, and within an hour of what was written: a file
-that was copied without its times was written long after that. Else what another file of the same machine has shown counts; without that the newest time itself, but not as later
-than now: a clock that is ahead delays nothing for long.
+that was copied without its times was written long after that. Else what another file of the same machine has shown
+counts; without that the newest time itself, but not as later than now: a clock that is ahead delays nothing for long.
 """
 
 from __future__ import annotations
