@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from supervisor_core.events.telemetry import DeathRecord, OpenStall
+from supervisor_core.run.fold import RunFold
 from supervisor_core.run.model import Run
 
 RunOf = Callable[..., Run]
@@ -135,3 +137,44 @@ def test_a_session_that_recorded_no_step_has_no_bound(trainer: Any, run_of: RunO
     first = trainer("a").spend(5).ready()
     (restart,) = run_of(first, trainer("b", first.now + 60, attempt=2).ready(0).train(5)).restarts
     assert (restart.rewind_steps, restart.rewind_steps_most) == (0, None)
+
+
+HELD = OpenStall(
+    phase="training", since=0.0, secs=60.0, step=1190, thread="MainThread", location="/x/train.py:8 step",
+    stacks={"MainThread": ("/x/train.py:8 step",)}, timeout_secs=6.0, blocked_since=2.0,
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("cuts", [(), (1,), (1, 2), range(40)])
+def test_a_death_that_the_next_session_records_has_the_stall(killed: Any, cuts: Any) -> None:
+    """It hung for a minute after its last step, which its own events do not show; wherever the file is cut."""
+    elapsed = killed.now - killed.started_at + 63.0
+    death = DeathRecord(session="a", step=1190, step_exact=True, elapsed_secs=elapsed, stall=HELD)
+    following = type(killed)("b", killed.now + 120, attempt=2)
+    following.file.record(death, 0, following.now)
+    following.spend(10).ready(1000, previous_outcome="lost", previous_step=1190).train(300)
+    fold = RunFold("run")
+    fold.update([*killed.file.chunks(), *following.file.chunks(cuts)])
+    run = fold.run(following.now)
+    dead, (stall,), (restart,) = run.sessions[0], run.stalls, run.restarts
+    assert (dead.outcome, dead.gone, dead.last_step, dead.ended_at) == ("lost", True, 1190, killed.now + 63.0)
+    assert (stall.session, stall.location, stall.since, stall.until) == (
+        "a", "/x/train.py:8 step", killed.now + 3.0, dead.ended_at,
+    )  # fmt: skip
+    assert (stall.blocked_since, stall.secs) == (killed.now + 5.0, 60.0)
+    assert (restart.from_step, restart.rewind_steps, restart.rewind_steps_most) == (1190, 190, 190)
+    assert run.goodput.secs["stall"] == pytest.approx(60.0, abs=0.5)  # and half a second, until its next sign of life
+    assert restart.downtime_secs == pytest.approx(57.0)
+    assert sum(run.goodput.secs.values()) == pytest.approx(following.now - killed.started_at)
+
+
+def test_a_session_that_has_ended_did_not_die(trainer: Any) -> None:
+    """Its stop record counts, and a death of a session that is not known says nothing."""
+    ended = trainer("a").spend(12).ready().train(100).stop("signal")
+    ended.file.record(DeathRecord(session="a", step=500, elapsed_secs=900.0, stall=HELD), 0, ended.now)
+    ended.file.record(DeathRecord(session="other", step=500), 0, ended.now)
+    fold = RunFold("run")
+    fold.update(ended.file.chunks())
+    run = fold.run(ended.now + 5.0)
+    [session] = run.sessions
+    assert (run.state, session.last_step, session.gone, run.stalls) == ("stopped", 100, False, ())
