@@ -18,9 +18,12 @@ from conftest import CHROMIUM, CHROMIUM_ARGUMENTS, ROOT, TensorBoard
 from scripted_run import Scripted
 from scripted_runs import checkpoint_file, newest_saves, write_big_cluster, write_cluster, write_stormy
 
+sys.path.append(str(Path(__file__).parents[1] / "voice"))
+from stories import STORIES
+
 IMAGES = ROOT / "docs" / "images"
-AHEAD_SECS = 120
-"""The runs' events end this long after now, so that no run falls silent while pictures are taken."""
+AHEAD_SECS = 50
+"""The runs' events end this long after now, so that no run falls silent while pictures are taken; no more, or clocks would differ."""
 REASONS = (
     "Another number of workers: 2 at the save, 4 now.",
     "Another version of numpy: 2.4.1 at the save, 2.5.0 now.",
@@ -51,6 +54,32 @@ def write_runs(logdir: Path) -> None:
     Scripted(logdir / "vae" / "beta-4", now - 8700, rate=19.6).train(1800).stop()
 
 
+TROUBLES = {
+    "hangs at a line": "bert/large",
+    "was killed": "resnet50/lr-1.0",
+    "failed": "gan/progressive",
+    "has a loss that is NaN": "gpt/lr-3e-4",
+    "cannot save any more": "mnist/dropout-0.5",
+    "is slow": "ctr/wide",
+    "is restarted all the time": "vae/beta-8",
+    "lost a worker": "ctr/wide-and-deep",
+    "trains": "resnet50/lr-0.1",
+    "did not resume exactly": "t5/small",
+    "completed": "vae/beta-4",
+    "was killed long ago": "vae/beta-1",
+}
+"""What happens to the runs of the list, and their names."""
+
+
+def write_troubles(logdir: Path) -> None:
+    """A run for each trouble, some that are fine, and some that are over."""
+    now = time.time() + AHEAD_SECS
+    for story, name in TROUBLES.items():
+        STORIES[story].write(logdir / name, now)
+        for step in newest_saves(logdir / name, 3):
+            checkpoint_file(logdir / name, step)
+
+
 class Camera:
     """A browser that waits until the tab has drawn."""
 
@@ -59,9 +88,9 @@ class Camera:
         self.board = board
 
     def take(
-        self, name: str, width: int, height: int, scheme: str, at: tuple[int, int] | None = None, **state: Any
+        self, name: str, width: int, height: int, scheme: str, at: tuple[str, float] | None = None, **state: Any
     ) -> None:
-        """Take a picture, with the pointer at a place."""
+        """Take a picture, with the pointer on a row of the timeline, at a share of the width."""
         size = {"width": width, "height": height}
         page = self.browser.new_page(viewport=size, color_scheme=scheme, device_scale_factor=1)
         page.goto(self.board.address(hosted=False, **state))
@@ -69,7 +98,8 @@ class Camera:
         if "run" in state:
             page.locator(".chart .muted", has_text="points").first.wait_for()
         if at is not None:
-            page.mouse.move(*at)
+            row = page.locator(".row-name", has_text=at[0]).first.bounding_box()
+            page.mouse.move(at[1] * width, row["y"] + row["height"] / 2)
             page.locator(".tooltip").wait_for()
         page.evaluate("new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))")
         picture = Image.open(io.BytesIO(page.screenshot())).convert("RGB")
@@ -82,24 +112,28 @@ def main() -> None:
     from playwright.sync_api import sync_playwright
 
     with tempfile.TemporaryDirectory() as directory, sync_playwright() as playwright:
-        os.chdir(directory)
+        os.chdir(directory)  # so that no picture shows where it was taken
         write_runs(Path("runs"))
+        write_troubles(Path("troubles"))
         os.environ["PYTHONPATH"] = str(ROOT)
-        board = TensorBoard(Path("runs")).start()
+        boards = [TensorBoard(Path(logdir)).start() for logdir in ("runs", "troubles")]
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=list(CHROMIUM_ARGUMENTS))
         try:
-            camera = Camera(browser, board)
-            while b'"reading":null' not in board.fetch("runs"):
-                pass
+            camera, troubles = (Camera(browser, board) for board in boards)
             stormy, cluster = "mnist/dropout-0.3", "ctr/wide-and-deep"
             camera.take("tab-run", 1280, 800, "light", run=stormy)
-            camera.take("tab-run-dark", 1280, 800, "dark", at=(640, 410), run=stormy, smooth=0.6, tag="loss")
-            camera.take("tab-cluster", 1280, 860, "light", at=(1180, 600), run=cluster)
-            camera.take("tab-narrow", 360, 1000, "light", run=cluster)
-            camera.take("tab-runs-dark", 1280, 620, "dark")
+            camera.take("tab-run-dark", 1280, 800, "dark", at=("Sessions", 0.5), run=stormy, smooth=0.6, tag="loss")
+            camera.take("tab-cluster", 1280, 860, "light", at=("worker:1", 0.92), run=cluster)
+            camera.take("tab-narrow", 375, 1000, "light", run=cluster)
+            troubles.take("tab-runs", 1280, 1040, "light")
+            troubles.take("tab-runs-dark", 1280, 1040, "dark")
+            troubles.take("tab-runs-narrow", 375, 1000, "light")
+            troubles.take("tab-hang", 1280, 720, "light", run="bert/large")
+            troubles.take("tab-hang-narrow", 375, 1000, "dark", run="bert/large")
         finally:
             browser.close()
-            board.kill()
+            for board in boards:
+                board.kill()
         os.chdir(ROOT)
 
 
