@@ -266,7 +266,7 @@ def ending(about: Subject) -> Iterator[Finding]:
     if last.resume_exact is False:
         more = len(last.resume_reasons) - 1
         others = f" (and {counted(more, 'other reason')})" if more > 0 else ""
-        why = sentence(last.resume_reasons[0]) if last.resume_reasons else "No reason is given."
+        why = sentence(last.resume_reasons[0])[:-1] if last.resume_reasons else "No reason is given"
         yield found(
             "resumed_not_exactly",
             f"The newest session does not continue exactly: {why}{others}",

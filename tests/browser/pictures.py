@@ -22,8 +22,8 @@ sys.path.append(str(Path(__file__).parents[1] / "voice"))
 from stories import STORIES
 
 IMAGES = ROOT / "docs" / "images"
-AHEAD_SECS = 50
-"""The runs' events end this long after now, so that no run falls silent while pictures are taken; no more, or clocks would differ."""
+AHEAD_SECS = 200
+"""The runs' events end this long after now, so that no run falls silent while pictures are taken."""
 REASONS = (
     "Another number of workers: 2 at the save, 4 now.",
     "Another version of numpy: 2.4.1 at the save, 2.5.0 now.",
@@ -76,7 +76,7 @@ def write_troubles(logdir: Path) -> None:
     now = time.time() + AHEAD_SECS
     for story, name in TROUBLES.items():
         STORIES[story].write(logdir / name, now)
-        for step in newest_saves(logdir / name, 3):
+        for step in newest_saves(logdir / name, 8):  # of the run with NaN, one from before
             checkpoint_file(logdir / name, step)
 
 
