@@ -206,8 +206,11 @@ class Index:
 
     def _findings(self, name: str, watched: WatchedRun, now: float) -> tuple[Finding, ...] | None:
         """Return what is to be said of a run; None where judging it failed: a fault of ours, which costs no more."""
+        directory = watched.directory
+        if directory and "://" not in directory:  # commands are pasted elsewhere than where TensorBoard was started
+            directory = os.path.abspath(directory)
         try:
-            return findings(watched, now)
+            return findings(replace(watched, directory=directory), now)
         except Exception:
             if name not in self._faults:  # logged once, however often it is tried
                 self._faults.add(name)

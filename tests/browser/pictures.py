@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import os
+import shutil
 import sys
 import tempfile
 import time
@@ -111,8 +113,11 @@ def main() -> None:
     """Take all of them."""
     from playwright.sync_api import sync_playwright
 
-    with tempfile.TemporaryDirectory() as directory, sync_playwright() as playwright:
-        os.chdir(directory)  # so that no picture shows where it was taken
+    directory = Path(tempfile.gettempdir(), "demo")  # commands in the pictures name it
+    directory.mkdir()
+    with contextlib.ExitStack() as left, sync_playwright() as playwright:
+        left.callback(shutil.rmtree, directory)
+        os.chdir(directory)
         write_runs(Path("runs"))
         write_troubles(Path("troubles"))
         os.environ["PYTHONPATH"] = str(ROOT)

@@ -297,7 +297,6 @@ class Scripted:
             file.write(self._pending)
         os.utime(self.path, (self.at, self.at))
         self._pending.clear()
-        os.utime(self.path, (self.at, self.at))  # as if it were written then: else its writer's clock seems wrong
         return self
 
     def _spend(self, bucket: str, secs: float) -> None:

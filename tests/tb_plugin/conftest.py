@@ -262,7 +262,7 @@ def watched(run: Run, directory: str | None = None, **how: Any) -> WatchedRun:
         corrupt_records=0,
         torn_bytes=10,
     )
-    return WatchedRun(run=run, **{"files": (file,), **how})
+    return WatchedRun(run=run, **{"files": (file,), "directory": directory or "", **how})
 
 
 class FakeWatch:

@@ -3,15 +3,17 @@ from __future__ import annotations
 import dataclasses
 import threading
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
 from supervisor_core.errors import EventsError
 from supervisor_core.events.chunk import FileFacts
+from supervisor_core.log import command_line
 from supervisor_core.run.snapshot import LogdirSnapshot
 from tb_plugin.index import IDLE_SECS, MOST_REST_SECS, Index
 from tb_plugin.logdirs import Logdir
-from tests.tb_plugin.conftest import NOW, FakeWatch, StillClock, a_run, changed, watched
+from tests.tb_plugin.conftest import NOW, FakeWatch, StillClock, a_run, a_session, changed, watched
 
 PATIENCE_SECS = 30.0
 
@@ -125,6 +127,17 @@ def test_a_line_that_looks_the_same_is_the_same() -> None:
         index.refresh()
         assert index.view().runs["a"].run.goodput.ratio == ratio
         assert (index.view().generation > before.generation) is moves
+
+
+def test_commands_can_be_pasted_anywhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A command names the run's directory in full, also where TensorBoard was given a relative logdir."""
+    monkeypatch.chdir(tmp_path)
+    run = a_run("a", state="stalled", sessions=(a_session("one"),))
+    watch = FakeWatch(watched(run, directory="runs/a"))
+    index = index_of(Logdir("runs"), watch=lambda path: watch)
+    index.refresh()
+    action = index.view().runs["a"].row["finding"]["action"]
+    assert action == command_line("tb-supervisor", "stacks", "--", str(tmp_path / "runs" / "a"))
 
 
 def test_groups_name_the_runs_of_several_logdirs() -> None:
