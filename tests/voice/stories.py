@@ -400,7 +400,7 @@ STORIES: dict[str, Story] = {
     "has a loss that is NaN": Story(_nan, ("page loss_not_finite",), "since step"),
     "has NaN and a full disk": Story(_nan_and_no_saves, ("page saves_failing", "page loss_not_finite")),
     "completed with NaN": Story(_nan_and_completed, ("info loss_not_finite",)),
-    "is slow": Story(_slow, ("warn slow",), "steps/s, 9.9"),
+    "is slow": Story(_slow, ("warn slow",), " before."),
     "is slow and young": Story(_slow_and_young, ("warn slow",)),
     "is a little slower": Story(_a_little_slower, ()),
     "lost a worker": Story(_worker_lost, ("warn worker_lost",), "worker:1 on worker-1 is lost"),
