@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import groupby
 from math import isfinite
 from textwrap import wrap
@@ -39,7 +40,7 @@ _WORDS: Mapping[Standing, str] = {
 }
 
 Cell = Callable[[SeenRun, float], str]
-"""Returns markup."""
+"""Returns text; of the state, markup."""
 
 
 def overview(runs: Sequence[SeenRun], now: float, width: int | None = None) -> list[Text]:
@@ -165,6 +166,26 @@ _OVER: Mapping[str, Cell] = {
 _LEAST_URGENT_OVER = ("accuracy", "sessions", "loss", "lasted", "started", "step")
 
 
+@dataclass(frozen=True, slots=True)
+class _Column:
+    """A column, its heading included."""
+
+    heading: str
+    cells: Sequence[Text]
+    width: int
+
+    @property
+    def is_text(self) -> bool:
+        return self.heading == "state"
+
+    def put(self, row: Text, cell: Text) -> None:
+        """Add a cell to a row."""
+        space = " " * (self.width - cell_len(cell.plain))
+        row.append(" " * _GAP + ("" if self.is_text else space))
+        row.append_text(cell)
+        row.append(space if self.is_text else "")
+
+
 class _Table:
     """Runs as lines of one width."""
 
@@ -175,63 +196,58 @@ class _Table:
 
     def fits(self, columns: Mapping[str, Cell]) -> bool:
         """Say whether there is room for all columns and names."""
-        return self._room(self._cells(columns)) >= self._longest
+        return self._width is None or self._room(self._made(columns)) >= self._longest
 
     def lines(self, columns: Mapping[str, Cell], least_urgent: Sequence[str]) -> Iterator[Text]:
         """Yield the head, each run, and which columns there is no room for."""
-        cells = self._cells(columns)
+        made = self._made(columns)
         left = []
         for name in least_urgent:
-            if self._room(cells) >= min(self._longest, _LEAST_NAME):
+            if self._room(made) >= min(self._longest, _LEAST_NAME):
                 break
-            if name in cells:
+            if made.pop(name, None) is not None:
                 left.append(name)
-                del cells[name]
-        room = self._room(cells)
+        room = self._room(made)
         named = [(name, index) for index, name in enumerate(self._names)]
         rows = list(_tree(named)) if room < self._longest else [*named]
         labels = [cell_len(label) for label, index in rows if index is not None]
         name_width = max((each for each in (*labels, 3) if each <= room), default=3)
-        yield self._row(
-            "run",
-            [(Text(name), _width(name, each), name == "state") for name, each in cells.items()],
-            name_width,
-            "bold",
-        )
+        shown = list(made.values())
+        yield self._row("run", [(each, Text(each.heading)) for each in shown], name_width, "bold")
         for label, index in rows:
             if index is None:
                 yield Text(label, style="dim")
                 continue
-            here = [(each[index], _width(name, each), name == "state") for name, each in cells.items()]
             if cell_len(label) > name_width:
                 yield Text(label)
                 label = ""
-            yield from self._with_reason(self._row(label, here, name_width), self._runs[index])
+            row = self._row(label, [(each, each.cells[index]) for each in shown], name_width)
+            yield from self._with_reason(row, self._runs[index])
         if left:
             yield Text(f"no room for: {', '.join(left)}", style="dim")
 
-    def _cells(self, columns: Mapping[str, Cell]) -> dict[str, list[Text]]:
-        """Return the cells by column; on a terminal without columns in which nothing is known."""
-        made = {
-            name: [Text.from_markup(cell(seen, self._now)) for seen in self._runs] for name, cell in columns.items()
-        }
-        if self._width is None or not self._runs:
-            return made
-        return {name: cells for name, cells in made.items() if any(cell.plain != UNKNOWN for cell in cells)}
+    def _made(self, columns: Mapping[str, Cell]) -> dict[str, _Column]:
+        """Return the columns by heading; on a terminal without those in which nothing is known."""
+        made = {}
+        for heading, cell in columns.items():
+            text = Text.from_markup if heading == "state" else Text
+            cells = [text(cell(seen, self._now)) for seen in self._runs]
+            is_known = any(each.plain != UNKNOWN for each in cells)
+            if is_known or self._width is None or not cells:
+                width = max([cell_len(heading), *(cell_len(each.plain) for each in cells)])
+                made[heading] = _Column(heading, cells, width)
+        return made
 
-    def _room(self, cells: Mapping[str, Sequence[Text]]) -> int:
-        """Return how many columns there are for names."""
+    def _room(self, columns: Mapping[str, _Column]) -> int:
+        """Return how many columns of the terminal there are for names."""
         if self._width is None:
             return self._longest
-        return self._width - sum(_width(name, each) + _GAP for name, each in cells.items())
+        return self._width - sum(each.width + _GAP for each in columns.values())
 
-    def _row(self, label: str, cells: Sequence[tuple[Text, int, bool]], name_width: int, style: str = "") -> Text:
+    def _row(self, label: str, cells: Sequence[tuple[_Column, Text]], name_width: int, style: str = "") -> Text:
         row = Text(label + " " * (name_width - cell_len(label)), style=style)
-        for cell, width, is_text in cells:
-            space = " " * (width - cell_len(cell.plain))
-            row.append(" " * _GAP + ("" if is_text else space))
-            row.append_text(cell)
-            row.append(space if is_text else "")
+        for column, cell in cells:
+            column.put(row, cell)
         row.rstrip()
         return row
 
@@ -256,10 +272,6 @@ def _wrapped(text: str, width: int) -> list[str]:
     whole = re.sub(r"\(for [^()]*\)$", lambda age: age[0].replace(" ", "\N{NO-BREAK SPACE}"), text)
     lines = wrap(whole, width, break_long_words=False, break_on_hyphens=False)
     return [line.replace("\N{NO-BREAK SPACE}", " ") for line in lines]
-
-
-def _width(name: str, cells: Sequence[Text]) -> int:
-    return max(cell_len(name), *(cell_len(cell.plain) for cell in cells)) if cells else cell_len(name)
 
 
 def _tree(rows: Sequence[tuple[str, int]], indent: str = "") -> Iterator[tuple[str, int | None]]:
