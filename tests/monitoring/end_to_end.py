@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
@@ -143,12 +144,13 @@ def alerting(
     *,
     interval: str = "1s",
     options: Sequence[str] = HOLDS,
+    inhibit_rules: Sequence[Mapping[str, Any]] = (),
 ) -> Iterator[Prometheus]:
     """Have a Prometheus that scrapes the targets, by their jobs, and alerts while the block runs: within seconds, with
     other options of ``tb-supervisor rules`` as these say."""
     rules = CliRunner().invoke(main, ["rules", f"--interval={interval}", *options])
     assert rules.exit_code == 0
-    alertmanager = Alertmanager(tool("prometheus-alertmanager"), directory, webhook.url)
+    alertmanager = Alertmanager(tool("prometheus-alertmanager"), directory, webhook.url, inhibit_rules)
     try:
         subprocess.run([tool("amtool"), "check-config", str(alertmanager.config)], check=True, capture_output=True)
         server = Prometheus(

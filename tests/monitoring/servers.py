@@ -11,7 +11,7 @@ import time
 import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -162,15 +162,19 @@ class Prometheus(Server):
 
 
 class Alertmanager(Server):
-    """Sends alerts on to a webhook, at once."""
+    """Sends alerts on to a webhook, at once; or after two seconds, with inhibit rules, for which it needs time."""
 
     name = "alertmanager"
 
-    def __init__(self, program: str, directory: Path, webhook: str) -> None:
+    def __init__(
+        self, program: str, directory: Path, webhook: str, inhibit_rules: Sequence[Mapping[str, Any]] = ()
+    ) -> None:
         super().__init__(program, directory)
-        route = {"receiver": "hook", "group_by": ["alertname", "run"], "group_wait": "0s", "group_interval": "1s"}
+        wait = "2s" if inhibit_rules else "0s"
+        route = {"receiver": "hook", "group_by": ["alertname", "run"], "group_wait": wait, "group_interval": "1s"}
         config = {
             "route": {**route, "repeat_interval": "1h"},
+            "inhibit_rules": list(inhibit_rules),
             "receivers": [{"name": "hook", "webhook_configs": [{"url": webhook, "send_resolved": True}]}],
         }
         self.config = directory / "alertmanager.yaml"

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+import yaml
 from monitoring_end_to_end import (
     BACK,
     FIRING,
@@ -115,6 +116,41 @@ def test_exactly_the_right_alert_arrives(
     assert {alert["annotations"]["description"].rpartition(" Command: ")[2] for alert in stalls} == {
         f"tb-supervisor inspect --run=. -- {tmp_path}/logs/digits"
     }
+
+
+@pytest.mark.timeout(600)
+def test_trainings_that_die_together_page_once(
+    tool: Callable[[str], str],
+    launch: Callable[..., subprocess.Popen[str]],
+    webhook: Webhook,
+    exporter: str,
+    tmp_path: Path,
+) -> None:
+    """Five are killed at once: with the inhibit rules that are shipped, one page comes, and one when all are back."""
+    shipped = Path(__file__).parents[2] / "examples" / "monitoring" / "alertmanager.yml"
+    rules = yaml.safe_load(shipped.read_text("utf-8"))["inhibit_rules"]
+    trainers = [Trainer(launch, tmp_path / "logs" / f"r{number}", 300) for number in range(5)]
+    try:
+        with alerting(tool, tmp_path, webhook, {"exporter": exporter}, inhibit_rules=rules) as prometheus:
+            for trainer in trainers:
+                trainer.start()
+            wait_until(lambda: prometheus.value("count(run:supervisor_alive:live)") == 5, "five that run")
+            for trainer in trainers:
+                trainer.send(signal.SIGKILL)
+            assert webhook.next() == ("firing", "SupervisorManyLost", "")
+            lost = 'count(ALERTS{alertname="SupervisorTrainingLost",alertstate="firing",died="together",host!=""})'
+            wait_until(lambda: prometheus.value(lost) == 5, "the alerts of all five")
+            for trainer in trainers:
+                trainer.close()
+                trainer.start()
+            assert webhook.next() == ("resolved", "SupervisorManyLost", "")
+            wait_until(lambda: not prometheus.query("ALERTS"), "all to be over")
+            assert webhook.rest() == []
+            assert "Hosts: " in webhook.received[0]["annotations"]["description"]
+            assert "(5)" in webhook.received[0]["annotations"]["description"]
+    finally:
+        for trainer in trainers:
+            trainer.close()
 
 
 @pytest.mark.long
