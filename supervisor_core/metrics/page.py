@@ -164,6 +164,7 @@ def _without_session(run: Run, label: str) -> RunStatus:
         state=run.state,
         error=failure_type(run) if run.state == "failed" else None,
         launches=_launches(run),
+        restarting=run.restarting if run.launches else None,
         recoveries=None,
         global_step=run.step,
         steps=None,

@@ -107,6 +107,12 @@ RUN_METRICS: tuple[RunMetric, ...] = (
         served_by="exporter",
     ),
     single(
+        "restarting",
+        "1 while tb-supervisor run starts the program again: it waits to, or the launch has no session yet; else 0.",
+        "restarting",
+        served_by="exporter",
+    ),
+    single(
         "resume_exact",
         "1 if this session goes on exactly as the run would have without the restart, 0 if it does not; absent where "
         "that is unknown, and for the first session.",

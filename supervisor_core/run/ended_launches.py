@@ -65,13 +65,23 @@ def shown_state(
         runs: returns whether a launch's restarter runs.
     """
     is_over = state in ("failed", "stopped") or (state == "lost" and last is not None and last.inferred and last.gone)
-    is_starting = is_over and _is_starting_again(last, launches, now, runs)
-    return "unknown" if is_starting else state
+    return "unknown" if is_over and is_starting_again(state, last, launches, now, runs) else state
 
 
-def _is_starting_again(
-    last: Session | None, launches: Sequence[ProgramLaunch], now: float, runs: RestarterRuns
+def is_starting_again(
+    state: RunState, last: Session | None, launches: Sequence[ProgramLaunch], now: float, runs: RestarterRuns
 ) -> bool:
+    """Return whether a run is over, and its restarter starts it again: it waits to, or the launch has no session yet.
+
+    Args:
+        state: as of `ended_state`.
+        last: the newest session; None without one.
+        launches: in order.
+        now: the present wall time.
+        runs: returns whether a launch's restarter runs.
+    """
+    if state not in ("failed", "stopped", "lost"):
+        return False
     newest = launches[-1] if launches else None
     if newest is None:
         return False

@@ -18,7 +18,13 @@ from supervisor_core.events.telemetry import DeathRecord
 from supervisor_core.run.advice import FAILURES, Costs, advice
 from supervisor_core.run.bounds import Allowance, DroppedKind
 from supervisor_core.run.checkpoints import Checkpoint, CheckpointFiles, Present, last_good
-from supervisor_core.run.ended_launches import RestarterRuns, death_by_launch, ended_state, shown_state
+from supervisor_core.run.ended_launches import (
+    RestarterRuns,
+    death_by_launch,
+    ended_state,
+    is_starting_again,
+    shown_state,
+)
 from supervisor_core.run.file_fold import FileFold, Reached, nonfinite_since, totals
 from supervisor_core.run.goodput import is_down
 from supervisor_core.run.inferred_sessions import inferred_facts
@@ -153,6 +159,7 @@ class RunFold:
             **{**values_of(line.history), **values_of(files), "sessions": sessions, "checkpoints": checkpoints},
             name=self.name,
             state=shown_state(state, sessions[-1] if sessions else None, launches, now, restarter_runs),
+            restarting=is_starting_again(state, sessions[-1] if sessions else None, launches, now, restarter_runs),
             inferred=all(session.inferred for session in sessions),
             launches=launches,
             stalls=tuple(stall for stall in stalls if stall.service is None),

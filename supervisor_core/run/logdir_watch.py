@@ -287,7 +287,7 @@ class _RunWatch:
             and (last.problem, self._stamp) == (problem or _dropped(last), stamp)
         ):
             return last
-        self._fresh, self._stamp, self._looked_at = False, stamp, now
+        self._fresh, self._stamp, self._looked_at = False, stamp, self._clock.now(now)
         try:
             clock = self._clock
             self._observe(files, now)

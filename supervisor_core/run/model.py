@@ -444,6 +444,8 @@ class Run(RunHistory, FileTotals):
     name: str
     """As TensorBoard names it: relative to the logdir, ``.`` for the logdir itself."""
     state: RunState
+    restarting: bool = False
+    """Whether it is over and its restarter starts it again: it waits to, or the new launch has no session yet."""
     inferred: bool
     """Whether none of its sessions wrote telemetry."""
     launches: tuple[ProgramLaunch, ...] = ()

@@ -86,6 +86,8 @@ class RunStatus:
     """Ends of the earlier sessions: reason -> count."""
     launches: Mapping[str, int] = field(default_factory=dict)
     """Ended launches of the program by a restarter outside: cause -> count."""
+    restarting: bool | None = None
+    """Whether the run is over and its restarter starts it again; None where it has none, or it is unknown."""
     recoveries: int | None = 0
     """How often the framework's session was lost and recreated within this session; None where unknown."""
     global_step: int | None = None

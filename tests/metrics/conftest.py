@@ -95,6 +95,7 @@ def running() -> RunStatus:
         beat=HeartbeatRecord(session="3f2a", watchdog_would_act=1, watchdog_acted={"stop": 2}, events_dropped=2),
         events_failing=False,
         loss_finite=True,
+        restarting=False,
         clock_skew_secs=-600.0,
         info={"logdir": "/data/mnist"},
     )

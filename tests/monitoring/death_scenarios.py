@@ -37,6 +37,7 @@ def dying(count: int, state: str = "lost", at: float = AT, **what: Any) -> list[
     return [dead(state, at + number, run=f"r{number}-{at}", **what) for number in range(count)]
 
 
+RESTARTING = {"restarting": until(AT, always(0), always(1))}
 OLD = {"exporter_last_event_timestamp_seconds": always(-HOUR)}
 FOUND: dict[str, Any] = {"start": AT, "seen": always(-HOUR), "progress": always(-HOUR), "serves": OLD}
 """A run that died an hour before an exporter looks for the first time."""
@@ -90,6 +91,16 @@ DEATH_SCENARIOS: dict[str, list[tuple[str, list[Target], Moments]]] = {
             "it dies while the exporter is away",
             [exporter(end=AT), dead(at=AT + 30, start=AT + 120, instance="exporter-2")],
             {AT + 120: SILENT, AT + 180: {KILLED}},
+        ),
+        (
+            "its restarter waits for some minutes, then starts it again",
+            [dead(until_at=AT + 9 * MINUTE, serves={**RESTARTING, "exporter_last_event_timestamp_seconds": ends(AT)})],
+            NEVER,
+        ),
+        (
+            "its restarter starts it, and it has no session after half an hour",
+            [dead(serves={**RESTARTING, "exporter_last_event_timestamp_seconds": ends(AT)})],
+            {AT + 25 * MINUTE: SILENT, AT + 36 * MINUTE: {KILLED}},
         ),
         (
             "it lives too shortly to be seen alive",

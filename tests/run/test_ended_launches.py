@@ -132,6 +132,16 @@ def test_a_session_that_was_ended_because_it_hung_has_failed(trainer: Any, launc
     assert run_of(done, launches((T0, 60.0, None), (T0 + 61, 2.0, GIVEN_UP)), now=T0 + 64.0).state == "completed"
 
 
+def test_a_killed_run_is_lost_while_its_restarter_starts_it_again(trainer: Any, launches: Any, fold_of: Any) -> None:
+    """Its state says what became of its session, and `Run.restarting` that nobody has to act."""
+    session = trainer("a", T0 + 2.0).spend(3).ready().train(20)
+    end = {"cause": "oom", "session": "a", "backoff_secs": 60.0, "action": "restart"}
+    fold = fold_of(session, launches((T0, session.now + 1.0 - T0, end)))
+    for is_alive in (True, False):
+        run = fold.run(session.now + 30.0, restarter_runs=lambda launch, found=is_alive: found)
+        assert (run.state, run.restarting) == ("lost", is_alive)
+
+
 @pytest.mark.parametrize(("ended", "state"), [("error", "failed"), ("signal", "stopped"), ("completed", "completed")])
 def test_a_run_that_is_started_again_is_neither_failed_nor_stopped(
     trainer: Any, launches: Any, fold_of: Any, ended: str, state: str
@@ -163,6 +173,7 @@ def test_a_run_that_is_started_again_is_neither_failed_nor_stopped(
         ):
             run = fold.run(now, restarter_runs=lambda launch, found=is_alive: found)
             assert (run.state, is_alive) == (expected, is_alive)
+            assert run.restarting == (expected == "unknown")
             assert (failure_text(run) is not None) == (run.state == "failed")
             assert run.sessions[-1].outcome == ended and (run.at_risk is not None) == (ended == "error")
     undecided = fold_of(session, launches((T0, 0.0, None)))
