@@ -56,7 +56,10 @@ KINDS: Mapping[str, Kind] = {
     ),
     "checkpoint_damaged": Kind("warn", "the newest checkpoint is damaged, or in doubt"),
     "checkpoint_overdue": Kind(
-        "warn", "it trains, and its newest checkpoint is older than 3 intervals", "SupervisorCheckpointTooOld"
+        "warn",
+        "it trains, and its newest checkpoint is older than 3 intervals, "
+        "or no save succeeded for 10 minutes after one failed",
+        "SupervisorCheckpointTooOld",
     ),
     "events_failing": Kind("warn", "it cannot write its events", "SupervisorEventsNotWritten"),
     "completed_unsaved": Kind("warn", "it was completed, and its last save failed"),

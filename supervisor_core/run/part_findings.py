@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from supervisor_core.checkpoint.names import last_part
 from supervisor_core.log import command_line
+from supervisor_core.run.checkpoints import Checkpoint
 from supervisor_core.run.finding import Finding
 from supervisor_core.run.finding_subject import Subject, facts, found
 from supervisor_core.run.model import Session, WorkerHistory
@@ -101,7 +102,18 @@ def saves(about: Subject) -> Iterator[Finding]:
         return
     at = started if newest is None or newest.at is None else newest.at
     age, patience = about.now - at, limits.checkpoint_intervals * interval
-    if age > patience and about.now - started > patience + limits.start_grace_secs and not failing:
+    failed = _failed_in_a_row(about, last)
+    since_failed = failed[-1].at if failed and not failing else None
+    if since_failed is not None and about.now - since_failed > limits.hold_secs:
+        yield found(
+            "checkpoint_overdue",
+            f"A save has failed, and none has succeeded since: {sentence(failed[0].error or 'why is not known')}",
+            since=since_failed,
+            cost=about.unsaved(),
+            evidence=facts(last, step=None if newest is None else newest.step),
+            command=about.inspect(),
+        )
+    elif age > patience and about.now - started > patience + limits.start_grace_secs and not failing:
         yield found(
             "checkpoint_overdue",
             f"The newest checkpoint is older than {limits.checkpoint_intervals:g} of its intervals of "
@@ -120,12 +132,18 @@ def _back(about: Subject, last: Session, error: str | None) -> str | None:
     return command_line("mv", "-T", "--", about.watched.directory, last.logdir)
 
 
-def _saves_failing(about: Subject, last: Session) -> Finding:
+def _failed_in_a_row(about: Subject, last: Session) -> list[Checkpoint]:
+    """Return the recorded saves of a session that have failed since its last good one, the newest first."""
     failed = []
     for saved in reversed(about.run.checkpoints):
         if saved.ok or saved.session != last.id:
             break
         failed.append(saved)
+    return failed
+
+
+def _saves_failing(about: Subject, last: Session) -> Finding:
+    failed = _failed_in_a_row(about, last)
     error = last.save_error or (failed[0].error if failed else None)
     why = "why is not known" if error is None else error
     return found(

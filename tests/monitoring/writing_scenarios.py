@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from monitoring_happenings import FAILING, NO_SAVE, SILENT, STALLED, UNWRITTEN, Moments, ends, resumed
+from monitoring_happenings import FAILING, NO_SAVE, SILENT, STALLED, TOO_OLD, UNWRITTEN, Moments, ends, resumed
 from monitoring_served import HOUR, MINUTE, Target, Value, always, exporter, saved_every, trainer, until
 
 
@@ -22,9 +22,20 @@ WRITING_SCENARIOS: dict[str, list[tuple[str, list[Target], Moments]]] = {
             {70 * MINUTE: SILENT, 75 * MINUTE: {FAILING}, 79 * MINUTE: {FAILING}},
         ),
         (
+            "a logdir that was renamed after an hour: the saves that are tried at once fail, and the age of the newest "
+            "checkpoint counts from the first of them",
+            [trainer(saved=ends(HOUR, saved_every(600)), failed_saves=lambda t: 2 * (t >= HOUR))],
+            {61 * MINUTE: SILENT, 63 * MINUTE: {FAILING}, 69 * MINUTE: {FAILING}, 71 * MINUTE: {FAILING, TOO_OLD}},
+        ),
+        (
+            "one save fails, and none is tried again",
+            [trainer(saved=ends(HOUR, saved_every(600)), failed_saves=lambda t: t >= HOUR)],
+            {69 * MINUTE: SILENT, 71 * MINUTE: {TOO_OLD}},
+        ),
+        (
             "its service counts as failed after some of them: that is the same trouble, and one alert",
             [trainer(thread_up=until(HOUR + 700, always(1), always(0)), **FULL)],
-            {75 * MINUTE: {FAILING}, 85 * MINUTE: {FAILING}},
+            {75 * MINUTE: {FAILING}, 79 * MINUTE: {FAILING}},
         ),
         (
             "saves that are far between",
