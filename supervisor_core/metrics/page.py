@@ -100,7 +100,9 @@ def _earlier(status: RunStatus, secs: float) -> RunStatus:
 def _by_its_clock(run: Run, now: float, label: str, forget_after_secs: float) -> RunStatus:
     without_session = _without_session(run, label)
     if not run.sessions:
-        return without_session
+        launch = run.launches[-1] if run.launches else None
+        seen_at = None if launch is None else launch.ended_at or launch.started_at
+        return replace(without_session, session_seen_at=None if seen_at is None else min(seen_at, now))
     last = run.sessions[-1]
     is_active = _ACTIVE[run.state] and not (run.state == "lost" and _is_silent_for(forget_after_secs, run, now))
     is_alive = run.state in ("running", "stalled")
