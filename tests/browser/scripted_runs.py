@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import re
 import shutil
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from scripted_run import Scripted
@@ -105,6 +109,32 @@ def write_big_cluster(run: Path, now: float, count: int = 100) -> Scripted:
     chief.worker("worker:63", "failed", error="ResourceExhaustedError: OOM when allocating tensor").train(60)
     chief.worker("worker:88", "lost").train(max(20, now - chief.at))
     return chief
+
+
+@contextmanager
+def alive(*sessions: Scripted) -> Iterator[None]:
+    """Let sessions go on, each second, as their processes would: those that stall write heartbeats, the others train.
+    Events that lie ahead do not keep a run alive: what counts is that they move."""
+    ended = threading.Event()
+
+    def go_on() -> None:
+        since = {id(session): session.at - session.spent["stall"] for session in sessions if "stall" in session.spent}
+        while not ended.wait(1.0):
+            for session in sessions:
+                now = time.time()
+                if id(session) in since:
+                    session.at = max(session.at, now)
+                    session.beat(now - since[id(session)]).flush()
+                else:
+                    session.train(max(0.0, now - session.at))
+
+    thread = threading.Thread(target=go_on)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
 
 
 def write_many(logdir: Path, count: int, now: float) -> None:

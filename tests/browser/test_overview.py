@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -27,23 +27,21 @@ BIG = 1_000
 
 
 @pytest.fixture(scope="module")
-def logdir(tmp_path_factory: pytest.TempPathFactory, scripted: ModuleType) -> Path:
-    """Runs in all states, and runs and tags with names that mean harm.
-
-    Those that run have written for half an hour to come: however slow the tests are, they do not fall silent.
-    """
+def logdir(tmp_path_factory: pytest.TempPathFactory, scripted: ModuleType) -> Iterator[Path]:
+    """Runs in all states, and runs and tags with names that mean harm."""
     directory = tmp_path_factory.mktemp("logs")
     now = time.time()
-    scripted.Scripted(directory / "good" / "running", now - 300).train(2100)
+    running = scripted.Scripted(directory / "good" / "running", now - 300).train(296)
     scripted.Scripted(directory / "good" / "done", now - 900).train(300).stop()
     scripted.Scripted(directory / "bad" / "failed", now - 900).train(300).stop("error", error="ValueError: <b>NaN</b>")
     scripted.Scripted(directory / "bad" / "lost", now - 9000).train(300)
-    scripted.Scripted(directory / "bad" / "stalled", now - 900).train(300).stall(2400, ended=False)
+    stalled = scripted.Scripted(directory / "bad" / "stalled", now - 900).train(300).stall(596, ended=False)
     scripted.Scripted(directory / "old" / "crashed", now - 30 * 86400).train(300).stop("error", error="OSError: old")
     for name in HOSTILE:
         tags = (name, "loss", 'tag"><svg onload=alert(1)>', "y" * 300)
         scripted.Scripted(directory / "hostile" / name, now - 9000, tags=tags).train(60).stop()
-    return directory
+    with scripted.alive(running, stalled):
+        yield directory
 
 
 @pytest.fixture(scope="module")

@@ -55,24 +55,25 @@ def test_begins_with_what_is_wrong_and_where_it_hangs(
     """Before all facts stand the findings, word for word as in the list, each with its command; where a run hangs, the
     phase, the line and what it does there, and directly below them the stacks, opened."""
     where = {"thread": "MainThread", "location": "/home/me/live.py:15 load", "activity": "waits"}
-    scripted.Scripted(logdir / "hangs", time.time() - 900).train(300).stall(2400, ended=False, **where)
-    shown = tab(viewport={"width": 1280, "height": 700})
-    shown.open(board)
-    shown.find(".row .run-name", has_text="hangs").click()
-    finding = shown.find(".findings li").first
-    finding.wait_for()
-    (told,) = json.loads(board.fetch("run?run=hangs"))["findings"]
-    assert "in the phase training: MainThread waits at live.py:15 in load" in told["sentence"]
-    assert finding.locator(".said").inner_text().startswith(told["sentence"])
-    assert finding.locator("code").inner_text() == told["action"]
-    parts = [part for part in shown.find(".run-body > :not([hidden])").all() if part.is_visible()]
-    assert [part.get_attribute("class") or part.get_attribute("aria-label") for part in parts[:3]] == [
-        "Findings", "stalls", "summary",
-    ]  # fmt: skip
-    stack = shown.find(".stalls details[open] pre").first
-    assert 'File "train.py", line 88' in stack.inner_text()
-    box = stack.bounding_box()
-    assert box["y"] + box["height"] < 700
+    hangs = scripted.Scripted(logdir / "hangs", time.time() - 900).train(300).stall(596, ended=False, **where)
+    with scripted.alive(hangs):
+        shown = tab(viewport={"width": 1280, "height": 700})
+        shown.open(board)
+        shown.find(".row .run-name", has_text="hangs").click()
+        finding = shown.find(".findings li").first
+        finding.wait_for()
+        (told,) = json.loads(board.fetch("run?run=hangs"))["findings"]
+        assert "in the phase training: MainThread waits at live.py:15 in load" in told["sentence"]
+        assert finding.locator(".said").inner_text().startswith(told["sentence"])
+        assert finding.locator("code").inner_text() == told["action"]
+        parts = [part for part in shown.find(".run-body > :not([hidden])").all() if part.is_visible()]
+        assert [part.get_attribute("class") or part.get_attribute("aria-label") for part in parts[:3]] == [
+            "Findings", "stalls", "summary",
+        ]  # fmt: skip
+        stack = shown.find(".stalls details[open] pre").first
+        assert 'File "train.py", line 88' in stack.inner_text()
+        box = stack.bounding_box()
+        assert box["y"] + box["height"] < 700
 
 
 def test_says_whether_each_resume_was_exact(tab: Callable[..., Any], board: Any) -> None:
