@@ -66,10 +66,10 @@ def check_growing(file: bytes, at_once: dict[str, Any]) -> None:
 
 @contextmanager
 def _together(fewest: int) -> Iterator[None]:
-    """Decode records together from this number on; outside of fuzzing that takes 32 of them and 8 KiB."""
+    """Decode records together from this number on; outside of fuzzing that takes 32 of them and 8 or 64 KiB."""
     bounds: list[tuple[Any, str, int]] = [
         *((module, "FEWEST", fewest) for module in (scan, vector_decode)),
-        (scan, "_TOGETHER_BYTES", 64),
+        *((scan, name, 64) for name in ("_TOGETHER_BYTES", "_SPARSE_BYTES")),
     ]
     before = [getattr(module, name) for module, name, _ in bounds]
     try:

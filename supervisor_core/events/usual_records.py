@@ -20,8 +20,8 @@ from supervisor_core.wire import DamagedError, read_varint, signed
 
 TELEMETRY_PIECE_BYTES = 4 << 20
 """A piece ends after this much telemetry."""
-LONGEST_BYTES = 64 * 1024
-"""Of a payload."""
+LONGEST_BYTES = 4 * 1024
+"""Of a payload. The checksum of a longer one that is damaged is not computed twice."""
 _SHORTEST_BYTES = 16
 _NUMBER_BYTES = 4
 _SCALAR_BYTES = 128
