@@ -9,9 +9,12 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from typing import Annotated, Any, TypeVar
+from functools import cache
+from threading import Lock
+from typing import Annotated, Any, TypeVar, cast
 
 from msgspec import Meta, ValidationError, convert
+from msgspec.json import Decoder
 
 LARGEST = 1 << 63
 LARGEST_ATTEMPT = 10**15
@@ -32,6 +35,9 @@ MAX_DIGITS = 300
 
 _FIELD = re.compile(r" - at `\$\.(\w+)`$")
 _T = TypeVar("_T")
+_building = Lock()
+"""One thread at a time has msgspec look at a class: what it has found so far it keeps on the class, and a thread that
+used a part of it would crash the process."""
 
 
 def parse_object(data: bytes, version: int) -> dict[str, Any]:
@@ -62,6 +68,7 @@ def record_of(cls: type[_T], raw: Mapping[str, Any]) -> _T:
     Raises:
         ValueError: if a field is missing, or has a value that it cannot hold; says which, and what it can hold.
     """
+    _prepare(cast("Any", cls))
     try:
         return convert(raw, cls)
     except ValidationError as error:
@@ -69,6 +76,12 @@ def record_of(cls: type[_T], raw: Mapping[str, Any]) -> _T:
         if (found := _FIELD.search(text)) is not None:
             text = f"{found[1]} is {raw[found[1]]!r:.80}: {text[: found.start()]}"
         raise ValueError(text) from None
+
+
+@cache
+def _prepare(cls: Any) -> None:
+    with _building:
+        Decoder(cls)
 
 
 def encode_object(version: int, fields: Mapping[str, Any]) -> bytes:

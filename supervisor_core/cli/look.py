@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from supervisor_core.cli.logdirs import Logdir, common_directory, name_in
+from supervisor_core.run.copies import CopyMarks
 from supervisor_core.run.finding import Finding
 from supervisor_core.run.findings import Standing, findings, standing
 from supervisor_core.run.logdir_watch import LogdirWatch
@@ -63,6 +64,7 @@ class Looking:
 
     def __init__(self, logdirs: Sequence[Logdir]) -> None:
         self._watches = [LogdirWatch(logdir.path, logdir.include) for logdir in logdirs]
+        self._copies = CopyMarks[tuple[str, str]]()
         self.directory = common_directory(logdirs)
         """What the names of runs are relative to."""
 
@@ -82,13 +84,14 @@ class Looking:
 
             snapshots.append(watch.refresh(progressed))
         runs: dict[str, SeenRun] = {}
-        for each in snapshots:
-            for run, watched in each.runs.items():
-                said = findings(watched, each.at)
-                if len(snapshots) > 1:
-                    name = name_in(self.directory, each.logdir, run)
-                    watched = replace(watched, run=replace(watched.run, name=name))
-                runs[watched.run.name] = SeenRun(watched, said)
+        found = {(each.logdir, run): watched for each in snapshots for run, watched in each.runs.items()}
+        if len(snapshots) > 1:  # a copy may be in another logdir than what it is a copy of
+            found = self._copies.marked(found)
+        for (logdir, run), watched in found.items():
+            said = findings(watched, snapshots[-1].at)
+            if len(snapshots) > 1:
+                watched = replace(watched, run=replace(watched.run, name=name_in(self.directory, logdir, run)))
+            runs[watched.run.name] = SeenRun(watched, said)
         return Look(
             at=snapshots[-1].at,
             runs=runs if len(snapshots) == 1 else dict(sorted(runs.items())),

@@ -12,6 +12,7 @@ import types
 from collections.abc import Callable, Mapping
 from dataclasses import fields, is_dataclass
 from functools import cache
+from threading import Lock
 from typing import Annotated, Any, Literal, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
 from msgspec import Meta, MsgspecError, convert
@@ -36,6 +37,9 @@ Failure = Annotated[str, Meta(max_length=MAX_TEXT, extra={"unreadable": "not rea
 _T = TypeVar("_T")
 _Read = Callable[[Any], Any]
 """Returns what a field holds; None for what it cannot hold."""
+_building = Lock()
+"""One thread at a time has msgspec look at a class: what it has found so far it keeps on the class, and a thread that
+used a part of it would crash the process."""
 
 
 def decode(cls: type[_T], data: str) -> _T:
@@ -83,6 +87,7 @@ def read_strictly(cls: type[_T], values: Any) -> _T:
     Raises:
         ValueError: if one is not; says which.
     """
+    _decoder(cast("Any", cls))
     try:
         return convert(values, cls)
     except MsgspecError as error:
@@ -107,7 +112,8 @@ def _names(cls: Any) -> tuple[str, ...]:
 
 @cache
 def _decoder(cls: Any) -> Decoder[Any]:
-    return Decoder(cls)
+    with _building:
+        return Decoder(cls)
 
 
 @cache

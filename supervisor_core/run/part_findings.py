@@ -190,7 +190,7 @@ def events(about: Subject) -> Iterator[Finding]:
         yield found(
             "events_failing",
             f"The training cannot write its events; what is shown of it may be old: {sentence(last.events_error)}",
-            command=command_line("df", "-h", "--", watched.directory),
+            command=_back(about, last, last.events_error) or command_line("df", "-h", "--", watched.directory),
             evidence=facts(last, error=in_a_line(last.events_error)),
         )
     newest = about.newest_checkpoint()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import signal
 import time
 from collections.abc import Callable, Iterator
@@ -180,6 +181,9 @@ def test_several_logdirs_a_file_and_a_pattern(run: Callable[..., Result], write:
     assert names(logs, "--run", "below") == ["x/a/below"]
     assert "it has x/a, x/a/below, y/b." in run("inspect", logs, "--run", "c").stderr
     assert f"Nothing matches {tmp_path}/no*" in run("inspect", f"{tmp_path}/no*").stderr
+    shutil.copytree(logs / "x" / "a", logs / "z" / "a")
+    copies = json.loads(run("inspect", "--json", logs / "x", logs / "z").stdout)["runs"]
+    assert [item["copy_of"] for item in copies if item["run"] == "z/a"] == [str(logs / "x" / "a")], "in another logdir"
 
 
 @pytest.mark.skipif(not REAL.is_dir(), reason="the real logdirs are not there (../shared/logdirs)")

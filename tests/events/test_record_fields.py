@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal, get_type_hints
@@ -135,3 +137,39 @@ def test_what_is_no_object_is_refused(text: str) -> None:
     """Whatever it is instead."""
     with pytest.raises(ValueError, match=r"JSON object|Expecting"):
         decode(Odd, text)
+
+
+BY_SEVERAL_THREADS = """
+import sys, threading
+from dataclasses import make_dataclass
+from supervisor_core.checkpoint.json_records import record_of
+from supervisor_core.events.record_fields import decode, read_strictly
+
+READS = {
+    "decode": lambda cls: decode(cls, '{"g1": {"f1": "x"}}'),
+    "read_strictly": lambda cls: read_strictly(cls, {"g1": {"f1": "x"}}),
+    "record_of": lambda cls: record_of(cls, {"g1": {"f1": "x"}}),
+}
+sys.setswitchinterval(1e-6)
+for _ in range(200):
+    part = make_dataclass("Part", [(f"f{number}", str, "") for number in range(8)])
+    cls = make_dataclass("Whole", [(f"g{number}", part | None, None) for number in range(8)])
+    barrier = threading.Barrier(3)
+
+    def read():
+        barrier.wait()
+        assert READS[sys.argv[1]](cls).g1.f1 == "x"
+
+    threads = [threading.Thread(target=read) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+"""
+
+
+@pytest.mark.parametrize("read", ["decode", "read_strictly", "record_of"])
+def test_threads_may_read_the_first_record_of_a_class_at_the_same_time(read: str) -> None:
+    """As an exporter's threads do, one for each logdir."""
+    done = subprocess.run([sys.executable, "-c", BY_SEVERAL_THREADS, read], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")

@@ -39,9 +39,10 @@ def test_saves_are_tried_at_once_and_when_it_is_back(tmp_path: Path) -> None:
         train_until(lambda: shows('supervisor_finding{kind="saves_failing",run="runs/a",severity="page"}'))
         assert shows('supervisor_run_state{run="runs/a",state="running"}')
         (found,) = watch.refresh().runs.values()
-        (said,) = [item for item in findings(found, time.time()) if item.kind == "saves_failing"]
-        assert f"The logdir {logdir} was renamed to" in said.text
-        assert said.action == command_line("mv", "-T", "--", str(away), str(logdir))
+        said = {item.kind: item for item in findings(found, time.time())}
+        assert f"The logdir {logdir} was renamed to" in said["saves_failing"].text
+        back = command_line("mv", "-T", "--", str(away), str(logdir))
+        assert (said["saves_failing"].action, said["events_failing"].action) == (back, back)
         away.rename(logdir)
         train_until(lambda: run.run_status().checkpoint.failures_in_a_row == 0)
     assert run.newest_checkpoint is not None
