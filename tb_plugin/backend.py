@@ -54,9 +54,6 @@ class _Drawn(TypedDict):
     pixels: int
 
 
-"""Width of a chart, by which points are thinned."""
-
-
 class Backend:
     """The routes, and what they answer from: the index, the scalars, the metrics.
 

@@ -13,6 +13,9 @@ from supervisor_core.run.snapshot import WatchedRun
 from supervisor_core.run.thresholds import Thresholds
 from supervisor_core.run.words import counted, duration
 
+MOST_CHARACTERS = 1_000
+"""How much of a text is said: names of hosts, phases and signals in it are whatever a writer wrote."""
+
 
 @dataclass(frozen=True, slots=True)
 class Subject:
@@ -94,7 +97,9 @@ def found(
     is_old: bool = False,
 ) -> Finding:
     """Return a finding with the severity of its kind; of what is old it is only an info. A text that ends with what a
-    program wrote gets its full stop."""
+    program wrote gets its full stop, and one that is too long is cut."""
+    if len(text) > MOST_CHARACTERS:
+        text = f"{text[:MOST_CHARACTERS]} ..."
     return Finding(
         kind=kind,
         severity="info" if is_old else KINDS[kind].severity,

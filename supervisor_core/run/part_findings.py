@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 
 from supervisor_core.checkpoint.names import last_part
@@ -127,7 +128,9 @@ def saves(about: Subject) -> Iterator[Finding]:
 
 def _back(about: Subject, last: Session, error: str | None) -> str | None:
     """Return the command that moves a logdir back that was renamed while the session runs; None if it was not."""
-    if last.logdir is None or error is None or RENAMED not in error or "://" in about.watched.directory:
+    if error is None or RENAMED not in error or "://" in about.watched.directory:
+        return None
+    if last.logdir is None or not os.path.isabs(last.logdir):  # the record may be anybody's
         return None
     return command_line("mv", "-T", "--", about.watched.directory, last.logdir)
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import re
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
-from voice_stories import STORIES
+from voice_stories import STORIES, Scripted
 
 from supervisor_core.cli.inspect import run_object
 from supervisor_core.cli.look import SeenRun
@@ -19,6 +20,7 @@ from supervisor_core.log import printable
 from supervisor_core.metrics.exporter import Exporter
 from supervisor_core.metrics.render import TEXT
 from supervisor_core.run.finding import KINDS, Finding
+from supervisor_core.run.finding_subject import MOST_CHARACTERS
 from supervisor_core.run.findings import findings, standing
 from supervisor_core.run.logdir_watch import LogdirWatch
 from tb_plugin.index import Index
@@ -130,3 +132,17 @@ def test_the_tab_says_it(told: Told, said: Mapping[str, tuple[Finding, ...]], cl
         line = view.runs[name].row
         assert line["finding"] == (page[0] if page else None)
         assert line["standing"] == standing(view.runs[name].watched.run.state, found)
+
+
+def test_what_a_writer_made_long_is_cut(tmp_path: Path) -> None:
+    """No name fills a page: of hosts, signals and errors a finding says so much."""
+    now = time.time()
+    session = Scripted(tmp_path / "cluster", now - 7200)
+    for name in ("worker:1", "worker:2", "worker:3"):
+        session.worker(name, "lost")
+        session.cluster[name] |= {"host": "h" * 4_000, "error": "e" * 4_000}
+    session.train(7190)
+    Scripted(tmp_path / "stopped", now - 7200).train(3600).stop("signal", signal="s" * 4_000)
+    runs = LogdirWatch(str(tmp_path)).refresh().runs.values()
+    said = [each.text for watched in runs for each in findings(watched, now)]
+    assert len(said) == 2 and all(MOST_CHARACTERS < len(text) < MOST_CHARACTERS + 10 for text in said)
