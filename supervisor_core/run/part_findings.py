@@ -193,7 +193,7 @@ def events(about: Subject) -> Iterator[Finding]:
         yield found(
             "events_failing",
             f"The training cannot write its events; what is shown of it may be old: {sentence(last.events_error)}",
-            command=_back(about, last, last.events_error) or command_line("df", "-h", "--", watched.directory),
+            command=_back(about, last, last.events_error) or about.disk_space(),
             evidence=facts(last, error=in_a_line(last.events_error)),
         )
     newest = about.newest_checkpoint()
@@ -202,7 +202,7 @@ def events(about: Subject) -> Iterator[Finding]:
         yield found(
             "disk_low",
             f"The disk of the run's directory has room for less than {SAVES_TO_FIT} more checkpoints.",
-            command=command_line("df", "-h", "--", watched.directory),
+            command=about.disk_space(),
             evidence=facts(last, free_bytes=watched.free_bytes, checkpoint_bytes=needed),
         )
 
