@@ -292,7 +292,7 @@ test("what happened is told in sentences, with what it cost", () => {
     "Step 900: 2.0 steps/s, last seen now",
     "1 restart cost 8 min 20 s: 6 min 40 s down, 100 steps recomputed (1 min 40 s); killed",
     "No good checkpoint: all 3 saves failed",
-    "1 stall: 30 s without progress; their stacks are on this page",
+    "1 stall: 30 s without progress; its stacks are on this page",
   ]);
 });
 

@@ -159,7 +159,7 @@ def _process(run: Run) -> list[str]:
     if last is None or last.pid is None or last.host is None:
         return []
     has_ended = not last.is_open and last.outcome != "lost"
-    end = ", is gone: it was killed or crashed" if last.gone else ", has ended" if has_ended else ""
+    end = " is gone: it was killed or crashed" if last.gone else " has ended" if has_ended else ""
     return [f"Process {last.pid} on {last.host}{end}"]
 
 

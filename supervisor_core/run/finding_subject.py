@@ -7,11 +7,13 @@ from dataclasses import dataclass
 
 from supervisor_core.log import command_line
 from supervisor_core.run.checkpoints import Checkpoint
+from supervisor_core.run.ended_launches import final_launch
 from supervisor_core.run.finding import KINDS, Finding
 from supervisor_core.run.model import Run, Session
 from supervisor_core.run.snapshot import WatchedRun
 from supervisor_core.run.thresholds import Thresholds
 from supervisor_core.run.words import counted, duration
+from supervisor_core.storage.local import absolute
 
 MOST_CHARACTERS = 1_000
 """How much of a text is said: names of hosts, phases and signals in it are whatever a writer wrote."""
@@ -46,8 +48,8 @@ class Subject:
         return since is not None and self.now - since > self.thresholds.forget_secs
 
     def command(self, *words: str) -> str:
-        """Return a command of tb-supervisor on the run's directory."""
-        return command_line("tb-supervisor", *words, "--", self.watched.directory)
+        """Return a command of tb-supervisor on the run's directory. It works in any directory."""
+        return command_line("tb-supervisor", *words, "--", absolute(self.watched.directory))
 
     def inspect(self) -> str:
         """Return the command that shows the run."""
@@ -55,7 +57,7 @@ class Subject:
 
     def disk_space(self) -> str:
         """Return the command that shows how full the disk of the run's directory is."""
-        return command_line("df", "-h", "--", self.watched.directory)
+        return command_line("df", "-h", "--", absolute(self.watched.directory))
 
     def newest_checkpoint(self) -> Checkpoint | None:
         """Return the newest successful save whose files are not known to be gone; None without one."""
@@ -71,6 +73,8 @@ class Subject:
         saved = self.newest_checkpoint()
         if last is None or last.inferred or not self.is_alive:
             return None
+        if saved is None and not run.checkpoints and last.checkpoint_interval_secs and last.restored_step is None:
+            return f"{_are(run.step)} in no checkpoint." if run.step and len(run.sessions) == 1 else None
         if saved is None or saved.step is None or run.step is None or run.step <= saved.step:
             return None
         until = last.last_progress_at
@@ -79,10 +83,11 @@ class Subject:
 
     def resume(self) -> str:
         """Return what to do about a training that has ended: to start it again, and where it then continues."""
+        is_given_up = self.run.state == "failed" and final_launch(self.run.launches) is not None
+        # Without --reset a restarter that has given the run up counts on, and soon gives it up again.
+        how = "start the training again" + (" by the same tb-supervisor command with --reset" if is_given_up else "")
         saved = self.run.last_good or self.newest_checkpoint()
-        if saved is None or saved.step is None:
-            return "start the training again"
-        return f"start the training again; it resumes at step {saved.step:,}"
+        return how if saved is None or saved.step is None else f"{how}; it resumes at step {saved.step:,}"
 
 
 def found(

@@ -126,7 +126,7 @@ function stallSentence(run: RunDetail): Sentence | null {
   if (run.stalls === 0) return null;
   const secs = run.goodput.secs.stall ?? 0;
   const lost = secs > 0 ? `${formatDuration(secs)} without progress; ` : "";
-  return { sign: "‖", lead: plural(run.stalls, "stall"), rest: `${lost}their stacks are on this page` };
+  return { sign: "‖", lead: plural(run.stalls, "stall"), rest: `${lost}${run.stalls === 1 ? "its" : "their"} stacks are on this page` };
 }
 
 function silenceSentence({ silences, goodput }: RunDetail): Sentence | null {

@@ -39,7 +39,7 @@ export class StallList {
   }
 
   private item(stall: Stall, open: boolean): HTMLDetailsElement {
-    const until = stall.until == null ? "lasts still" : `until ${formatMoment(stall.until)}`;
+    const until = stall.until == null ? "and still lasts" : `until ${formatMoment(stall.until)}`;
     const step = stall.step == null ? "" : `, at step ${formatCount(stall.step)}`;
     const line = innermost(stall);
     const thread = stalledThread(stall);
