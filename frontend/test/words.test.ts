@@ -289,7 +289,7 @@ test("the newest launch by a restarter is shown until a later one has begun", ()
 test("what happened is told in sentences, with what it cost", () => {
   const said = headline(detail(), [], T0 + 5000).map((s) => `${s.lead}: ${s.rest}`);
   assert.deepEqual(said, [
-    "Step 900: 2.0 steps/s, last seen now",
+    "Step 900: 2.0 steps/s, last written now",
     "1 restart cost 8 min 20 s: 6 min 40 s down, 100 steps recomputed (1 min 40 s); killed",
     "No good checkpoint: all 3 saves failed",
     "1 stall: 30 s without progress; its stacks are on this page",

@@ -11,7 +11,7 @@ from supervisor_core.events.losses import LOSS
 from supervisor_core.log import printable
 from supervisor_core.run.finding import Finding, Severity
 from supervisor_core.run.model import Advice, Restart, Run
-from supervisor_core.run.words import UNKNOWN, count, duration, share
+from supervisor_core.run.words import UNKNOWN, count, counted, duration, share
 
 SHOWN_REASONS = 5
 """Reasons against an exact resume; ``--json`` has all."""
@@ -50,10 +50,10 @@ def again_text(restart: Restart) -> str:
     nothing is known."""
     least, most = restart.rewind_steps, restart.rewind_steps_most
     if least is not None and least == most:
-        return f"{count(least)} steps recomputed"
+        return f"{counted(least, 'step')} recomputed"
     if not least:
-        return "" if most is None else f"at most {count(most)} steps recomputed"
-    return f"at least {count(least)} steps recomputed" + ("" if most is None else f", at most {count(most)}")
+        return "" if most is None else f"at most {counted(most, 'step')} recomputed"
+    return f"at least {counted(least, 'step')} recomputed" + ("" if most is None else f", at most {count(most)}")
 
 
 def resume_lines(run: Run) -> list[str]:

@@ -77,6 +77,8 @@ def _lost(about: Subject) -> Iterator[Finding]:
     else:
         text = f"{who} gives no sign of life: it was killed, is suspended, or its machine is down."
         action = f"check whether the process exists; if it does not, {about.resume()}"
+    if run.restarting:  # then nobody else should
+        action = "wait: tb-supervisor is starting it again"
     hang = hang_at_end(run, last)
     text += "" if hang is None else f" It had made no progress{_how(hang)}."
     yield found(

@@ -45,7 +45,7 @@ def test_says_in_sentences_what_happened_and_what_it_cost(tab: Callable[..., Any
         r"3 restarts cost 15 min \d+ s: 6 min \d+ s down, 1,5\d\d to 1,\d\d\d steps recomputed .*; 2 killed, 1 signal",
         words,
     )
-    assert re.search(r"2 of 2\d saves failed", words)
+    assert re.search(r"2 of 2\d recorded saves failed", words)
     assert "1 stall" in words
 
 

@@ -46,11 +46,10 @@ function workerSentence(run: RunDetail, workers: readonly WorkerHistory[]): Sent
 function stateSentence(run: RunDetail, now: number): Sentence {
   const when = formatAgo(run.last_event, now);
   const lead = run.step == null ? "No step known" : `Step ${formatCount(run.step)}`;
-  const isAlive = run.state === "running" || run.state === "stalled";
   if (run.state === "unknown" && !run.sessions.length && run.launch)
     return { sign: "·", lead, rest: "the program has written nothing yet" };
   const rate = run.state === "running" && run.steps_per_sec != null ? `${formatRate(run.steps_per_sec)} steps/s, ` : "";
-  const seen = when === UNKNOWN ? "" : `${isAlive ? "last seen" : "last written"} ${when}`;
+  const seen = when === UNKNOWN ? "" : `last written ${when}`;
   const silent = run.state === "unknown" ? `${seen ? "; " : ""}its writer does not record how it ended` : "";
   return { sign: "·", lead, rest: `${rate}${seen}${silent}` };
 }
@@ -117,7 +116,7 @@ function checkpointSentence(run: RunDetail, now: number): Sentence | null {
   const every = run.sessions.at(-1)?.checkpoint_interval_secs;
   const rhythm = every == null ? "" : `, every ${formatDuration(every)}`;
   const gone = newest.on_disk === false && !newest.damage ? `, ${newest.status.replace(/\.$/, "")}` : "";
-  const bad = failed > 0 ? `; ${formatCount(failed)} of ${plural(count, "save")} failed` : "";
+  const bad = failed > 0 ? `; ${formatCount(failed)} of ${plural(count, "recorded save")} failed` : "";
   const rest = `${formatAgo(newest.at, now)}${rhythm}${gone}${bad}`;
   return { sign, lead: `Checkpoint of step ${formatCount(newest.step)}`, rest };
 }
@@ -126,7 +125,11 @@ function stallSentence(run: RunDetail): Sentence | null {
   if (run.stalls === 0) return null;
   const secs = run.goodput.secs.stall ?? 0;
   const lost = secs > 0 ? `${formatDuration(secs)} without progress; ` : "";
-  return { sign: "‖", lead: plural(run.stalls, "stall"), rest: `${lost}${run.stalls === 1 ? "its" : "their"} stacks are on this page` };
+  return {
+    sign: "‖",
+    lead: plural(run.stalls, "stall"),
+    rest: `${lost}${run.stalls === 1 ? "its" : "their"} stacks are on this page`,
+  };
 }
 
 function silenceSentence({ silences, goodput }: RunDetail): Sentence | null {
