@@ -18,6 +18,7 @@ from supervisor_core.cli import WrongInput
 from supervisor_core.cli.logdirs import existing, logdirs
 from supervisor_core.cli.look import Look, Looking, SeenRun
 from supervisor_core.cli.overview import overview
+from supervisor_core.cli.sentences import by_its_clock
 from supervisor_core.cli.text import STATES, Output, literal, runs_bar
 from supervisor_core.cli.timeline import timeline
 from supervisor_core.errors import SupervisorError
@@ -239,7 +240,7 @@ def run_object(seen: SeenRun, now: float) -> dict[str, Any]:
         {
             **values,
             "findings": as_json(seen.findings),
-            "checkpoint_age_secs": max(0.0, now - (good[-1].at or 0.0)) if good else None,
+            "checkpoint_age_secs": max(0.0, by_its_clock(run, now) - (good[-1].at or 0.0)) if good else None,
             "launches": [{**as_json(item), "last_words": item.stderr} for item in run.launches],
             "workers": [{**as_json(item), "spans": as_json(item.spans)} for item in run.workers],
             "problems": [*_problem_of_run(watched), *values["problems"]],

@@ -18,7 +18,7 @@ from rich.text import Text
 
 from supervisor_core.cli.logdirs import shared_parts
 from supervisor_core.cli.look import SeenRun
-from supervisor_core.cli.sentences import STYLES, with_age
+from supervisor_core.cli.sentences import STYLES, by_its_clock, with_age
 from supervisor_core.cli.text import moment, since, state
 from supervisor_core.events.losses import ACCURACY, LOSS, qualifier
 from supervisor_core.log import printable
@@ -114,10 +114,10 @@ _COLUMNS: Mapping[str, Cell] = {
     "state": lambda seen, now: state(seen.run),
     "step": lambda seen, now: count(seen.run.step),
     "steps/s": lambda seen, now: rate(seen.run.steps_per_sec),
-    "checkpoint": lambda seen, now: _checkpoint(seen.run, now),
+    "checkpoint": lambda seen, now: _checkpoint(seen.run, by_its_clock(seen.run, now)),
     "restarts": lambda seen, now: count(len(seen.run.restarts)),
     "goodput": lambda seen, now: share(seen.run.goodput.ratio) if not seen.run.goodput.inferred else UNKNOWN,
-    "silent": lambda seen, now: since(seen.run.last_event_at, now),
+    "silent": lambda seen, now: since(seen.run.last_event_at, by_its_clock(seen.run, now)),
 }
 _LEAST_URGENT = ("steps/s", "goodput", "restarts", "silent", "checkpoint", "step")
 

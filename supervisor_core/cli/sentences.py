@@ -21,6 +21,11 @@ SHOWN_NONFINITE = 5
 STYLES: dict[Severity, str] = {"page": "bold red", "warn": "yellow", "info": ""}
 
 
+def by_its_clock(run: Run, now: float) -> float:
+    """Return the present time by the clock of a run's machine, from which ages of the run's times count."""
+    return now + (run.clock_skew_secs or 0.0)
+
+
 def with_age(finding: Finding, now: float) -> str:
     """Return what a finding says, and for how long that has been so."""
     age = since(finding.since, now)

@@ -16,6 +16,7 @@ from supervisor_core.cli.sentences import (
     SHOWN_REASONS,
     advice_text,
     again_text,
+    by_its_clock,
     finding_lines,
     nonfinite_lines,
     resume_lines,
@@ -140,6 +141,7 @@ def _headline(run: Run, now: float) -> str:
     """Return what is known of the run as a whole; what is not known is left out."""
     silent = run.goodput.secs.get("silent", 0.0)
     causes = ", ".join(sorted({item.cause.replace("_", " ") for item in run.silences if item.cause}))
+    now = by_its_clock(run, now)
     known = [
         "" if run.state == "unknown" and run.inferred else state(run),
         "" if run.step is None else f"step {count(run.step)}",
@@ -442,7 +444,7 @@ def workers(run: Run, now: float) -> list[RenderableType]:
     columns: dict[str, Callable[[WorkerHistory], str]] = {
         "worker": lambda item: literal(item.name),
         "state": lambda item: _state(run, item),
-        "silent": lambda item: since(item.last_seen_at, now),
+        "silent": lambda item: since(item.last_seen_at, by_its_clock(run, now)),
         "step": lambda item: count(item.step),
         "steps": lambda item: count(item.steps),
         "starts": lambda item: count(item.starts),

@@ -85,7 +85,7 @@ class WriterClock:
         known = _by_file(at, written_at, now) if before is None else _by_looks(at, written_at, now, before)
         ahead = known if known is not None else max(0.0, at - now) if ahead_secs is None else ahead_secs
         self._ahead_secs = 0.0 if abs(ahead) <= AGREE_SECS else ahead
-        if known is not None:
+        if known is not None or ahead_secs is not None:
             self._seen.append(self._ahead_secs)
 
 

@@ -158,6 +158,17 @@ def test_a_row_has_the_reason_and_the_run_what_to_do(
         assert said["text"] in shown and f"do: {said['action']}" in shown
 
 
+def test_ages_are_by_the_clock_of_the_run(run: Callable[..., Result], write: Write) -> None:
+    """A file whose newest event is a quarter of an hour old is written just now: so late is its machine's clock."""
+    logdir = write("a", *first_session())
+    (file,) = (logdir / "a").iterdir()
+    os.utime(file)
+    (seen,) = json.loads(run("inspect", logdir, "--json").stdout)["runs"]
+    assert (seen["state"], seen["clock_skew_secs"]) == ("running", pytest.approx(-870.0, abs=10.0))
+    assert seen["checkpoint_age_secs"] == pytest.approx(30.0, abs=10.0)
+    assert re.search(r" last event [.\d]+ s ago", run("inspect", logdir, "--run", "a").stdout)
+
+
 def test_several_logdirs_a_file_and_a_pattern(run: Callable[..., Result], write: Write, tmp_path: Path) -> None:
     """As arguments and as --logdir: names are relative to what they have in common, each run is there once; of an
     events file the directory is shown, and nothing below it. A run is found by the end of its name."""

@@ -14,6 +14,7 @@ from supervisor_core.metrics.page import run_status
 from supervisor_core.run.findings import findings
 from supervisor_core.run.logdir_watch import LogdirWatch
 from supervisor_core.run.snapshot import WatchedRun
+from supervisor_core.run.writer_clock import WriterClock
 
 MINUTE = 60.0
 SKEWS = [-10 * MINUTE, 10 * MINUTE]
@@ -179,3 +180,10 @@ def test_an_events_file_that_a_full_disk_touches_is_no_wrong_clock(trainer: Make
     os.utime(writer.file.path, (clock.now, clock.now))
     found = watch()()
     assert (found.run.state, found.run.clock_skew_secs) == ("running", 0.0)
+
+
+def test_what_the_lease_tells_at_a_first_look_is_the_difference() -> None:
+    """Of a session that renews its lease, the events file's own time says nothing more."""
+    clock = WriterClock()
+    clock.observe("a", at=400.0, written_at=None, now=1000.0, ahead_secs=-600.0)
+    assert (clock.now(1000.0), clock.skew_secs) == (400.0, -600.0)
