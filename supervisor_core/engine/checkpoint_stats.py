@@ -58,6 +58,13 @@ class CheckpointStats:
                 self._status = replace(self._status, last_success=newest, last_error=None)
 
     @property
+    def newest(self) -> tuple[str, int | None] | None:
+        """Path and step of the newest checkpoint, saved or restored; None where none is known."""
+        with self._lock:
+            last = self._status.last_success
+        return None if last is None or last.path is None else (last.path, last.step)
+
+    @property
     def failures(self) -> tuple[int, int, str | None]:
         """The number of failed saves, and of those since the last successful one; why the last save failed."""
         with self._lock:

@@ -312,8 +312,11 @@ class Ending:
     def loss_text(self) -> str:
         """Which checkpoint is the newest, and what is lost if the process ends now: sentences."""
         recorder, checkpoints = self._state.recorder, self._state.checkpoints
-        step = None if recorder is None else recorder.progress.snapshot().global_step
-        return loss_text(None if checkpoints is None else checkpoints.newest, step)
+        if recorder is None:
+            return loss_text(None if checkpoints is None else checkpoints.newest, None)
+        # A session that is just being restored has nothing that saves yet, but a checkpoint.
+        newest = recorder.saves.newest if checkpoints is None else checkpoints.newest
+        return loss_text(newest, recorder.progress.snapshot().global_step)
 
     @property
     def unfinished_text(self) -> str:

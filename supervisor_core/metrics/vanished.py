@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple, TypeAlias
 
 from supervisor_core.metrics.page import Reading, RunText, write_run
+from supervisor_core.run.findings import findings
 from supervisor_core.run.snapshot import WatchedRun
 
 Key: TypeAlias = tuple[int, str]
@@ -170,6 +171,9 @@ class VanishedRuns:
         if sum(map(len, text.fragments)) > MAX_BYTES_OF_RUN:
             session = None if status.session is None else replace(status.session, versions={})
             status = replace(status, threads=(), workers=(), session=session)
+        if run.state in LIVE:
+            gone = replace(watched, unreachable=True, problem="it is not there")
+            status = replace(status, findings=findings(gone, now))
         reading = Reading.of(watched, logdir, success=False)
         is_lost = run.state == "lost" and run.last_event_at is not None
         return VanishedRun(

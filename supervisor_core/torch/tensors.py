@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Callable, Collection, Mapping
 from functools import cache
 from typing import Any
@@ -76,8 +77,14 @@ def tensor_has_nan(tensor: Any) -> bool:
 
 
 def tensor_with_nan(path: str) -> str | None:
-    """Return the name of a tensor in a file of safetensors that has NaN; None where none has, or it is no such file."""
+    """Return the name of a tensor in a file of safetensors that has NaN; None where none has, or it is no such file.
+
+    Raises:
+        OSError: if there is no file.
+    """
     from safetensors import SafetensorError, safe_open
+
+    os.stat(path)  # some versions of safetensors raise a RuntimeError for a file that is gone
 
     try:
         with safe_open(path, framework="pt") as file:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from supervisor_core.clock import SYSTEM_CLOCK
+from supervisor_core.engine.checkpoint_stats import CheckpointStats
 from supervisor_core.engine.deadline import NEVER, Deadline
+from supervisor_core.engine.ending import Ending
 from supervisor_core.engine.saving import Checkpoints, loss_text
 from supervisor_core.errors import SaveFailedError
 from supervisor_core.options import Options
@@ -32,6 +35,17 @@ OVER = Deadline.after(0.0)
 def test_what_is_lost_is_said_in_words(newest: Any, step: int | None, text: str) -> None:
     """Path and step of the newest checkpoint, and which steps are not in it."""
     assert loss_text(newest, step) == text
+
+
+def test_a_session_that_is_being_restored_has_a_checkpoint() -> None:
+    """Before anything can be saved the restored one is the newest, whatever is said at a signal then."""
+    saves = CheckpointStats()
+    saves.restored(path="/run/ckpt-9", step=9, saved_at=1.0, size_bytes=5)
+    progress = SimpleNamespace(snapshot=lambda: SimpleNamespace(global_step=9))
+    ending = SimpleNamespace(
+        _state=SimpleNamespace(recorder=SimpleNamespace(saves=saves, progress=progress), checkpoints=None)
+    )
+    assert Ending.loss_text.fget(ending) == "The newest checkpoint is /run/ckpt-9 (step 9)."
 
 
 class Failing(Checkpoints):

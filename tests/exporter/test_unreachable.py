@@ -58,6 +58,7 @@ def test_what_had_not_ended_is_unreachable(logs: Path, exporter_of: Any, samples
     gone = samples_of(exporter.scrape(TEXT))
     assert [state_of(gone, name) for name in ("trains", "lost", "failed", "completed")] == [*["unreachable"] * 3, None]
     assert gone[f'supervisor_exporter_run_read_success{{logdir="{logs}",run="trains"}}'] == 0
+    assert gone['supervisor_finding{kind="unreachable",run="trains",severity="page"}'] == 1
     assert gone["supervisor_exporter_logdir_up" + logdir] == 0
     assert gone["supervisor_exporter_runs" + logdir] == 0
     assert gone["supervisor_exporter_last_refresh_timestamp_seconds" + logdir] == looked_at

@@ -225,7 +225,7 @@ def test_a_logdir_that_is_renamed(facade: str, start: Any, tmp_path: Path) -> No
     seen = metrics()
     assert (seen[FAILURES] > 2, seen[EVENTS_FAILING], seen[RUNNING]) == (True, 1, 1)
     text = CliRunner().invoke(main, ["inspect", str(runs)]).output
-    assert "b: Events cannot be written" in text and "saves have failed: OSError: The logdir" in text
+    assert "Checkpoints cannot be saved: OSError: The logdir" in text and "was renamed to" in text
     assert "running" in text and "lost" not in text
     assert contents(away) == files and not logdir.exists()
     away.rename(logdir)

@@ -12,7 +12,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
-from monitoring_end_to_end import LOST, STALLED, Trainer, alerting
+from monitoring_end_to_end import HOLDS, LOST, STALLED, Trainer, alerting
 from monitoring_servers import Prometheus, Webhook, wait_until
 
 from supervisor_core.run.logdir_watch import LogdirWatch
@@ -57,7 +57,8 @@ def all_seen(
 ) -> Iterator[Prometheus]:
     """The Prometheus that scrapes all of them and the exporter."""
     targets = {name: trainer.address for name, trainer in trainers.items()} | {"exporter": exporter}
-    with alerting(tool, tmp_path, webhook, targets) as server:
+    # All die at once here, and each is to page.
+    with alerting(tool, tmp_path, webhook, targets, options=[*HOLDS, "--many=100"]) as server:
         yield server
 
 
