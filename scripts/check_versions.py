@@ -39,7 +39,7 @@ WITHOUT_TENSORFLOW = [
     *("tests", "--ignore=tests/tf1", "--ignore=tests/examples", "--ignore=tests/structure", "--ignore=tests/frontend"),
     "--ignore=tests/frameworks",
     *("--ignore=tests/endings/test_what_ends_how.py", "--ignore=tests/endings/test_stop_path.py"),
-    *("--ignore=tests/browser", "--ignore=tests/faults", "--ignore=tests/restarter"),
+    *("--ignore=tests/browser", "--ignore=tests/faults", "--ignore=tests/restarter", "--ignore=tests/voice"),
     *("--ignore=tests/monitoring/test_alerts.py", "--ignore=tests/monitoring/test_end_to_end.py"),
     *("--ignore=tests/hostile/test_corpus.py", "--ignore=tests/hostile/test_forged_checkpoints.py"),
     "--ignore=tests/checkpoint/test_retention_kills.py",
