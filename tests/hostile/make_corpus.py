@@ -53,14 +53,14 @@ def heartbeat(**fields: object) -> bytes:
 def honest(directory: Path) -> None:
     """A run that trains, at step 42."""
     directory.mkdir(parents=True)
-    now = time.time()
+    now, session = time.time(), f"of {directory.name}"  # one id in two directories would make one of them a copy
     with EventsWriter(str(directory)) as writer:
         start = SessionRecord(
-            session="s1", attempt=1, host="h", pid=1, facade="Supervisor", started_at=now - 5, heartbeat_secs=3600.0
+            session=session, attempt=1, host="h", pid=1, facade="Supervisor", started_at=now - 5, heartbeat_secs=3600.0
         )
         writer.summary(summary_bytes(start))
         writer.scalar("loss", 0.5, 42)
-        beat = HeartbeatRecord(session="s1", phase="training", attempt=1, step=42, steps=42, elapsed_secs=5.0)
+        beat = HeartbeatRecord(session=session, phase="training", attempt=1, step=42, steps=42, elapsed_secs=5.0)
         writer.summary(summary_bytes(beat), 42)
         writer.flush()
 

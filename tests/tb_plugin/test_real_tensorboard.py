@@ -270,7 +270,7 @@ def test_what_is_written_while_it_is_watched_appears(board: Board, logdir: Path,
     generation = board.json("runs")["generation"]
     now = time.time()
     name = f"new {known}"
-    growing = writing.RunFile(logdir / name, now, "s1").ready(name)
+    growing = writing.RunFile(logdir / name, now, f"{name} 1").ready(name)
     growing.scalar("loss", 1, now).beat(now, steps=1)
     appeared = board.until(
         lambda: board.json("runs", since=generation), lambda answer: name in [row["run"] for row in answer["runs"]]
@@ -280,7 +280,7 @@ def test_what_is_written_while_it_is_watched_appears(board: Board, logdir: Path,
     assert board.json("tags", run=name)["tags"][0]["points"] == 1
     growing.scalar("loss", 2, now + 1)
     board.until(lambda: board.json("tags", run=name)["tags"], lambda tags: tags[0]["points"] == 2)
-    restarted = writing.RunFile(logdir / name, now + 2, "s2").ready(name, attempt=2)
+    restarted = writing.RunFile(logdir / name, now + 2, f"{name} 2").ready(name, attempt=2)
     restarted.beat(now + 3, steps=2)
     board.until(lambda: board.json("run", run=name), lambda run: len(run["restarts"]) == 1)
 

@@ -83,7 +83,7 @@ def test_a_supervisor_is_seen_by_prometheus(
     worker.close()
     assert trainer.process is not None
     disk.fill(trainer.process)
-    full = {"SupervisorEventsNotWritten", "SupervisorSavesFailing"}
+    full = {"SupervisorEventsNotWritten", "SupervisorSavesFailing", "SupervisorCheckpointTooOld"}
     assert {webhook.next() for _ in full} == {("firing", name, "digits") for name in full}
     read_from_the_lease = 'supervisor_events_failing{job="exporter"} == 1'
     wait_until(lambda: prometheus.query(read_from_the_lease), "the exporter to know why nothing is written")
