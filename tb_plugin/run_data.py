@@ -113,6 +113,7 @@ def overview_row(name: str, watched: WatchedRun, said: tuple[Finding, ...] | Non
             "rates": list(run.rates),
             "started": run.sessions[0].started_at if run.sessions else None,
             "last_event": run.last_event_at,
+            "clock_skew_secs": run.clock_skew_secs,
             "checkpoint_at": good.at if good is not None else None,
             "checkpoint_step": good.step if good is not None else None,
             "checkpoint_interval_secs": session.checkpoint_interval_secs if session is not None else None,
@@ -160,7 +161,7 @@ def details(view: View, shown: RunView) -> bytes:
 
 _AS_INSPECT = (
     "state failure inferred files bytes first_step max_step step steps_per_sec steps_lost steps_lost_most last_event "
-    "sessions restarts recoveries goodput at_risk advice dropped records corrupt_records problems"
+    "clock_skew_secs sessions restarts recoveries goodput at_risk advice dropped records corrupt_records problems"
 )
 """What is also in the object of ``inspect --json``, under the same name: the rest is large, or not shown."""
 

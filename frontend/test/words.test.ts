@@ -12,6 +12,7 @@ import {
   formatRate,
   formatShare,
   formatValue,
+  itsNow,
   titleOf,
   zoneOf,
 } from "../src/logic/format";
@@ -61,6 +62,9 @@ test("durations have two units at most, and no rounding error between them", () 
   assert.equal(formatDuration(-5), "−5 s");
   assert.equal(formatAgo(T0, T0 + 7200), "2 h ago");
   assert.equal(formatAgo(T0 + 60, T0), "now");
+  // A clock that is ten minutes behind: what it wrote just now is not ten minutes old.
+  assert.equal(formatAgo(T0 - 600, itsNow({ clock_skew_secs: -600 }, T0)), "now");
+  assert.equal(formatAgo(T0 - 60, itsNow({ clock_skew_secs: null }, T0)), "1 min ago");
   assert.equal(formatAgo(T0 - 1e8, T0), "3.2 y ago");
   assert.deepEqual([formatAgo(0, T0), formatMoment(0)], ["–", "–"]);
 });

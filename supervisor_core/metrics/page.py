@@ -23,6 +23,7 @@ from supervisor_core.run.checkpoints import Checkpoint
 from supervisor_core.run.ended_launches import failure_type
 from supervisor_core.run.model import LAUNCH_CAUSES, Run, RunState, Session, WorkerHistory
 from supervisor_core.run.snapshot import WatchedRun
+from supervisor_core.run.state_findings import open_stall, present_activity
 from supervisor_core.run.status import CheckpointStatus, RunStatus, StallStatus
 from supervisor_core.run.watched_launch import watched_launch
 
@@ -116,7 +117,7 @@ def _by_its_clock(run: Run, now: float, label: str, forget_after_secs: float) ->
         steps_per_second=last.steps_per_sec if is_alive else None,
         last_progress_at=_progress_at(run, last, now),
         progress_timeout_secs=last.progress_timeout_secs,
-        stall=_stall(run, last),
+        stall=_stall(run),
         checkpoint=_checkpoint(run, last),
         threads=tuple(_part(ThreadStatus, history) for history in run.threads if history.session == last.id),
         workers=_workers(run, last, now),
@@ -176,15 +177,14 @@ def _without_session(run: Run, label: str) -> RunStatus:
     )
 
 
-def _stall(run: Run, last: Session) -> StallStatus | None:
+def _stall(run: Run) -> StallStatus | None:
     """Return the stall that a run is in; None where it is in none, or no record of it was read."""
-    newest = run.stalls[-1] if run.stalls else None
-    if run.state != "stalled" or newest is None or newest.until is not None or newest.session != last.id:
+    stall = open_stall(run) if run.state == "stalled" else None
+    if stall is None:
         return None
-    line = newest.location or (None if newest.blocked_since is None else BLOCKED)
+    line = stall.location or (None if stall.blocked_since is None else BLOCKED)
     at = None if line is None else location(line)
-    activity = newest.activity if newest.same_frames is not False else None  # else it is somewhere else by now
-    return StallStatus(phase=newest.phase, thread=newest.thread, location=at, activity=activity)
+    return StallStatus(phase=stall.phase, thread=stall.thread, location=at, activity=present_activity(stall))
 
 
 def _launches(run: Run) -> dict[str, int]:

@@ -73,6 +73,8 @@ def is_starting_again(
 ) -> bool:
     """Return whether a run is over, and its restarter starts it again: it waits to, or the launch has no session yet.
 
+    Likewise if the process of the launch's session is gone, and the restarter, which runs, has not recorded that yet.
+
     Args:
         state: as of `ended_state`.
         last: the newest session; None without one.
@@ -88,6 +90,8 @@ def is_starting_again(
     if newest.ended_at is None:
         since = newest.started_at if newest.seen_at is None else newest.seen_at
         is_next = last is None or (last.started_at or 0.0) < (newest.started_at or 0.0)
+        if last is not None and last.gone and not is_next:
+            return runs(newest) is True
     else:
         since, is_next = newest.ended_at + newest.backoff_secs, newest.action == "restart" and _is_before(last, newest)
     if not is_next or since is None:

@@ -1,7 +1,7 @@
 """`findings`: what is to be said of a run, worst first. Every screen, alert text and metric says it as it is here.
 
 Only what the run itself shows is judged, with the thresholds of the alert of the same name. An alert waits longer:
-it holds back until something has been true for a while, so that nobody is woken for a moment.
+it fires only when something has been true for a while.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from supervisor_core.process.stacks import BLOCKED, MAIN_THREAD, location, whereabouts
+from supervisor_core.process.stacks import BLOCKED, MAIN_THREAD, Activity, location, whereabouts
 from supervisor_core.run.ended_launches import failure_text, final_launch
 from supervisor_core.run.finding import Finding
 from supervisor_core.run.finding_subject import Subject, facts, found, process
@@ -32,12 +32,17 @@ def open_stall(run: Run) -> Stall | None:
     return newest if is_open and newest is not None and newest.session == run.sessions[-1].id else None
 
 
+def present_activity(stall: Stall) -> Activity | None:
+    """Return what the thread does that hangs; None where that is unknown, and where it is somewhere else by now."""
+    return None if stall.same_frames is False else stall.activity
+
+
 def stalled_at(stall: Stall) -> str | None:
     """Return where the program hangs, as in ``MainThread waits at train.py:15 in load``; None where that is unknown."""
-    activity = stall.activity if stall.same_frames is not False else None  # else it is somewhere else by now
     if stall.thread is None and stall.location is None:
         return None
-    return whereabouts(stall.thread or MAIN_THREAD, stall.location and location(stall.location), activity)
+    line = None if stall.location is None else location(stall.location)
+    return whereabouts(stall.thread or MAIN_THREAD, line, present_activity(stall))
 
 
 def _stalled(about: Subject) -> Iterator[Finding]:
@@ -77,7 +82,7 @@ def _lost(about: Subject) -> Iterator[Finding]:
     else:
         text = f"{who} gives no sign of life: it was killed, is suspended, or its machine is down."
         action = f"check whether the process exists; if it does not, {about.resume()}"
-    if run.restarting:  # then nobody else should
+    if run.restarting:  # a second start would meet the first one's
         action = "wait: tb-supervisor is starting it again"
     hang = hang_at_end(run, last)
     text += "" if hang is None else f" It had made no progress{_how(hang)}."

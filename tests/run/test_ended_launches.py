@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from supervisor_core.events.telemetry import LaunchRecord
+from supervisor_core.events.telemetry import DeathRecord, LaunchRecord
 from supervisor_core.metrics.page import run_status
 from supervisor_core.metrics.table import RUN_METRICS
 from supervisor_core.run.ended_launches import failure_text, failure_type
@@ -140,6 +140,17 @@ def test_a_killed_run_is_lost_while_its_restarter_starts_it_again(trainer: Any, 
     for is_alive in (True, False):
         run = fold.run(session.now + 30.0, restarter_runs=lambda launch, found=is_alive: found)
         assert (run.state, run.restarting) == ("lost", is_alive)
+
+
+def test_nobody_starts_what_was_killed_a_moment_ago(trainer: Any, launches: Any, fold_of: Any) -> None:
+    """The process is gone, and its restarter, which runs, has not recorded it yet: it is about to start it again. A
+    restarter that is gone, or of which nothing is known, does not."""
+    session = trainer("a", T0 + 2.0).spend(3).ready().train(20)
+    fold = fold_of(session, launches((T0, 0.0, None)))
+    fold.died(DeathRecord(session="a"))
+    for is_alive in (True, False, None):
+        run = fold.run(session.now + 1.0, restarter_runs=lambda launch, found=is_alive: found)
+        assert (run.state, run.restarting) == ("lost", is_alive is True)
 
 
 @pytest.mark.parametrize(("ended", "state"), [("error", "failed"), ("signal", "stopped"), ("completed", "completed")])

@@ -35,6 +35,7 @@ def test_a_line_says_how_a_run_is(bench: Callable[..., Bench]) -> None:
             "steps_per_sec": None,
             "rates": [1.0, 2.0],
             "started": NOW - 600,
+            "clock_skew_secs": None,
             "last_event": NOW - 1,
             "checkpoint_at": NOW - 20,
             "checkpoint_step": 180,

@@ -80,6 +80,11 @@ export function formatMoment(at: number | null | undefined): string {
   return `${day} ${pad(d.getHours())}:${pad(d.getMinutes())}:${pad(d.getSeconds())}`;
 }
 
+/** The present time by the clock of a run's machine, by which its times are. */
+export function itsNow(run: { clock_skew_secs: number | null }, now: number): number {
+  return now + (run.clock_skew_secs ?? 0);
+}
+
 export function formatAgo(at: number | null | undefined, now: number): string {
   if (!isKnown(at)) return UNKNOWN;
   const secs = Math.max(0, now - at);

@@ -46,6 +46,8 @@ export interface RunLine {
   rates: (number | null)[];
   started: number | null;
   last_event: number | null;
+  /** By how much the clock of its machine is ahead, by which its times are; null where that is not known. */
+  clock_skew_secs: number | null;
   checkpoint_at: number | null;
   checkpoint_step: number | null;
   checkpoint_interval_secs: number | null;
@@ -235,6 +237,8 @@ export interface RunDetail {
   steps_lost: number;
   steps_lost_most: number | null;
   last_event: number | null;
+  /** By how much the clock of its machine is ahead, by which its times are; null where that is not known. */
+  clock_skew_secs: number | null;
   files: number;
   bytes: number;
   records: number;

@@ -1,5 +1,14 @@
 /** One line of the overview: made once, shown for one run after the other. */
-import { formatAgo, formatCount, formatMoment, formatRate, formatShare, plural, roughDuration } from "../logic/format";
+import {
+  formatAgo,
+  formatCount,
+  formatMoment,
+  formatRate,
+  formatShare,
+  itsNow,
+  plural,
+  roughDuration,
+} from "../logic/format";
 import { sparkline } from "../logic/sparkline";
 import { RUN_STATES, wordOf } from "../logic/words";
 import type { RunLine } from "../types/api";
@@ -86,7 +95,7 @@ export class RunRow {
     setText(this.step, formatCount(line.step));
     setText(this.rate, formatRate(line.steps_per_sec));
     setAttribute(this.spark, "d", sparkline(line.rates, SPARK.width, SPARK.height));
-    this.showCheckpoint(line, now);
+    this.showCheckpoint(line, itsNow(line, now));
     const within = line.recoveries ? ` ↺ ${formatCount(line.recoveries)}` : "";
     setText(this.restarts, line.restarts || within ? `↻ ${formatCount(line.restarts)}${within}` : "0");
     setAttribute(
@@ -96,7 +105,7 @@ export class RunRow {
     );
     this.restarts.classList.toggle("quiet", line.restarts === 0 && !within);
     setText(this.goodput, formatShare(line.goodput));
-    setText(this.seen, formatAgo(line.last_event, now));
+    setText(this.seen, formatAgo(line.last_event, itsNow(line, now)));
     setAttribute(this.seen, "title", formatMoment(line.last_event));
   }
 

@@ -1,6 +1,6 @@
 /** The facts: how the run is, what happened, where its time went, and a better interval where there is one. */
 import { adviceWords } from "../logic/advice";
-import { formatCount } from "../logic/format";
+import { formatCount, itsNow } from "../logic/format";
 import { headline } from "../logic/headline";
 import { RUN_STATES, wordOf } from "../logic/words";
 import type { RunDetail, WorkerHistory } from "../types/api";
@@ -30,7 +30,7 @@ export class Summary {
     const { detail } = this;
     if (!detail) return;
     const state = wordOf(RUN_STATES, detail.state);
-    const said = headline(detail, this.workers, now);
+    const said = headline(detail, this.workers, itsNow(detail, now));
     const key = JSON.stringify([detail.state, said]);
     if (this.sentences.dataset.key === key) return;
     this.sentences.dataset.key = key;
