@@ -17,7 +17,7 @@ Errors of the caller's own making (a wrong argument) are plain ``ValueError`` an
     |   +-- EventsWriteError    events that could not be written (disk full, file system gone)
     |   +-- WriterClosedError   the writer was closed and not reopened
     +-- ServiceError            a service thread failed; names the service and the remedy
-    +-- StalledError            there was no progress for too long, and ``Options.stall_action`` ended the session
+    +-- StalledError            there was no progress for too long, and ``Options.hang_action`` ended the session
     +-- WaitTimeoutError        what was waited for did not come in time (also a TimeoutError)
 
 Errors that TensorFlow programs catch by TensorFlow's own types keep those types; they live in ``supervisor_core.tf1``.
@@ -106,7 +106,7 @@ class ServiceError(SupervisorError, RuntimeError):
 
 
 class StalledError(SupervisorError, RuntimeError):
-    """A session made no progress for too long, and ``Options.stall_action`` ended it; the text says in which phase, at
+    """A session made no progress for too long, and ``Options.hang_action`` ended it; the text says in which phase, at
     which step and where."""
 
 

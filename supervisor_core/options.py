@@ -21,7 +21,7 @@ StallAction = Literal["observe", "stop", "abort", "kill"]
 SAVE_SIGNALS = ("SIGUSR1", "SIGUSR2", "SIGHUP")
 """Which signals may ask for a checkpoint."""
 
-STALL_TIMEOUT_SECS: Mapping[str, float] = {
+HANG_TIMEOUT_SECS: Mapping[str, float] = {
     "starting": 1800.0,
     "restoring": 1800.0,
     "compiling": 1800.0,
@@ -30,7 +30,7 @@ STALL_TIMEOUT_SECS: Mapping[str, float] = {
     "evaluating": 3600.0,
     "stopping": 600.0,
 }
-"""The stall budget of each phase until one is learned, in seconds, where `Options.stall_timeout_secs` does not say
+"""The stall budget of each phase until one is learned, in seconds, where `Options.hang_timeout_secs` does not say
 otherwise."""
 
 
@@ -79,7 +79,7 @@ class Options:
     """Turn SIGTERM and SIGINT into an orderly stop while a managed session is open, or a parameter server serves (main
     thread only)."""
 
-    signal_grace_secs: float = 25.0
+    stop_timeout_secs: float = 25.0
     """Seconds after a signal within which everything is saved and the process has ended as the signal would have it,
     whatever hangs. Keep it below what the scheduler grants (Kubernetes: 30) before it kills."""
 
@@ -143,10 +143,10 @@ class Options:
     lease_timeout_secs: float = 60.0
     """A chief on another host that has not renewed its lease for this many seconds counts as dead."""
 
-    stall_timeout_secs: Mapping[str, float] = field(default_factory=dict)
-    """Stall budgets by phase, in seconds. Those of the phases left out are learned, from `STALL_TIMEOUT_SECS`."""
+    hang_timeout_secs: Mapping[str, float] = field(default_factory=dict)
+    """Stall budgets by phase, in seconds. Those of the phases left out are learned, from `HANG_TIMEOUT_SECS`."""
 
-    stall_action: StallAction = "observe"
+    hang_action: StallAction = "observe"
     """What to do about a stall that has lasted for the default budget or the given one, and 10 s at least.
     ``"observe"``: count it. ``"stop"``: request a stop, with a `StalledError`. ``"abort"``: save a checkpoint if no
     step is under way, write the stop record, end the process by SIGABRT. ``"kill"``: end it by SIGKILL."""
@@ -169,21 +169,21 @@ class Options:
             )
         if self.metrics_address is not None:
             parse_address(self.metrics_address, "Options.metrics_address")
-        if not isinstance(self.stall_timeout_secs, Mapping):
-            raise OptionsError(f"Options.stall_timeout_secs is {self.stall_timeout_secs!r}; expected a mapping.")
-        for phase, secs in self.stall_timeout_secs.items():
-            if phase not in STALL_TIMEOUT_SECS:
-                expected = ", ".join(STALL_TIMEOUT_SECS)
-                raise OptionsError(f"Options.stall_timeout_secs names the phase {phase!r}; expected one of {expected}.")
-            _check(f"stall_timeout_secs[{phase!r}]", float, secs)
+        if not isinstance(self.hang_timeout_secs, Mapping):
+            raise OptionsError(f"Options.hang_timeout_secs is {self.hang_timeout_secs!r}; expected a mapping.")
+        for phase, secs in self.hang_timeout_secs.items():
+            if phase not in HANG_TIMEOUT_SECS:
+                expected = ", ".join(HANG_TIMEOUT_SECS)
+                raise OptionsError(f"Options.hang_timeout_secs names the phase {phase!r}; expected one of {expected}.")
+            _check(f"hang_timeout_secs[{phase!r}]", float, secs)
 
     def stall_timeout(self, phase: str) -> float | None:
         """Return the stall budget of a phase before any is learned, in seconds; None where a phase cannot stall
         (``stopped``)."""
-        return self.stall_timeout_secs.get(phase, STALL_TIMEOUT_SECS.get(phase))
+        return self.hang_timeout_secs.get(phase, HANG_TIMEOUT_SECS.get(phase))
 
 
-_FROM_ZERO = ("heartbeat_secs", "metrics_linger_secs", "signal_grace_secs", "snapshot_wait_secs", "finished_wait_secs")
+_FROM_ZERO = ("heartbeat_secs", "metrics_linger_secs", "stop_timeout_secs", "snapshot_wait_secs", "finished_wait_secs")
 
 
 @cache

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from supervisor_core.errors import OptionsError
-from supervisor_core.options import PHASES, STALL_TIMEOUT_SECS, Options
+from supervisor_core.options import HANG_TIMEOUT_SECS, PHASES, Options
 
 
 @pytest.mark.parametrize(
@@ -35,10 +35,10 @@ from supervisor_core.options import PHASES, STALL_TIMEOUT_SECS, Options
         {"metrics_address": 9464},
         {"metrics_address": "foo"},
         {"metrics_address": "localhost:99999"},
-        {"stall_timeout_secs": [("training", 1)]},
-        {"stall_timeout_secs": {"trainig": 1}},
-        {"stall_timeout_secs": {"training": 0}},
-        {"stall_action": "restart"},
+        {"hang_timeout_secs": [("training", 1)]},
+        {"hang_timeout_secs": {"trainig": 1}},
+        {"hang_timeout_secs": {"training": 0}},
+        {"hang_action": "restart"},
         {"dump_blocked_stacks": 0},
     ],
     ids=str,
@@ -57,8 +57,8 @@ def test_what_cannot_be_used_is_refused_by_name(wrong: dict[str, Any]) -> None:
 def test_budgets_left_out_keep_their_defaults() -> None:
     """One phase can be changed without naming the others. Only a stopped session has none, and cannot stall. Options
     cannot be changed afterwards: what was checked stays."""
-    options = Options(stall_timeout_secs={"training": 5})
-    expected = {**STALL_TIMEOUT_SECS, "training": 5, "stopped": None}
+    options = Options(hang_timeout_secs={"training": 5})
+    expected = {**HANG_TIMEOUT_SECS, "training": 5, "stopped": None}
     assert {phase: options.stall_timeout(phase) for phase in PHASES} == expected
     with pytest.raises(AttributeError):
         options.heartbeat_secs = 1  # type: ignore[misc]

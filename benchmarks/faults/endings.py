@@ -57,7 +57,7 @@ ENDINGS = (
     Ending("sys.exit(3) in the loop", "exits", status=3, reason="error"),
     Ending("SIGHUP", signum=signal.SIGHUP, status=-signal.SIGHUP),
     Ending("SIGQUIT", signum=signal.SIGQUIT, status=-signal.SIGQUIT),
-    Ending("SIGTERM in an evaluation", "evaluates", _TERM, within_secs=Options().signal_grace_secs, status=-_TERM),
+    Ending("SIGTERM in an evaluation", "evaluates", _TERM, within_secs=Options().stop_timeout_secs, status=-_TERM),
     Ending("SIGTERM as process 1", signum=_TERM, is_first=True, status=128 + _TERM),
 )
 

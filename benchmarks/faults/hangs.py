@@ -94,7 +94,7 @@ def _service(trial: Trial, trials: int) -> Iterator[Outcome]:
             secs=1e6,
             armed_by=str(armed),
         )
-        options = {"stall_timeout_secs": {"checkpointing": SERVICE_BUDGET_SECS}}
+        options = {"hang_timeout_secs": {"checkpointing": SERVICE_BUDGET_SECS}}
         training = trial.train(logdir, struck=strike, options=options, pause_secs=0.05, save_secs=0.2)
         training.until("step")
         armed.touch()

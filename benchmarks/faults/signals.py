@@ -59,7 +59,7 @@ def _send(trial: Trial, trials: int, ending: Ending) -> Iterator[Outcome]:
 
 def _sent(trial: Trial, disk: SmallDisk, ending: Ending) -> Outcome:
     logdir = disk.path / "run"
-    options = {"signal_grace_secs": GRACE_SECS * trial.patience}
+    options = {"stop_timeout_secs": GRACE_SECS * trial.patience}
     interval = 3600 if ending.saves else 0.1  # where the last save counts, no other one helps
     training = trial.train(
         logdir, facade=ending.facade, loop=ending.loop, options=options, save_secs=interval,

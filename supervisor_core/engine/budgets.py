@@ -1,6 +1,6 @@
 """`Budgets`: how long each phase may go without progress, learned from the session's own pauses.
 
-A pause is the time between two signs of progress. A phase that `Options.stall_timeout_secs` names has that budget. The
+A pause is the time between two signs of progress. A phase that `Options.hang_timeout_secs` names has that budget. The
 others begin with the default of `Options.stall_timeout`:
 
     training       max(6 s, 5 x the longest pause, 8 x the 99th percentile of all pauses), once 20 steps have ended
@@ -38,7 +38,7 @@ class Budgets:
     """The stall budgets of one session. Not thread-safe; pure: it has no clock.
 
     Args:
-        options: its ``stall_timeout_secs`` are fixed, the other budgets are learned.
+        options: its ``hang_timeout_secs`` are fixed, the other budgets are learned.
 
     Example:
         >>> budgets = Budgets(Options())
@@ -52,7 +52,7 @@ class Budgets:
     """
 
     def __init__(self, options: Options) -> None:
-        self._fixed = frozenset(options.stall_timeout_secs)
+        self._fixed = frozenset(options.hang_timeout_secs)
         self._defaults = {phase: options.stall_timeout(phase) for phase in PHASES}
         self._longest: dict[str, float] = {}
         self._pauses: Counter[int] = Counter()

@@ -69,7 +69,7 @@ def granted_secs(given_secs: float) -> float:
     ``SUPERVISOR_STOP_DEADLINE_SECS`` says that the process is killed earlier.
 
     Args:
-        given_secs: `Options.signal_grace_secs`.
+        given_secs: `Options.stop_timeout_secs`.
     """
     try:
         handed_down = float(os.environ.get(STOP_DEADLINE_VARIABLE, "inf"))
@@ -88,7 +88,7 @@ class StopDeadline:
     """The deadline of a session's end: made by a signal, or by a stop without one; see `docs/stopping.md`.
 
     Args:
-        signal_secs: `Options.signal_grace_secs`.
+        signal_secs: `Options.stop_timeout_secs`.
         clock: replaced in tests.
     """
 

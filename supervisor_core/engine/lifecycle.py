@@ -62,7 +62,7 @@ class SessionLifecycle(Generic[EndingT]):
         self.services = ServiceRegistry()
         self.options = options
         """How the run behaves."""
-        deadline = StopDeadline(granted_secs(options.signal_grace_secs), clock)
+        deadline = StopDeadline(granted_secs(options.stop_timeout_secs), clock)
         self.state = SessionState(coord=coord, logdir=logdir, writer=writer, deadline=deadline)
         """The session under way, or the last one."""
         self.ending = new_ending(self.state, options, clock)

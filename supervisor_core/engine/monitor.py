@@ -77,7 +77,7 @@ class SessionMonitor:
         heartbeat_secs: seconds between heartbeats; 0: only at changes of phase. Default: the options'.
         on_renewal: called with the step at an interval; must not block.
         renewal_secs: that interval.
-        response: what the session does where `Options.stall_action` asks for it.
+        response: what the session does where `Options.hang_action` asks for it.
         stacks: takes the stacks of stalls.
         clock: replaced in tests.
     """
@@ -111,7 +111,7 @@ class SessionMonitor:
         self._clock = clock
         self._is_in_cluster = False
         self._stalls = StallDetector()
-        self._watchdog = Watchdog(options.stall_action, response, grace_secs=options.signal_grace_secs)
+        self._watchdog = Watchdog(options.hang_action, response, grace_secs=options.stop_timeout_secs)
         self._stacks = StallStacks(identity.record.session, None, clock) if stacks is None else stacks
         self._report = StallReport(identity.record.session, recorder, clock, on_stacks=self._stacks.add)
         self._service_stalls = ServiceStalls(options)

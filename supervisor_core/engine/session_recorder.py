@@ -84,8 +84,8 @@ class SessionRecorder:
         task: a worker's name in the cluster, ``worker:1``; None for a chief, and for a process of no cluster.
         yields_logdir: whether this chief saves no checkpoints, so that one that does may take the logdir over.
         on_taken_over: called with the error when another chief has taken the logdir over; in any thread.
-        on_stalled: requests a stop with an error, for ``stall_action="stop"``; in any thread.
-        save_stalled: saves a checkpoint for ``stall_action="abort"``, if that is possible, until the deadline; returns
+        on_stalled: requests a stop with an error, for ``hang_action="stop"``; in any thread.
+        save_stalled: saves a checkpoint for ``hang_action="abort"``, if that is possible, until the deadline; returns
             path and step of the newest one, as far as they are known.
         save_soon: tries to save a checkpoint as soon as that is possible; called in a thread of its own.
         after_attempt: the newest session's number in a checkpoint; this session's is higher.

@@ -80,7 +80,7 @@ class ServiceStalls:
 
     def __init__(self, options: Options) -> None:
         self._first_secs = options.stall_timeout(_PHASE) or 0.0
-        self._is_fixed = _PHASE in options.stall_timeout_secs
+        self._is_fixed = _PHASE in options.hang_timeout_secs
         self._longest: dict[str, float] = {}
         self._stalled: dict[str, StallReading] = {}
         """Service -> its hanging tick at the last check."""

@@ -217,7 +217,7 @@ class StopSignals:
         elif (watch := self._watch) is None or watch.interrupted:  # the program has taken what time it wanted
             deadline.stopped(AGAIN_SECS if watch is not None and watch.received_again else JOIN_SECS)
         elif not watch.ends_process(reason.signum):  # likewise: a handler of its own has let it go on
-            deadline.stopped(granted_secs(self._options.signal_grace_secs))
+            deadline.stopped(granted_secs(self._options.stop_timeout_secs))
 
     def _reset_if_gone_on(self) -> None:
         """End as without a signal, where the program has caught its `KeyboardInterrupt` and trained on."""
@@ -339,7 +339,7 @@ class StopSignals:
 
     @property
     def _grace_secs(self) -> float:
-        return granted_secs(self._options.signal_grace_secs)
+        return granted_secs(self._options.stop_timeout_secs)
 
     @property
     def _loop_checks_stop(self) -> bool:

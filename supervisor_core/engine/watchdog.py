@@ -1,4 +1,4 @@
-"""`Watchdog`: takes `Options.stall_action` when a stall has lasted for too long.
+"""`Watchdog`: takes `Options.hang_action` when a stall has lasted for too long.
 
     observe   counts what it would have done
     stop      asks the training to stop, with a `StalledError`: a loop that moves again ends, and raises it
@@ -63,7 +63,7 @@ class Watchdog:
     """The watchdog of one session; called by its monitor's thread.
 
     Args:
-        action: see `Options.stall_action`.
+        action: see `Options.hang_action`.
         response: what the session can do.
         grace_secs: how long ``abort`` may take, in seconds.
         die: ends the process by a signal. Default: `die`.
@@ -112,7 +112,7 @@ class Watchdog:
         self._has_acted = True
         if self._action == "observe":
             self.would_act += 1
-            _LOG.warning("%s Options.stall_action is 'observe': nothing is done about it.", text)
+            _LOG.warning("%s Options.hang_action is 'observe': nothing is done about it.", text)
             return True
         self.acted = {self._action: self.acted[self._action] + 1}
         error = StalledError(text)

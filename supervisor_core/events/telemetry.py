@@ -244,7 +244,7 @@ class HeartbeatRecord:
     pause: PauseReport | None = None
     """The latest one since the last heartbeat."""
     watchdog_would_act: Whole = 0
-    """How many stalls of this session the watchdog would have ended, under ``stall_action="observe"``."""
+    """How many stalls of this session the watchdog would have ended, under ``hang_action="observe"``."""
     watchdog_acted: Mapping[Acted, Whole] = field(default_factory=dict)
     """How many it has acted upon, by action."""
 

@@ -126,7 +126,7 @@ class SupervisorCallback(FitSessions, Callback):  # type: ignore[misc]
         def wrapped(loader: Any) -> Any:
             loader = process(loader)
             _auto_add_worker_init_fn(loader, trainer.global_rank)  # Lightning does after this, where there is none
-            outlive_signals(loader, self._options.signal_grace_secs)
+            outlive_signals(loader, self._options.stop_timeout_secs)
             if not trainer.training:
                 return loader
             return SupervisedLoader(loader, self._before_fetch, replay=self._replay, ranks=trainer.world_size)

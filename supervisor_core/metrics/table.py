@@ -164,7 +164,7 @@ RUN_METRICS: tuple[RunMetric, ...] = (
     ),
     single(
         "watchdog_would_act_total",
-        "Stalls of this session that the watchdog would have ended; its stall_action is observe.",
+        "Stalls of this session that the watchdog would have ended; its hang_action is observe.",
         "beat.watchdog_would_act",
     ),
     per_key(

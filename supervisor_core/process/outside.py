@@ -144,12 +144,14 @@ def parse(output: bytes) -> OutsideStacks:
         if not isinstance(thread, dict) or not isinstance(frames := thread.get("frames"), list):
             continue
         id = thread.get("os_thread_id")
-        unnamed = MAIN_THREAD if id == thread.get("pid") else f"thread {id}"  # the program has not imported threading
+        # The program has not imported threading, or py-spy has not found its names; it may not find an id either.
+        is_main = id == thread.get("pid") or (id is None and len(threads) == 1)
+        unnamed = MAIN_THREAD if is_main else "a thread without a name" if id is None else f"thread {id}"
         name = str(thread.get("thread_name") or unnamed)
         name = name if name not in stacks else f"{name} ({id})"
         inner = (_line(frame) for frame in frames[:MAX_FRAMES] if isinstance(frame, dict))
         stacks[name] = tuple(inner)[::-1]
-        if isinstance(id, int):
+        if isinstance(id, int) or (is_main and isinstance(id := thread.get("pid"), int)):
             ids[name] = id
         holder = name if thread.get("owns_gil") is True else holder
     if not stacks:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from supervisor_core.events.record_fields import replaced, values_of
 from supervisor_core.events.telemetry import HeartbeatRecord, SessionRecord
-from supervisor_core.options import STALL_TIMEOUT_SECS
+from supervisor_core.options import HANG_TIMEOUT_SECS
 from supervisor_core.run.checkpoints import Checkpoint
 from supervisor_core.run.file_fold import Reached
 from supervisor_core.run.heartbeat_folds import WorkerReport
@@ -246,7 +246,7 @@ def _silence_secs(fold: SessionFold, phase: str | None) -> float | None:
     if fold.beats.last is not None:
         budget = fold.beats.last.progress_timeout_secs
     else:
-        budget = STALL_TIMEOUT_SECS["training" if fold.record else "starting"]
+        budget = HANG_TIMEOUT_SECS["training" if fold.record else "starting"]
     return None if budget is None else max(LEAST_SILENCE_SECS, budget)
 
 

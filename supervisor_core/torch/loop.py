@@ -105,7 +105,7 @@ def supervised(
     if clash:
         raise ValueError(f"state has {', '.join(sorted(clash))}, which supervised() saves already; use other names.")
     options = options or Options()
-    outlive_signals(loader, options.signal_grace_secs)
+    outlive_signals(loader, options.stop_timeout_secs)
     ranks = present_ranks()
     count = 1 if ranks is None else ranks.size
     position = LoaderPosition(loader, random_sources, replay=replay, ranks=count, batch_size=batch_size_of(loader))

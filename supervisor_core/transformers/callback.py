@@ -154,7 +154,7 @@ class SupervisorCallback(TrainerCallback):
         logdir = self._logdir or args.output_dir
         refuse_again(logdir, "steps", state.max_steps, state.global_step, TRAIN_ONCE)
         loader = kwargs.get("train_dataloader")
-        outlive_signals(loader, self._options.signal_grace_secs)
+        outlive_signals(loader, self._options.stop_timeout_secs)
         limits = data.limits(args, state, loader, model)
         facts = data.facts(args, state, loader, model)
         restored, skipped = self._restored(args.output_dir, state.global_step)

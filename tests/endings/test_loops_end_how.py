@@ -26,7 +26,7 @@ pytestmark = pytest.mark.timeout(300)
 Start = Callable[..., Any]
 LOOPS = [facade for facade in FACADES if facade != "graph"]
 NEEDS = {"torch_with": "torch", "torch_for": "torch", "keras": "torch"}
-LONG = {"signal_grace_secs": 3600.0}
+LONG = {"stop_timeout_secs": 3600.0}
 """Nothing ends in these tests because time is up, unless a test says so."""
 SHORT_SECS = 8.0
 """The grace time of the row in which no Python code runs."""
@@ -57,10 +57,10 @@ class How(NamedTuple):
 
 RESERVE_SECS = 20.0
 """What the last records may take on a loaded machine, where the session ends because its grace time is over."""
-HANGS = {"signal_grace_secs": RESERVE_SECS + 4.0, "reserve_secs": RESERVE_SECS}
-FULL = {"signal_grace_secs": RESERVE_SECS + 12.0, "reserve_secs": RESERVE_SECS}
+HANGS = {"stop_timeout_secs": RESERVE_SECS + 4.0, "reserve_secs": RESERVE_SECS}
+FULL = {"stop_timeout_secs": RESERVE_SECS + 12.0, "reserve_secs": RESERVE_SECS}
 """With a save in it that fails, again and again; a Trainer has to end by its error in that time."""
-EVALUATES = {"signal_grace_secs": RESERVE_SECS + 12.0, "reserve_secs": RESERVE_SECS}
+EVALUATES = {"stop_timeout_secs": RESERVE_SECS + 12.0, "reserve_secs": RESERVE_SECS}
 """With a save in it."""
 ROWS: dict[str, How] = {
     "the block is left": How("nothing"),
@@ -77,7 +77,7 @@ ROWS: dict[str, How] = {
     "SIGTERM, a run hangs": How("hang", "stuck", signal.SIGTERM, options=HANGS),
     IN_AN_EVALUATION: How("evaluate", "stuck", signal.SIGTERM, options=EVALUATES),
     "SIGTERM, the disk is full": How("full_disk", "ready", signal.SIGTERM, options=FULL),
-    "SIGTERM, the interpreter is held": How("hold", "stuck", signal.SIGTERM, options={"signal_grace_secs": SHORT_SECS}),
+    "SIGTERM, the interpreter is held": How("hold", "stuck", signal.SIGTERM, options={"stop_timeout_secs": SHORT_SECS}),
     "SIGTERM, twice": How("hang", "stuck", signal.SIGTERM, again=True),
     "SIGTERM, a handler of the program's": How("handled"),
     "Ctrl-C": How("sigint"),
@@ -134,7 +134,7 @@ def test_what_ends_how(start: Start, read_telemetry: Any, facade: str, cause: st
     process = began(start, facade, how)
     process.end()
     assert process.status_text == row.status, process.err
-    if row.at_most in ("signal_grace_secs", "1 s") and how.at is not None:
+    if row.at_most in ("stop_timeout_secs", "1 s") and how.at is not None:
         limit = IMMEDIATE_SECS if how.again else SHORT_SECS
         assert time.monotonic() - process.began < limit * SLOWER
     records = read_telemetry(process.logdir)

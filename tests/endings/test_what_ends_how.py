@@ -18,12 +18,12 @@ from endings_page import Row, table
 
 pytestmark = pytest.mark.timeout(300)
 Start = Callable[..., Any]
-LONG = {"signal_grace_secs": 3600.0, "snapshot_wait_secs": 3600.0}
+LONG = {"stop_timeout_secs": 3600.0, "snapshot_wait_secs": 3600.0}
 """Nothing ends in these tests because time is up, unless a test says so."""
 SHORT_SECS, RESERVE_SECS = 8.0, 20.0
 """The grace time of the row in which no Python code runs; what the last records may take on a loaded machine."""
-FULL = {"signal_grace_secs": RESERVE_SECS + 12.0, "reserve_secs": RESERVE_SECS}
-HANGS = {"signal_grace_secs": RESERVE_SECS + 20.0, "reserve_secs": RESERVE_SECS}
+FULL = {"stop_timeout_secs": RESERVE_SECS + 12.0, "reserve_secs": RESERVE_SECS}
+HANGS = {"stop_timeout_secs": RESERVE_SECS + 20.0, "reserve_secs": RESERVE_SECS}
 """Of the other rows that end because the grace time is over: with nothing to save, and with a save in it."""
 SLOWER = 12
 """How much longer than the page says an end may take on a loaded machine."""
@@ -50,7 +50,7 @@ def signalled(
             then(process)
         process.end()
         process.ended_after = time.monotonic() - began
-        process.grace_secs = options.get("signal_grace_secs")
+        process.grace_secs = options.get("stop_timeout_secs")
         return process
 
     return run
@@ -108,7 +108,7 @@ def in_a_thread(start: Start) -> Any:
 
 def shows_stacks(start: Start) -> Any:
     """A process whose lock is held by native code."""
-    process = signalled("holds_the_interpreter", signal.SIGTERM, at="stuck", signal_grace_secs=SHORT_SECS)(start)
+    process = signalled("holds_the_interpreter", signal.SIGTERM, at="stuck", stop_timeout_secs=SHORT_SECS)(start)
     assert "holds_the_interpreter" in process.err
     return process
 
@@ -176,7 +176,7 @@ def limit_secs(at_most: str, grace_secs: float | None) -> float | None:
     """What the page's last column says in seconds; None where the save or the program takes its time."""
     if at_most.startswith(("at once", "1 s")):
         return IMMEDIATE_SECS
-    return grace_secs if at_most == "signal_grace_secs" else None
+    return grace_secs if at_most == "stop_timeout_secs" else None
 
 
 def test_each_row_has_a_test() -> None:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from supervisor_core.engine.budgets import LEAST_PAUSE_SECS, Budgets
-from supervisor_core.options import STALL_TIMEOUT_SECS, Options
+from supervisor_core.options import HANG_TIMEOUT_SECS, Options
 
 LEARNED = 25
 """The number of steps after which the learned budget counts."""
@@ -38,20 +38,20 @@ def test_a_rare_pause_counts_five_times() -> None:
 @pytest.mark.parametrize(
     ("phase", "pause_secs", "given", "is_held", "budget_secs"),
     [
-        ("checkpointing", 30.0, {}, False, STALL_TIMEOUT_SECS["checkpointing"]),
+        ("checkpointing", 30.0, {}, False, HANG_TIMEOUT_SECS["checkpointing"]),
         ("checkpointing", 400.0, {}, False, 1800.0),
         ("checkpointing", 1000.0, {}, False, 2000.0),
         ("stopped", 1000.0, {}, False, None),
         ("training", 1000.0, {"training": 20.0}, False, 20.0),
         ("restoring", 1000.0, {"training": 20.0}, False, 2000.0),
-        ("training", 0.0, {}, True, STALL_TIMEOUT_SECS["training"]),
+        ("training", 0.0, {}, True, HANG_TIMEOUT_SECS["training"]),
     ],
 )
 def test_the_budget_of_a_phase(phase, pause_secs, given, is_held, budget_secs) -> None:
     """Other phases than training are never below their default; five times the longest pause raises them. A given
     budget is fixed, and the others learn. What a save, or another process of the cluster, may keep waiting has the
     default at least."""
-    budgets = Budgets(Options(stall_timeout_secs=given))
+    budgets = Budgets(Options(hang_timeout_secs=given))
     budgets.paused(phase, pause_secs, steps=LEARNED)
     assert budgets.secs(phase, steps=LEARNED, is_held=is_held) == budget_secs
 
@@ -118,7 +118,7 @@ def test_a_thousand_healthy_hours_have_no_stall() -> None:
             if secs > budget_secs:
                 false_stalls.append((session, phase, secs, budget_secs, steps))
             judged += 1
-            tight += phase == "training" and budget_secs < STALL_TIMEOUT_SECS["training"] / 2
+            tight += phase == "training" and budget_secs < HANG_TIMEOUT_SECS["training"] / 2
             if not is_held:
                 budgets.paused(phase, secs, steps=steps)
     assert false_stalls == []

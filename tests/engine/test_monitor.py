@@ -121,7 +121,7 @@ def test_a_heartbeat_shows_threads_and_cluster(make) -> None:
 
 def test_a_stall_is_said_when_it_begins_with_stacks_and_when_it_ends(make, clock) -> None:
     """The time without progress is booked as a stall, and the metrics show it while it lasts."""
-    monitor, heard, progress, _ = make(Options(heartbeat_secs=0, stall_timeout_secs={"training": 30.0}))
+    monitor, heard, progress, _ = make(Options(heartbeat_secs=0, hang_timeout_secs={"training": 30.0}))
     monitor.enter("training")
     clock.advance(31)
     monitor.tick()
@@ -141,7 +141,7 @@ def test_a_stall_is_said_when_it_begins_with_stacks_and_when_it_ends(make, clock
 
 def test_a_silence_is_recorded_at_once(make, clock) -> None:
     """The first look after a freeze beats, whenever the next heartbeat is due; and there is no stall."""
-    monitor, heard, _, _ = make(Options(heartbeat_secs=3600, stall_timeout_secs={"training": 30.0}))
+    monitor, heard, _, _ = make(Options(heartbeat_secs=3600, hang_timeout_secs={"training": 30.0}))
     monitor.enter("training")
     for _ in range(5):
         monitor.tick()
@@ -159,7 +159,7 @@ def test_a_silence_is_recorded_at_once(make, clock) -> None:
 
 def test_evaluating_has_a_budget_of_its_own(make, clock) -> None:
     """An evaluation longer than a step's budget is no stall."""
-    monitor, heard, _, _ = make(Options(heartbeat_secs=0, stall_timeout_secs={"training": 30.0}))
+    monitor, heard, _, _ = make(Options(heartbeat_secs=0, hang_timeout_secs={"training": 30.0}))
     with monitor.phase("evaluating"):
         clock.advance(100)
         monitor.tick()
@@ -262,7 +262,7 @@ BLOCKED = Look(title="Python could not run", at=None, stacks={"MainThread": ("/x
 def test_a_stall_while_python_could_not_run_has_the_stack_of_that_time(make, clock) -> None:
     """The monitor runs when it is over, and the threads have moved on: the timer's stack is that of the hang."""
     stacks = Timed()
-    monitor, heard, progress, _ = make(Options(stall_timeout_secs={"training": 20.0}), stacks=stacks)
+    monitor, heard, progress, _ = make(Options(hang_timeout_secs={"training": 20.0}), stacks=stacks)
     progress.enter("training")
     for _ in range(20):
         monitor.tick()
@@ -279,7 +279,7 @@ def test_a_stall_while_python_could_not_run_has_the_stack_of_that_time(make, clo
 def test_a_time_without_python_that_is_no_stall_is_logged_with_its_place(make, clock, caplog) -> None:
     """Shorter than the budget: there is no record of a stall."""
     stacks = Timed()
-    monitor, heard, progress, _ = make(Options(stall_timeout_secs={"training": 300.0}), stacks=stacks)
+    monitor, heard, progress, _ = make(Options(hang_timeout_secs={"training": 300.0}), stacks=stacks)
     progress.enter("training")
     monitor.tick()
     clock.advance(30)
@@ -296,7 +296,7 @@ def test_a_hang_in_which_the_monitor_could_not_run_is_recorded_afterwards(make, 
     the next heartbeat says why nothing came."""
     ran = [0.0]
     monkeypatch.setattr("supervisor_core.engine.pauses.main_thread_secs", lambda clock: ran[0])
-    monitor, heard, progress, _ = make(Options(heartbeat_secs=3600, stall_timeout_secs={"training": 30.0}))
+    monitor, heard, progress, _ = make(Options(heartbeat_secs=3600, hang_timeout_secs={"training": 30.0}))
     monitor.enter("training")
     monitor.tick()
     started = clock.now

@@ -6,12 +6,12 @@ import pytest
 
 from supervisor_core.engine.budgets import Budgets
 from supervisor_core.engine.progress import BUCKETS, Progress
-from supervisor_core.options import STALL_TIMEOUT_SECS, Options
+from supervisor_core.options import HANG_TIMEOUT_SECS, Options
 
 
 def fixed_budgets(secs: float) -> Budgets:
     """The same budget for every phase."""
-    return Budgets(Options(stall_timeout_secs=dict.fromkeys(STALL_TIMEOUT_SECS, secs)))
+    return Budgets(Options(hang_timeout_secs=dict.fromkeys(HANG_TIMEOUT_SECS, secs)))
 
 
 @pytest.fixture
@@ -248,7 +248,7 @@ def test_the_budget_of_training_is_learned_from_its_pauses(clock, training) -> N
     """It is the default for 25 steps, then the floor; a longer pause, a stall even, raises it."""
     steps(training, clock, 24)
     training.sample()
-    assert training.snapshot().progress_timeout_secs == STALL_TIMEOUT_SECS["training"]
+    assert training.snapshot().progress_timeout_secs == HANG_TIMEOUT_SECS["training"]
     steps(training, clock, 1)
     training.sample()
     assert training.snapshot().progress_timeout_secs == 6.0
@@ -265,7 +265,7 @@ def test_the_steps_after_a_restore_warm_up_again(clock, training) -> None:
     training.enter("restoring")
     idle(training, clock, 100)
     training.enter("training")
-    assert training.snapshot().progress_timeout_secs == STALL_TIMEOUT_SECS["training"]
+    assert training.snapshot().progress_timeout_secs == HANG_TIMEOUT_SECS["training"]
     steps(training, clock, 4, secs=60.0)
     steps(training, clock, 25)
     training.sample()
@@ -279,7 +279,7 @@ def test_a_save_that_keeps_training_waiting_is_no_stall(clock, training) -> None
     training.sample()
     with training.held():
         idle(training, clock, 100)
-        assert training.snapshot().progress_timeout_secs == STALL_TIMEOUT_SECS["training"]
+        assert training.snapshot().progress_timeout_secs == HANG_TIMEOUT_SECS["training"]
     snapshot = training.snapshot()
     assert (snapshot.progress_age_secs, snapshot.activity_secs["stall"]) == (0, 0)
     steps(training, clock, 1)
@@ -305,7 +305,7 @@ def test_a_save_of_a_lost_model_holds_up_nothing(clock, training) -> None:
     hanging.__exit__(None, None, None)
     assert training.snapshot().progress_age_secs == pytest.approx(3)
     with training.held():
-        assert training.snapshot().progress_timeout_secs == STALL_TIMEOUT_SECS["training"]
+        assert training.snapshot().progress_timeout_secs == HANG_TIMEOUT_SECS["training"]
 
 
 def test_a_first_call_may_take_longer(clock, training) -> None:
@@ -315,7 +315,7 @@ def test_a_first_call_may_take_longer(clock, training) -> None:
     training.sample()
     with training.first_call(True):
         idle(training, clock, 100)
-        assert training.snapshot().progress_timeout_secs == STALL_TIMEOUT_SECS["training"]
+        assert training.snapshot().progress_timeout_secs == HANG_TIMEOUT_SECS["training"]
     assert training.snapshot().progress_timeout_secs == 6.0
     with training.first_call(False):
         idle(training, clock, 20)
@@ -331,9 +331,9 @@ def test_compiling_is_a_phase_of_its_own(clock, training) -> None:
     rate = training.snapshot().steps_per_second
     training.enter("compiling")
     idle(training, clock, 200)
-    assert training.snapshot().progress_timeout_secs == STALL_TIMEOUT_SECS["compiling"]
+    assert training.snapshot().progress_timeout_secs == HANG_TIMEOUT_SECS["compiling"]
     training.enter("training")
     snapshot = training.snapshot()
-    assert snapshot.progress_timeout_secs == STALL_TIMEOUT_SECS["training"]
+    assert snapshot.progress_timeout_secs == HANG_TIMEOUT_SECS["training"]
     assert snapshot.activity_secs["program_startup"] == pytest.approx(200)
     assert snapshot.steps_per_second == pytest.approx(rate)

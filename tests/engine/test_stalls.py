@@ -69,7 +69,7 @@ def test_a_tick_that_does_not_end_is_found_once_and_so_is_its_end() -> None:
     [
         (2.0, Options(), 60.0),
         (100.0, Options(), 500.0),
-        (100.0, Options(stall_timeout_secs={"checkpointing": 30.0}), 30.0),
+        (100.0, Options(hang_timeout_secs={"checkpointing": 30.0}), 30.0),
     ],
     ids=["the floor", "learned", "given"],
 )

@@ -109,7 +109,7 @@ def model_of(**options: Any) -> Any:
 
 def fit(model: Any, logdir: Path, what: tuple[str, str], epochs: int = EPOCHS) -> None:
     """Fit, with an evaluation after each epoch, and callbacks that have state."""
-    patient = Options(signal_grace_secs=3600.0)  # a step that is compiled takes its time on a busy machine
+    patient = Options(stop_timeout_secs=3600.0)  # a step that is compiled takes its time on a busy machine
     supervisor = SupervisorCallback(logdir, options=patient, save_secs=None, save_steps=4)
     callbacks = keras.callbacks
     x, y = samples()

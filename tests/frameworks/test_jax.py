@@ -30,7 +30,7 @@ from supervisor_core.jax.pytrees import from_tree, to_tree  # noqa: E402
 from supervisor_core.training.tree import NumpyArrays, copy_tree, read_tree, write_tree  # noqa: E402
 
 SAMPLES, BATCH, STEPS = 45, 8, 14
-OPTIONS: dict[str, Any] = {"save_secs": None, "save_steps": 4, "options": Options(signal_grace_secs=3600.0)}
+OPTIONS: dict[str, Any] = {"save_secs": None, "save_steps": 4, "options": Options(stop_timeout_secs=3600.0)}
 """Of the trainings: a step that is compiled takes its time on a busy machine."""
 
 

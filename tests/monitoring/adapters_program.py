@@ -204,7 +204,7 @@ if __name__ == "__main__":
         run_name=framework,
         metrics_address=address,
         heartbeat_secs=1.0,
-        stall_timeout_secs={"training": float(budget_secs)},
+        hang_timeout_secs={"training": float(budget_secs)},
     )
     TRAIN[framework](Gate(), logdir, options)
     print("stopped", file=SAY, flush=True)

@@ -26,7 +26,7 @@ def main(logdir: str, address: str, budget_secs: str) -> None:
         run_name="digits",
         metrics_address=address,
         heartbeat_secs=1.0,
-        stall_timeout_secs={"training": float(budget_secs)},
+        hang_timeout_secs={"training": float(budget_secs)},
     )
     steps, stopping = threading.Semaphore(0), threading.Event()
     free = threading.Event()

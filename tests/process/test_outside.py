@@ -24,6 +24,18 @@ def thread(name: str | None, id: int, *frames: tuple[str, int, str], **more: Any
     return {"pid": 5, "thread_name": name, "os_thread_id": id, "frames": printed, **more}
 
 
+@pytest.mark.parametrize(("threads", "name"), [(1, "MainThread"), (2, "a thread without a name")])
+def test_a_thread_without_name_and_id_is_the_main_one_if_it_is_the_only_one(threads: int, name: str) -> None:
+    """py-spy may find neither, as in Python 3.10 while a thread holds the interpreter's lock in native code."""
+    nameless = [
+        {"pid": 5, "thread_name": None, "os_thread_id": None, "frames": [], "owns_gil": True} for _ in range(threads)
+    ]
+    found = parse(json.dumps(nameless).encode())
+    assert found.holds_lock is not None and found.holds_lock.startswith(name)
+    assert len(found.stacks) == threads
+    assert found.threads == ({name: 5} if threads == 1 else {})
+
+
 def test_threads_are_as_from_inside() -> None:
     """Outermost frame first; two of one name stay two; the holder of the lock is named."""
     found = parse(

@@ -39,7 +39,7 @@ class Model:
 logdir, steps, how = sys.argv[1:]
 model, pause = Model(), threading.Event()
 budgets = {"evaluating": 1.0} if how == "hangs" else {}
-options = supervisor_core.Options(stall_timeout_secs=budgets, dump_blocked_stacks=False)
+options = supervisor_core.Options(hang_timeout_secs=budgets, dump_blocked_stacks=False)
 run = supervisor_core.supervise(logdir, state={"model": model}, save_secs=None, options=options)
 with run:
     first = model.steps

@@ -20,7 +20,7 @@ from supervisor_core.engine.environment import ADDRESS_VARIABLE, LOGDIR_VARIABLE
 from supervisor_core.engine.task_record import TaskRecord, decode, encode
 from supervisor_core.engine.tf_config import TF_CONFIG_VARIABLE
 from supervisor_core.events.telemetry import KINDS, WorkerState, WorkerStatus, from_json, to_json
-from supervisor_core.options import OPTION_NAMES, STALL_TIMEOUT_SECS, Options
+from supervisor_core.options import HANG_TIMEOUT_SECS, OPTION_NAMES, Options
 from supervisor_core.process.outside import TRACER_VARIABLE
 from supervisor_core.process.runtime_directory import VARIABLE as RUNTIME_DIRECTORY_VARIABLE
 from supervisor_core.process.runtime_directory import XDG_VARIABLE
@@ -54,7 +54,7 @@ def test_options_page_lists_every_option_with_its_default() -> None:
 def test_options_page_lists_every_budget_and_variable() -> None:
     """The stall budgets are the code's, and so are the environment's variables."""
     page = (ROOT / "docs/options.md").read_text()
-    assert {phase: float(cells[0]) for phase, cells in rows(page, "## Stall budgets").items()} == STALL_TIMEOUT_SECS
+    assert {phase: float(cells[0]) for phase, cells in rows(page, "## Stall budgets").items()} == HANG_TIMEOUT_SECS
     assert set(rows(page, "## Environment")) == {
         ADDRESS_VARIABLE,
         LOGDIR_VARIABLE,

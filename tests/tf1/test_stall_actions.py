@@ -21,7 +21,7 @@ from supervisor_core.engine import watchdog
 resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 watchdog.SECOND_LOOK_SECS = 0.0
 logdir, action = sys.argv[1:]
-options = Options(stall_action=action, stall_timeout_secs={"evaluating": 1.0}, heartbeat_secs=1.0)
+options = Options(hang_action=action, hang_timeout_secs={"evaluating": 1.0}, heartbeat_secs=1.0)
 with tf.Graph().as_default():
     train_op = tf.compat.v1.assign_add(tf.compat.v1.train.create_global_step(), 1)
     sv = Supervisor(logdir=logdir, save_model_secs=3600, save_summaries_secs=0, options=options)

@@ -218,7 +218,7 @@ def test_an_interrupt_comes_not_into_the_last_save(
 
     before_writes(wait)
     monkeypatch.setattr(StopSignals, "_interrupt", decided)
-    with pytest.raises(KeyboardInterrupt) as left, supervise(tmp_path, options=Options(signal_grace_secs=100)) as run:
+    with pytest.raises(KeyboardInterrupt) as left, supervise(tmp_path, options=Options(stop_timeout_secs=100)) as run:
         monkeypatch.setattr(run._ending.signals._watch, "interrupt", lambda: interrupted.append(True))
         for _ in run.steps(1000):
             signal.raise_signal(signal.SIGINT)
@@ -252,7 +252,7 @@ def test_only_the_loop_is_asked_whether_it_looks(tmp_path: Path) -> None:
     with supervise(tmp_path, state={"weights": Weights()}, save_secs=None) as run:
         assert list(run.steps(2)) == [0, 1]
     weights, left = Weights(lambda: again.should_stop()), ""
-    again = supervise(tmp_path, state={"weights": weights}, save_secs=None, options=Options(signal_grace_secs=3600.0))
+    again = supervise(tmp_path, state={"weights": weights}, save_secs=None, options=Options(stop_timeout_secs=3600.0))
     with pytest.raises(KeyboardInterrupt), again:
         try:
             signal.raise_signal(signal.SIGINT)

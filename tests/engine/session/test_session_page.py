@@ -280,7 +280,7 @@ def test_a_killed_session_ran_until_its_last_sign_of_life(begin: Begin, writer: 
 def test_a_stall_is_on_the_page_with_its_place(begin: Begin, clock: Any) -> None:
     """As long as it lasts."""
     since = clock.now
-    run = begin(Options(stall_timeout_secs={"training": 60.0}), clock=clock)
+    run = begin(Options(hang_timeout_secs={"training": 60.0}), clock=clock)
     run._monitor.stop()  # its ticks are the test's
     run.ready(restored_step=90)
     run.enter("training")

@@ -272,7 +272,7 @@ from supervisor_core.engine import stall_stacks
 from supervisor_core.engine.session_recorder import SessionRecorder
 
 stall_stacks.LEAST_SECS = stall_stacks.MOST_SECS = 2.5
-options = Options(stall_timeout_secs={"training": 25.0})
+options = Options(hang_timeout_secs={"training": 25.0})
 writer = FileWriter(sys.argv[1])
 run = SessionRecorder(logdir=sys.argv[1], facade="Test", options=options, writer=writer, services=ServiceRegistry())
 run.begin()

@@ -22,7 +22,7 @@ OPTIONS = supervisor_core.Options(
     finished_wait_secs=0.5,
     retry_initial_secs=0.2,
     retry_max_secs=1.0,
-    stall_timeout_secs={"training": 3.0},
+    hang_timeout_secs={"training": 3.0},
 )
 
 

@@ -23,7 +23,7 @@ def main(logdir: str, grace_secs: float) -> None:
         step = tf.compat.v1.train.get_or_create_global_step()
         weight = tf.compat.v1.get_variable("weight", initializer=0.0)
         train_op = weight.assign(tf.cast(tf.identity(step.assign_add(1)), tf.float32)).op
-        options = supervisor_core.Options(signal_grace_secs=grace_secs)
+        options = supervisor_core.Options(stop_timeout_secs=grace_secs)
         saver = tf.compat.v1.train.Saver(max_to_keep=100)  # who restores one beside has some seconds for it
         supervisor = supervisor_core.Supervisor(logdir=logdir, saver=saver, save_model_secs=0.05, options=options)
         with supervisor.managed_session() as sess:

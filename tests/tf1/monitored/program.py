@@ -23,7 +23,7 @@ def main(logdir: str) -> None:
         step = tf.compat.v1.train.get_or_create_global_step()
         weight = tf.compat.v1.get_variable("weight", initializer=0.0)
         train_op = weight.assign(tf.cast(tf.identity(step.assign_add(1)), tf.float32)).op
-        options = supervisor_core.Options(signal_grace_secs=60)
+        options = supervisor_core.Options(stop_timeout_secs=60)
         with supervisor_core.MonitoredTrainingSession(
             checkpoint_dir=logdir, save_checkpoint_secs=0.05, options=options
         ) as sess:

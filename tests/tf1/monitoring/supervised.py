@@ -46,7 +46,7 @@ def main(logdir: str, address: str, budget_secs: str) -> None:
             run_name="digits",
             metrics_address=address,
             heartbeat_secs=1.0,
-            stall_timeout_secs={"training": float(budget_secs)},
+            hang_timeout_secs={"training": float(budget_secs)},
         )
         supervisor = Supervisor(logdir=logdir, save_model_secs=1, save_summaries_secs=0, options=options)
         with supervisor.managed_session() as session:
