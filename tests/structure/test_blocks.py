@@ -14,6 +14,7 @@ import pytest
 import yaml
 
 from supervisor_core.cli import main
+from tests.docs.console import Typed, parts_of
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])
@@ -32,7 +33,12 @@ OTHERS = {
     "torchrun",
 }
 """Programs of others that the pages call; their own tests call them where they are installed."""
-CHECKED_ELSEWHERE = {"diff": "test_part3_migration.py", "promql": "test_docs.py", "ini": "test_docs.py"}
+CHECKED_ELSEWHERE = {
+    "console": "tests/docs/test_console.py",
+    "diff": "test_part3_migration.py",
+    "promql": "test_docs.py",
+    "ini": "test_docs.py",
+}
 
 _FENCE = re.compile(r"^( *)```(\w*)\n(.*?)^ *```$", re.DOTALL | re.MULTILINE)
 _TYPED = re.compile(r"^    (?:\$ )?((?:\.venv/bin/)?(?:tb-supervisor|make) .*)$", re.MULTILINE)
@@ -45,8 +51,10 @@ def blocks(path: Path) -> list[tuple[str, str]]:
 
 
 def commands(path: Path) -> list[str]:
-    """What a page says to type: the lines of its shell blocks, and of indented ones that begin with our commands."""
+    """What a page says to type: the lines of its shell blocks and consoles, and of indented ones that begin
+    with our commands."""
     shell = [line for language, text in blocks(path) if language == "sh" for line in text.splitlines()]
+    shell += [part.command.removesuffix(" &") for part in parts_of(path) if isinstance(part, Typed)]
     text = _FENCE.sub("", path.read_text("utf-8"))
     return [line.strip() for line in (*shell, *_TYPED.findall(text)) if line.strip() and not line.startswith("#")]
 
