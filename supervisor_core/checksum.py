@@ -14,9 +14,12 @@ from google_crc32c import extend, value
 __all__ = ["extend", "value"]
 
 if google_crc32c.implementation != "c":
+    from supervisor_core.install import CRC32C, pip_install
+
     logging.getLogger("supervisor_core").warning(
         "google-crc32c runs without its compiled part: checksums of events and checkpoints take thousands of times "
-        "longer. Install it again: pip install --force-reinstall --only-binary :all: 'google-crc32c>=1.7'"
+        "longer. Install it again: %s",
+        pip_install("--force-reinstall", "--only-binary", ":all:", CRC32C),
     )
 
     # The library's Python takes bytes only, where its compiled part takes any buffer.

@@ -57,5 +57,9 @@ def _remedy(package: str, missing: str) -> str | None:
             f"a backend of Keras. It looked for {FRAMEWORKS[missing]}, which is not installed: install tensorflow, "
             "torch or jax, and set the environment's KERAS_BACKEND to its name"
         )
+    if missing in ("jax", "orbax") and sys.version_info < (3, 11):
+        return f"{FRAMEWORKS[missing]}, which is not installed and needs Python 3.11 or newer"
+    from supervisor_core.install import install_command
+
     extra = adapter if adapter in FRAMEWORKS else missing
-    return f"{FRAMEWORKS[missing]}, which is not installed: pip install 'tensorboard-plugin-supervisor[{extra}]'"
+    return f"{FRAMEWORKS[missing]}, which is not installed: {install_command(extra)}"

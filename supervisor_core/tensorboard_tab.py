@@ -12,11 +12,10 @@ from typing import Any
 
 from tensorboard.plugins import base_plugin
 
-from supervisor_core.log import command_line
+from supervisor_core.install import DISTRIBUTION, pip_uninstall, reinstall_command
 
 _LOG = logging.getLogger("supervisor_core")
 
-DISTRIBUTION = "tensorboard-plugin-supervisor"
 PACKAGE = "tb_plugin"
 
 
@@ -41,7 +40,7 @@ def find_loader() -> type[base_plugin.TBLoader]:
     others = sorted(set(metadata.packages_distributions().get(PACKAGE, ())) - {DISTRIBUTION})
     remedy = "remove it, or take its directory off Python's path"
     if others:
-        remedy = f"`{command_line('pip', 'uninstall', *others)}`"
+        remedy = f"`{pip_uninstall(*others)}`"
     _LOG.error(
         "TensorBoard has no Supervisor tab: the package %s that Python finds first, %s, is not the one of %s. It comes "
         "from %s. To get the tab: %s, then `%s`",
@@ -50,7 +49,7 @@ def find_loader() -> type[base_plugin.TBLoader]:
         DISTRIBUTION,
         " and ".join(others) or "no installed distribution",
         remedy,
-        command_line("pip", "install", "--force-reinstall", "--no-deps", DISTRIBUTION),
+        reinstall_command(),
     )
     return NoTab
 

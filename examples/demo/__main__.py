@@ -121,7 +121,7 @@ class _Parser(argparse.ArgumentParser):
 
     def see_what_is_installed(self, framework: Framework | None) -> None:
         modules = ("tensorflow", "sklearn") if framework is None else framework.modules
-        remedy = "pip install -e '.[demo]'" if framework is None else f'make demo ARGS="--framework {framework.name}"'
+        remedy = "make demo" if framework is None else f'make demo ARGS="--framework {framework.name}"'
         for module in modules:
             if importlib.util.find_spec(module) is None:
                 package = {"sklearn": "scikit-learn", "orbax": "orbax-checkpoint"}.get(module, module)

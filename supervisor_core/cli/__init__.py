@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 from click.shell_completion import CompletionItem
 
+from supervisor_core.install import DISTRIBUTION
 from supervisor_core.log import printable, printable_lines
 from supervisor_core.run.thresholds import RUN_LABELS, duration, parse_duration
 
@@ -109,9 +110,6 @@ def _discard_output() -> None:
         null = os.open(os.devnull, os.O_WRONLY)
         os.dup2(null, sys.stdout.fileno())
         os.close(null)
-
-
-DISTRIBUTION = "tensorboard-plugin-supervisor"
 
 
 def _show_version(context: click.Context, _: click.Parameter, wanted: bool) -> None:

@@ -16,6 +16,7 @@ from supervisor_core.address import parse_address
 from supervisor_core.checkpoint.lease_file import is_same
 from supervisor_core.engine.monitor import SessionIdentity
 from supervisor_core.errors import SaveFailedError
+from supervisor_core.install import DISTRIBUTION
 from supervisor_core.log import error_text
 from supervisor_core.options import Options
 from supervisor_core.process.page_writer import ProgressPage
@@ -33,7 +34,6 @@ _LOG = logging.getLogger("supervisor_core")
 LOGDIR_VARIABLE = "SUPERVISOR_LOGDIR"
 """Environment variable: the directory that contains all runs, as the exporter's ``--logdir``."""
 
-DISTRIBUTION = "tensorboard-plugin-supervisor"
 _RECORDED = (DISTRIBUTION, "tensorflow", "tensorboard", "numpy", "jax", "jaxlib", "flax", "optax", "grain")
 
 

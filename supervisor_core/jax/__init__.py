@@ -7,7 +7,7 @@
             run.state, loss = train_step(run.state, next(batches))
             run.log("loss", loss)
 
-Needs the extra ``jax``: ``pip install "tensorboard-plugin-supervisor[jax]"``.
+Needs the extra ``jax`` (docs/install.md).
 """
 
 from __future__ import annotations

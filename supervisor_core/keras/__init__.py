@@ -4,7 +4,7 @@
 
     model.fit(x, y, epochs=3, callbacks=[SupervisorCallback("/runs/mnist")])
 
-Needs the extra ``keras``: ``pip install "tensorboard-plugin-supervisor[keras]"``, and a backend.
+Needs the extra ``keras`` (docs/install.md), and a backend.
 """
 
 from __future__ import annotations

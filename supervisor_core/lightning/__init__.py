@@ -5,7 +5,7 @@
     trainer = Trainer(max_epochs=3, callbacks=[SupervisorCallback("/runs/mnist")])
     trainer.fit(model, loader)
 
-Needs the extra ``lightning``: ``pip install "tensorboard-plugin-supervisor[lightning]"``.
+Needs the extra ``lightning`` (docs/install.md).
 """
 
 from __future__ import annotations

@@ -22,6 +22,7 @@ from dataclasses import KW_ONLY, dataclass, replace
 from importlib.metadata import PackageNotFoundError, version
 
 from supervisor_core.clock import SYSTEM_CLOCK, Clock
+from supervisor_core.install import DISTRIBUTION
 from supervisor_core.metrics.collector import process_samples
 from supervisor_core.metrics.labels import RunLocation, logdir_labels, run_labels
 from supervisor_core.metrics.metric import Metric, Sample
@@ -332,7 +333,7 @@ class Exporter:
 
 def _versions() -> dict[str, str]:
     try:
-        own = version("tensorboard-plugin-supervisor")
+        own = version(DISTRIBUTION)
     except PackageNotFoundError:  # running from the sources
         own = "unknown"
     return {"version": own, "python": platform.python_version()}

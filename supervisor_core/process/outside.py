@@ -20,10 +20,10 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
+from supervisor_core.install import PY_SPY, pip_install
 from supervisor_core.process.identity import read_kernel
 from supervisor_core.process.stacks import MAIN_THREAD, MAX_FRAMES, Stacks
 
-INSTALL = "pip install py-spy"
 PERMISSION = (
     "the kernel does not let this user read that process: run as root or as the same user. Besides, "
     "kernel.yama.ptrace_scope must be 0 (or 1, for a program under tb-supervisor run), and a container needs the "
@@ -75,10 +75,15 @@ def outside_stacks(pid: int, *, timeout_secs: float = 10.0) -> OutsideStacks:
     return OutsideStacks(problem=f"py-spy did not end within {timeout_secs:.0f} s, nor when it was killed")
 
 
+def no_py_spy() -> str:
+    """Return what to say where py-spy is missing."""
+    return f"py-spy is not installed; to install it: {pip_install(PY_SPY)}"
+
+
 def _dump(pid: int, timeout_secs: float) -> OutsideStacks:
     program = find_py_spy()
     if program is None:
-        return OutsideStacks(problem=f"py-spy is not installed ({INSTALL})")
+        return OutsideStacks(problem=no_py_spy())
     command = [program, "dump", "--nonblocking", "--json", "--pid", str(pid)]
     try:
         with subprocess.Popen(

@@ -24,7 +24,7 @@ from pathlib import Path
 from supervisor_core.engine.deadline import STOP_DEADLINE_VARIABLE
 from supervisor_core.log import command_line, error_text
 from supervisor_core.process.identity import boot_id
-from supervisor_core.process.outside import INSTALL, TRACER_VARIABLE, find_py_spy
+from supervisor_core.process.outside import TRACER_VARIABLE, find_py_spy, no_py_spy
 from supervisor_core.process.runtime_directory import VARIABLE as RUNTIME_DIRECTORY_VARIABLE
 from supervisor_core.process.runtime_directory import private_directory
 from supervisor_core.restarter.child import Child
@@ -138,7 +138,7 @@ class Restarter:
             f"{self.view.logdir}: it hangs if they do not grow {limit}. Not seen: progress of which no event is "
             f"written, and a hang in the first {start} without an event"
         )
-        return text if find_py_spy() is not None else f"{text}; the line, since py-spy is not installed ({INSTALL})"
+        return text if find_py_spy() is not None else f"{text}; without the line: {no_py_spy()}"
 
     def _begin(self) -> Decision | None:
         """Read what earlier restarters have left; return the decision about a launch that was lost with one."""

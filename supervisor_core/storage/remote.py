@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, ParamSpec, TypeVar
 
 from supervisor_core.errors import EventsError
+from supervisor_core.install import install_command
 from supervisor_core.storage.filesystem import Check, DirectoryEntry, Reader, unguarded
 from supervisor_core.storage.opening import read_whole
 
@@ -306,13 +307,17 @@ def remote_filesystem(path: str, task: str | None = None) -> RemoteFilesystem:
             file system wherever it is loaded; each call fails if it does not know the scheme.
 
     Raises:
-        EventsError: if none is installed for the events' scheme; the text names the package to install.
+        EventsError: if none is installed for the events' scheme, or TensorBoard is missing; the text says what to
+            install.
     """
     tensorflow = sys.modules.get("tensorflow")
     if tensorflow is not None and (task is None or tensorflow_knows(path)):
         return RemoteFilesystem(tensorflow.io.gfile)
-    from tensorboard.compat.tensorflow_stub.io import gfile
-
+    try:
+        from tensorboard.compat.tensorflow_stub.io import gfile
+    except ImportError as error:
+        text = f"remote files need TensorBoard's file layer, which is not installed: {install_command('tab')}"
+        raise EventsError(f"Cannot {task or 'open'} {path!r}: {text}") from error
     try:
         if task is not None:
             gfile.get_filesystem(path)

@@ -6,7 +6,7 @@
         for batch in loop:
             loss = train_step(batch)
 
-Needs the extra ``torch``: ``pip install "tensorboard-plugin-supervisor[torch]"``.
+Needs the extra ``torch`` (docs/install.md).
 """
 
 from __future__ import annotations

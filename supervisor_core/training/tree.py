@@ -24,9 +24,14 @@ from supervisor_core.checkpoint.safetensors_file import Array
 from supervisor_core.checkpoint.sealed_files import SealedFiles
 from supervisor_core.checkpoint.tree_file import MAX_DEPTH, STRUCTURE, encode, read_structure
 from supervisor_core.errors import CheckpointError, DamagedCheckpointError, SaveFailedError, UnreadableCheckpointError
+from supervisor_core.install import install_command
 from supervisor_core.training.nan_check import has_nan
 
-NO_SAFETENSORS = "A checkpoint with arrays needs safetensors, which is not installed: pip install safetensors"
+
+def _no_safetensors() -> ImportError:
+    return ImportError(
+        f"A checkpoint with arrays needs safetensors, which is not installed: {install_command('training')}"
+    )
 
 
 class ArrayKind(Protocol):
@@ -148,7 +153,7 @@ def is_known(framework: str, array: Any) -> bool:
     try:
         save = import_module(f"safetensors.{framework}").save
     except ModuleNotFoundError as error:
-        raise ImportError(NO_SAFETENSORS) from error
+        raise _no_safetensors() from error
     try:
         save({"": array})
     except Exception:  # KeyError, or one of its own
@@ -255,7 +260,7 @@ def write_tree(directory: str, tree: Any, kinds: tuple[ArrayKind, ...]) -> str |
                 name = kind.save(found, os.path.join(directory, kind.file))
                 with_nan = with_nan or name
             except ModuleNotFoundError as error:
-                raise ImportError(NO_SAFETENSORS) from error
+                raise _no_safetensors() from error
             except Exception as error:
                 if isinstance(error, (OSError, SaveFailedError)):
                     raise

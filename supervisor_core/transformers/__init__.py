@@ -6,7 +6,7 @@
     trainer = Trainer(model, args, train_dataset=data, callbacks=[supervisor])
     trainer.train(resume_from_checkpoint=supervisor.resume_from())
 
-Needs the extra ``transformers``: ``pip install "tensorboard-plugin-supervisor[transformers]"``.
+Needs the extra ``transformers`` (docs/install.md).
 """
 
 from __future__ import annotations

@@ -154,7 +154,8 @@ def test_without_py_spy_what_to_install_is_named(monkeypatch: pytest.MonkeyPatch
     """There are machines for which it has no wheel."""
     monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert "(pip install py-spy)" in (outside_stacks(1).problem or "")
+    said = "py-spy is not installed; to install it: "
+    assert (outside_stacks(1).problem or "") == f"{said}{tmp_path / 'python'} -m pip install 'py-spy>=0.4.3'"
 
 
 @pytest.mark.parametrize(("value", "allowed"), [("4711", [4711]), *((each, []) for each in ("0", "-1", "x", "", None))])

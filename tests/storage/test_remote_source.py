@@ -120,6 +120,17 @@ def test_a_file_system_that_is_not_installed_is_named(path: str, monkeypatch: py
         LogdirIndex(path)
 
 
+def test_without_tensorboard_what_fsspec_opens_is_read(logdir: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A host that only monitors needs no TensorBoard; where it is needed, the error says what to install."""
+    with EventsWriter(logdir) as writer:
+        writer.scalar("loss", 1.0, 1)
+    monkeypatch.delitem(sys.modules, "tensorflow", raising=False)
+    monkeypatch.setitem(sys.modules, "tensorboard.compat.tensorflow_stub.io", None)
+    assert tuple(LogdirIndex(logdir).refresh().changed) == (".",)
+    with pytest.raises(EventsError, match=r"read events from 'nowhere://bucket'.* -m pip install 'tensorboard>="):
+        LogdirIndex("nowhere://bucket")
+
+
 class FailingStore:
     """A gfile of a store whose library raises errors of its own."""
 

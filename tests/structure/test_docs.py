@@ -120,6 +120,19 @@ def test_every_dependency_has_a_reason() -> None:
         assert f"\n{name.lower()}==" in pins, f"{name} is not pinned"
 
 
+def test_nothing_is_installed_by_a_name_that_no_index_has() -> None:
+    """The package is not published: no page and no docstring has a line that would ask an index for it. docs/install.md
+    has those that work, and `supervisor_core.install` makes those of messages."""
+    pages = [path for path in (*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")) if path.name != "package-index.md"]
+    sources = [path for part in ("supervisor_core", "tb_plugin", "examples") for path in (ROOT / part).rglob("*.py")]
+    others = [path for path in (ROOT / "examples").rglob("*") if path.is_file() and path.suffix not in (".py", ".pyc")]
+    words = r"(?:(?!--no-index)[^\n`])*"
+    asks = re.compile(rf"\bpip (?:install|wheel)\b{words}[ \"']tensorboard[-_]plugin[-_]supervisor(?![^\s]*\.whl)")
+    assert asks.search("`pip install 'tensorboard-plugin-supervisor[torch]'`")
+    found = [path for path in (*pages, *sources, *others) if asks.search(path.read_text("utf-8", "replace"))]
+    assert [str(path.relative_to(ROOT)) for path in found] == []
+
+
 def test_the_page_of_dependencies_states_every_floor() -> None:
     """The lowest version of each package, for each Python, is on the page as pyproject.toml has it."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]

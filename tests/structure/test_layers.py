@@ -29,8 +29,9 @@ LAYERS = [
     {"options"},
     {"address"},
     {"errors", "clock", "checksum", "wire"},
-    {"log"},
     {"lazy"},
+    {"install"},
+    {"log"},
 ]
 RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names}
 

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from supervisor_core.install import pip_uninstall, reinstall_command
+
 LOADED = """
 import sys
 from types import SimpleNamespace
@@ -51,7 +53,8 @@ def test_another_distributions_package_is_named(tmp_path: Path, source: str) -> 
     assert plugin == "NoneType"
     assert "TensorBoard has no Supervisor tab: the package tb_plugin that Python finds first" in said
     assert ("not for you" if source else str(site / "tb_plugin")) in said
-    assert "It comes from other-profiler. To get the tab: `pip uninstall other-profiler`, then `pip install" in said
+    remedy = f"`{pip_uninstall('other-profiler')}`, then `{reinstall_command()}`"
+    assert f"It comes from other-profiler. To get the tab: {remedy}" in said
 
 
 def test_a_directory_of_that_name_is_named(tmp_path: Path) -> None:

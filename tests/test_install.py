@@ -1,0 +1,201 @@
+"""Commands that install something: they are typed into a shell, and then it is installed."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from supervisor_core import install
+from supervisor_core.install import DISTRIBUTION, EXTRAS, install_command, pip_install, reinstall_command
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+ROOT = Path(__file__).parents[1]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+
+
+def brought_by(extra: str) -> set[str]:
+    """What pyproject.toml installs for an extra, and for those that it names; markers left out."""
+    found: set[str] = set()
+    for item in PROJECT["optional-dependencies"][extra]:
+        named = re.fullmatch(rf"{DISTRIBUTION}\[([\w,]+)\]", item)
+        if named is None:
+            found.add(item.partition(";")[0].strip())
+        else:
+            found |= {part for name in named[1].split(",") if name != "tab" for part in brought_by(name)}
+    return found
+
+
+@pytest.mark.parametrize("extra", EXTRAS)
+def test_an_extra_is_what_pyproject_says(extra: str) -> None:
+    """The versions that a message names are those that the extra installs; of two of a package, the higher."""
+    asked = brought_by(extra)
+    if {"torch>=2.4", "torch>=2.6"} <= asked:
+        asked.remove("torch>=2.4")
+    assert set(EXTRAS[extra]) == asked
+
+
+@pytest.mark.parametrize("requirement", [install.PY_SPY, install.CRC32C])
+def test_a_dependency_is_what_pyproject_says(requirement: str) -> None:
+    """Likewise of those that every installation has."""
+    assert requirement in {item.partition(";")[0].strip() for item in PROJECT["dependencies"]}
+
+
+def wheel(directory: Path, name: str, version: str, module: str) -> Path:
+    """Write a wheel with one module."""
+    directory.mkdir(exist_ok=True)
+    stem = f"{name.replace('-', '_')}-{version}"
+    path = directory / f"{stem}-py3-none-any.whl"
+    files = {
+        f"{module}.py": "",
+        f"{stem}.dist-info/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n",
+        f"{stem}.dist-info/WHEEL": "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+    }
+    files[f"{stem}.dist-info/RECORD"] = "".join(f"{each},,\n" for each in [*files, f"{stem}.dist-info/RECORD"])
+    with zipfile.ZipFile(path, "w") as archive:
+        for each, text in files.items():
+            archive.writestr(each, text)
+    return path
+
+
+class Environment:
+    """A virtual environment whose pip reaches no index, in a directory whose name a shell takes apart.
+
+    Args:
+        directory: where it is made.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self.wheels = directory / "wheels"
+        self.root = directory / "an environment"
+        subprocess.run([sys.executable, "-m", "venv", self.root], check=True)
+        self._variables = {
+            "PATH": "/usr/bin:/bin",
+            "PYTHONPATH": str(ROOT),
+            "PIP_NO_INDEX": "1",
+            "PIP_FIND_LINKS": self.wheels.as_uri(),
+            "PIP_DISABLE_PIP_VERSION_CHECK": "1",
+            "PIP_CONFIG_FILE": "/dev/null",
+        }
+
+    def python(self, code: str, from_sources: bool = True) -> str:
+        """Run a program in it; return what it prints."""
+        flags = [] if from_sources else ["-I"]
+        command = [self.root / "bin" / "python", *flags, "-c", code]
+        done = subprocess.run(command, env=self._variables, capture_output=True, text=True, check=True)
+        return done.stdout.strip()
+
+    def type(self, line: str) -> None:
+        """Have a shell run a line."""
+        done = subprocess.run(["sh", "-c", line], env=self._variables, capture_output=True, text=True)
+        assert done.returncode == 0, (line, done.stderr)
+
+
+@pytest.fixture(scope="module")
+def environment(tmp_path_factory: pytest.TempPathFactory) -> Environment:
+    """One without any package but pip."""
+    return Environment(tmp_path_factory.mktemp("install"))
+
+
+def test_what_a_message_says_installs_the_extra(environment: Environment) -> None:
+    """The command is complete: into the environment of the program that printed it, quoted, the versions that do."""
+    for name, version in (("torch", "2.4.1"), ("safetensors", "0.4.5")):
+        wheel(environment.wheels, name, version, module=name)
+    said = environment.python("from supervisor_core.install import install_command; print(install_command('torch'))")
+    assert said == f"'{environment.root}/bin/python' -m pip install 'torch>=2.4' 'safetensors>=0.4.5'"
+    environment.type(said)
+    environment.python("import torch, safetensors")
+
+
+@pytest.mark.parametrize("editable", [False, True], ids=["wheel", "editable"])
+def test_this_package_is_put_back_from_where_it_came(environment: Environment, tmp_path: Path, editable: bool) -> None:
+    """A file of it that another package has taken is there again. What pip installed it from is what pip has noted."""
+    if editable:
+        source = tmp_path / "a clone"
+        source.mkdir()
+        (source / "pyproject.toml").write_text(
+            f"[project]\nname = '{DISTRIBUTION}'\nversion = '9'\n[build-system]\nrequires = []\n"
+            "build-backend = 'backend'\nbackend-path = ['.']\n"
+        )
+        made = wheel(tmp_path / "made", DISTRIBUTION, "9", module="a_module_of_ours")
+        (source / "backend.py").write_text(
+            "import pathlib, shutil\n"
+            "def build_editable(directory, config_settings=None, metadata_directory=None):\n"
+            f"    return pathlib.Path(shutil.copy({str(made)!r}, directory)).name\n"
+        )
+        environment.type(pip_install_of(environment, "--editable", str(source)))
+    else:
+        source = wheel(tmp_path / "a place", DISTRIBUTION, "9", module="a_module_of_ours")
+        environment.type(pip_install_of(environment, str(source)))
+    said = environment.python("from supervisor_core.install import reinstall_command; print(reinstall_command())")
+    assert said.endswith(f"{'--editable ' if editable else ''}'{source}'")
+    where = "import a_module_of_ours; print(a_module_of_ours.__file__)"
+    taken = Path(environment.python(where, from_sources=False))
+    taken.unlink()
+    environment.type(said)
+    assert environment.python(where, from_sources=False) == str(taken)
+    environment.type(f"'{environment.root}/bin/python' -m pip uninstall -y {DISTRIBUTION}")
+
+
+def pip_install_of(environment: Environment, *words: str) -> str:
+    """The command with which somebody installs into an environment."""
+    return " ".join([f"'{environment.root}/bin/python' -m pip install", *(f"'{word}'" for word in words)])
+
+
+def test_of_a_checkout_that_is_not_installed_the_directory_is_named(environment: Environment) -> None:
+    """Python found it by its path; so there is no record of an installation."""
+    said = environment.python("from supervisor_core.install import reinstall_command; print(reinstall_command())")
+    assert said.endswith(f" {ROOT}")
+
+
+@pytest.mark.parametrize(
+    ("recorded", "taken"),
+    [
+        (None, DISTRIBUTION),
+        ('{"url": "https://example.com/a.whl", "archive_info": {}}', "https://example.com/a.whl"),
+        (
+            '{"url": "https://example.com/a.git", "vcs_info": {"vcs": "git", "commit_id": "0ab"}}',
+            "git+https://example.com/a.git@0ab",
+        ),
+        ('{"url": "file:///a%20b/c.whl", "archive_info": {}}', "'/a b/c.whl'"),
+        ('{"url": "file:///a/b", "dir_info": {}}', "/a/b"),
+    ],
+    ids=["index", "address", "repository", "file", "directory"],
+)
+def test_what_pip_has_noted_names_the_origin(
+    recorded: str | None, taken: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Without a note it came from an index, under its name."""
+    described = tmp_path / "tensorboard_plugin_supervisor-1.dist-info"
+    described.mkdir()
+    (described / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {DISTRIBUTION}\nVersion: 1\n")
+    if recorded is not None:
+        (described / "direct_url.json").write_text(recorded)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr(install, "__file__", str(tmp_path / "site-packages" / "supervisor_core" / "install.py"))
+    assert reinstall_command().endswith(f" -m pip install --force-reinstall --no-deps {taken}")
+
+
+def test_an_environment_without_pip_is_one_of_uv(tmp_path: Path) -> None:
+    """uv makes environments that have no pip; its own command names the Python to install for."""
+    python = tmp_path / "my env" / "bin" / "python"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", python.parents[1]], check=True)
+    code = "from supervisor_core.install import install_command; print(install_command('training'))"
+    done = subprocess.run(
+        [python, "-c", code], env={"PYTHONPATH": str(ROOT)}, capture_output=True, text=True, check=True
+    )
+    assert done.stdout == f"uv pip install --python '{python}' 'safetensors>=0.4.5'\n"
+
+
+def test_a_python_that_does_not_know_its_path(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As one that another program has embedded: the command is one that can be typed all the same."""
+    monkeypatch.setattr(sys, "executable", "")
+    assert pip_install("a") == "python3 -m pip install a"
