@@ -102,13 +102,23 @@ class Terminal:
         self.home.mkdir()
         for name in ("examples", "docs"):
             (self.home / name).symlink_to(ROOT / name)
-        (self.home / ".venv").symlink_to(sys.prefix)
         (directory / "tmp").mkdir()
+        commands = self.home / ".venv" / "bin"
+        commands.mkdir(parents=True)
+        for path in Path(sys.executable).parent.iterdir():
+            (commands / path.name).symlink_to(path)
+        for name, text in (
+            ("python", f'#!/bin/sh\nexec {sys.executable} "$@"\n'),
+            ("tb-supervisor", f"#!{sys.executable}\nfrom supervisor_core.cli import main\n\nmain()\n"),
+        ):
+            (commands / name).unlink(missing_ok=True)
+            (commands / name).write_text(text)
+            (commands / name).chmod(0o755)
         self._left: list[tuple[subprocess.Popen[bytes], int]] = []
         nowhere = "http://127.0.0.1:9"  # offline
         self._environment = {
             **{name: os.environ[name] for name in ("PYTHONPATH", "CI") if name in os.environ},
-            "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+            "PATH": f"{commands}:{os.environ['PATH']}",
             "HOME": str(self.home),
             "TERM": "dumb",
             "NO_COLOR": "1",

@@ -35,3 +35,23 @@ def test_the_program_of_a_page_trains(tmp_path: Path, name: str, starter_of: Cal
     (session,) = found.sessions
     assert session.outcome == "completed" and session.last_step
     assert [saved.step for saved in found.checkpoints if saved.error is None][-1] == session.last_step
+
+
+def test_the_line_of_the_first_page_is_enough(tmp_path: Path, starter_of: Callable[..., Any]) -> None:
+    """The loop that README.md shows for PyTorch, with the lines that it adds, trains and is recorded."""
+    if find_spec("torch") is None:
+        pytest.skip("torch is not installed: make test-frameworks has it")
+    readme = (ROOT / "README.md").read_text("utf-8")
+    (block,) = re.findall(r"^## One line added\n\n```diff\n(.*?)```", readme, re.DOTALL | re.MULTILINE)
+    lines = re.findall(r"^[+ ](.*)\n", block, re.MULTILINE)
+    run = tmp_path / "run"
+    made = """import torch
+loader = [(torch.randn(8, 4), torch.randint(2, (8,))) for _ in range(5)]
+model = torch.nn.Linear(4, 2)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+"""
+    program = made + "\n".join(lines).replace("/tmp/torch/first", str(run))
+    done = starter_of("torch").run(["-c", program], cwd=str(tmp_path))
+    assert done.returncode == 0, done.stderr
+    (session,) = run_of(run).sessions
+    assert session.outcome == "completed" and session.last_step == 5 * 20
