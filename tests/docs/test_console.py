@@ -98,7 +98,7 @@ def test_what_is_not_typed_is_there() -> None:
     assert (LONG | set(PREPARED) | set(FOLLOWS)) - pages - NOT_YET == set()
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
+@pytest.mark.parametrize("page", [page for page in PAGES if page.name not in NOT_YET], ids=lambda page: page.name)
 def test_what_is_printed_stands_in_a_console(page: Path) -> None:
     """Elsewhere it is not compared: no block of shell commands, and no indented one, has a prompt, or is followed
     by what it prints."""
@@ -106,7 +106,7 @@ def test_what_is_printed_stands_in_a_console(page: Path) -> None:
     found = re.findall(r"^```sh\n(?:(?!```).*\n)*?\$ .*", text, re.MULTILINE)
     found += re.findall(r"^```sh\n((?:(?!```).*\n)+)```\n\n(?:    |```text)", text, re.MULTILINE)
     found += re.findall(r"^    \$ .*", text, re.MULTILINE)
-    assert bool(found) == (page.name in NOT_YET), "CONTRIBUTING.md (Blocks on a page) says how to write it"
+    assert found == [], "CONTRIBUTING.md (Blocks on a page) says how to write it"
 
 
 @pytest.mark.parametrize(
