@@ -12,9 +12,9 @@ import os
 from contextlib import suppress
 
 from supervisor_core import checksum
-from supervisor_core.checkpoint.bundle import VerifiedCheckpoint
+from supervisor_core.checkpoint.bundle import Progress, VerifiedCheckpoint
 from supervisor_core.checkpoint.manifest import Holes, Manifest, SealedFile, list_files, refusal
-from supervisor_core.checkpoint.table import CHUNK_BYTES
+from supervisor_core.checkpoint.table import CHUNK_BYTES, Meter
 from supervisor_core.errors import DamagedCheckpointError
 from supervisor_core.storage.opening import open_below
 
@@ -28,11 +28,13 @@ class SealedFiles:
     Args:
         directory: the checkpoint's.
         manifest: its manifest.
+        on_progress: called with (bytes compared, bytes in all) while data is compared with it.
     """
 
-    def __init__(self, directory: str, manifest: Manifest) -> None:
+    def __init__(self, directory: str, manifest: Manifest, on_progress: Progress | None = None) -> None:
         self.directory = directory
         self.manifest = manifest
+        self._meter = Meter(on_progress, manifest.bytes)
         self._listed = {file.path: file for file in manifest.files}
         self._checked: set[str] = set()
 
@@ -98,7 +100,7 @@ class SealedFiles:
         if listed is None:
             raise DamagedCheckpointError(f"{path}: it is not in the manifest")
         try:
-            return OpenFile(open_below(self.directory, name), path, listed, self._checked)
+            return OpenFile(open_below(self.directory, name), path, listed, self._checked, self._meter)
         except FileNotFoundError as error:
             raise DamagedCheckpointError(f"{path}: it is missing") from error
         except OSError as error:
@@ -148,17 +150,19 @@ class OpenFile:
         path: its path, for messages.
         listed: what the manifest says of it.
         checked: takes its name when its content was compared.
+        meter: counts the bytes that were.
 
     Raises:
         DamagedCheckpointError: if it has another size than listed, or is another user's and nearly all holes.
     """
 
-    def __init__(self, descriptor: int, path: str, listed: SealedFile, checked: set[str]) -> None:
+    def __init__(self, descriptor: int, path: str, listed: SealedFile, checked: set[str], meter: Meter) -> None:
         self._descriptor = descriptor
         self.path = path
         self.size = listed.bytes
         self._listed = listed
         self._checked = checked
+        self._meter = meter
         self._crc = self._position = 0
         status = os.fstat(descriptor)
         is_whole = status.st_size == listed.bytes
@@ -216,6 +220,7 @@ class OpenFile:
             into[done : done + len(data)] = data
             self._crc = checksum.extend(self._crc, data)
             self._position += len(data)
+            self._meter.add(len(data))
             done += len(data)
 
     def finish(self) -> None:

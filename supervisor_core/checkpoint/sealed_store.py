@@ -25,7 +25,7 @@ from dataclasses import dataclass, replace
 from itertools import count
 
 from supervisor_core.checkpoint import manifest as manifests
-from supervisor_core.checkpoint.bundle import VerifiedCheckpoint
+from supervisor_core.checkpoint.bundle import Progress, VerifiedCheckpoint
 from supervisor_core.checkpoint.contents import FORMATS
 from supervisor_core.checkpoint.doubt import Doubt
 from supervisor_core.checkpoint.guard import Publisher, guarded
@@ -139,13 +139,20 @@ class SealedStore:
         chosen = recovery.chosen
         return recovery, None if chosen is None else verified[chosen.path]
 
-    def verify(self, path: str, *, decode: Decode | None = None) -> VerifiedCheckpoint:
+    def verify(
+        self, path: str, *, decode: Decode | None = None, on_progress: Progress | None = None
+    ) -> VerifiedCheckpoint:
         """Verify one checkpoint of this directory as `newest_usable` does.
+
+        Args:
+            path: the checkpoint.
+            decode: what decodes its content.
+            on_progress: called with (bytes compared, bytes in all) while data is read.
 
         Raises:
             DamagedCheckpointError: why it is not chosen.
         """
-        return self._verify(SealedFiles(path, manifests.read_manifest(path)), True, decode)
+        return self._verify(SealedFiles(path, manifests.read_manifest(path), on_progress), True, decode)
 
     def _verify(self, files: SealedFiles, read_data: bool, decode: Decode | None) -> VerifiedCheckpoint:
         name, step = os.path.basename(files.directory), files.manifest.step

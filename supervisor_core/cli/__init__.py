@@ -12,7 +12,6 @@ import re
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from difflib import get_close_matches
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -53,8 +52,7 @@ class LazyGroup(click.Group):
         """Return a command, loading it; None for one that does not exist."""
         if cmd_name not in COMMANDS:
             return None
-        command: click.Command = getattr(import_module(COMMANDS[cmd_name]), cmd_name)
-        return command
+        return _command(cmd_name)
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -62,10 +60,17 @@ class LazyGroup(click.Group):
         """Return the command that is called; one that does not exist is an error that names similar ones."""
         name = args[0]
         if name not in COMMANDS and not name.startswith("-") and not ctx.resilient_parsing:
-            close = ", ".join(get_close_matches(name, COMMANDS))
-            hint = f"Did you mean {close}?" if close else f"The commands are {', '.join(sorted(COMMANDS))}."
-            ctx.fail(f"No such command {name!r}. {hint}")
+            from supervisor_core.cli import hints
+
+            ctx.fail(f"There is no command {name!r}. {hints.of_command(args, COMMANDS)}")
         return super().resolve_command(ctx, args)
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse the arguments; without any, print the help: a wrong call."""
+        if not args and not ctx.resilient_parsing:
+            click.echo(ctx.get_help(), color=ctx.color)
+            ctx.exit(click.UsageError.exit_code)
+        return super().parse_args(ctx, args)
 
     def make_context(self, *args: Any, **kwargs: Any) -> click.Context:
         """Parse the arguments; help and version are printed here."""
@@ -78,6 +83,11 @@ class LazyGroup(click.Group):
             return super().invoke(ctx)
 
 
+def _command(name: str) -> click.Command:
+    command: click.Command = getattr(import_module(COMMANDS[name]), name)
+    return command
+
+
 @contextmanager
 def _failures_in_one_line() -> Iterator[None]:
     try:
@@ -86,6 +96,12 @@ def _failures_in_one_line() -> Iterator[None]:
         finally:
             if sys.stdout is not None:
                 sys.stdout.flush()
+    except click.NoSuchOption as error:
+        from supervisor_core.cli import hints
+
+        commands = [(name, _command(name)) for name in sorted(COMMANDS)]
+        hint = hints.of_option(error.option_name, error.ctx, commands)
+        raise click.UsageError(printable(f"There is no option {error.option_name}. {hint}"), error.ctx) from None
     except click.ClickException as error:
         vars(error)["message"] = printable_lines(error.message)  # the names in it may be anybody's
         raise

@@ -5,13 +5,15 @@ from __future__ import annotations
 import logging
 import os
 import re
+import sys
 import threading
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
 from supervisor_core.cli import WrongInput, paths, seconds_option
-from supervisor_core.cli.logdirs import expanded, logdirs
+from supervisor_core.cli.logdirs import Logdir, NoSuchLogdir, existing, filters, find_logdir, logdirs
 from supervisor_core.errors import EventsError, OptionsError
 from supervisor_core.log import printable, printable_lines
 from supervisor_core.storage.local import local_path
@@ -25,6 +27,8 @@ DEFAULT_ADDRESS = "127.0.0.1:10988"
 _LOG = logging.getLogger("supervisor_core")
 
 _HOST_NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,252}[A-Za-z0-9])?")
+_ASK_SECS = 0.1
+"""How often it is asked, on a terminal, whether the first look is over."""
 _CHECK_SECS = 5.0
 """How long a logdir may take to say whether it is one, before the exporter starts without that."""
 
@@ -35,7 +39,8 @@ _CHECK_SECS = 5.0
     "  tb-supervisor exporter /runs\n"
     "  tb-supervisor exporter /runs '/teams/*/runs' --web.listen-address 0.0.0.0:10988",
 )
-@logdirs("Serve the runs in and below DIR: the same as LOGDIR. Repeatable.")
+@logdirs()
+@filters
 @click.option(
     "--web.listen-address",
     "address",
@@ -67,23 +72,21 @@ _CHECK_SECS = 5.0
 )
 @seconds_option("--refresh-interval", "How often the logdirs are read.", default="15s", least=0.1, most=86_400.0)
 @seconds_option("--forget-after", "How long a lost run counts as active after its last event.", default="7d")
-@click.option("--include", metavar="REGEX", help="Serve only runs whose name matches.")
-@click.option("--exclude", metavar="REGEX", help="Leave out runs whose name matches.")
 def exporter(
     logdirs: tuple[str, ...],
+    include: str | None,
+    exclude: str | None,
     address: str,
     config_file: str | None,
     telemetry_path: str,
     hosts: tuple[str, ...],
     refresh_interval_secs: float,
     forget_after_secs: float,
-    include: str | None,
-    exclude: str | None,
 ) -> None:
     """Serve the metrics of every run in and below each LOGDIR, from their events files, until SIGTERM or SIGINT.
 
-    Waits for a logdir that does not exist yet. A pattern such as '/teams/*/runs' stands for what it matches at the
-    start.
+    LOGDIR is a directory, an events file (it stands for its directory), or a pattern; there may be several. Waits for
+    a directory that does not exist yet; a pattern stands for what it matches at the start.
 
     Exit status: 0 after SIGTERM or SIGINT; 1 if it cannot listen on the address; 2 if an argument is wrong: an
     address, an expression, a web configuration, or a logdir that is a file.
@@ -94,10 +97,10 @@ def exporter(
 
     configure_log()
     watches: list[LogdirWatch] = []
-    for logdir in dict.fromkeys(_checked_logdir(path) for given in logdirs for path in expanded(given)):
-        try:
-            watches.append(LogdirWatch(logdir, include, exclude, kept_ticks=1))  # no metric needs more
-        except (EventsError, ValueError) as error:
+    for logdir in existing(logdirs, _found_or_awaited):
+        try:  # no metric needs more ticks
+            watches.append(LogdirWatch(logdir.path, logdir.include(include), exclude, kept_ticks=1))
+        except EventsError as error:
             raise WrongInput(str(error)) from error
     stop = threading.Event()
     with SignalWatch(lambda signum: stop.set()):
@@ -105,28 +108,43 @@ def exporter(
         web = _web(serving, address, telemetry_path, config_file, hosts)
         with web:
             _LOG.info("Serving %s", web.url)
-            serving.start()
+            _start(serving, stop)
             stop.wait()
             _LOG.info("Stopping")
         serving.stop()
 
 
-def _checked_logdir(logdir: str) -> str:
-    local = local_path(logdir)
+def _start(serving: Exporter, stop: threading.Event) -> None:
+    """Start looking; on a terminal show, until all logdirs were looked at, how many runs are read."""
+    if not sys.stderr.isatty():
+        serving.start()
+        return
+    from supervisor_core.cli.text import runs_bar  # which imports rich
+
+    with runs_bar("first look") as on_progress:
+        serving.start(on_progress)
+        while not serving.has_looked and not stop.wait(_ASK_SECS):
+            pass
+
+
+def _found_or_awaited(path: str) -> Logdir:
+    """Return the directory of a path, as `find_logdir` does; one that is not there, or does not answer, is awaited."""
+    local = local_path(path)
     if local is None:
-        return logdir
+        return Logdir(path=path)
     from supervisor_core.engine.blocking_call import BlockingCall
 
-    check = BlockingCall(lambda: (os.path.exists(local), os.path.isdir(local)), name="exporter-check")
+    check = BlockingCall(lambda: find_logdir(path), name="exporter-check")
+    awaited = Logdir(path=os.path.abspath(local))
     if not check.wait(_CHECK_SECS):  # a dead mount: the other logdirs are to be served all the same
-        _LOG.warning("%s does not answer; waiting for it", logdir)
-        return os.path.abspath(local)
-    exists, is_directory = check.result()
-    if exists and not is_directory:
-        raise WrongInput(f"{logdir} is a file; give the directory that it is in.")
-    if not exists:
-        _LOG.warning("%s does not exist yet; waiting for it", logdir)
-    return os.path.abspath(local)
+        _LOG.warning("%s does not answer; waiting for it", path)
+        return awaited
+    try:
+        found = check.result()
+    except NoSuchLogdir as error:
+        _LOG.warning("%s The exporter waits for it", error.message)
+        return awaited
+    return replace(found, path=os.path.abspath(local_path(found.path) or found.path))
 
 
 def _web(serving: Exporter, address: str, telemetry_path: str, config_file: str | None, hosts: tuple[str, ...]) -> Web:
@@ -158,12 +176,20 @@ class _PlainFormatter(logging.Formatter):
         return printable_lines(super().formatException(ei))
 
 
+class _ErrorStream(logging.StreamHandler[TextIO]):
+    """Writes to what standard error is at the moment: a progress bar stays below the lines."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.setStream(sys.stderr)
+        super().emit(record)
+
+
 def configure_log() -> None:
     """Log to standard error: this project from information on, everything else from warnings on.
 
     Clients of object stores log each request.
     """
-    handler = logging.StreamHandler()
+    handler = _ErrorStream()
     handler.setFormatter(_PlainFormatter("%(asctime)s %(levelname)s %(message)s"))
     logging.basicConfig(handlers=[handler])
     logging.getLogger().setLevel(logging.WARNING)

@@ -14,8 +14,8 @@ from rich.console import Group, RenderableType
 from rich.live import Live
 from rich.text import Text
 
-from supervisor_core.cli import WrongInput
-from supervisor_core.cli.logdirs import existing, logdirs
+from supervisor_core.cli import WrongInput, hints
+from supervisor_core.cli.logdirs import existing, filters, logdirs, no_runs
 from supervisor_core.cli.look import Look, Looking, SeenRun
 from supervisor_core.cli.overview import overview
 from supervisor_core.cli.sentences import by_its_clock
@@ -46,7 +46,9 @@ def _states(context: click.Context, parameter: click.Parameter, value: str) -> t
     """Return states of runs that were given with commas between them."""
     given = {word.strip() for word in value.split(",")} - {""}
     if strange := sorted(given - STATES.keys()):
-        raise click.BadParameter(f"{printable(strange[0])!r} is not a state; expected {', '.join(STATES)}.")
+        meant = hints.close_to(strange[0], STATES)
+        expected = f"expected some of {','.join(STATES)}, with commas between them."
+        raise click.BadParameter(f"{strange[0]!r} is no state; {expected} {meant}".rstrip())
     return tuple(state for state in STATES if state in given)
 
 
@@ -59,6 +61,7 @@ def _states(context: click.Context, parameter: click.Parameter, value: str) -> t
     "  tb-supervisor inspect --fail-on lost,failed,stalled /runs",
 )
 @logdirs()
+@filters
 @click.option("--run", "name", metavar="RUN", help="Show one run's timeline instead of the table of all.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object; with --follow, one line per change.")
 @click.option("--follow", is_flag=True, help="Keep watching, until Ctrl-C.")
@@ -74,6 +77,8 @@ def _states(context: click.Context, parameter: click.Parameter, value: str) -> t
 def inspect(
     context: click.Context,
     logdirs: tuple[str, ...],
+    include: str | None,
+    exclude: str | None,
     name: str | None,
     as_json: bool,
     follow: bool,
@@ -88,7 +93,7 @@ def inspect(
     or not the one of --run; 3 if --fail-on applies.
     """
     try:
-        looking = Looking(existing(logdirs))
+        looking = Looking(existing(logdirs), include, exclude)
         with runs_bar("reading") as on_progress:
             first = looking.look(on_progress)
     except SupervisorError as error:
@@ -133,7 +138,7 @@ def _check_run(look: Look, logdirs: Sequence[str], name: str | None) -> None:
     if not look.runs:
         if look.problems:
             raise WrongInput(f"{where} cannot be read: {look.problems[0]}")
-        raise WrongInput(f"There are no events files in {where} or below it.")
+        raise no_runs("events files", logdirs)
     if name is not None and not look.asked_for(name):
         raise WrongInput(f"{where} has no run {name!r}; {known_as(name, look.runs)}")
 

@@ -1,7 +1,8 @@
 """Which logdirs a command is given: one grammar for all commands, as arguments and as ``--logdir``.
 
 Where a command takes several, each may be given either way. A path that does not exist and has ``*``, ``?`` or ``[`` in
-it is a pattern for local directories. An events file stands for the directory that it is in, without those below.
+it is a pattern for local directories. An events file stands for the directory that it is in, without those below. Of
+these directories, ``--include`` and ``--exclude`` choose runs by name.
 """
 
 from __future__ import annotations
@@ -18,10 +19,12 @@ from typing import Any, cast
 import click
 from click.shell_completion import CompletionItem
 
-from supervisor_core.cli import Command, WrongInput
+from supervisor_core.cli import Command, WrongInput, hints
+from supervisor_core.log import command_line
 from supervisor_core.storage.local import local_path
 
 _PATTERN = re.compile(r"[*?[]")
+_NOTHING = r"(?!)"
 
 
 def directories(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
@@ -37,10 +40,11 @@ class Logdir:
     itself_only: bool = False
     """Whether runs in directories below it are left out."""
 
-    @property
-    def include(self) -> str | None:
-        """The regular expression for names of its runs; None: all of them."""
-        return r"^\.$" if self.itself_only else None
+    def include(self, wanted: str | None = None) -> str | None:
+        """Return the regular expression for names of its runs, of which one is wanted; None: all of them."""
+        if not self.itself_only:
+            return wanted
+        return r"^\.$" if wanted is None or re.search(wanted, ".") else _NOTHING
 
 
 def logdirs(
@@ -61,7 +65,10 @@ def logdirs(
                 () if default is None else (default,)
             )
             if not found:
-                raise click.UsageError(f"Missing argument '{metavar}'.")
+                raise missing(metavar)
+            for name, values in (("--logdir", logdir_options), (metavar, logdir_arguments)):
+                if "" in values:
+                    raise empty(name)
             return command(*args, logdirs=found, **given)
 
         option = click.option(
@@ -72,6 +79,61 @@ def logdirs(
         return cast("Command", argument(option(decorated)))
 
     return decorate
+
+
+def missing(what: str) -> click.UsageError:
+    """Return the error of the command that is being called for what it was not given, with an example."""
+    return click.UsageError(f"{what} is missing, as in `{hints.example(click.get_current_context().command)}`")
+
+
+def empty(name: str) -> WrongInput:
+    """Return the error for an empty logdir, as an unset variable of a shell gives it."""
+    return WrongInput(f"{name} is empty: ''; expected a directory. If it came from a variable, that is not set.")
+
+
+def filters(command: Command) -> Command:
+    """Give a command ``--include`` and ``--exclude``; it gets a regular expression, or None, of each."""
+    for name, text in (
+        ("--exclude", "Leave out runs whose name matches."),
+        ("--include", "Only runs whose name matches."),
+    ):
+        command = click.option(name, metavar="REGEX", callback=_expression, help=text)(command)
+    return command
+
+
+def _expression(context: click.Context, parameter: click.Parameter, given: str | None) -> str | None:
+    try:
+        re.compile(given or "")
+    except re.error as error:
+        raise click.BadParameter(f"{given!r}: {error}; expected a regular expression like 'mnist|digits'.") from error
+    return given
+
+
+def is_wanted(name: str, include: str | None, exclude: str | None) -> bool:
+    """Say whether the options leave a run of this name."""
+    included = include is None or re.search(include, name) is not None
+    return included and (exclude is None or re.search(exclude, name) is None)
+
+
+def no_runs(what: str, given: Sequence[str]) -> WrongInput:
+    """Return the error for logdirs in which there is nothing to show.
+
+    Args:
+        what: what was looked for.
+        given: the logdirs, as they were given.
+    """
+    context = click.get_current_context()
+    said = f"There are no {what} in {' or '.join(given)} or below it"
+    wanted = [
+        f"{verb} --{name} {context.params[name]!r}"
+        for name, verb in (("include", "matches"), ("exclude", "does not match"))
+        if context.params.get(name) is not None
+    ]
+    if wanted:
+        return WrongInput(f"{said} of a run whose name {' and '.join(wanted)}. Leave that out to see all.")
+    local = local_path(given[0])
+    hint = "" if local is None else hints.of_logdir_without_runs(local, context.info_name or "inspect")
+    return WrongInput(f"{said}. {hint}".rstrip())
 
 
 def one_logdir(given: Sequence[str]) -> str:
@@ -85,21 +147,26 @@ def one_logdir(given: Sequence[str]) -> str:
     return given[0]
 
 
-def existing(given: Iterable[str]) -> list[Logdir]:
+def existing(given: Iterable[str], find: Callable[[str], Logdir] | None = None) -> list[Logdir]:
     """Return the directories that arguments stand for, each once, in their order; a remote one as it is.
 
     Of several arguments, files that are no events files are left out: a pattern of the shell may match some.
 
+    Args:
+        given: the arguments.
+        find: what returns the directory of one path. Default: `find_logdir`.
+
     Raises:
         WrongInput: for one that does not exist, or is nothing of the kind; for a pattern that matches nothing.
     """
+    find = find or find_logdir
     paths = [path for each in given for path in expanded(each)]
     found: dict[str, Logdir] = {}
     wrong: WrongInput | None = None
     for path in paths:
         try:
-            logdir = _existing(path)
-        except _NotALogdir as error:
+            logdir = find(path)
+        except NotALogdir as error:
             wrong = wrong or error
             continue
         known = found.get(_key(logdir.path))
@@ -122,27 +189,42 @@ def expanded(path: str) -> list[str]:
         return [path]
     found = sorted(glob.glob(local, recursive=True))
     if not found:
-        raise WrongInput(f"Nothing matches {path}.")
+        raise WrongInput(f"Nothing matches {path}. {hints.of_pattern(local, _PATTERN)}")
     return found
 
 
-class _NotALogdir(WrongInput):
+class NotALogdir(WrongInput):
     """A file that is no events file."""
 
 
-def _existing(path: str) -> Logdir:
+class NoSuchLogdir(WrongInput):
+    """Nothing is there."""
+
+
+def find_logdir(path: str) -> Logdir:
+    """Return the directory that a path stands for; a remote one as it is.
+
+    Raises:
+        NoSuchLogdir: if there is nothing.
+        NotALogdir: for a file that is no events file.
+        WrongInput: for the name of a checkpoint.
+    """
     local = local_path(path)
     if local is None or os.path.isdir(local):
         return Logdir(path=path)
+    directory = os.path.dirname(local) or "."
     if os.path.exists(local):
         from supervisor_core.events.directory import is_events_file  # which loads NumPy
 
         if is_events_file(os.path.basename(local)):
-            return Logdir(path=os.path.dirname(local) or ".", itself_only=True)
-        raise _NotALogdir(f"{path} is a file; give the directory that it is in.")
+            return Logdir(path=directory, itself_only=True)
+        raise NotALogdir(
+            f"{path} is a file, and no events file, which has tfevents in its name; give the directory that it is in: "
+            f"{command_line(directory)}"
+        )
     if os.path.exists(f"{local}.index"):
-        raise WrongInput(f"{path} is a checkpoint; give the directory that it is in.")
-    raise WrongInput(f"{path} does not exist.")
+        raise WrongInput(f"{path} is a checkpoint; give the directory that it is in: {command_line(directory)}")
+    raise NoSuchLogdir(f"{path} does not exist. {hints.of_path(local)}")
 
 
 def _key(path: str) -> str:

@@ -57,13 +57,15 @@ class Looking:
 
     Args:
         logdirs: at least one.
+        include: a regular expression that a run's name, in its logdir, must match somewhere.
+        exclude: one that it must not match anywhere.
 
     Raises:
         EventsError: if no file system for a remote path is installed.
     """
 
-    def __init__(self, logdirs: Sequence[Logdir]) -> None:
-        self._watches = [LogdirWatch(logdir.path, logdir.include) for logdir in logdirs]
+    def __init__(self, logdirs: Sequence[Logdir], include: str | None = None, exclude: str | None = None) -> None:
+        self._watches = [LogdirWatch(logdir.path, logdir.include(include), exclude) for logdir in logdirs]
         self._copies = CopyMarks[tuple[str, str]]()
         self.directory = common_directory(logdirs)
         """What the names of runs are relative to."""

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import resource
+import shutil
 import signal
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import fields
 from typing import Any
 
 import click
 
-from supervisor_core.cli import Command, WrongInput, seconds_option
+from supervisor_core.cli import Command, WrongInput, hints, seconds_option
 from supervisor_core.cli.exporter import configure_log
-from supervisor_core.cli.logdirs import directories
+from supervisor_core.cli.logdirs import directories, empty, missing
 from supervisor_core.errors import SupervisorError
 from supervisor_core.log import error_text
 
@@ -77,7 +79,7 @@ def _count_option(name: str, default: int, text: str) -> Callable[[Command], Com
     is_flag=True,
     help="Count failures and restarts from zero: the cause of those so far was repaired.",
 )
-@click.argument("command", metavar="[LOGDIR --] COMMAND...", nargs=-1, required=True, type=click.UNPROCESSED)
+@click.argument("command", metavar="[LOGDIR --] COMMAND...", nargs=-1, type=click.UNPROCESSED)
 def run(logdir: str | None, never: tuple[int, ...], command: tuple[str, ...], **given: Any) -> None:
     """Run COMMAND, and run it again whenever it dies or hangs, as long as that gets the run in the logdir further.
 
@@ -93,8 +95,15 @@ def run(logdir: str | None, never: tuple[int, ...], command: tuple[str, ...], **
     from supervisor_core.restarter.policy import NEVER_STATUS, Limits
     from supervisor_core.restarter.restarter import Restarter
 
+    where = "--logdir"
     if logdir is None:
-        logdir, command = _logdir_and_command(command)
+        where, (logdir, command) = "LOGDIR", _logdir_and_command(command)
+    if not logdir:
+        raise empty(where)
+    if not command:
+        raise _no_command(logdir)
+    if not command[0]:
+        raise WrongInput("COMMAND is empty: ''; expected a program. If it came from a variable, that is not set.")
     configure_log()
     counts = {item.name: given.pop(item.name) for item in fields(Limits) if item.name in given}
     limits = Limits(**counts, never=(NEVER_STATUS, *never))
@@ -118,9 +127,36 @@ def run(logdir: str | None, never: tuple[int, ...], command: tuple[str, ...], **
 
 def _logdir_and_command(words: tuple[str, ...]) -> tuple[str, tuple[str, ...]]:
     """Return the logdir and the command after it: without ``--logdir`` only ``--`` says which is which."""
-    if len(words) < 3 or words[1] != "--":
-        raise click.UsageError("The logdir is missing: give --logdir DIR, or LOGDIR -- before the command.")
-    return words[0], words[2:]
+    if not words:
+        raise missing("LOGDIR -- COMMAND")
+    first, rest = words[0], words[1:]
+    if rest[:1] == ("--",) and rest[1:]:
+        return first, rest[1:]
+    reason = _why_no_program(words)
+    if reason is not None and rest and rest != ("--",) and (_is_path(first) or _why_no_program(rest) is None):
+        raise click.UsageError(f"The -- after LOGDIR is missing: `{hints.run_line(rest, first)}`")
+    if reason is not None and rest in ((), ("--",)) and _is_path(first):
+        raise _no_command(first)
+    more = "" if reason is None else f" Besides, {reason}."
+    raise click.UsageError(f"LOGDIR is missing, as in `{hints.run_line(words)}`.{more}")
+
+
+def _no_command(logdir: str) -> click.UsageError:
+    return click.UsageError(f"COMMAND is missing, as in `{hints.run_line(('python', 'train.py'), logdir)}`")
+
+
+def _is_path(word: str) -> bool:
+    return os.path.isdir(word) or (("/" in word or not word) and not os.path.isfile(word))
+
+
+def _why_no_program(command: Sequence[str]) -> str | None:
+    """Return why a command cannot be started, as far as its name says; None where it says nothing."""
+    from supervisor_core.restarter.not_started import why_not_started
+
+    name = command[0]
+    if shutil.which(name) is not None:
+        return None
+    return why_not_started(command, errno.EACCES if os.path.exists(name) else errno.ENOENT, os.environ)
 
 
 def _end_process(end: int) -> None:

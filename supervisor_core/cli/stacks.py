@@ -16,7 +16,7 @@ from rich.text import Text
 
 from supervisor_core.checkpoint.logdir_lock import peek
 from supervisor_core.cli import WrongInput, seconds_option
-from supervisor_core.cli.logdirs import expanded, logdirs
+from supervisor_core.cli.logdirs import NoSuchLogdir, expanded, find_logdir, logdirs
 from supervisor_core.cli.text import Output
 from supervisor_core.log import command_line, printable
 from supervisor_core.process.identity import boot_id, is_running
@@ -107,13 +107,19 @@ def _processes(target: str) -> list[tuple[int, PageReading | None]]:
     if target.isascii() and target.isdigit() and not os.path.exists(target):
         pid = int(target[:18])
         if not 0 < pid <= LARGEST_PID or not is_running(pid):
-            raise WrongInput(f"There is no process {target} on this machine.")
+            raise WrongInput(f"There is no process {target} on this machine. Give the logdir: its sessions are found.")
         return [(pid, next((page for page in pages if page.pid == pid), None))]
     # By name first: the logdir may be what hangs.
     directory = os.path.abspath(local_path(target) or "")
     found = [page for page in pages if page.logdir is not None and _is_below(page.logdir, directory)]
     if found:
         return [(page.pid, page) for page in sorted(found, key=lambda page: page.pid)]
+    try:
+        logdir = find_logdir(target)
+    except NoSuchLogdir as error:
+        raise WrongInput(f"{error.message} Expected the number of a process, or a logdir.") from error
+    if logdir.itself_only:
+        return _processes(logdir.path)
     lease = peek(target)
     if lease is None:
         raise WrongInput(f"No session trains in {target} on this machine. Give the number of a process.")

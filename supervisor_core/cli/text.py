@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -11,9 +12,10 @@ from typing import TypeVar
 from rich.cells import cell_len
 from rich.console import Console, RenderableType
 from rich.markup import escape
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, TextColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from supervisor_core.clock import SYSTEM_CLOCK, Clock
 from supervisor_core.log import printable
 from supervisor_core.run.model import Run, RunState
 from supervisor_core.run.words import DAY_SECS, UNKNOWN, duration
@@ -132,20 +134,59 @@ def state(run: Run) -> str:
 OnProgress = Callable[[int, int], None]
 """Called with how much is done, and how much there is."""
 
+SHOW_AFTER_SECS = 2.0
+"""A command that works for less shows no progress."""
+_LOOK_SECS = 0.1
+"""How often it is asked whether a command works that long."""
+
 
 @contextmanager
-def progress_bar(*columns: ProgressColumn) -> Iterator[Callable[..., None]]:
-    """Show a bar; give what sets its ``completed``, ``total`` and ``description``."""
-    console = Console(stderr=True)
+def progress_bar(
+    *columns: ProgressColumn, clock: Clock = SYSTEM_CLOCK, console: Console | None = None
+) -> Iterator[Callable[..., None]]:
+    """Show a bar while the body runs, if that takes long and standard error is a terminal.
+
+    Args:
+        columns: of the bar.
+        clock: says how long it takes.
+        console: the terminal. Default: standard error.
+
+    Returns:
+        What sets the bar's ``completed``, ``total`` and ``description``.
+    """
+    console = console or Console(stderr=True)
     if not console.is_terminal:
         yield lambda **given: None
         return
-    with Progress(*columns, console=console, transient=True) as progress:
-        yield partial(progress.update, progress.add_task("reading", total=None))
+    bar = Progress(*columns, console=console, transient=True, redirect_stdout=False, get_time=clock.monotonic)
+    task, began, ended = bar.add_task("reading", total=None), clock.monotonic(), threading.Event()
+
+    def show() -> None:
+        while not ended.wait(_LOOK_SECS):
+            if clock.monotonic() - began >= SHOW_AFTER_SECS:
+                bar.start()
+                return
+
+    thread = threading.Thread(target=show, name="progress-bar", daemon=True)
+    thread.start()
+    try:
+        yield partial(bar.update, task)
+    finally:
+        ended.set()
+        thread.join()
+        if bar.live.is_started:
+            bar.stop()
 
 
 @contextmanager
-def runs_bar(what: str) -> Iterator[OnProgress]:
-    """Show how many runs are read."""
-    with progress_bar(TextColumn(what), BarColumn(), MofNCompleteColumn(), TextColumn("runs")) as update:
+def runs_bar(what: str, *, clock: Clock = SYSTEM_CLOCK, console: Console | None = None) -> Iterator[OnProgress]:
+    """Show how many runs are read, as `progress_bar` does.
+
+    Args:
+        what: what is done, the first word of the line.
+        clock: as there.
+        console: as there.
+    """
+    columns = (TextColumn(what), BarColumn(), MofNCompleteColumn(), TextColumn("runs"), TimeElapsedColumn())
+    with progress_bar(*columns, clock=clock, console=console) as update:
         yield lambda done, total: update(completed=done, total=total)

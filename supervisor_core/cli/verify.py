@@ -22,14 +22,23 @@ from supervisor_core.checkpoint.sealed_store import SealedStore, find_sealed, pr
 from supervisor_core.checkpoint.set_aside import SetAside
 from supervisor_core.checkpoint.store import CheckpointStore
 from supervisor_core.cli import WrongInput
-from supervisor_core.cli.logdirs import Logdir, common_directory, existing, logdirs, name_in
+from supervisor_core.cli.logdirs import (
+    Logdir,
+    common_directory,
+    existing,
+    filters,
+    is_wanted,
+    logdirs,
+    name_in,
+    no_runs,
+)
 from supervisor_core.cli.text import OnProgress, Output, bold, literal, progress_bar, runs_bar
 from supervisor_core.errors import CheckpointError, DamagedCheckpointError, EventsError, NoUsableCheckpointError
 from supervisor_core.events.chunk import FileFacts
 from supervisor_core.events.index import LogdirIndex
 from supervisor_core.log import error_text
 from supervisor_core.storage.filesystem import Filesystem
-from supervisor_core.storage.local import filesystem_for, local_path
+from supervisor_core.storage.local import filesystem_for, local_path, source_of
 
 SCHEMA_VERSION = 1
 
@@ -87,9 +96,12 @@ class RunVerdict:
     epilog="\b\nExamples:\n  tb-supervisor verify /runs\n  tb-supervisor verify --json /runs/mnist",
 )
 @logdirs()
+@filters
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of text.")
 @click.pass_context
-def verify(context: click.Context, logdirs: tuple[str, ...], as_json: bool) -> None:
+def verify(
+    context: click.Context, logdirs: tuple[str, ...], include: str | None, exclude: str | None, as_json: bool
+) -> None:
     """Check every byte of the events files and checkpoints in and below LOGDIR; show what a restart would resume from.
 
     LOGDIR is a directory, an events file (it stands for its directory), or a pattern; there may be several.
@@ -102,13 +114,13 @@ def verify(context: click.Context, logdirs: tuple[str, ...], as_json: bool) -> N
     verdicts: list[RunVerdict] = []
     unsearched: list[str] = []
     for logdir in given:
-        found, not_searched = _verify_logdir(logdir)
+        found, not_searched = _verify_logdir(logdir, include, exclude)
         if len(given) > 1:
             found = [replace(verdict, run=name_in(common, logdir.path, verdict.run)) for verdict in found]
         verdicts += found
         unsearched += not_searched
     if not verdicts and not unsearched:
-        raise WrongInput(f"There are no events files and no checkpoints in {' or '.join(logdirs)} or below it.")
+        raise no_runs("events files and no checkpoints", logdirs)
     if as_json:
         click.echo(json.dumps(_as_json(common, verdicts, unsearched), indent=2))
     else:
@@ -116,24 +128,21 @@ def verify(context: click.Context, logdirs: tuple[str, ...], as_json: bool) -> N
     context.exit(0 if all(verdict.is_good for verdict in verdicts) and not unsearched else 1)
 
 
-def _verify_logdir(logdir: Logdir) -> tuple[list[RunVerdict], list[str]]:
+def _verify_logdir(logdir: Logdir, include: str | None, exclude: str | None) -> tuple[list[RunVerdict], list[str]]:
     """Return the verdict of each run of a logdir, and what could not be searched."""
     filesystem, top = _directory(logdir.path)
     unsearched: list[str] = []
     runs = list(find_runs(filesystem, top, on_error=lambda error: unsearched.append(error_text(error))))
     # What it could not search was said above.
     of_sealed = [] if local_path(top) is None else list(find_sealed(top, on_error=lambda error: None))
-    if logdir.itself_only:
-        runs = [run for run in runs if os.path.relpath(run.path, top) == "."]
-        of_sealed = [directory for directory in of_sealed if os.path.relpath(_run_of_sealed(directory), top) == "."]
+    include = logdir.include(include)
+    runs = [run for run in runs if is_wanted(_name_in(top, run.path), include, exclude)]
+    of_sealed = [path for path in of_sealed if is_wanted(_name_in(top, _run_of_sealed(path)), include, exclude)]
     with _reading() as watch:
         verdicts = [_verify_run(filesystem, top, run, watch) for run in runs]
-        sealed = [_verify_sealed(top, directory) for directory in of_sealed]
+        sealed = [_verify_sealed(top, directory, watch) for directory in of_sealed]
     with runs_bar("events files") as on_progress:
-        try:
-            events, unlisted = verify_events(top, on_progress, logdir.include)
-        except EventsError as error:
-            raise WrongInput(str(error)) from error
+        events, unlisted = verify_events(top, on_progress, include, exclude)
     unsearched += [text for text in unlisted if not any(reason.split(":")[0] in text for reason in unsearched)]
     return _together(verdicts, sealed, events, top), unsearched
 
@@ -143,10 +152,18 @@ def _directory(logdir: str) -> tuple[Filesystem, str]:
     filesystem, top = filesystem_for(logdir if local is None else local)
     if local is None:
         try:
+            source_of(logdir)
             filesystem.list_names(top)
+        except EventsError as error:
+            raise WrongInput(str(error)) from error
         except (OSError, ImportError, ValueError) as error:
             raise WrongInput(f"{logdir} cannot be listed: {error_text(error)}") from error
     return filesystem, top
+
+
+def _name_in(top: str, path: str) -> str:
+    """Return the name of the run that a directory in or below a logdir is."""
+    return os.path.relpath(path, top) if "://" not in top else path[len(top) :].strip("/") or "."
 
 
 def _together(
@@ -187,15 +204,15 @@ def _verify_run(filesystem: Filesystem, top: str, run: RunDirectory, watch: Watc
             aside.update((item.path, item) for item in store.all_set_aside())
         return first.newest_usable(verify=check)
 
-    name = os.path.relpath(run.path, top) if "://" not in top else run.path[len(top) :].strip("/") or "."
-    return _run_verdict(name, run.path, resume, verdicts, aside)
+    return _run_verdict(_name_in(top, run.path), run.path, resume, verdicts, aside)
 
 
-def _verify_sealed(top: str, directory: str) -> RunVerdict:
+def _verify_sealed(top: str, directory: str, watch: Watch) -> RunVerdict:
     """Check the sealed checkpoints of one directory, as a resume does; they belong to the run above it."""
     prefix = prefix_of(directory)
     store = SealedStore(directory, prefix)
-    check = _once(partial(store.verify, decode=partial(contents.check, kind=FORMATS[prefix])))
+    decode = partial(contents.check, kind=FORMATS[prefix])
+    check = _once(lambda path: store.verify(path, decode=decode, on_progress=watch(path)))
     verdicts: dict[str, CheckpointVerdict] = {}
 
     def resume() -> CheckpointChoice:
@@ -204,7 +221,7 @@ def _verify_sealed(top: str, directory: str) -> RunVerdict:
         return choose(candidates, (), directory, None, verify=check, start_over=False)
 
     run = _run_of_sealed(directory)
-    return _run_verdict(os.path.relpath(run, top), run, resume, verdicts, {})
+    return _run_verdict(_name_in(top, run), run, resume, verdicts, {})
 
 
 def _run_of_sealed(directory: str) -> str:
@@ -390,7 +407,7 @@ class EventsVerdict:
 
 
 def verify_events(
-    logdir: str, on_progress: Callable[[int, int], None], include: str | None = None
+    logdir: str, on_progress: Callable[[int, int], None], include: str | None = None, exclude: str | None = None
 ) -> tuple[Mapping[str, tuple[EventsVerdict, ...]], tuple[str, ...]]:
     """Read every events file in and below a logdir, byte by byte.
 
@@ -398,6 +415,7 @@ def verify_events(
         logdir: the directory.
         on_progress: called after each run with how many are read, and how many there are.
         include: a regular expression that a run's name must match somewhere.
+        exclude: one that it must not match anywhere.
 
     Returns:
         The verdicts by run, and the directories that could not be listed.
@@ -405,7 +423,7 @@ def verify_events(
     Raises:
         EventsError: if no file system for a remote path is installed.
     """
-    index = LogdirIndex(logdir, include=include, thorough=True)
+    index = LogdirIndex(logdir, include=include, exclude=exclude, thorough=True)
     index.refresh(on_progress, take=lambda name, chunks: None)
     found = {name: tuple(_verdict(file) for file in run.files) for name, run in index.runs.items()}
     return found, tuple(problem.text for problem in index.problems)

@@ -77,6 +77,8 @@ class Exporter:
         labels = logdir_labels([_shown_logdir(watch.logdir) for watch in self.watches])
         self._current = _CurrentPage(page=Page([]), logdirs=tuple(_LogdirFacts(label=label) for label in labels))
         self._scans: list[_Scan | None] = [None] * len(self.watches)
+        self._read = [(0, 0)] * len(self.watches)
+        self._on_progress: Callable[[int, int], None] = lambda done, total: None
         self._faults = [0] * len(self.watches)
         self._writing = threading.Lock()
         self._unwritten = False
@@ -109,8 +111,19 @@ class Exporter:
         """Return what the current page says of its runs: the label of a run, and a finding."""
         return [(status.run, found) for status in self._current.page.statuses for found in status.findings]
 
-    def start(self) -> None:
-        """Start scanning, in daemon threads."""
+    @property
+    def has_looked(self) -> bool:
+        """Whether the first look at each logdir is over."""
+        return all(scan is not None and scan.is_through for scan in self._scans)
+
+    def start(self, on_progress: Callable[[int, int], None] | None = None) -> None:
+        """Start scanning, in daemon threads.
+
+        Args:
+            on_progress: called by them during the first looks, with the number of runs read, and of all runs found so
+                far.
+        """
+        self._on_progress = on_progress or self._on_progress
         for thread in self._threads:
             thread.start()
 
@@ -189,6 +202,8 @@ class Exporter:
         """Return what shows the runs of a logdir that have been read so far."""
 
         def progressed(done: int, total: int) -> None:
+            self._read[index] = done, total
+            self._on_progress(sum(read for read, _ in self._read), sum(found for _, found in self._read))
             began = self.clock.monotonic()
             if began < self._show_next:
                 return
@@ -230,7 +245,7 @@ class Exporter:
             if run.deleted_at is None:
                 problems[key[0]].append(f"Run {labels[key]!r}: its directory is gone, and it had not ended.")
         self._written = written
-        if all(scan is not None and scan.is_through for scan in self._scans):
+        if self.has_looked:
             # Not before: in the first looks a run may have its own name because a rival has not been read yet.
             self._labels = labels
         self._show(Page(texts), scans, problems)

@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterable, Mapping
 from difflib import get_close_matches
 from typing import NamedTuple
 
+from supervisor_core.run.words import counted
+
 _MOST_NAMES = 5_000
 """Among how many names close ones are looked for: it takes time for each."""
 
@@ -69,13 +71,15 @@ def runs_near(wanted: str, names: Iterable[str], count: int = 3) -> list[str]:
 
 
 def known_as(wanted: str, names: Iterable[str]) -> str:
-    """Return what to say after *there is no such run*: which ones may have been meant, else which ones there are.
+    """Return what to say after *there is no such run*: which ones may have been meant, and how many there are; else
+    the first of them.
 
     Example:
-        >>> known_as("digit", ["digits", "letters"])
-        "did you mean 'digits'?"
+        >>> known_as("digit", ["digits", "letters"]), known_as("x", ["digits"])
+        ("did you mean 'digits'? It has 2 runs.", 'it has 1 run: digits.')
     """
     known = list(names)
+    number = counted(len(known), "run")
     if near := runs_near(wanted, known):
-        return f"did you mean {' or '.join(map(repr, near))}?"
-    return f"it has {', '.join(known[:10])}{', ...' if len(known) > 10 else ''}."
+        return f"did you mean {' or '.join(map(repr, near))}? It has {number}."
+    return f"it has {number}: {', '.join(known[:10])}{', ...' if len(known) > 10 else ''}."

@@ -14,13 +14,13 @@ import threading
 import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 from click.testing import Result
 from forked import ForkServer
 
 from supervisor_core.cli import exporter as command
+from supervisor_core.cli.logdirs import Logdir
 from supervisor_core.events import EventsWriter
 
 Run = Callable[..., Result]
@@ -107,7 +107,7 @@ def test_it_answers_to_the_names_that_it_was_given(start: Callable[..., Running]
 def test_a_logdir_that_comes_later(start: Callable[..., Running], logdir: Path, tmp_path: Path) -> None:
     """A logdir that does not exist is said and waited for; as soon as it is there its runs are served."""
     running = start("--logdir", tmp_path / "later", "--refresh-interval", "0.1")
-    running.wait_for("WARNING .*later does not exist yet; waiting for it")
+    running.wait_for("WARNING .*later does not exist. .* The exporter waits for it")
     url = running.wait_for(r"Serving (\S+)")
     running.wait_for("WARNING .*later does not exist")
     logdir.rename(tmp_path / "later")
@@ -122,15 +122,14 @@ def test_a_logdir_that_does_not_answer(
     """A dead mount does not keep the exporter from starting: the log says so, and waiting for it"""
     asked, answers = threading.Event(), threading.Event()
 
-    def exists(path: str) -> bool:
+    def find_logdir(path: str) -> Logdir:
         asked.set()
         assert answers.wait(60)
-        return True
+        return Logdir(path=path)
 
-    path = SimpleNamespace(exists=exists, isdir=os.path.isdir, abspath=os.path.abspath)
-    monkeypatch.setattr(command, "os", SimpleNamespace(path=path))
+    monkeypatch.setattr(command, "find_logdir", find_logdir)
     monkeypatch.setattr(command, "_CHECK_SECS", 0.01)
-    assert command._checked_logdir(str(tmp_path)) == str(tmp_path)
+    assert command._found_or_awaited(str(tmp_path)) == Logdir(path=str(tmp_path))
     assert asked.wait(60)
     assert f"{tmp_path} does not answer; waiting for it" in caplog.text
     answers.set()
@@ -155,20 +154,9 @@ def test_a_port_in_use(run: Run, logdir: Path) -> None:
     assert (result.exit_code, result.stderr) == (1, f"Error: Cannot listen on {address}: Address already in use.\n")
 
 
-def test_no_logdir(run: Run) -> None:
-    """Without a logdir the call is wrong."""
-    result = run("exporter")
-    assert result.exit_code == 2
-    assert "Missing argument 'LOGDIR'" in result.stderr
-
-
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--logdir", "{file}"], "{file} is a file; give the directory that it is in."),
-        (["--logdir", "nosuch://x"], "nosuch"),
-        (["--include", "("], "include is no regular expression"),
-        (["--exclude", "["], "exclude is no regular expression"),
         (["--web.listen-address", "nonsense"], "The metrics address is 'nonsense'; expected 'host:port'"),
         (["--web.listen-address", ":99999"], "the port from 0"),
         (["--web.telemetry-path", "metrics"], "The telemetry path is 'metrics'; expected one like /metrics"),

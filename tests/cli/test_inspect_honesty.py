@@ -177,4 +177,4 @@ def test_fail_on_is_for_cron(run: Run, tmp_path: Path) -> None:
     assert run("inspect", tmp_path, "--fail-on", "failed", "--run", "done").exit_code == 0
     assert run("inspect", tmp_path, "--fail-on", "failed", "--json").exit_code == 3
     wrong = run("inspect", tmp_path, "--fail-on", "dead")
-    assert wrong.exit_code == 2 and "'dead' is not a state" in wrong.stderr
+    assert wrong.exit_code == 2 and "'dead' is no state" in wrong.stderr

@@ -94,13 +94,6 @@ def test_version(run: Callable[..., Result], monkeypatch: pytest.MonkeyPatch) ->
     assert "running from the sources" in run("--version").stdout
 
 
-def test_an_unknown_command(run: Callable[..., Result]) -> None:
-    """A command that does not exist is a wrong call; the error names a similar one, or all."""
-    assert run("no-such-command").exit_code == 2
-    assert run("inspct").stderr.splitlines()[-1] == "Error: No such command 'inspct'. Did you mean inspect?"
-    assert f"The commands are {', '.join(sorted(COMMANDS))}." in run("xyz").stderr
-
-
 @pytest.mark.parametrize("name", ["", *COMMANDS])
 def test_help_ends_with_an_example_that_parses(run: Callable[..., Result], name: str) -> None:
     """The last lines of each help are calls that the command accepts."""
@@ -120,22 +113,6 @@ def test_the_list_of_commands_is_whole(run: Callable[..., Result]) -> None:
     listed = run("--help").stdout.split("Commands:\n")[1].split("\n\n")[0].splitlines()
     assert [line.split()[0] for line in listed] == sorted(COMMANDS)
     assert all(line.endswith(".") and not line.endswith("...") and len(line) <= 80 for line in listed)
-
-
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        ("run python train.py", "The logdir is missing: give --logdir DIR, or LOGDIR -- before the command."),
-        ("run -- python train.py", "The logdir is missing"),
-        ("inspect", "Missing argument 'LOGDIR'."),
-        ("stacks --json", "Missing argument 'PID|LOGDIR'."),
-        ("manifests /a --logdir /b", "Several logdirs were given, /b and /a; expected one."),
-    ],
-)
-def test_logdirs_that_are_missing_or_too_many(run: Callable[..., Result], words: str, said: str) -> None:
-    """A wrong call, with the usage."""
-    result = run(*words.split())
-    assert result.exit_code == 2 and "Usage: " in result.stderr and said in result.stderr
 
 
 def test_the_logdir_is_an_argument_or_an_option(run: Callable[..., Result]) -> None:

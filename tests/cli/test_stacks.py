@@ -139,6 +139,8 @@ def test_a_target_without_a_process_is_refused(run: Callable[..., Any], tmp_path
     assert "There is no process 4194304 " in run("stacks", 4194304).stderr
     assert "There is no process 0 " in run("stacks", 0).stderr
     other = tmp_path / "other"
+    assert "Expected the number of a process, or a logdir." in run("stacks", other).stderr
+    other.mkdir()
     assert "No session trains in" in run("stacks", other).stderr
     lock = LogdirLock(other)
     lock.acquire("s2")

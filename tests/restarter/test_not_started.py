@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
 from collections.abc import Callable
@@ -10,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from supervisor_core.restarter.child import why_not_started
+from supervisor_core.restarter.not_started import why_not_started
 
 
 def reason(*command: str, path: str | None = None) -> str:
@@ -34,15 +35,36 @@ def test_a_name_that_no_directory_of_path_has(tmp_path: Path, monkeypatch: pytes
     path = f"/nowhere:{tmp_path}"
     assert reason("pyhton", path=path) == f"there is no program 'pyhton' in the directories of PATH ({path})"
     monkeypatch.chdir(tmp_path)
-    file(tmp_path / "train.sh", b"#!/bin/sh\n")
-    assert reason("train.sh", path="/nowhere").endswith("; for the file in this directory give './train.sh'")
+    file(tmp_path / "train", b"#!/bin/sh\n")
+    assert reason("train", path="/nowhere").endswith("; for the file in this directory give './train'")
+
+
+def test_a_name_like_a_programs(tmp_path: Path) -> None:
+    """The one in PATH that is spelled like it is named."""
+    file(tmp_path / "python", b"#!/bin/sh\n")
+    assert reason("pyhton", path=f"/nowhere:{tmp_path}").endswith("; a similar one is 'python'")
+
+
+def test_a_script_is_named_with_its_interpreter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The command that starts it, with an interpreter that is in PATH."""
+    monkeypatch.chdir(tmp_path)
+    file(tmp_path / "python3", b"#!/bin/sh\n")
+    file(tmp_path / "train.py", b"import sys\n", 0o644)
+    here = str(tmp_path)
+    assert reason("./train.py", path=here).endswith(
+        "not executable: give `python3 ./train.py`, or `chmod +x ./train.py`"
+    )
+    assert reason("train.py", path="/nowhere").endswith("for the file in this directory give './train.py'")
+    assert why_not_started(["train.py"], errno.ENOENT, {"PATH": here}).endswith("give `python3 train.py`")
+    file(tmp_path / "train.py", b"import sys\n")
+    assert reason("./train.py", path=here).endswith("whose first line begins with #!; give `python3 ./train.py`")
 
 
 @pytest.mark.parametrize("by_path", [True, False])
 def test_a_file_that_is_not_executable(tmp_path: Path, by_path: bool) -> None:
     """Found by its path, or in a directory of PATH."""
     found = file(tmp_path / "train", b"#!/bin/sh\n", 0o644)
-    said = f"{found!r} is not executable: chmod +x it, or give its interpreter first"
+    said = f"{found!r} is not executable: give its interpreter first, or `chmod +x {found}`"
     assert reason(found if by_path else "train", path=str(tmp_path)) == said
 
 

@@ -1,0 +1,121 @@
+"""Calls that are wrong: each error names what came, what was expected and what to do, with a command to paste."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+from collections.abc import Callable
+from pathlib import Path
+
+import click
+import pytest
+from click.testing import Result
+
+from supervisor_core.cli import COMMANDS, main
+
+Run = Callable[..., Result]
+
+
+def error_of(result: Result) -> str:
+    """What is said after the usage; the status is that of a wrong call."""
+    assert result.exit_code == 2
+    usage, found, error = result.stderr.rpartition("Error: ")
+    assert found and error.count("\n") == 1, result.stderr
+    assert not usage or usage.startswith("Usage: ")
+    return error.rstrip("\n")
+
+
+def test_a_bare_call_prints_the_help(run: Run) -> None:
+    """Exactly what --help prints, in the same place; but the status is that of a wrong call."""
+    bare, asked = run(), run("--help")
+    assert bare.stdout == asked.stdout and bare.stderr == asked.stderr == ""
+    assert (bare.exit_code, asked.exit_code) == (2, 0)
+    assert "\n\nOptions:\n" in bare.stdout
+
+
+@pytest.mark.parametrize("name", ["inspect", "verify", "exporter", "stacks", "run"])
+def test_without_arguments(run: Run, name: str) -> None:
+    """The error names what is missing, and the first example of the help, which the command accepts."""
+    said = error_of(run(name))
+    what, example = re.fullmatch(r"(.+) is missing, as in `(.+)`", said).groups()  # type: ignore[union-attr]
+    assert what == {"stacks": "PID|LOGDIR", "run": "LOGDIR -- COMMAND"}.get(name, "LOGDIR")
+    assert f"\n    {example}\n" in run(name, "--help").stdout
+    program, command, *words = shlex.split(example)
+    assert (program, command) == ("tb-supervisor", name)
+    found = main.get_command(click.Context(main), name)
+    assert found is not None
+    found.make_context(name, words)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("inspct", "There is no command 'inspct'. Did you mean inspect?"),
+        ("help", "There is no command 'help'. Did you mean `tb-supervisor --help`?"),
+        ("version", "There is no command 'version'. Did you mean `tb-supervisor --version`?"),
+        ("xyz", f"There is no command 'xyz'. The commands are {', '.join(sorted(COMMANDS))}."),
+        ("logs", "There is no command 'logs'. To see the runs in that directory: `tb-supervisor inspect logs`"),
+        ("sh a.sh", "There is no command 'sh'. To run that program: `tb-supervisor run runs -- sh a.sh`"),
+        ("./train.sh", "To run that program: `tb-supervisor run runs -- ./train.sh`"),
+        ("--verson", "There is no option --verson. Did you mean --version?"),
+        ("inspect --jsn logs", "There is no option --jsn. Did you mean --json or --run?"),
+        ("inspect --xyzzy logs", "There is no option --xyzzy. `tb-supervisor inspect --help` lists the options."),
+        (
+            "inspect --hang-timeout 3 logs",
+            "There is no option --hang-timeout. It is an option of run: `tb-supervisor inspect --help` lists those of "
+            "this command.",
+        ),
+        ("--follow logs", "It is an option of inspect, and comes after the command: tb-supervisor inspect --follow."),
+        ("--hold 5m", "It is an option of manifests and rules, and comes after the command: tb-supervisor manifests"),
+        ("manifests /a --logdir /b", "Several logdirs were given, /b and /a; expected one."),
+        ("stacks nosuch", "nosuch does not exist. The directory {here} has no 'nosuch'. Expected the number of a"),
+        ("stacks 4194304", "There is no process 4194304 on this machine. Give the logdir: its sessions are found."),
+        ("exporter logs --refresh-interval x", "'x' is not a duration above 0; write 15, 15s, 2m or 1h30m"),
+    ],
+)
+def test_what_was_mistyped(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: str, said: str) -> None:
+    """A command or an option that does not exist: what may have been meant."""
+    (tmp_path / "logs").mkdir()
+    (tmp_path / "train.sh").write_text("")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(main, "name", "tb-supervisor")
+    assert said.format(here=tmp_path) in error_of(run(*words.split()))
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["sh", "a.sh"], "LOGDIR is missing, as in `tb-supervisor run runs -- sh a.sh`."),
+        (["--", "sh", "a.sh"], "LOGDIR is missing, as in `tb-supervisor run runs -- sh a.sh`."),
+        (
+            ["--", "no-such", "x"],
+            "`tb-supervisor run runs -- no-such x`. Besides, there is no program 'no-such' in the",
+        ),
+        (["no-such"], "LOGDIR is missing, as in `tb-supervisor run runs -- no-such`. Besides, there is no program"),
+        (["--", "./a.sh"], "Besides, './a.sh' is not executable: give `sh ./a.sh`, or `chmod +x ./a.sh`."),
+        (["./logs"], "COMMAND is missing, as in `tb-supervisor run ./logs -- python train.py`"),
+        (["logs", "--"], "COMMAND is missing, as in `tb-supervisor run logs -- python train.py`"),
+        (["--logdir", "logs"], "COMMAND is missing, as in `tb-supervisor run logs -- python train.py`"),
+        (["logs", "no-such"], "The -- after LOGDIR is missing: `tb-supervisor run logs -- no-such`"),
+        (["new", "sh", "a.sh"], "The -- after LOGDIR is missing: `tb-supervisor run new -- sh a.sh`"),
+        (["", "--", "sh"], "LOGDIR is empty: ''; expected a directory. If it came from a variable, that is not set."),
+        (["--logdir=", "--", "sh"], "--logdir is empty: ''; expected a directory."),
+        (["logs", "--", ""], "COMMAND is empty: ''; expected a program."),
+        (["logs", "--on-hang", "x"], "The -- after LOGDIR is missing"),
+        (["--on-hng", "x", "logs", "--", "sh"], "There is no option --on-hng. Did you mean --on-hang"),
+    ],
+)
+def test_running_without_a_part(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: list[str], said: str
+) -> None:
+    """Which part is missing, with the command as it may have been meant; a program that does not exist is named.
+    Nothing is run or written."""
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "sh").symlink_to("/bin/sh")
+    (tmp_path / "logs").mkdir()
+    (tmp_path / "a.sh").write_text("")
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+    monkeypatch.chdir(tmp_path)
+    assert said in error_of(run("run", *words))
+    assert not os.listdir(tmp_path / "logs") and len(os.listdir(tmp_path)) == 3
