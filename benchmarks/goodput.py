@@ -26,8 +26,8 @@ from typing import Any
 import numpy as np
 
 from benchmarks.report import Row, print_table
-from supervisor_core.engine.budgets import Budgets
 from supervisor_core.engine.checkpoint_stats import CheckpointStats
+from supervisor_core.engine.hang_timeouts import HangTimeouts
 from supervisor_core.engine.monitor import SessionIdentity, SessionMonitor
 from supervisor_core.engine.progress import Progress
 from supervisor_core.events.chunk import Chunk, Points, TelemetryMark
@@ -100,7 +100,7 @@ class Script:
         draw = self.random.uniform
         # A learned budget would not call the second hang of a session a stall, if the first was longer.
         options = Options(hang_timeout_secs={"training": 300.0})
-        self.id, self.progress = str(attempt), Progress(self, Budgets(options))
+        self.id, self.progress = str(attempt), Progress(self, HangTimeouts(options))
         before, self.lease, self.frozen_secs = self.lease, None, 0.0
         self.is_over = end in ("completed", "error")
         self.monitor = SessionMonitor(

@@ -282,7 +282,7 @@ def of_page() -> Seeds:
         page = ProgressPage.create(Path(directory), session_id="s", pid=7, started_at=1.7e9, started_boot_secs=5.0)
         yield "new", seed()
         page.step_is(100, 1)
-        page.update(phase="training", budget_secs=30.0, act_after_secs=300.0)
+        page.update(phase="training", hang_timeout_secs=30.0, act_after_secs=300.0)
         page.counts[STEPS], page.times[LAST_PROGRESS] = 42, 77.5
         yield "training", seed()
         page.update(stalled_since=77.5, location="MainThread at train.py:88 in step")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, fields
 from functools import cache
 from types import NoneType
 from typing import Any, Literal, get_args, get_origin, get_type_hints
@@ -15,8 +15,8 @@ from supervisor_core.errors import OptionsError
 PHASES = ("starting", "restoring", "compiling", "training", "checkpointing", "evaluating", "stopping", "stopped")
 """What a session can be doing; exactly one at a time."""
 
-StallAction = Literal["observe", "stop", "abort", "kill"]
-"""What to do about a stall."""
+HangAction = Literal["observe", "stop", "abort", "kill"]
+"""What a session does about its own hang."""
 
 SAVE_SIGNALS = ("SIGUSR1", "SIGUSR2", "SIGHUP")
 """Which signals may ask for a checkpoint."""
@@ -30,8 +30,10 @@ HANG_TIMEOUT_SECS: Mapping[str, float] = {
     "evaluating": 3600.0,
     "stopping": 600.0,
 }
-"""The stall budget of each phase until one is learned, in seconds, where `Options.hang_timeout_secs` does not say
-otherwise."""
+"""The hang timeout of each phase until one is learned, in seconds, where none is given."""
+
+STOP_TIMEOUT_SECS = 25.0
+"""How long a stop may take, in seconds, where neither `Options.stop_timeout_secs` nor ``tb-supervisor run`` says."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,9 +81,10 @@ class Options:
     """Turn SIGTERM and SIGINT into an orderly stop while a managed session is open, or a parameter server serves (main
     thread only)."""
 
-    stop_timeout_secs: float = 25.0
+    stop_timeout_secs: float | None = None
     """Seconds after a signal within which everything is saved and the process has ended as the signal would have it,
-    whatever hangs. Keep it below what the scheduler grants (Kubernetes: 30) before it kills."""
+    whatever hangs. Default: that of ``tb-supervisor run``, else 25. It is never longer than that of ``tb-supervisor
+    run``, which kills. Keep it below what the scheduler grants (Kubernetes: 30)."""
 
     save_signal: str | None = None
     """``"SIGUSR1"``, ``"SIGUSR2"`` or ``"SIGHUP"``: a checkpoint is saved when this signal comes, and training goes on.
@@ -143,13 +146,15 @@ class Options:
     lease_timeout_secs: float = 60.0
     """A chief on another host that has not renewed its lease for this many seconds counts as dead."""
 
-    hang_timeout_secs: Mapping[str, float] = field(default_factory=dict)
-    """Stall budgets by phase, in seconds. Those of the phases left out are learned, from `HANG_TIMEOUT_SECS`."""
+    hang_timeout_secs: float | Mapping[str, float] | None = None
+    """Seconds without progress after which the session hangs. A number: in training; the other phases have that or
+    their default, whichever is longer. A mapping: by phase. Default, also for phases left out: that of ``tb-supervisor
+    run``, else learned, from `HANG_TIMEOUT_SECS`."""
 
-    hang_action: StallAction = "observe"
-    """What to do about a stall that has lasted for the default budget or the given one, and 10 s at least.
-    ``"observe"``: count it. ``"stop"``: request a stop, with a `StalledError`. ``"abort"``: save a checkpoint if no
-    step is under way, write the stop record, end the process by SIGABRT. ``"kill"``: end it by SIGKILL."""
+    hang_action: HangAction = "observe"
+    """What the session does about a hang that has lasted for the given hang timeout or the default one, and 10 s at
+    least. ``"observe"``: count it. ``"stop"``: request a stop, with a `StalledError`. ``"abort"``: save a checkpoint if
+    no step is under way, write the stop record, end the process by SIGABRT. ``"kill"``: end it by SIGKILL."""
 
     dump_blocked_stacks: bool = True
     """Have a timer of the kernel write the main thread's stack while native code holds Python's interpreter lock.
@@ -169,18 +174,24 @@ class Options:
             )
         if self.metrics_address is not None:
             parse_address(self.metrics_address, "Options.metrics_address")
-        if not isinstance(self.hang_timeout_secs, Mapping):
-            raise OptionsError(f"Options.hang_timeout_secs is {self.hang_timeout_secs!r}; expected a mapping.")
-        for phase, secs in self.hang_timeout_secs.items():
-            if phase not in HANG_TIMEOUT_SECS:
-                expected = ", ".join(HANG_TIMEOUT_SECS)
-                raise OptionsError(f"Options.hang_timeout_secs names the phase {phase!r}; expected one of {expected}.")
-            _check(f"hang_timeout_secs[{phase!r}]", float, secs)
+        if isinstance(self.hang_timeout_secs, Mapping):
+            for phase, secs in self.hang_timeout_secs.items():
+                if phase not in HANG_TIMEOUT_SECS:
+                    raise OptionsError(
+                        f"Options.hang_timeout_secs names the phase {phase!r}; expected one of "
+                        f"{', '.join(HANG_TIMEOUT_SECS)}."
+                    )
+                _check(f"hang_timeout_secs[{phase!r}]", float, secs)
+        elif self.hang_timeout_secs is not None and not _is_secs(self.hang_timeout_secs):
+            raise OptionsError(
+                f"Options.hang_timeout_secs is {self.hang_timeout_secs!r}; expected None, a number of seconds above 0, "
+                "or a mapping of phases to such numbers."
+            )
 
-    def stall_timeout(self, phase: str) -> float | None:
-        """Return the stall budget of a phase before any is learned, in seconds; None where a phase cannot stall
-        (``stopped``)."""
-        return self.hang_timeout_secs.get(phase, HANG_TIMEOUT_SECS.get(phase))
+
+def _is_secs(value: Any, *, may_be_zero: bool = False) -> bool:
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+    return is_number and (value > 0 or (value == 0 and may_be_zero))
 
 
 _FROM_ZERO = ("heartbeat_secs", "metrics_linger_secs", "stop_timeout_secs", "snapshot_wait_secs", "finished_wait_secs")
@@ -197,10 +208,11 @@ def _check(name: str, kind: Any, value: Any) -> None:
     choices = get_args(kind)
     if kind is bool:
         is_usable, expected = isinstance(value, bool), "True or False"
-    elif kind is float:
-        is_number = isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
-        is_usable = is_number and (value > 0 or (value == 0 and name in _FROM_ZERO))
-        expected = f"a number of seconds {'from' if name in _FROM_ZERO else 'above'} 0"
+    elif kind is float or choices == (float, NoneType):
+        may_be_none, may_be_zero = kind is not float, name in _FROM_ZERO
+        is_usable = (value is None and may_be_none) or _is_secs(value, may_be_zero=may_be_zero)
+        number = f"a number of seconds {'from' if may_be_zero else 'above'} 0"
+        expected = f"None or {number}" if may_be_none else number
     elif get_origin(kind) is Literal:
         is_usable, names = value in choices, [repr(choice) for choice in choices]
         expected = " or ".join(names) if len(names) == 2 else f"one of {', '.join(names)}"

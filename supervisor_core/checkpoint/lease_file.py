@@ -91,7 +91,7 @@ class LeaseRecord:
     progress_at: Secs | None = None
     """Last progress, as stall detection counts it."""
     progress_timeout_secs: Secs | None = None
-    """The stall budget of the phase; None where it cannot stall."""
+    """The hang timeout of the phase; None where it cannot hang."""
     save_failures: Integer = 0
     """Failed saves of this session."""
     save_failures_in_a_row: Integer = 0

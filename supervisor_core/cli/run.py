@@ -20,6 +20,7 @@ from supervisor_core.cli.exporter import configure_log
 from supervisor_core.cli.logdirs import directories, empty, missing
 from supervisor_core.errors import SupervisorError
 from supervisor_core.log import error_text
+from supervisor_core.options import STOP_TIMEOUT_SECS
 
 
 def _count_option(name: str, default: int, text: str) -> Callable[[Command], Command]:
@@ -55,22 +56,22 @@ def _count_option(name: str, default: int, text: str) -> Callable[[Command], Com
 )
 @seconds_option(
     "--stop-timeout",
-    "How long the program may take to end after a stop signal.",
-    default="28s",
+    "How long a stop of the program may take. A session in it takes no longer; what still runs 3s later is killed.",
+    default=f"{STOP_TIMEOUT_SECS:g}s",
     least=0.1,
     most=86_400.0,
 )
 @click.option(
-    "--on-hang",
+    "--hang-action",
     type=click.Choice(["restart", "observe"]),
     default="restart",
     help="What to do with a program that hangs, after its stacks were taken.",
 )
 @seconds_option(
     "--hang-timeout",
-    "Take the stacks of a program that makes no progress for this long, and end it. Progress is what its progress page "
-    "shows; without one, an event in --logdir. A phase whose own budget is longer has that. Default: when its own "
-    "watchdog would act, never before 5m in training; without a page by the rhythm of its events, never before 10m.",
+    "How long the program may make no progress, as Options.hang_timeout_secs, which comes first where the program "
+    "gives one. Progress is what its progress page shows; without one, an event in --logdir. Default: learned; what "
+    "was learned ends no program before 5m in training, or 10m without a page.",
     least=1.0,
     most=864_000.0,
 )
@@ -84,7 +85,7 @@ def run(logdir: str | None, never: tuple[int, ...], command: tuple[str, ...], **
     """Run COMMAND, and run it again whenever it dies or hangs, as long as that gets the run in the logdir further.
 
     Works with any program that writes events or TensorFlow checkpoints. SIGTERM, SIGINT, SIGHUP and SIGQUIT stop it:
-    the program gets SIGINT or SIGTERM, and has the time of --stop-timeout to end.
+    the program gets SIGINT or SIGTERM, and has --stop-timeout to end.
 
     Exit status: 0 when the program is done; after a stop signal that of the program; 93 if another restart would not
     help; 94 if too many restarts were needed; 95 if the logdir is in use; 2 if an argument is wrong.

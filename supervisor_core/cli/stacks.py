@@ -196,11 +196,11 @@ def _progress(page: PageReading, age_secs: float) -> str:
     """Return what a page says of its session's progress, for people."""
     if page.is_stopped:
         return "the process is stopped"
-    if page.budget_secs is None:
+    if page.hang_timeout_secs is None:
         return "no progress is expected"
-    if age_secs <= page.budget_secs:
+    if age_secs <= page.hang_timeout_secs:
         return "progressing"
-    return f"no progress for {age_secs:.0f} s (budget {page.budget_secs:.0f} s)"
+    return f"no progress for {age_secs:.0f} s (hang timeout {page.hang_timeout_secs:.0f} s)"
 
 
 def _others(seen: ProcessStacks) -> Iterator[Text]:
@@ -230,7 +230,7 @@ def _process(seen: ProcessStacks) -> dict[str, Any]:
         "pid": seen.pid,
         **{name: None if page is None else getattr(page, name) for name in ("session", "logdir", "phase", "step")},
         "progress_age_secs": seen.progress_age_secs,
-        "budget_secs": None if page is None else page.budget_secs,
+        "hang_timeout_secs": None if page is None else page.hang_timeout_secs,
         "source": seen.source,
         "title": seen.title if seen.source else None,
         "problem": seen.outside.problem,

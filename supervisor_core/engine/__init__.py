@@ -11,7 +11,8 @@ Who trains, and what is recorded:
 
 Whether it is stuck:
     progress           the present step and phase; step_rate: how far and how fast
-    budgets            how long each phase may take; pauses: when the process itself did not run
+    timeouts           the hang timeout and the stop timeout that are in effect
+    hang_timeouts      how long each phase may take; pauses: when the process itself did not run
     monitor            checks once a second: stalls, heartbeats, silences; stalls: which there are, of threads, too
     watchdog           what is done about a stall; stall_report, stall_stacks: what is said
 

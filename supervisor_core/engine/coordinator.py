@@ -3,7 +3,7 @@
 The contract is that of ``tf.train.Coordinator``, of which TensorFlow's own code uses the public methods only, so a
 class may inherit from both. Differences: it holds no lock, so a signal handler may call `request_stop` (see
 `SignalSafeEvent`); joins wake when the last thread ends; time is monotonic; threads that block are released before the
-grace period is over.
+time for the stop is over.
 """
 
 from __future__ import annotations
@@ -177,7 +177,7 @@ class Coordinator:
         stop_grace_period_secs: float = 120,
         ignore_live_threads: bool = False,
     ) -> None:
-        """Wait until the threads have ended, or a stop was requested and the grace period is over.
+        """Wait until the threads have ended, or a stop was requested and the time for the stop is over.
 
         Returns as soon as the last thread has ended. Threads that were never started, and the calling thread itself,
         are not waited for. Can be called again.

@@ -60,26 +60,8 @@ class Deadline:
 NEVER = Deadline(math.inf)
 """No deadline."""
 
-STOP_DEADLINE_VARIABLE = "SUPERVISOR_STOP_DEADLINE_SECS"
-"""Environment variable with the seconds that a program has after a stop signal, set by whoever would kill it then."""
-
-
-def granted_secs(given_secs: float) -> float:
-    """Return how long a session may take to end after a signal: what its options say, or less where
-    ``SUPERVISOR_STOP_DEADLINE_SECS`` says that the process is killed earlier.
-
-    Args:
-        given_secs: `Options.stop_timeout_secs`.
-    """
-    try:
-        handed_down = float(os.environ.get(STOP_DEADLINE_VARIABLE, "inf"))
-    except ValueError:
-        return given_secs
-    return min(given_secs, handed_down) if handed_down > 0 else given_secs
-
-
 RESERVE_SHARE, RESERVE_SECS = 0.2, 2.0
-"""The part of the grace time after a signal, and at most how much of it in seconds, kept for the last records."""
+"""The part of the stop timeout, and at most how much of it in seconds, kept for the last records."""
 RECORDS_SECS, JOIN_SECS = 10.0, 5.0
 """How long the last records may take, and threads have to end, even if the save took all of ``stop_grace_secs``."""
 
@@ -88,15 +70,16 @@ class StopDeadline:
     """The deadline of a session's end: made by a signal, or by a stop without one; see `docs/stopping.md`.
 
     Args:
-        signal_secs: `Options.stop_timeout_secs`.
+        stop_timeout_secs: how long the end may take after a signal; see `supervisor_core.engine.timeouts`.
         clock: replaced in tests.
     """
 
-    def __init__(self, signal_secs: float, clock: Clock) -> None:
+    def __init__(self, stop_timeout_secs: float, clock: Clock) -> None:
         self.for_end = NEVER
         """When the end has to be over; `NEVER` as long as nothing ends."""
         self._by_signal = False
-        self._signal_secs = signal_secs
+        self.stop_timeout_secs = stop_timeout_secs
+        """How long the end may take after a signal, in seconds."""
         self._clock = clock
 
     def reset(self) -> None:
@@ -110,7 +93,7 @@ class StopDeadline:
             at: when, on the monotonic clock. Default: now.
         """
         since = self._clock.monotonic() if at is None else at
-        self.for_end, self._by_signal = Deadline(since + self._signal_secs, self._clock), True
+        self.for_end, self._by_signal = Deadline(since + self.stop_timeout_secs, self._clock), True
 
     def stopped(self, secs: float) -> None:
         """The session is stopped, and has this many seconds from now on; those of a signal before are replaced."""
@@ -142,7 +125,7 @@ class StopDeadline:
 
     @property
     def _reserve_secs(self) -> float:
-        return min(RESERVE_SECS, RESERVE_SHARE * self._signal_secs)
+        return min(RESERVE_SECS, RESERVE_SHARE * self.stop_timeout_secs)
 
     def join_secs(self, grace_secs: float) -> float:
         """Return how many of a stop's seconds threads may be waited for."""

@@ -63,7 +63,7 @@ class Ending:
 
     Args:
         state: the session.
-        options: grace time and what is to be saved.
+        options: what is to be saved.
         clock: replaced in tests.
     """
 

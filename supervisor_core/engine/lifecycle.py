@@ -11,11 +11,12 @@ from supervisor_core.checkpoint.recovery import Skipped
 from supervisor_core.clock import SYSTEM_CLOCK, Clock
 from supervisor_core.engine import open_sessions
 from supervisor_core.engine.coordinator import Coordinator
-from supervisor_core.engine.deadline import StopDeadline, granted_secs
+from supervisor_core.engine.deadline import StopDeadline
 from supervisor_core.engine.ending import Ending
 from supervisor_core.engine.service import ServiceRegistry
 from supervisor_core.engine.session_recorder import SessionRecorder
 from supervisor_core.engine.session_state import SessionState
+from supervisor_core.engine.timeouts import stop_timeout
 from supervisor_core.errors import LogdirInUseError
 from supervisor_core.events.telemetry import ServiceInterval, SkippedCheckpoint
 from supervisor_core.options import Options
@@ -62,7 +63,7 @@ class SessionLifecycle(Generic[EndingT]):
         self.services = ServiceRegistry()
         self.options = options
         """How the run behaves."""
-        deadline = StopDeadline(granted_secs(options.stop_timeout_secs), clock)
+        deadline = StopDeadline(stop_timeout(options), clock)
         self.state = SessionState(coord=coord, logdir=logdir, writer=writer, deadline=deadline)
         """The session under way, or the last one."""
         self.ending = new_ending(self.state, options, clock)

@@ -22,6 +22,7 @@ from supervisor_core.engine.recorder import TelemetrySink
 from supervisor_core.engine.stall_report import StallReport
 from supervisor_core.engine.stall_stacks import StallStacks
 from supervisor_core.engine.stalls import ServiceStalls, StallDetector, StallReading
+from supervisor_core.engine.timeouts import stop_timeout
 from supervisor_core.engine.watchdog import NO_RESPONSE, StallResponse, Watchdog
 from supervisor_core.events.telemetry import HeartbeatRecord, PauseReport, SessionRecord, ThreadStatus, WorkerStatus
 from supervisor_core.options import Options
@@ -111,7 +112,7 @@ class SessionMonitor:
         self._clock = clock
         self._is_in_cluster = False
         self._stalls = StallDetector()
-        self._watchdog = Watchdog(options.hang_action, response, grace_secs=options.stop_timeout_secs)
+        self._watchdog = Watchdog(options.hang_action, response, stop_timeout_secs=stop_timeout(options))
         self._stacks = StallStacks(identity.record.session, None, clock) if stacks is None else stacks
         self._report = StallReport(identity.record.session, recorder, clock, on_stacks=self._stacks.add)
         self._service_stalls = ServiceStalls(options)
@@ -298,7 +299,7 @@ class SessionMonitor:
         for pause in pauses:
             _LOG.warning("%s for %.0f s.", _PAUSES[pause.cause], pause.secs)
             self._pause = pause
-            if not pause.is_silence and pause.is_over_budget:
+            if not pause.is_silence and pause.is_hang:
                 self._blocked = pause
         return bool(pauses)
 
@@ -339,10 +340,10 @@ class SessionMonitor:
             self._progress.page.update(stalled_since=None, location="", activity=None)
 
     def _arm(self) -> None:
-        """Have the main thread's stack written if this thread cannot run for the budget of the phase. A change of the
+        """Have the main thread's stack written if this thread cannot run for the hang timeout. A change of the
         phase asks for it, too: native code may hold the interpreter before the next tick."""
-        budget_secs = self._progress.snapshot().progress_timeout_secs
-        self._stacks.arm(None if budget_secs is None else budget_secs + TICK_SECS)
+        timeout_secs = self._progress.snapshot().progress_timeout_secs
+        self._stacks.arm(None if timeout_secs is None else timeout_secs + TICK_SECS)
 
     def _publish_stall(self, stall: StallReading) -> None:
         status = self._report.status

@@ -43,11 +43,11 @@ class Pause:
     cause: PauseCause | None
     """None if the system does not say."""
     timeout_secs: float | None = None
-    """The stall budget at its begin; None if the phase could not stall."""
+    """The hang timeout at its begin; None if the phase could not hang."""
 
     @property
-    def is_over_budget(self) -> bool:
-        """Whether it was longer than that budget."""
+    def is_hang(self) -> bool:
+        """Whether it was longer than that hang timeout."""
         return self.timeout_secs is not None and self.secs > self.timeout_secs
 
     @property

@@ -18,7 +18,7 @@ from itertools import chain
 from operator import sub
 
 from supervisor_core.clock import SYSTEM_CLOCK, Clock, boot_secs, main_thread_secs
-from supervisor_core.engine.budgets import LEAST_PAUSE_SECS, Budgets
+from supervisor_core.engine.hang_timeouts import LEAST_PAUSE_SECS, HangTimeouts
 from supervisor_core.engine.pauses import Pause, PauseWitness
 from supervisor_core.engine.step_rate import Speed
 from supervisor_core.options import Options
@@ -64,9 +64,9 @@ class ProgressSnapshot:
     last_progress_at: float
     progress_age_secs: float
     progress_timeout_secs: float | None
-    """The stall budget in effect; None if the phase cannot stall."""
+    """The hang timeout in effect; None if the phase cannot hang."""
     act_after_secs: float | None
-    """After how many seconds without progress the watchdog acts; see `Budgets.act_after`."""
+    """After how many seconds without progress the watchdog acts; see `HangTimeouts.act_after`."""
     step_secs: Distribution
     activity_secs: Mapping[str, float]
     """Seconds by bucket; their sum is the time up to the last progress, or up to now while stalled."""
@@ -76,19 +76,23 @@ class Progress:
     """Counts steps, keeps the phase, and assigns every second of the session to one bucket. Thread-safe.
 
     A second is assigned once its bucket is known, and never moved, since a counter must not decrease: seconds since the
-    last progress are undecided, and become a stall when they exceed the phase's budget. Time in which the process did
+    last progress are undecided, and become a stall when they exceed the hang timeout. Time in which the process did
     not run (`SILENT_SECS`) is assigned to the silent bucket; no age or stall includes it.
 
     Everything is also kept in a `ProgressPage`, which other processes can read once it is published (`publish`).
 
     Args:
         clock: replaced in tests.
-        budgets: the stall budgets; pauses are reported to them. Default: those of the default options.
+        hang_timeouts: pauses are reported to them. Default: those of the default options.
+        own_end_secs: for how long nothing outside has to end a session that hangs; see `watchdog.longest_end`.
     """
 
-    def __init__(self, clock: Clock = SYSTEM_CLOCK, budgets: Budgets | None = None) -> None:
+    def __init__(
+        self, clock: Clock = SYSTEM_CLOCK, hang_timeouts: HangTimeouts | None = None, *, own_end_secs: float = 0.0
+    ) -> None:
         self._clock = clock
-        self._budgets = budgets or Budgets(Options())
+        self._hang_timeouts = hang_timeouts or HangTimeouts(Options())
+        self._own_end_secs = own_end_secs
         self._lock = threading.Lock()
         now = clock.monotonic()
         self.phase = "starting"
@@ -102,7 +106,7 @@ class Progress:
         """Number of times that a model was lost, with all that was under way then."""
         self._is_in_cluster = False
         self._steps = 0
-        self._update_budget()
+        self._update_hang_timeout()
         self._sampled_at = math.inf
         """Monotonic time of the last sample; infinite without regular samples."""
         self._witness = PauseWitness(clock)
@@ -223,22 +227,22 @@ class Progress:
             if phase != before:
                 self._speed.enter(phase, now, self._last_end, self._steps)
             if before in _BEFORE_TRAINING:
-                self._budgets.warm_up(self._steps)
+                self._hang_timeouts.warm_up(self._steps)
             if phase in ("starting", "restoring"):  # a save of the model before it no longer keeps training waiting
                 self._holds = 0
                 self._starts += 1
             self.phase = phase
-            self._update_budget()
+            self._update_hang_timeout()
             return before
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Allow training the default budget at least while the block runs: it waits for a save, or may have to. The end
-        of the block is progress. In a stall neither is so."""
+        """Allow training the default hang timeout at least while the block runs: it waits for a save, or may have to.
+        The end of the block is progress. In a stall neither is so."""
         with self._counted():
-            starts, counts = self._starts, self._clock.monotonic() - self._last_progress <= self._budget
+            starts, counts = self._starts, self._clock.monotonic() - self._last_progress <= self._timeout_secs
             self._holds += counts
-            self._update_budget()
+            self._update_hang_timeout()
         try:
             yield
         finally:
@@ -247,11 +251,11 @@ class Progress:
                 if counts and starts == self._starts:
                     self._progress_at(now)
                     self._holds -= 1
-                    self._update_budget()
+                    self._update_hang_timeout()
 
     @contextmanager
     def first_call(self, is_step: bool) -> Iterator[None]:
-        """Allow training the default budget at least for a call that was not made before, which may compile.
+        """Allow training the default hang timeout at least for a call that was not made before, which may compile.
 
         Args:
             is_step: whether it is a step: the next one is quicker. Any other call may take as long again.
@@ -261,15 +265,15 @@ class Progress:
             yield
         if not is_step:
             with self._counted():
-                self._budgets.paused(self.phase, self._clock.monotonic() - began, steps=self._steps)
-                self._update_budget()
+                self._hang_timeouts.paused(self.phase, self._clock.monotonic() - began, steps=self._steps)
+                self._update_hang_timeout()
 
     def join_cluster(self) -> None:
-        """Record that other processes may keep training waiting, as one that is started again: from now on the budget
-        of training is not below the default."""
+        """Record that other processes may keep training waiting, as one that is started again: from now on the learned
+        hang timeout of training is not below the default."""
         with self._counted():
             self._is_in_cluster = True
-            self._update_budget()
+            self._update_hang_timeout()
 
     def blocked(self, secs: float) -> None:
         """Record that a save has blocked training: this many of the seconds to be assigned are not productive."""
@@ -307,7 +311,7 @@ class Progress:
             self._asleep_secs, self._sampled_at = asleep, now
             self.page.tick(at=now, boot_secs=boot, main_thread_secs=self._witness.sample().ran_secs)
             self._speed.sample(self._last_end, self._steps)
-            self._update_budget()
+            self._update_hang_timeout()
 
     def watched(self) -> None:
         """Record that `sample` is about to be called: a process that hangs before shows on its page that it does."""
@@ -342,8 +346,8 @@ class Progress:
                 last_step_at=None if self._last_step is None else wall - (now - self._last_step),
                 last_progress_at=wall - (now - self._last_progress),
                 progress_age_secs=max(0.0, now - self._last_progress),
-                progress_timeout_secs=_or_none(self._budget),
-                act_after_secs=self._budgets.act_after(self.phase, steps=self._steps),
+                progress_timeout_secs=_or_none(self._timeout_secs),
+                act_after_secs=self._hang_timeouts.act_after(self.phase, steps=self._steps),
                 step_secs=self._step_secs.snapshot(),
                 activity_secs=dict(self._booked),
             )
@@ -399,18 +403,21 @@ class Progress:
     def _gap(self, now: float) -> None:
         """Assign a long time without progress: silence, or a stall that ends. Learn from it."""
         self._notice_silence(now)
-        if now - self._last_progress > self._budget:
+        if now - self._last_progress > self._timeout_secs:
             self._book(now)
         if not self._holds:
-            self._budgets.paused(self.phase, now - self._last_progress, steps=self._steps)
-            self._update_budget()
+            self._hang_timeouts.paused(self.phase, now - self._last_progress, steps=self._steps)
+            self._update_hang_timeout()
 
-    def _update_budget(self) -> None:
-        budget = self._budgets.secs(self.phase, steps=self._steps, is_held=self._is_in_cluster or self._holds > 0)
-        self._budget = math.inf if budget is None else budget
-        self._check_after_secs = min(self._budget, LEAST_PAUSE_SECS)
-        act_after_secs = self._budgets.act_after(self.phase, steps=self._steps)
-        self.page.update(phase=self.phase, budget_secs=budget, act_after_secs=act_after_secs)
+    def _update_hang_timeout(self) -> None:
+        is_held = self._is_in_cluster or self._holds > 0
+        secs = self._hang_timeouts.secs(self.phase, steps=self._steps, is_held=is_held)
+        self._timeout_secs = math.inf if secs is None else secs
+        self._check_after_secs = min(self._timeout_secs, LEAST_PAUSE_SECS)
+        act_after_secs = self._hang_timeouts.act_after(self.phase, steps=self._steps)
+        if act_after_secs is not None:
+            act_after_secs += self._own_end_secs
+        self.page.update(phase=self.phase, hang_timeout_secs=secs, act_after_secs=act_after_secs)
 
     def _notice_silence(self, now: float) -> None:
         """Assign the time since the process last ran to the silent bucket, if it is too long, and exclude it from the
@@ -419,7 +426,9 @@ class Progress:
         if silent <= SILENT_SECS:
             return
         self._sampled_at = now
-        pause = Pause(until=now, secs=silent, cause=self._witness.cause(silent), timeout_secs=_or_none(self._budget))
+        pause = Pause(
+            until=now, secs=silent, cause=self._witness.cause(silent), timeout_secs=_or_none(self._timeout_secs)
+        )
         self._pauses.append(pause)
         if not pause.is_silence:
             return
@@ -439,10 +448,10 @@ class Progress:
             secs -= blocked_secs
         self._booked[bucket] += secs
         self._booked_until = decided
-        if now - self._last_progress > self._budget:
+        if now - self._last_progress > self._timeout_secs:
             self._booked["stall"] += now - decided
             self._booked_until = now
 
 
-def _or_none(budget_secs: float) -> float | None:
-    return None if budget_secs == math.inf else budget_secs
+def _or_none(secs: float) -> float | None:
+    return None if secs == math.inf else secs

@@ -22,7 +22,6 @@ from supervisor_core.checkpoint.ledger import newest_attempt
 from supervisor_core.checkpoint.logdir_lock import LogdirLock
 from supervisor_core.checkpoint.session_history import SessionHistory
 from supervisor_core.clock import SYSTEM_CLOCK, Clock, boot_secs
-from supervisor_core.engine.budgets import Budgets
 from supervisor_core.engine.checkpoint_stats import CheckpointStats, costs_before, log_save
 from supervisor_core.engine.deadline import NEVER, Deadline
 from supervisor_core.engine.environment import (
@@ -33,13 +32,15 @@ from supervisor_core.engine.environment import (
     run_name,
     versions,
 )
+from supervisor_core.engine.hang_timeouts import HangTimeouts
 from supervisor_core.engine.heartbeat_writer import HeartbeatWriter
 from supervisor_core.engine.monitor import TICK_SECS, SessionIdentity, SessionMonitor
 from supervisor_core.engine.progress import Progress
 from supervisor_core.engine.recorder import SummaryWriter, TelemetryRecorder, TelemetrySink
 from supervisor_core.engine.service import ServiceRegistry
 from supervisor_core.engine.stall_stacks import StallStacks
-from supervisor_core.engine.watchdog import RECORD_SECS, StallResponse
+from supervisor_core.engine.timeouts import stop_timeout
+from supervisor_core.engine.watchdog import RECORD_SECS, StallResponse, longest_end
 from supervisor_core.engine.worker_registry import WorkerRegistry, read_interval_secs
 from supervisor_core.errors import LogdirInUseError, StalledError
 from supervisor_core.events.events_file import guard_directory
@@ -112,7 +113,11 @@ class SessionRecorder:
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self.options = options
-        self.progress = Progress(clock, Budgets(options))
+        self.progress = Progress(
+            clock,
+            HangTimeouts(options),
+            own_end_secs=longest_end(options.hang_action, stop_timeout(options)),
+        )
         self.saves = CheckpointStats()
         self._save_stalled = save_stalled
         self._save_soon = save_soon

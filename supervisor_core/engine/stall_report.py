@@ -110,8 +110,8 @@ class StallReport:
         now = self._clock.monotonic()
         self._look_again_at, self._first_look = now + SECOND_LOOK_SECS, (now, self._runnable_secs(self._clock))
         _LOG.warning(
-            "No progress for %.0f s in the phase %r (budget %.0f s) at step %s%s; the stacks of all threads are in the "
-            "events file.",
+            "No progress for %.0f s in the phase %r (hang timeout %.0f s) at step %s%s; the stacks of all threads are "
+            "in the events file.",
             stall.secs,
             stall.phase,
             stall.timeout_secs or 0.0,
@@ -163,7 +163,7 @@ class StallReport:
         line = user_line(stacks.get(stall.service or "", ()))
         at = "" if line is None else f" at {location(line)}"
         title = f"the service {stall.service} has been in one tick for {stall.secs:.0f} s"
-        _LOG.warning("%s%s (budget %.0f s); training continues.", f"T{title[1:]}", at, stall.timeout_secs)
+        _LOG.warning("%s%s (hang timeout %.0f s); training continues.", f"T{title[1:]}", at, stall.timeout_secs)
         self._on_stacks(title, stacks)
         self._write(stall, stacks, line)
 

@@ -27,7 +27,7 @@ from supervisor_core.storage.local import LOCAL, join, local_path
 _LOG = logging.getLogger("supervisor_core")
 
 LEAST_SECS, MOST_SECS = 10.0, 60.0
-"""The dead-man timer fires when the monitor has not run for the phase's budget, within these bounds."""
+"""The dead-man timer fires when the monitor has not run for the hang timeout, within these bounds."""
 KEPT_LOOKS = 10
 LOOK_BYTES = 100_000
 """Of a look in the logdir; with `KEPT_LOOKS` this bounds the file to 1 MB."""
@@ -75,12 +75,12 @@ class StallStacks:
                 self._timer = DeadManTimer(self._file.descriptor)
         self.arm(None)
 
-    def arm(self, budget_secs: float | None) -> None:
-        """Have the main thread's stack written if this is not called again for the budget; None: for the longest."""
+    def arm(self, secs: float | None) -> None:
+        """Have the main thread's stack written if this is not called again for so long; None: for `MOST_SECS`."""
         timer = self._timer
         if timer is not None:
             with self._logging_failure():
-                timer.arm(MOST_SECS if budget_secs is None else max(LEAST_SECS, min(budget_secs, MOST_SECS)))
+                timer.arm(MOST_SECS if secs is None else max(LEAST_SECS, min(secs, MOST_SECS)))
 
     def by_timer(self) -> Look | None:
         """Return what the timer has written since the last call; None if it did not fire."""

@@ -1,8 +1,8 @@
 """Which stalls there are: `StallDetector` finds those of the session, `ServiceStalls` those of one service.
 
 A service's tick that does not end, as a save to a mount that does not answer, stalls no phase: training goes on. It has
-a budget of its own: that of the phase ``checkpointing``, and once three ticks have ended 5 x the longest of them, 60 s
-at least, if the options do not fix it.
+a hang timeout of its own: that of the phase ``checkpointing``, and once three ticks have ended 5 x the longest of them,
+60 s at least, if none is given for that phase.
 """
 
 from __future__ import annotations
@@ -11,17 +11,18 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from supervisor_core.engine.budgets import TIMES_LONGEST
+from supervisor_core.engine.hang_timeouts import TIMES_LONGEST
 from supervisor_core.engine.progress import ProgressSnapshot
+from supervisor_core.engine.timeouts import first_hang_timeouts, given_hang_timeouts
 from supervisor_core.events.telemetry import ThreadStatus
 from supervisor_core.options import Options
 
 FLOOR_SECS = 60.0
-"""No learned budget of a tick is shorter."""
+"""No learned hang timeout of a tick is shorter."""
 TICKS_TO_LEARN = 3
-"""Number of ticks until the learned budget counts."""
+"""Number of ticks until the learned one counts."""
 _PHASE = "checkpointing"
-"""The phase whose budget a tick has: most long ticks are saves."""
+"""The phase whose hang timeout a tick has: most long ticks are saves."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,7 +35,7 @@ class StallReading:
     secs: float
     """Seconds without progress: so far, or in total at the end."""
     timeout_secs: float | None
-    """The budget."""
+    """The hang timeout."""
     phase: str
     """The session's phase at the begin."""
     step: int | None
@@ -75,12 +76,12 @@ class ServiceStalls:
     """Follows the services of one session. Not thread-safe; it has no clock.
 
     Args:
-        options: give the budget.
+        options: give the hang timeout.
     """
 
     def __init__(self, options: Options) -> None:
-        self._first_secs = options.stall_timeout(_PHASE) or 0.0
-        self._is_fixed = _PHASE in options.hang_timeout_secs
+        self._first_secs = first_hang_timeouts(options)[_PHASE]
+        self._is_fixed = _PHASE in given_hang_timeouts(options)
         self._longest: dict[str, float] = {}
         self._stalled: dict[str, StallReading] = {}
         """Service -> its hanging tick at the last check."""
@@ -100,15 +101,15 @@ class ServiceStalls:
                 yield replace(
                     before, state="end", since=now - secs, secs=secs, phase=progress.phase, step=progress.global_step
                 )
-            budget = self._budget(status)
-            if ticking > budget:
+            timeout_secs = self._timeout_secs(status)
+            if ticking > timeout_secs:
                 self._stalled[name] = stall = StallReading(
-                    state="begin", since=now - ticking, secs=ticking, timeout_secs=budget, phase=progress.phase,
+                    state="begin", since=now - ticking, secs=ticking, timeout_secs=timeout_secs, phase=progress.phase,
                     step=progress.global_step, service=name,
                 )  # fmt: skip
                 yield stall
 
-    def _budget(self, status: ThreadStatus) -> float:
+    def _timeout_secs(self, status: ThreadStatus) -> float:
         ended = status.ticks - (status.ticking_secs is not None)
         if self._is_fixed or ended < TICKS_TO_LEARN:
             return self._first_secs

@@ -21,7 +21,7 @@ from typing import Protocol
 
 from supervisor_core.clock import Clock
 from supervisor_core.engine.blocking_call import BlockingCall
-from supervisor_core.engine.deadline import JOIN_SECS, ExitTimer, granted_secs
+from supervisor_core.engine.deadline import JOIN_SECS, ExitTimer
 from supervisor_core.engine.saving import Checkpoints
 from supervisor_core.engine.session_state import SessionState
 from supervisor_core.engine.signal_watch import SignalWatch
@@ -37,7 +37,7 @@ IN_A_THREAD = (
 )
 
 INTERRUPT_SHARE = 0.5
-"""Which part of the grace time after a Ctrl-C a loop that asks ``should_stop()`` has to end by itself."""
+"""Which part of the stop timeout after a Ctrl-C a loop that asks ``should_stop()`` has to end by itself."""
 DYING_SECS, AGAIN_SECS = 0.05, 1.0
 """What the process has to die at the end of that time, and for its last records after a second signal, in seconds."""
 RETURN_SECS = 3.0
@@ -95,7 +95,7 @@ class StopSignals:
     Args:
         ending: ends the session.
         state: the session.
-        options: which signals are handled, and the grace time.
+        options: which signals are handled.
         clock: replaced in tests.
     """
 
@@ -217,7 +217,7 @@ class StopSignals:
         elif (watch := self._watch) is None or watch.interrupted:  # the program has taken what time it wanted
             deadline.stopped(AGAIN_SECS if watch is not None and watch.received_again else JOIN_SECS)
         elif not watch.ends_process(reason.signum):  # likewise: a handler of its own has let it go on
-            deadline.stopped(granted_secs(self._options.stop_timeout_secs))
+            deadline.stopped(deadline.stop_timeout_secs)
 
     def _reset_if_gone_on(self) -> None:
         """End as without a signal, where the program has caught its `KeyboardInterrupt` and trained on."""
@@ -260,7 +260,9 @@ class StopSignals:
             return
         self._note(watch, signum)
         if watch.ends_process(signum):
-            _LOG.warning("%s: shutting down within %.0f s (a second one: at once).", name, self._grace_secs)
+            _LOG.warning(
+                "%s: shutting down within %.0f s (a second one: at once).", name, self._state.deadline.stop_timeout_secs
+            )
             self._exit_timer.arm(self._state.deadline.for_end)
             if self._watch is None:  # the block was left just before: its end has disarmed nothing
                 self._exit_timer.disarm()
@@ -289,13 +291,16 @@ class StopSignals:
             self._end_process(watch, signum)
         elif not self._await(self._wait_finished) and not watch.received_again:
             _LOG.error("%s within %.0f s of %s; the process ends now. %s", self._ending.unfinished_text,
-                       self._grace_secs, signal.Signals(signum).name, self._ending.loss_text)  # fmt: skip
+                       state.deadline.stop_timeout_secs, signal.Signals(signum).name,
+                       self._ending.loss_text)  # fmt: skip
             self._end_process(watch, signum)
 
     def _interrupt(self, watch: SignalWatch, *, checks_stop: bool, can_go_on: bool) -> bool:
         """Raise `KeyboardInterrupt` in a loop that has not ended by itself; return whether it was raised."""
         state, deadline = self._state, self._state.deadline
-        state.has_left_loop.wait(deadline.for_work.remaining(self._grace_secs * INTERRUPT_SHARE) if checks_stop else 0)
+        state.has_left_loop.wait(
+            deadline.for_work.remaining(deadline.stop_timeout_secs * INTERRUPT_SHARE) if checks_stop else 0
+        )
         if state.has_left_loop.is_set():
             return False
         if not watch.interrupted:  # by a second Ctrl-C, during the save
@@ -336,10 +341,6 @@ class StopSignals:
     def _save_beside(self) -> None:
         if not self._state.has_left_loop.is_set():
             self._ending.save_beside()
-
-    @property
-    def _grace_secs(self) -> float:
-        return granted_secs(self._options.stop_timeout_secs)
 
     @property
     def _loop_checks_stop(self) -> bool:

@@ -1,12 +1,12 @@
-"""`Watchdog`: takes `Options.hang_action` when a stall has lasted for too long.
+"""`Watchdog`: takes `Options.hang_action` when a hang has lasted for too long.
 
     observe   counts what it would have done
     stop      asks the training to stop, with a `StalledError`: a loop that moves again ends, and raises it
     abort     saves a checkpoint if no step is under way, writes the stop record, and ends the process by SIGABRT
     kill      ends the process by SIGKILL
 
-A wrong action is worse than none. So it acts once per stall, never on a learned budget that is below the default, and
-only after the stacks were taken twice.
+A wrong action is worse than none. So it acts once per hang, never on a learned hang timeout that is below the default,
+and only after the stacks were taken twice.
 """
 
 from __future__ import annotations
@@ -25,12 +25,18 @@ from supervisor_core.engine.deadline import Deadline
 from supervisor_core.engine.stall_report import SECOND_LOOK_SECS
 from supervisor_core.errors import StalledError
 from supervisor_core.events.telemetry import Acted
-from supervisor_core.options import StallAction
+from supervisor_core.options import HangAction
 
 _LOG = logging.getLogger("supervisor_core")
 
 RECORD_SECS = 2.0
 """How long ``kill`` waits for the disk that holds the records, in seconds."""
+
+
+def longest_end(action: HangAction, stop_timeout_secs: float) -> float:
+    """Return for how many seconds, from the time to act on, the session may be busy ending itself: for so long nothing
+    outside has to."""
+    return 0.0 if action == "observe" else SECOND_LOOK_SECS + RECORD_SECS + stop_timeout_secs
 
 
 def die(signum: int) -> None:
@@ -65,21 +71,21 @@ class Watchdog:
     Args:
         action: see `Options.hang_action`.
         response: what the session can do.
-        grace_secs: how long ``abort`` may take, in seconds.
+        stop_timeout_secs: how long ``abort`` may take, in seconds.
         die: ends the process by a signal. Default: `die`.
     """
 
     def __init__(
         self,
-        action: StallAction,
+        action: HangAction,
         response: StallResponse,
         *,
-        grace_secs: float,
+        stop_timeout_secs: float,
         die: Callable[[int], object] = die,
     ) -> None:
         self._action = action
         self._response = response
-        self._grace_secs = grace_secs
+        self._stop_timeout_secs = stop_timeout_secs
         self._die = die
         self._began_at = math.inf
         self._has_acted = False
@@ -102,7 +108,7 @@ class Watchdog:
         Args:
             now: monotonic seconds.
             age_secs: seconds since the last progress.
-            act_after_secs: see `Budgets.act_after`.
+            act_after_secs: see `HangTimeouts.act_after`.
             text: what stalls, and where.
         """
         if self._has_acted or act_after_secs is None:
@@ -131,7 +137,7 @@ class Watchdog:
         try:
             self._within(RECORD_SECS, self._response.record)
             if signum == signal.SIGABRT:
-                self._within(self._grace_secs, lambda deadline: self._response.end(error, deadline))
+                self._within(self._stop_timeout_secs, lambda deadline: self._response.end(error, deadline))
         finally:
             self._die(signum)
 

@@ -46,8 +46,8 @@ ThreadState = Literal["starting", "idle", "ticking", "overdue", "failed", "stopp
 keeps failing, ``stopped`` has ended as asked."""
 
 WorkerState = Literal["waiting", "running", "stalled", "lost", "stopped", "failed"]
-"""State of another process of the cluster: ``waiting`` for the chief, ``running``, ``stalled`` beyond its phase's
-budget, ``lost`` without heartbeats, ``stopped`` when it ended as planned, ``failed`` when it ended by an error."""
+"""State of another process of the cluster: ``waiting`` for the chief, ``running``, ``stalled`` beyond its hang
+timeout, ``lost`` without heartbeats, ``stopped`` when it ended as planned, ``failed`` when it ended by an error."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -232,7 +232,7 @@ class HeartbeatRecord:
     progress_age_secs: Number = 0.0
     """Seconds since the last progress."""
     progress_timeout_secs: Number | None = None
-    """The stall budget of the phase."""
+    """The hang timeout of the phase."""
     activity_secs: Mapping[Name, Number] = field(default_factory=dict)
     """Seconds of this session by goodput bucket; they sum to its wall time up to the last progress."""
     threads: tuple[ThreadStatus, ...] = ()

@@ -16,6 +16,7 @@ from lightning.pytorch.trainer.connectors.signal_connector import _HandlersCompo
 from lightning.pytorch.utilities.exceptions import _TunerExitException
 from lightning.pytorch.utilities.signature_utils import is_param_in_hook_signature
 
+from supervisor_core.engine.timeouts import stop_timeout
 from supervisor_core.lightning.checkpoint import CheckpointFile, LightningState, clear_restart, loops_of
 from supervisor_core.lightning.loaders import LoaderStates, Pass, SupervisedLoader, facts_of
 from supervisor_core.lightning.logger import RunLogger
@@ -126,7 +127,7 @@ class SupervisorCallback(FitSessions, Callback):  # type: ignore[misc]
         def wrapped(loader: Any) -> Any:
             loader = process(loader)
             _auto_add_worker_init_fn(loader, trainer.global_rank)  # Lightning does after this, where there is none
-            outlive_signals(loader, self._options.stop_timeout_secs)
+            outlive_signals(loader, stop_timeout(self._options))
             if not trainer.training:
                 return loader
             return SupervisedLoader(loader, self._before_fetch, replay=self._replay, ranks=trainer.world_size)

@@ -61,7 +61,7 @@ def run_status(
     """Return the metrics that an exporter serves for a run: those of the trainer, which may be dead.
 
     A stalled or lost run is active, a lost one until `forget_after_secs`; an ended or failed one is not. A run without
-    telemetry has only its step, speed, checkpoints, last event and silence budget (`Cadence`), and what its restarter
+    telemetry has only its step, speed, checkpoints, last event and hang timeout (`Cadence`), and what its restarter
     sees of it; its phase, goodput, counts of saves and repeated steps are unknown.
 
     Workers are listed while their state still holds: all of them while their chief has heartbeats. Once the chief is

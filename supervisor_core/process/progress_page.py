@@ -55,7 +55,7 @@ TEXTS = {"session": (128, 64), "boot": (192, 64), "pids": (256, 64), "stacks": (
 """Offset and bytes of each text that never changes: UTF-8, filled up with zeros."""
 SLOTS = (512, 1024)
 SLOT = struct.Struct("<qqQQdddQQQ48x384s")
-"""Step before the first of this session, step per step, flags, phase, budget, begin of the stall, budget to act on,
+"""Step before the first of this session, step per step, flags, phase, hang timeout, begin of the stall, when to act,
 failed saves, those since the last good one, CRC-32 of both texts at `ERRORS_AT`, the stall's place."""
 LOCATION_BYTES = 384
 STEP_KNOWN, STALLED, ENDED, BUSY, WAITS, WRITES_KNOWN, EVENTS_FAIL = 1, 2, 4, 8, 16, 32, 64
@@ -80,11 +80,11 @@ class PageState:
     """What changes with the phase, not with each step, as it is written and as it is read."""
 
     phase: str = PHASES[0]
-    budget_secs: float | None = None
-    """The stall budget of the phase: no progress for longer is a stall. None if it cannot stall."""
+    hang_timeout_secs: float | None = None
+    """The hang timeout of the phase: no progress for longer is a stall. None if it cannot stall."""
     act_after_secs: float | None = None
-    """No progress for longer than this is acted upon; see `Budgets.act_after`. None if nothing is, and in a page of a
-    version that does not say."""
+    """Whoever watches from outside acts after this long without progress: see `HangTimeouts.act_after`; later where
+    the session acts itself. None if nobody acts, and in a page of an older version."""
     stalled_since: float | None = None
     location: str = ""
     """Where a known stall is, for people; empty where unknown."""
@@ -127,7 +127,7 @@ class WrittenState(PageState):
             self.stride if known else 0,
             flags,
             PHASES.index(self.phase) if self.phase in PHASES else 0,
-            math.inf if self.budget_secs is None else self.budget_secs,
+            math.inf if self.hang_timeout_secs is None else self.hang_timeout_secs,
             self.stalled_since or 0.0,
             math.inf if self.act_after_secs is None else self.act_after_secs,
             min(self.save_failures or 0, LARGEST),
@@ -333,14 +333,14 @@ def _decode(path: Path, data: bytes, *, is_last: bool) -> PageReading | None:
 
 def _state(fields: tuple[Any, ...], steps: int) -> dict[str, Any]:
     """Return the fields of `PageReading` that a slot gives."""
-    first_step, stride, flags, phase, budget_secs, stalled_since, act_after_secs, *failing, _, location = fields
+    first_step, stride, flags, phase, hang_timeout_secs, stalled_since, act_after_secs, *failing, _, location = fields
     step = first_step + stride * steps if flags & STEP_KNOWN else -1
     failures, in_a_row = failing if flags & WRITES_KNOWN else (None, None)
     return {
         "step": step if 0 <= step <= LARGEST else None,
         "is_step_exact": stride != 0 and 0 <= step <= LARGEST,
         "phase": PHASES[phase] if phase < len(PHASES) else PHASES[0],
-        "budget_secs": budget_secs if 0 <= budget_secs <= LATEST else None,
+        "hang_timeout_secs": hang_timeout_secs if 0 <= hang_timeout_secs <= LATEST else None,
         "act_after_secs": act_after_secs if 0 < act_after_secs <= LATEST else None,
         "stalled_since": stalled_since if flags & STALLED else None,
         "location": _text(location),

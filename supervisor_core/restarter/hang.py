@@ -17,14 +17,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from supervisor_core.clock import SYSTEM_CLOCK, boot_secs
+from supervisor_core.options import HANG_TIMEOUT_SECS
 from supervisor_core.process.identity import is_stopped, stat_fields
 from supervisor_core.process.progress_page import PageReading, pages_in
 from supervisor_core.process.runtime_directory import private_directories
 from supervisor_core.process.stacks import Activity, whereabouts
-from supervisor_core.run.other_writers import LEAST_BUDGET_SECS
+from supervisor_core.run.other_writers import LEAST_HANG_TIMEOUT_SECS
 
-STARTING_SECS = 1800.0
-"""What a program without a progress page has until its first event, as the phase ``starting`` of one with a page."""
+STARTING_SECS = HANG_TIMEOUT_SECS["starting"]
+"""What a program without a progress page has until its first event."""
 MOST_TICK_SECS = 2.0
 """A longer time between two ticks counts as this: the restarter did not run."""
 BLIND_SECS = 300.0
@@ -40,10 +41,10 @@ class Hang:
     phase: str | None
     """None where only its events files show that it is silent."""
     secs: float
-    budget_secs: float
+    hang_timeout_secs: float
     """It counts as a hang after this long."""
     act_after_secs: float | None
-    """It is to be ended after this long, by its page; None where that does not say."""
+    """It is to be ended after this long; None where its page does not say."""
     pid: int
     location: str = ""
     """Where it hangs, if the program itself could say so: ``MainThread at train.py:88 in step``."""
@@ -64,8 +65,7 @@ class Hang:
         thread, _, line = self.location.partition(" at ")
         where = f", {whereabouts(thread, line, self.activity)}" if line else ""
         what = "no events" if self.phase is None else f"no progress in phase {self.phase}"
-        limit = "timeout" if self.phase is None else "budget"
-        return f"{what} for {self.secs:.0f} s ({limit} {self.budget_secs:.0f} s){where}"
+        return f"{what} for {self.secs:.0f} s (hang timeout {self.hang_timeout_secs:.0f} s){where}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -197,7 +197,7 @@ class HangWatch:
         hangs = [hang for page in pages if (hang := self._judge(page, one_is_awaited)) is not None]
         if not self.readings and (hang := self._judge_events(events, secs)) is not None:
             hangs.append(hang)
-        return max(hangs, key=lambda hang: hang.secs - hang.budget_secs, default=None)
+        return max(hangs, key=lambda hang: hang.secs - hang.hang_timeout_secs, default=None)
 
     def read(self) -> list[PageReading]:
         """Return the pages of this launch as they are now."""
@@ -220,24 +220,24 @@ class HangWatch:
     def _is_awaited(self, page: PageReading) -> bool:
         """Say whether others may wait for this process: it does something else than to train, and is not to be ended
         for it."""
-        if page.ended or page.budget_secs is None or page.phase in (TRAINS, *WAITS_FOR_NOTHING):
+        if page.ended or page.hang_timeout_secs is None or page.phase in (TRAINS, *WAITS_FOR_NOTHING):
             return False
         silent_secs = self._silences[page.session].secs
-        return silent_secs <= max(page.budget_secs, page.act_after_secs or 0.0) and self.running(page)
+        return silent_secs <= max(page.hang_timeout_secs, page.act_after_secs or 0.0) and self.running(page)
 
     def _judge(self, page: PageReading, one_is_awaited: bool) -> Hang | None:
         silence = self._silences[page.session]
         if page.phase == TRAINS and one_is_awaited:
             silence.secs = 0.0
             return None
-        if page.ended or page.budget_secs is None or page.phase in WAITS_FOR_NOTHING:
+        if page.ended or page.hang_timeout_secs is None or page.phase in WAITS_FOR_NOTHING:
             return None
-        if silence.secs <= page.budget_secs or not self.running(page):
+        if silence.secs <= page.hang_timeout_secs or not self.running(page):
             return None
         return Hang(
             phase=page.phase,
             secs=silence.secs,
-            budget_secs=page.budget_secs,
+            hang_timeout_secs=page.hang_timeout_secs,
             act_after_secs=page.act_after_secs,
             pid=page.pid,
             location=page.location,
@@ -261,7 +261,7 @@ class HangWatch:
         return Hang(
             phase=None,
             secs=self._records.secs,
-            budget_secs=timeout_secs,
+            hang_timeout_secs=timeout_secs,
             act_after_secs=timeout_secs,
             pid=self.leader,
             step=events.step,
@@ -280,8 +280,8 @@ class HangWatch:
     def _timeout_secs(self) -> float:
         if self.hang_timeout_secs is not None:
             return self.hang_timeout_secs
-        usual_secs = LEAST_BUDGET_SECS if self._events is None else max(LEAST_BUDGET_SECS, self._events.usual_secs)
-        return usual_secs * self.patience
+        usual_secs = 0.0 if self._events is None else self._events.usual_secs
+        return max(LEAST_HANG_TIMEOUT_SECS, usual_secs) * self.patience
 
 
 class _Silence:

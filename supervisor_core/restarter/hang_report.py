@@ -86,7 +86,7 @@ class HangReport:
             since=time.time() - hang.secs,
             step=hang.step,
             secs=hang.secs,
-            timeout_secs=hang.budget_secs,
+            timeout_secs=hang.hang_timeout_secs,
             thread=MAIN_THREAD,
             location=None if kept is None else kept.line,
             stacks={} if kept is None else kept.stacks,

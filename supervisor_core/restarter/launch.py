@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from supervisor_core.events.telemetry import DeathRecord
+from supervisor_core.options import STOP_TIMEOUT_SECS
 from supervisor_core.process.progress_page import PageReading
 from supervisor_core.restarter.failure import signal_name
 from supervisor_core.restarter.hang import Hang
@@ -22,14 +23,15 @@ class RestarterOptions:
     logdir: str
     command: tuple[str, ...]
     limits: Limits = field(default_factory=Limits)
-    stop_timeout_secs: float = 28.0
-    """How long the program may take to end after a stop signal."""
-    on_hang: Literal["restart", "observe"] = "restart"
+    stop_timeout_secs: float = STOP_TIMEOUT_SECS
+    """How long a stop of the program may take; a session in it has it from its environment."""
+    hang_action: Literal["restart", "observe"] = "restart"
+    """What is done about a program that hangs."""
     hang_timeout_secs: float | None = None
-    """A program that makes no progress for this long hangs, and is ended, even where the budget of its phase is
-    shorter: a budget that was learned knows nothing of what the program has not done yet. Of a program without a
-    progress page an event is progress. None: after the time that its page says, as its own watchdog would act; without
-    a page after the longest silence that the rhythm of its events files allows, at least ten minutes."""
+    """A program that makes no progress for this long hangs. A session in it has it from its environment, unless its
+    own options say otherwise, and shows in its progress page what is in effect. Of a program without a page an event is
+    progress. None: what the session has learned; without a page the longest silence that the rhythm of its events files
+    allows, at least ten minutes."""
     reset: bool = False
     """Whether the counts of earlier restarters begin at zero."""
 

@@ -31,7 +31,7 @@ from supervisor_core.restarter.policy import RestartState
 from supervisor_core.run.file_fold import RESTARTER_SUFFIX
 from supervisor_core.run.logdir_watch import LogdirWatch
 from supervisor_core.run.model import Session
-from supervisor_core.run.other_writers import LEAST_BUDGET_SECS
+from supervisor_core.run.other_writers import LEAST_HANG_TIMEOUT_SECS
 from supervisor_core.run.snapshot import LogdirSnapshot, WatchedRun
 from supervisor_core.storage.local import filesystem_for, local_path
 
@@ -180,7 +180,7 @@ class LogdirView:
         usual_secs = last.progress_timeout_secs if last is not None and last.inferred else None
         return EventsSeen(
             records=sum(map(_program_records, runs)),
-            usual_secs=LEAST_BUDGET_SECS if usual_secs is None else usual_secs,
+            usual_secs=LEAST_HANG_TIMEOUT_SECS if usual_secs is None else usual_secs,
             step=None if newest is None else newest.step,
         )
 

@@ -21,7 +21,7 @@ from dataclasses import KW_ONLY, dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from supervisor_core.engine.deadline import STOP_DEADLINE_VARIABLE
+from supervisor_core.engine.timeouts import HANG_TIMEOUT_VARIABLE, STOP_TIMEOUT_VARIABLE
 from supervisor_core.log import command_line, error_text
 from supervisor_core.process.identity import boot_id
 from supervisor_core.process.outside import TRACER_VARIABLE, find_py_spy, no_py_spy
@@ -48,8 +48,6 @@ from supervisor_core.restarter.processes import become_subreaper
 from supervisor_core.restarter.running import STOPPING, WRITE_SECS, ReceivedSignals, RunningLaunch
 from supervisor_core.run.thresholds import duration
 
-MARGIN_SECS = 3.0
-"""How much earlier than the restarter's own deadline that of the program is."""
 MOST_LONGER_BY = 64.0
 """By this much at most a silence may be longer than usual, after launches that were ended for theirs."""
 READ_SECS = 10.0
@@ -276,10 +274,11 @@ class Restarter:
         self._logdir.do(lambda: self.view.write_state(state, launch), wait_secs)
 
     def _child_environment(self) -> dict[str, str]:
-        secs = max(self.options.stop_timeout_secs - MARGIN_SECS, self.options.stop_timeout_secs / 2)
+        hang_timeout_secs = self.options.hang_timeout_secs
         return {
             **os.environ,
             **({} if self._pages_in is None else {RUNTIME_DIRECTORY_VARIABLE: str(self._pages_in)}),
-            STOP_DEADLINE_VARIABLE: f"{secs:g}",
+            **({} if hang_timeout_secs is None else {HANG_TIMEOUT_VARIABLE: f"{hang_timeout_secs:g}"}),
+            STOP_TIMEOUT_VARIABLE: f"{self.options.stop_timeout_secs:g}",
             TRACER_VARIABLE: str(os.getpid()),
         }

@@ -17,6 +17,7 @@ from types import FrameType
 
 from supervisor_core.clock import SYSTEM_CLOCK, boot_secs
 from supervisor_core.events.telemetry import StallRecord
+from supervisor_core.options import HANG_TIMEOUT_SECS
 from supervisor_core.process.progress_page import PageReading
 from supervisor_core.process.runtime_directory import VARIABLE
 from supervisor_core.process.stacks import MAIN_THREAD
@@ -37,13 +38,14 @@ STOPPING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
 PASSED_ON = (signal.SIGUSR1, signal.SIGUSR2)
 TICK_SECS = 1.0
 CONFIRM_SECS = 10.0
-"""Time between the two looks at the stacks of a program that hangs, or twice its budget where that is less: progress
-in it ends the alarm."""
+"""Time between the two looks at the stacks of a program that hangs, or twice its hang timeout where that is less:
+progress in it ends the alarm."""
 HURRY_SECS, AGAIN_SECS = 5.0, 0.5
 """What a program has after a second stop signal. Two within the second time are one: some senders reach every process
 of a job."""
-HANG_SECS = 300.0
-"""How long a program that hangs is left alone where neither an option nor its page says."""
+SPARE_SECS = 3.0
+"""How long after the stop timeout a program is killed: a session has ended itself by then. Half of the stop timeout
+where that is less."""
 FOLLOW_SECS = 10.0
 """How often the events files are read while the program runs."""
 WRITE_SECS = 1.0
@@ -217,22 +219,22 @@ class RunningLaunch:
             self.display.line(f"launch {attempt} may hang: {hang.text}")
             self.record(None, alarm.report.begins(hang, alarm.stacks))
         elif hang.secs >= (limit_secs := self._act_after_secs(hang)) and not alarm.is_confirmed:
-            if now - alarm.seen_at < min(CONFIRM_SECS, 2 * hang.budget_secs):
+            if now - alarm.seen_at < min(CONFIRM_SECS, 2 * hang.hang_timeout_secs):
                 return
             alarm.is_confirmed = True
             hang = self._take_stacks(hang)
             self.record(None, seen := alarm.report.lasts(hang, alarm.stacks))
             hang = replace(hang, activity=hang.activity or seen.activity)
             shown = "" if alarm.stacks is None else f"; stacks: {alarm.stacks.text}"
-            if self.options.on_hang == "observe":
-                self.display.line(f"launch {attempt} hangs: {hang.text}; not stopped (--on-hang observe){shown}")
+            if self.options.hang_action == "observe":
+                self.display.line(f"launch {attempt} hangs: {hang.text}; not stopped (--hang-action observe){shown}")
                 return
             limit = f"stopping it after {limit_secs:g} s"
             longer = "" if hang.phase is None else 'phase("evaluating"), or '
-            advice = f"what takes longer needs {longer}a longer --hang-timeout"
+            advice = f"what takes longer needs {longer}a longer hang timeout"
             self.display.line(f"launch {attempt} hangs: {hang.text}; {limit} ({advice}){shown}")
             alarm.acted = hang
-            self._stop(child, signal.SIGTERM, self.options.stop_timeout_secs)
+            self._stop_in_time(child, signal.SIGTERM)
 
     def _check_pages(self, watch: HangWatch) -> None:
         """Say once that the pages are gone: a system's own directory in memory may go with the user's last login."""
@@ -279,10 +281,9 @@ class RunningLaunch:
 
     def _act_after_secs(self, hang: Hang) -> float:
         """Return after how long without progress a program that hangs is ended."""
-        given = self.options.hang_timeout_secs
-        if given is not None and hang.phase is not None:
-            return given
-        return HANG_SECS if hang.act_after_secs is None else hang.act_after_secs
+        if hang.act_after_secs is not None:
+            return hang.act_after_secs
+        return self.options.hang_timeout_secs or HANG_TIMEOUT_SECS["training"]  # a page of an older version
 
     # Signals.
 
@@ -303,7 +304,7 @@ class RunningLaunch:
         is_same = now - self._stopped_at < AGAIN_SECS
         if self.signals.stop_signal is None:
             self.signals.stop_signal = signum
-            secs = self.options.stop_timeout_secs
+            secs, kill_secs = self.options.stop_timeout_secs, self._kill_secs
             self.display.line(f"{name}: stopping the program; it has {secs:g} s to exit")
         elif is_same:
             return
@@ -311,18 +312,29 @@ class RunningLaunch:
             self._kill(child, f"{name}, for the third time; sending SIGKILL.")
             return
         else:
-            secs = HURRY_SECS
+            secs = kill_secs = HURRY_SECS
             self.display.line(f"{name} again: the program has {secs:g} s to exit")
         self._stops += 1
         if is_same:  # the program has it already
-            self._kill_at, self._given_secs = now + secs, secs
+            self._kill_at, self._given_secs = now + kill_secs, kill_secs
         else:
             # The terminal, or the shell, is gone; to the program that is a stop like any other.
-            self._stop(child, signal.SIGTERM if signum in (signal.SIGHUP, signal.SIGQUIT) else signum, secs)
+            self._stop(child, signal.SIGTERM if signum in (signal.SIGHUP, signal.SIGQUIT) else signum, secs, kill_secs)
 
-    def _stop(self, child: Child, signum: int, secs: float, *, came_from_others: bool = False) -> None:
+    @property
+    def _kill_secs(self) -> float:
+        """How long after a stop signal what still runs is killed."""
+        return self.options.stop_timeout_secs + min(SPARE_SECS, self.options.stop_timeout_secs / 2)
+
+    def _stop_in_time(self, child: Child, signum: int, *, came_from_others: bool = False) -> None:
+        secs = self.options.stop_timeout_secs
+        self._stop(child, signum, secs, self._kill_secs, came_from_others=came_from_others)
+
+    def _stop(
+        self, child: Child, signum: int, secs: float, kill_secs: float, *, came_from_others: bool = False
+    ) -> None:
         self._stopped_at = time.monotonic()
-        self._kill_at, self._given_secs = self._stopped_at + secs, secs
+        self._kill_at, self._given_secs = self._stopped_at + kill_secs, kill_secs
         child.stop(signum, secs, came_from_others=came_from_others)
 
     def _kill(self, child: Child, why: str | None = None) -> None:
@@ -343,7 +355,7 @@ class RunningLaunch:
             secs = self.options.stop_timeout_secs
             names = names_of_left(child.keeper_pid)
             self.display.line(f"{program} was ended by SIGTERM from outside and left {names}; {secs:g} s to exit")
-            self._stop(child, signal.SIGTERM, secs, came_from_others=True)
+            self._stop_in_time(child, signal.SIGTERM, came_from_others=True)
         elif left.status:
             self._kill(child)
         elif is_tick and (verdict := self._job.judge(left, watch.readings.values())) is not None:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from supervisor_core.events.telemetry import DeathRecord
 from supervisor_core.run.model import ProgramLaunch, Run, RunState, Session, launch_text
-from supervisor_core.run.other_writers import LEAST_BUDGET_SECS
+from supervisor_core.run.other_writers import LEAST_HANG_TIMEOUT_SECS
 from supervisor_core.run.restarter_launches import SLACK_SECS
 
 _RANK = re.compile(r" on rank (?P<rank>\d+)$")
@@ -97,7 +97,7 @@ def is_starting_again(
     if not is_next or since is None:
         return False
     is_alive = runs(newest)
-    return now - since <= LEAST_BUDGET_SECS if is_alive is None else is_alive
+    return now - since <= LEAST_HANG_TIMEOUT_SECS if is_alive is None else is_alive
 
 
 def failure_text(run: Run) -> str | None:

@@ -34,7 +34,7 @@ KINDS: Mapping[str, Kind] = {
     "lost": Kind("page", "its state is lost: no sign of life, or its process is gone", "SupervisorTrainingLost"),
     "stalled": Kind(
         "page",
-        "its state is stalled: alive, and no progress for longer than the budget of its phase",
+        "its state is stalled: alive, and no progress for longer than the hang timeout",
         "SupervisorTrainingStalled",
     ),
     "restart_loop": Kind(

@@ -47,7 +47,7 @@ from supervisor_core.run.model import (
     Session,
     Stall,
 )
-from supervisor_core.run.other_writers import LEAST_BUDGET_SECS
+from supervisor_core.run.other_writers import LEAST_HANG_TIMEOUT_SECS
 from supervisor_core.run.rate_history import RateHistory
 from supervisor_core.run.restarter_launches import joined, merged, with_process
 from supervisor_core.run.session_facts import SessionFacts, telemetry_facts
@@ -363,8 +363,8 @@ def run_state(last: SessionFacts | None, now: float, last_event_at: float | None
     if last.session.inferred:
         if last.ended_itself:
             return "stopped"
-        budget_secs = LEAST_BUDGET_SECS if last.silence_secs is None else last.silence_secs
-        is_quiet = last_event_at is None or now - last_event_at > budget_secs
+        timeout_secs = LEAST_HANG_TIMEOUT_SECS if last.silence_secs is None else last.silence_secs
+        is_quiet = last_event_at is None or now - last_event_at > timeout_secs
         return "unknown" if is_quiet else "running"
     if last.session.outcome != "running":
         return STATE_OF_OUTCOME[last.session.outcome]

@@ -26,7 +26,7 @@ from supervisor_core.run.bounds import MAX_SESSIONS
 from supervisor_core.run.checkpoints import Checkpoint
 from supervisor_core.run.file_fold import FileFold
 from supervisor_core.run.model import BUCKETS, Session
-from supervisor_core.run.other_writers import LEAST_BUDGET_SECS, Cadence, Launch, StepReset, TagSteps
+from supervisor_core.run.other_writers import LEAST_HANG_TIMEOUT_SECS, Cadence, Launch, StepReset, TagSteps
 from supervisor_core.run.session_facts import SessionFacts
 from supervisor_core.run.step_time_curve import StepTimeCurve
 
@@ -235,7 +235,7 @@ def _facts(number: int, draft: _Draft) -> SessionFacts:
     rate = draft.steps_per_sec
     if rate is None:
         rate = next((each for each in rates if each is not None), None)
-    budget_secs = max((cadence.budget_secs for cadence, _ in draft.cadences), default=LEAST_BUDGET_SECS)
+    timeout_secs = max((cadence.hang_timeout_secs for cadence, _ in draft.cadences), default=LEAST_HANG_TIMEOUT_SECS)
     return SessionFacts(
         session=Session(
             session=id,
@@ -248,7 +248,7 @@ def _facts(number: int, draft: _Draft) -> SessionFacts:
             last_step=draft.last_step,
             steps_per_sec=rate,
             last_progress_at=draft.progress_at,
-            progress_timeout_secs=None if draft.stopped else budget_secs,
+            progress_timeout_secs=None if draft.stopped else timeout_secs,
             activity_secs=secs,
             reported_secs={"productive": span},
             saves=len(draft.checkpoints),
@@ -256,7 +256,7 @@ def _facts(number: int, draft: _Draft) -> SessionFacts:
         ),
         curves=(curve,),
         is_start_exact=False,
-        silence_secs=budget_secs,
+        silence_secs=timeout_secs,
         ended_itself=draft.stopped,
         checkpoints=tuple(
             Checkpoint(session=id, at=_wall(mark.at), step=mark.step, path=mark.checkpoint_path, inferred=True)

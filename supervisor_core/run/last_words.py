@@ -63,7 +63,7 @@ def stall_of(
     is_blocked = was_cut_off or tick_age > BLOCKED_SECS
     if found is not None and found[1] < at - (tick_age if is_blocked else age) - 1.0:  # of an earlier hang
         found = None
-    if not was_cut_off and (page.budget_secs is None or age <= page.budget_secs):
+    if not was_cut_off and (page.hang_timeout_secs is None or age <= page.hang_timeout_secs):
         return None
     thread, _, location = page.location.partition(" at ")
     stall = OpenStall(
@@ -71,7 +71,7 @@ def stall_of(
         since=at - age,
         step=page.step,
         secs=age,
-        timeout_secs=page.budget_secs,
+        timeout_secs=page.hang_timeout_secs,
         thread=thread or None,
         location=location or None,
         activity=page.activity,

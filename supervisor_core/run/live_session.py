@@ -89,8 +89,8 @@ def with_lease(run: Run, lease: LeaseRecord | None, now: float) -> Run:
     """Return the run, updated from its lease where that is newer than its events.
 
     Only a lost run is changed, whose newest session holds the lease and renewed it after the last event. If that was
-    within `FRESH_SECS`, it is running or, without progress within its budget, stalled. Else it has reached the step of
-    the lease, at least.
+    within `FRESH_SECS`, it is running or, without progress within the hang timeout, stalled. Else it has reached the
+    step of the lease, at least.
 
     Args:
         run: the run from its events.
@@ -104,21 +104,21 @@ def with_lease(run: Run, lease: LeaseRecord | None, now: float) -> Run:
         return run
     if now - lease.renewed_at > FRESH_SECS:
         return _reached(run, lease.last_step)
-    budget = lease.progress_timeout_secs
+    timeout_secs = lease.progress_timeout_secs
     session = replace(
         last,
         ended_at=lease.renewed_at,
         last_step=last.last_step if lease.last_step is None else lease.last_step,
         phase=lease.phase or last.phase,
         last_progress_at=lease.progress_at or last.last_progress_at,
-        progress_timeout_secs=budget,
+        progress_timeout_secs=timeout_secs,
         saves=last.saves + max(0, lease.save_failures - last.save_failures),
         save_failures=max(lease.save_failures, last.save_failures),
         save_failures_in_a_row=lease.save_failures_in_a_row,
         events_error=lease.events_error,
     )
     age = None if lease.progress_at is None else now - lease.progress_at
-    is_stalled = age is not None and budget is not None and age > budget
+    is_stalled = age is not None and timeout_secs is not None and age > timeout_secs
     return _running(run, session, now, is_stalled=is_stalled)
 
 
@@ -199,7 +199,7 @@ def with_page(
     no record for that reason; and where it cannot write events, with its state and progress.
 
     That is: the run is lost by its events, though its process runs; or the interpreter is blocked, so that no progress
-    for longer than the budget is a stall that no record shows.
+    for longer than the hang timeout is a stall that no record shows.
 
     Args:
         run: the run from its events.
@@ -223,7 +223,7 @@ def with_page(
         steps=page.steps,
         phase=page.phase,
         last_progress_at=now - (boot_now - page.progress_boot_secs),
-        progress_timeout_secs=page.budget_secs,
+        progress_timeout_secs=page.hang_timeout_secs,
     )
     found = _running(run, session, now, is_stalled=stall is not None)
     return found if stall is None else replace(found, stalls=with_stall(run.stalls, session.id, stall))

@@ -28,7 +28,7 @@ from supervisor_core.run.status import Distribution
 
 RunState = Literal["running", "stalled", "lost", "stopped", "completed", "failed", "unknown"]
 """``running``: an open session that makes progress. ``stalled``: an open session that has heartbeats but exceeds the
-stall budget of its phase. ``lost``: an open session without heartbeats. ``stopped``: ended by `request_stop` or a
+hang timeout. ``lost``: an open session without heartbeats. ``stopped``: ended by `request_stop` or a
 signal. ``completed``: the program, or its input, came to its end. ``failed``: ended by an error. ``unknown``: no
 telemetry, and no recent events."""
 
@@ -100,7 +100,7 @@ class Session(SessionRecord):
     """The latest."""
     last_progress_at: float | None = None
     progress_timeout_secs: float | None = None
-    """The stall budget of `phase`."""
+    """The hang timeout of `phase`."""
     error: str | None = None
     signal: str | None = None
     beat: HeartbeatRecord | None = None
@@ -293,7 +293,7 @@ class ThreadHistory(ThreadStatus):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stall(StallRecord):
-    """A session made no progress for longer than the stall budget of its phase: the record of its begin, with
+    """A session made no progress for longer than the hang timeout: the record of its begin, with
     `same_frames` and `activity` of the one that it lasts, and its end."""
 
     state: Literal["begin"] = "begin"

@@ -277,7 +277,7 @@ class TagSteps:
             )
 
 
-LEAST_BUDGET_SECS = 600.0
+LEAST_HANG_TIMEOUT_SECS = 600.0
 """The least time until a run is silent: other writers flush every two minutes at best."""
 USUAL_GAPS = 10.0
 LONGEST_GAPS = 2.0
@@ -343,13 +343,13 @@ class Cadence:
         self._steps = np.concatenate((self._steps, newest.steps[order]))[-KEPT_POINTS:]
 
     @property
-    def budget_secs(self) -> float:
+    def hang_timeout_secs(self) -> float:
         """Seconds without a point after which the run counts as silent."""
         if self._counts is None:
-            return LEAST_BUDGET_SECS
+            return LEAST_HANG_TIMEOUT_SECS
         middle = int(np.searchsorted(np.cumsum(self._counts), self._counts.sum() / 2))
         usual_secs = min(2.0 ** ((middle + 0.5) / 2), self._longest_secs)
-        return float(max(LEAST_BUDGET_SECS, USUAL_GAPS * usual_secs, LONGEST_GAPS * self._longest_secs))
+        return float(max(LEAST_HANG_TIMEOUT_SECS, USUAL_GAPS * usual_secs, LONGEST_GAPS * self._longest_secs))
 
     def steps_per_sec(self, tag: str | None) -> float | None:
         """Return the speed over the newest points of a tag that counts steps; None where they are too few."""

@@ -23,7 +23,7 @@ from supervisor_core.run.model import (
     Stall,
     ThreadHistory,
 )
-from supervisor_core.run.session_fold import SessionFold, is_over_budget
+from supervisor_core.run.session_fold import SessionFold, is_hanging
 from supervisor_core.run.session_parts import CLOCK_SET_SECS, clocks_differ
 from supervisor_core.run.status import SAVE_BOUNDS, Histogram
 from supervisor_core.run.step_time_curve import StepTimeCurve
@@ -224,7 +224,7 @@ def _open_stall_secs(fold: SessionFold, stalls: Sequence[Stall], ended_at: float
         return 0.0
     since, until = stalls[-1].since, ended_at if stalls[-1].until is None else stalls[-1].until
     beat, at = fold.beats.last, fold.beats.last_at
-    if beat is not None and at is not None and (is_over_budget(beat) or at >= until):
+    if beat is not None and at is not None and (is_hanging(beat) or at >= until):
         since = max(since, at)
     return max(0.0, until - since)
 
@@ -238,16 +238,16 @@ def _silences(fold: SessionFold, started_at: float) -> tuple[Silence, ...]:
 
 def _silence_secs(fold: SessionFold, phase: str | None) -> float | None:
     """Return for how long the session may be silent. With a heartbeat interval: `MISSED_BEATS` intervals. With
-    heartbeats only at phase changes: the budget of its phase, since it would report a stall. Before its session record
+    heartbeats only at phase changes: the hang timeout, since it would report a stall. Before its session record
     the interval is unknown; two heartbeats of one phase show that there is one."""
     every = fold.record.heartbeat_secs if fold.record else fold.beats.longest_secs
     if every or phase == "stopped":
         return max(LEAST_SILENCE_SECS, MISSED_BEATS * (every or 0.0))
     if fold.beats.last is not None:
-        budget = fold.beats.last.progress_timeout_secs
+        timeout_secs = fold.beats.last.progress_timeout_secs
     else:
-        budget = HANG_TIMEOUT_SECS["training" if fold.record else "starting"]
-    return None if budget is None else max(LEAST_SILENCE_SECS, budget)
+        timeout_secs = HANG_TIMEOUT_SECS["training" if fold.record else "starting"]
+    return None if timeout_secs is None else max(LEAST_SILENCE_SECS, timeout_secs)
 
 
 def _until_next_beat(fold: SessionFold, seen_at: float) -> float:

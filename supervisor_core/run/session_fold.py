@@ -114,7 +114,7 @@ class SessionFold:
             self.steps.first_report = (step, beat.steps or 0)
         self.steps.reached(step)
         self._progressed(at - beat.progress_age_secs)
-        self.is_stalled = is_over_budget(beat)
+        self.is_stalled = is_hanging(beat)
         self.threads.touch()
         for status in beat.threads:
             if (thread := self.threads.get(status.name)) is not None:
@@ -193,7 +193,7 @@ class BeatFold:
         self.attempt = beat.attempt if self.attempt is None else self.attempt
         if self.newest is None or self.last_at is None:
             # Seconds after the last progress are reported only after they have become a stall.
-            open_secs = 0.0 if is_over_budget(beat) else beat.progress_age_secs
+            open_secs = 0.0 if is_hanging(beat) else beat.progress_age_secs
             self.begun_at = at - open_secs - sum(spent_secs.values())
         elif beat.phase == self.newest.phase and not clock_was_set:
             self.longest_secs = max(self.longest_secs or 0.0, at - self.last_at)
@@ -212,8 +212,8 @@ class BeatFold:
         self.workers_at = self.workers_at if later.workers_at is None else later.workers_at
 
 
-def is_over_budget(beat: HeartbeatRecord) -> bool:
-    """Return whether a heartbeat reports no progress for longer than the phase's budget."""
+def is_hanging(beat: HeartbeatRecord) -> bool:
+    """Return whether a heartbeat reports no progress for longer than the hang timeout."""
     return beat.progress_timeout_secs is not None and beat.progress_age_secs > beat.progress_timeout_secs
 
 

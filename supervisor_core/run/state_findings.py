@@ -140,15 +140,15 @@ def _failed(about: Subject) -> Iterator[Finding]:
 def _silent(about: Subject) -> Iterator[Finding]:
     """A run of another writer that has ceased to write: it may have ended, and cannot say."""
     run, last = about.run, about.last
-    budget = None if last is None or not last.inferred else last.progress_timeout_secs
-    if budget is None or run.last_event_at is None or run.launches:
+    timeout_secs = None if last is None or not last.inferred else last.progress_timeout_secs
+    if timeout_secs is None or run.last_event_at is None or run.launches:
         return
     silent = about.now - run.last_event_at
-    if budget < silent < about.thresholds.silent_secs:
+    if timeout_secs < silent < about.thresholds.silent_secs:
         yield found(
             "silent",
-            f"Nothing was written for longer than {duration(budget)}, the most that is usual for this run: it hangs, "
-            "has died, or has ended. Its program records no state.",
+            f"Nothing was written for longer than {duration(timeout_secs)}, the most that is usual for this run: it "
+            "hangs, has died, or has ended. Its program records no state.",
             since=run.last_event_at,
             action="Check whether the training's process exists.",
             evidence=facts(None, step=run.step),

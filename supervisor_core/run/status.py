@@ -99,7 +99,7 @@ class RunStatus:
     last_progress_at: float | None = None
     """When progress was last made: a step, a phase, a part of a save."""
     progress_timeout_secs: float | None = None
-    """The stall budget of the present phase; None where the phase cannot stall."""
+    """The hang timeout of the present phase; None where the phase cannot hang."""
     stalled: bool | None = False
     """None where unknown."""
     stall: StallStatus | None = None

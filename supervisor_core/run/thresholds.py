@@ -57,7 +57,7 @@ class Thresholds:
     """For how long something must be so before it is an alert, other than a stall."""
 
     stall_hold_secs: float = 60.0
-    """For how long a run must be past the budget of its phase before that is an alert."""
+    """For how long a run must be past the hang timeout before that is an alert."""
 
     dead_hold_secs: float = 60.0
     """For how long a run must be down, lost or failed, before that is an alert: it may be started again. Two intervals

@@ -263,7 +263,7 @@ def managed_session(
             except BaseException:
                 _give_up(supervisor, lifecycle, close_summary_writer)
                 raise
-            # A run that blocks in a dequeue is released by closing the session, before the grace time is over.
+            # A run that blocks in a dequeue is released by closing the session, before the time for a stop is over.
             supervisor.coord.register_release(sess.close, after_secs=RELEASE_AFTER_SECS)
             yield from _guarded(supervisor, lifecycle, sess, close_summary_writer)
         finally:
@@ -341,7 +341,7 @@ class RunMethods:
         return self._lifecycle.recorder.status()
 
     def evaluating(self) -> AbstractContextManager[None]:
-        """Say that what happens in the ``with`` block is evaluation: it has a stall budget of its own."""
+        """Say that what happens in the ``with`` block is evaluation: it has a hang timeout of its own."""
         return self._lifecycle.recorder.phase("evaluating")
 
     def save_checkpoint(self) -> str | None:

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from supervisor_core.engine.loop_exit import LoopExit, loop_exit
+from supervisor_core.engine.timeouts import stop_timeout
 from supervisor_core.errors import LogdirInUseError, RanksError
 from supervisor_core.options import Options
 from supervisor_core.torch.distributed_run import DistributedRun
@@ -105,7 +106,7 @@ def supervised(
     if clash:
         raise ValueError(f"state has {', '.join(sorted(clash))}, which supervised() saves already; use other names.")
     options = options or Options()
-    outlive_signals(loader, options.stop_timeout_secs)
+    outlive_signals(loader, stop_timeout(options))
     ranks = present_ranks()
     count = 1 if ranks is None else ranks.size
     position = LoaderPosition(loader, random_sources, replay=replay, ranks=count, batch_size=batch_size_of(loader))

@@ -17,17 +17,17 @@ _CHECK_SECS = 0.5
 _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
 
 
-def outlive_signals(loader: Any, grace_secs: float) -> None:
+def outlive_signals(loader: Any, most_secs: float) -> None:
     """Have the workers of a loader go on at SIGTERM, Ctrl-C, SIGHUP and SIGQUIT; call it before they start.
 
     Args:
         loader: a ``DataLoader``, or one of the same kind; anything else is left as it is.
-        grace_secs: how long a worker goes on after SIGTERM, at most, in seconds.
+        most_secs: how long a worker goes on after SIGTERM, at most, in seconds.
     """
     if getattr(loader, "num_workers", 0) and hasattr(loader, "worker_init_fn"):
         given = loader.worker_init_fn
         if not isinstance(given, Outliving):
-            loader.worker_init_fn = Outliving(given, grace_secs)
+            loader.worker_init_fn = Outliving(given, most_secs)
 
 
 def iterate(loader: Any) -> Iterator[Any]:
@@ -46,12 +46,12 @@ class Outliving:
 
     Args:
         given: the program's; None for none.
-        grace_secs: see `outlive_signals`.
+        most_secs: see `outlive_signals`.
     """
 
-    def __init__(self, given: Callable[[int], object] | None, grace_secs: float) -> None:
+    def __init__(self, given: Callable[[int], object] | None, most_secs: float) -> None:
         self._given = given
-        self._grace_secs = grace_secs
+        self._most_secs = most_secs
 
     def __call__(self, worker: int) -> None:
         """Called in the worker, after PyTorch has set its handlers."""
@@ -61,17 +61,17 @@ class Outliving:
         for signum in _SIGNALS:
             signal.signal(signum, lambda *_: None)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
-        arguments = (read, os.getppid(), self._grace_secs)
+        arguments = (read, os.getppid(), self._most_secs)
         threading.Thread(target=_end_after, args=arguments, name="worker-end", daemon=True).start()
         if self._given is not None:
             self._given(worker)
 
 
-def _end_after(pipe: int, trainer: int, grace_secs: float) -> None:
+def _end_after(pipe: int, trainer: int, most_secs: float) -> None:
     """Wait for a SIGTERM, and then for the trainer's end."""
     while os.read(pipe, 1) != bytes([signal.SIGTERM]):
         pass
-    until, pause = time.monotonic() + grace_secs, threading.Event()
+    until, pause = time.monotonic() + most_secs, threading.Event()
     while os.getppid() == trainer and time.monotonic() < until:
         pause.wait(_CHECK_SECS)
     os._exit(0)

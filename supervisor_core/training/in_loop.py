@@ -15,7 +15,7 @@ from supervisor_core.training.state import Exactness
 
 
 def last_of_epoch(run: Run) -> AbstractContextManager[None]:
-    """Allow an epoch's last batch the default stall budget at least while the block runs: its smaller batch may be
+    """Allow an epoch's last batch the default hang timeout at least while the block runs: its smaller batch may be
     compiled for, and the program's loop may evaluate in it without a phase."""
     return run._recorder_now.progress.first_call(is_step=False)
 

@@ -308,7 +308,7 @@ class Run:
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
-        """Be in a phase (one of `supervisor_core.options.PHASES`) while the block runs, with its own stall budget.
+        """Be in a phase (one of `supervisor_core.options.PHASES`) while the block runs, with its own hang timeout.
 
         A phase that does not train begins with a copy of the state in memory, unless this step is saved: a signal
         within the phase saves it.

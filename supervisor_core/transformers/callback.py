@@ -15,6 +15,7 @@ from transformers import IntervalStrategy, TrainerCallback
 from supervisor_core.checkpoint.manifest import read_manifest
 from supervisor_core.checkpoint.recovery import Skipped
 from supervisor_core.checkpoint.sealed_store import Sealed, SealedStore
+from supervisor_core.engine.timeouts import stop_timeout
 from supervisor_core.errors import CheckpointError, SupervisorError
 from supervisor_core.options import Options
 from supervisor_core.storage.local import absolute
@@ -154,7 +155,7 @@ class SupervisorCallback(TrainerCallback):
         logdir = self._logdir or args.output_dir
         refuse_again(logdir, "steps", state.max_steps, state.global_step, TRAIN_ONCE)
         loader = kwargs.get("train_dataloader")
-        outlive_signals(loader, self._options.stop_timeout_secs)
+        outlive_signals(loader, stop_timeout(self._options))
         limits = data.limits(args, state, loader, model)
         facts = data.facts(args, state, loader, model)
         restored, skipped = self._restored(args.output_dir, state.global_step)

@@ -41,7 +41,7 @@ def session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[StacksF
     monkeypatch.setenv("SUPERVISOR_RUNTIME_DIR", str(memory))
     page = ProgressPage.create(memory, session_id="s1", logdir=str(tmp_path / "run"))
     page.step_is(7, 1)
-    page.update(phase="training", budget_secs=6.0, act_after_secs=300.0)
+    page.update(phase="training", hang_timeout_secs=6.0, act_after_secs=300.0)
     page.times[LAST_PROGRESS] = time.monotonic() - AGE_SECS
     file = StacksFile(stacks_path(memory, "s1"), "s1")
     yield file
@@ -75,7 +75,7 @@ def test_threads_are_shown_with_what_the_kernel_says(
     done = run("stacks", "--again", "0.1", tmp_path)
     assert done.exit_code == 0
     lines = done.stdout.splitlines()
-    assert re.fullmatch(r"step 7, phase training: no progress for 864\d\d s \(budget 6 s\)", lines.pop(1))
+    assert re.fullmatch(r"step 7, phase training: no progress for 864\d\d s \(hang timeout 6 s\)", lines.pop(1))
     assert lines == [
         f"Process {os.getpid()}, session s1, in {tmp_path / 'run'}",
         "MainThread holds the interpreter's lock.",
@@ -95,8 +95,8 @@ def test_threads_are_shown_with_what_the_kernel_says(
     ("change", "said"),
     [
         ({}, "progressing"),
-        ({"budget_secs": None}, "no progress is expected"),
-        ({"budget_secs": 2.0}, "no progress for 3 s (budget 2 s)"),
+        ({"hang_timeout_secs": None}, "no progress is expected"),
+        ({"hang_timeout_secs": 2.0}, "no progress for 3 s (hang timeout 2 s)"),
     ],
 )
 def test_a_session_progresses_within_its_budget(change: dict[str, Any], said: str, session: StacksFile) -> None:
@@ -130,7 +130,7 @@ def test_json_has_all_of_it(run: Callable[..., Any], outside: list[OutsideStacks
     [[process]] = json.loads(done.stdout)["looks"]
     assert (process["pid"], process["session"], process["source"], process["threads"]) == (os.getpid(), "s1", None, [])
     assert process["problem"] == PROBLEM and process["step"] == 7
-    assert process["budget_secs"] == 6.0 and process["progress_age_secs"] >= AGE_SECS
+    assert process["hang_timeout_secs"] == 6.0 and process["progress_age_secs"] >= AGE_SECS
     assert process["kernel"][1] == {"id": 99, "name": "io", "state": "D", "waits_in": "nfs_wait"}
 
 

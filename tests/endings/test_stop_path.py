@@ -15,7 +15,7 @@ WATCHDOG = {
     "process/dead_man.py",
     "process/page_writer.py",
     "process/stacks_file.py",
-    "engine/budgets.py",
+    "engine/hang_timeouts.py",
     "engine/stall_stacks.py",
     "engine/watchdog.py",
 }

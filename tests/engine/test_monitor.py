@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from supervisor_core.engine.budgets import Budgets
 from supervisor_core.engine.checkpoint_stats import CheckpointStats
+from supervisor_core.engine.hang_timeouts import HangTimeouts
 from supervisor_core.engine.monitor import SessionIdentity, SessionMonitor
 from supervisor_core.engine.progress import Progress
 from supervisor_core.engine.recorder import TelemetryRecorder
@@ -49,7 +49,7 @@ def make(clock):
         options: Options | None = None, *, heartbeat_secs: float | None = None, stacks: Any = None, **identity: Any
     ):
         options = options or Options(heartbeat_secs=10)
-        heard, progress = Heard(), Progress(clock, Budgets(options))
+        heard, progress = Heard(), Progress(clock, HangTimeouts(options))
         record = SessionRecord(session="s1", attempt=1, run="a", started_at=clock.wall_now)
         who = SessionIdentity(record=record, **identity)
         renewals: list[int | None] = []
@@ -249,8 +249,8 @@ class Timed:
         fired, self.fired = self.fired, None
         return fired
 
-    def arm(self, budget_secs: float | None) -> None:
-        self.budgets.append(budget_secs)
+    def arm(self, hang_timeout_secs: float | None) -> None:
+        self.budgets.append(hang_timeout_secs)
 
     def add(self, title: str, stacks: Any) -> None:
         self.titles.append(title)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from supervisor_core.engine.budgets import Budgets
+from supervisor_core.engine.hang_timeouts import HangTimeouts
 from supervisor_core.engine.progress import BUCKETS, Progress
 from supervisor_core.options import HANG_TIMEOUT_SECS, Options
 
 
-def fixed_budgets(secs: float) -> Budgets:
+def fixed_budgets(secs: float) -> HangTimeouts:
     """The same budget for every phase."""
-    return Budgets(Options(hang_timeout_secs=dict.fromkeys(HANG_TIMEOUT_SECS, secs)))
+    return HangTimeouts(Options(hang_timeout_secs=dict.fromkeys(HANG_TIMEOUT_SECS, secs)))
 
 
 @pytest.fixture

@@ -65,7 +65,7 @@ def test_a_tick_that_does_not_end_is_found_once_and_so_is_its_end() -> None:
 
 
 @pytest.mark.parametrize(
-    ("tick_secs", "options", "budget_secs"),
+    ("tick_secs", "options", "hang_timeout_secs"),
     [
         (2.0, Options(), 60.0),
         (100.0, Options(), 500.0),
@@ -73,14 +73,14 @@ def test_a_tick_that_does_not_end_is_found_once_and_so_is_its_end() -> None:
     ],
     ids=["the floor", "learned", "given"],
 )
-def test_the_budget_of_a_tick_is_learned(tick_secs, options, budget_secs) -> None:
+def test_the_budget_of_a_tick_is_learned(tick_secs, options, hang_timeout_secs) -> None:
     """From three ticks on, if the options do not give one."""
     stalls = ServiceStalls(options)
     for ticks in (1, 2, 3):
         assert found(stalls, ticking(None, ticks=ticks, last_tick_secs=tick_secs)) == []
-    assert found(stalls, ticking(budget_secs, ticks=4, last_tick_secs=tick_secs)) == []
-    begin = found(stalls, ticking(budget_secs + 1, ticks=4, last_tick_secs=tick_secs))
-    assert begin == [("begin", budget_secs + 1, budget_secs)]
+    assert found(stalls, ticking(hang_timeout_secs, ticks=4, last_tick_secs=tick_secs)) == []
+    begin = found(stalls, ticking(hang_timeout_secs + 1, ticks=4, last_tick_secs=tick_secs))
+    assert begin == [("begin", hang_timeout_secs + 1, hang_timeout_secs)]
 
 
 def test_a_service_that_waits_for_work_has_no_budget() -> None:

@@ -36,9 +36,9 @@ class Process:
         self.did.append(signal.Signals(signum).name)
         self.ended.set()
 
-    def watchdog(self, action: Any, grace_secs: float = 60.0) -> Watchdog:
+    def watchdog(self, action: Any, stop_timeout_secs: float = 60.0) -> Watchdog:
         response = StallResponse(stop=self.stop, end=self.end, record=lambda deadline: self.did.append("heartbeat"))
-        return Watchdog(action, response, grace_secs=grace_secs, die=self.die)
+        return Watchdog(action, response, stop_timeout_secs=stop_timeout_secs, die=self.die)
 
 
 @pytest.fixture
@@ -48,11 +48,11 @@ def process(monkeypatch: pytest.MonkeyPatch) -> Process:
     return Process()
 
 
-def stall(watchdog: Watchdog, *, secs: int, act_after_secs: float | None = 300.0, budget_secs: int = 6) -> list[int]:
+def stall(watchdog: Watchdog, *, secs: int, act_after_secs: float | None = 300.0, timeout_secs: int = 6) -> list[int]:
     """Stall for a number of seconds, with a check each second; return the ages at which the watchdog acted."""
     acted = []
-    watchdog.begin(1000.0 + budget_secs)
-    for age in range(budget_secs, secs):
+    watchdog.begin(1000.0 + timeout_secs)
+    for age in range(timeout_secs, secs):
         if watchdog.check(1000.0 + age, age_secs=age, act_after_secs=act_after_secs, text=TEXT):
             acted.append(age)
     return acted
@@ -70,7 +70,7 @@ def test_it_acts_once_per_stall_beyond_the_default_budget(process: Process) -> N
 @pytest.mark.parametrize(("act_after_secs", "acted"), [(2.0, [13]), (None, [])])
 def test_it_waits_for_the_second_look_at_the_stacks(process: Process, act_after_secs: Any, acted: list[int]) -> None:
     """However short the budget that the options give. A phase without a budget cannot stall."""
-    assert stall(process.watchdog("observe"), secs=1000, act_after_secs=act_after_secs, budget_secs=3) == acted
+    assert stall(process.watchdog("observe"), secs=1000, act_after_secs=act_after_secs, timeout_secs=3) == acted
 
 
 def test_stop_asks_the_training_to_stop(process: Process) -> None:
@@ -98,7 +98,7 @@ def test_the_process_is_ended_after_the_records(process: Process, action: Any, d
 def test_an_end_that_hangs_is_given_up(process: Process) -> None:
     """After the grace time the process is ended, though its last records are not written."""
     process.blocks = threading.Event()
-    stall(process.watchdog("abort", grace_secs=0.05), secs=400)
+    stall(process.watchdog("abort", stop_timeout_secs=0.05), secs=400)
     process.ended.wait()
     process.blocks.set()
     assert (process.did[0], process.did.count("SIGABRT")) == ("heartbeat", 1)

@@ -45,7 +45,7 @@ def test_a_page_that_was_made_up_is_bounded(tmp_path: Path) -> None:
     page.counts[STEPS], page.times[LAST_PROGRESS] = 1, 2 * LATEST
     assert read_page(page.path) is None
     page.times[LAST_PROGRESS] = 0.0
-    page.update(phase="training", budget_secs=2 * LATEST, act_after_secs=2 * LATEST)
+    page.update(phase="training", hang_timeout_secs=2 * LATEST, act_after_secs=2 * LATEST)
     found = read_page(page.path)
-    assert found is not None and found.budget_secs is None
+    assert found is not None and found.hang_timeout_secs is None
     page.close()

@@ -40,7 +40,7 @@ def training(directory: Path, session: str = "6f1d3c0a9b7e4d21") -> ProgressPage
         directory, session_id=session, attempt=3, started_at=1e9, started_boot_secs=50.0, logdir="/logs/run"
     )
     page.step_is(1000, 2)
-    page.update(phase="training", budget_secs=30.0, act_after_secs=300.0)
+    page.update(phase="training", hang_timeout_secs=30.0, act_after_secs=300.0)
     page.counts[STEPS], page.times[LAST_PROGRESS] = 21, 77.5
     page.tick(at=80.0, boot_secs=95.0, main_thread_secs=1.5)
     page.update(stalled_since=77.5, location="MainThread at train.py:88 in step", activity="waits")
@@ -86,7 +86,7 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
     )
     assert (found.started_at, found.started_boot_secs) == (1e9, 50.0)
     assert (found.steps, found.step, found.phase) == (21, 1042, "training")
-    assert (found.budget_secs, found.act_after_secs) == (30.0, 300.0)
+    assert (found.hang_timeout_secs, found.act_after_secs) == (30.0, 300.0)
     assert found.is_step_exact
     assert (found.progress_at, found.progress_boot_secs) == (77.5, 92.5)
     assert (found.ticks, found.tick_at, found.tick_boot_secs, found.main_thread_secs) == (1, 80.0, 95.0, 1.5)
@@ -107,7 +107,7 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
 def test_a_new_page_knows_nothing(tmp_path: Path) -> None:
     """No step was read, the phase is unknown, no budget, no stall: absent, not zero."""
     found = reading(ProgressPage.create(tmp_path, session_id="new"))
-    assert (found.step, found.phase, found.budget_secs, found.stalled_since) == (None, "unknown", None, None)
+    assert (found.step, found.phase, found.hang_timeout_secs, found.stalled_since) == (None, "unknown", None, None)
     assert found.act_after_secs is None
     assert (found.steps, found.ticks, found.location, found.logdir) == (0, 0, "", None)
 
@@ -158,7 +158,7 @@ def test_a_page_of_an_older_version_has_one_budget(tmp_path: Path) -> None:
         data[3584:] = bytes(512)
 
     found = reading(altered(tmp_path, age))
-    assert (found.budget_secs, found.act_after_secs) == (30.0, None)
+    assert (found.hang_timeout_secs, found.act_after_secs) == (30.0, None)
     assert (found.save_failures, found.save_failures_in_a_row, found.save_error) == (None, None, "")
     assert not found.events_fail
 
@@ -175,9 +175,9 @@ def test_every_phase_has_a_number(tmp_path: Path) -> None:
     assert set(PHASES) <= set(progress_page.PHASES)
     page = training(tmp_path)
     for phase in PHASES:
-        page.update(phase=phase, budget_secs=None, act_after_secs=None)
-        assert (reading(page).phase, reading(page).budget_secs) == (phase, None)
-    page.update(phase="dreaming", budget_secs=1.0, act_after_secs=1.0)
+        page.update(phase=phase, hang_timeout_secs=None, act_after_secs=None)
+        assert (reading(page).phase, reading(page).hang_timeout_secs) == (phase, None)
+    page.update(phase="dreaming", hang_timeout_secs=1.0, act_after_secs=1.0)
     assert reading(page).phase == "unknown"
 
 
@@ -234,7 +234,7 @@ def test_a_change_that_was_cut_off_is_not_seen(tmp_path: Path, monkeypatch: pyte
 
     monkeypatch.setattr(page_writer.zlib, "crc32", killed)
     with pytest.raises(KeyboardInterrupt):
-        page.update(phase="checkpointing", budget_secs=1.0, act_after_secs=1.0)
+        page.update(phase="checkpointing", hang_timeout_secs=1.0, act_after_secs=1.0)
     monkeypatch.undo()
     assert (reading(page).phase, reading(page).step) == ("training", 1042)
 
@@ -248,7 +248,7 @@ def test_a_reader_never_sees_half_a_change(tmp_path: Path) -> None:
         number = 0
         while not stop.is_set():
             number += 1
-            page.update(phase=PHASES[number % 5], budget_secs=float(number % 5), act_after_secs=float(number % 5))
+            page.update(phase=PHASES[number % 5], hang_timeout_secs=float(number % 5), act_after_secs=float(number % 5))
 
     writer = threading.Thread(target=write)
     writer.start()
@@ -258,7 +258,9 @@ def test_a_reader_never_sees_half_a_change(tmp_path: Path) -> None:
         stop.set()
         writer.join()
     for each in found:
-        assert (each.phase, each.budget_secs) == ("training", 30.0) or each.phase == PHASES[int(each.budget_secs or 0)]
+        assert (each.phase, each.hang_timeout_secs) == ("training", 30.0) or each.phase == PHASES[
+            int(each.hang_timeout_secs or 0)
+        ]
 
 
 def test_an_end_removes_the_page(tmp_path: Path) -> None:
@@ -268,7 +270,7 @@ def test_an_end_removes_the_page(tmp_path: Path) -> None:
     page.close()
     assert not path.exists()
     page.counts[STEPS] = 5
-    page.update(phase="stopped", budget_secs=None)
+    page.update(phase="stopped", hang_timeout_secs=None)
     page.close()
     training(tmp_path).close(remove=False)
     assert (reading(path).ended, reading(path).step) == (True, 1042)
@@ -297,12 +299,12 @@ from supervisor_core.process.progress_page import LAST_PROGRESS, STEPS, read_pag
 
 page = ProgressPage.create(Path(sys.argv[1]), session_id="parent")
 path = page.path
-page.update(phase="training", budget_secs=30.0, act_after_secs=300.0)
+page.update(phase="training", hang_timeout_secs=30.0, act_after_secs=300.0)
 page.counts[STEPS] = 7
 child = os.fork()
 if not child:
     page.counts[STEPS], page.times[LAST_PROGRESS] = 1000, 1000.0
-    page.update(phase="stopping", budget_secs=1.0, act_after_secs=1.0)
+    page.update(phase="stopping", hang_timeout_secs=1.0, act_after_secs=1.0)
     page.tick(at=1.0, boot_secs=1.0, main_thread_secs=1.0)
     page.close()
     os._exit(0)

@@ -14,7 +14,6 @@ from pathlib import Path
 
 import pytest
 
-from supervisor_core.engine.deadline import STOP_DEADLINE_VARIABLE, granted_secs
 from supervisor_core.restarter import child, processes
 from supervisor_core.restarter.child import oom_kills
 
@@ -79,16 +78,3 @@ def test_on_a_terminal_the_programs_standard_error_is_one(tmp_path: Path, run_co
     assert running.returncode == 0, shown
     assert b"True 133\r\n" in shown
     assert b"launch 1 has ended: status 0; completed" in shown
-
-
-@pytest.mark.parametrize(
-    ("handed_down", "secs"), [(None, 25.0), ("10", 10.0), ("60", 25.0), ("0", 25.0), ("soon", 25.0), ("nan", 25.0)]
-)
-def test_a_session_takes_no_longer_than_whoever_kills_it_waits(
-    monkeypatch: pytest.MonkeyPatch, handed_down: str | None, secs: float
-) -> None:
-    """What the environment says only ever shortens the time to stop."""
-    monkeypatch.delenv(STOP_DEADLINE_VARIABLE, raising=False)
-    if handed_down is not None:
-        monkeypatch.setenv(STOP_DEADLINE_VARIABLE, handed_down)
-    assert granted_secs(25.0) == secs

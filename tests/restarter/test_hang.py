@@ -19,7 +19,7 @@ from supervisor_core.restarter.hang import (
     HangWatch,
     is_descendant,
 )
-from supervisor_core.run.other_writers import LEAST_BUDGET_SECS
+from supervisor_core.run.other_writers import LEAST_HANG_TIMEOUT_SECS
 
 LEADER = 4711
 
@@ -29,7 +29,7 @@ def page(tmp_path: Path) -> PageReading:
     """The page of a session in training at step 7, which may take 3 s for a step."""
     writer = ProgressPage.create(tmp_path, session_id="a", pid=LEADER)
     writer.step_is(0, 1)
-    writer.update(phase="training", budget_secs=3.0, act_after_secs=300.0)
+    writer.update(phase="training", hang_timeout_secs=3.0, act_after_secs=300.0)
     found = read_page(tmp_path / "a.page")
     assert found is not None
     return replace(found, steps=7, step=7)
@@ -67,9 +67,9 @@ def test_silence_beyond_the_budget_of_the_phase_is_a_hang(page: PageReading) -> 
     trainer = Trainer(page)
     assert trainer.silent(4) is None
     hang = trainer.silent(1)
-    assert (hang.phase, hang.secs, hang.budget_secs) == ("training", 4.0, 3.0)
+    assert (hang.phase, hang.secs, hang.hang_timeout_secs) == ("training", 4.0, 3.0)
     assert hang.act_after_secs == 300.0
-    assert hang.text == "no progress in phase training for 4 s (budget 3 s)"
+    assert hang.text == "no progress in phase training for 4 s (hang timeout 3 s)"
     trainer.pages = [replace(page, steps=8)]
     assert trainer.silent(4) is None and trainer.watch.steps == 8
 
@@ -106,7 +106,7 @@ def test_a_hang_says_what_its_thread_does(page: PageReading) -> None:
     }
 
 
-@pytest.mark.parametrize("change", [{"budget_secs": None}, {"ended": True}, {"phase": "stopped"}])
+@pytest.mark.parametrize("change", [{"hang_timeout_secs": None}, {"ended": True}, {"phase": "stopped"}])
 def test_some_pages_cannot_hang(page: PageReading, change: dict[str, Any]) -> None:
     """A phase without a budget, and a session that has ended."""
     assert Trainer(replace(page, **change)).silent(100) is None
@@ -140,7 +140,7 @@ def test_time_in_which_the_restarter_did_not_run_does_not_count(page: PageReadin
 
 def test_a_rank_that_waits_for_one_that_evaluates_does_not_hang(page: PageReading) -> None:
     """Its time in training begins when the other one is back there; then, where neither moves, both hang."""
-    evaluates = replace(page, session="b", phase="evaluating", budget_secs=50.0, act_after_secs=100.0)
+    evaluates = replace(page, session="b", phase="evaluating", hang_timeout_secs=50.0, act_after_secs=100.0)
     trainer = Trainer(page)
     trainer.pages.append(evaluates)
     assert trainer.silent(50) is None
@@ -152,7 +152,7 @@ def test_a_rank_that_waits_for_one_that_evaluates_does_not_hang(page: PageReadin
 
 def test_one_that_hangs_in_its_evaluation_is_the_hang(page: PageReading) -> None:
     """Alone, until it would be ended for it; the one that waits for it is no worse."""
-    evaluates = replace(page, session="b", phase="evaluating", budget_secs=50.0, act_after_secs=100.0)
+    evaluates = replace(page, session="b", phase="evaluating", hang_timeout_secs=50.0, act_after_secs=100.0)
     trainer = Trainer(page)
     trainer.pages.append(evaluates)
     for ticks, secs in ((52, 51.0), (49, 100.0)):
@@ -174,7 +174,7 @@ def test_a_rank_hangs_while_the_others_train_or_have_ended(page: PageReading, ot
 def test_a_killed_evaluation_is_not_waited_for(page: PageReading) -> None:
     """Its page stays, and shows the phase that it was in."""
     trainer = Trainer(page)
-    trainer.pages.append(replace(page, session="b", phase="evaluating", budget_secs=50.0))
+    trainer.pages.append(replace(page, session="b", phase="evaluating", hang_timeout_secs=50.0))
     trainer.watch.running = lambda reading: reading.phase == "training"
     assert trainer.silent(5).phase == "training"
 
@@ -191,7 +191,7 @@ def test_a_program_without_a_page_is_judged_by_its_events(page: PageReading) -> 
     trainer.pages = []
     assert (trainer.silent(100, records=None), trainer.watch.timeout_secs) == (None, None)
     assert (trainer.silent(4, records=5), trainer.watch.timeout_secs) == (None, 3.0)
-    assert trainer.silent(1, records=5).text == "no events for 4 s (timeout 3 s)"
+    assert trainer.silent(1, records=5).text == "no events for 4 s (hang timeout 3 s)"
     assert trainer.silent(1, records=6) is None
     trainer.pages = [page]
     assert (trainer.silent(2, records=6), trainer.watch.timeout_secs) == (None, None)
@@ -204,7 +204,7 @@ def test_without_a_timeout_the_rhythm_of_the_events_says_what_is_too_long(
     """Never less than ten minutes, and longer after launches that were ended for their silence."""
     trainer = Trainer(page, patience=patience, records_before=4)
     trainer.pages = []
-    timeout_secs = max(LEAST_BUDGET_SECS, usual_secs) * patience
+    timeout_secs = max(LEAST_HANG_TIMEOUT_SECS, usual_secs) * patience
     ticks = int(timeout_secs / MOST_TICK_SECS)
     assert trainer.silent(ticks + 1, MOST_TICK_SECS, 5, usual_secs) is None
     assert trainer.silent(1, MOST_TICK_SECS, 5, usual_secs).act_after_secs == timeout_secs
@@ -216,7 +216,7 @@ def test_before_its_first_event_a_program_starts(page: PageReading) -> None:
     trainer.pages = []
     ticks = int(STARTING_SECS / MOST_TICK_SECS)
     assert trainer.silent(ticks + 1, MOST_TICK_SECS, 5) is None and not trainer.watch.sees_nothing
-    assert trainer.silent(1, MOST_TICK_SECS, 5).budget_secs == STARTING_SECS
+    assert trainer.silent(1, MOST_TICK_SECS, 5).hang_timeout_secs == STARTING_SECS
     elsewhere = Trainer(page, hang_timeout_secs=3.0)
     elsewhere.pages = []
     ticks = int(BLIND_SECS / MOST_TICK_SECS)

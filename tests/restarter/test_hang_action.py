@@ -15,7 +15,7 @@ from supervisor_core.restarter.launch import LaunchFacts, RestarterOptions
 from supervisor_core.restarter.logdir_view import LogdirThread, LogdirView
 from supervisor_core.restarter.running import ReceivedSignals, RunningLaunch
 
-HANG = Hang(phase="training", secs=7.0, budget_secs=0.0, act_after_secs=None, pid=4711)
+HANG = Hang(phase="training", secs=7.0, hang_timeout_secs=0.0, act_after_secs=None, pid=4711)
 
 
 class Screen:
@@ -79,7 +79,7 @@ def test_a_hang_is_shown_at_its_budget_and_ended_when_it_has_lasted(tmp_path: Pa
     scene = Scene(tmp_path)
     for secs in (7.0, 8.0, 299.0):
         scene.hangs(secs)
-    assert scene.screen.lines == ["launch 3 may hang: no progress in phase training for 7 s (budget 0 s)"]
+    assert scene.screen.lines == ["launch 3 may hang: no progress in phase training for 7 s (hang timeout 0 s)"]
     assert (scene.program.signals, len(scene.taken)) == ([], 1)
     scene.hangs(300.0)
     scene.hangs(121.0)
@@ -93,13 +93,14 @@ def test_a_hang_is_shown_at_its_budget_and_ended_when_it_has_lasted(tmp_path: Pa
 
 @pytest.mark.parametrize(
     ("page_secs", "given_secs", "ended_after_secs"),
-    [(None, None, 300.0), (20.0, None, 20.0), (900.0, None, 900.0), (900.0, 30.0, 30.0), (20.0, 60.0, 60.0)],
-    ids=["neither says", "a fixed budget", "a long budget", "the option is shorter", "the option is longer"],
+    [(None, None, 300.0), (None, 40.0, 40.0), (20.0, None, 20.0), (900.0, 30.0, 900.0), (20.0, 60.0, 20.0)],
+    ids=["neither says", "an old page", "the page alone", "the option is shorter", "the option is longer"],
 )
 def test_a_hang_is_ended_when_its_own_watchdog_would_act(
     tmp_path: Path, page_secs: float | None, given_secs: float | None, ended_after_secs: float
 ) -> None:
-    """By the number in the page; an option of the restarter comes first."""
+    """By the number in its page: the session has had the restarter's option from its environment, and may have one of
+    its own, which comes first."""
     scene = Scene(tmp_path, hang_timeout_secs=given_secs)
     scene.hang = replace(HANG, act_after_secs=page_secs)
     scene.hangs(7.0)
@@ -112,7 +113,7 @@ def test_a_hang_is_ended_when_its_own_watchdog_would_act(
 
 def test_progress_ends_the_alarm(tmp_path: Path) -> None:
     """The next hang is a new one, with stacks of its own."""
-    scene = Scene(tmp_path, hang_timeout_secs=10.0)
+    scene = Scene(tmp_path)
     scene.hangs(7.0)
     scene.hangs(None)
     scene.hangs(None)
@@ -123,11 +124,11 @@ def test_progress_ends_the_alarm(tmp_path: Path) -> None:
 
 def test_observing_ends_nothing(tmp_path: Path) -> None:
     """It says what it would have done, once."""
-    scene = Scene(tmp_path, hang_timeout_secs=1.0, on_hang="observe")
+    scene = Scene(tmp_path, hang_timeout_secs=1.0, hang_action="observe")
     for secs in (7.0, 8.0, 9.0):
         scene.hangs(secs)
     assert scene.program.signals == []
-    assert "; not stopped (--on-hang observe)" in scene.screen.lines[1] and len(scene.screen.lines) == 2
+    assert "; not stopped (--hang-action observe)" in scene.screen.lines[1] and len(scene.screen.lines) == 2
 
 
 @pytest.mark.parametrize("secs", [7.0, 1000.0])

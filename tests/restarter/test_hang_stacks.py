@@ -17,8 +17,8 @@ from supervisor_core.restarter.hang_stacks import KeptStacks, TakenStacks, hang_
 
 SEEN = OutsideStacks(stacks={"MainThread": ("/x/train.py:88 step",)}, holds_lock="MainThread")
 TITLE = (
-    "from outside, by py-spy: no progress in phase training for 31 s (budget 30 s); MainThread at train.py:88 in step; "
-    "MainThread holds the interpreter's lock"
+    "from outside, by py-spy: no progress in phase training for 31 s (hang timeout 30 s); MainThread at train.py:88 in "
+    "step; MainThread holds the interpreter's lock"
 )
 NOTHING = OutsideStacks(problem="py-spy is not installed")
 
@@ -26,7 +26,7 @@ NOTHING = OutsideStacks(problem="py-spy is not installed")
 def hang(stacks: Path | None) -> Hang:
     """A hang of a program that has a file of stacks, or none."""
     place = None if stacks is None else str(stacks)
-    return Hang(phase="training", secs=31.0, budget_secs=30.0, act_after_secs=300.0, pid=4711, stacks=place)
+    return Hang(phase="training", secs=31.0, hang_timeout_secs=30.0, act_after_secs=300.0, pid=4711, stacks=place)
 
 
 def test_stacks_from_outside_are_added_to_those_of_the_session(tmp_path: Path) -> None:

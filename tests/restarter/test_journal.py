@@ -102,7 +102,7 @@ def test_a_hang_is_the_watchdogs_decision(tmp_path: Path) -> None:
     launch = end(facts(1, tmp_path))
     launch.cause, launch.failure = "hang", Failure(type="hang", where="MainThread at train.py:88 in step")
     launch.kept_stacks = KeptStacks("/dev/shm/a.stacks")
-    launch.hang = Hang(phase="training", secs=9.0, budget_secs=6.0, act_after_secs=None, pid=4711)
+    launch.hang = Hang(phase="training", secs=9.0, hang_timeout_secs=6.0, act_after_secs=None, pid=4711)
     journal = LaunchJournal(("python",))
     journal.ended(launch)
     journal.close()

@@ -75,7 +75,7 @@ def test_a_hang_is_shown_with_its_line_and_then_ended(
     run = wait(lambda run: run.launches[0].ended_at is not None)
     assert run.launches[0].cause == "hang" and LINE in (run.launches[0].text or "")
     assert run.stalls[0].until == run.launches[0].ended_at and run.stalls[0].activity == "waits"
-    assert f" (timeout 1 s), MainThread is at {LINE}" in running.log
+    assert f" (hang timeout 1 s), MainThread is at {LINE}" in running.log
     assert "by the events files in" in running.log.splitlines()[0]
 
 
@@ -83,7 +83,7 @@ def test_a_hang_that_is_observed_lasts_until_the_restarter_is_killed(
     restarter: Callable[..., Any], tmp_path: Path, wait: Wait
 ) -> None:
     """The program ends with it: the run is lost at once, and its hang is kept."""
-    running = start(restarter, tmp_path, "--hang-timeout", "1s", "--on-hang", "observe")
+    running = start(restarter, tmp_path, "--hang-timeout", "1s", "--hang-action", "observe")
     wait(lambda run: run.stalls and run.stalls[0].activity == "waits")
     running.watch(running.leader())
     running.process.kill()

@@ -15,10 +15,10 @@ import pytest
 
 from supervisor_core.checkpoint.ledger import decode as decode_ledger
 from supervisor_core.checkpoint.ledger import encode as encode_ledger
-from supervisor_core.engine.deadline import STOP_DEADLINE_VARIABLE
 from supervisor_core.engine.environment import ADDRESS_VARIABLE, LOGDIR_VARIABLE
 from supervisor_core.engine.task_record import TaskRecord, decode, encode
 from supervisor_core.engine.tf_config import TF_CONFIG_VARIABLE
+from supervisor_core.engine.timeouts import HANG_TIMEOUT_VARIABLE, STOP_TIMEOUT_VARIABLE
 from supervisor_core.events.telemetry import KINDS, WorkerState, WorkerStatus, from_json, to_json
 from supervisor_core.options import HANG_TIMEOUT_SECS, OPTION_NAMES, Options
 from supervisor_core.process.outside import TRACER_VARIABLE
@@ -45,21 +45,22 @@ def rows(text: str, section: str = "") -> dict[str, list[str]]:
 def test_options_page_lists_every_option_with_its_default() -> None:
     """Each option is documented under its name and default, and no other is."""
     page = (ROOT / "docs/options.md").read_text()
-    table = rows(page.split("## Stall budgets")[0])
+    table = rows(page.split("## Hang timeouts")[0])
     assert set(table) == set(OPTION_NAMES)
     for name in OPTION_NAMES:
         assert table[name][0] == f"`{getattr(Options(), name)!r}`"
 
 
 def test_options_page_lists_every_budget_and_variable() -> None:
-    """The stall budgets are the code's, and so are the environment's variables."""
+    """The default hang timeouts are the code's, and so are the environment's variables."""
     page = (ROOT / "docs/options.md").read_text()
-    assert {phase: float(cells[0]) for phase, cells in rows(page, "## Stall budgets").items()} == HANG_TIMEOUT_SECS
+    assert {phase: float(cells[0]) for phase, cells in rows(page, "## Hang timeouts").items()} == HANG_TIMEOUT_SECS
     assert set(rows(page, "## Environment")) == {
         ADDRESS_VARIABLE,
         LOGDIR_VARIABLE,
         RUNTIME_DIRECTORY_VARIABLE,
-        STOP_DEADLINE_VARIABLE,
+        HANG_TIMEOUT_VARIABLE,
+        STOP_TIMEOUT_VARIABLE,
         TF_CONFIG_VARIABLE,
         TRACER_VARIABLE,
         XDG_VARIABLE,

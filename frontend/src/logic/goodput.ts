@@ -17,7 +17,7 @@ const NAMES: [string, string, string][] = [
   ["unproductive_checkpoint_save", "Blocked by saves", "Training waited for a checkpoint."],
   ["wasted_progress_from_disruption", "Recomputed", "Steps after the restored checkpoint, lost with a session."],
   ["infrastructure_recovery_from_disruption", "Downtime", "From the end of a session to the start of the next."],
-  ["stall", "Stalled", "No progress for longer than the phase's budget."],
+  ["stall", "Stalled", "No progress for longer than the hang timeout."],
   ["silent", "Silent", "The process did not run: stopped, or its machine frozen."],
   ["at_risk", "At risk", "Steps that are in no checkpoint."],
   ["other", "Other", "Evaluating, stopping, and time with no record."],

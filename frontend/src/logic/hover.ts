@@ -220,7 +220,7 @@ export function stallHover(stall: Stall): Hover {
       ["Since", formatMoment(stall.since)],
       ["Until", stall.until == null ? "it lasts" : formatMoment(stall.until)],
       ["At step", formatCount(stall.step)],
-      ["Budget", formatDuration(stall.timeout_secs)],
+      ["Hang timeout", formatDuration(stall.timeout_secs)],
       ...(line ? ([["Line", brief(line)]] as [string, string][]) : []),
       ...(how ? ([["It is", how]] as [string, string][]) : []),
     ],

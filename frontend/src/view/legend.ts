@@ -11,7 +11,7 @@ const SIGNS: [string, string, string][] = [
   ["◆", "filled", "a checkpoint on disk; a bar with a number stands for many"],
   ["◇", "hollow", "a checkpoint whose files were deleted"],
   ["✕", "red", "a save that failed"],
-  ["‖", "box", "a stall: no progress for longer than the phase's budget"],
+  ["‖", "box", "a hang: no progress for longer than the hang timeout"],
   ["┼", "thin lanes", "service threads, a tick for each call; hatched while overdue or failing"],
   ["━", "thick lanes", "other processes of the cluster; dashed while waiting, hatched in trouble"],
   ["┄", "dashed curve", "points that a restart abandoned; faint behind a curve: the values before smoothing"],

@@ -259,7 +259,7 @@ class MonitoredRuntime:
         Args:
             release: closes the session, which releases threads that block in it.
             at_once: whether to release them immediately.
-            secs: how long to wait at most. Default: the grace period.
+            secs: how long to wait at most. Default: ``stop_grace_secs``.
 
         Raises:
             BaseException: what was reported to the coordinator.

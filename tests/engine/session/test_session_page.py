@@ -66,11 +66,11 @@ def test_the_page_follows_the_session(begin: Begin, tmp_path: Path, directory: P
         assert (page_of(run).step, page_of(run).steps, page_of(run).progress_at) == (90 + number, number, 5.0 + number)
     run.progress.run_ended(False, 9.0, 9.5)
     assert (page_of(run).step, page_of(run).progress_at, page_of(run).phase) == (93, 9.5, "training")
-    assert (page_of(run).budget_secs, page_of(run).act_after_secs) == (300.0, 300.0)
+    assert (page_of(run).hang_timeout_secs, page_of(run).act_after_secs) == (300.0, 300.0)
     for number in range(4, 30):
         run.progress.run_ended(True, 5.0 + number, 6.0 + number)
     run.progress.sample()
-    assert (page_of(run).budget_secs, page_of(run).act_after_secs) == (8.0, 300.0)
+    assert (page_of(run).hang_timeout_secs, page_of(run).act_after_secs) == (8.0, 300.0)
     run.progress.rewound(40)
     assert page_of(run).step == 40
     run.end(StopInfo(reason="completed"))

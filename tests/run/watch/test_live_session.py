@@ -46,7 +46,7 @@ def page_with(tmp_path: Path, *, progress_age: float, tick_age: float) -> PageRe
     """The page of this process at step 142, in training with a budget of 60 s."""
     page = ProgressPage.create(tmp_path, session_id=SESSION)
     page.step_is(100, 1)
-    page.update(phase="training", budget_secs=60.0, act_after_secs=300.0)
+    page.update(phase="training", hang_timeout_secs=60.0, act_after_secs=300.0)
     page.tick(at=BOOT_NOW - 900.0 - tick_age, boot_secs=BOOT_NOW - tick_age, main_thread_secs=1.0)
     page.counts[STEPS], page.times[LAST_PROGRESS] = 42, BOOT_NOW - 900.0 - progress_age
     assert page.path is not None

@@ -1,4 +1,4 @@
-"""Budgets that are learned: what they are, and that no pause of a healthy training exceeds them."""
+"""HangTimeouts that are learned: what they are, and that no pause of a healthy training exceeds them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from supervisor_core.engine.budgets import LEAST_PAUSE_SECS, Budgets
+from supervisor_core.engine.hang_timeouts import LEAST_PAUSE_SECS, HangTimeouts
 from supervisor_core.options import HANG_TIMEOUT_SECS, Options
 
 LEARNED = 25
@@ -16,27 +16,27 @@ LEARNED = 25
 
 
 @pytest.mark.parametrize(
-    ("pauses", "budget_secs"),
+    ("pauses", "hang_timeout_secs"),
     [([], 6.0), ([1.0], 8.0), ([2.0, 1.0], 16.0), ([100.0], 800.0), ([1000.0], 2000.0), ([300.0], 1800.0)],
     ids=["the floor", "the longest", "not the last", "above the default", "twice the longest", "half an hour"],
 )
-def test_training_learns_from_its_longest_pauses(pauses, budget_secs) -> None:
+def test_training_learns_from_its_longest_pauses(pauses, hang_timeout_secs) -> None:
     """Few pauses are their own 99th percentile, so that eight times the longest counts."""
-    budgets = Budgets(Options())
+    budgets = HangTimeouts(Options())
     for secs in pauses:
         budgets.paused("training", secs, steps=LEARNED)
-    assert budgets.secs("training", steps=LEARNED) == pytest.approx(budget_secs)
+    assert budgets.secs("training", steps=LEARNED) == pytest.approx(hang_timeout_secs)
 
 
 def test_a_rare_pause_counts_five_times() -> None:
     """Of 1,000 steps one took 4 s: it is far above the 99th percentile."""
-    budgets = Budgets(Options())
+    budgets = HangTimeouts(Options())
     budgets.paused("training", 4.0, steps=500)
     assert budgets.secs("training", steps=1000) == pytest.approx(20.0)
 
 
 @pytest.mark.parametrize(
-    ("phase", "pause_secs", "given", "is_held", "budget_secs"),
+    ("phase", "pause_secs", "given", "is_held", "hang_timeout_secs"),
     [
         ("checkpointing", 30.0, {}, False, HANG_TIMEOUT_SECS["checkpointing"]),
         ("checkpointing", 400.0, {}, False, 1800.0),
@@ -47,13 +47,13 @@ def test_a_rare_pause_counts_five_times() -> None:
         ("training", 0.0, {}, True, HANG_TIMEOUT_SECS["training"]),
     ],
 )
-def test_the_budget_of_a_phase(phase, pause_secs, given, is_held, budget_secs) -> None:
+def test_the_budget_of_a_phase(phase, pause_secs, given, is_held, hang_timeout_secs) -> None:
     """Other phases than training are never below their default; five times the longest pause raises them. A given
     budget is fixed, and the others learn. What a save, or another process of the cluster, may keep waiting has the
     default at least."""
-    budgets = Budgets(Options(hang_timeout_secs=given))
+    budgets = HangTimeouts(Options(hang_timeout_secs=given))
     budgets.paused(phase, pause_secs, steps=LEARNED)
-    assert budgets.secs(phase, steps=LEARNED, is_held=is_held) == budget_secs
+    assert budgets.secs(phase, steps=LEARNED, is_held=is_held) == hang_timeout_secs
 
 
 HOURS = 1000
@@ -108,17 +108,17 @@ def test_a_thousand_healthy_hours_have_no_stall() -> None:
     rng = random.Random(13)
     false_stalls, judged, tight = [], 0, 0
     for session in range(HOURS // SESSION_HOURS):
-        budgets = Budgets(Options())
+        budgets = HangTimeouts(Options())
         before = "starting"
         for phase, secs, steps, is_held in pauses_of_a_session(rng):
             if before in ("starting", "restoring"):
                 budgets.warm_up(steps)
             before = phase
-            budget_secs = budgets.secs(phase, steps=steps, is_held=is_held)
-            if secs > budget_secs:
-                false_stalls.append((session, phase, secs, budget_secs, steps))
+            hang_timeout_secs = budgets.secs(phase, steps=steps, is_held=is_held)
+            if secs > hang_timeout_secs:
+                false_stalls.append((session, phase, secs, hang_timeout_secs, steps))
             judged += 1
-            tight += phase == "training" and budget_secs < HANG_TIMEOUT_SECS["training"] / 2
+            tight += phase == "training" and hang_timeout_secs < HANG_TIMEOUT_SECS["training"] / 2
             if not is_held:
                 budgets.paused(phase, secs, steps=steps)
     assert false_stalls == []

@@ -1,13 +1,13 @@
-"""`Budgets`: how long each phase may go without progress, learned from the session's own pauses.
+"""`HangTimeouts`: how long each phase may go without progress: as given, or learned from the session's own pauses.
 
-A pause is the time between two signs of progress. A phase that `Options.hang_timeout_secs` names has that budget. The
-others begin with the default of `Options.stall_timeout`:
+A pause is the time between two signs of progress. A given hang timeout is fixed (`supervisor_core.engine.timeouts`).
+The others begin with their default:
 
     training       max(6 s, 5 x the longest pause, 8 x the 99th percentile of all pauses), once 20 steps have ended
                    after 5 that warm up; it may be below the default
     other phases   max(default, 5 x the longest pause)
 
-A learned budget above half an hour is twice the longest pause, or half an hour.
+A learned hang timeout above half an hour is twice the longest pause, or half an hour.
 """
 
 from __future__ import annotations
@@ -15,45 +15,46 @@ from __future__ import annotations
 import math
 from collections import Counter
 
-from supervisor_core.options import PHASES, Options
+from supervisor_core.engine.timeouts import first_hang_timeouts, given_hang_timeouts
+from supervisor_core.options import Options
 
 FLOOR_SECS = 6.0
-"""No learned budget is shorter."""
+"""No learned hang timeout is shorter."""
 TIMES_LONGEST, TIMES_P99 = 5.0, 8.0
 WARM_UP_STEPS = 5
 """The first steps after a start or a restore compile, fill queues and caches: their pauses are not learned."""
 STEPS_TO_LEARN = 20
-"""Number of steps after those until the learned budget counts."""
+"""Number of steps after those until the learned hang timeout counts."""
 MOST_SECS = 1800.0
-"""A longer learned budget is twice the longest pause, or this."""
+"""A longer learned hang timeout is twice the longest pause, or this."""
 
 LEAST_PAUSE_SECS = FLOOR_SECS / TIMES_P99
-"""Shorter pauses change no budget, so the caller need not report them."""
+"""Shorter pauses change no hang timeout, so the caller need not report them."""
 
 _PER_OCTAVE = 8
 """Buckets of pauses from one length to twice that: the percentile is at most 9 % too long."""
 
 
-class Budgets:
-    """The stall budgets of one session. Not thread-safe; pure: it has no clock.
+class HangTimeouts:
+    """The hang timeouts of one session. Not thread-safe; it has no clock.
 
     Args:
-        options: its ``hang_timeout_secs`` are fixed, the other budgets are learned.
+        options: what they, or the environment, give is fixed.
 
     Example:
-        >>> budgets = Budgets(Options())
-        >>> budgets.secs("training", steps=0)
+        >>> timeouts = HangTimeouts(Options())
+        >>> timeouts.secs("training", steps=0)
         300.0
-        >>> budgets.secs("training", steps=25)
+        >>> timeouts.secs("training", steps=25)
         6.0
-        >>> budgets.paused("training", 2.0, steps=25)
-        >>> budgets.secs("training", steps=26)
+        >>> timeouts.paused("training", 2.0, steps=25)
+        >>> timeouts.secs("training", steps=26)
         16.0
     """
 
     def __init__(self, options: Options) -> None:
-        self._fixed = frozenset(options.hang_timeout_secs)
-        self._defaults = {phase: options.stall_timeout(phase) for phase in PHASES}
+        self._fixed = frozenset(given_hang_timeouts(options))
+        self._first = first_hang_timeouts(options)
         self._longest: dict[str, float] = {}
         self._pauses: Counter[int] = Counter()
         """Pauses of training from `LEAST_PAUSE_SECS`, by bucket."""
@@ -82,15 +83,15 @@ class Budgets:
         self._longest[phase] = max(secs, self._longest.get(phase, 0.0))
 
     def secs(self, phase: str, *, steps: int, is_held: bool = False) -> float | None:
-        """Return the budget of a phase in seconds; None if it cannot stall.
+        """Return the hang timeout of a phase in seconds; None if it cannot hang.
 
         Args:
-            phase: one of `options.PHASES`.
+            phase: one of `supervisor_core.options.PHASES`.
             steps: steps done by the session.
             is_held: whether something outside this thread may keep training waiting (a save that it waits for, other
-                processes of the cluster): the budget is not below the default then.
+                processes of the cluster): a learned hang timeout is not below the default then.
         """
-        default = self._defaults[phase]
+        default = self._first.get(phase)
         if default is None or phase in self._fixed:
             return default
         longest = self._longest.get(phase, 0.0)
@@ -104,7 +105,7 @@ class Budgets:
 
     def act_after(self, phase: str, *, steps: int) -> float | None:
         """Return after how many seconds without progress the watchdog, or a restarter, acts; None: never. It is the
-        given budget, or the learned one where that is not below the default."""
+        given hang timeout, or the learned one where that is not below the default."""
         return self.secs(phase, steps=steps, is_held=True)
 
     def _p99(self, steps: int) -> float:
