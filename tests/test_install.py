@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from supervisor_core import install
-from supervisor_core.install import DISTRIBUTION, EXTRAS, install_command, pip_install, reinstall_command
+from supervisor_core.install import DISTRIBUTION, EXTRAS, pip_install, reinstall_command
 
 if sys.version_info >= (3, 11):
     import tomllib
