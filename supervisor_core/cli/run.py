@@ -22,6 +22,9 @@ from supervisor_core.errors import SupervisorError
 from supervisor_core.log import error_text
 from supervisor_core.options import STOP_TIMEOUT_SECS
 
+NODE_VARIABLES = ("SLURM_NODEID", "JOB_COMPLETION_INDEX")
+"""Where schedulers say which machine of a job this is."""
+
 
 def _count_option(name: str, default: int, text: str) -> Callable[[Command], Command]:
     kind = click.IntRange(1, 1000)
@@ -80,8 +83,22 @@ def _count_option(name: str, default: int, text: str) -> Callable[[Command], Com
     is_flag=True,
     help="Count failures and restarts from zero: the cause of those so far was repaired.",
 )
+@click.option(
+    "--nodes",
+    type=click.IntRange(1, 100_000),
+    default=1,
+    metavar="N",
+    help="The training runs on N machines: give this command on each, with the same --logdir, which they share.",
+)
+@click.option(
+    "--node",
+    type=click.IntRange(0),
+    metavar="K",
+    help="With --nodes: the number of this machine, from 0. Default: SLURM_NODEID, or JOB_COMPLETION_INDEX. Node 0 "
+    "decides for all.",
+)
 @click.argument("command", metavar="[LOGDIR --] COMMAND...", nargs=-1, type=click.UNPROCESSED)
-def run(logdir: str | None, never: tuple[int, ...], command: tuple[str, ...], **given: Any) -> None:
+def run(logdir: str | None, never: tuple[int, ...], node: int | None, command: tuple[str, ...], **given: Any) -> None:
     """Run COMMAND, and run it again whenever it dies or hangs, as long as that gets the run in the logdir further.
 
     Works with any program that writes events or TensorFlow checkpoints. SIGTERM, SIGINT, SIGHUP and SIGQUIT stop it:
@@ -90,6 +107,7 @@ def run(logdir: str | None, never: tuple[int, ...], command: tuple[str, ...], **
     Exit status: 0 when the program is done; after a stop signal that of the program; 93 if another restart would not
     help; 94 if too many restarts were needed; 95 if the logdir is in use; 2 if an argument is wrong.
     """
+    from supervisor_core.restarter.follower import Follower
     from supervisor_core.restarter.journal import LaunchJournal
     from supervisor_core.restarter.launch import Display, RestarterOptions
     from supervisor_core.restarter.logdir_view import LogdirView
@@ -105,6 +123,7 @@ def run(logdir: str | None, never: tuple[int, ...], command: tuple[str, ...], **
         raise _no_command(logdir)
     if not command[0]:
         raise WrongInput("COMMAND is empty: ''; expected a program. If it came from a variable, that is not set.")
+    node = _node(node, given["nodes"], os.environ)
     configure_log()
     counts = {item.name: given.pop(item.name) for item in fields(Limits) if item.name in given}
     limits = Limits(**counts, never=(NEVER_STATUS, *never))
@@ -118,7 +137,10 @@ def run(logdir: str | None, never: tuple[int, ...], command: tuple[str, ...], **
         display.line(f"warning: {warning}")
     try:
         view = LogdirView(logdir)
-        end = Restarter(options, view, display=display, journal=LaunchJournal(command)).run()
+        if node:
+            end = Follower(options, view, node, display=display).run()
+        else:
+            end = Restarter(options, view, display=display, journal=LaunchJournal(command)).run()
     except SupervisorError as error:
         raise WrongInput(str(error)) from error
     except OSError as error:
@@ -158,6 +180,21 @@ def _why_no_program(command: Sequence[str]) -> str | None:
     if shutil.which(name) is not None:
         return None
     return why_not_started(command, errno.EACCES if os.path.exists(name) else errno.ENOENT, os.environ)
+
+
+def _node(given: int | None, nodes: int, environment: Mapping[str, str]) -> int:
+    """Return the number of this machine; 0 where there is one."""
+    if nodes == 1:
+        if given is not None:
+            raise click.UsageError("--node needs --nodes, the number of machines.")
+        return 0
+    found = next((name for name in NODE_VARIABLES if name in environment), None)
+    text = str(given) if given is not None else "" if found is None else environment[found]
+    what = "--node" if given is not None or found is None else found
+    if not text.isdecimal() or int(text) >= nodes:
+        came = f"is {text!r}" if text else f"is missing, and none of {', '.join(NODE_VARIABLES)} is set"
+        raise click.UsageError(f"{what} {came}. Expected with --nodes {nodes}: 0 to {nodes - 1}.")
+    return int(text)
 
 
 def _end_process(end: int) -> None:

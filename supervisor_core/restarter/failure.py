@@ -46,6 +46,22 @@ def failure_of(stderr: bytes, killed_by: int | None, step: int | None) -> Failur
     return _failure_of_rank(printed, step) or found if found is not None and found.type == _TORCHRUN else found
 
 
+def has_lost_another(stderr: bytes) -> bool:
+    """Say whether a process, or torchrun's ranks, failed because they lost a rank that was not theirs.
+
+    Args:
+        stderr: the end of what it wrote to standard error.
+    """
+    printed = stderr.decode("utf-8", "replace").splitlines()
+    statuses = [status for _, status in _ranks(printed)]
+    if not statuses:
+        begins = [number for number, line in enumerate(printed) if _PREFIX.sub("", line).strip() == _BEGIN]
+        return bool(begins) and _LOST.search(printed[-1]) is not None
+    if any(status < 0 and -status != signal.SIGTERM for status in statuses):
+        return False
+    return all(is_lost for _, is_lost in _errors_of_ranks(printed, None))
+
+
 def _last_error(lines: Sequence[str], step: int | None) -> Failure | None:
     """Return the last error that was printed."""
     begins = [number for number, line in enumerate(lines) if line.strip() == _BEGIN]
@@ -65,18 +81,28 @@ def _last_error(lines: Sequence[str], step: int | None) -> Failure | None:
 def _failure_of_rank(printed: Sequence[str], step: int | None) -> Failure | None:
     """Return the failure of the rank that ended torchrun: one that a signal killed, or the first with an error of its
     own. The others fail when they lose it, often in the same moment. None where torchrun's table is not there."""
-    ranks = [(int(found["rank"]), int(found["status"])) for found in _RANK.finditer("\n".join(printed))]
-    ranks.reverse()  # torchrun writes the first that it has seen last
-    for rank, status in ranks:
+    for rank, status in _ranks(printed):
         if status < 0 and -status != signal.SIGTERM:  # by which torchrun itself ends the others
             return Failure(type=signal_name(-status), step=step, rank=rank)
+    failures = _errors_of_ranks(printed, step)
+    return next((failure for failure, is_lost in failures if not is_lost), failures[0][0] if failures else None)
+
+
+def _ranks(printed: Sequence[str]) -> list[tuple[int, int]]:
+    """Return the ranks in torchrun's table, each with its status, in the order in which it has seen them end."""
+    found = [(int(found["rank"]), int(found["status"])) for found in _RANK.finditer("\n".join(printed))]
+    return found[::-1]  # it writes the first last
+
+
+def _errors_of_ranks(printed: Sequence[str], step: int | None) -> list[tuple[Failure, bool]]:
+    """Return the error of each rank that printed one, and whether it is that of losing another rank."""
     failures = []
-    for rank, _ in ranks:
+    for rank, _ in _ranks(printed):
         matches = [(line, _PREFIX.match(line)) for line in printed]
         own = [line[match.end() :] for line, match in matches if match is not None and int(match["rank"]) == rank]
         if (failure := _last_error(own, step)) is not None:
             failures.append((replace(failure, rank=rank), _LOST.search(own[-1]) is not None))
-    return next((failure for failure, is_lost in failures if not is_lost), failures[0][0] if failures else None)
+    return failures
 
 
 def _traceback(lines: Sequence[str]) -> tuple[list[str], str]:

@@ -34,6 +34,8 @@ class RestarterOptions:
     allows, at least ten minutes."""
     reset: bool = False
     """Whether the counts of earlier restarters begin at zero."""
+    nodes: int = 1
+    """On how many machines the program runs, each with a restarter."""
 
 
 class Display:
@@ -76,15 +78,25 @@ class LaunchFacts(EndedLaunch):
     """The stacks of a hang."""
     deaths: tuple[Death, ...] = ()
     """Of its sessions."""
+    node: int = 0
+    """On which node it ended first, in a job of several."""
 
     @property
     def error(self) -> str | None:
         """Its failure for people: the type, and the innermost line of the program."""
-        return None if self.failure is None else str(self.failure)
+        return None if self.failure is None else f"{self.failure}{_place(self)}"
 
 
 def describe(facts: LaunchFacts) -> str:
     """Return why a launch ended, in half a sentence."""
+    return f"{_reason(facts)}{_place(facts)}"
+
+
+def _place(facts: LaunchFacts) -> str:
+    return f" on node {facts.node}" if facts.node else ""
+
+
+def _reason(facts: LaunchFacts) -> str:
     end, cause = facts.end, facts.cause
     if end.is_unknown:
         return "lost with its restarter" if cause == "lost" else "its machine went away"
@@ -98,6 +110,6 @@ def describe(facts: LaunchFacts) -> str:
         return f"hung ({facts.hang.text if facts.hang else status})"
     if cause == "preempted":
         return f"preempted ({status})"
-    if cause == "error" and facts.error:
-        return f"{facts.error} ({status})"
+    if cause == "error" and facts.failure:
+        return f"{facts.failure} ({status})"
     return f"{status}{core}"

@@ -35,7 +35,7 @@ from supervisor_core.run.other_writers import LEAST_HANG_TIMEOUT_SECS
 from supervisor_core.run.snapshot import LogdirSnapshot, WatchedRun
 from supervisor_core.storage.local import filesystem_for, local_path
 
-STATE_NAME, LOCK_NAME = ".supervisor.restarts", ".supervisor.restarts.lock"
+STATE_NAME = ".supervisor.restarts"
 VERSION = 1
 MOST_KEPT = 1000
 """How many of the newest failures, and of the newest restarts, are read from the disk."""
@@ -135,16 +135,21 @@ class LogdirView:
         self._verified: dict[tuple[str, float | None], bundle.VerifiedCheckpoint] = {}
         self._lock: int | None = None
 
-    def take(self) -> bool:
+    def take(self, lock_suffix: str = ".lock") -> bool:
         """Create the logdir where it is missing, and lock out other restarters; return whether there was none.
 
         An object store has no locks: there the sessions' own lease keeps two trainings apart.
+
+        Args:
+            lock_suffix: of the lock's name; each node of a job of several has its own.
         """
         if local_path(self.logdir) is None:
             return True
         os.makedirs(self.logdir, exist_ok=True)
         lock = os.open(
-            os.path.join(self.logdir, LOCK_NAME), os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666
+            os.path.join(self.logdir, STATE_NAME + lock_suffix),
+            os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC,
+            0o666,
         )
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -169,6 +174,18 @@ class LogdirView:
     def write_state(self, state: RestartState, launch: OpenLaunch | None) -> None:
         """Replace what is on disk."""
         self._filesystem.replace(self.state_path, encode_state(state, launch))
+
+    def read_beside(self, suffix: str) -> bytes | None:
+        """Return the content of a file whose name is that of the state and a suffix; None without one."""
+        try:
+            return self._filesystem.read(self.state_path + suffix)
+        except FileNotFoundError:
+            return None
+
+    def write_beside(self, suffix: str, data: bytes) -> bool:
+        """Replace such a file; True."""
+        self._filesystem.replace(self.state_path + suffix, data)
+        return True
 
     def follow(self) -> EventsSeen:
         """Read what is new in the events files; return what they show."""

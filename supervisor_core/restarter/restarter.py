@@ -14,28 +14,23 @@ from __future__ import annotations
 import logging
 import os
 import random
-import select
 import socket
 import time
 from dataclasses import KW_ONLY, dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from supervisor_core.engine.timeouts import HANG_TIMEOUT_VARIABLE, STOP_TIMEOUT_VARIABLE
-from supervisor_core.log import command_line, error_text
+from supervisor_core.log import command_line
 from supervisor_core.process.identity import boot_id
-from supervisor_core.process.outside import TRACER_VARIABLE, find_py_spy, no_py_spy
-from supervisor_core.process.runtime_directory import VARIABLE as RUNTIME_DIRECTORY_VARIABLE
-from supervisor_core.process.runtime_directory import private_directory
-from supervisor_core.restarter.child import Child
-from supervisor_core.restarter.failure import cause_of, failure_of
+from supervisor_core.process.outside import find_py_spy, no_py_spy
+from supervisor_core.restarter.failure import cause_of, failure_of, has_lost_another
 from supervisor_core.restarter.hang import STARTING_SECS, pages_here
 from supervisor_core.restarter.journal import LaunchJournal
 from supervisor_core.restarter.launch import Display, LaunchFacts, RestarterOptions, describe
 from supervisor_core.restarter.logdir_view import LogdirThread, LogdirView, OpenLaunch, RunPosition
+from supervisor_core.restarter.nodes import Head
 from supervisor_core.restarter.policy import (
     IN_USE_STATUS,
-    ChildEnd,
     Decision,
     Failure,
     RestartState,
@@ -45,7 +40,8 @@ from supervisor_core.restarter.policy import (
     reset,
 )
 from supervisor_core.restarter.processes import become_subreaper
-from supervisor_core.restarter.running import STOPPING, WRITE_SECS, ReceivedSignals, RunningLaunch
+from supervisor_core.restarter.program import directory_for_pages, start_program
+from supervisor_core.restarter.running import WRITE_SECS, ReceivedSignals, RunningLaunch
 from supervisor_core.run.thresholds import duration
 
 MOST_LONGER_BY = 64.0
@@ -74,6 +70,11 @@ class Restarter:
         self._position: RunPosition | None = None
         self._signals = ReceivedSignals()
         self._pages_in: Path | None = None
+        nodes = self.options.nodes
+        head = None if nodes == 1 else Head(nodes, self.view, self._logdir, self.display, self._signals)
+        self._head = head
+        self._was_ended_elsewhere = False
+        """Whether the last launch was ended here because it had ended on another node."""
         self._longer_by = 1.0
         """By how much the next launch may be silent for longer than its rhythm allows: twice as long after each that
         was ended for its silence."""
@@ -87,7 +88,7 @@ class Restarter:
         """
         become_subreaper()
         self._signals.install()
-        self._pages_in = self._directory_for_pages()
+        self._pages_in = directory_for_pages(self.display)
         if self._logdir.do(self.view.take, READ_SECS) is False:
             other = "in use by another tb-supervisor run. Stop that one, or give another --logdir"
             self.display.line(f"{self.view.logdir} is {other}")
@@ -96,6 +97,8 @@ class Restarter:
         decision = self._begin()
         while decision is None or decision.action == "restart":
             if decision is not None and not self._pause(decision):
+                break
+            if self._head is not None and not self._head.assemble(self._state.attempt + 1):
                 break
             facts = self._launch()
             decision = self._judge(facts)
@@ -106,23 +109,13 @@ class Restarter:
         if self._signals.stop_signal is not None and (decision is None or decision.action == "restart"):
             return -self._signals.stop_signal
         assert decision is not None
+        if self._head is not None and self._signals.stop_signal is None:
+            self._head.dismiss(decision.status)
         if decision.signal is not None:
             return -(self._signals.stop_signal or decision.signal)
         return decision.status
 
     # Before the first launch.
-
-    def _directory_for_pages(self) -> Path | None:
-        """Return the directory for progress pages; say aloud where there is none, or not the one that was asked for."""
-
-        def warn(what: str, error: OSError) -> None:
-            self.display.line(f"warning: {what}: {error_text(error)}")
-
-        try:
-            return private_directory(partial(warn, f"{RUNTIME_DIRECTORY_VARIABLE} is not used for progress pages"))
-        except OSError as error:
-            warn("no directory for progress pages: a hang of the program is not seen", error)
-            return None
 
     def _what_is_watched(self) -> str:
         """Return by what a hang is seen, and what is not seen, for people."""
@@ -177,16 +170,12 @@ class Restarter:
             pages=partial(pages_here, *([] if self._pages_in is None else [self._pages_in])),
             record=partial(self.journal.runs, facts),
             patience=self._longer_by,
+            ended_elsewhere=lambda: None if self._head is None else self._head.ended_elsewhere(),
         )
-        try:
-            child = Child(self.options.command, self._child_environment())
-        except FileNotFoundError:
-            raise
-        except OSError as error:  # no more processes, no memory: counted, and tried again
-            facts.ended_at = time.time()
-            facts.end = ChildEnd(exit_code=1, stderr=f"The keeper could not be started: {error_text(error)}".encode())
-            return facts
-        running.run(child, lambda: self._begun(facts))
+        child = start_program(self.options, self._pages_in, facts)
+        if child is not None:
+            running.run(child, lambda: self._begun(facts))
+        self._was_ended_elsewhere = running.was_ended_elsewhere
         return facts
 
     def _begun(self, facts: LaunchFacts) -> None:
@@ -197,19 +186,10 @@ class Restarter:
 
     def _pause(self, decision: Decision) -> bool:
         """Wait before the next launch; return whether there is to be one."""
-        until = time.monotonic() + decision.delay_secs
         if decision.delay_secs > 0:
             self.display.waiting(f"launch {self._state.attempt + 1}", decision.delay_secs)
         try:
-            while True:
-                stops = [signum for signum in self._signals.take() if signum in STOPPING]
-                if stops:
-                    self._signals.stop_signal = stops[0]
-                    return False
-                left_secs = until - time.monotonic()
-                if left_secs <= 0:
-                    return True
-                select.select([self._signals], [], [], left_secs)
+            return not self._signals.wait_for_stop(decision.delay_secs)
         finally:
             self.display.done()
 
@@ -239,6 +219,9 @@ class Restarter:
         if hang is not None:
             where = hang.location or (None if facts.kept_stacks is None else facts.kept_stacks.location)
             facts.failure = Failure(type="hang", where=where, step=facts.step)
+        if self._head is not None:
+            has_lost = self._was_ended_elsewhere or has_lost_another(end.stderr)
+            self._head.over(facts, self.options.stop_timeout_secs, has_lost=has_lost)
         return self._decide(facts, position)
 
     def _decide(self, facts: LaunchFacts, position: RunPosition | None) -> Decision:
@@ -272,13 +255,3 @@ class Restarter:
     def _write_state(self, launch: OpenLaunch | None, *, wait_secs: float) -> None:
         state = self._state
         self._logdir.do(lambda: self.view.write_state(state, launch), wait_secs)
-
-    def _child_environment(self) -> dict[str, str]:
-        hang_timeout_secs = self.options.hang_timeout_secs
-        return {
-            **os.environ,
-            **({} if self._pages_in is None else {RUNTIME_DIRECTORY_VARIABLE: str(self._pages_in)}),
-            **({} if hang_timeout_secs is None else {HANG_TIMEOUT_VARIABLE: f"{hang_timeout_secs:g}"}),
-            STOP_TIMEOUT_VARIABLE: f"{self.options.stop_timeout_secs:g}",
-            TRACER_VARIABLE: str(os.getpid()),
-        }

@@ -48,6 +48,8 @@ SPARE_SECS = 3.0
 where that is less."""
 FOLLOW_SECS = 10.0
 """How often the events files are read while the program runs."""
+ALONE_SECS = 10.0
+"""What a program has to end by itself when it has ended on another node."""
 WRITE_SECS = 1.0
 """How long is waited for a file to be written into the logdir."""
 
@@ -83,6 +85,19 @@ class ReceivedSignals:
         received, self._received = self._received, []
         return received
 
+    def wait_for_stop(self, secs: float) -> bool:
+        """Wait for some seconds; return at once, True, when one comes that stops the training."""
+        until = time.monotonic() + secs
+        while True:
+            stops = [signum for signum in self.take() if signum in STOPPING]
+            if stops:
+                self.stop_signal = self.stop_signal or stops[0]
+                return True
+            left_secs = until - time.monotonic()
+            if left_secs <= 0:
+                return False
+            select.select([self], [], [], left_secs)
+
     def _handle(self, signum: int, frame: FrameType | None) -> None:
         self._received.append(signum)
 
@@ -109,6 +124,10 @@ class RunningLaunch:
     """Records that the launch runs: how long its events files may stay as they are, and what is seen of its hang."""
     patience: float = 1.0
     """See `HangWatch.patience`."""
+    ended_elsewhere: Callable[[], str | None] = lambda: None
+    """Returns where the program of this launch has ended, in a job of several nodes; None while it runs on all."""
+    why_observe: str = "--hang-action observe"
+    """Why a hang is only reported, where that is so."""
     stacks_of: Callable[[Hang], TakenStacks] = hang_stacks
     """Returns the stacks of a program that hangs."""
 
@@ -123,6 +142,9 @@ class RunningLaunch:
         self._is_ending_rest = False
         """Whether all that is left is being ended, and nothing else is to be done about it."""
         self._is_loss_said = self._is_nothing_said = False
+        self._alone_since: float | None = None
+        self.was_ended_elsewhere = False
+        """Whether the program was stopped because it had ended on another node."""
 
     def run(self, child: Child, begun: Callable[[], object]) -> None:
         """Return when all of a program has ended.
@@ -166,6 +188,7 @@ class RunningLaunch:
                 self._check_hang(child, hang)
                 self._check_pages(watch)
                 self._check_sight(watch)
+                self._check_others(child)
                 for text in watch.write_changes():
                     self.display.line(f"launch {facts.attempt} {text}")
             if child.left is not None:
@@ -227,7 +250,7 @@ class RunningLaunch:
             hang = replace(hang, activity=hang.activity or seen.activity)
             shown = "" if alarm.stacks is None else f"; stacks: {alarm.stacks.text}"
             if self.options.hang_action == "observe":
-                self.display.line(f"launch {attempt} hangs: {hang.text}; not stopped (--hang-action observe){shown}")
+                self.display.line(f"launch {attempt} hangs: {hang.text}; not stopped ({self.why_observe}){shown}")
                 return
             limit = f"stopping it after {limit_secs:g} s"
             longer = "" if hang.phase is None else 'phase("evaluating"), or '
@@ -255,6 +278,19 @@ class RunningLaunch:
                 f"{what}: launch {self.facts.attempt} has no progress page, and there are no events files in "
                 f"{self.view.logdir}. Give --logdir the directory that the program writes to"
             )
+
+    def _check_others(self, child: Child) -> None:
+        """End a program that has ended on another node, and has had its time to end by itself."""
+        if self._kill_at is not None or self._is_ending_rest or (what := self.ended_elsewhere()) is None:
+            return
+        now = time.monotonic()
+        if self._alone_since is None:
+            self._alone_since = now
+            self.display.line(f"{what}: launch {self.facts.attempt} has {ALONE_SECS:g} s to end here, too")
+        elif now - self._alone_since >= ALONE_SECS:
+            self.was_ended_elsewhere = True
+            self.display.line(f"{what}: stopping launch {self.facts.attempt} here")
+            self._stop_in_time(child, signal.SIGTERM)
 
     def _record_that_it_runs(self, watch: HangWatch) -> None:
         """Record now and then that a program without a progress page runs: nothing else says so."""

@@ -53,12 +53,14 @@ def test_what_no_restart_helps_is_not_started_again(name: str) -> None:
 )
 def test_slurm_requeues_what_a_restart_helps(tmp_path: Path, status: int, requeued: bool) -> None:
     """The script with a stand-in for Slurm's commands: requeued or not, and the status is the training's."""
-    for name, text in {"srun": f"exit {status}", "scontrol": 'echo "$@" > "$REQUEUED"'}.items():
+    scontrol = 'if [ "$1" = requeue ]; then echo "$@" > "$REQUEUED"; else echo node-0; fi'
+    for name, text in {"srun": f"exit {status}", "scontrol": scontrol}.items():
         (tmp_path / name).write_text(f"#!/bin/sh\n{text}\n")
         (tmp_path / name).chmod(0o755)
     environment = {
         "PATH": f"{tmp_path}:{os.environ['PATH']}",
         "SLURM_JOB_ID": "7",
+        "SLURM_JOB_NODELIST": "node-0",
         "REQUEUED": str(tmp_path / "requeued"),
     }
     done = subprocess.run(["bash", str(EXAMPLES / "train.sbatch")], env=environment, capture_output=True, timeout=60)

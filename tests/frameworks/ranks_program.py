@@ -24,6 +24,7 @@ from torch.utils.data.distributed import DistributedSampler
 
 from supervisor_core.engine import worker_registry
 from supervisor_core.errors import CheckpointError
+from supervisor_core.process.outside import TRACER_VARIABLE
 from supervisor_core.torch import supervised
 from supervisor_core.training import run as training_run
 
@@ -44,7 +45,7 @@ class Drawing(Dataset[Any]):
 
 
 def act(plan: dict[str, Any], loop: Any, rank: int) -> None:
-    """Do what the plan has for this rank at this step."""
+    """Do what the plan has for this rank at this step: to itself, its launcher, or its node's restarter."""
     if (
         plan.get("act") in (None, "leave", "show", "state")
         or loop.run.global_step != plan["step"]
@@ -59,8 +60,15 @@ def act(plan: dict[str, Any], loop: Any, rank: int) -> None:
         loop.run._saver._store.save = Mock(side_effect=ERRORS[plan["error"]])
         training_run.STOP_GRACE_SECS = 1.0  # the last save is tried again that long
         return
-    pid = os.getppid() if plan["act"] == "launcher" else os.getpid()
-    os.kill(pid, signal.SIGKILL if plan["act"] == "kill" else signal.SIGTERM)
+    if plan["act"] == "hang":
+        PAUSE.wait()
+    if plan["act"] == "wait":
+        (Path(loop.run.logdir).parent / "waits").touch()
+        while not loop.run._coord.should_stop():
+            PAUSE.wait(0.01)
+        return
+    pids = {"launcher": os.getppid(), **dict.fromkeys(("node", "lost"), int(os.environ.get(TRACER_VARIABLE, 0)))}
+    os.kill(pids.get(plan["act"], os.getpid()), signal.SIGKILL if plan["act"] in ("kill", "lost") else signal.SIGTERM)
     while not loop.run._coord.should_stop():  # the signal is here: the next agreement has it
         PAUSE.wait(0.01)
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from supervisor_core.restarter.failure import cause_of, failure_of
+from supervisor_core.restarter.failure import cause_of, failure_of, has_lost_another
 from supervisor_core.restarter.policy import ChildEnd, EndedLaunch, Failure
 
 PROGRAM = """
@@ -97,6 +97,17 @@ def test_the_rank_that_failed_first_is_the_failure_of_torchrun() -> None:
     assert all_lost == Failure(type="RuntimeError", where="a.py:3 in f", rank=0)
     silent = failure_of(TABLE.format(1, 1).encode(), None, None)
     assert silent is not None and (silent.type, silent.rank) == ("ChildFailedError", None)
+
+
+def test_who_has_only_lost_another_rank() -> None:
+    """Where each rank with an error has lost one that is not below the same torchrun, or torchrun has ended it."""
+    lost = "RuntimeError: [tcp/pair.cc:553] Connection closed by peer [127.0.0.1]:9429"
+    assert has_lost_another((printed_by(0, lost) + TABLE.format(1, -15)).encode())
+    assert has_lost_another(printed_by(0, lost).encode())
+    assert not has_lost_another((printed_by(0, lost) + TABLE.format(1, -9)).encode())
+    assert not has_lost_another((printed_by(1, "KeyError: 1") + printed_by(0, lost) + TABLE.format(1, 1)).encode())
+    assert not has_lost_another(printed_by(0, "KeyError: 1").encode())
+    assert not has_lost_another(b"Connection reset\n") and not has_lost_another(b"")
 
 
 def test_a_fatal_signal_has_the_line_that_the_fault_handler_printed(tmp_path: Path) -> None:

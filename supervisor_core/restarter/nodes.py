@@ -1,0 +1,272 @@
+"""`Head`: node 0 of a job of several nodes, which decides for all when the program runs; `Call`, `Report`: what the
+nodes write for each other, below the logdir that they share.
+
+Node 0 alone is a whole restarter: it judges, counts, waits and records. Before each launch it calls, and starts the
+program when every other node (`supervisor_core.restarter.follower`) is ready for that launch; when the program has
+ended on one node, the launch is over on all. No clock is compared: a call names the job (one life of node 0's
+restarter), the launch, and the restarters that take part in it; a report answers one call.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+import uuid
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, replace
+from typing import Generic, Literal, TypeVar
+
+from supervisor_core.events.record_fields import MAX_TEXT, Name, Text, Whole, read_strictly
+from supervisor_core.restarter.launch import Display, LaunchFacts
+from supervisor_core.restarter.logdir_view import LogdirThread, LogdirView
+from supervisor_core.restarter.policy import Cause, ChildEnd, Failure
+from supervisor_core.restarter.running import ALONE_SECS, SPARE_SECS, ReceivedSignals
+
+VERSION = 1
+CALL_SUFFIX = ".job"
+"""Of the file with node 0's call; node K's report has ``.node-K``."""
+POLL_SECS = 0.5
+ANSWER_SECS = 10.0
+"""How long the logdir may take to read or write one of these files."""
+GONE_SECS = 60.0
+"""How long node 0 stays at the end of the job for a node that has not said that it ends, too."""
+QUIET_SECS = 2.0
+"""How long node 0 waits for the others before it says so."""
+MOST_STDERR = MAX_TEXT
+"""Characters of the end of standard error in a report."""
+
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Call:
+    """What node 0 has decided."""
+
+    job: Name
+    launch: Whole = 0
+    state: Literal["assembles", "runs", "over", "ends"] = "assembles"
+    status: Whole = 0
+    """With ``ends``: the exit status of all."""
+    admitted: tuple[Name, ...] = ()
+    """With ``runs`` and ``ends``: the restarters that are meant."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Report:
+    """What another node has to say of one launch."""
+
+    restarter: Name
+    job: Name = ""
+    launch: Whole = 0
+    state: Literal["waits", "ready", "runs", "ended", "gone"] = "waits"
+    cause: Cause | None = None
+    exit_code: int | None = None
+    signal: int | None = None
+    oom_kills: Whole = 0
+    failure: Failure | None = None
+    has_lost_another: bool = False
+    """Whether its ranks failed because they lost one on another node."""
+    not_started: str | None = None
+    stderr: Text = ""
+
+    @property
+    def end(self) -> ChildEnd:
+        """How its part of the launch ended."""
+        return ChildEnd(
+            exit_code=self.exit_code,
+            signal=self.signal,
+            stderr=self.stderr.encode(),
+            oom_kills=self.oom_kills,
+            not_started=self.not_started,
+        )
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether the program failed on this node by itself."""
+        return self.state == "ended" and self.cause not in (None, "completed") and not self.has_lost_another
+
+
+def encode(item: Call | Report) -> bytes:
+    """Return the content of a file."""
+    return json.dumps({"v": VERSION, **asdict(item)}).encode() + b"\n"
+
+
+def decode(cls: type[_T], data: bytes) -> _T | None:
+    """Return what a file holds; None where it is of another version, or damaged."""
+    try:
+        values = json.loads(data)
+        return read_strictly(cls, values) if isinstance(values, dict) and values.pop("v", None) == VERSION else None
+    except (ValueError, RecursionError):
+        return None
+
+
+def node_suffix(node: int) -> str:
+    """Return the end of the name of a node's report."""
+    return f".node-{node}"
+
+
+class Latest(Generic[_T]):
+    """What the last look showed: `get` asks for the next one, and never waits for it.
+
+    Args:
+        thread: makes the looks.
+        look: one look.
+    """
+
+    def __init__(self, thread: LogdirThread, look: Callable[[], _T]) -> None:
+        self._thread, self._look = thread, look
+        self._value: _T | None = None
+        self._is_asked = False
+
+    def get(self) -> _T | None:
+        """Return it; None before the first."""
+        if not self._is_asked:
+            self._is_asked = True
+            self._thread.do(self._read, 0.0)
+        return self._value
+
+    def _read(self) -> None:
+        try:
+            self._value = self._look()
+        finally:
+            self._is_asked = False
+
+
+def decisive(facts: LaunchFacts, reports: Mapping[int, Report | None], *, was_first: bool, has_lost: bool) -> int:
+    """Return the node whose end says why a launch ended.
+
+    Args:
+        facts: the launch as node 0 saw it, with its cause.
+        reports: of the other nodes; None of one that did not answer.
+        was_first: whether the program ended on node 0 before it was known to have ended elsewhere.
+        has_lost: whether node 0's ranks failed because they lost another one.
+    """
+    if facts.cause in ("stopped", "hang"):
+        return 0
+    stopped = [node for node, report in reports.items() if report is not None and report.cause == "stopped"]
+    if stopped:
+        return stopped[0]
+    failed = [node for node, report in reports.items() if report is not None and report.has_failed]
+    if facts.cause == "completed" or has_lost or not was_first:
+        silent = [node for node, report in reports.items() if report is None]
+        return next(iter(failed + ([] if facts.cause == "completed" else silent)), 0)
+    return 0
+
+
+class Head:
+    """See the module's docstring.
+
+    Args:
+        nodes: how many there are, this one included.
+        view: the logdir.
+        logdir: reads and writes it.
+        display: is told who is waited for.
+        signals: those of this process.
+    """
+
+    def __init__(
+        self, nodes: int, view: LogdirView, logdir: LogdirThread, display: Display, signals: ReceivedSignals
+    ) -> None:
+        self._nodes, self._others = nodes, range(1, nodes)
+        self._view, self._logdir, self._display, self._signals = view, logdir, display, signals
+        self._call = Call(job=uuid.uuid4().hex)
+        self._latest: Latest[dict[int, Report]] = Latest(logdir, self._read)
+        self._ids: dict[int, str] = {}
+        self._was_first = True
+
+    def assemble(self, launch: int) -> bool:
+        """Wait until all nodes are ready for a launch, and start it on them; False if a stop signal came before."""
+        self._was_first, is_named = True, False
+        since = time.monotonic()
+        is_told = self._tell(Call(job=self._call.job, launch=launch))
+        while True:
+            found = self._look()
+            missing = [node for node in self._others if self._answer(found, node) != "ready"]
+            if not missing:
+                self._latest = Latest(self._logdir, self._read)  # the old one may show an earlier launch
+                self._ids = {node: found[node].restarter for node in self._others}
+                return self._tell(replace(self._call, state="runs", admitted=tuple(self._ids.values()))) or True
+            if not is_named and time.monotonic() - since > QUIET_SECS:
+                is_named = True
+                names = ", ".join(map(str, missing))
+                self._display.line(f"launch {launch} waits for node {names} of {self._nodes} (0 to {self._nodes - 1})")
+            if self._signals.wait_for_stop(POLL_SECS):
+                return False
+            is_told = is_told or self._tell(self._call)
+
+    def ended_elsewhere(self) -> str | None:
+        """Return on which node the program has ended before it has ended here, in words; None while it runs on all."""
+        for node, report in (self._latest.get() or {}).items():
+            if report.restarter != self._ids.get(node):
+                self._was_first = False
+                return f"node {node} has a new restarter"
+            if self._answer({node: report}, node) == "ended":
+                self._was_first = False
+                return f"the program has ended on node {node}"
+        return None
+
+    def over(self, facts: LaunchFacts, stop_timeout_secs: float, *, has_lost: bool) -> None:
+        """End a launch on all nodes, and put into the facts what ended it, if that was on another node.
+
+        Args:
+            facts: the launch, which has ended here, with its cause.
+            stop_timeout_secs: how long a program may take to end that has ended well here.
+            has_lost: whether the ranks here failed because they lost another one.
+        """
+        self._tell(replace(self._call, state="over"))
+        if facts.cause == "stopped":
+            return
+        until = time.monotonic() + ALONE_SECS + (stop_timeout_secs + SPARE_SECS if facts.cause == "completed" else 0.0)
+        while True:
+            found = self._look()
+            reports = {node: found[node] if self._answer(found, node) == "ended" else None for node in self._others}
+            is_known = all(report is not None for report in reports.values())
+            if is_known or time.monotonic() > until or self._signals.wait_for_stop(POLL_SECS):
+                break
+        node = decisive(facts, reports, was_first=self._was_first, has_lost=has_lost)
+        if not node:
+            return
+        facts.node, report = node, reports[node]
+        facts.end = ChildEnd() if report is None else report.end
+        failure = None if report is None else report.failure
+        facts.failure = None if failure is None else replace(failure, step=facts.step)
+        facts.cause = "lost" if report is None else "preempted" if report.cause == "stopped" else report.cause
+
+    def dismiss(self, status: int) -> None:
+        """End the restarters of the other nodes with an exit status; wait for them for a while."""
+        until, told = time.monotonic() + GONE_SECS, None
+        while True:
+            found = self._look()
+            admitted = tuple(report.restarter for report in found.values())
+            if admitted != told and self._tell(replace(self._call, state="ends", status=status, admitted=admitted)):
+                told = admitted
+            left = [node for node in self._others if not self._is_gone(found, node)]
+            if not left:
+                return
+            if time.monotonic() > until or self._signals.wait_for_stop(POLL_SECS):
+                self._display.line(f"node {', '.join(map(str, left))} did not say that it has ended")
+                return
+
+    def _answer(self, found: Mapping[int, Report], node: int) -> str:
+        """Return the state that a node reports of the present launch; empty where it reports another one."""
+        report, call = found.get(node), self._call
+        return report.state if report is not None and (report.job, report.launch) == (call.job, call.launch) else ""
+
+    def _is_gone(self, found: Mapping[int, Report], node: int) -> bool:
+        return node in found and (found[node].state, found[node].job) == ("gone", self._call.job)
+
+    def _look(self) -> dict[int, Report]:
+        return self._logdir.do(self._read, ANSWER_SECS) or {}
+
+    def _read(self) -> dict[int, Report]:
+        found = {}
+        for node in self._others:
+            data = self._view.read_beside(node_suffix(node))
+            if data is not None and (report := decode(Report, data)) is not None:
+                found[node] = report
+        return found
+
+    def _tell(self, call: Call) -> bool:
+        """Write a call; return whether that went well."""
+        self._call, data = call, encode(call)
+        return self._logdir.do(lambda: self._view.write_beside(CALL_SUFFIX, data), ANSWER_SECS) is not None

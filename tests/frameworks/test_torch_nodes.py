@@ -1,0 +1,234 @@
+"""PyTorch on two nodes, each with a restarter around torchrun: process trees here, which share a logdir. Started as the
+batch script and the JobSet of examples/preemption start them."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+import yaml
+from ports import free_port
+from trial import Job, launch, run_of
+
+from supervisor_core.restarter.policy import NO_PROGRESS_STATUS
+
+torch = pytest.importorskip("torch", reason="torch is not installed: make test-frameworks has it")
+
+if not torch.distributed.is_available():
+    pytest.skip("this PyTorch has no torch.distributed", allow_module_level=True)
+
+STEPS, TERM_STATUS = 18, 143
+EXAMPLES = Path(__file__).parents[2] / "examples" / "preemption"
+pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]  # PyTorch is imported four times for each start
+
+TRAIN = """
+import json, os, sys
+from pathlib import Path
+sys.path.insert(0, {here!r})
+from ranks_program import train
+from supervisor_core import Options
+plan = json.loads(os.environ["PLAN"])
+budget = Options(hang_timeout_secs={{"training": 10.0}}) if plan.get("act") == "hang" else None
+train(str(Path(sys.argv[2]).parent), plan, options=budget)
+"""
+COMMANDS = {
+    "tb-supervisor": f'exec {sys.executable} -c "from supervisor_core.cli import main; main()" "$@"',
+    "torchrun": f'exec {sys.executable} -m torch.distributed.run "$@"',
+    "scontrol": 'if [ "$1" = requeue ]; then echo "$2" >> requeued; else printf "127.0.0.1\\nnode-1\\n"; fi',
+    "srun": """
+while [ "$1" != bash ]; do shift; done
+for node in 0 1; do SLURM_NODEID=$node setsid "$@" & pids+=" $!"; done
+trap 'kill -TERM $pids' TERM
+highest=0
+for pid in $pids; do
+  wait "$pid"
+  while kill -0 "$pid" 2>/dev/null; do wait "$pid"; done
+  wait "$pid"; status=$?
+  [ "$status" -le "$highest" ] || highest=$status
+done
+exit "$highest"
+""",
+}
+"""Stand-ins: for what is not installed here, and for Slurm, which has two nodes."""
+
+
+class Cluster:
+    """Two nodes.
+
+    Args:
+        directory: of the stand-ins, the program, the logdir `run`, and what the ranks say.
+        port: for torchrun's store.
+    """
+
+    def __init__(self, directory: Path, port: int) -> None:
+        self.directory, self._port = directory, port
+        self._started: list[subprocess.Popen[bytes]] = []
+        (directory / "bin").mkdir()
+        for name, text in COMMANDS.items():
+            (directory / "bin" / name).write_text(f"#!/bin/bash\n{text}\n")
+            (directory / "bin" / name).chmod(0o755)
+        (directory / "train.py").write_text(TRAIN.format(here=str(Path(__file__).parent)))
+
+    def batch_job(self, plan: dict[str, Any]) -> subprocess.Popen[bytes]:
+        """Start the batch script."""
+        slurm = {"SLURM_JOB_ID": str(self._port), "SLURM_JOB_NODELIST": "node-[0-1]", "SLURM_NNODES": "2"}
+        return self._start(["bash", str(EXAMPLES / "train.sbatch")], plan, {**slurm, "LOGDIR": self.logdir})
+
+    def pod(self, node: int, plan: dict[str, Any]) -> subprocess.Popen[bytes]:
+        """Start a pod of the JobSet."""
+        job = yaml.safe_load((EXAMPLES / "jobset.yaml").read_text())["spec"]["replicatedJobs"][0]["template"]["spec"]
+        [container] = job["template"]["spec"]["containers"]
+        shell, option, command = container["command"]
+        for there, here in {
+            "/runs/mnist": self.logdir,
+            "--nodes 4": "--nodes 2",
+            "--nnodes 4": "--nnodes 2",
+            "--nproc-per-node 8": "--nproc-per-node 1",
+            "training-workers-0-0.training": "127.0.0.1",
+            "29400": str(20000 + self._port % 10000),
+        }.items():
+            assert there in command
+            command = command.replace(there, here)
+        return self._start([shell, option, command], plan, {"JOB_COMPLETION_INDEX": str(node)})
+
+    def close(self) -> None:
+        """End what is left."""
+        for each in self._started:
+            if each.poll() is None:
+                each.kill()
+                each.wait()
+
+    @property
+    def logdir(self) -> str:
+        """The logdir that the nodes share."""
+        return str(self.directory / "run")
+
+    @property
+    def log(self) -> str:
+        """What all of them have printed."""
+        return (self.directory / "log").read_text()
+
+    def said(self, rank: int) -> list[str]:
+        """What a rank has said so far, in all sessions."""
+        return (self.directory / f"rank-{rank}").read_text().splitlines()
+
+    def _start(self, command: list[str], plan: dict[str, Any], more: dict[str, str]) -> subprocess.Popen[bytes]:
+        path = f"{self.directory / 'bin'}:{os.environ['PATH']}"
+        environment = {**os.environ, **more, "PATH": path, "PLAN": json.dumps(plan), "OMP_NUM_THREADS": "1"}
+        with (self.directory / "log").open("ab") as log:
+            started = subprocess.Popen(command, env=environment, cwd=self.directory, stdout=log, stderr=log)
+        self._started.append(started)
+        return started
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[Cluster]:
+    """Two nodes that have nothing to do."""
+    cluster = Cluster(tmp_path, free_port())
+    yield cluster
+    cluster.close()
+
+
+@pytest.fixture(scope="module")
+def job(module_at: Callable[[str], ModuleType]) -> Callable[[Path], Job]:
+    """The same training on one node."""
+    program = module_at("frameworks/ranks_program.py")
+    return lambda directory: Job(
+        directory, lambda where, plan, **options: launch(program.train_forked, str(where), plan, **options)
+    )
+
+
+def assert_exact(cluster: Cluster, truth: list[list[str]], before: int, resumed_at: int) -> None:
+    """Each rank did some steps, resumed exactly, and did the rest, with the bits of a training without interruption."""
+    for rank, expected in enumerate(truth):
+        assert cluster.said(rank) == [*expected[:before], "exact", *expected[resumed_at:]], cluster.log
+
+
+def test_a_batch_job(cluster: Cluster, truth: list[list[str]]) -> None:
+    """A rank on node 1 is killed: the ranks of both nodes start again, and go on exactly; the job is done, and not
+    requeued."""
+    batch = cluster.batch_job({"act": "kill", "rank": 1, "step": 9, "once": True})
+    assert batch.wait() == 0, cluster.log
+    assert_exact(cluster, truth, before=9, resumed_at=8)
+    run = run_of(Path(cluster.logdir))
+    assert [(launch.cause, launch.error) for launch in run.launches] == [
+        ("error", "SIGKILL on rank 1 on node 1"),
+        ("completed", None),
+    ], cluster.log
+    assert not (cluster.directory / "requeued").exists()
+
+
+def test_a_batch_job_at_its_time_limit(cluster: Cluster, truth: list[list[str]]) -> None:
+    """SIGTERM to the script: the ranks of both nodes end after the same step, which is saved; the job is requeued, and
+    its next start goes on exactly."""
+    batch = cluster.batch_job({"act": "wait", "step": 9})
+    while not (cluster.directory / "waits").exists():
+        assert batch.poll() is None, cluster.log
+        batch_wait(batch)
+    batch.terminate()
+    assert batch.wait() != 0, cluster.log
+    assert (cluster.directory / "requeued").read_text().count("\n") == 1
+    done = len(cluster.said(0))
+    assert len(cluster.said(1)) == done and run_of(Path(cluster.logdir)).checkpoints[-1].step == done
+    assert cluster.batch_job({}).wait() == 0, cluster.log
+    assert_exact(cluster, truth, before=done, resumed_at=done)
+
+
+def batch_wait(process: subprocess.Popen[bytes]) -> None:
+    """Let a process run for a moment."""
+    try:
+        process.wait(0.05)
+    except subprocess.TimeoutExpired:
+        return
+
+
+def test_a_pod_that_is_drained(cluster: Cluster, truth: list[list[str]]) -> None:
+    """SIGTERM to the pod of node 1: the ranks of both nodes end after the same step, which is saved. When the pod is
+    created again, both go on exactly: the launch counts as preempted."""
+    plan = {"act": "node", "rank": 1, "step": 9, "once": True}
+    zero, one = cluster.pod(0, plan), cluster.pod(1, plan)
+    assert one.wait() != 0, cluster.log
+    done = len(cluster.said(1))
+    again = cluster.pod(1, plan)
+    assert (zero.wait(), again.wait()) == (0, 0), cluster.log
+    assert_exact(cluster, truth, before=done, resumed_at=done)
+    assert [launch.cause for launch in run_of(Path(cluster.logdir)).launches] == ["preempted", "completed"]
+
+
+@pytest.mark.parametrize("node", [0, 1])
+def test_a_pod_that_is_lost(cluster: Cluster, truth: list[list[str]], node: int) -> None:
+    """Its restarter is killed, and with it torchrun and the ranks. When it is there again, both go on exactly."""
+    plan = {"act": "lost", "rank": node, "step": 9, "once": True}
+    pods = [cluster.pod(0, plan), cluster.pod(1, plan)]
+    assert pods[node].wait() == -9, cluster.log
+    pods[node] = cluster.pod(node, plan)
+    assert [pod.wait() for pod in pods] == [0, 0], cluster.log
+    assert_exact(cluster, truth, before=9, resumed_at=8)
+
+
+def test_pods_that_are_given_up(cluster: Cluster) -> None:
+    """An error at the same step of node 1's rank, three times: all pods end with the status that says so."""
+    plan = {"act": "fail", "rank": 1, "step": 2}
+    zero, one = cluster.pod(0, plan), cluster.pod(1, plan)
+    assert (zero.wait(), one.wait()) == (NO_PROGRESS_STATUS, NO_PROGRESS_STATUS), cluster.log
+    assert "3 identical failures: ArithmeticError at ranks_program.py:" in cluster.log
+    errors = [str(launch.error) for launch in run_of(Path(cluster.logdir)).launches]
+    assert len(errors) == 3 and all(error.endswith("on rank 1 on node 1") for error in errors)
+
+
+def test_a_rank_that_hangs(cluster: Cluster, truth: list[list[str]]) -> None:
+    """On node 1: node 0, whose rank waits for it, ends the launch on both, after the stacks of both were taken."""
+    plan = {"act": "hang", "rank": 1, "step": 9, "once": True}
+    zero, one = cluster.pod(0, plan), cluster.pod(1, plan)
+    assert (zero.wait(), one.wait()) == (0, 0), cluster.log
+    assert_exact(cluster, truth, before=9, resumed_at=8)
+    assert [launch.cause for launch in run_of(Path(cluster.logdir)).launches] == ["hang", "completed"], cluster.log
+    stacks = [path.read_text() for path in Path(cluster.logdir).glob("supervisor-stacks.*.txt")]
+    assert any("ranks_program.py" in text and "in act" in text for text in stacks), stacks
