@@ -102,8 +102,8 @@ def test_what_was_mistyped(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyP
         (["", "--", "sh"], "LOGDIR is empty: ''; expected a directory. If it came from a variable, that is not set."),
         (["--logdir=", "--", "sh"], "--logdir is empty: ''; expected a directory."),
         (["logs", "--", ""], "COMMAND is empty: ''; expected a program."),
-        (["logs", "--on-hang", "x"], "The -- after LOGDIR is missing"),
-        (["--on-hng", "x", "logs", "--", "sh"], "There is no option --on-hng. Did you mean --on-hang"),
+        (["logs", "--hang-action", "x"], "The -- after LOGDIR is missing"),
+        (["--hang-actin", "x", "logs", "--", "sh"], "There is no option --hang-actin. Did you mean --hang-action"),
     ],
 )
 def test_running_without_a_part(

@@ -21,7 +21,6 @@ FOR_CONTRIBUTORS = "For contributors"
 NOT_YET = {
     "alerts.md",
     "checkpoints.md",
-    "cli.md",
     "cluster.md",
     "compatibility.md",
     "events.md",
@@ -35,8 +34,6 @@ NOT_YET = {
     "monitored.md",
     "options.md",
     "preemption.md",
-    "read-a-run.md",
-    "stacks.md",
     "stalls.md",
     "stopping.md",
     "storage.md",
