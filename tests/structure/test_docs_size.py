@@ -20,7 +20,6 @@ FOR_CONTRIBUTORS = "For contributors"
 
 NOT_YET = {
     "alerts.md",
-    "checkpoints.md",
     "cluster.md",
     "compatibility.md",
     "events.md",
@@ -32,11 +31,7 @@ NOT_YET = {
     "metrics.md",
     "model.md",
     "monitored.md",
-    "options.md",
     "preemption.md",
-    "stalls.md",
-    "stopping.md",
-    "storage.md",
     "supervise.md",
     "tensorboard.md",
     "torch.md",
