@@ -6,6 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
+from supervisor_core.run.thresholds import Thresholds
+from supervisor_core.run.words import duration
+
 Severity = Literal["page", "warn", "info"]
 """``page``: work is being lost, act now. ``warn``: today. ``info``: when there is time."""
 
@@ -19,10 +22,12 @@ class Kind(NamedTuple):
     severity: Severity
     """While the run goes on, or has ended within a day."""
     when: str
-    """When it holds, as half a sentence."""
+    """When it holds, as half a sentence, with the default thresholds."""
     alert: str | None = None
     """The alert of that name, whose entry in the runbook applies; None without one."""
 
+
+_LIMITS = Thresholds()
 
 KINDS: Mapping[str, Kind] = {
     "unreachable": Kind(
@@ -39,11 +44,18 @@ KINDS: Mapping[str, Kind] = {
     ),
     "restart_loop": Kind(
         "page",
-        "3 unplanned restarts within an hour, and it has neither completed nor been stopped",
+        f"{_LIMITS.restarts} unplanned restarts within {duration(_LIMITS.restart_window_secs)}, and it has neither "
+        "completed nor been stopped",
         "SupervisorRestartLoop",
     ),
-    "recovery_loop": Kind("page", "TensorFlow's session was lost 3 times within 30 minutes", "SupervisorRecoveryLoop"),
-    "saves_failing": Kind("page", "the last 2 saves or more have failed", "SupervisorSavesFailing"),
+    "recovery_loop": Kind(
+        "page",
+        f"TensorFlow's session was lost {_LIMITS.recoveries} times within {duration(_LIMITS.recovery_window_secs)}",
+        "SupervisorRecoveryLoop",
+    ),
+    "saves_failing": Kind(
+        "page", f"the last {_LIMITS.save_failures} saves or more have failed", "SupervisorSavesFailing"
+    ),
     "loss_not_finite": Kind("page", "the newest loss is NaN or infinite", "SupervisorLossNotFinite"),
     "not_starting": Kind("warn", "2 launches by its restarter ended before their first event"),
     "worker_lost": Kind(
@@ -51,14 +63,15 @@ KINDS: Mapping[str, Kind] = {
     ),
     "worker_stuck": Kind(
         "warn",
-        "another process of the cluster waits, or makes no progress, for 15 minutes in which the chief trains",
+        "another process of the cluster waits, or makes no progress, for "
+        f"{duration(_LIMITS.worker_wait_secs)} in which the chief trains",
         "SupervisorWorkerStuck",
     ),
     "checkpoint_damaged": Kind("warn", "the newest checkpoint is damaged, or in doubt"),
     "checkpoint_overdue": Kind(
         "warn",
-        "it trains, and its newest checkpoint is older than 3 intervals, "
-        "or no save succeeded for 10 minutes after one failed",
+        f"it trains, and its newest checkpoint is older than {_LIMITS.checkpoint_intervals:g} intervals, "
+        f"or no save succeeded for {duration(_LIMITS.hold_secs)} after one failed",
         "SupervisorCheckpointTooOld",
     ),
     "events_failing": Kind("warn", "it cannot write its events", "SupervisorEventsNotWritten"),
@@ -67,13 +80,19 @@ KINDS: Mapping[str, Kind] = {
     "clock_skew": Kind("warn", "the clocks of its machine and of the reader's differ by a minute or more"),
     "slow": Kind(
         "warn",
-        "over 15 minutes (a quarter of its life, if it is younger than an hour) less than half its speed before",
+        f"over {duration(_LIMITS.slow_window_secs)} (a quarter of its life, if it is younger than "
+        f"{duration(4 * _LIMITS.slow_window_secs)}) less than {_LIMITS.slow_below:.0%} of its speed before",
         "SupervisorTrainingSlow",
     ),
-    "thread_down": Kind("warn", "a service thread has failed, or is late by 30 minutes", "SupervisorThreadDown"),
+    "thread_down": Kind(
+        "warn",
+        f"a service thread has failed, or is late by {duration(_LIMITS.overdue_secs)}",
+        "SupervisorThreadDown",
+    ),
     "silent": Kind(
         "warn",
-        "another writer's run wrote nothing for longer than is usual for it, and for less than 6 hours",
+        "another writer's run wrote nothing for longer than is usual for it, and for less than "
+        f"{duration(_LIMITS.silent_secs)}",
         "SupervisorRunSilent",
     ),
     "read_error": Kind("warn", "not all of its files can be read", "SupervisorEventsUnreadable"),
@@ -81,7 +100,8 @@ KINDS: Mapping[str, Kind] = {
     "resumed_not_exactly": Kind("info", "the newest session does not continue exactly as the one before would have"),
     "checkpoint_interval_far": Kind(
         "info",
-        "after 3 unplanned restarts, the checkpoint interval is 3 times too long or too short",
+        f"after {_LIMITS.failures_to_judge} unplanned restarts, the checkpoint interval is {_LIMITS.interval_factor:g} "
+        "times too long or too short",
         "SupervisorCheckpointIntervalFar",
     ),
     "restarted": Kind("info", "it was restarted and is alive, or its restarter is starting it again"),

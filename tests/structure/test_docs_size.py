@@ -20,16 +20,13 @@ FOR_CONTRIBUTORS = "For contributors"
 
 NOT_YET = {
     "alerts.md",
-    "cluster.md",
     "compatibility.md",
     "exporter.md",
     "keras.md",
     "lightning.md",
     "logging.md",
     "metrics.md",
-    "model.md",
     "monitored.md",
-    "preemption.md",
     "supervise.md",
     "tensorboard.md",
     "torch.md",
