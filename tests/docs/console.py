@@ -33,7 +33,7 @@ _FENCE = re.compile(r"^( *)```(\w*)\n(.*?)^ *```$", re.DOTALL | re.MULTILINE)
 _FILE = re.compile(r"#(?:!.*\n#)? ([\w-]+\.\w+)\n")
 _CONTROLS = re.compile(r"\x1b\[[\d;?]*[A-Za-z]|\x1b\][^\a]*\a")
 _NORMAL = (
-    (re.compile(r"\d{4}-\d\d-\d\d[ T]\d\d:\d\d(?::\d\d)?(?:[,.]\d+)?Z?"), "<time>"),
+    (re.compile(r"\d{4}-\d\d-\d\d(?:[ T]\d\d:\d\d(?::\d\d)?(?:[,.]\d+)?Z?)?"), "<time>"),
     (re.compile(r"\b\d\d:\d\d(?::\d\d)?\b"), "<time>"),
     (re.compile(r"\b(?=[0-9a-f]*\d)[0-9a-f]{8,64}\b"), "<id>"),
     (re.compile(r"(?:\b\d[\d.,]* (?:ms|s|min|h|d)\b ?)+"), "<secs> "),

@@ -36,7 +36,7 @@ LONG = {"README.md", "first-run.md", "read-a-run.md"}
 FOLLOWS = {"read-a-run.md": "first-run.md"}
 """A page -> the page that its reader has followed before."""
 
-NOT_YET = {"cli.md", "exporter.md", "metrics.md", "read-a-run.md"}
+NOT_YET = {"exporter.md", "metrics.md"}
 """Pages with prompts or with what commands print outside of consoles."""
 
 
