@@ -10,11 +10,10 @@ import struct
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import TYPE_CHECKING, Any, Protocol, TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
-from werkzeug.wrappers import Request
 
 from supervisor_core.events.index import RunIndex
 from supervisor_core.run.logdir_watch import LogdirWatch
@@ -30,6 +29,8 @@ from tb_plugin.scalar_store import NotRead, RunScalars, ScalarStore
 from tb_plugin.scalars import scalar_window, segments_of
 
 if TYPE_CHECKING:
+    from werkzeug.wrappers import Request
+
     from supervisor_core.metrics.exporter import Exporter
     from supervisor_core.metrics.render import Format
 
@@ -54,6 +55,26 @@ class _Drawn(TypedDict):
     pixels: int
 
 
+class Views(Protocol):
+    """The runs: `Index`, which reads them again and again; a report has those of one moment."""
+
+    def view(self, wait_secs: float = 0.0) -> View:
+        """Return the newest view."""
+
+    def close(self) -> None:
+        """End what renews it."""
+
+
+class Scalars(Protocol):
+    """The scalars of the runs: `ScalarStore`; a report has those of one run."""
+
+    def run(self, directory: str, wait_secs: float) -> RunScalars:
+        """Return those of a run; `NotRead` where they are not there in that time."""
+
+    def close(self) -> None:
+        """End what reads them."""
+
+
 class Backend:
     """The routes, and what they answer from: the index, the scalars, the metrics.
 
@@ -63,7 +84,7 @@ class Backend:
         first_view_secs: how long a request waits for the first view.
     """
 
-    def __init__(self, index: Index, scalar_store: ScalarStore, *, first_view_secs: float = FIRST_VIEW_SECS) -> None:
+    def __init__(self, index: Views, scalar_store: Scalars, *, first_view_secs: float = FIRST_VIEW_SECS) -> None:
         self.scalar_store = scalar_store
         self._index = index
         self._first_view_secs = first_view_secs

@@ -1,7 +1,8 @@
 """Requests and answers: arguments checked, refusals in words, JSON, gzip.
 
 An answer goes through TensorBoard's own `http_util.Respond`, which adds its security headers. It has few for what is no
-page of HTML; those that all our servers send are added.
+page of HTML; those that all our servers send are added. TensorBoard is loaded for that only: a report has the answers
+without it.
 """
 
 from __future__ import annotations
@@ -14,12 +15,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from tensorboard.backend import http_util
-from werkzeug.wrappers import Request, Response
-
 if TYPE_CHECKING:
     from _typeshed.wsgi import StartResponse, WSGIApplication, WSGIEnvironment
-    from werkzeug.datastructures import Headers, MultiDict
+    from werkzeug.datastructures import Headers
+    from werkzeug.wrappers import Request, Response
 
 _LOG = logging.getLogger("supervisor_core")
 
@@ -89,6 +88,7 @@ def refusal_answer(refused: Refused) -> Answer:
 
 def endpoint(answer: Callable[[Request], Answer]) -> WSGIApplication:
     """Return a function from requests to answers as the WSGI application of one route."""
+    from werkzeug.wrappers import Request
 
     def application(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
         request = Request(environ)
@@ -110,6 +110,8 @@ def _answered(request: Request, answer: Callable[[Request], Answer]) -> Answer:
 
 
 def _response(request: Request, answer: Answer) -> Response:
+    from tensorboard.backend import http_util
+
     from supervisor_core.metrics.listener import SECURITY_HEADERS  # TensorBoard's start waits for this module
 
     body, packed = answer.body, answer.packed
@@ -150,7 +152,7 @@ class Arguments:
         headers: those of the request.
     """
 
-    def __init__(self, values: MultiDict[str, str], headers: Headers) -> None:
+    def __init__(self, values: Mapping[str, str], headers: Headers | Mapping[str, str]) -> None:
         self._values = values
         self._headers = headers
 

@@ -180,7 +180,7 @@ class Index:
         for logdir, snapshot in self._read.items():
             problems += snapshot.problems
             for relative, watched in snapshot.runs.items():
-                name = _printable(logdir.run_name(relative))
+                name = printable_name(logdir.run_name(relative))
                 if name in runs:
                     problems.append(f"Two runs are called {name}; that of {logdir.path} is shown.")
                 known = self._view.runs.get(name)
@@ -196,7 +196,7 @@ class Index:
                 looks_the_same = known is not None and (known.row, known.findings) == (row, said)
                 runs[name] = RunView(
                     name=name,
-                    directory=_directory(logdir, relative, watched),
+                    directory=events_directory(watched) or join(logdir.path, relative),
                     watched=watched,
                     findings=said,
                     row=row,
@@ -206,11 +206,8 @@ class Index:
 
     def _findings(self, name: str, watched: WatchedRun, now: float) -> tuple[Finding, ...] | None:
         """Return what is to be said of a run; None where judging it failed: a fault of ours, which costs no more."""
-        directory = watched.directory
-        if directory and "://" not in directory:  # commands are pasted elsewhere than where TensorBoard was started
-            directory = os.path.abspath(directory)
         try:
-            return findings(replace(watched, directory=directory), now)
+            return judged(watched, now)
         except Exception:
             if name not in self._faults:  # logged once, however often it is tried
                 self._faults.add(name)
@@ -218,14 +215,23 @@ class Index:
             return None
 
 
-def _directory(logdir: Logdir, relative: str, watched: WatchedRun) -> str:
-    """Return where a run's files are, spelt as in their paths: by those it is known which session wrote them."""
+def judged(watched: WatchedRun, now: float) -> tuple[Finding, ...]:
+    """Return what is to be said of a run, worst first; with whole paths, since commands are pasted elsewhere."""
+    directory = watched.directory
+    if directory and "://" not in directory:
+        directory = os.path.abspath(directory)
+    return findings(replace(watched, directory=directory), now)
+
+
+def events_directory(watched: WatchedRun) -> str | None:
+    """Return where a run's files are, spelt as in their paths: by those it is known which session wrote them. None
+    without files."""
     if not watched.files:
-        return join(logdir.path, relative)
+        return None
     path = watched.files[0].path
     return path.rpartition("/")[0] if "://" in path else os.path.dirname(path)
 
 
-def _printable(name: str) -> str:
+def printable_name(name: str) -> str:
     """Return a name as text that can be sent and asked for: directories may be named in bytes that are none."""
     return name if name.isascii() else name.encode("utf-8", "backslashreplace").decode()

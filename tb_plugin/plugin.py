@@ -16,7 +16,8 @@ from werkzeug.wrappers import Request
 from tb_plugin.http import Answer, endpoint, unavailable
 from tb_plugin.loader import MEMORY_MB, REFRESH_SECS
 from tb_plugin.logdirs import logdirs_of
-from tb_plugin.tab import PLUGIN_NAME, Tab, static_files
+from tb_plugin.static_files import static_files
+from tb_plugin.tab import PLUGIN_NAME, Tab
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import WSGIApplication

@@ -1,5 +1,5 @@
 /** The pages, what they show, and the address they are at. */
-import { formatCount, formatMoment, titleOf } from "./logic/format";
+import { formatCount, formatMoment, formatUtc, itsNow, titleOf } from "./logic/format";
 import type { Hidden } from "./logic/hidden";
 import { withChange, withRun } from "./logic/hidden";
 import { RunStore } from "./logic/run_store";
@@ -8,6 +8,7 @@ import { formatState, parseState } from "./logic/url_state";
 import { BackendError, client } from "./net/client";
 import * as host from "./net/host";
 import { Poller } from "./net/poller";
+import { report } from "./net/report";
 import { onHidden, readHidden, writeHidden } from "./net/stored";
 import type { RunLine } from "./types/api";
 import { Banner } from "./view/banner";
@@ -22,9 +23,12 @@ const INTERVAL_MS = 5_000;
 const HASTY_MS = 1_000;
 const TICK_MS = 1_000;
 
+/** What an address shows: a report has one run. */
+const stateOf = (address: string): UrlState => ({ ...parseState(address), ...(report && { run: report.run }) });
+
 export class App {
   private readonly store = new RunStore();
-  private state: UrlState = parseState(host.readAddress());
+  private state: UrlState = stateOf(host.readAddress());
   private readonly banner = new Banner();
   private readonly main = h("main", { class: "main" });
   private readonly place = h("div", { class: "place" });
@@ -58,12 +62,20 @@ export class App {
       { type: "button", class: "print", title: "Print this page, whole", onclick: () => window.print() },
       "Print",
     );
-    root.append(h("header", { class: "top" }, this.place, this.updated, reload, print), this.banner.element, this.main);
+    root.append(
+      h("header", { class: "top" }, this.place, this.updated, !report && reload, print),
+      this.banner.element,
+      this.main,
+    );
     this.showDark(host.isDark());
     onPrint(root, (printing) => this.print(printing));
     host.onDark((dark) => this.showDark(dark));
     host.onAddress(() => this.onAddress());
     document.addEventListener("keydown", (event) => this.onKey(event));
+    if (report) {
+      void this.load();
+      return;
+    }
     window.setInterval(() => {
       if (!host.isHidden()) this.tick();
     }, TICK_MS);
@@ -76,7 +88,7 @@ export class App {
   }
 
   private get now(): number {
-    return Date.now() / 1000 + this.ahead;
+    return report ? report.at : Date.now() / 1000 + this.ahead;
   }
 
   private async load(): Promise<boolean> {
@@ -115,7 +127,7 @@ export class App {
   private show(changed: Set<string> | null): void {
     const answer = this.store.latest;
     if (!answer || this.printing) return;
-    this.recall(answer.logdir);
+    if (!report) this.recall(answer.logdir);
     const { reading, problems } = answer;
     if (reading) {
       const done = `${formatCount(reading.done)} of ${formatCount(reading.total)} runs`;
@@ -123,7 +135,8 @@ export class App {
     } else if (problems.length) {
       const more = problems.length > 1 ? ` (and ${formatCount(problems.length - 1)} more)` : "";
       this.banner.show("warn", `Could not be read: ${problems[0]}${more}`);
-    } else if (!this.failure) this.banner.hide();
+    } else if (report?.left_out.length) this.banner.show("calm", report.left_out.join(" "));
+    else if (!this.failure) this.banner.hide();
     if (this.state.run !== null) this.showRun(this.state.run);
     else this.showOverview(changed !== null);
     this.tick();
@@ -160,7 +173,7 @@ export class App {
         { class: "run-title", title: name === title ? name : `${title}: the logdir itself`, tabindex: -1 },
         title,
       );
-      fill(this.place, back, heading);
+      fill(this.place, !report && back, heading);
       // What was focused is gone with the list: the keyboard goes on from the run's name.
       if (document.activeElement === document.body) heading.focus({ preventScroll: true });
       void this.page.load(null).then((answered) => answered || this.poller.now());
@@ -202,7 +215,7 @@ export class App {
   private onAddress(): void {
     const text = host.readAddress();
     if (text === formatState(this.state)) return;
-    const state = parseState(text);
+    const state = stateOf(text);
     this.change({ ...state, hidden: withChange(state.hidden, new Map(), this.stored ?? new Map()) }, true);
   }
 
@@ -222,9 +235,13 @@ export class App {
   private tick(): void {
     const answer = this.store.latest;
     if (!answer) return;
-    const age = Math.round(this.now - answer.at);
-    setText(this.updated, this.failure || age > 30 ? `as of ${formatMoment(answer.at)}` : "live");
-    this.updated.classList.toggle("stale", this.failure !== null || age > 30);
+    if (report) {
+      setText(this.updated, `as of ${formatUtc(itsNow(report.answers.run, report.at))}, run's clock`);
+    } else {
+      const age = Math.round(this.now - answer.at);
+      setText(this.updated, this.failure || age > 30 ? `as of ${formatMoment(answer.at)}` : "live");
+      this.updated.classList.toggle("stale", this.failure !== null || age > 30);
+    }
     this.page?.tick(this.now);
   }
 
@@ -236,7 +253,7 @@ export class App {
       if (this.state.run === null) this.overview.focusSearch();
       else this.page?.focusSearch();
     } else if (event.key === "Escape" && this.state.run !== null) {
-      if (!this.page?.escape()) this.leave();
-    } else if (event.key === "r") this.poller.now();
+      if (!this.page?.escape() && !report) this.leave();
+    } else if (event.key === "r" && !report) this.poller.now();
   }
 }

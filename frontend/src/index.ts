@@ -1,5 +1,6 @@
 /** The module that TensorBoard's page loads. */
 import { App } from "./app";
+import { report } from "./net/report";
 import base from "./style/index.css";
 import overview from "./style/overview.css";
 import print from "./style/print.css";
@@ -9,9 +10,15 @@ import { h } from "./view/element";
 /** Called once by TensorBoard, in the frame it has made for us. */
 export function render(): void {
   document.documentElement.lang = "en";
-  document.title = "Supervisor";
-  document.head.append(h("style", {}, document.createTextNode(base + overview + run + print)));
-  const root = h("div", { id: "supervisor" });
+  if (!report) document.title = "Supervisor";
+  // No style element: a report's policy allows none.
+  const style = new CSSStyleSheet();
+  style.replaceSync(base + overview + run + print);
+  document.adoptedStyleSheets.push(style);
+  const root = h("div", { id: "supervisor", class: report && "report" });
   document.body.append(root);
   new App().start(root);
 }
+
+// Nobody calls in a report.
+if (report) render();

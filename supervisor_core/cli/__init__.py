@@ -144,6 +144,7 @@ COMMANDS = {
     "exporter": "supervisor_core.cli.exporter",
     "inspect": "supervisor_core.cli.inspect",
     "manifests": "supervisor_core.cli.render",
+    "report": "supervisor_core.cli.report",
     "rules": "supervisor_core.cli.render",
     "run": "supervisor_core.cli.run",
     "stacks": "supervisor_core.cli.stacks",

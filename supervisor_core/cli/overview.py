@@ -7,7 +7,7 @@ them; a name that is longer still has a line of its own.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from math import isfinite
@@ -52,7 +52,7 @@ def overview(runs: Sequence[SeenRun], now: float, width: int | None = None) -> l
         width: columns of the terminal; None for a pipe: then each run is one line with every column.
     """
     over = [seen for seen in runs if _is_over(seen)]
-    others = sorted((seen for seen in runs if not _is_over(seen)), key=_urgency)
+    others = [seen for seen in worst_first(runs) if not _is_over(seen)]
     lines = [Text(_counts(runs), style="bold")] if len(runs) > 1 else []
     if others or not over:
         lines += [*([Text()] if lines and width else []), *_Table(others, now, width).lines(_COLUMNS, _LEAST_URGENT)]
@@ -67,6 +67,11 @@ def overview(runs: Sequence[SeenRun], now: float, width: int | None = None) -> l
             *table.lines(full if table.fits(full) else _OVER, _LEAST_URGENT_OVER),
         ]
     return lines
+
+
+def worst_first(runs: Iterable[SeenRun]) -> list[SeenRun]:
+    """Return runs in the order of the table: those that need somebody, by severity; the others; those that are over."""
+    return sorted(runs, key=lambda seen: (_is_over(seen), *_urgency(seen)))
 
 
 def reason(seen: SeenRun) -> Finding | None:

@@ -42,7 +42,8 @@ from tb_plugin.index import Index
 from tb_plugin.logdirs import Logdir
 from tb_plugin.plugin import applications
 from tb_plugin.scalar_store import ScalarStore
-from tb_plugin.tab import Tab, static_files
+from tb_plugin.static_files import static_files
+from tb_plugin.tab import Tab
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # what TensorBoard brings along is not ours to mend

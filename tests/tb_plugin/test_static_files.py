@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from tb_plugin.http import IMMUTABLE
-from tb_plugin.tab import FailedPlugin, static_files
+from tb_plugin.static_files import static_files
+from tb_plugin.tab import FailedPlugin
 from tests.tb_plugin.conftest import Bench, a_run
 
 

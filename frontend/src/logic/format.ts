@@ -80,6 +80,10 @@ export function formatMoment(at: number | null | undefined): string {
   return `${day} ${pad(d.getHours())}:${pad(d.getMinutes())}:${pad(d.getSeconds())}`;
 }
 
+/** Date and time in UTC: the same wherever it is read. */
+export const formatUtc = (at: number): string =>
+  `${new Date(at * 1000).toISOString().slice(0, 19).replace("T", " ")} UTC`;
+
 /** The present time by the clock of a run's machine, by which its times are. */
 export function itsNow(run: { clock_skew_secs: number | null }, now: number): number {
   return now + (run.clock_skew_secs ?? 0);

@@ -13,16 +13,10 @@ import type {
   ThreadHistory,
   WorkerHistory,
 } from "../types/api";
+import { BackendError } from "./backend_error";
+import { report, reportClient } from "./report";
 
-/** Why there is no answer. `starting`: ask again; `gone`: no answer; `refused`: the backend says why. */
-export class BackendError extends Error {
-  constructor(
-    readonly kind: "gone" | "starting" | "failed" | "missing" | "refused",
-    message: string,
-  ) {
-    super(message);
-  }
-}
+export { BackendError } from "./backend_error";
 
 const PATIENCE_MS = 30_000;
 
@@ -94,7 +88,7 @@ export interface ScalarQuery extends WindowQuery {
   smoothing: number | null;
 }
 
-export const client = {
+const backend = {
   runs: (since: number | null, signal?: AbortSignal) => json<RunsAnswer>("runs", { since }, signal),
   run: (run: string, signal?: AbortSignal) => json<RunDetail>("run", { run }, signal),
   threads: async (run: string, signal?: AbortSignal) =>
@@ -111,6 +105,11 @@ export const client = {
   scalars: (run: string, tag: string, query: ScalarQuery, signal?: AbortSignal) =>
     columns<ScalarHeader>("scalars", { run, tag, ...query }, signal),
 };
+
+export type Client = typeof backend;
+
+/** What answers: the backend, or the page itself where it is a report. */
+export const client: Client = report ? reportClient(report) : backend;
 
 /** One question at a time: asking again calls the one before off, and its answer never arrives. */
 export class Latest {

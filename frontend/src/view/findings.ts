@@ -2,6 +2,7 @@
 import { NOT_JUDGED, runbookOf, SEVERITIES, sinceWords } from "../logic/findings";
 import { formatMoment } from "../logic/format";
 import { wordOf } from "../logic/words";
+import { report } from "../net/report";
 import type { Finding } from "../types/api";
 import { copyButton } from "./copy";
 import { fill, h, setText } from "./element";
@@ -48,7 +49,8 @@ export class FindingList {
           action !== null && finding.is_command && h("code", {}, action),
           action !== null && finding.is_command && copyButton(() => action),
           action !== null && !finding.is_command && h("span", {}, `→ ${action}`),
-          runbookLink(finding),
+          // A report comes without the runbook.
+          report === null && runbookLink(finding),
         ),
       ),
     );

@@ -8,6 +8,7 @@ import type { View } from "../logic/view";
 import { clampView, isWhole, pan, toPixel, zoomAt } from "../logic/view";
 import { stretchOf } from "../logic/window";
 import { FEW } from "../logic/workers";
+import { report } from "../net/report";
 import type { Tag } from "../types/api";
 import { sharpen } from "./canvas";
 import { Charts } from "./charts";
@@ -227,7 +228,8 @@ export class Plots {
     window.clearTimeout(this.fetching);
     const ask = (): void => {
       if (!this.plot) return;
-      const stretch = stretchOf(this.plot.axis, this.zoom && this.view);
+      // A report has nothing finer than the whole.
+      const stretch = stretchOf(this.plot.axis, report ? null : this.zoom && this.view);
       this.charts.fetch(stretch, this.geometry.width);
       void this.fineMarks.fetch(this.plot, stretch);
     };
