@@ -19,7 +19,6 @@ import html
 import json
 import logging
 import re
-from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -158,29 +157,29 @@ def _bounded(moment: _Moment) -> tuple[Values, list[str]]:
     them."""
     left_out: list[str] = []
 
-    def bounded(rows: list[Any], what: str, most_bytes: int, since: str | None) -> list[Any]:
-        kept = newest(rows, most_bytes, since)
+    known: set[str] | None = None
+
+    def bounded(
+        rows: list[Any], what: str, most_bytes: int, since: str | None = None, of: str = "session"
+    ) -> list[Any]:
+        of_known = [row for row in rows if known is None or row[of] is None or row[of] in known]
+        kept = newest(of_known, most_bytes, since)
         if len(kept) < len(rows):
             left_out.append(f"Of {len(rows):,} {what} the newest {len(kept):,} are here.")
         return kept
 
     run = moment.json("run")
-    run["sessions"] = bounded(run["sessions"], "sessions", 1_000_000, None)
+    run["problems"] = bounded(run["problems"], "places that could not be read", 100_000)
+    run["sessions"] = bounded(run["sessions"], "sessions", 1_000_000)
     known = {session["id"] for session in run["sessions"]}
-
-    def of_known(rows: Iterable[Any], key: str = "session") -> list[Any]:
-        return [row for row in rows if row[key] in known or row[key] is None]
-
-    run["restarts"] = bounded(of_known(run["restarts"], "to_session"), "restarts", 500_000, None)
-    run["recoveries"] = bounded(of_known(run["recoveries"]), "restarts within a session", 500_000, None)
-    run["silences"] = bounded(of_known(run["silences"]), "silences", 250_000, None)
-    run["problems"] = bounded(run["problems"], "places that could not be read", 100_000, None)
-    threads, workers = moment.json("threads"), moment.json("workers")
-    threads["threads"] = bounded(of_known(threads["threads"]), "service threads", 2_000_000, None)
+    run["restarts"] = bounded(run["restarts"], "restarts", 500_000, of="to_session")
+    run["recoveries"] = bounded(run["recoveries"], "restarts within a session", 500_000)
+    run["silences"] = bounded(run["silences"], "silences", 250_000)
+    threads, workers, stalls = moment.json("threads"), moment.json("workers"), moment.json("stalls")
+    threads["threads"] = bounded(threads["threads"], "service threads", 2_000_000)
     run["threads"] = list(dict.fromkeys(thread["name"] for thread in threads["threads"]))
-    workers["workers"] = bounded(of_known(workers["workers"]), "workers", 1_000_000, "last_seen")
-    stalls = moment.json("stalls")
-    stalls["stalls"] = bounded(of_known(stalls["stalls"]), "stalls", 1_000_000, "since")
+    workers["workers"] = bounded(workers["workers"], "workers", 1_000_000, "last_seen")
+    stalls["stalls"] = bounded(stalls["stalls"], "stalls", 1_000_000, "since")
     saves = moment.json("checkpoints", limit=_MOST_SAVES)
     saves["checkpoints"] = newest(saves["checkpoints"], 500_000, "at")
     if len(saves["checkpoints"]) < saves["total"]:

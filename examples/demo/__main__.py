@@ -23,9 +23,16 @@ from examples.demo.board import serve_board, tab_of
 from examples.demo.display import Display
 from examples.demo.frameworks import FRAMEWORKS, STEPS_PER_EPOCH, Framework
 from examples.demo.hanging import HangingTraining
-from examples.demo.inspection import show_run
+from examples.demo.inspection import show_run, write_report
 from examples.demo.story import HANG_AT, HANG_STEPS, checks
-from examples.demo.summary import show_checks, show_figures, show_inspection, show_tab, show_verdict
+from examples.demo.summary import (
+    show_checks,
+    show_figures,
+    show_inspection,
+    show_report,
+    show_tab,
+    show_verdict,
+)
 
 ROOT = Path(__file__).parents[2]
 RUN_NAME, HANG_NAME = "digits", "hang"
@@ -71,12 +78,19 @@ def main() -> int:
         show_figures(console, story, args.logdir, run)
         show_inspection(console, show_run(args.logdir, RUN_NAME, console.width))
         status = show_verdict(console, story, results)
+        page = _page_of(args.framework)
+        show_report(console, page, write_report(args.logdir, RUN_NAME, page))
         if args.once or not console.is_terminal:
             return status
         return serve_board(args.logdir, lambda url: show_tab(console, tab_of(url, RUN_NAME))) or status
     except (KeyboardInterrupt, _Terminated) as interruption:
         console.print(f"\nInterrupted. The files are in {args.logdir}", highlight=False, soft_wrap=True)
         return 128 + (signal.SIGTERM if isinstance(interruption, _Terminated) else signal.SIGINT)
+
+
+def _page_of(framework: Framework | None) -> Path:
+    """Return where the run's page goes: below what make builds."""
+    return Path("build", "demo" if framework is None else f"demo-{framework.name}", "report.html")
 
 
 def _command(run: Path, steps: int, framework: Framework | None = None) -> list[str]:

@@ -1,4 +1,4 @@
-"""What ``tb-supervisor inspect`` and ``verify`` report."""
+"""What ``tb-supervisor inspect``, ``verify`` and ``report`` say of the run."""
 
 from __future__ import annotations
 
@@ -51,6 +51,13 @@ def newest_checkpoint(run: Path) -> tuple[int | None, str | None]:
 def show_run(logdir: Path, name: str, width: int) -> str:
     """Return what ``inspect --run`` prints, for a terminal of that many columns."""
     return "".join(tb_supervisor("inspect", str(logdir), "--run", name, columns=width))
+
+
+def write_report(logdir: Path, name: str, target: Path) -> str | None:
+    """Write the page of the run as a file; return why it could not be written, in one line, or None."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    said, failed = tb_supervisor("report", str(logdir), "--run", name, "--html", str(target))
+    return None if said else failed.strip().rpartition("\n")[2]
 
 
 def reported(command: str, run: Path) -> Any:

@@ -77,6 +77,12 @@ def show_tab(console: Console, url: str) -> None:
     console.print(f"  {url}", highlight=False, markup=False, soft_wrap=True)
 
 
+def show_report(console: Console, target: Path, problem: str | None) -> None:
+    """Print where the run's page is, or why there is none."""
+    text = f"\nThe run as a page, for any browser: {target}" if problem is None else f"\nThe run has no page. {problem}"
+    console.print(text, highlight=False, markup=False, soft_wrap=True)
+
+
 def show_verdict(console: Console, story: Story, checks: Sequence[Check]) -> int:
     """Print whether all checks passed, and which failed; return the exit status, 0 or 1."""
     console.print()

@@ -38,6 +38,19 @@ STARTED = re.compile(r"TensorBoard \S+ at (http://\S+?)/? \(")
 PATIENCE_MS = 120_000
 TIMEOUT_SECS = 400
 """Of each test: the first of a module starts TensorBoard and Chromium, and a busy machine takes its time."""
+AXE = ROOT / "frontend" / "node_modules" / "axe-core" / "axe.min.js"
+PAPER = {"width": 718, "height": 1000}
+"""A4 between its margins, in CSS pixels."""
+CUT = """() => [...document.querySelectorAll('#supervisor *')].filter(element => {
+    const box = element.getBoundingClientRect();
+    const scrolls = /auto|scroll|hidden/.test(getComputedStyle(element).overflow)
+        && (element.scrollHeight > element.clientHeight + 4 || element.scrollWidth > element.clientWidth + 1);
+    return box.width && box.height && (box.right > innerWidth + 1 || scrolls);
+}).map(element => element.className || element.tagName)"""
+BEYOND = """() => [...document.querySelectorAll('#supervisor *')].filter(element => {
+    const box = element.getBoundingClientRect();
+    return box.width && box.right > innerWidth + 1 && !element.closest('.table-box, .tooltip, [hidden]');
+}).map(element => element.className || element.tagName)"""
 PROGRAM = "import sys; sys.modules['tensorflow'] = None; from tensorboard.main import run_main; run_main()"
 """TensorBoard as on a machine without TensorFlow, whose import is most of its start."""
 
@@ -238,6 +251,40 @@ class Tab:
                 .map(row => row.querySelector('.run-name').textContent)"""
         )
         return found
+
+    @contextlib.contextmanager
+    def printing(self) -> Iterator[None]:
+        """As while Chromium prints: it says so, then uses the style of paper."""
+        self.page.set_viewport_size(PAPER)
+        self.inside().evaluate("window.dispatchEvent(new Event('beforeprint'))")
+        self.page.emulate_media(media="print")
+        yield
+        self.page.emulate_media(media="screen")
+        self.inside().evaluate("window.dispatchEvent(new Event('afterprint'))")
+
+    def cut(self) -> list[str]:
+        """What is not seen in full."""
+        found: list[str] = self.inside().evaluate(CUT)
+        return found
+
+    def beyond(self) -> list[str]:
+        """What sticks out of the window; tables may, in boxes that scroll."""
+        found: list[str] = self.inside().evaluate(BEYOND)
+        return found
+
+    def violations(self) -> list[str]:
+        """What axe finds wrong, in words."""
+        if not AXE.exists():
+            if os.environ.get("CI") == "true":
+                pytest.fail("axe-core is not installed: scripts/build-frontend")
+            pytest.skip("axe-core is not installed: scripts/build-frontend")
+        self.inside().evaluate(AXE.read_text())
+        found: list[str] = self.inside().evaluate(
+            """async () => (await axe.run(document)).violations.flatMap(
+                rule => rule.nodes.map(node => `${rule.id}: ${node.target} ${node.failureSummary}`))"""
+        )
+        # The document's own head is TensorBoard's.
+        return [text for text in found if not text.startswith("page-has-heading-one")]
 
     def excuse(self, pattern: str) -> None:
         """Complaints that belong to the test."""

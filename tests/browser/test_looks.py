@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable
 from itertools import pairwise
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import pytest
-
-AXE = Path(__file__).parents[2] / "frontend" / "node_modules" / "axe-core" / "axe.min.js"
 
 
 @pytest.fixture(scope="module")
@@ -29,27 +25,12 @@ def board(tensorboard: Callable[..., Any], tmp_path_factory: pytest.TempPathFact
     return tensorboard(directory)
 
 
-def violations(shown: Any) -> list[str]:
-    """What axe finds wrong, in words."""
-    if not AXE.exists():
-        if os.environ.get("CI") == "true":
-            pytest.fail("axe-core is not installed: scripts/build-frontend")
-        pytest.skip("axe-core is not installed: scripts/build-frontend")
-    shown.inside().evaluate(AXE.read_text())
-    found: list[str] = shown.inside().evaluate(
-        """async () => (await axe.run(document)).violations.flatMap(
-            rule => rule.nodes.map(node => `${rule.id}: ${node.target} ${node.failureSummary}`))"""
-    )
-    # The document's own head is TensorBoard's.
-    return [text for text in found if not text.startswith("page-has-heading-one")]
-
-
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_axe_finds_nothing_in_the_list(tab: Callable[..., Any], board: Any, scheme: str) -> None:
     """Every part of the list has a name, a role and enough contrast."""
     shown = tab(color_scheme=scheme).open(board)
     assert len(shown.rows()) == 4
-    assert violations(shown) == []
+    assert shown.violations() == []
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
@@ -60,7 +41,7 @@ def test_axe_finds_nothing_in_a_run(tab: Callable[..., Any], board: Any, scheme:
     shown.find(".stalls summary").first.click()
     shown.find(".tags summary").click()
     shown.find(".tag-list input").first.wait_for()
-    assert violations(shown) == []
+    assert shown.violations() == []
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
@@ -68,7 +49,7 @@ def test_axe_finds_nothing_in_a_cluster(tab: Callable[..., Any], board: Any, sch
     """Nor where there is a lane for each of a hundred workers."""
     shown = tab(color_scheme=scheme).open(board, run="cluster", workers="all")
     shown.find(".workers table").wait_for()
-    assert violations(shown) == []
+    assert shown.violations() == []
 
 
 @pytest.mark.parametrize("width", [360, 768, 1280])
@@ -77,13 +58,7 @@ def test_nothing_sticks_out_of_the_window(tab: Callable[..., Any], board: Any, w
     """From a telephone's width on: only tables scroll sideways, in boxes of their own."""
     shown = tab(viewport={"width": width, "height": 740}).open(board, **({"run": run} if run else {}))
     shown.find(".sentences" if run else ".row .run-name").first.wait_for()
-    beyond = shown.inside().evaluate(
-        """() => [...document.querySelectorAll('#supervisor *')].filter(element => {
-            const box = element.getBoundingClientRect();
-            return box.width && box.right > innerWidth + 1 && !element.closest('.table-box, .tooltip, [hidden]');
-        }).map(element => element.className || element.tagName)"""
-    )
-    assert beyond == []
+    assert shown.beyond() == []
 
 
 def test_whatever_is_clicked_is_large_enough(tab: Callable[..., Any], board: Any) -> None:
@@ -119,7 +94,7 @@ def test_axe_finds_nothing_before_there_are_scalars(tab: Callable[..., Any], boa
     shown.open(board, run="stormy")
     shown.find(".chart", has_text="reading…").first.wait_for()
     assert "reading" in shown.find(".chart-area").first.get_attribute("aria-label")
-    assert violations(shown) == []
+    assert shown.violations() == []
 
 
 def test_larger_letters_fit(tab: Callable[..., Any], board: Any) -> None:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 from types import ModuleType
@@ -12,16 +11,7 @@ from typing import Any
 
 import pytest
 
-PAPER = {"width": 718, "height": 1000}
-"""A4 between its margins, in CSS pixels."""
 RUNS = 60
-CUT = """() => [...document.querySelectorAll('#supervisor *')].filter(element => {
-    const box = element.getBoundingClientRect();
-    const scrolls = /auto|scroll|hidden/.test(getComputedStyle(element).overflow)
-        && (element.scrollHeight > element.clientHeight + 4 || element.scrollWidth > element.clientWidth + 1);
-    return box.width && box.height && (box.right > innerWidth + 1 || scrolls);
-}).map(element => element.className || element.tagName)"""
-"""What is not seen in full."""
 
 
 @pytest.fixture(scope="module")
@@ -35,24 +25,13 @@ def board(tensorboard: Callable[..., Any], tmp_path_factory: pytest.TempPathFact
     return tensorboard(logdir)
 
 
-@contextmanager
-def printing(shown: Any) -> Iterator[None]:
-    """As while Chromium prints: it says so, then uses the style of paper."""
-    shown.page.set_viewport_size(PAPER)
-    shown.inside().evaluate("window.dispatchEvent(new Event('beforeprint'))")
-    shown.page.emulate_media(media="print")
-    yield
-    shown.page.emulate_media(media="screen")
-    shown.inside().evaluate("window.dispatchEvent(new Event('afterprint'))")
-
-
 def test_a_run_is_printed_whole(tab: Callable[..., Any], board: Any) -> None:
     """On white, with its stacks open, tables that fit and charts as wide as paper; then all is as before."""
     shown = tab(color_scheme="dark", viewport={"width": 1600, "height": 700}).open(board, run="stormy")
     shown.find(".chart", has_text="points").first.wait_for()
     width = shown.find(".chart-canvas").first.bounding_box()["width"]
-    with printing(shown):
-        assert shown.inside().evaluate(CUT) == []
+    with shown.printing():
+        assert shown.cut() == []
         assert "queue.get()" in shown.find(".stalls").inner_text()
         boxes = [box.bounding_box() for box in shown.find("canvas").all()]
         assert len(boxes) == 5 and all(600 < box["width"] <= 700 for box in boxes)
@@ -70,9 +49,9 @@ def test_the_list_is_printed_whole(tab: Callable[..., Any], board: Any) -> None:
     """Every run has its line, below the one before; on the screen only those in sight have an element."""
     shown = tab(viewport={"width": 1280, "height": 500}).open(board)
     assert shown.find(".body .row").count() < RUNS
-    with printing(shown):
+    with shown.printing():
         boxes = [row.bounding_box() for row in shown.find(".body .row").all()]
         assert len(boxes) == RUNS + 1
         assert all(a["y"] + a["height"] <= b["y"] + 1 for a, b in pairwise(boxes))
-        assert shown.inside().evaluate(CUT) == []
+        assert shown.cut() == []
     assert shown.find(".body .row").count() < RUNS

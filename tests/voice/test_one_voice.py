@@ -25,6 +25,7 @@ from supervisor_core.run.findings import findings, standing
 from supervisor_core.run.logdir_watch import LogdirWatch
 from tb_plugin.index import Index
 from tb_plugin.logdirs import Logdir
+from tb_plugin.report import report_page
 from tb_plugin.run_data import details
 
 Told = tuple[Path, float, dict[str, Any]]
@@ -132,6 +133,21 @@ def test_the_tab_says_it(told: Told, said: Mapping[str, tuple[Finding, ...]], cl
         line = view.runs[name].row
         assert line["finding"] == (page[0] if page else None)
         assert line["standing"] == standing(view.runs[name].watched.run.state, found)
+
+
+def test_the_report_says_it(
+    told: Told, said: Mapping[str, tuple[Finding, ...]], clock_at: Callable[[float], Any], tmp_path: Path
+) -> None:
+    """The page that is sent to a colleague has all of them."""
+    logdir, now, _ = told
+    (tmp_path / "index.js").write_text('export { render } from "./tab-ABCD2345.js";')
+    (tmp_path / "tab-ABCD2345.js").write_text("")
+    snapshot = LogdirWatch(str(logdir), clock=clock_at(now)).refresh()
+    for name, found in said.items():
+        made = report_page(name, snapshot.runs[name], now, str(logdir), tmp_path).page.decode()
+        (text,) = re.findall(r'id="supervisor-report">([^<]*)</script>', made)
+        page = json.loads(text)["answers"]["run"]["findings"]
+        assert [_spoken(each) for each in page] == [_meant(each) for each in found], name
 
 
 def test_what_a_writer_made_long_is_cut(tmp_path: Path) -> None:

@@ -1,0 +1,137 @@
+"""``tb-supervisor report``: which run, which file, and what is said of it."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+from click.testing import Result
+
+from supervisor_core.events.telemetry import CheckpointRecord, StopRecord, summary_bytes
+from supervisor_core.events.writer import EventsWriter
+
+Command = Callable[..., Result]
+
+
+def write(run: Path, reason: str = "completed", **how: str) -> None:
+    """A session that saved once and ended."""
+    with EventsWriter(run) as writer:
+        writer.summary(summary_bytes(CheckpointRecord(session=run.name, trigger="timer", path="m-3", step=3)), 3)
+        writer.summary(summary_bytes(StopRecord(session=run.name, reason=reason, step=4, **how)), 4)
+
+
+@pytest.fixture(autouse=True)
+def built(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """A frontend as a build leaves it."""
+    import tb_plugin.report
+
+    directory = tmp_path / "static"
+    directory.mkdir()
+    (directory / "index.js").write_text('export { render } from "./tab-ABCD2345.js";\n')
+    (directory / "tab-ABCD2345.js").write_text("export const render = null;")
+    monkeypatch.setattr(tb_plugin.report.report_page, "__defaults__", (directory,))
+    return directory
+
+
+def test_the_only_run_needs_no_name(run: Command, tmp_path: Path) -> None:
+    """One line says which file and which run; the page is there, and nothing beside it."""
+    write(tmp_path / "logs" / "digits")
+    (tmp_path / "out").mkdir()
+    target = tmp_path / "out" / "report.html"
+    done = run("report", tmp_path / "logs", "--html", target)
+    assert (done.exit_code, done.output) == (0, f"{target}: the run digits in 0.0 MB.\n")
+    page = target.read_text()
+    assert "<title>digits - Supervisor report</title>" in page and '"run":"digits"' in page
+    assert os.listdir(tmp_path / "out") == ["report.html"]
+
+
+def test_of_several_runs_one_has_to_be_named(run: Command, tmp_path: Path) -> None:
+    """The error lists them, those that need somebody first."""
+    write(tmp_path / "a")
+    write(tmp_path / "z", "error", error="ValueError: x")
+    done = run("report", tmp_path, "--html", tmp_path / "r.html")
+    assert done.exit_code == 2
+    assert done.stderr == f"Error: {tmp_path} has 2 runs; give one of them with --run: z (failed), a (completed).\n"
+    assert run("report", tmp_path, "--run", "z", "--html", tmp_path / "r.html").exit_code == 0
+    assert '"run":"z"' in (tmp_path / "r.html").read_text()
+    missing = run("report", tmp_path, "--run", "b", "--html", tmp_path / "r.html")
+    assert (missing.exit_code, missing.stderr) == (2, f"Error: {tmp_path} has no run 'b'; it has a, z.\n")
+
+
+def test_a_long_list_of_runs_is_cut(run: Command, tmp_path: Path) -> None:
+    """Ten of them are named."""
+    for number in range(12):
+        write(tmp_path / f"run-{number:02d}")
+    assert run("report", tmp_path, "--html", tmp_path / "r.html").stderr.endswith("run-09 (completed) and 2 more.\n")
+
+
+def test_without_runs_there_is_no_report(run: Command, tmp_path: Path) -> None:
+    """Nothing is written."""
+    (tmp_path / "logs").mkdir()
+    done = run("report", tmp_path / "logs", "--html", tmp_path / "r.html")
+    assert (done.exit_code, done.stderr) == (2, f"Error: There are no events files in {tmp_path}/logs or below it.\n")
+    assert not (tmp_path / "r.html").exists()
+
+
+def test_a_report_goes_to_standard_output(run: Command, tmp_path: Path) -> None:
+    """The page, and nothing else."""
+    write(tmp_path / "digits")
+    done = run("report", tmp_path, "--html", "-")
+    assert done.stdout.startswith("<!doctype html>") and done.stdout.endswith("</html>\n")
+
+
+def test_only_a_file_is_replaced(run: Command, tmp_path: Path) -> None:
+    """A directory, a pipe, and a directory that is not there are errors that name them; a link is followed."""
+    write(tmp_path / "logs")
+    os.mkfifo(tmp_path / "pipe")
+    for target, text in (
+        (tmp_path, f"{tmp_path} is a directory; expected the name of a file to write."),
+        (tmp_path / "pipe", f"{tmp_path}/pipe is no file; expected the name of a file to write."),
+        (tmp_path / "none" / "r.html", f"The directory {tmp_path}/none does not exist; create it first."),
+    ):
+        done = run("report", tmp_path / "logs", "--html", target)
+        assert (done.exit_code, done.stderr) == (2, f"Error: {text}\n")
+    (tmp_path / "old.html").write_text("old")
+    (tmp_path / "link.html").symlink_to("old.html")
+    assert run("report", tmp_path / "logs", "--html", tmp_path / "link.html").exit_code == 0
+    assert (tmp_path / "link.html").is_symlink() and "doctype" in (tmp_path / "old.html").read_text()
+
+
+def test_a_directory_that_cannot_be_written_is_an_error(
+    run: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In one line; the file that was there stays."""
+    write(tmp_path / "logs")
+    (tmp_path / "r.html").write_text("old")
+
+    def full(*_: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(os, "replace", full)
+    done = run("report", tmp_path / "logs", "--html", tmp_path / "r.html")
+    assert (done.exit_code, done.stderr) == (2, f"Error: {tmp_path}/r.html cannot be written: Permission denied.\n")
+    assert (tmp_path / "r.html").read_text() == "old" and not list(tmp_path.glob("*.tmp*"))
+
+
+def test_a_clone_without_its_frontend_says_what_to_do(run: Command, tmp_path: Path, built: Path) -> None:
+    """An error, not an empty page."""
+    write(tmp_path / "logs")
+    (built / "index.js").unlink()
+    done = run("report", tmp_path / "logs", "--html", tmp_path / "r.html")
+    assert done.exit_code == 2 and "run: make frontend" in done.stderr
+    assert not (tmp_path / "r.html").exists()
+
+
+def test_another_projects_package_is_left_alone(run: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The tab's package has a name that others may use: then the error says whose it is."""
+    other = ModuleType("tb_plugin")
+    other.__file__ = "/site/tb_plugin/__init__.py"
+    monkeypatch.setitem(sys.modules, "tb_plugin", other)
+    done = run("report", tmp_path, "--html", tmp_path / "r.html")
+    assert done.exit_code == 2 and "is another project's: /site/tb_plugin/__init__.py" in done.stderr
+    monkeypatch.setitem(sys.modules, "tb_plugin", None)
+    assert "needs the package tb_plugin" in run("report", tmp_path, "--html", tmp_path / "r.html").stderr
