@@ -20,5 +20,5 @@ export function render(): void {
   new App().start(root);
 }
 
-// Nobody calls in a report.
+// In a report there is no caller.
 if (report) render();

@@ -15,8 +15,8 @@ from rich.live import Live
 from rich.text import Text
 
 from supervisor_core.cli import WrongInput, hints
-from supervisor_core.cli.logdirs import existing, filters, logdirs, no_runs
-from supervisor_core.cli.look import Look, Looking, SeenRun
+from supervisor_core.cli.logdirs import existing, filters, logdirs
+from supervisor_core.cli.look import Look, Looking, SeenRun, check_run
 from supervisor_core.cli.overview import overview
 from supervisor_core.cli.sentences import by_its_clock
 from supervisor_core.cli.text import STATES, Output, literal, runs_bar
@@ -25,7 +25,6 @@ from supervisor_core.errors import SupervisorError
 from supervisor_core.log import printable
 from supervisor_core.run.model import RunState
 from supervisor_core.run.run_json import as_json, plain, run_json
-from supervisor_core.run.run_names import known_as
 from supervisor_core.run.snapshot import WatchedRun
 
 FOLLOW_SECS = 2.0
@@ -99,7 +98,7 @@ def inspect(
     except SupervisorError as error:
         raise WrongInput(str(error)) from error
     if not follow:
-        _check_run(first, logdirs, name)
+        check_run(first, logdirs, name)
     looks = [first]
     with suppress(KeyboardInterrupt) if follow else nullcontext():
         later = _following(looking, looks) if follow else iter(())
@@ -131,16 +130,6 @@ def _not_read(item: WatchedRun) -> list[str]:
             texts.append(f"{file.path}{where}: {problem.text}")
     whole = [item.problem] if item.problem and item.problem not in texts else []
     return whole + texts
-
-
-def _check_run(look: Look, logdirs: Sequence[str], name: str | None) -> None:
-    where = " or ".join(logdirs)
-    if not look.runs:
-        if look.problems:
-            raise WrongInput(f"{where} cannot be read: {look.problems[0]}")
-        raise no_runs("events files", logdirs)
-    if name is not None and not look.asked_for(name):
-        raise WrongInput(f"{where} has no run {name!r}; {known_as(name, look.runs)}")
 
 
 def _print_json(look: Look, later: Iterator[Look], logdirs: Sequence[str], name: str | None, follow: bool) -> None:

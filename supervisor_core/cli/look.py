@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from supervisor_core.cli.logdirs import Logdir, common_directory, name_in
+from supervisor_core.cli import WrongInput
+from supervisor_core.cli.logdirs import Logdir, common_directory, name_in, no_runs
 from supervisor_core.run.copies import CopyMarks
 from supervisor_core.run.finding import Finding
 from supervisor_core.run.findings import Standing, findings, standing
 from supervisor_core.run.logdir_watch import LogdirWatch
 from supervisor_core.run.model import Run
-from supervisor_core.run.run_names import RunPlace, find_run
+from supervisor_core.run.run_names import RunPlace, find_run, known_as
 from supervisor_core.run.snapshot import LogdirSnapshot, WatchedRun
 
 
@@ -99,3 +100,18 @@ class Looking:
             runs=runs if len(snapshots) == 1 else dict(sorted(runs.items())),
             problems=tuple(problem for each in snapshots for problem in each.problems),
         )
+
+
+def check_run(look: Look, logdirs: Sequence[str], name: str | None) -> None:
+    """Check that there are runs, and the one of a name if one is given.
+
+    Raises:
+        WrongInput: if not.
+    """
+    where = " or ".join(logdirs)
+    if not look.runs:
+        if look.problems:
+            raise WrongInput(f"{where} cannot be read: {look.problems[0]}")
+        raise no_runs("events files", logdirs)
+    if name is not None and not look.asked_for(name):
+        raise WrongInput(f"{where} has no run {name!r}; {known_as(name, look.runs)}")

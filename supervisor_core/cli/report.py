@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Sequence
 from importlib import import_module
 from typing import Any
 
 import click
 from rich.progress import SpinnerColumn, TextColumn
 
-from supervisor_core.cli import DISTRIBUTION, WrongInput, paths
+from supervisor_core.cli import WrongInput, paths
 from supervisor_core.cli.logdirs import existing, logdirs
-from supervisor_core.cli.look import Look, Looking, SeenRun
+from supervisor_core.cli.look import Look, Looking, SeenRun, check_run
 from supervisor_core.cli.overview import worst_first
 from supervisor_core.cli.text import progress_bar, runs_bar
 from supervisor_core.errors import SupervisorError
+from supervisor_core.install import DISTRIBUTION
 from supervisor_core.log import printable
-from supervisor_core.run.run_names import known_as
 from supervisor_core.storage.local import LOCAL, absolute
 
 STDOUT = "-"
@@ -56,7 +57,7 @@ def report(logdirs: tuple[str, ...], name: str | None, target: str) -> None:
         looking = Looking(existing(logdirs))
         with runs_bar("reading") as on_progress:
             look = looking.look(on_progress)
-        seen = _chosen(look, " or ".join(logdirs), name)
+        seen = _chosen(look, logdirs, name)
         with progress_bar(SpinnerColumn(), TextColumn("reading the scalars")):
             made = page_of(seen.run.name, seen.watched, look.at, absolute(looking.directory))
     except SupervisorError as error:
@@ -97,19 +98,14 @@ def _checked(target: str) -> str:
     return path
 
 
-def _chosen(look: Look, where: str, name: str | None) -> SeenRun:
+def _chosen(look: Look, logdirs: Sequence[str], name: str | None) -> SeenRun:
+    check_run(look, logdirs, name)
     found = look.asked_for(name)
     if len(found) == 1:
         return found[0]
-    if found:
-        listed = [f"{seen.run.name} ({seen.run.state})" for seen in worst_first(found)]
-        more = f" and {len(listed) - _LISTED:,} more" if len(listed) > _LISTED else ""
-        raise WrongInput(
-            f"{where} has {len(listed):,} runs; give one of them with --run: {', '.join(listed[:_LISTED])}{more}."
-        )
-    if look.runs:
-        assert name is not None
-        raise WrongInput(f"{where} has no run {name!r}; {known_as(name, look.runs)}")
-    if look.problems:
-        raise WrongInput(f"{where} cannot be read: {look.problems[0]}")
-    raise WrongInput(f"There are no events files in {where} or below it.")
+    listed = [f"{seen.run.name} ({seen.run.state})" for seen in worst_first(found)]
+    more = f" and {len(listed) - _LISTED:,} more" if len(listed) > _LISTED else ""
+    raise WrongInput(
+        f"{' or '.join(logdirs)} has {len(listed):,} runs; give one of them with --run: "
+        f"{', '.join(listed[:_LISTED])}{more}."
+    )

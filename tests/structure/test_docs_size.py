@@ -28,7 +28,6 @@ NOT_YET = {
     "metrics.md",
     "monitored.md",
     "supervise.md",
-    "tensorboard.md",
     "torch.md",
     "transformers.md",
     "why.md",
