@@ -102,6 +102,11 @@ def _failures_in_one_line() -> Iterator[None]:
         commands = [(name, _command(name)) for name in sorted(COMMANDS)]
         hint = hints.of_option(error.option_name, error.ctx, commands)
         raise click.UsageError(printable(f"There is no option {error.option_name}. {hint}"), error.ctx) from None
+    except click.MissingParameter as error:
+        from supervisor_core.cli import hints
+
+        name = error.param.opts[0] if isinstance(error.param, click.Option) else error.param_hint
+        raise hints.missing(str(name), error.ctx) from None
     except click.ClickException as error:
         vars(error)["message"] = printable_lines(error.message)  # the names in it may be anybody's
         raise

@@ -160,8 +160,9 @@ def _web(serving: Exporter, address: str, telemetry_path: str, config_file: str 
     except OptionsError as error:
         raise WrongInput(str(error)) from error
     except (OSError, UnicodeError) as error:
+        reason = getattr(error, "strerror", None) or error
         raise click.ClickException(
-            f"Cannot listen on {address}: {getattr(error, 'strerror', None) or error}."
+            f"Cannot listen on {address}: {reason}. Give another address with --web.listen-address."
         ) from error
 
 

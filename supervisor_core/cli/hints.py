@@ -25,11 +25,11 @@ _MOST_SHOWN = 3
 _ONE_SLASH = re.compile(r"([a-z][a-z0-9+.-]+):/+([^/].*)")
 
 
-def example(command: click.Command) -> str:
-    """Return the first example of a command's help."""
-    found = re.search(r"^\s*(tb-supervisor .*)$", command.epilog or "", re.MULTILINE)
-    assert found is not None, f"the help of {command.name} has an example"
-    return found[1]
+def missing(what: str, context: click.Context | None) -> click.UsageError:
+    """Return the error for what a command was not given, with the first example of its help."""
+    epilog = "" if context is None else context.command.epilog or ""
+    found = re.search(r"^\s*(tb-supervisor .*)$", epilog, re.MULTILINE)
+    return click.UsageError(f"{what} is missing" + (f", as in `{found[1]}`" if found else "."), context)
 
 
 def close_to(word: str, words: Iterable[str]) -> str:

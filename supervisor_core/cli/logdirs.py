@@ -65,7 +65,7 @@ def logdirs(
                 () if default is None else (default,)
             )
             if not found:
-                raise missing(metavar)
+                raise hints.missing(metavar, click.get_current_context())
             for name, values in (("--logdir", logdir_options), (metavar, logdir_arguments)):
                 if "" in values:
                     raise empty(name)
@@ -79,11 +79,6 @@ def logdirs(
         return cast("Command", argument(option(decorated)))
 
     return decorate
-
-
-def missing(what: str) -> click.UsageError:
-    """Return the error of the command that is being called for what it was not given, with an example."""
-    return click.UsageError(f"{what} is missing, as in `{hints.example(click.get_current_context().command)}`")
 
 
 def empty(name: str) -> WrongInput:
@@ -169,6 +164,11 @@ def existing(given: Iterable[str], find: Callable[[str], Logdir] | None = None) 
         except NotALogdir as error:
             wrong = wrong or error
             continue
+        except NoSuchLogdir:
+            for other in found.values():
+                if local_path(other.path) and os.path.isdir(inner := os.path.join(other.path, path)):
+                    raise NoSuchLogdir(f"{path} does not exist. Did you mean {command_line(inner)}?") from None
+            raise
         known = found.get(_key(logdir.path))
         if known is None or known.itself_only:
             found[_key(logdir.path)] = logdir

@@ -17,7 +17,7 @@ import click
 
 from supervisor_core.cli import Command, WrongInput, hints, seconds_option
 from supervisor_core.cli.exporter import configure_log
-from supervisor_core.cli.logdirs import directories, empty, missing
+from supervisor_core.cli.logdirs import directories, empty
 from supervisor_core.errors import SupervisorError
 from supervisor_core.log import error_text
 from supervisor_core.options import STOP_TIMEOUT_SECS
@@ -151,7 +151,7 @@ def run(logdir: str | None, never: tuple[int, ...], node: int | None, command: t
 def _logdir_and_command(words: tuple[str, ...]) -> tuple[str, tuple[str, ...]]:
     """Return the logdir and the command after it: without ``--logdir`` only ``--`` says which is which."""
     if not words:
-        raise missing("LOGDIR -- COMMAND")
+        raise hints.missing("LOGDIR -- COMMAND", click.get_current_context())
     first, rest = words[0], words[1:]
     if rest[:1] == ("--",) and rest[1:]:
         return first, rest[1:]

@@ -12,12 +12,13 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import click
+from rich.progress import TextColumn, TimeElapsedColumn
 from rich.text import Text
 
 from supervisor_core.checkpoint.logdir_lock import peek
 from supervisor_core.cli import WrongInput, seconds_option
 from supervisor_core.cli.logdirs import NoSuchLogdir, expanded, find_logdir, logdirs
-from supervisor_core.cli.text import Output
+from supervisor_core.cli.text import Output, progress_bar
 from supervisor_core.log import command_line, printable
 from supervisor_core.process.identity import boot_id, is_running
 from supervisor_core.process.outside import OutsideStacks, ThreadState, outside_stacks, thread_states
@@ -87,11 +88,12 @@ def stacks(context: click.Context, logdirs: tuple[str, ...], as_json: bool, agai
     """
     targets = [path for given in logdirs for path in expanded(given)]
     found = {pid: page for target in targets for pid, page in _processes(target)}
-    seen = [_read(pid, page) for pid, page in found.items()]
     later: list[ProcessStacks] = []
-    if again_secs is not None:
-        time.sleep(again_secs)
-        later = [_read(each.pid, each.page) for each in seen]
+    with progress_bar(TextColumn("reading stacks"), TimeElapsedColumn()):
+        seen = [_read(pid, page) for pid, page in found.items()]
+        if again_secs is not None:
+            time.sleep(again_secs)
+            later = [_read(each.pid, each.page) for each in seen]
     if as_json:
         click.echo(json.dumps(_object(seen, later), indent=2))
     else:

@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any, Literal
 
 import click
-from rich.progress import BarColumn, DownloadColumn, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, DownloadColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from supervisor_core.checkpoint import bundle, contents
 from supervisor_core.checkpoint.contents import FORMATS
@@ -132,9 +132,10 @@ def _verify_logdir(logdir: Logdir, include: str | None, exclude: str | None) -> 
     """Return the verdict of each run of a logdir, and what could not be searched."""
     filesystem, top = _directory(logdir.path)
     unsearched: list[str] = []
-    runs = list(find_runs(filesystem, top, on_error=lambda error: unsearched.append(error_text(error))))
-    # What it could not search was said above.
-    of_sealed = [] if local_path(top) is None else list(find_sealed(top, on_error=lambda error: None))
+    with progress_bar(TextColumn("looking for checkpoints"), TimeElapsedColumn()):
+        runs = list(find_runs(filesystem, top, on_error=lambda error: unsearched.append(error_text(error))))
+        # What it could not search was said above.
+        of_sealed = [] if local_path(top) is None else list(find_sealed(top, on_error=lambda error: None))
     include = logdir.include(include)
     runs = [run for run in runs if is_wanted(_name_in(top, run.path), include, exclude)]
     of_sealed = [path for path in of_sealed if is_wanted(_name_in(top, _run_of_sealed(path)), include, exclude)]

@@ -129,6 +129,7 @@ def test_what_cannot_be_used(
         (["{logs}/x/a/belwo/c"], "{logs}/x/a/belwo/c does not exist. Did you mean {logs}/x/a/below?"),
         (["s3:/bucket/runs"], "If an address was meant: s3://bucket/runs."),
         (["~/no such"], "A shell replaces ~ only where it is not quoted: give "),
+        (["{logs}/x", "a"], "a does not exist. Did you mean {logs}/x/a?"),
         (["{logs}/x,{logs}/y"], "Several are separated by blanks: {logs}/x {logs}/y."),
         (["{logs}/empty"], "in {logs}/empty or below it. {logs} has some: `tb-supervisor {command} {logs}`"),
         (["{logs}", "--include", "z"], "{logs} or below it of a run whose name matches --include 'z'. Leave that out"),

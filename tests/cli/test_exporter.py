@@ -151,7 +151,10 @@ def test_a_port_in_use(run: Run, logdir: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         address = f"127.0.0.1:{taken.getsockname()[1]}"
         result = run("exporter", "--logdir", logdir, "--web.listen-address", address)
-    assert (result.exit_code, result.stderr) == (1, f"Error: Cannot listen on {address}: Address already in use.\n")
+    said = (
+        f"Error: Cannot listen on {address}: Address already in use. Give another address with --web.listen-address.\n"
+    )
+    assert (result.exit_code, result.stderr) == (1, said)
 
 
 @pytest.mark.parametrize(

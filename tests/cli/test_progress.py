@@ -6,18 +6,20 @@ import io
 import os
 import pty
 import threading
+import time
 import tty
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
 from click.testing import Result
 from rich.console import Console
+from rich.progress import TextColumn
 
-from supervisor_core.cli import exporter, text, verify
+from supervisor_core.cli import exporter, inspect, stacks, text, verify
 from supervisor_core.cli.text import SHOW_AFTER_SECS, OnProgress, runs_bar
 from supervisor_core.events import EventsWriter
 from supervisor_core.training import supervise
@@ -125,7 +127,7 @@ def bars(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, list[tuple[int, int
         shown.append((what, done))
         yield lambda *given: done.append(given)
 
-    for module in (text, verify, __import__("supervisor_core.cli.inspect", fromlist=["inspect"])):
+    for module in (text, verify, inspect):
         monkeypatch.setattr(module, "runs_bar", recorded)
     return shown
 
@@ -145,9 +147,11 @@ def test_a_checkpoint_is_read_by_bytes(
 ) -> None:
     """It is shown how many bytes are compared, of all that it has."""
     updates: list[dict[str, Any]] = []
+    begun: list[str] = []
 
     @contextmanager
-    def recorded(*columns: object) -> Iterator[Callable[..., None]]:
+    def recorded(first: TextColumn, *_: object) -> Iterator[Callable[..., None]]:
+        begun.append(first.text_format)
         yield lambda **given: updates.append(given)
 
     monkeypatch.setattr(verify, "progress_bar", recorded)
@@ -160,9 +164,27 @@ def test_a_checkpoint_is_read_by_bytes(
         writer.write_run(tmp_path, [100])
         name, size = "model.ckpt-100", None
     assert run("verify", tmp_path).exit_code == 0
+    assert begun == ["looking for checkpoints", "{task.description}"]
     assert updates[0] == {"description": name, "completed": 0, "total": None}
     done = [update["completed"] for update in updates]
     assert done == sorted(done) and done[-1] == updates[-1]["total"] == (size or done[-1]) > 0
+
+
+def test_a_second_look_at_stacks(run: Callable[..., Result], monkeypatch: pytest.MonkeyPatch) -> None:
+    """While it is waited for, the terminal shows that."""
+    shown: list[str] = []
+
+    @contextmanager
+    def recorded(first: TextColumn, *_: object) -> Iterator[None]:
+        shown.append(first.text_format)
+        yield
+        shown.append("gone")
+
+    monkeypatch.setattr(stacks, "progress_bar", recorded)
+    hands = SimpleNamespace(sleep=lambda secs: shown.append(f"{secs:.0f} s"), monotonic=time.monotonic)
+    monkeypatch.setattr(stacks, "time", hands)
+    assert run("stacks", "--json", "--again", "60s", os.getpid()).exit_code in (0, 1)
+    assert shown == ["reading stacks", "60 s", "gone"]
 
 
 def test_the_exporters_first_look(logs: Path, bars: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
