@@ -63,8 +63,9 @@ def act(plan: dict[str, Any], loop: Any, rank: int) -> None:
     if plan["act"] == "hang":
         PAUSE.wait()
     if plan["act"] == "wait":
-        (Path(loop.run.logdir).parent / "waits").touch()
-        while not loop.run._coord.should_stop():
+        directory = Path(loop.run.logdir).parent
+        (directory / "waits").touch()
+        while not loop.run._coord.should_stop() and not (directory / "goes").exists():
             PAUSE.wait(0.01)
         return
     pids = {"launcher": os.getppid(), **dict.fromkeys(("node", "lost"), int(os.environ.get(TRACER_VARIABLE, 0)))}

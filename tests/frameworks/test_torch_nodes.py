@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 import yaml
+from networks import Network, private_network
 from ports import free_port
 from trial import Job, launch, run_of
 
@@ -35,7 +36,7 @@ sys.path.insert(0, {here!r})
 from ranks_program import train
 from supervisor_core import Options
 plan = json.loads(os.environ["PLAN"])
-budget = Options(hang_timeout_secs={{"training": 10.0}}) if plan.get("act") == "hang" else None
+budget = Options(hang_timeout_secs={{"training": plan["budget"]}}) if "budget" in plan else None
 train(str(Path(sys.argv[2]).parent), plan, options=budget)
 """
 COMMANDS = {
@@ -81,8 +82,8 @@ class Cluster:
         slurm = {"SLURM_JOB_ID": str(self._port), "SLURM_JOB_NODELIST": "node-[0-1]", "SLURM_NNODES": "2"}
         return self._start(["bash", str(EXAMPLES / "train.sbatch")], plan, {**slurm, "LOGDIR": self.logdir})
 
-    def pod(self, node: int, plan: dict[str, Any]) -> subprocess.Popen[bytes]:
-        """Start a pod of the JobSet."""
+    def pod(self, node: int, plan: dict[str, Any], network: Network | None = None) -> subprocess.Popen[bytes]:
+        """Start a pod of the JobSet; that of node 1 at the other end of a network, if there is one."""
         job = yaml.safe_load((EXAMPLES / "jobset.yaml").read_text())["spec"]["replicatedJobs"][0]["template"]["spec"]
         [container] = job["template"]["spec"]["containers"]
         shell, option, command = container["command"]
@@ -91,12 +92,27 @@ class Cluster:
             "--nodes 4": "--nodes 2",
             "--nnodes 4": "--nnodes 2",
             "--nproc-per-node 8": "--nproc-per-node 1",
-            "training-workers-0-0.training": "127.0.0.1",
+            "--stop-timeout 110s": "--stop-timeout 10s",
+            "training-workers-0-0.training": "127.0.0.1" if network is None else network.here,
             "29400": str(20000 + self._port % 10000),
         }.items():
             assert there in command
             command = command.replace(there, here)
-        return self._start([shell, option, command], plan, {"JOB_COMPLETION_INDEX": str(node)})
+        environment = {"JOB_COMPLETION_INDEX": str(node)}
+        if network is None:
+            return self._start([shell, option, command], plan, environment)
+        before = ["ip", "netns", "exec", network.space] if node else []
+        environment["GLOO_SOCKET_IFNAME"] = network.peer if node else network.link
+        return self._start([*before, shell, option, command], plan, environment)
+
+    def wait_for_rank(self, process: subprocess.Popen[bytes]) -> None:
+        """Wait until the rank waits that the plan has wait."""
+        while not (self.directory / "waits").exists():
+            try:
+                process.wait(0.05)
+            except subprocess.TimeoutExpired:
+                continue
+            raise AssertionError(self.log)
 
     def close(self) -> None:
         """End what is left."""
@@ -169,9 +185,7 @@ def test_a_batch_job_at_its_time_limit(cluster: Cluster, truth: list[list[str]])
     """SIGTERM to the script: the ranks of both nodes end after the same step, which is saved; the job is requeued, and
     its next start goes on exactly."""
     batch = cluster.batch_job({"act": "wait", "step": 9})
-    while not (cluster.directory / "waits").exists():
-        assert batch.poll() is None, cluster.log
-        batch_wait(batch)
+    cluster.wait_for_rank(batch)
     batch.terminate()
     assert batch.wait() != 0, cluster.log
     assert (cluster.directory / "requeued").read_text().count("\n") == 1
@@ -179,14 +193,6 @@ def test_a_batch_job_at_its_time_limit(cluster: Cluster, truth: list[list[str]])
     assert len(cluster.said(1)) == done and run_of(Path(cluster.logdir)).checkpoints[-1].step == done
     assert cluster.batch_job({}).wait() == 0, cluster.log
     assert_exact(cluster, truth, before=done, resumed_at=done)
-
-
-def batch_wait(process: subprocess.Popen[bytes]) -> None:
-    """Let a process run for a moment."""
-    try:
-        process.wait(0.05)
-    except subprocess.TimeoutExpired:
-        return
 
 
 def test_a_pod_that_is_drained(cluster: Cluster, truth: list[list[str]]) -> None:
@@ -225,10 +231,27 @@ def test_pods_that_are_given_up(cluster: Cluster) -> None:
 
 def test_a_rank_that_hangs(cluster: Cluster, truth: list[list[str]]) -> None:
     """On node 1: node 0, whose rank waits for it, ends the launch on both, after the stacks of both were taken."""
-    plan = {"act": "hang", "rank": 1, "step": 9, "once": True}
+    plan = {"act": "hang", "rank": 1, "step": 9, "once": True, "budget": 10.0}
     zero, one = cluster.pod(0, plan), cluster.pod(1, plan)
     assert (zero.wait(), one.wait()) == (0, 0), cluster.log
     assert_exact(cluster, truth, before=9, resumed_at=8)
     assert [launch.cause for launch in run_of(Path(cluster.logdir)).launches] == ["hang", "completed"], cluster.log
     stacks = [path.read_text() for path in Path(cluster.logdir).glob("supervisor-stacks.*.txt")]
     assert any("ranks_program.py" in text and "in act" in text for text in stacks), stacks
+
+
+def test_a_network_that_is_cut(cluster: Cluster, truth: list[list[str]]) -> None:
+    """Between two nodes with networks of their own: no rank sees more than silence. Node 0 ends the launch, and node
+    1 reads that in the logdir; healed, both go on exactly."""
+    plan = {"act": "wait", "rank": 0, "step": 9, "budget": 10.0}
+    with private_network() as network:
+        zero, one = cluster.pod(0, plan, network), cluster.pod(1, plan, network)
+        cluster.wait_for_rank(zero)
+        network.cut()
+        (cluster.directory / "goes").touch()
+        while not any(launch.cause for launch in run_of(Path(cluster.logdir)).launches):
+            assert zero.poll() is None and one.poll() is None, cluster.log
+        network.heal()
+        assert (zero.wait(), one.wait()) == (0, 0), cluster.log
+    assert_exact(cluster, truth, before=9, resumed_at=8)
+    assert [launch.cause for launch in run_of(Path(cluster.logdir)).launches] == ["hang", "completed"], cluster.log
