@@ -50,7 +50,7 @@ def runtime_directory(tmp_path_factory: pytest.TempPathFactory) -> None:
     os.environ["SUPERVISOR_RUNTIME_DIR"] = str(tmp_path_factory.mktemp("runtime"))
 
 
-for shared in ("ports.py", "forked.py", "hangs.py", "pasting.py"):
+for shared in ("networks.py", "ports.py", "forked.py", "hangs.py", "pasting.py"):
     _load(shared)  # for modules that import it while they are collected
 
 TORCH = (
