@@ -98,7 +98,7 @@ class Script:
 
     def _session(self, attempt: int, secs: float, end: str) -> None:
         draw = self.random.uniform
-        # A learned budget would not call the second hang of a session a stall, if the first was longer.
+        # A learned hang timeout would not call the second hang of a session a stall, if the first was longer.
         options = Options(hang_timeout_secs={"training": 300.0})
         self.id, self.progress = str(attempt), Progress(self, HangTimeouts(options))
         before, self.lease, self.frozen_secs = self.lease, None, 0.0

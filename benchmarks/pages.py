@@ -174,7 +174,7 @@ TROUBLES = (
     ),
     Trouble(
         name="hangs",
-        text="no step ends, and its process answers or writes heartbeats (learned budget: 6 s)",
+        text="no step ends, and its process answers or writes heartbeats (learned hang timeout: 6 s)",
         alert=STALLED,
         most_secs=126,
         happen=telling("hang"),

@@ -24,7 +24,7 @@ class Config:
     loop: str = "asks"
     """``asks`` whether to stop; ``never`` asks; ``hangs`` in a run that does not return, from the tenth step on."""
     hang: str | None = None
-    """How it hangs at the eightieth step, when its budget is a learned one; see `hanging`."""
+    """How it hangs at the eightieth step, when its hang timeout is a learned one; see `hanging`."""
     pause_secs: float = 0.001
     """Between two steps, to leave the machine to others."""
     flush_every: int = 5

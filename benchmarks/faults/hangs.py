@@ -41,9 +41,9 @@ def _hang(trial: Trial, trials: int, kind: str) -> Iterator[Outcome]:
         else:
             limit = SEEN_WITHIN_SECS * trial.patience
             findings.fault(secs > limit, f"seen only after {secs:.1f} s")
-            budget = seen["timeout_secs"]
-            late = budget is not None and secs > TIMES_BUDGET * trial.patience * budget + STEP_SECS
-            findings.fault(late, f"seen after {secs:.1f} s, with a budget of {budget:.1f} s")
+            timeout_secs = seen["timeout_secs"]
+            late = timeout_secs is not None and secs > TIMES_BUDGET * trial.patience * timeout_secs + STEP_SECS
+            findings.fault(late, f"seen after {secs:.1f} s, with a hang timeout of {timeout_secs:.1f} s")
             lines = hanging.lines_of(kind)
             found = Path((seen["location"] or "").partition(" ")[0]).name
             findings.fault(found not in lines, f"location {seen['location']!r}, not {' or '.join(sorted(lines))}")
@@ -142,7 +142,7 @@ FAULTS = (
     *(
         Fault(
             name=f"a step hangs: {name}",
-            survived=f"seen within {SEEN_WITHIN_SECS:g} s and {TIMES_BUDGET:g} x the budget, at the line that hangs",
+            survived=f"seen within {SEEN_WITHIN_SECS:g} s and {TIMES_BUDGET:g} x the hang timeout, at the right line",
             long=20,
             short=0 if kind == "gil" else 1,
             run=partial(_hang, kind=kind),
@@ -152,7 +152,7 @@ FAULTS = (
     *(
         Fault(
             name="a save hangs: no write of a checkpoint returns",
-            survived=f"seen within {TIMES_BUDGET:g} x the budget, with the save's stack; training goes on",
+            survived=f"seen within {TIMES_BUDGET:g} x the hang timeout, with the save's stack; training goes on",
             long=20,
             short=1,
             run=_service,

@@ -196,11 +196,10 @@ def _hang(trial: Trial, trials: int, kind: str) -> Iterator[Outcome]:
     """A training that hangs is ended, after its stacks were taken, and started again."""
     for number in range(trials):
         directory = trial.directory / f"trial-{number}"
-        # While a save is under way the budget is the default: seldom enough that the hang meets none.
         config = {"logdir": str(directory / "run"), "hang": kind, "pause_secs": 0.1, "save_secs": 5.0}
         program = ["-W", "ignore", "-m", "benchmarks.faults.training", json.dumps(config)]
         findings = Findings()
-        with Supervised(directory, program, "--stop-timeout", "3s", "--hang-timeout", "1s") as restarter:
+        with Supervised(directory, program, "--stop-timeout", "3s", "--hang-timeout", "6s") as restarter:
             deadline = time.monotonic() + 3 * WAIT_SECS
             while (text := restarter.log.read_text(errors="replace")).count(" started: process ") < 2:
                 if time.monotonic() > deadline:

@@ -132,7 +132,7 @@ def train(config: Config, model: Model, sess: Any, should_stop: Callable[[], boo
         say("torn")
     first = step = int(values[0])
     say("ready", first)
-    if config.hang == "native":  # the first run of a fetch has the longer budget of compiling
+    if config.hang == "native":  # the first run of a fetch has the longer hang timeout of compiling
         sess.run(model.unblocked)
         sess.run(model.blocked)
     pause = threading.Event()

@@ -60,7 +60,7 @@ class Trial:
         launchers: start the processes; they know the peers' interpreter.
         directory: its own, empty.
         rng: its random numbers: the same for the same seed, family, row and batch.
-        patience: how many times the grace time an ending gets, and may take.
+        patience: how many times the stop timeout an ending gets, and may take.
     """
 
     def __init__(self, launchers: Launchers, directory: Path, rng: random.Random, patience: float = 1.0) -> None:

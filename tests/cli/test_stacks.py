@@ -99,7 +99,7 @@ def test_threads_are_shown_with_what_the_kernel_says(
         ({"hang_timeout_secs": 2.0}, "no progress for 3 s (hang timeout 2 s)"),
     ],
 )
-def test_a_session_progresses_within_its_budget(change: dict[str, Any], said: str, session: StacksFile) -> None:
+def test_a_session_progresses_within_its_hang_timeout(change: dict[str, Any], said: str, session: StacksFile) -> None:
     """As its page says."""
     page = read_page(session.path.with_suffix(".page"))
     assert page is not None

@@ -43,7 +43,7 @@ class Ended:
         self.pid = self._process.pid
         self.lines: list[str] = []
         self.status: int | None = None
-        self.grace_secs: float | None = None
+        self.stop_timeout_secs: float | None = None
         self.ended_after = 0.0
 
     def expect(self, start: str) -> str:

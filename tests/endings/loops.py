@@ -1,7 +1,7 @@
 """A process that trains with `supervise` or an adapter, and ends in one of many ways: see `test_what_ends_how.py`.
 
 Usage: loops.py FACADE EVENT LOGDIR OPTIONS: two functions below, and the `Options` as a JSON object, with
-``reserve_secs``, the part of the grace time that is kept for the last records. Each of the six steps raises the state
+``reserve_secs``, the part of the stop timeout that is kept for the last records. Each of the six steps raises the state
 by one; the event happens in the body of the fourth, after the step's own work if the facade lets a program run code
 there.
 """
@@ -474,7 +474,7 @@ def main() -> None:
     options = json.loads(sys.argv[4])
     stop_signals.AGAIN_SECS = 10.0  # a slow disk may take longer than a second for the last record
     ending.HANG_UP_SECS = 60.0  # a shell that has not ended yet passes no SIGHUP on
-    if "reserve_secs" in options:  # and so it may at the end of the grace time
+    if "reserve_secs" in options:  # and so it may at the end of the stop timeout
         deadline.RESERVE_SHARE, deadline.RESERVE_SECS = 1.0, options.pop("reserve_secs")
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     signal.signal(signal.SIGHUP, signal.SIG_DFL)

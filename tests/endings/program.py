@@ -1,7 +1,7 @@
 """A process that trains in one of many ways, and ends in one of many ways: what the rows of the table are tested with.
 
 Usage: program.py NAME LOGDIR OPTIONS: a function below or of `several.py`, and the `Options` as a JSON object, with
-``reserve_secs``, the part of the grace time that is kept for the last records.
+``reserve_secs``, the part of the stop timeout that is kept for the last records.
 """
 
 from __future__ import annotations

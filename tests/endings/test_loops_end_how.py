@@ -29,7 +29,7 @@ NEEDS = {"torch_with": "torch", "torch_for": "torch", "keras": "torch"}
 LONG = {"stop_timeout_secs": 3600.0}
 """Nothing ends in these tests because time is up, unless a test says so."""
 SHORT_SECS = 8.0
-"""The grace time of the row in which no Python code runs."""
+"""The stop timeout of the row in which no Python code runs."""
 SLOWER = 12
 """How much longer than the page says an end may take on a loaded machine."""
 IMMEDIATE_SECS = 10.0
@@ -56,7 +56,7 @@ class How(NamedTuple):
 
 
 RESERVE_SECS = 20.0
-"""What the last records may take on a loaded machine, where the session ends because its grace time is over."""
+"""What the last records may take on a loaded machine, where the session ends because its stop timeout is over."""
 HANGS = {"stop_timeout_secs": RESERVE_SECS + 4.0, "reserve_secs": RESERVE_SECS}
 FULL = {"stop_timeout_secs": RESERVE_SECS + 12.0, "reserve_secs": RESERVE_SECS}
 """With a save in it that fails, again and again; a Trainer has to end by its error in that time."""

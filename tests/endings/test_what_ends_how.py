@@ -21,10 +21,10 @@ Start = Callable[..., Any]
 LONG = {"stop_timeout_secs": 3600.0, "snapshot_wait_secs": 3600.0}
 """Nothing ends in these tests because time is up, unless a test says so."""
 SHORT_SECS, RESERVE_SECS = 8.0, 20.0
-"""The grace time of the row in which no Python code runs; what the last records may take on a loaded machine."""
+"""The stop timeout of the row in which no Python code runs; what the last records may take on a loaded machine."""
 FULL = {"stop_timeout_secs": RESERVE_SECS + 12.0, "reserve_secs": RESERVE_SECS}
 HANGS = {"stop_timeout_secs": RESERVE_SECS + 20.0, "reserve_secs": RESERVE_SECS}
-"""Of the other rows that end because the grace time is over: with nothing to save, and with a save in it."""
+"""Of the other rows that end because the stop timeout is over: with nothing to save, and with a save in it."""
 SLOWER = 12
 """How much longer than the page says an end may take on a loaded machine."""
 IMMEDIATE_SECS = 10.0
@@ -50,7 +50,7 @@ def signalled(
             then(process)
         process.end()
         process.ended_after = time.monotonic() - began
-        process.grace_secs = options.get("stop_timeout_secs")
+        process.stop_timeout_secs = options.get("stop_timeout_secs")
         return process
 
     return run
@@ -172,11 +172,11 @@ def page() -> dict[str, Row]:
     return {cause: row for cause, rows in table().items() if (row := rows["graph"]) is not None}
 
 
-def limit_secs(at_most: str, grace_secs: float | None) -> float | None:
+def limit_secs(at_most: str, stop_timeout_secs: float | None) -> float | None:
     """What the page's last column says in seconds; None where the save or the program takes its time."""
     if at_most.startswith(("at once", "1 s")):
         return IMMEDIATE_SECS
-    return grace_secs if at_most == "stop_timeout_secs" else None
+    return stop_timeout_secs if at_most == "stop_timeout_secs" else None
 
 
 def test_each_row_has_a_test() -> None:
@@ -192,7 +192,7 @@ def test_what_ends_how(start: Start, read_telemetry: Any, read_logs: Any, cause:
     saved, recorded, status, at_most = page()[cause]
     process = ROWS[cause][number](start)
     assert process.status_text == status, process.err
-    if (secs := limit_secs(at_most, process.grace_secs)) is not None:
+    if (secs := limit_secs(at_most, process.stop_timeout_secs)) is not None:
         assert process.ended_after < secs * SLOWER
     records = read_telemetry(process.logdir)
     assert [record.reason for record in records if record.kind == "stop"] == [recorded] * (recorded != "no record")

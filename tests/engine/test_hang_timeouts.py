@@ -1,4 +1,4 @@
-"""HangTimeouts that are learned: what they are, and that no pause of a healthy training exceeds them."""
+"""Hang timeouts that are learned: what they are, and that no pause of a healthy training exceeds them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from supervisor_core.engine.hang_timeouts import LEAST_PAUSE_SECS, HangTimeouts
 from supervisor_core.options import HANG_TIMEOUT_SECS, Options
 
 LEARNED = 25
-"""The number of steps after which the learned budget counts."""
+"""The number of steps after which the learned hang timeout counts."""
 
 
 @pytest.mark.parametrize(
@@ -22,17 +22,17 @@ LEARNED = 25
 )
 def test_training_learns_from_its_longest_pauses(pauses, hang_timeout_secs) -> None:
     """Few pauses are their own 99th percentile, so that eight times the longest counts."""
-    budgets = HangTimeouts(Options())
+    timeouts = HangTimeouts(Options())
     for secs in pauses:
-        budgets.paused("training", secs, steps=LEARNED)
-    assert budgets.secs("training", steps=LEARNED) == pytest.approx(hang_timeout_secs)
+        timeouts.paused("training", secs, steps=LEARNED)
+    assert timeouts.secs("training", steps=LEARNED) == pytest.approx(hang_timeout_secs)
 
 
 def test_a_rare_pause_counts_five_times() -> None:
     """Of 1,000 steps one took 4 s: it is far above the 99th percentile."""
-    budgets = HangTimeouts(Options())
-    budgets.paused("training", 4.0, steps=500)
-    assert budgets.secs("training", steps=1000) == pytest.approx(20.0)
+    timeouts = HangTimeouts(Options())
+    timeouts.paused("training", 4.0, steps=500)
+    assert timeouts.secs("training", steps=1000) == pytest.approx(20.0)
 
 
 @pytest.mark.parametrize(
@@ -47,13 +47,13 @@ def test_a_rare_pause_counts_five_times() -> None:
         ("training", 0.0, {}, True, HANG_TIMEOUT_SECS["training"]),
     ],
 )
-def test_the_budget_of_a_phase(phase, pause_secs, given, is_held, hang_timeout_secs) -> None:
+def test_the_hang_timeout_of_a_phase(phase, pause_secs, given, is_held, hang_timeout_secs) -> None:
     """Other phases than training are never below their default; five times the longest pause raises them. A given
-    budget is fixed, and the others learn. What a save, or another process of the cluster, may keep waiting has the
-    default at least."""
-    budgets = HangTimeouts(Options(hang_timeout_secs=given))
-    budgets.paused(phase, pause_secs, steps=LEARNED)
-    assert budgets.secs(phase, steps=LEARNED, is_held=is_held) == hang_timeout_secs
+    hang timeout is fixed, and the others learn. What a save, or another process of the cluster, may keep waiting has
+    the default at least."""
+    timeouts = HangTimeouts(Options(hang_timeout_secs=given))
+    timeouts.paused(phase, pause_secs, steps=LEARNED)
+    assert timeouts.secs(phase, steps=LEARNED, is_held=is_held) == hang_timeout_secs
 
 
 HOURS = 1000
@@ -104,22 +104,22 @@ def pauses_of_a_session(rng: random.Random) -> Iterator[tuple[str, float, int, b
 
 
 def test_a_thousand_healthy_hours_have_no_stall() -> None:
-    """Saves, evaluations, restores, first steps and spikes included: no pause is longer than the budget at its time."""
+    """Saves, evaluations, restores, first steps and spikes included: no pause exceeds the hang timeout at its time."""
     rng = random.Random(13)
     false_stalls, judged, tight = [], 0, 0
     for session in range(HOURS // SESSION_HOURS):
-        budgets = HangTimeouts(Options())
+        timeouts = HangTimeouts(Options())
         before = "starting"
         for phase, secs, steps, is_held in pauses_of_a_session(rng):
             if before in ("starting", "restoring"):
-                budgets.warm_up(steps)
+                timeouts.warm_up(steps)
             before = phase
-            hang_timeout_secs = budgets.secs(phase, steps=steps, is_held=is_held)
+            hang_timeout_secs = timeouts.secs(phase, steps=steps, is_held=is_held)
             if secs > hang_timeout_secs:
                 false_stalls.append((session, phase, secs, hang_timeout_secs, steps))
             judged += 1
             tight += phase == "training" and hang_timeout_secs < HANG_TIMEOUT_SECS["training"] / 2
             if not is_held:
-                budgets.paused(phase, secs, steps=steps)
+                timeouts.paused(phase, secs, steps=steps)
     assert false_stalls == []
     assert judged > 50_000 and tight > 10_000

@@ -157,8 +157,8 @@ def test_a_silence_is_recorded_at_once(make, clock) -> None:
     assert not monitor.status().stalled
 
 
-def test_evaluating_has_a_budget_of_its_own(make, clock) -> None:
-    """An evaluation longer than a step's budget is no stall."""
+def test_evaluating_has_a_hang_timeout_of_its_own(make, clock) -> None:
+    """An evaluation longer than a step's hang timeout is no stall."""
     monitor, heard, _, _ = make(Options(heartbeat_secs=0, hang_timeout_secs={"training": 30.0}))
     with monitor.phase("evaluating"):
         clock.advance(100)
@@ -203,7 +203,7 @@ def test_the_interval_is_recommended_from_the_run_s_own_failures(make, clock) ->
     assert recommended(9, replace(earlier, saves=2)) is None
 
 
-def test_in_a_cluster_training_keeps_its_default_budget(make, clock) -> None:
+def test_in_a_cluster_training_keeps_its_default_hang_timeout(make, clock) -> None:
     """Another process that is started again keeps training waiting for longer than any step took."""
     monitor, _, progress, _ = make()
     monitor.enter("training")
@@ -226,7 +226,7 @@ def test_a_phase_that_another_one_has_ended_stays_ended(make) -> None:
 
 
 def test_the_watchdog_s_count_is_in_the_next_heartbeat(make, clock) -> None:
-    """Written at once, and in the metrics: by default a stall beyond the default budget is counted."""
+    """Written at once, and in the metrics: by default a stall beyond the default hang timeout is counted."""
     monitor, heard, progress, _ = make(Options(heartbeat_secs=0))
     monitor.enter("training")
     train(progress, clock, 30)
@@ -242,7 +242,7 @@ class Timed:
 
     def __init__(self) -> None:
         self.fired: Look | None = None
-        self.budgets: list[float | None] = []
+        self.timeouts: list[float | None] = []
         self.titles: list[str] = []
 
     def by_timer(self) -> Look | None:
@@ -250,7 +250,7 @@ class Timed:
         return fired
 
     def arm(self, hang_timeout_secs: float | None) -> None:
-        self.budgets.append(hang_timeout_secs)
+        self.timeouts.append(hang_timeout_secs)
 
     def add(self, title: str, stacks: Any) -> None:
         self.titles.append(title)
@@ -273,11 +273,11 @@ def test_a_stall_while_python_could_not_run_has_the_stack_of_that_time(make, clo
     [begin] = heard.of(StallRecord)
     assert (begin.thread, begin.location) == ("MainThread", "/x/train.py:88 main")
     assert begin.stacks["MainThread"] == ("/x/train.py:88 main",)
-    assert set(stacks.budgets) == {21.0} and len(stacks.titles) == 1
+    assert set(stacks.timeouts) == {21.0} and len(stacks.titles) == 1
 
 
 def test_a_time_without_python_that_is_no_stall_is_logged_with_its_place(make, clock, caplog) -> None:
-    """Shorter than the budget: there is no record of a stall."""
+    """Shorter than the hang timeout: there is no record of a stall."""
     stacks = Timed()
     monitor, heard, progress, _ = make(Options(hang_timeout_secs={"training": 300.0}), stacks=stacks)
     progress.enter("training")
@@ -292,8 +292,8 @@ def test_a_time_without_python_that_is_no_stall_is_logged_with_its_place(make, c
 
 
 def test_a_hang_in_which_the_monitor_could_not_run_is_recorded_afterwards(make, clock, monkeypatch) -> None:
-    """Native code held the interpreter lock for longer than the budget: a stall with its begin and end, and no silence;
-    the next heartbeat says why nothing came."""
+    """Native code held the interpreter lock for longer than the hang timeout: a stall with its begin and end, and no
+    silence; the next heartbeat says why nothing came."""
     ran = [0.0]
     monkeypatch.setattr("supervisor_core.engine.pauses.main_thread_secs", lambda clock: ran[0])
     monitor, heard, progress, _ = make(Options(heartbeat_secs=3600, hang_timeout_secs={"training": 30.0}))

@@ -9,14 +9,14 @@ from supervisor_core.engine.progress import BUCKETS, Progress
 from supervisor_core.options import HANG_TIMEOUT_SECS, Options
 
 
-def fixed_budgets(secs: float) -> HangTimeouts:
-    """The same budget for every phase."""
+def fixed_timeouts(secs: float) -> HangTimeouts:
+    """The same hang timeout for every phase."""
     return HangTimeouts(Options(hang_timeout_secs=dict.fromkeys(HANG_TIMEOUT_SECS, secs)))
 
 
 @pytest.fixture
 def training(clock) -> Progress:
-    """A session in the phase of training, with learned budgets."""
+    """A session in the phase of training, with learned hang timeouts."""
     progress = Progress(clock)
     progress.enter("training")
     return progress
@@ -24,8 +24,8 @@ def training(clock) -> Progress:
 
 @pytest.fixture
 def bounded(clock) -> Progress:
-    """The same with a budget of 300 s."""
-    progress = Progress(clock, fixed_budgets(300.0))
+    """The same with a hang timeout of 300 s."""
+    progress = Progress(clock, fixed_timeouts(300.0))
     progress.enter("training")
     return progress
 
@@ -112,7 +112,7 @@ def test_every_second_is_booked_once(clock) -> None:
 
 def test_no_bucket_ever_falls(clock) -> None:
     """Seconds that may still turn out as a stall are not booked before, and none is moved after."""
-    progress = Progress(clock, fixed_budgets(30.0))
+    progress = Progress(clock, fixed_timeouts(30.0))
     progress.enter("training")
     seen = progress.snapshot().activity_secs
     for secs in (1, 10, 29, 1, 31, 5, 100, 2):
@@ -196,7 +196,7 @@ def test_time_in_which_the_process_did_not_run_is_silent(clock, bounded, frozen_
 
 def test_a_freeze_within_a_stall_is_not_part_of_it(clock) -> None:
     """Its seconds before and after are."""
-    progress = Progress(clock, fixed_budgets(30.0))
+    progress = Progress(clock, fixed_timeouts(30.0))
     progress.enter("training")
     watched(progress, clock, 10)
     for pause in [1.0] * 60 + [500.0] + [1.0] * 60:
@@ -244,7 +244,7 @@ def test_what_the_machine_slept_through_is_silent(clock, bounded, monkeypatch) -
     assert (activity["silent"], activity["productive"]) == (3600.0, pytest.approx(10))
 
 
-def test_the_budget_of_training_is_learned_from_its_pauses(clock, training) -> None:
+def test_the_hang_timeout_of_training_is_learned_from_its_pauses(clock, training) -> None:
     """It is the default for 25 steps, then the floor; a longer pause, a stall even, raises it."""
     steps(training, clock, 24)
     training.sample()
@@ -260,7 +260,7 @@ def test_the_budget_of_training_is_learned_from_its_pauses(clock, training) -> N
 
 
 def test_the_steps_after_a_restore_warm_up_again(clock, training) -> None:
-    """They have the default budget, and what they take is not learned."""
+    """They have the default hang timeout, and what they take is not learned."""
     steps(training, clock, 30)
     training.enter("restoring")
     idle(training, clock, 100)
@@ -273,8 +273,8 @@ def test_the_steps_after_a_restore_warm_up_again(clock, training) -> None:
 
 
 def test_a_save_that_keeps_training_waiting_is_no_stall(clock, training) -> None:
-    """Meanwhile training has its default budget; the end of the save is progress. A save that begins in a stall changes
-    nothing of it."""
+    """Meanwhile training has its default hang timeout; the end of the save is progress. A save that begins in a stall
+    changes nothing of it."""
     steps(training, clock, 30)
     training.sample()
     with training.held():
@@ -292,8 +292,8 @@ def test_a_save_that_keeps_training_waiting_is_no_stall(clock, training) -> None
 
 
 def test_a_save_of_a_lost_model_holds_up_nothing(clock, training) -> None:
-    """It hangs while its session is restored: training has its learned budget again, and the end of that save, whenever
-    it comes, is no progress."""
+    """It hangs while its session is restored: training has its learned hang timeout again, and the end of that save,
+    whenever it comes, is no progress."""
     hanging = training.held()
     hanging.__enter__()
     training.enter("restoring")
@@ -309,8 +309,8 @@ def test_a_save_of_a_lost_model_holds_up_nothing(clock, training) -> None:
 
 
 def test_a_first_call_may_take_longer(clock, training) -> None:
-    """It has the default budget at least. Of a step that compiles nothing is learned; of any other call it is: the next
-    one may take as long."""
+    """It has the default hang timeout at least. Of a step that compiles nothing is learned; of any other call it is:
+    the next one may take as long."""
     steps(training, clock, 30)
     training.sample()
     with training.first_call(True):
@@ -324,7 +324,7 @@ def test_a_first_call_may_take_longer(clock, training) -> None:
 
 
 def test_compiling_is_a_phase_of_its_own(clock, training) -> None:
-    """With its own budget and bucket; the steps after it warm up, and its time slows no rate."""
+    """With its own hang timeout and bucket; the steps after it warm up, and its time slows no rate."""
     for _ in range(4):
         steps(training, clock, 10)
         training.sample()

@@ -31,8 +31,8 @@ def found(stalls: ServiceStalls, status: ThreadStatus) -> list[tuple[str, float,
 
 
 @pytest.mark.parametrize(("age", "timeout", "stalled"), [(10, 10, False), (10.1, 10, True), (1e9, None, False)])
-def test_a_stall_is_longer_than_the_budget(age: float, timeout: float | None, stalled: bool) -> None:
-    """At the budget is in time; a phase without one cannot stall."""
+def test_a_stall_is_longer_than_the_hang_timeout(age: float, timeout: float | None, stalled: bool) -> None:
+    """At the hang timeout is in time; a phase without one cannot stall."""
     detector = StallDetector()
     assert (detector.check(1e9, progress(age, timeout)) is not None) == detector.stalled == stalled
 
@@ -52,7 +52,7 @@ def test_a_stall_begins_once_and_ends_once() -> None:
 
 
 def test_a_tick_that_does_not_end_is_found_once_and_so_is_its_end() -> None:
-    """Until ticks have ended the budget is that of a save; the end has the whole duration."""
+    """Until ticks have ended the hang timeout is that of a save; the end has the whole duration."""
     stalls = ServiceStalls(Options())
     assert [found(stalls, ticking(secs)) for secs in (1.0, 1800.0, 1801.0, 2000.0)] == [
         [],
@@ -73,7 +73,7 @@ def test_a_tick_that_does_not_end_is_found_once_and_so_is_its_end() -> None:
     ],
     ids=["the floor", "learned", "given"],
 )
-def test_the_budget_of_a_tick_is_learned(tick_secs, options, hang_timeout_secs) -> None:
+def test_the_hang_timeout_of_a_tick_is_learned(tick_secs, options, hang_timeout_secs) -> None:
     """From three ticks on, if the options do not give one."""
     stalls = ServiceStalls(options)
     for ticks in (1, 2, 3):
@@ -83,7 +83,7 @@ def test_the_budget_of_a_tick_is_learned(tick_secs, options, hang_timeout_secs) 
     assert begin == [("begin", hang_timeout_secs + 1, hang_timeout_secs)]
 
 
-def test_a_service_that_waits_for_work_has_no_budget() -> None:
+def test_a_service_that_waits_for_work_has_no_hang_timeout() -> None:
     """Nothing says for how long it may wait."""
     assert found(ServiceStalls(Options()), ThreadStatus(name="loop", state="ticking", ticks=1)) == []
 

@@ -58,8 +58,8 @@ def stall(watchdog: Watchdog, *, secs: int, act_after_secs: float | None = 300.0
     return acted
 
 
-def test_it_acts_once_per_stall_beyond_the_default_budget(process: Process) -> None:
-    """By default that is counted, and no more. A learned budget of 6 s ends nothing before the default of 300 s."""
+def test_it_acts_once_per_stall_beyond_the_default_hang_timeout(process: Process) -> None:
+    """By default that is counted, and no more. A learned one of 6 s ends nothing before the default of 300 s."""
     watchdog = process.watchdog("observe")
     assert stall(watchdog, secs=300) == []
     assert stall(watchdog, secs=1000) == [301]
@@ -69,7 +69,7 @@ def test_it_acts_once_per_stall_beyond_the_default_budget(process: Process) -> N
 
 @pytest.mark.parametrize(("act_after_secs", "acted"), [(2.0, [13]), (None, [])])
 def test_it_waits_for_the_second_look_at_the_stacks(process: Process, act_after_secs: Any, acted: list[int]) -> None:
-    """However short the budget that the options give. A phase without a budget cannot stall."""
+    """However short the given hang timeout. A phase without one cannot stall."""
     assert stall(process.watchdog("observe"), secs=1000, act_after_secs=act_after_secs, timeout_secs=3) == acted
 
 
@@ -96,7 +96,7 @@ def test_the_process_is_ended_after_the_records(process: Process, action: Any, d
 
 
 def test_an_end_that_hangs_is_given_up(process: Process) -> None:
-    """After the grace time the process is ended, though its last records are not written."""
+    """After the stop timeout the process is ended, though its last records are not written."""
     process.blocks = threading.Event()
     stall(process.watchdog("abort", stop_timeout_secs=0.05), secs=400)
     process.ended.wait()

@@ -401,7 +401,7 @@ def test_a_loader_s_own_generator_goes_on_between_epochs(tmp_path: Path) -> None
 def test_the_last_batch_of_an_epoch_may_take_longer(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, last: list[int]
 ) -> None:
-    """It has the default stall budget, as a call that was not made before: it may evaluate without a phase, or be
+    """It has the default hang timeout, as a call that was not made before: it may evaluate without a phase, or be
     compiled for its size. Where the number of batches is not known no batch has."""
     now, longer = [-1], []
 

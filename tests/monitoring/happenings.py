@@ -38,7 +38,7 @@ HUNG = {"progress": ends(20 * MINUTE), "saved": ends(20 * MINUTE, saved_every(60
 GONE = {"active": until(20 * MINUTE, always(1), always(0)), **HUNG}
 """A planned stop after 20 minutes."""
 STOPPED = until(20 * MINUTE, always(300), always(None))
-"""The budget of a session that has ended: a stopped one has none."""
+"""The hang timeout of a session that has ended: a stopped one has none."""
 LATER = until(9 * MINUTE, always(None), clock)
 """When an exporter looked last, whose first look takes 9 minutes."""
 

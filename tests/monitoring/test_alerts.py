@@ -94,8 +94,9 @@ LOST_TEXT = (
     "check whether the process still exists; if it does not, start the training again."
 )
 STALL_TEXT = (
-    "The training process of the run {run} is alive and has made no progress for {age}, longer than the budget of its "
-    "phase: it hangs, or is far too slow.{where} First: read the stacks, then kill the training and start it again."
+    "The training process of the run {run} is alive and has made no progress for {age}, longer than the hang timeout "
+    "of its phase: it hangs, or is far too slow.{where} First: read the stacks, then kill the training and start it "
+    "again."
     "{command}"
 )
 INSPECT = " Command: tb-supervisor inspect --run=. --"

@@ -105,7 +105,7 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
 
 
 def test_a_new_page_knows_nothing(tmp_path: Path) -> None:
-    """No step was read, the phase is unknown, no budget, no stall: absent, not zero."""
+    """No step was read, the phase is unknown, no hang timeout, no stall: absent, not zero."""
     found = reading(ProgressPage.create(tmp_path, session_id="new"))
     assert (found.step, found.phase, found.hang_timeout_secs, found.stalled_since) == (None, "unknown", None, None)
     assert found.act_after_secs is None
@@ -146,7 +146,7 @@ def documented(table: str, data: bytes) -> dict[int, object]:
     return found
 
 
-def test_a_page_of_an_older_version_has_one_budget(tmp_path: Path) -> None:
+def test_a_page_of_an_older_version_has_one_timeout(tmp_path: Path) -> None:
     """It has zeros where the second one is: not known, which is neither at once nor never. Nor does it say what cannot
     be written, which is not the same as that all can."""
 

@@ -38,8 +38,8 @@ class Model:
         self.steps = int(state["steps"])
 logdir, steps, how = sys.argv[1:]
 model, pause = Model(), threading.Event()
-budgets = {"evaluating": 1.0} if how == "hangs" else {}
-options = supervisor_core.Options(hang_timeout_secs=budgets, dump_blocked_stacks=False)
+timeouts = {"evaluating": 1.0} if how == "hangs" else {}
+options = supervisor_core.Options(hang_timeout_secs=timeouts, dump_blocked_stacks=False)
 run = supervisor_core.supervise(logdir, state={"model": model}, save_secs=None, options=options)
 with run:
     first = model.steps

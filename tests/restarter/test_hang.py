@@ -62,7 +62,7 @@ class Trainer:
         return hang
 
 
-def test_silence_beyond_the_budget_of_the_phase_is_a_hang(page: PageReading) -> None:
+def test_silence_beyond_the_hang_timeout_is_a_hang(page: PageReading) -> None:
     """Counted from the first look at that progress: any change of the page begins it again."""
     trainer = Trainer(page)
     assert trainer.silent(4) is None
@@ -108,7 +108,7 @@ def test_a_hang_says_what_its_thread_does(page: PageReading) -> None:
 
 @pytest.mark.parametrize("change", [{"hang_timeout_secs": None}, {"ended": True}, {"phase": "stopped"}])
 def test_some_pages_cannot_hang(page: PageReading, change: dict[str, Any]) -> None:
-    """A phase without a budget, and a session that has ended."""
+    """A phase without a hang timeout, and a session that has ended."""
     assert Trainer(replace(page, **change)).silent(100) is None
 
 

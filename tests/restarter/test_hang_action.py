@@ -74,7 +74,7 @@ class Scene:
         self.launch._check_hang(program, hang)
 
 
-def test_a_hang_is_shown_at_its_budget_and_ended_when_it_has_lasted(tmp_path: Path) -> None:
+def test_a_hang_is_shown_at_its_hang_timeout_and_ended_when_it_has_lasted(tmp_path: Path) -> None:
     """Two looks at the stacks; between them nothing is done."""
     scene = Scene(tmp_path)
     for secs in (7.0, 8.0, 299.0):

@@ -21,7 +21,7 @@ def test_a_save_that_a_dead_session_began_is_not_open_in_any_later_one(
 ) -> None:
     """Three sessions. The first is killed in a save that has hung; the second trains for hours, and is killed; the
     third trains. At any moment from the second session's first heartbeat on the run is healthy: it is in the phase of
-    its newest session, with that phase's budget, no stall is open, and no second is counted for the save."""
+    its newest session, with the hang timeout, no stall is open, and no second is counted for the save."""
     first = trainer("a").ready().train(60).enter("checkpointing")
     first.budget = HALF_AN_HOUR
     since = first.now

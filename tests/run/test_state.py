@@ -34,7 +34,7 @@ def test_a_stop_record_says_how_it_ended(trainer: Any, run_of: RunOf, reason: st
 
 @pytest.mark.parametrize(("heartbeat_secs", "silence_secs"), [(10.0, 30.0), (1.0, 30.0), (60.0, 180.0), (0.0, 300.0)])
 def test_silence_means_lost(trainer: Any, run_of: RunOf, heartbeat_secs: float, silence_secs: float) -> None:
-    """Three heartbeats must be missing, and 30 s pass; without heartbeats, the phase's budget."""
+    """Three heartbeats must be missing, and 30 s pass; without heartbeats, the hang timeout."""
     session = trainer(heartbeat_secs=heartbeat_secs).spend(5).ready().train(200)
     heard_at = session.file.events[-1][0]
     assert run_of(session, now=heard_at + silence_secs).state == "running"
@@ -58,7 +58,7 @@ def test_a_session_that_starts_is_given_the_time_that_it_takes(trainer: Any, run
 
 
 def test_a_stall_is_what_the_session_says_is_one(trainer: Any, run_of: RunOf) -> None:
-    """Stalled from the stall record, or from a heartbeat beyond the budget, until it moves again."""
+    """Stalled from the stall record, or from a heartbeat beyond the hang timeout, until it moves again."""
     session = trainer().spend(5).ready().train(100)
     since = session.now
     session.spend(295, moving=False)

@@ -389,7 +389,7 @@ def test_a_last_save_that_hangs_is_given_up_at_its_deadline(tmp_path: Path, befo
 
 
 def test_evaluation_is_a_phase_and_no_step(tmp_path: Path) -> None:
-    """It has its own stall budget, and the next step's time begins after it. The run names both."""
+    """It has its own hang timeout, and the next step's time begins after it. The run names both."""
     with supervise(tmp_path, save_secs=None) as run:
         with run.phase("evaluating"):
             assert run.run_status().phase == "evaluating" and repr(run) == f"<Run '{tmp_path}': step 0, evaluating>"

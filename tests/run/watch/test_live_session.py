@@ -43,7 +43,7 @@ HANG = f"<string>:{HANGING_LINE} hold_lock_of_interpreter"
 
 
 def page_with(tmp_path: Path, *, progress_age: float, tick_age: float) -> PageReading:
-    """The page of this process at step 142, in training with a budget of 60 s."""
+    """The page of this process at step 142, in training with a hang timeout of 60 s."""
     page = ProgressPage.create(tmp_path, session_id=SESSION)
     page.step_is(100, 1)
     page.update(phase="training", hang_timeout_secs=60.0, act_after_secs=300.0)
@@ -73,7 +73,7 @@ def test_a_process_that_runs_is_not_lost(run: Run, tmp_path: Path) -> None:
     assert found.stalls == ()
 
 
-def test_no_progress_for_longer_than_the_budget_is_a_stall(run: Run, tmp_path: Path) -> None:
+def test_no_progress_for_longer_than_the_hang_timeout_is_a_stall(run: Run, tmp_path: Path) -> None:
     """With the place that the page names; the interpreter is not blocked while the monitor ticks."""
     page = replace(page_with(tmp_path, progress_age=70.0, tick_age=0.5), location="MainThread at train.py:8 in step")
     found = with_page(run, page, NOW, BOOT_NOW)
@@ -324,11 +324,12 @@ def has_hung(reading: StacksReading | None) -> bool:
 def test_a_process_that_hangs_with_the_interpreter_lock_held_is_seen_and_its_death_too(
     blocked: tuple[Path, subprocess.Popen[bytes]],
 ) -> None:
-    """Nothing in it can write a record; from outside it is a stall, soon after its budget and when all records are old.
+    """Nothing in it can write a record; from outside it is a stall, soon after its hang timeout, and when all records
+    are old.
 
-    At first its records do not show it: they are younger than its budget. Once killed, it is lost at once, at the last
-    step that it did, for who has watched it and for who looks for the first time. What was known is known then, too:
-    where it hung, and how long it lasted. The next session takes that into the logdir, and nothing of it changes."""
+    At first its records do not show it: they are younger than its hang timeout. Once killed, it is lost at once, at the
+    last step that it did, for who has watched it and for who looks for the first time. What was known is known then,
+    too: where it hung, and how long it lasted. The next session takes that into the logdir, and nothing of it changes."""
     logdir, trainer = blocked
     watch = LogdirWatch(str(logdir))
     [early] = watch.refresh().runs.values()
