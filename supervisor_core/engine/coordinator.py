@@ -165,9 +165,9 @@ class Coordinator:
     def register_release(self, callback: Callable[[], object], after_secs: float = RELEASE_AFTER_SECS) -> None:
         """Register a callback that releases blocked threads, as by closing a queue or a session.
 
-        The next `join` calls it, once, if threads are still alive after ``after_secs`` of the time for the stop, or half
-        of it if that is less. It runs in its own thread, so that it cannot delay the join beyond that time; its errors
-        are logged. Like the threads, it is dropped after the join.
+        The next `join` calls it, once, if threads are still alive after ``after_secs`` of the time for the stop, or
+        half of it if that is less. It runs in its own thread, so that it cannot delay the join beyond that time; its
+        errors are logged. Like the threads, it is dropped after the join.
         """
         self._releases.append((after_secs, callback))
 

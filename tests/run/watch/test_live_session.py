@@ -329,7 +329,8 @@ def test_a_process_that_hangs_with_the_interpreter_lock_held_is_seen_and_its_dea
 
     At first its records do not show it: they are younger than its hang timeout. Once killed, it is lost at once, at the
     last step that it did, for who has watched it and for who looks for the first time. What was known is known then,
-    too: where it hung, and how long it lasted. The next session takes that into the logdir, and nothing of it changes."""
+    too: where it hung, and how long it lasted. The next session takes that into the logdir, and nothing of it
+    changes."""
     logdir, trainer = blocked
     watch = LogdirWatch(str(logdir))
     [early] = watch.refresh().runs.values()
