@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from types import FrameType
 from typing import Any
 
 import torch
@@ -14,11 +16,13 @@ from supervisor_core.engine.timeouts import stop_timeout
 from supervisor_core.errors import LogdirInUseError, RanksError
 from supervisor_core.options import Options
 from supervisor_core.torch.distributed_run import DistributedRun
+from supervisor_core.torch.loop_frame import LoopFrame
 from supervisor_core.torch.position import BATCHES, ONCE, LoaderPosition, batch_size_of, batches_of
+from supervisor_core.torch.range_position import RangePosition, counts_steps
 from supervisor_core.torch.ranks import Ranks, present_ranks
 from supervisor_core.torch.ranks_state import NUMBER, RanksState
 from supervisor_core.torch.shards import ShardFiles, Shards, is_sharded, refuse_split, shards_of
-from supervisor_core.torch.tensors import KINDS, model_facts, random_sources, structure_of, unwrapped
+from supervisor_core.torch.tensors import KINDS, model_facts, random_sources, structure_of, thread_facts, unwrapped
 from supervisor_core.torch.workers import outlive_signals
 from supervisor_core.training.due import SavePolicy
 from supervisor_core.training.finished_loops import finished, refuse_again
@@ -28,6 +32,8 @@ from supervisor_core.training.run import Run
 from supervisor_core.training.state import DATA, TrainingState
 
 LEFT = "It was saved in the middle of a batch: random numbers that the batch had drawn are drawn again."
+
+STEPS_ONCE = "Write one loop over all of them: for step in supervised(range(max_steps), logdir, ...)."
 
 EPOCHS_ONCE = "Write one loop over all of them: for batch in supervised(loader, logdir, epochs=3, ...)."
 
@@ -56,10 +62,12 @@ def supervised(
 
     It resumes from the newest whole checkpoint in the middle of an epoch, saves in the background, and ends between two
     steps at SIGTERM. A step is a call of ``optimizer.step()``; batches whose gradients are only accumulated are none,
-    and nothing is saved after them.
+    and nothing is saved after them. Where the program draws its batches itself, ``range(max_steps)`` takes the loader's
+    place: the loop yields the number of each step, and a resume goes on with the next one.
 
     Args:
-        loader: a ``DataLoader``, torchdata's ``StatefulDataLoader``, or any iterable with the same batches each epoch.
+        loader: a ``DataLoader``, torchdata's ``StatefulDataLoader``, or any iterable with the same batches each epoch;
+            or a range of steps.
         logdir: the run's directory, on a local or mounted file system.
         epochs: the number of passes through the loader, over all sessions of the run.
         model: a module; what ``torch.compile`` and ``DistributedDataParallel`` wrap around it is not saved.
@@ -67,7 +75,7 @@ def supervised(
         scaler: a ``GradScaler``.
         scheduler: a learning rate scheduler.
         ema: an averaged model, or anything with ``state_dict``.
-        state: more objects with ``state_dict``/``load_state_dict``, by name.
+        state: more objects with ``state_dict``/``load_state_dict``, and dicts, by name.
         options: see `supervisor_core.Options`.
         save_secs: seconds between checkpoints; None saves none by time.
         save_steps: steps between checkpoints; None saves none by steps.
@@ -109,7 +117,13 @@ def supervised(
     outlive_signals(loader, stop_timeout(options))
     ranks = present_ranks()
     count = 1 if ranks is None else ranks.size
-    position = LoaderPosition(loader, random_sources, replay=replay, ranks=count, batch_size=batch_size_of(loader))
+    position: LoaderPosition | RangePosition
+    if counts_steps(loader, epochs):
+        position, end = RangePosition(loader), loader.stop
+    else:
+        size = batch_size_of(loader)
+        position = LoaderPosition(loader, random_sources, replay=replay, ranks=count, batch_size=size)
+        end = batches_of(loader)
     if splits := isinstance(model, torch.nn.Module) and is_sharded(objects["model"]):
         objects.update(shards_of(objects["model"], optimizer, is_alone=ranks is None))
     of_model = model_facts(parts["model"], with_dtype=splits)
@@ -118,7 +132,7 @@ def supervised(
         "objects": {**objects, **(state or {}), DATA: position},
         "sources": random_sources,
         "kinds": (*KINDS, shards),
-        "facts": lambda: {**_facts(loader, count), **of_model},
+        "facts": lambda: {**_facts(loader, count, is_range=isinstance(position, RangePosition)), **of_model},
         "limits": lambda: (*position.limits, *loop.limits, *model_limits(model, count)),
     }
     named: dict[str, Any] = {
@@ -127,6 +141,7 @@ def supervised(
             save_secs=save_secs, save_steps=save_steps, max_to_keep=max_to_keep, keep_every_n_hours=keep_every_n_hours
         ),
         "facade": "supervised",
+        "first_step": position.batch,
     }
     if ranks is None:
         run = Run(os.fspath(logdir), state=TrainingState(**training), **named)
@@ -139,7 +154,7 @@ def supervised(
             structure="" if splits else structure_of(objects["model"]),
             **named,
         )
-    loop: SupervisedLoop = SupervisedLoop(run, position, epochs, optimizer, ranks, batches_of(loader))
+    loop: SupervisedLoop = SupervisedLoop(run, position, epochs, optimizer, ranks, end)
     return loop
 
 
@@ -152,17 +167,25 @@ class SupervisedLoop(InLoop):
         epochs: how many there are.
         optimizer: its steps are counted; None counts batches.
         ranks: the processes of a distributed training.
-        epoch_batches: the number of batches in an epoch; -1 where it is not known.
+        end: the number of batches in an epoch, or where the range of steps ends; -1 where it is not known.
     """
 
     def __init__(
-        self, run: Run, position: LoaderPosition, epochs: int, optimizer: Any, ranks: Ranks | None, epoch_batches: int
+        self,
+        run: Run,
+        position: LoaderPosition | RangePosition,
+        epochs: int,
+        optimizer: Any,
+        ranks: Ranks | None,
+        end: int,
     ) -> None:
         self.run = run
         self._position = position
         self._epochs = epochs
         self._ranks = ranks
-        self._epoch_batches = epoch_batches
+        self._end = end
+        self._counts_steps = isinstance(position, RangePosition)
+        self._frame: LoopFrame | None = None
         self._tracks_steps = hasattr(optimizer, "register_step_post_hook")
         self._optimizer = optimizer
         self._error: BaseException | None = None
@@ -175,7 +198,8 @@ class SupervisedLoop(InLoop):
     @property
     def limits(self) -> tuple[str, ...]:
         """What a checkpoint of this moment does not capture: sentences."""
-        return (*((LEFT,) if self._was_left else ()), *self._accumulated.limits)
+        of_frame = () if self._frame is None else self._frame.limits
+        return (*((LEFT,) if self._was_left else ()), *self._accumulated.limits, *of_frame)
 
     @property
     def epoch(self) -> int:
@@ -184,7 +208,7 @@ class SupervisedLoop(InLoop):
 
     @property
     def batch(self) -> int:
-        """The number of the present batch in its epoch, from 0."""
+        """The number of the present batch in its epoch, from 0; that of the present step in a loop over a range."""
         return self._position.batch
 
     @property
@@ -236,7 +260,8 @@ class SupervisedLoop(InLoop):
             run, position, accumulated = self.run, self._position, self._accumulated
             run.save_point.is_in_step = True  # until the loop ends: each step's end asks for what is due
             is_stopped, step, counts_batches = run.stop_probe(), run.step, not self._tracks_steps
-            last, has_batches = self._epoch_batches - 1, False
+            frame: LoopFrame | None = self._look(sys._getframe(1))
+            last, has_batches = self._end - 1, False
             while position.epoch < self._epochs:
                 if is_stopped() and self._is_at_boundary:
                     return  # before the epoch's order is drawn
@@ -248,6 +273,9 @@ class SupervisedLoop(InLoop):
                     else:
                         yield batch
                     position.batch += 1
+                    if frame is not None:
+                        frame.step_ended(sys._getframe(1))
+                        frame = None
                     if (self._stepped or counts_batches) and not accumulated.count:
                         step()
                     else:
@@ -256,8 +284,8 @@ class SupervisedLoop(InLoop):
                         return  # before the next batch draws random numbers
                 position.next_epoch()
             if not has_batches:  # where the last checkpoint is of the last batch, its epoch had not ended
-                refuse_again(run.logdir, "epochs", self._epochs, position.epoch, EPOCHS_ONCE)
-            finished(run.logdir, "epochs", self._epochs, position.epoch)
+                refuse_again(run.logdir, *self._progress, self._once)
+            finished(run.logdir, *self._progress)
         except GeneratorExit:  # the loop was left in its body
             left = LoopExit(self._error is not None, self._error) if self._is_entered else loop_exit()
             raise
@@ -282,7 +310,7 @@ class SupervisedLoop(InLoop):
             )
         try:
             self.run.__enter__()
-            refuse_again(self.run.logdir, "epochs", self._epochs, self._position.epoch, EPOCHS_ONCE)
+            refuse_again(self.run.logdir, *self._progress, self._once)
         except LogdirInUseError as error:
             if present is not None or int(os.environ.get("WORLD_SIZE", "1") or 1) == 1:
                 raise
@@ -290,6 +318,23 @@ class SupervisedLoop(InLoop):
                 f"{error} This is one of {os.environ['WORLD_SIZE']} processes (WORLD_SIZE), and torch.distributed is "
                 "not initialised: call torch.distributed.init_process_group() before supervised()."
             ) from error
+
+    def _look(self, frame: FrameType) -> LoopFrame:
+        """Look at the variables around the loop, before its first step."""
+        captured = (*self.run.state.objects.values(), *self._position.generators())
+        self._frame = LoopFrame(frame, captured, has_iterators=self._counts_steps)
+        return self._frame
+
+    @property
+    def _progress(self) -> tuple[str, int, int]:
+        """What is counted, how many there are, and how many are done."""
+        if self._counts_steps:
+            return "steps", self._end, self._position.batch
+        return "epochs", self._epochs, self._position.epoch
+
+    @property
+    def _once(self) -> str:
+        return STEPS_ONCE if self._counts_steps else EPOCHS_ONCE
 
     @contextmanager
     def _moment(self) -> Iterator[int | None]:
@@ -314,13 +359,22 @@ class SupervisedLoop(InLoop):
         self.run.left_by(left)
 
     def _count(self) -> None:
-        """The body of the loop has ended: count its step, if the optimizer made one."""
-        if self._stepped or not self._tracks_steps:
+        """The body of the loop has ended: count its step, if the optimizer made one. In a loop over a range each body
+        is a step; it is not saved while gradients are accumulated. A scaler leaves the optimizer's step out, too."""
+        if self._stepped or not self._tracks_steps or (self._counts_steps and not self._has_gradients):
             self._accumulated.stepped()
             self.run.step()
+            return
+        self._accumulated.add()
+        if self._counts_steps:
+            self.run.count_step()
         else:
-            self._accumulated.add()
             self.run.moved()
+
+    @property
+    def _has_gradients(self) -> bool:
+        parameters = (part for group in self._optimizer.param_groups for part in group["params"])
+        return any(part.grad is not None for part in parameters)
 
     @property
     def _is_at_boundary(self) -> bool:
@@ -348,9 +402,11 @@ def model_limits(model: Any, ranks: int) -> tuple[str, ...]:
     return (BUFFERS,) if any(True for _ in own) else ()
 
 
-def _facts(loader: Any, ranks: int) -> dict[str, str]:
-    """Return what has to be the same for an exact resume."""
-    facts = {}
+def _facts(loader: Any, ranks: int, *, is_range: bool = False) -> dict[str, str]:
+    """Return what has to be the same for an exact resume; a range of steps may become longer."""
+    facts = {**thread_facts(), NUMBER: str(ranks)}
+    if is_range:
+        return facts
     if hasattr(loader, "num_workers"):
         facts["number of workers"] = str(loader.num_workers)
     if (size := batch_size_of(loader)) is not None or hasattr(loader, "batch_size"):
@@ -360,6 +416,4 @@ def _facts(loader: Any, ranks: int) -> dict[str, str]:
         facts["number of samples"] = str(len(dataset))
     if (batches := batches_of(loader)) >= 0:
         facts[BATCHES] = str(batches)
-    facts["number of threads"] = str(torch.get_num_threads())
-    facts[NUMBER] = str(ranks)
     return facts

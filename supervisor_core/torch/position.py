@@ -32,6 +32,7 @@ from torch.utils.data import (
     WeightedRandomSampler,
 )
 
+from supervisor_core.torch.range_position import OTHER_LOOP
 from supervisor_core.torch.workers import iterate
 from supervisor_core.training import random_state
 from supervisor_core.training.data_order import all_samplers, is_known_loader, unknown_order
@@ -168,7 +169,12 @@ class LoaderPosition(Part):
 
         That of another number of ranks, or batch size, becomes the one before which the same number of samples was
         consumed, or fewer.
+
+        Raises:
+            ValueError: if it is one of a loop over a range.
         """
+        if "epoch" not in state:
+            raise ValueError(OTHER_LOOP.format("a range", "a loader's batches"))
         self.shift = None
         ranks, size, present = int(state.get("ranks", 1)), state.get("batch_size"), self._batch_size
         sizes = (1, 1) if size is None or present is None else (int(size), present)
@@ -254,13 +260,14 @@ class LoaderPosition(Part):
                 sampler.set_epoch(self.epoch if epoch is None else epoch)
 
     def _generator_states(self) -> list[torch.Tensor]:
-        return [generator.get_state() for generator in self._generators()]
+        return [generator.get_state() for generator in self.generators()]
 
     def _set_generators(self, states: Iterable[torch.Tensor]) -> None:
-        for generator, state in zip(self._generators(), states, strict=False):
+        for generator, state in zip(self.generators(), states, strict=False):
             generator.set_state(state)
 
-    def _generators(self) -> list[torch.Generator]:
+    def generators(self) -> list[torch.Generator]:
+        """Return the random generators of the loader and its samplers: their states belong to the position."""
         found = [getattr(self._loader, "generator", None)]
         found += [getattr(sampler, "generator", None) for sampler in all_samplers(self._loader)]
         return [

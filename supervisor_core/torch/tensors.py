@@ -121,6 +121,11 @@ def _source_of_device(number: int) -> RandomSource:
     return RandomSource(name, lambda: cuda.get_rng_state(number), lambda state: cuda.set_rng_state(state, number))
 
 
+def thread_facts() -> dict[str, str]:
+    """Return what of the process has to be the same for an exact resume: it decides the order of sums."""
+    return {"number of threads": str(torch.get_num_threads())}
+
+
 def unwrapped(module: Any) -> Any:
     """Return the module inside ``torch.compile``, ``DataParallel`` and ``DistributedDataParallel``: its names in a
     checkpoint are then the same with and without them."""

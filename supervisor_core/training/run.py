@@ -59,6 +59,7 @@ class Run:
         facade: what the program called, for records.
         task: a worker's name in its cluster, as ``worker:1``: it writes a heartbeat file only. None for the chief.
         saver: what saves: `Saver`, or a subclass of it for checkpoints in a framework's own format.
+        first_step: the step of a new run.
         clock: replaced in tests.
     """
 
@@ -72,6 +73,7 @@ class Run:
         facade: str = "supervise",
         task: str | None = None,
         saver: Callable[..., Saver] = Saver,
+        first_step: int = 0,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self.logdir = logdir = absolute(logdir)
@@ -96,7 +98,7 @@ class Run:
             clock=clock,
         )
         self._session, self._ending = self._lifecycle.state, self._lifecycle.ending
-        self._step, self._due = 0, Due()
+        self._step, self._due = first_step, Due()
         self._restored: Sealed | None = None
         self._exactness: Exactness | None = None
         self._loss_finite: bool | None = None
@@ -180,7 +182,7 @@ class Run:
         if self._writer is not None:
             self._writer.add_session_log(_START, self._step)
         if sealed is None:
-            recorder.progress.step_read(0)
+            recorder.progress.step_read(self._step)
         self._lifecycle.ready(
             skipped=skipped,
             services=[ServiceInterval(name=saver.name, interval_secs=self._policy.save_secs)],

@@ -12,6 +12,7 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, NamedTuple
 
 from supervisor_core.checkpoint.manifest import Manifest
@@ -94,6 +95,8 @@ def access(name: str, target: Any) -> Access:
     """
     if isinstance(target, Access):
         return target
+    if type(target) is dict:
+        return Access(lambda: target, partial(_set_dict, target))
     for getter, setter in _METHODS:
         if callable(getattr(target, getter, None)) and callable(getattr(target, setter, None)):
             return Access(getattr(target, getter), getattr(target, setter))
@@ -103,8 +106,13 @@ def access(name: str, target: Any) -> Access:
     expected = " or ".join("/".join(pair) for pair in _METHODS[:2])
     raise TypeError(
         f"state[{name!r}] is a {type(target).__module__}.{type(target).__qualname__}; expected an object with "
-        f"{expected}."
+        f"{expected}, or a dict."
     )
+
+
+def _set_dict(target: dict[Any, Any], state: Mapping[Any, Any]) -> None:
+    target.clear()
+    target.update(state)
 
 
 @dataclass(kw_only=True)
@@ -112,7 +120,8 @@ class TrainingState:
     """The parts of a training's state; see the module's docstring."""
 
     objects: Mapping[str, Any] = field(default_factory=dict)
-    """The program's objects by name; each has ``state_dict``/``load_state_dict`` or ``get_state``/``set_state``."""
+    """The program's objects by name: dicts, and those with ``state_dict``/``load_state_dict`` or
+    ``get_state``/``set_state``."""
     counters: dict[str, int] = field(default_factory=dict)
     """Counters besides the step, as ``epoch`` and ``batch``."""
     sources: Callable[[], tuple[RandomSource, ...]] = process_sources

@@ -1,0 +1,120 @@
+"""What the variables around a loop have that a checkpoint of it does not: `LoopFrame`.
+
+A training that keeps something in a variable (a batch fetched ahead, a hidden state, a generator of its own) goes on
+otherwise after a resume. The variables of the function with the loop, and of its module, are looked at before the first
+step and after it. What is kept elsewhere, as in an object's attributes, is not seen.
+"""
+
+from __future__ import annotations
+
+import inspect
+import io
+import random
+import sys
+import weakref
+from collections.abc import Iterable, Iterator
+from types import FrameType, GeneratorType
+from typing import Any
+
+import torch
+
+from supervisor_core.training.state import access
+
+CARRIED = (
+    "The first step has put another tensor into {}: if a step uses what the step before has left there, as a batch "
+    "fetched ahead or a hidden state, it is not captured. Fetch the batch in the step that uses it, or keep the tensor "
+    "in a dict that is in state."
+)
+GENERATOR = 'The random generator {0} is not captured. Add it to state: state={{"{0}": {0}}}.'
+ITERATOR = (
+    "The position of the iterator {0} is not captured, if the training takes its batches from it. Give its loader to "
+    "supervised(), or let the number of the step decide the batch."
+)
+
+
+class LoopFrame:
+    """See the module's docstring. It holds neither a frame nor what is in it.
+
+    Args:
+        frame: what asks for the first step.
+        captured: the objects that checkpoints have.
+        has_iterators: also name iterators, where the loop's own data are not known.
+    """
+
+    def __init__(self, frame: FrameType | None, captured: Iterable[Any], *, has_iterators: bool) -> None:
+        known = {id(item) for item in (*captured, torch.default_generator)}
+        self._tensors: dict[str, weakref.ref[Any]] = {}
+        self._generators: dict[str, tuple[Any, str]] = {}
+        limits = []
+        for name, value in _variables(frame):
+            if id(value) in known:
+                continue
+            if _is_array(value):
+                self._tensors[name] = weakref.ref(value)
+            elif _is_generator(value):
+                self._generators[name] = value, _state_of(value)
+            elif has_iterators and _is_iterator(value):
+                limits.append(ITERATOR.format(name))
+        self.limits: tuple[str, ...] = tuple(limits)
+        """What a checkpoint does not capture: sentences."""
+
+    def step_ended(self, frame: FrameType | None) -> None:
+        """The first step has ended; called once.
+
+        Args:
+            frame: what asks for the second step.
+        """
+        present = dict(_variables(frame))
+        changed = [
+            name
+            for name, before in self._tensors.items()
+            if _is_array(now := present.get(name)) and now is not before()
+        ]
+        drawn = [name for name, (generator, state) in self._generators.items() if _state_of(generator) != state]
+        carried = (CARRIED.format(", ".join(sorted(changed))),) if changed else ()
+        self.limits = (*self.limits, *map(GENERATOR.format, sorted(drawn)), *carried)
+        self._tensors, self._generators = {}, {}
+
+
+def _variables(frame: FrameType | None) -> Iterator[tuple[str, Any]]:
+    """Yield the variables of a frame and its module; and of the frame behind it, where a generator, as that of a
+    progress bar, stands between the loop and its body."""
+    found: dict[str, Any] = {}
+    while frame is not None:
+        found = {**frame.f_globals, **_locals_of(frame), **found}
+        if not frame.f_code.co_flags & inspect.CO_GENERATOR:
+            break
+        frame = frame.f_back
+    yield from found.items()
+
+
+def _locals_of(frame: FrameType) -> dict[str, Any]:
+    variables = frame.f_locals
+    found = dict(variables)
+    if sys.version_info < (3, 13) and variables is not frame.f_globals and isinstance(variables, dict):
+        variables.clear()  # a copy that the frame would keep, with the tensors in it; the variables are elsewhere
+    return found
+
+
+def _is_array(value: Any) -> bool:
+    numpy = sys.modules.get("numpy")
+    return isinstance(value, torch.Tensor) or (numpy is not None and isinstance(value, numpy.ndarray))
+
+
+def _is_generator(value: Any) -> bool:
+    numpy = sys.modules.get("numpy")
+    kinds: tuple[type, ...] = (torch.Generator, random.Random)
+    if numpy is not None:
+        kinds = (*kinds, numpy.random.Generator, numpy.random.RandomState)
+    return isinstance(value, kinds) and not isinstance(value, random.SystemRandom)
+
+
+def _is_iterator(value: Any) -> bool:
+    if isinstance(value, GeneratorType) and (value.gi_frame is None or value.gi_running):
+        return False  # it is over, or it is the loop's own
+    return isinstance(value, Iterator) and not isinstance(value, io.IOBase)
+
+
+def _state_of(generator: Any) -> str:
+    state = access("", generator).get()
+    return repr(state.tolist() if isinstance(state, torch.Tensor) else state)

@@ -1,0 +1,241 @@
+"""A loop over step numbers, ``supervised(range(n), ...)``: the shape of nanoGPT's, killed and resumed bit by bit."""
+
+from __future__ import annotations
+
+import random
+import signal
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from trial import Event, Say, at, killed_and_resumed, run_of, trial
+
+torch = pytest.importorskip("torch", reason="torch is not installed: make test-frameworks has it")
+
+import supervisor_core  # noqa: E402
+from supervisor_core.errors import CheckpointError  # noqa: E402
+from supervisor_core.torch import supervised  # noqa: E402
+from supervisor_core.torch.loop_frame import CARRIED, GENERATOR, ITERATOR  # noqa: E402
+from supervisor_core.torch.range_position import OTHER_LOOP  # noqa: E402
+
+STEPS, ACCUMULATE = 18, 3
+TEXT = torch.arange(1000) * 7919 % 31
+
+
+def get_batch() -> Any:
+    """Draw a batch from the random states of the process, as nanoGPT does."""
+    starts = torch.randint(len(TEXT) - 9, (4,))
+    shift = random.randint(0, 1) + np.random.randint(2)
+    rows = torch.stack([TEXT[start : start + 9] for start in starts])
+    return (rows[:, :-1] + shift) % 31, rows[:, 1:]
+
+
+class Net(torch.nn.Module):  # type: ignore[misc]
+    """A model with dropout, which returns its loss."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = torch.nn.Sequential(torch.nn.Embedding(31, 8), torch.nn.Dropout(0.2), torch.nn.Linear(8, 31))
+
+    def forward(self, x: Any, y: Any) -> Any:
+        return torch.nn.functional.cross_entropy(self.layers(x).flatten(0, 1), y.flatten())
+
+
+def train(
+    logdir: Path,
+    say: Say,
+    *,
+    event: Event = lambda loop, step: None,
+    steps: int = STEPS,
+    compiles: bool = False,
+    amp: bool = False,
+) -> None:
+    """Accumulate gradients within a step, evaluate now and then, keep the best loss; say each step's bits."""
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    random.seed(0)
+    np.random.seed(0)
+    model: Any = Net()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
+    if compiles:
+        model = torch.compile(model, backend="eager")
+    scaler = torch.amp.GradScaler("cpu", init_scale=4.0, growth_interval=5) if amp else None
+    best = {"loss": 1e9}
+    with supervised(
+        range(steps), logdir, model=model, optimizer=optimizer, scaler=scaler, state={"best": best}, save_secs=None,
+        save_steps=4,
+    ) as loop:  # fmt: skip
+        for number in loop:
+            assert number == loop.batch == loop.global_step
+            if number and loop.exactness is not None and number == loop.run._restored.manifest.step:  # type: ignore[union-attr]
+                say(" ".join(("exact", *loop.exactness.reasons)))
+            loop.run.wait_until_saved()
+            event(loop, number)
+            for group in optimizer.param_groups:
+                group["lr"] = 0.01 / (1 + number)
+            if number % 5 == 0:
+                with loop.phase("evaluating"), torch.no_grad():
+                    best["loss"] = min(best["loss"], model(*get_batch()).item())
+            for _ in range(ACCUMULATE):
+                x, y = get_batch()
+                with torch.autocast("cpu", dtype=torch.bfloat16, enabled=amp):
+                    loss = model(x, y) / ACCUMULATE
+                (loss if scaler is None else scaler.scale(loss)).backward()
+            if scaler is None:
+                optimizer.step()
+            else:
+                if number == 6:  # infinite: the scaler leaves the optimizer's step out
+                    next(iter(model.parameters())).grad.fill_(float("inf"))
+                scaler.step(optimizer)
+                scaler.update()
+            optimizer.zero_grad(set_to_none=True)
+            say(f"{number} {x.sum()} {loss.item().hex()} {best['loss'].hex()}")
+    say("end " + torch.cat([part.flatten() for part in model.state_dict().values()]).double().sum().item().hex())
+
+
+@pytest.mark.parametrize("options", [{}, {"compiles": True}, {"amp": True}], ids=["plain", "compiled", "scaler"])
+def test_a_killed_loop_over_steps_goes_on_bit_by_bit(tmp_path: Path, options: dict[str, Any]) -> None:
+    """Batches, losses, the best evaluation and the weights; also after a step that a `GradScaler` left out, which
+    counts as a step."""
+    truth, _, verdict, steps = killed_and_resumed(tmp_path, partial(train, **options), at(11, signal.SIGKILL))
+    assert verdict == "exact" and steps == truth[-len(steps) :] and len(steps) == STEPS - 8 + 1
+
+
+def test_a_range_may_become_longer(tmp_path: Path) -> None:
+    """A finished run goes on where the program asks for more steps: with the bits of one that had asked at once."""
+    _, truth = trial(tmp_path, lambda say: train(tmp_path / "truth", say, steps=STEPS + 4))
+    run = tmp_path / "run"
+    _, first = trial(tmp_path, lambda say: train(run, say))
+    status, (verdict, *second) = trial(tmp_path, lambda say: train(run, say, steps=STEPS + 4))
+    assert (status, verdict) == (0, "exact") and [*first[:-1], *second] == truth
+    status, ends = trial(tmp_path, lambda say: train(run, say))  # nothing is left, and no error
+    assert status == 0 and len(ends) == 1
+    assert [(one.outcome, one.last_step) for one in run_of(run).sessions][:2] == [("completed", 18), ("completed", 22)]
+
+
+def test_a_program_with_a_checkpoint_of_its_own_begins_at_its_step(tmp_path: Path) -> None:
+    """The range's first number is the step of a new run. Later the run's checkpoint decides, wherever it begins."""
+    for start, expected in ((300_000, [300_000, 300_001]), (300_001, [300_002, 300_003]), (0, [300_004])):
+        with supervised(range(start, expected[-1] + 1), tmp_path / "run", model=Net()) as loop:
+            assert [number for number in loop if number == loop.global_step] == expected
+
+
+def _loops() -> dict[str, tuple[Callable[[Any, Any], None], str]]:
+    """Loops that keep what no checkpoint has; and what is said of each."""
+
+    def ahead(loop: Any, model: Any) -> None:
+        x, y = get_batch()
+        for _ in loop:
+            model(x, y)
+            x, y = get_batch()
+
+    def own_generator(loop: Any, model: Any) -> None:
+        rng = np.random.default_rng(3)
+        for _ in loop:
+            rng.random()
+
+    def iterator(loop: Any, model: Any) -> None:
+        batches = iter([get_batch() for _ in range(9)])
+        for _ in loop:
+            next(batches)
+
+    def progress_bar(loop: Any, model: Any) -> None:
+        hidden = torch.zeros(2)
+        for _ in (item for item in loop):
+            hidden = hidden + 1
+
+    def untouched(loop: Any, model: Any) -> None:
+        data, kept = torch.zeros(2), random.Random(3)
+        over = (item for item in [])
+        assert not list(over)
+        for _ in loop:
+            x, y = get_batch()
+            model(x + data[0].int(), y)
+        kept.random()
+
+    return {
+        "a batch fetched ahead": (ahead, CARRIED.format("x, y")),
+        "a generator": (own_generator, GENERATOR.format("rng")),
+        "an iterator": (iterator, ITERATOR.format("batches")),
+        "a hidden state, through a progress bar": (progress_bar, CARRIED.format("hidden")),
+        "nothing": (untouched, ""),
+    }
+
+
+@pytest.mark.parametrize("kind", _loops())
+def test_what_the_loop_keeps_in_variables_is_named(tmp_path: Path, kind: str) -> None:
+    """The verdict of the next session says by name what was not captured."""
+    body, limit = _loops()[kind]
+    model = Net()
+    body(supervised(range(2), tmp_path / "run", model=model), model)
+    loop = supervised(range(3), tmp_path / "run", model=model)
+    body(loop, model)
+    assert loop.exactness is not None and " ".join(loop.exactness.reasons) == limit
+
+
+def test_a_generator_in_state_is_captured(tmp_path: Path) -> None:
+    """As the message about it says to do: it goes on, and nothing is named."""
+    drawn: list[float] = []
+    for end in (2, 4):
+        rng, own = np.random.default_rng(3), torch.Generator().manual_seed(5)
+        loop = supervised(range(end), tmp_path / "run", model=Net(), state={"rng": rng, "own": own})
+        drawn += [rng.random() + torch.rand((), generator=own, dtype=torch.float64).item() for _ in loop]
+    rng, own = np.random.default_rng(3), torch.Generator().manual_seed(5)
+    assert drawn == [rng.random() + torch.rand((), generator=own, dtype=torch.float64).item() for _ in range(4)]
+    assert loop.exactness is not None and loop.exactness.is_exact
+
+
+def test_gradients_that_are_accumulated_over_steps_are_not_saved_between(tmp_path: Path) -> None:
+    """A step without the optimizer's is counted, and a checkpoint waits for the one that has it."""
+    model = Net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    saved = []
+    loop = supervised(range(8), tmp_path / "run", model=model, optimizer=optimizer, save_steps=1, save_secs=None)
+    for number in loop:
+        loop.run.wait_until_saved()
+        saved.append(loop.run.newest_checkpoint)
+        model(*get_batch()).backward()
+        if number % 4 == 3:
+            optimizer.step()
+            optimizer.zero_grad()
+    assert saved[:4] == [None] * 4 and {Path(path or "").name for path in saved[4:]} == {"ckpt-4"}
+
+
+def test_another_kind_of_loop_is_refused(tmp_path: Path) -> None:
+    """A checkpoint of a range in a loop over a loader, and the other way round: with what to do."""
+    for first, second in ((range(2), [1, 2]), ([1, 2], range(4))):
+        logdir = tmp_path / type(first).__name__
+        assert len(list(supervised(first, logdir, model=Net()))) == 2
+        with pytest.raises(CheckpointError, match=OTHER_LOOP.partition("{")[0]):
+            list(supervised(second, logdir, model=Net(), epochs=1))
+
+
+def test_supervise_captures_pytorch(tmp_path: Path) -> None:
+    """Tensors, optimizers, generators and PyTorch's random state, without an adapter: exact with a data position."""
+
+    def program(logdir: Path, say: Say, event: Event = lambda run, step: None) -> None:
+        torch.manual_seed(0)
+        torch.set_num_threads(1)
+        model = Net()
+        optimizer = torch.optim.AdamW(model.parameters())
+        data = {"next": 0}
+        with supervisor_core.supervise(
+            logdir, state={"model": model, "optimizer": optimizer, "data": data}, save_secs=None, save_steps=4
+        ) as run:
+            if run.exactness is not None:
+                say(" ".join(("exact", *run.exactness.reasons)))
+            for step in run.steps(STEPS):
+                run.wait_until_saved()
+                event(run, step)
+                optimizer.zero_grad()
+                loss = model(TEXT[None, data["next"] : data["next"] + 8], TEXT[None, -8:])
+                loss.backward()
+                optimizer.step()
+                data["next"] += 1
+                say(f"{step} {loss.item().hex()}")
+
+    truth, _, verdict, steps = killed_and_resumed(tmp_path, program, at(11, signal.SIGKILL))
+    assert verdict == "exact" and steps == truth[-len(steps) :] and len(steps) == STEPS - 8
