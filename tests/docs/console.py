@@ -123,6 +123,7 @@ class Terminal:
             "TERM": "dumb",
             "NO_COLOR": "1",
             "LC_ALL": "C.UTF-8",
+            "OMP_NUM_THREADS": "1",  # PyTorch's threads wait actively for each other
             "http_proxy": nowhere,
             "https_proxy": nowhere,
             "TF_CPP_MIN_LOG_LEVEL": "3",

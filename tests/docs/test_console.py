@@ -26,11 +26,12 @@ NEEDS = {
     "README.md: .venv/bin/tb-supervisor inspect --run first /tmp/tf1": ("tensorflow", "sklearn"),
     "first-run.md: ": ("tensorflow", "sklearn"),
     "read-a-run.md: ": ("tensorflow", "sklearn"),
+    "torch.md: ": ("torch",),
 }
 """Beginning of ``page: command`` -> the modules without which it is not typed; `make test-frameworks` has those of
 frameworks."""
 
-LONG = {"README.md", "first-run.md", "read-a-run.md"}
+LONG = {"README.md", "first-run.md", "read-a-run.md", "torch.md"}
 """Pages whose consoles take more than some seconds: `make test-long` types them."""
 
 FOLLOWS = {"read-a-run.md": "first-run.md"}

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import random
+import re
 import signal
 from collections.abc import Callable
 from functools import partial
@@ -21,6 +23,7 @@ from supervisor_core.torch import supervised  # noqa: E402
 from supervisor_core.torch.loop_frame import CARRIED, GENERATOR, ITERATOR  # noqa: E402
 from supervisor_core.torch.range_position import OTHER_LOOP  # noqa: E402
 
+ROOT = Path(__file__).parents[2]
 STEPS, ACCUMULATE = 18, 3
 TEXT = torch.arange(1000) * 7919 % 31
 
@@ -239,3 +242,29 @@ def test_supervise_captures_pytorch(tmp_path: Path) -> None:
 
     truth, _, verdict, steps = killed_and_resumed(tmp_path, program, at(11, signal.SIGKILL))
     assert verdict == "exact" and steps == truth[-len(steps) :] and len(steps) == STEPS - 8
+
+
+def test_the_changes_that_the_guide_shows_are_those_of_the_example() -> None:
+    """At most 15 lines are changed or added, and each line is in the example, in its order."""
+    page = (ROOT / "docs" / "torch-howto.md").read_text("utf-8")
+    diff = re.findall(r"^```diff\n(.*?)^```$", page, re.DOTALL | re.MULTILINE)[0].splitlines()
+    example = iter([line.strip() for line in (ROOT / "examples" / "torch_gpt.py").read_text("utf-8").splitlines()])
+    assert 5 < sum(line.startswith("+") for line in diff) <= 15
+    missing = [line for line in diff if not line.startswith("-") and line[1:].strip() not in example]
+    assert missing == []
+
+
+def test_the_example_goes_on_exactly(tmp_path: Path, starter_of: Callable[..., Any]) -> None:
+    """Its last loss is the same without a restart, and with one after SIGTERM."""
+    arguments = [str(ROOT / "examples" / "torch_gpt.py"), "--steps", "150", "--save-secs", "1000", "--logdir"]
+    starter = starter_of("torch")
+    whole = starter.run([*arguments, str(tmp_path / "whole")])
+    program = starter.start([*arguments, str(tmp_path / "run")])
+    assert program.stdout.readline().startswith("step 0: val loss")
+    os.kill(program.pid, signal.SIGTERM)
+    said, status = program.stdout.read(), program.wait()
+    program.close()
+    assert status == -signal.SIGTERM, said
+    resumed = starter.run([*arguments, str(tmp_path / "run")])
+    assert "Resumed exactly" in resumed.stderr and resumed.stdout.splitlines()[-1] == whole.stdout.splitlines()[-1]
+    assert [session.outcome for session in run_of(tmp_path / "run").sessions] == ["signal", "completed"]

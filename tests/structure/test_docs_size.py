@@ -22,14 +22,8 @@ NOT_YET = {
     "alerts.md",
     "compatibility.md",
     "exporter.md",
-    "keras.md",
-    "lightning.md",
     "logging.md",
     "metrics.md",
-    "monitored.md",
-    "supervise.md",
-    "torch.md",
-    "transformers.md",
     "why.md",
 }
 """Pages that are still too long."""
