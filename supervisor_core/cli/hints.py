@@ -71,12 +71,12 @@ def of_pattern(pattern: str, mark: re.Pattern[str]) -> str:
     return f"{fixed} exists: `{command_line('ls', os.path.join(fixed, ''))}` shows what there is to match."
 
 
-def of_logdir_without_runs(path: str, command: str) -> str:
+def of_logdir_without_runs(path: str) -> str:
     """Return where runs are near a local directory that has none: in the directory around it; empty without any."""
     parent = os.path.dirname(os.path.abspath(path))
     if not any(_events_files(parent)):
         return ""
-    return f"{parent} has some: `{command_line('tb-supervisor', command, parent)}`"
+    return f"{parent} has some: `{command_line('tb-supervisor', 'inspect', parent)}`"
 
 
 def of_option(name: str, context: click.Context | None, commands: Iterable[tuple[str, click.Command]]) -> str:

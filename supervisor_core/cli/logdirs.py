@@ -127,7 +127,7 @@ def no_runs(what: str, given: Sequence[str]) -> WrongInput:
     if wanted:
         return WrongInput(f"{said} of a run whose name {' and '.join(wanted)}. Leave that out to see all.")
     local = local_path(given[0])
-    hint = "" if local is None else hints.of_logdir_without_runs(local, context.info_name or "inspect")
+    hint = "" if local is None else hints.of_logdir_without_runs(local)
     return WrongInput(f"{said}. {hint}".rstrip())
 
 

@@ -12,7 +12,7 @@ import click
 from rich.progress import SpinnerColumn, TextColumn
 
 from supervisor_core.cli import WrongInput, paths
-from supervisor_core.cli.logdirs import existing, logdirs
+from supervisor_core.cli.logdirs import existing, filters, logdirs
 from supervisor_core.cli.look import Look, Looking, SeenRun, check_run
 from supervisor_core.cli.overview import worst_first
 from supervisor_core.cli.text import progress_bar, runs_bar
@@ -33,6 +33,7 @@ _LISTED = 10
     "  tb-supervisor report --run mnist --html mnist.html /runs",
 )
 @logdirs()
+@filters
 @click.option("--run", "name", metavar="RUN", help="The run; needed where there are several.")
 @click.option(
     "--html",
@@ -42,7 +43,7 @@ _LISTED = 10
     shell_complete=paths,
     help="The file to write, replaced if it exists; - for standard output.",
 )
-def report(logdirs: tuple[str, ...], name: str | None, target: str) -> None:
+def report(logdirs: tuple[str, ...], include: str | None, exclude: str | None, name: str | None, target: str) -> None:
     """Write what the TensorBoard tab shows of a run now, as one HTML file: findings, timeline, tables, stacks, curves.
 
     Any browser opens the file, without a server and without a network. It holds paths, host names, commands and stacks
@@ -54,7 +55,7 @@ def report(logdirs: tuple[str, ...], name: str | None, target: str) -> None:
     page_of = _page_maker()
     path = None if target == STDOUT else _checked(target)
     try:
-        looking = Looking(existing(logdirs))
+        looking = Looking(existing(logdirs), include, exclude)
         with runs_bar("reading") as on_progress:
             look = looking.look(on_progress)
         seen = _chosen(look, logdirs, name)

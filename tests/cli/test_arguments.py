@@ -12,12 +12,15 @@ import click
 import pytest
 from click.testing import Result
 
-from supervisor_core.cli import exporter
+from supervisor_core.cli import exporter, report
+from supervisor_core.cli.look import Look
 from supervisor_core.events import EventsWriter
 
 Seen = Callable[..., set[str]]
 
-COMMANDS = ("inspect", "verify", "exporter")
+COMMANDS = ("inspect", "verify", "exporter", "report")
+ARGUMENTS = {"report": ("--html", "-")}
+"""What a command needs besides."""
 
 
 @pytest.fixture
@@ -41,11 +44,16 @@ def seen(
         served[:] = [found.directory for watch in serving.watches for found in watch.refresh().runs.values()]
         raise click.exceptions.Exit(0)
 
+    def instead_of_choosing(look: Look, *_: object) -> None:
+        served[:] = [each.watched.directory for each in look.runs.values()]
+        raise click.exceptions.Exit(0)
+
     monkeypatch.setattr(exporter, "_web", instead_of_listening)
+    monkeypatch.setattr(report, "_chosen", instead_of_choosing)
 
     def call(*arguments: object) -> set[str]:
-        if request.param == "exporter":
-            result, paths = run("exporter", *arguments), served
+        if request.param in ("exporter", "report"):
+            result, paths = run(request.param, *ARGUMENTS.get(request.param, ()), *arguments), served
         else:
             result = run(request.param, "--json", *arguments)
             whole = json.loads(result.stdout)
@@ -96,7 +104,7 @@ def test_filters(seen: Seen, logs: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ([], "LOGDIR is missing, as in `tb-supervisor {command} /runs`"),
+        ([], "LOGDIR is missing, as in `tb-supervisor {command} "),
         ([""], "LOGDIR is empty: ''; expected a directory."),
         (["--logdir="], "--logdir is empty: ''; expected a directory."),
         (
@@ -114,13 +122,14 @@ def test_what_cannot_be_used(
     run: Callable[..., Result], logs: Path, command: str, arguments: list[str], said: str
 ) -> None:
     """It is named in the same words by each command, with what was expected; status 2."""
-    result = run(command, *(argument.format(logs=logs) for argument in arguments))
+    given = [argument.format(logs=logs) for argument in arguments]
+    result = run(command, *ARGUMENTS.get(command, ()), *given)
     assert result.exit_code == 2
     assert result.stderr.splitlines()[-1].startswith("Error: ")
     assert said.format(logs=logs, command=command) in result.stderr.splitlines()[-1]
 
 
-@pytest.mark.parametrize("command", ["inspect", "verify"])
+@pytest.mark.parametrize("command", ["inspect", "verify", "report"])
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
@@ -131,7 +140,7 @@ def test_what_cannot_be_used(
         (["~/no such"], "A shell replaces ~ only where it is not quoted: give "),
         (["{logs}/x", "a"], "a does not exist. Did you mean {logs}/x/a?"),
         (["{logs}/x,{logs}/y"], "Several are separated by blanks: {logs}/x {logs}/y."),
-        (["{logs}/empty"], "in {logs}/empty or below it. {logs} has some: `tb-supervisor {command} {logs}`"),
+        (["{logs}/empty"], "in {logs}/empty or below it. {logs} has some: `tb-supervisor inspect {logs}`"),
         (["{logs}", "--include", "z"], "{logs} or below it of a run whose name matches --include 'z'. Leave that out"),
     ],
 )
@@ -141,7 +150,7 @@ def test_what_may_have_been_meant(
     """One line says it, with names that are spelled like what came."""
     (logs / "empty").mkdir()
     (logs / "x" / "a" / "below" / "c").mkdir()
-    result = run(command, *(argument.format(logs=logs) for argument in arguments))
+    result = run(command, *ARGUMENTS.get(command, ()), *(argument.format(logs=logs) for argument in arguments))
     assert result.exit_code == 2
     assert result.stderr.startswith("Error: ") and result.stderr.count("\n") == 1
     assert said.format(logs=logs, command=command) in result.stderr
