@@ -12,6 +12,8 @@ from supervisor_core.checkpoint import lease_file, ledger
 from supervisor_core.engine import task_record
 from supervisor_core.process import progress_page, stacks_file
 from supervisor_core.process.stacks import MAX_FRAMES
+from supervisor_core.restarter import nodes
+from supervisor_core.restarter.launch import LaunchFacts, describe
 from supervisor_core.restarter.logdir_view import decode_state, encode_state
 from supervisor_core.restarter.policy import Cause, ChildEnd, EndedLaunch, Limits, decide
 
@@ -98,7 +100,17 @@ def _written(reading: stacks_file.StacksReading) -> stacks_file.StacksReading:
 
 
 def check_restarts(data: bytes) -> None:
-    """Decode the state of a restarter; decide about a launch with what was accepted, write and read it again."""
+    """Decode the state of a restarter, and what those of several nodes write for each other; decide about a launch with
+    what was accepted, write and read it again."""
+    call, report = nodes.decode(nodes.Call, data), nodes.decode(nodes.Report, data)
+    assert call is None or nodes.decode(nodes.Call, nodes.encode(call)) == call
+    if report is not None:
+        assert nodes.decode(nodes.Report, nodes.encode(report)) == report
+        facts = LaunchFacts(attempt=1, started_at=0.0, directory="/", cause="error")
+        node = nodes.decisive(facts, {1: report}, was_first=False, has_lost=True)
+        assert node == (1 if report.cause == "stopped" or report.has_failed else 0)
+        facts.end, facts.failure, facts.node = report.end, report.failure, node
+        assert describe(facts)
     try:
         state, launch = decode_state(data)
     except ValueError:

@@ -34,6 +34,9 @@ from supervisor_core.restarter.processes import become_subreaper
 from supervisor_core.restarter.program import directory_for_pages, start_program
 from supervisor_core.restarter.running import ReceivedSignals, RunningLaunch
 
+MOST_STATUS = 255
+"""The highest exit status: of a larger number the system takes the rest."""
+
 
 @dataclass(eq=False)
 class Follower:
@@ -79,7 +82,7 @@ class Follower:
             if call is not None and self._is_meant(call):
                 if call.state == "ends":
                     self.display.line(f"node 0 has ended the job: status {call.status}")
-                    return call.status
+                    return min(call.status, MOST_STATUS)
                 if call.state == "runs" and self._is_for(call) and self._report.state == "ready":
                     facts = self._launch(call, pages_in)
                     if self._signals.stop_signal is not None:

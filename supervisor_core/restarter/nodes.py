@@ -60,8 +60,8 @@ class Report:
     launch: Whole = 0
     state: Literal["waits", "ready", "runs", "ended", "gone"] = "waits"
     cause: Cause | None = None
-    exit_code: int | None = None
-    signal: int | None = None
+    exit_code: Whole | None = None
+    signal: Whole | None = None
     oom_kills: Whole = 0
     failure: Failure | None = None
     has_lost_another: bool = False
@@ -95,6 +95,7 @@ def decode(cls: type[_T], data: bytes) -> _T | None:
     """Return what a file holds; None where it is of another version, or damaged."""
     try:
         values = json.loads(data)
+        json.dumps(values, ensure_ascii=False).encode()  # an escaped half of a character cannot be shown
         return read_strictly(cls, values) if isinstance(values, dict) and values.pop("v", None) == VERSION else None
     except (ValueError, RecursionError):
         return None

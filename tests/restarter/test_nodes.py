@@ -234,5 +234,12 @@ def test_what_the_nodes_write() -> None:
     report = Report(restarter="a", state="ended", cause="error", failure=Failure(type="KeyError", where="a.py:3"))
     call = Call(job="j", launch=3, state="runs", admitted=("a", "b"))
     assert decode(Report, encode(report)) == report and decode(Call, encode(call)) == call
-    for data in (b"", b"[1]", b'{"v": 2, "job": "j"}', b'{"v": 1, "job": 7}', b"[" * 100_000):
+    for data in (
+        b"",
+        b"[1]",
+        b'{"v": 2, "job": "j"}',
+        b'{"v": 1, "job": 7}',
+        b'{"v": 1, "job": "\\ud800"}',
+        b"[" * 100_000,
+    ):
         assert decode(Call, data) is None
