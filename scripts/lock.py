@@ -5,7 +5,7 @@
     scripts/lock.py --check    exit status 1 where a lock is not what this would write, but for hashes of files that
                                were added to a version since
 
-Each lock lists what its purpose needs beyond ``dev``. uv resolves, for every Python from the oldest on and every system
+Each lock lists what its purpose needs beyond ``dev``; that of ``image`` is what the distribution needs without an extra. uv resolves, for every Python from the oldest on and every system
 but Windows, and asks the package index for the hashes; pip and uv both refuse a file that has none of them. To renew:
 raise versions in constraints.txt, and run this. A package that is missing there is named, with the version to pin.
 """
@@ -24,7 +24,9 @@ sys.path.insert(0, str(ROOT))
 from build_frontend import NODE_FROM_PYPI
 
 LOCKS = ROOT / "locks"
-PURPOSES = ("dev", "bench", "docs", "faults", "fuzz", "node")
+PURPOSES = ("dev", "bench", "docs", "faults", "fuzz", "node", "image")
+WHOLE = ("dev", "image")
+"""Locks that are installed on their own: they list everything, not what comes on top of ``dev``."""
 OLDEST_PYTHON = "3.10"
 HEAD = (
     "# What {purpose} needs{beyond}, each file by its hash. Written by `make lock` from constraints.txt; not edited.\n"
@@ -44,11 +46,11 @@ def main() -> int:
     status = 0
     for purpose, text in written.items():
         found = entries(text)
-        own = {name: entry for name, entry in found.items() if purpose == "dev" or name not in dev}
+        own = {name: entry for name, entry in found.items() if purpose in WHOLE or name not in dev}
         if unpinned := sorted({version for entry in found.values() for version in pins(entry)} - constraints):
             print(f"lock: constraints.txt lacks {', '.join(unpinned)}", file=sys.stderr)
             status = 1
-        beyond = "" if purpose == "dev" else " beyond dev"
+        beyond = "" if purpose in WHOLE else " beyond dev"
         content = HEAD.format(purpose=purpose, beyond=beyond) + "".join(own[name] for name in sorted(own))
         path = LOCKS / f"{purpose}.txt"
         if "--check" in sys.argv[1:]:
@@ -67,7 +69,9 @@ def compiled(work: Path, purpose: str) -> str:
     asked.write_text("\n".join({"dev": build_requirements(), "node": [NODE_FROM_PYPI]}.get(purpose, [])) + "\n")
     options = ("--universal", "--generate-hashes", "--no-header", "--no-annotate", "--python-version", OLDEST_PYTHON)
     wanted: tuple[object, ...] = (asked,)
-    if purpose != "node":
+    if purpose == "image":
+        wanted = (ROOT / "pyproject.toml",)
+    elif purpose != "node":
         wanted = (asked, ROOT / "pyproject.toml", "--extra", "dev", "--extra", purpose)
     return run(
         *(work / "uv/bin/uv", "pip", "compile", "--quiet", *options, "--constraint", ROOT / "constraints.txt", *wanted)

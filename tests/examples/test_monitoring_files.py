@@ -13,6 +13,7 @@ import click
 import pytest
 import yaml
 
+from supervisor_core import __version__
 from supervisor_core.cli import main
 from supervisor_core.metrics.config_files import rule_groups
 
@@ -91,14 +92,33 @@ def test_grafana_finds_its_dashboard() -> None:
     assert loaded("grafana/datasources.yaml")["datasources"][0]["type"] == "prometheus"
 
 
-def test_the_image_starts_the_exporter() -> None:
-    """The instructions are known ones; entry point and command are a call that the command line takes."""
+def instructions() -> list[tuple[str, str]]:
+    """The image's instructions, each with its arguments."""
     text = re.sub(r"\\\n *", "", (HERE / "Containerfile").read_text("utf-8"))
-    lines = [line.split(" ", 1) for line in text.splitlines() if line and not line.startswith("#")]
-    assert {name for name, _ in lines} == {"FROM", "COPY", "RUN", "USER", "EXPOSE", "ENTRYPOINT", "CMD"}
-    instructions = dict(lines)
-    program, command, *arguments = json.loads(instructions["ENTRYPOINT"]) + json.loads(instructions["CMD"])
+    return [(line.split(" ", 1)[0], line.split(" ", 1)[1]) for line in text.splitlines() if line and line[0] != "#"]
+
+
+def test_the_image_starts_the_exporter() -> None:
+    """Entry point and command are a call that the command line takes; as all commands, they need no shell."""
+    given = dict(instructions())
+    known = {"ARG", "FROM", "COPY", "RUN", "LABEL", "ENV", "USER", "EXPOSE", "HEALTHCHECK", "ENTRYPOINT", "CMD"}
+    assert set(given) <= known
+    for name, text in instructions():
+        if name in ("RUN", "HEALTHCHECK", "ENTRYPOINT", "CMD"):
+            assert json.loads(text[text.index("[") :]), text
+    program, command, *arguments = json.loads(given["ENTRYPOINT"]) + json.loads(given["CMD"])
     found = main.get_command(click.Context(main), command)
     assert program == "tb-supervisor" and found is not None
-    given = found.make_context(command, arguments).params
-    assert given["address"] == f"0.0.0.0:{instructions['EXPOSE']}"
+    params = found.make_context(command, arguments).params
+    assert params["address"] == f"0.0.0.0:{given['EXPOSE'].split()[0]}"
+
+
+def test_the_image_is_of_what_is_locked() -> None:
+    """What is downloaded has its hash in the lock; nothing runs as root, and the version is that of the project."""
+    downloads = [text for name, text in instructions() if name == "RUN" and '"install"' in text]
+    assert len(downloads) == 2
+    assert all("--require-hashes" in text or "--no-index" in text for text in downloads)
+    given = dict(instructions())
+    assert given["USER"] == "65534:65534"
+    assert f'version="{__version__}"' in given["LABEL"]
+    assert loaded("compose.yaml")["services"]["exporter"]["image"].endswith(f":{__version__}")

@@ -12,7 +12,7 @@ import pytest
 from monitoring_happenings import ends
 from monitoring_served import MINUTE, exporter, series_of, trainer
 
-from supervisor_core.metrics.config_files import dashboard
+from supervisor_core.metrics.config_files import Screens, dashboard
 from supervisor_core.metrics.table import ALL_METRICS, RUN_STATES
 
 PANEL_TYPES = {"row", "stat", "state-timeline", "table", "timeseries"}
@@ -71,6 +71,13 @@ def test_every_panel_explains_itself() -> None:
         if panel["type"] != "row":
             assert panel["description"].endswith(".") and panel["targets"]
             assert {target["datasource"]["uid"] for target in panel["targets"]} == {"${datasource}"}
+
+
+def test_a_link_to_a_run_has_any_name() -> None:
+    """Grafana leaves ``&``, ``+`` and ``%`` in what it puts into an address, unless it is to be percent-encoded."""
+    links = re.findall(r'"url": "([^"]*)"', json.dumps(dashboard(Screens(tensorboard_url="http://tensorboard:6006"))))
+    put = [name for link in links for name in re.findall(r"\$\{(?!__dashboard|datasource)[^}]+\}", link)]
+    assert len(put) == 2 and all(name.endswith(":percentencode}") for name in put)
 
 
 def test_a_lost_run_is_not_counted_as_stalled(rules_test: Callable[..., str], tmp_path: Path) -> None:
