@@ -5,9 +5,10 @@
     scripts/lock.py --check    exit status 1 where a lock is not what this would write, but for hashes of files that
                                were added to a version since
 
-Each lock lists what its purpose needs beyond ``dev``; that of ``image`` is what the distribution needs without an extra. uv resolves, for every Python from the oldest on and every system
-but Windows, and asks the package index for the hashes; pip and uv both refuse a file that has none of them. To renew:
-raise versions in constraints.txt, and run this. A package that is missing there is named, with the version to pin.
+Each lock lists what its purpose needs beyond ``dev``; that of ``image`` is what the command and the tab need. uv
+resolves, for every Python from the oldest on and every system but Windows, and asks the package index for the hashes;
+pip and uv both refuse a file that has none of them. To renew: raise versions in constraints.txt, and run this. A
+package that is missing there is named, with the version to pin.
 """
 
 from __future__ import annotations
@@ -70,7 +71,7 @@ def compiled(work: Path, purpose: str) -> str:
     options = ("--universal", "--generate-hashes", "--no-header", "--no-annotate", "--python-version", OLDEST_PYTHON)
     wanted: tuple[object, ...] = (asked,)
     if purpose == "image":
-        wanted = (ROOT / "pyproject.toml",)
+        wanted = (ROOT / "pyproject.toml", "--extra", "tab")
     elif purpose != "node":
         wanted = (asked, ROOT / "pyproject.toml", "--extra", "dev", "--extra", purpose)
     return run(

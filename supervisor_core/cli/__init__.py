@@ -10,7 +10,7 @@ import errno
 import os
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
@@ -235,15 +235,19 @@ def paths(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[C
     return [CompletionItem(incomplete, type="file")]
 
 
-def by_option(command: Command) -> Command:
-    """Give a command ``--by``; it gets a tuple of labels, ``run`` first."""
+def by_option(labels: Sequence[str] = RUN_LABELS) -> Callable[[Command], Command]:
+    """Return the option ``--by``; a command gets a tuple of labels, ``run`` first.
+
+    Args:
+        labels: the default.
+    """
     return click.option(
         "--by",
-        default=",".join(RUN_LABELS),
+        default=",".join(labels),
         metavar="LABELS",
         callback=_labels,
         help="Labels that identify a run: run, and what the scraper adds. Every alert of a run has them.",
-    )(command)
+    )
 
 
 def _labels(ctx: click.Context, param: click.Parameter, given: str) -> tuple[str, ...]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any, TypeVar
 
 import click
@@ -12,7 +13,8 @@ import click
 from supervisor_core import __version__
 from supervisor_core.cli import Duration, WrongInput, by_option
 from supervisor_core.cli.logdirs import logdirs, one_logdir
-from supervisor_core.run.thresholds import DEFAULT_RUNBOOK_BASE, Thresholds, duration
+from supervisor_core.log import printable
+from supervisor_core.run.thresholds import DEFAULT_RUNBOOK_BASE, KUBERNETES_RUN_LABELS, Thresholds, duration
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -139,7 +141,7 @@ def dashboard(tensorboard_url: str | None) -> None:
     "  tb-supervisor rules --hold 5m --by run,namespace",
 )
 @rule_options
-@by_option
+@by_option()
 @runbook_option()
 @screens_option("tensorboard-url")
 @screens_option("dashboard-url")
@@ -166,7 +168,8 @@ _LABEL_VALUE = re.compile(r"([A-Za-z0-9]([\w.-]{0,61}[A-Za-z0-9])?)?", re.ASCII)
     short_help="Print manifests for Kubernetes.",
     epilog="\b\nExamples:\n"
     "  tb-supervisor manifests --image registry.example.org/tb-supervisor:1 | kubectl apply -f -\n"
-    "  tb-supervisor manifests --claim training-logs --namespace monitoring",
+    "  tb-supervisor manifests --namespace team-a --claim training-logs\n"
+    "  tb-supervisor manifests --kustomize kubernetes",
 )
 @click.option(
     "--image",
@@ -181,10 +184,24 @@ _LABEL_VALUE = re.compile(r"([A-Za-z0-9]([\w.-]{0,61}[A-Za-z0-9])?)?", re.ASCII)
     metavar="NAME",
     help="The persistent volume claim to mount there, read-only.",
 )
-@click.option("--namespace", default="monitoring", metavar="NAME", help="The namespace of the objects.")
+@click.option(
+    "--namespace", default="default", metavar="NAME", help="The namespace of the trainings and of their claim."
+)
+@click.option(
+    "--prometheus-namespace",
+    default="monitoring",
+    metavar="NAME",
+    help="The namespace of Prometheus: monitors and rules belong there, and only it reaches the exporter.",
+)
 @click.option("--label", "labels", multiple=True, metavar="KEY=VALUE", help="Add a label to every object. Repeatable.")
+@click.option(
+    "--kustomize",
+    type=click.Path(file_okay=False, path_type=Path),
+    metavar="DIR",
+    help="Write them into DIR/base and DIR/prometheus, for Kustomize, instead of printing them.",
+)
 @rule_options
-@by_option
+@by_option(KUBERNETES_RUN_LABELS)
 @runbook_option(None)
 @screens_option("tensorboard-url")
 @screens_option("dashboard-url")
@@ -193,36 +210,62 @@ def manifests(
     logdirs: tuple[str, ...],
     claim: str,
     namespace: str,
+    prometheus_namespace: str,
     labels: tuple[str, ...],
+    kustomize: Path | None,
     runbook_base: str | None,
     by: tuple[str, ...],
     tensorboard_url: str | None,
     dashboard_url: str | None,
     **limits: Any,
 ) -> None:
-    """Print Kubernetes manifests: the exporter of the runs in LOGDIR, monitors and rules for the Prometheus operator.
+    """Print Kubernetes manifests: exporter and TensorBoard of the runs in LOGDIR; monitors and rules for Prometheus.
 
     Prometheus scrapes training pods with the label app.kubernetes.io/component: supervised-training and a container
     port named metrics.
 
-    Exit status: 0 if they were printed; 2 if an option is wrong.
+    Exit status: 0 if they were printed or written; 2 if an option is wrong.
     """
-    from supervisor_core.metrics.config_files import Deployed, Screens, to_yaml
+    from supervisor_core.metrics.config_files import Deployed, Screens, kustomization, to_yaml
     from supervisor_core.metrics.config_files import manifests as objects
 
     logdir = one_logdir(logdirs)
-    for option, name in (("namespace", namespace), ("claim", claim)):
+    names = {"namespace": namespace, "prometheus-namespace": prometheus_namespace, "claim": claim}
+    for option, name in names.items():
         if not _NAME.fullmatch(name):
             raise WrongInput(f"--{option} is {name!r}; expected a name of small letters, digits and dashes.")
     if not image or re.search(r"\s", image):
         raise WrongInput(f"--image is {image!r}; expected one like registry.example.org/tb-supervisor:1.")
     if not re.fullmatch(r"/[^\s:]+|[a-z0-9+.-]+://\S+", logdir):
         raise WrongInput(f"--logdir is {logdir!r}; expected an absolute path or an address like gs://bucket/logs.")
-    where = Deployed(image=image, namespace=namespace, logdir=logdir, claim=claim, labels=dict(map(_label, labels)))
+    where = Deployed(
+        image=image,
+        namespace=namespace,
+        logdir=logdir,
+        claim=claim,
+        prometheus_namespace=prometheus_namespace,
+        labels=dict(map(_label, labels)),
+    )
     base = None if runbook_base is None else checked_url(runbook_base)
     screens = Screens(tensorboard_url=tensorboard_url, dashboard_url=dashboard_url)
     found = objects(where, limits_of(limits), runbook_base=base, by=by, screens=screens)
-    click.echo(to_yaml(*found), nl=False)
+    if kustomize is None:
+        click.echo(to_yaml(*found), nl=False)
+    else:
+        _write_below(kustomize, kustomization(found))
+
+
+def _write_below(directory: Path, texts: Mapping[str, str]) -> None:
+    for name, text in texts.items():
+        path = directory / name
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, encoding="utf-8")
+        except OSError as error:
+            raise WrongInput(
+                f"{str(path)!r} cannot be written: {error.strerror}. Give --kustomize a directory that can be."
+            ) from error
+        click.echo(f"wrote {printable(str(path))}", err=True)
 
 
 def _label(text: str) -> tuple[str, str]:

@@ -26,7 +26,7 @@ from typing import Any
 import yaml
 
 from supervisor_core.run.finding import KINDS
-from supervisor_core.run.thresholds import DEFAULT_RUNBOOK_BASE, RUN_LABELS, Thresholds, duration
+from supervisor_core.run.thresholds import DEFAULT_RUNBOOK_BASE, KUBERNETES_RUN_LABELS, RUN_LABELS, Thresholds, duration
 
 _PLACEHOLDER = re.compile(r"\$\{(\w+)\}")
 _KEY = re.compile(r"\b(by|on) \(run\b")
@@ -257,10 +257,13 @@ class Deployed:
     image: str
     """An image in which ``tb-supervisor`` is the entry point, or on the path."""
     namespace: str
+    """The namespace of the trainings and of their volume: exporter and TensorBoard run there."""
     logdir: str
     """A directory, which becomes the mount point of `claim`; or an address such as ``gs://bucket/logs``."""
     claim: str
     """The persistent volume claim that holds a local logdir."""
+    prometheus_namespace: str = "monitoring"
+    """Prometheus runs in it, and what the operator reads belongs there. No other namespace reaches the exporter."""
     labels: Mapping[str, str] = field(default_factory=dict)
     """Further labels of every object, by which a Prometheus may select what it takes."""
 
@@ -280,7 +283,7 @@ def manifests(
     limits: Thresholds | None = None,
     *,
     runbook_base: str | None = None,
-    by: Sequence[str] = RUN_LABELS,
+    by: Sequence[str] = KUBERNETES_RUN_LABELS,
     screens: Screens | None = None,
 ) -> list[dict[str, Any]]:
     """Return the objects, in the order in which they are best applied.
@@ -295,11 +298,45 @@ def manifests(
     limits = limits or Thresholds()
     values = {**vars(where), "interval": duration(limits.interval_secs)}
     objects: list[dict[str, Any]] = _filled(list(yaml.safe_load_all(_text_of("manifests.yaml"))), values)
-    deployment, *_, rules = objects
-    template = deployment["spec"]["template"]
-    for each in (*objects, template):
+    rules = objects[-1]
+    templates = [each["spec"]["template"] for each in objects if each["kind"] == "Deployment"]
+    for each in (*objects, *templates):
         each["metadata"]["labels"] |= where.labels
     if not where.is_local:
-        del template["spec"]["volumes"], template["spec"]["containers"][0]["volumeMounts"]
+        for template in templates:
+            _drop_volume(template["spec"])
+        for each in objects:
+            if each["kind"] == "NetworkPolicy":
+                each["spec"]["policyTypes"].remove("Egress")
     rules["spec"] = rule_groups(limits, runbook_base=runbook_base or where.runbook_base, by=by, screens=screens)
     return objects
+
+
+def _drop_volume(pod: dict[str, Any]) -> None:
+    """Take the volume of the logdir out of a pod."""
+    for holder, field_name in ((pod, "volumes"), (pod["containers"][0], "volumeMounts")):
+        holder[field_name] = [volume for volume in holder[field_name] if volume["name"] != "logs"]
+        if not holder[field_name]:
+            del holder[field_name]
+
+
+def kustomization(objects: Sequence[dict[str, Any]]) -> dict[str, str]:
+    """Return the files of two directories for Kustomize, by their paths.
+
+    ``base`` is for each namespace with trainings, and names none: an overlay does. ``prometheus`` is there once.
+
+    Args:
+        objects: `manifests`.
+    """
+    parts: dict[str, list[dict[str, Any]]] = {"base": [], "prometheus": []}
+    for each in objects:
+        is_of_operator = each["apiVersion"].startswith("monitoring.coreos.com/")
+        if is_of_operator:
+            parts["prometheus"].append(each)
+        else:
+            metadata = {key: value for key, value in each["metadata"].items() if key != "namespace"}
+            parts["base"].append({**each, "metadata": metadata})
+    head = {"apiVersion": "kustomize.config.k8s.io/v1beta1", "kind": "Kustomization"}
+    listing = to_yaml({**head, "resources": ["tb-supervisor.yaml"]})
+    found = {f"{part}/kustomization.yaml": listing for part in parts}
+    return found | {f"{part}/tb-supervisor.yaml": to_yaml(*documents) for part, documents in parts.items()}

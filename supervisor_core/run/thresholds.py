@@ -13,6 +13,9 @@ RUN_LABELS = ("run", "cluster")
 """The labels that identify a run for the rules, where nothing else is said. Trainers and exporters do not serve
 ``cluster``: a scraper adds it to both. Where it does not, it is empty."""
 
+KUBERNETES_RUN_LABELS = ("run", "namespace", "cluster")
+"""The same where the Prometheus operator adds ``namespace`` to trainers, and to an exporter in their namespace."""
+
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
 _DURATION = re.compile(r"(?:[0-9]+w)?(?:[0-9]+d)?(?:[0-9]+h)?(?:[0-9]+m(?!s))?(?:[0-9]+s)?(?:[0-9]+ms)?")
 

