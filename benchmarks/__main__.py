@@ -61,8 +61,6 @@ def main() -> None:
         print(machine)
         if arguments.write:
             PAGE.write_text(with_section(PAGE.read_text(), area, machine, found))
-            if hasattr(module, "write"):  # an area with a table elsewhere
-                module.write(found)
 
 
 def with_section(page: str, area: str, machine: str, rows: list[Row]) -> str:

@@ -1,8 +1,7 @@
 """How soon the page comes: real trainings, exporters, Prometheus and Alertmanager, all defaults, up to the webhook.
 
 All troubles happen at once, each to a run of its own. What is measured is the time from the trouble to the webhook; the
-most that it may take is the sum of the intervals on the way and of the alert's hold. With ``--write`` the table of
-docs/alerts.md is written, too.
+most that it may take is the sum of the intervals on the way and of the alert's hold.
 
     python -m benchmarks --only pages [--write]
 """
@@ -28,8 +27,6 @@ from typing import Any
 from benchmarks.report import Row
 
 ROOT = Path(__file__).parents[1]
-PAGE = ROOT / "docs" / "alerts.md"
-BEGIN, END = "<!-- measured by `make bench ARGS='--only pages --write'` -->\n", "<!-- end of what was measured -->\n"
 TOOLS = ("prometheus", "prometheus-alertmanager")
 COMMAND = [sys.executable, "-c", "from supervisor_core.cli import main; main()"]
 INTERVAL = "15s"
@@ -197,11 +194,6 @@ TROUBLES = (
         sources=EXPORTER,
     ),
 )
-NOT_MEASURED = (
-    "| the disk is full: events | `SupervisorEventsNotWritten` | | 3 minutes |",
-    "| the disk is full: checkpoints | `SupervisorSavesFailing` | | a checkpoint interval and 4 minutes |",
-)
-"""Lines of the table that need a disk of their own."""
 
 OWN_EXPORTER = ("vanishes", "unwatched")
 """What happens to these must not touch others."""
@@ -303,18 +295,6 @@ def started_exporter(logdir: Path, port: int, log: Path) -> tuple[subprocess.Pop
     command = [*COMMAND, "exporter", f"--logdir={logdir}", f"--web.listen-address={address}"]
     with log.open("wb") as output:
         return subprocess.Popen(command, stdout=output, stderr=output, env=os.environ), address
-
-
-def write(found: list[Row]) -> None:
-    """Put what was measured into the page on alerts."""
-    head, _, rest = PAGE.read_text().partition(BEGIN)
-    tail = rest.partition(END)[2]
-    lines = ["| trouble | alert | measured | at most |", "|---|---|---|---|"]
-    for row in found:
-        took = "no page" if row.ours is None else f"{row.ours:.0f} s"
-        lines.append(f"| {row.what} | `{row.note}` | {took} | {row.goal.removeprefix('at most ')} |")
-    lines += NOT_MEASURED
-    PAGE.write_text(head + BEGIN + "\n".join(lines) + "\n" + END + tail)
 
 
 def test_servers() -> ModuleType:

@@ -114,8 +114,8 @@ RUN_METRICS: tuple[RunMetric, ...] = (
     ),
     single(
         "resume_exact",
-        "1 if this session goes on exactly as the run would have without the restart, 0 if it does not; absent where "
-        "that is unknown, and for the first session.",
+        "1 if this session goes on exactly as without the restart, 0 if it does not; absent where unknown, "
+        "and for the first session.",
         "session.resume_exact",
     ),
     single(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -103,6 +104,14 @@ def test_volumes_of_two_namespaces_lead_to_one_export(directory: Path) -> None:
     assert one["server"] == every["server"]
     assert one["path"] == f"{every['path']}/team-a"
     assert every["readOnly"]
+
+
+def test_the_page_names_what_is_there(directory: Path) -> None:
+    """What docs/kubernetes.md applies is in the repository, or is written by the command before it."""
+    page = (HERE.parents[1] / "docs" / "kubernetes.md").read_text("utf-8")
+    named = set(re.findall(r"-[kf] examples/kubernetes/(\S+)", page))
+    assert named == {"prometheus", "overlays/team-a", "overlays/all-teams", "overlays/all-teams/team-a.yaml"}
+    assert all((directory / path).exists() for path in named)
 
 
 @pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is missing")

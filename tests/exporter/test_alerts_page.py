@@ -59,7 +59,7 @@ def test_nothing_is_left_of_the_markdown(page: Reader) -> None:
     """Tables, lists, queries and emphasis are shown as such; a link to another page names its file."""
     assert page.open == []
     assert "SupervisorTrainingLost" in page.within("td")
-    assert "What to do." in page.within("strong") and "dmesg" in page.within("li")
+    assert "Do." in page.within("strong") and "dmesg" in page.within("li")
     assert 'supervisor_phase{run="RUN"} == 1' in page.within("pre")
     shown = "".join(text for path, text in page.texts if not {"code", "style"} & set(path))
     assert not any(mark in shown for mark in ("**", "](", "`", "|--", "<!--"))

@@ -29,9 +29,9 @@ def test_every_alert_has_a_section_and_no_other() -> None:
 
 @pytest.mark.parametrize("alert", ALERTS)
 def test_a_section_helps(alert: str) -> None:
-    """Each says what the alert means, what to look at, with a query, and what to do, in this order."""
+    """Each says what the alert means, what to look at, with a query, what to do, and what is none, in this order."""
     text = SECTIONS[alert]
-    parts = [text.index(f"**{part}.**") for part in ("What it means", "What to look at", "What to do")]
+    parts = [text.index(f"**{part}.**") for part in ("Meaning", "Look at", "Do", "False alarm")]
     assert parts == sorted(parts)
     assert "```promql" in text[parts[1] : parts[2]]
 

@@ -26,6 +26,7 @@ OTHERS = {
     "docker",
     "eval",
     "export",
+    "kubectl",
     "mkdir",
     "mv",
     "promtool",

@@ -19,11 +19,8 @@ FOR_CONTRIBUTORS = "For contributors"
 """The part of the site that a user does not have to read; its title in ``mkdocs.yml``."""
 
 NOT_YET = {
-    "alerts.md",
     "compatibility.md",
-    "exporter.md",
     "logging.md",
-    "metrics.md",
     "why.md",
 }
 """Pages that are still too long."""
