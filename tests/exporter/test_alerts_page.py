@@ -60,7 +60,7 @@ def test_nothing_is_left_of_the_markdown(page: Reader) -> None:
     assert page.open == []
     assert "SupervisorTrainingLost" in page.within("td")
     assert "Do." in page.within("strong") and "dmesg" in page.within("li")
-    assert 'supervisor_phase{run="RUN"} == 1' in page.within("pre")
+    assert 'supervisor_loss_finite{run="RUN"}' in page.within("pre")
     shown = "".join(text for path, text in page.texts if not {"code", "style"} & set(path))
     assert not any(mark in shown for mark in ("**", "](", "`", "|--", "<!--"))
     assert "exporter (docs/exporter.md)" in shown
