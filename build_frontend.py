@@ -108,8 +108,8 @@ def build(with_tests: bool = False) -> None:
 
 
 def is_fresh(with_tests: bool = False) -> bool:
-    """Whether the frontend is built, and no source of it is newer. For an installation from a source distribution, whose
-    files have any time, it is.
+    """Whether the frontend is built, and no source of it is newer. An installation from a source distribution
+    takes what is in it: its files have any time.
 
     Args:
         with_tests: whether what its tests and its style need must be there, too.

@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping
 from importlib import import_module
 from typing import Any
 
+from supervisor_core.systems import POSIX_MODULES
+
 FRAMEWORKS = {
     "tensorflow": "TensorFlow",
     "keras": "Keras",
@@ -49,6 +51,8 @@ def lazy_names(package: str, modules: Mapping[str, str]) -> tuple[Callable[[str]
 def _remedy(package: str, missing: str) -> str | None:
     """Return what a name of a package needs that is not installed, and how to install it; None if it is not known."""
     missing = missing.partition(".")[0]
+    if missing in POSIX_MODULES:
+        return "Linux or macOS; on Windows there is Linux in WSL. What reads a logdir works here, too"
     if missing not in FRAMEWORKS:
         return None
     adapter = package.rpartition(".")[2]

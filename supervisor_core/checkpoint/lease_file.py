@@ -22,9 +22,9 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
 import math
 import os
+import sys
 import uuid
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
@@ -34,7 +34,10 @@ from supervisor_core.checkpoint.json_records import Attempt, Integer, Secs, enco
 from supervisor_core.clock import Clock, boot_secs
 from supervisor_core.storage.directory import path_now
 from supervisor_core.storage.local import filesystem_for, local_path
-from supervisor_core.storage.opening import open_own, open_regular
+from supervisor_core.storage.opening import open_own, open_unlinked
+
+if sys.platform != "win32":  # where leases are only read
+    import fcntl
 
 LEASE_NAME = ".supervisor.lease"
 
@@ -276,7 +279,7 @@ class LocalLeaseFile(LeaseFile):
             if error.errno not in _NOT_TO_BE_WRITTEN:
                 raise
             try:
-                return open_regular(self.path, os.O_RDONLY | os.O_NOFOLLOW), error
+                return open_unlinked(self.path), error
             except OSError:
                 raise error from None
 

@@ -42,6 +42,7 @@ from supervisor_core.errors import LogdirInUseError
 from supervisor_core.process.identity import boot_id, is_running
 from supervisor_core.storage.directory import moved_text
 from supervisor_core.storage.local import filesystem_for
+from supervisor_core.systems import after_fork_in_child
 
 _LOG = logging.getLogger("supervisor_core")
 _LEASES: weakref.WeakSet[LogdirLock] = weakref.WeakSet()
@@ -485,4 +486,4 @@ def _after_fork() -> None:
     _LEASES.clear()
 
 
-os.register_at_fork(after_in_child=_after_fork)
+after_fork_in_child(_after_fork)

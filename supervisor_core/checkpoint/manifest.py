@@ -43,6 +43,7 @@ from supervisor_core.checkpoint.session_history import can_follow
 from supervisor_core.errors import DamagedCheckpointError, SaveFailedError, UnreadableCheckpointError
 from supervisor_core.storage.filesystem import Check, Filesystem, unguarded
 from supervisor_core.storage.opening import MAX_READ_BYTES, is_wrong_kind, open_below, read_whole
+from supervisor_core.systems import user_id
 
 NAME = "supervisor-manifest.json"
 """The manifest's name in the checkpoint's directory."""
@@ -204,7 +205,7 @@ class Holes:
 
     def problem(self, status: os.stat_result) -> str | None:
         """Return a clause if this file is the one too many; None where it may be read."""
-        if status.st_uid in (0, os.geteuid()):
+        if status.st_uid in (0, user_id()):
             return None
         identity = (status.st_dev, status.st_ino)
         self._bytes += status.st_size

@@ -8,15 +8,14 @@ file's place.
 
 from __future__ import annotations
 
-import grp
 import os
-import pwd
 import stat
 from typing import NamedTuple
 
 from supervisor_core.checkpoint.sealed_files import SealedFiles
 from supervisor_core.log import command_line
 from supervisor_core.storage.directory import new_file_in
+from supervisor_core.systems import user_id, user_name
 
 _ACCESS_LIST = "system.posix_acl_access"
 
@@ -49,12 +48,12 @@ def distrust(files: SealedFiles, logdir: str, *, may_write: bool = True) -> Dist
         except OSError as error:
             command = command_line("ls", "-ld", "--", path)
             return Distrust(f"{path} cannot be looked at ({error.strerror or error})", command)
-    trusted = {0, os.geteuid()}
+    trusted = {0, user_id()}
     if may_write and any(status.st_uid not in trusted for status in found.values()):
         trusted |= own_there(beside)
     for path, status in found.items():
         if status.st_uid not in trusted:
-            owner = str(os.geteuid())
+            owner = str(user_id())
             command = command_line("chown", "-hR", owner, "--", files.directory)
             if path in above:
                 command = command_line("chown", owner, "--", path)
@@ -84,12 +83,16 @@ def _others_may_write(path: str, status: os.stat_result) -> bool:
 def _is_private(path: str, status: os.stat_result) -> bool:
     """Return whether the group of a file is its owner's own, of which nobody else is a member: the default of many
     systems, whose umask lets the group write."""
+    import grp
+    import pwd
+
     try:
         owner, group = pwd.getpwuid(status.st_uid), grp.getgrgid(status.st_gid)
     except KeyError:
         return False
     try:
-        if _ACCESS_LIST in os.listxattr(path):  # the group's bits are then those of all whom the list names
+        # With such a list the group's bits are those of all whom it names.
+        if hasattr(os, "listxattr") and _ACCESS_LIST in os.listxattr(path):
             return False
     except OSError:
         return False
@@ -98,7 +101,5 @@ def _is_private(path: str, status: os.stat_result) -> bool:
 
 
 def _user(number: int) -> str:
-    try:
-        return f"{pwd.getpwuid(number).pw_name} (user {number})"
-    except KeyError:
-        return f"user {number}"
+    name = user_name(number)
+    return f"user {number}" if name is None else f"{name} (user {number})"

@@ -17,6 +17,7 @@ from supervisor_core.checkpoint.manifest import Holes, Manifest, SealedFile, lis
 from supervisor_core.checkpoint.table import CHUNK_BYTES, Meter
 from supervisor_core.errors import DamagedCheckpointError
 from supervisor_core.storage.opening import open_below
+from supervisor_core.systems import read_at
 
 _MOST_AT_ONCE = 1 << 30
 """Bytes of one system call: Linux reads no more than 2 GiB."""
@@ -199,7 +200,7 @@ class OpenFile:
         end = min(offset + length, self.size)
         parts = []
         try:
-            while 0 <= offset < end and (part := os.pread(self._descriptor, min(end - offset, _MOST_AT_ONCE), offset)):
+            while 0 <= offset < end and (part := read_at(self._descriptor, min(end - offset, _MOST_AT_ONCE), offset)):
                 parts.append(part)
                 offset += len(part)
         except OSError as error:

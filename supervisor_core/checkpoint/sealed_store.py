@@ -37,6 +37,7 @@ from supervisor_core.checkpoint.session_history import can_follow
 from supervisor_core.checkpoint.set_aside import LAST_GOOD, MAX_SET_ASIDE, NOTE, find_set_aside, names_aside, note_of
 from supervisor_core.errors import DamagedCheckpointError, UnlistedCheckpointsError
 from supervisor_core.storage.local import LOCAL, local_path, refuse_link
+from supervisor_core.systems import user_id
 
 _LOG = logging.getLogger("supervisor_core")
 
@@ -365,7 +366,7 @@ class SealedStore:
                     by_owner.setdefault(owner, []).append((int(match["step"]), path))
         kept = []
         for owner, found in by_owner.items():
-            if owner not in (0, os.geteuid()) and len(found) > MAX_OF_OTHERS:
+            if owner not in (0, user_id()) and len(found) > MAX_OF_OTHERS:
                 if not self._has_told:
                     text = "%s: %d directories of user %d have names of checkpoints; only the newest %d are looked at."
                     _LOG.warning(text, self.directory, len(found), owner, MAX_OF_OTHERS)

@@ -189,6 +189,27 @@ _TAKEN = frozenset(
 )
 
 
+SYSTEMS = {"linux": "Linux", "darwin": "macOS", "win32": "Windows"}
+"""``sys.platform`` -> what people call it."""
+
+
+def require_system(command: str, *systems: str) -> None:
+    """Do nothing on a system on which a command works.
+
+    Args:
+        command: its name.
+        systems: of `SYSTEMS`.
+
+    Raises:
+        WrongInput: on any other.
+    """
+    if sys.platform not in systems:
+        names = " and ".join(map(SYSTEMS.__getitem__, systems))
+        raise WrongInput(
+            f"tb-supervisor {command} works on {names}; this is {SYSTEMS.get(sys.platform, sys.platform)}."
+        )
+
+
 class WrongInput(click.ClickException):
     """Ends a command with one line and status 2: the input cannot be used."""
 

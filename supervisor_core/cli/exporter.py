@@ -5,8 +5,11 @@ from __future__ import annotations
 import logging
 import os
 import re
+import signal
 import sys
 import threading
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -17,6 +20,7 @@ from supervisor_core.cli.logdirs import Logdir, NoSuchLogdir, existing, filters,
 from supervisor_core.errors import EventsError, OptionsError
 from supervisor_core.log import printable, printable_lines
 from supervisor_core.storage.local import local_path
+from supervisor_core.systems import IS_WINDOWS
 
 if TYPE_CHECKING:
     from supervisor_core.metrics.exporter import Exporter
@@ -91,7 +95,6 @@ def exporter(
     Exit status: 0 after SIGTERM or SIGINT; 1 if it cannot listen on the address; 2 if an argument is wrong: an
     address, an expression, a web configuration, or a logdir that is a file.
     """
-    from supervisor_core.engine.signal_watch import SignalWatch
     from supervisor_core.metrics.exporter import Exporter
     from supervisor_core.run.logdir_watch import LogdirWatch
 
@@ -103,15 +106,26 @@ def exporter(
         except EventsError as error:
             raise WrongInput(str(error)) from error
     stop = threading.Event()
-    with SignalWatch(lambda signum: stop.set()):
+    with _on_stop_signal(stop.set):
         serving = Exporter(watches, interval_secs=refresh_interval_secs, forget_after_secs=forget_after_secs)
         web = _web(serving, address, telemetry_path, config_file, hosts)
         with web:
             _LOG.info("Serving %s", web.url)
             _start(serving, stop)
-            stop.wait()
+            while not stop.wait(1.0 if IS_WINDOWS else None):  # there Ctrl-C is handled between two waits
+                pass
             _LOG.info("Stopping")
         serving.stop()
+
+
+def _on_stop_signal(call: Callable[[], None]) -> AbstractContextManager[object]:
+    if IS_WINDOWS:
+        for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGBREAK):  # type: ignore[attr-defined]
+            signal.signal(signum, lambda *_: call())
+        return nullcontext()
+    from supervisor_core.engine.signal_watch import SignalWatch
+
+    return SignalWatch(lambda signum: call())
 
 
 def _start(serving: Exporter, stop: threading.Event) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import resource
 import shutil
 import signal
 import sys
@@ -15,7 +14,7 @@ from typing import Any
 
 import click
 
-from supervisor_core.cli import Command, WrongInput, hints, seconds_option
+from supervisor_core.cli import Command, WrongInput, hints, require_system, seconds_option
 from supervisor_core.cli.exporter import configure_log
 from supervisor_core.cli.logdirs import directories, empty
 from supervisor_core.errors import SupervisorError
@@ -107,6 +106,7 @@ def run(logdir: str | None, never: tuple[int, ...], node: int | None, command: t
     Exit status: 0 when the program is done; after a stop signal that of the program; 93 if another restart would not
     help; 94 if too many restarts were needed; 95 if the logdir is in use; 2 if an argument is wrong.
     """
+    require_system("run", "linux")
     from supervisor_core.restarter.follower import Follower
     from supervisor_core.restarter.journal import LaunchJournal
     from supervisor_core.restarter.launch import Display, RestarterOptions
@@ -200,6 +200,8 @@ def _node(given: int | None, nodes: int, environment: Mapping[str, str]) -> int:
 def _end_process(end: int) -> None:
     """End this process with a status, or by the signal that it is minus of, so that whoever waits for it sees that."""
     if end < 0:
+        import resource
+
         with suppress(OSError, ValueError):
             resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))  # of SIGQUIT
             signal.signal(-end, signal.SIG_DFL)

@@ -16,7 +16,7 @@ from rich.progress import TextColumn, TimeElapsedColumn
 from rich.text import Text
 
 from supervisor_core.checkpoint.logdir_lock import peek
-from supervisor_core.cli import WrongInput, seconds_option
+from supervisor_core.cli import WrongInput, require_system, seconds_option
 from supervisor_core.cli.logdirs import NoSuchLogdir, expanded, find_logdir, logdirs
 from supervisor_core.cli.text import Output, progress_bar
 from supervisor_core.log import command_line, printable
@@ -86,6 +86,7 @@ def stacks(context: click.Context, logdirs: tuple[str, ...], as_json: bool, agai
 
     Exit status: 0 if there are stacks of each process; 1 if not; 2 if there is no such process.
     """
+    require_system("stacks", "linux", "darwin")
     targets = [path for given in logdirs for path in expanded(given)]
     found = {pid: page for target in targets for pid, page in _processes(target)}
     later: list[ProcessStacks] = []

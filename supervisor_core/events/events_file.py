@@ -22,6 +22,7 @@ import errno
 import itertools
 import logging
 import os
+import socket
 from collections.abc import Callable
 
 from supervisor_core.clock import Clock
@@ -29,6 +30,7 @@ from supervisor_core.events import event_format
 from supervisor_core.events.event_format import Batch
 from supervisor_core.storage.filesystem import AppendFile, Filesystem
 from supervisor_core.storage.local import join
+from supervisor_core.systems import after_fork_in_child
 
 _LOG = logging.getLogger("supervisor_core")
 
@@ -182,7 +184,7 @@ _counter = itertools.count()
 
 def events_filename(now: float, suffix: str = "") -> str:
     """Return the next file name of this process, for a file begun at ``now`` (seconds since the epoch)."""
-    host = os.uname().nodename.replace(os.sep, "_") or "localhost"
+    host = socket.gethostname().replace(os.sep, "_") or "localhost"
     return f"events.out.tfevents.{max(0, int(now)):010d}.{host}.{os.getpid()}.{next(_counter):04d}{suffix}"
 
 
@@ -227,4 +229,4 @@ def _clear_in_child() -> None:
         guard.check = None
 
 
-os.register_at_fork(after_in_child=_clear_in_child)
+after_fork_in_child(_clear_in_child)

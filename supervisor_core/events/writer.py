@@ -24,6 +24,7 @@ from supervisor_core.events.writer_thread import OnError, WriterThread
 from supervisor_core.storage.directory import why_unwritable
 from supervisor_core.storage.filesystem import Filesystem
 from supervisor_core.storage.local import absolute, append_filesystem_for, local_path
+from supervisor_core.systems import after_fork_in_child
 
 _LOG = logging.getLogger("supervisor_core")
 
@@ -382,4 +383,4 @@ def _start_clean_after_fork() -> None:
 
 
 atexit.register(_flush_at_exit)
-os.register_at_fork(after_in_child=_start_clean_after_fork)
+after_fork_in_child(_start_clean_after_fork)

@@ -14,7 +14,6 @@ import contextlib
 import errno
 import gzip
 import logging
-import os
 import ssl
 import threading
 from collections import Counter
@@ -30,6 +29,7 @@ from supervisor_core.clock import SYSTEM_CLOCK, Clock
 from supervisor_core.metrics.collector import RunCollector
 from supervisor_core.metrics.listener import Listener, Request, Response, landing_page, page_of, text_response
 from supervisor_core.metrics.render import choose_encoding, gzip_accepted
+from supervisor_core.systems import after_fork_in_child
 
 _LOG = logging.getLogger("supervisor_core")
 
@@ -268,4 +268,4 @@ def _let_go_in_child() -> None:
     _SERVING.clear()
 
 
-os.register_at_fork(after_in_child=_let_go_in_child)
+after_fork_in_child(_let_go_in_child)

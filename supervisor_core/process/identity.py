@@ -8,6 +8,8 @@ import socket
 import time
 from dataclasses import dataclass
 
+from supervisor_core.systems import IS_WINDOWS
+
 
 @dataclass(frozen=True, kw_only=True)
 class Machine:
@@ -33,6 +35,8 @@ def boot_id() -> str | None:
 
 def is_running(pid: int) -> bool:
     """Say whether a process of this machine may be running; a zombie is not."""
+    if IS_WINDOWS:  # where os.kill sends a Ctrl-C
+        return True
     try:
         os.kill(pid, 0)
     except (ProcessLookupError, OverflowError):

@@ -21,6 +21,7 @@ from typing import Any
 from supervisor_core.clock import SYSTEM_CLOCK, boot_secs
 from supervisor_core.process import progress_page as layout
 from supervisor_core.process.identity import boot_id, pid_namespace
+from supervisor_core.systems import after_fork_in_child
 
 _PAGES: weakref.WeakSet[ProgressPage] = weakref.WeakSet()
 
@@ -189,4 +190,4 @@ def _after_fork() -> None:
     _PAGES.clear()
 
 
-os.register_at_fork(after_in_child=_after_fork)
+after_fork_in_child(_after_fork)

@@ -17,6 +17,7 @@ from itertools import islice
 from pathlib import Path
 
 from supervisor_core.log import command_line, error_text
+from supervisor_core.systems import AS_BYTES, CLOSE_ON_EXEC, NO_FOLLOW, NO_WAIT, user_id
 
 VARIABLE = "SUPERVISOR_RUNTIME_DIR"
 """Environment variable that names the directory; it is created if it is missing."""
@@ -92,7 +93,7 @@ def _xdg_directory() -> str | None:
 
 
 def _name_in(shared: str) -> str:
-    return os.path.join(shared, f"tb-supervisor-{os.geteuid()}")
+    return os.path.join(shared, f"tb-supervisor-{user_id()}")
 
 
 def _in_shared(get: Callable[[], str]) -> Path:
@@ -107,7 +108,7 @@ def _in_shared(get: Callable[[], str]) -> Path:
         with contextlib.suppress(OSError):
             _check(path)
             return Path(path)
-    return Path(tempfile.mkdtemp(prefix=f"tb-supervisor-{os.geteuid()}-", dir=shared))
+    return Path(tempfile.mkdtemp(prefix=f"tb-supervisor-{user_id()}-", dir=shared))
 
 
 def _random_in(shared: str) -> Iterator[str]:
@@ -132,8 +133,8 @@ def _check(path: str) -> None:
     found = os.lstat(path)
     if not stat.S_ISDIR(found.st_mode):
         raise NotADirectoryError(f"{path} is a link or a file, not a directory: remove it, or set {VARIABLE}")
-    if found.st_uid != os.geteuid():
-        raise PermissionError(f"{path} belongs to user {found.st_uid}, not to {os.geteuid()}: set {VARIABLE}")
+    if found.st_uid != user_id():
+        raise PermissionError(f"{path} belongs to user {found.st_uid}, not to {user_id()}: set {VARIABLE}")
     if found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
         mode = stat.S_IMODE(found.st_mode)
         remedy = command_line("chmod", "700", "--", path)
@@ -149,7 +150,7 @@ def read_regular(path: str | os.PathLike[str], most_bytes: int) -> bytes | None:
     try:
         if not stat.S_ISREG(os.lstat(path).st_mode):  # opening a device can have effects
             return None
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        descriptor = os.open(path, os.O_RDONLY | NO_FOLLOW | NO_WAIT | CLOSE_ON_EXEC | AS_BYTES)
         try:
             return os.read(descriptor, most_bytes) if stat.S_ISREG(os.fstat(descriptor).st_mode) else None
         finally:

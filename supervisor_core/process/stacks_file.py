@@ -29,6 +29,7 @@ from pathlib import Path
 
 from supervisor_core.process.runtime_directory import read_regular
 from supervisor_core.process.stacks import MAIN_THREAD, MAX_FRAMES, Stacks
+from supervisor_core.systems import CLOSE_ON_EXEC, NO_FOLLOW
 
 SUFFIX = ".stacks"
 MAGIC = "supervisor stacks 1"
@@ -40,7 +41,7 @@ MOST_LETTERS = 4096
 """Of a line; the rest is cut."""
 BY_TIMER_TITLE = "Python could not run"
 
-_FLAGS = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
+_FLAGS = os.O_RDWR | os.O_CREAT | os.O_APPEND | NO_FOLLOW | CLOSE_ON_EXEC
 _TITLE = re.compile(r"^== (?P<at>\d{1,12}\.\d{3}) (?P<title>.*)$")
 _BY_TIMER = re.compile(r"^Stack \(most recent call first\):$")
 _THREAD = re.compile(r"^Thread 0x[0-9a-f]{1,16} \[(?P<name>[^\]]*)\] \(most recent call first\):$")

@@ -29,6 +29,7 @@ from supervisor_core.run.writer_clock import WriterClock
 from supervisor_core.storage.filesystem import ReadFilesystem
 from supervisor_core.storage.local import local_path, source_of
 from supervisor_core.storage.remote_source import RemoteSource
+from supervisor_core.systems import free_bytes
 
 _LOG = logging.getLogger("supervisor_core")
 
@@ -344,10 +345,9 @@ def _free_bytes(directory: str) -> int | None:
     if local is None:
         return None
     try:
-        disk = os.statvfs(local)
+        return free_bytes(local)
     except OSError:
         return None
-    return disk.f_bavail * disk.f_frsize
 
 
 def _dropped(watched: WatchedRun) -> str | None:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import errno
 import os
-import pwd
 import stat
 import uuid
 from contextlib import suppress
+
+from supervisor_core.systems import AS_BYTES, CLOSE_ON_EXEC, user_id, user_name
 
 _LASTING = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST, errno.ELOOP, errno.ENAMETOOLONG)
 RENAMED = "was renamed to"
@@ -59,7 +60,7 @@ def new_file_in(directory: str) -> os.stat_result:
         OSError: if that cannot be done.
     """
     path = os.path.join(directory, f".supervisor.probe{uuid.uuid4().hex}")
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | CLOSE_ON_EXEC | AS_BYTES, 0o600)
     try:
         return os.fstat(descriptor)
     finally:
@@ -99,7 +100,7 @@ def _existing(directory: str) -> str:
 
 
 def _rights(directory: str) -> str:
-    me = _user(os.geteuid())
+    me = _user(user_id())
     try:
         found = os.stat(directory)
     except OSError:
@@ -111,7 +112,5 @@ def _rights(directory: str) -> str:
 
 
 def _user(uid: int) -> str:
-    try:
-        return f"{pwd.getpwuid(uid).pw_name} (uid {uid})"
-    except KeyError:
-        return f"uid {uid}"
+    name = user_name(uid)
+    return f"uid {uid}" if name is None else f"{name} (uid {uid})"

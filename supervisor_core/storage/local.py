@@ -18,7 +18,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from supervisor_core.storage import trees
 from supervisor_core.storage.directory import moved_text, new_file_in, path_now
 from supervisor_core.storage.filesystem import Check, DirectoryEntry, Filesystem, Reader, ReadFilesystem, unguarded
-from supervisor_core.storage.opening import OPEN_FLAGS, open_regular, read_whole
+from supervisor_core.storage.opening import OPEN_FLAGS, open_regular, open_unlinked, read_whole
+from supervisor_core.systems import AS_BYTES, CLOSE_ON_EXEC, read_at
 
 _LOG = logging.getLogger("supervisor_core")
 
@@ -86,7 +87,7 @@ class LocalFilesystem:
 
     def create(self, path: str, data: bytes) -> LocalAppendFile:
         """See `Filesystem.create`; leaves no empty file behind when the disk is full."""
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | CLOSE_ON_EXEC | AS_BYTES
         file = LocalAppendFile(path, os.open(path, flags, 0o666))
         try:
             file.append((data,))
@@ -140,7 +141,7 @@ class _LocalReader(Reader):
     def __init__(self, path: str) -> None:
         self.is_linked = False
         try:
-            self._fd = open_regular(path, os.O_RDONLY | os.O_NOFOLLOW)
+            self._fd = open_unlinked(path)
         except OSError as error:
             if error.errno != errno.ELOOP:
                 raise
@@ -150,7 +151,7 @@ class _LocalReader(Reader):
 
     def read_at(self, offset: int, length: int) -> bytes:
         parts = []  # a signal or a network disk may cut a read short, and one call returns at most 2 GB
-        while length > 0 and (data := os.pread(self._fd, length, offset)):
+        while length > 0 and (data := read_at(self._fd, length, offset)):
             parts.append(data)
             offset, length = offset + len(data), length - len(data)
         return b"".join(parts)  # a single part is not copied

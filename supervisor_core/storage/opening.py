@@ -12,8 +12,11 @@ import os
 import stat
 from typing import Any
 
-OPEN_FLAGS = os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
-FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+from supervisor_core.systems import AS_BYTES, CLOSE_ON_EXEC, FOLDER, NO_FOLLOW, NO_WAIT
+
+OPEN_FLAGS = CLOSE_ON_EXEC | AS_BYTES | NO_WAIT
+FOLDER_FLAGS = os.O_RDONLY | FOLDER | NO_FOLLOW | CLOSE_ON_EXEC
+_HAS_FOLDERS = os.open in os.supports_dir_fd
 _KINDS = {
     stat.S_IFDIR: "it is a directory",
     stat.S_IFIFO: "it is a FIFO",
@@ -36,13 +39,33 @@ def open_regular(path: str, flags: int = os.O_RDONLY, folder: int | None = None)
     Raises:
         OSError: if it cannot be opened, or is no regular file; its ``strerror`` then names its kind.
     """
-    fd = os.open(path, flags | OPEN_FLAGS, 0o666, dir_fd=folder)
+    try:
+        fd = os.open(path, flags | OPEN_FLAGS, 0o666, dir_fd=folder)
+    except PermissionError as error:  # how Windows refuses a directory
+        if folder is None and os.path.isdir(path):
+            raise IsADirectoryError(errno.EISDIR, _refusal(stat.S_IFDIR), path) from error
+        raise
     kind = stat.S_IFMT(os.fstat(fd).st_mode)
     if kind == stat.S_IFREG:
         return fd
     os.close(fd)
     code = errno.EISDIR if kind == stat.S_IFDIR else errno.EINVAL
-    raise OSError(code, f"{_KINDS.get(kind, 'it is special')}, not a regular file", path)
+    raise OSError(code, _refusal(kind), path)
+
+
+def _refusal(kind: int) -> str:
+    return f"{_KINDS.get(kind, 'it is special')}, not a regular file"
+
+
+def open_unlinked(path: str, flags: int = os.O_RDONLY) -> int:
+    """Open a local file and return its descriptor; like `open_regular`, but follow no link.
+
+    Raises:
+        OSError: also if the name is a symbolic link, with the code ``ELOOP``.
+    """
+    if not NO_FOLLOW and os.path.islink(path):
+        raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), path)
+    return open_regular(path, flags | NO_FOLLOW)
 
 
 def open_below(directory: str, name: str) -> int:
@@ -57,6 +80,8 @@ def open_below(directory: str, name: str) -> int:
     """
     *folders, last = name.split("/")
     path = os.path.join(directory, name)
+    if not _HAS_FOLDERS:
+        return _open_below_by_path(directory, name)
     folder: int | None = None
     try:
         for part in (directory.rstrip("/") or "/", *folders):
@@ -68,7 +93,7 @@ def open_below(directory: str, name: str) -> int:
             if folder is not None:
                 os.close(folder)
             folder = inner
-        return open_regular(last, os.O_RDONLY | os.O_NOFOLLOW, folder)
+        return open_regular(last, os.O_RDONLY | NO_FOLLOW, folder)
     except OSError as error:
         if error.errno != errno.ELOOP:
             raise
@@ -78,6 +103,16 @@ def open_below(directory: str, name: str) -> int:
             os.close(folder)
 
 
+def _open_below_by_path(directory: str, name: str) -> int:
+    """Do that where no open counts from a directory: who can replace one meanwhile is not kept from it."""
+    path = directory
+    for part in ("", *name.split("/")):
+        path = os.path.join(path, part) if part else path
+        if os.path.islink(path):
+            raise OSError(errno.ELOOP, f"{part or path} is a symbolic link", os.path.join(directory, name))
+    return open_regular(path)
+
+
 def open_own(path: str, flags: int) -> int:
     """Open a local file to write it in place, and return its descriptor; like `open_regular`, but follow no link.
 
@@ -85,7 +120,7 @@ def open_own(path: str, flags: int) -> int:
         OSError: also if the name is a symbolic link, or the file has other names; its ``strerror`` then says so.
     """
     try:
-        fd = open_regular(path, flags | os.O_NOFOLLOW)
+        fd = open_unlinked(path, flags)
     except OSError as error:
         if error.errno != errno.ELOOP:
             raise

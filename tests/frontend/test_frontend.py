@@ -155,7 +155,7 @@ def test_the_tab_can_be_left_out(building: ModuleType, monkeypatch: pytest.Monke
     os.utime(building.BUILT, (0, 0))
     assert building.build_wheel(str(tmp_path), without) == "a.whl"
     assert not building.BUILT.parent.exists()
-    with pytest.raises(SystemExit, match="The setting tab is 'false'; expected yes .* or no"):
+    with pytest.raises(SystemExit, match=r"The setting tab is 'false'; expected yes .* or no"):
         building.build_wheel(str(tmp_path), {"tab": "false"})
 
 

@@ -31,7 +31,7 @@ LAYERS = [
     {"errors", "clock", "checksum", "wire"},
     {"lazy"},
     {"install"},
-    {"log"},
+    {"log", "systems"},
 ]
 RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names}
 
