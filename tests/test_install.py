@@ -77,9 +77,12 @@ class Environment:
         self.wheels = directory / "wheels"
         self.root = directory / "an environment"
         subprocess.run([sys.executable, "-m", "venv", self.root], check=True)
+        sources = directory / "sources"  # without what a build may have left beside them
+        sources.mkdir()
+        (sources / "supervisor_core").symlink_to(ROOT / "supervisor_core")
         self._variables = {
             "PATH": "/usr/bin:/bin",
-            "PYTHONPATH": str(ROOT),
+            "PYTHONPATH": str(sources),
             "PIP_NO_INDEX": "1",
             "PIP_FIND_LINKS": self.wheels.as_uri(),
             "PIP_DISABLE_PIP_VERSION_CHECK": "1",

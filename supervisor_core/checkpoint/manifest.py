@@ -252,7 +252,7 @@ def _names_below(directory: str) -> list[str]:
     """
     found = []
     for folder, _, names in os.walk(directory, onerror=_raise):
-        inside = os.path.relpath(folder, directory)
+        inside = os.path.relpath(folder, directory).replace(os.sep, "/")
         if inside.count("/") >= MAX_LEVELS:
             raise OSError(errno.ELOOP, f"its directories are nested deeper than {MAX_LEVELS}", folder)
         paths = (os.path.join(inside, name) for name in names)

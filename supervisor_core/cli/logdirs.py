@@ -229,7 +229,7 @@ def find_logdir(path: str) -> Logdir:
 
 def _key(path: str) -> str:
     local = local_path(path)
-    return path.rstrip("/") if local is None else os.path.abspath(local)
+    return path.rstrip("/") if local is None else os.path.abspath(local).replace(os.sep, "/")
 
 
 def _is_below(path: str, directory: str) -> bool:
