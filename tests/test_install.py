@@ -93,7 +93,7 @@ class Environment:
         """Run a program in it; return what it prints."""
         flags = [] if from_sources else ["-I"]
         command = [self.root / "bin" / "python", *flags, "-c", code]
-        done = subprocess.run(command, env=self._variables, capture_output=True, text=True, check=True)
+        done = subprocess.run(command, env=self._variables, cwd=self.root, capture_output=True, text=True, check=True)
         return done.stdout.strip()
 
     def type(self, line: str) -> None:

@@ -252,11 +252,15 @@ def _names_below(directory: str) -> list[str]:
     """
     found = []
     for folder, _, names in os.walk(directory, onerror=_raise):
-        inside = os.path.relpath(folder, directory).replace(os.sep, "/")
-        if inside.count("/") >= MAX_LEVELS:
+        inside = os.path.relpath(folder, directory)
+        if inside.count(os.sep) >= MAX_LEVELS:
             raise OSError(errno.ELOOP, f"its directories are nested deeper than {MAX_LEVELS}", folder)
         paths = (os.path.join(inside, name) for name in names)
-        found += [os.path.normpath(path) for path in paths if not os.path.islink(os.path.join(directory, path))]
+        found += [
+            os.path.normpath(path).replace(os.sep, "/")
+            for path in paths
+            if not os.path.islink(os.path.join(directory, path))
+        ]
     return sorted(name for name in found if name != NAME)
 
 
