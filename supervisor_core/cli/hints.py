@@ -90,7 +90,9 @@ def of_option(name: str, context: click.Context | None, commands: Iterable[tuple
     own = [] if context is None else _options(context.command)
     others = [other for other, command in commands if name in _options(command)]
     if not others:
-        return close_to(name, own) or f"{_help_of(context)} lists the options."
+        long = [each for each in own if each.startswith(f"-{name}")]  # -json, of which -j comes here
+        close = f"Did you mean {' or '.join(long)}?" if len(name) == 2 and long else close_to(name, own)
+        return close or f"{_help_of(context)} lists the options."
     if context is not None and context.parent is None:
         return f"It is an option of {_listed(others)}, and comes after the command: tb-supervisor {others[0]} {name}."
     return f"It is an option of {_listed(others)}: {_help_of(context)} lists those of this command."

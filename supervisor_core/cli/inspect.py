@@ -41,9 +41,11 @@ UNBOUNDED = 100_000
 """Columns of a pipe: there lines are as long as they need to be."""
 
 
-def _states(context: click.Context, parameter: click.Parameter, value: str) -> tuple[RunState, ...]:
+def _states(context: click.Context, parameter: click.Parameter, value: str | None) -> tuple[RunState, ...]:
     """Return states of runs that were given with commas between them."""
-    given = {word.strip() for word in value.split(",")} - {""}
+    if value is None:
+        return ()
+    given = {word.strip() for word in value.split(",")}
     if strange := sorted(given - STATES.keys()):
         meant = hints.close_to(strange[0], STATES)
         expected = f"expected some of {','.join(STATES)}, with commas between them."
@@ -67,8 +69,6 @@ def _states(context: click.Context, parameter: click.Parameter, value: str) -> t
 @click.option(
     "--fail-on",
     callback=_states,
-    default="",
-    show_default=False,
     metavar="STATES",
     help="Exit with status 3 if a run is in one of these states, for example lost,failed,stalled.",
 )

@@ -20,9 +20,13 @@ from supervisor_core.cli.logdirs import directories, empty
 from supervisor_core.errors import SupervisorError
 from supervisor_core.log import error_text
 from supervisor_core.options import STOP_TIMEOUT_SECS
+from supervisor_core.storage.local import local_path
 
 NODE_VARIABLES = ("SLURM_NODEID", "JOB_COMPLETION_INDEX")
 """Where schedulers say which machine of a job this is."""
+
+_CHECK_SECS = 5.0
+"""How long a logdir may take to say whether it is a file."""
 
 
 def _count_option(name: str, default: int, text: str) -> Callable[[Command], Command]:
@@ -119,6 +123,8 @@ def run(logdir: str | None, never: tuple[int, ...], node: int | None, command: t
         where, (logdir, command) = "LOGDIR", _logdir_and_command(command)
     if not logdir:
         raise empty(where)
+    if _is_file(logdir):
+        raise WrongInput(f"{where} is {logdir}, a file; expected a directory, which need not exist yet.")
     if not command:
         raise _no_command(logdir)
     if not command[0]:
@@ -162,6 +168,17 @@ def _logdir_and_command(words: tuple[str, ...]) -> tuple[str, tuple[str, ...]]:
         raise _no_command(first)
     more = "" if reason is None else f" Besides, {reason}."
     raise click.UsageError(f"LOGDIR is missing, as in `{hints.run_line(words)}`.{more}")
+
+
+def _is_file(logdir: str) -> bool:
+    """Say whether a logdir is a file; one that does not answer, as on a dead mount, is none."""
+    from supervisor_core.engine.blocking_call import BlockingCall
+
+    local = local_path(logdir)
+    if local is None:
+        return False
+    check = BlockingCall(lambda: os.path.isfile(local), name="logdir-check")
+    return check.wait(_CHECK_SECS) and check.result()
 
 
 def _no_command(logdir: str) -> click.UsageError:

@@ -76,10 +76,10 @@ def known_as(wanted: str, names: Iterable[str]) -> str:
 
     Example:
         >>> known_as("digit", ["digits", "letters"]), known_as("x", ["digits"])
-        ("did you mean 'digits'? It has 2 runs.", 'it has 1 run: digits.')
+        ("did you mean 'digits'? It has 2 runs.", "it has 1 run: 'digits'.")
     """
     known = list(names)
     number = counted(len(known), "run")
     if near := runs_near(wanted, known):
         return f"did you mean {' or '.join(map(repr, near))}? It has {number}."
-    return f"it has {number}: {', '.join(known[:10])}{', ...' if len(known) > 10 else ''}."
+    return f"it has {number}: {', '.join(map(repr, known[:10]))}{', ...' if len(known) > 10 else ''}."

@@ -323,6 +323,11 @@ def remote_filesystem(path: str, task: str | None = None) -> RemoteFilesystem:
             gfile.get_filesystem(path)
     except (ImportError, ValueError) as error:
         scheme = scheme_of(path)
+        if scheme in ("http", "https"):
+            raise EventsError(
+                f"Cannot {task} {path!r}: that is the address of a web page. Give a directory, or an object store's, "
+                "as gs://bucket/logs."
+            ) from error
         raise EventsError(
             f"Cannot {task} {path!r}: no file system for {scheme}:// is installed ({error}). Install fsspec "
             f"and its package for {scheme}:// (for gs:// that is gcsfs, for s3:// s3fs), or give a local directory."

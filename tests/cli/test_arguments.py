@@ -163,10 +163,24 @@ def test_a_lone_logdir_without_runs(run: Callable[..., Result], tmp_path: Path) 
     assert run("inspect", where).stderr == f"Error: There are no events files in {where} or below it.\n"
 
 
+def test_the_address_of_a_web_page(run: Callable[..., Result], monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is no logdir, where no package for it is installed: the error names none, but what to give."""
+    from tensorboard.compat.tensorflow_stub.io import gfile
+
+    def not_installed(path: str) -> None:
+        raise ImportError("HTTPFileSystem requires aiohttp")
+
+    monkeypatch.setattr(gfile, "get_filesystem", not_installed)
+    said = run("inspect", "http://localhost:6006").stderr
+    assert said.endswith(
+        "that is the address of a web page. Give a directory, or an object store's, as gs://bucket/logs.\n"
+    )
+
+
 def test_a_run_that_is_not_there(run: Callable[..., Result], logs: Path) -> None:
     """Its error names the closest ones, and how many there are."""
     assert "has no run 'x/aa'; did you mean 'x/a'? It has 3 runs." in run("inspect", logs, "--run", "x/aa").stderr
-    assert "has no run 'q'; it has 3 runs: x/a, x/a/below, y/b." in run("inspect", logs, "--run", "q").stderr
+    assert "has no run 'q'; it has 3 runs: 'x/a', 'x/a/below', 'y/b'." in run("inspect", logs, "--run", "q").stderr
 
 
 def test_a_state_that_does_not_exist(run: Callable[..., Result], logs: Path) -> None:
@@ -174,3 +188,4 @@ def test_a_state_that_does_not_exist(run: Callable[..., Result], logs: Path) -> 
     said = run("inspect", logs, "--fail-on", "lst").stderr
     assert "'lst' is no state; expected some of running,stalled,lost,stopped,completed,failed,unknown" in said
     assert said.endswith("Did you mean lost?\n")
+    assert "'' is no state; expected some of " in run("inspect", logs, "--fail-on", "").stderr  # an unset variable

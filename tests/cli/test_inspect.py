@@ -190,7 +190,7 @@ def test_several_logdirs_a_file_and_a_pattern(run: Callable[..., Result], write:
     assert names(f"{logs}/x/*", logs / "x") == ["a", "a/below"]
     assert names(logs / "x" / "README", file, logs / "y") == ["x/a", "y/b"]
     assert names(logs, "--run", "below") == ["x/a/below"]
-    assert "it has 3 runs: x/a, x/a/below, y/b." in run("inspect", logs, "--run", "c").stderr
+    assert "it has 3 runs: 'x/a', 'x/a/below', 'y/b'." in run("inspect", logs, "--run", "c").stderr
     assert f"Nothing matches {tmp_path}/no*" in run("inspect", f"{tmp_path}/no*").stderr
     shutil.copytree(logs / "x" / "a", logs / "z" / "a")
     copies = json.loads(run("inspect", "--json", logs / "x", logs / "z").stdout)["runs"]

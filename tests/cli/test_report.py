@@ -59,7 +59,7 @@ def test_of_several_runs_one_has_to_be_named(run: Command, tmp_path: Path) -> No
     assert run("report", tmp_path, "--run", "z", "--html", tmp_path / "r.html").exit_code == 0
     assert '"run":"z"' in (tmp_path / "r.html").read_text()
     missing = run("report", tmp_path, "--run", "b", "--html", tmp_path / "r.html")
-    assert (missing.exit_code, missing.stderr) == (2, f"Error: {tmp_path} has no run 'b'; it has 2 runs: a, z.\n")
+    assert (missing.exit_code, missing.stderr) == (2, f"Error: {tmp_path} has no run 'b'; it has 2 runs: 'a', 'z'.\n")
 
 
 def test_a_long_list_of_runs_is_cut(run: Command, tmp_path: Path) -> None:

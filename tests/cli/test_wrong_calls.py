@@ -60,6 +60,7 @@ def test_without_arguments(run: Run, name: str) -> None:
         ("./train.sh", "To run that program: `tb-supervisor run runs -- ./train.sh`"),
         ("--verson", "There is no option --verson. Did you mean --version?"),
         ("inspect --jsn logs", "There is no option --jsn. Did you mean --json or --run?"),
+        ("inspect -json logs", "There is no option -j. Did you mean --json?"),
         ("inspect --xyzzy logs", "There is no option --xyzzy. `tb-supervisor inspect --help` lists the options."),
         (
             "inspect --hang-timeout 3 logs",
@@ -101,6 +102,8 @@ def test_what_was_mistyped(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyP
         (["new", "sh", "a.sh"], "The -- after LOGDIR is missing: `tb-supervisor run new -- sh a.sh`"),
         (["", "--", "sh"], "LOGDIR is empty: ''; expected a directory. If it came from a variable, that is not set."),
         (["--logdir=", "--", "sh"], "--logdir is empty: ''; expected a directory."),
+        (["a.sh", "--", "sh"], "LOGDIR is a.sh, a file; expected a directory, which need not exist yet."),
+        (["--logdir", "a.sh", "--", "sh"], "--logdir is a.sh, a file; expected a directory"),
         (["logs", "--", ""], "COMMAND is empty: ''; expected a program."),
         (["logs", "--hang-action", "x"], "The -- after LOGDIR is missing"),
         (["--hang-actin", "x", "logs", "--", "sh"], "There is no option --hang-actin. Did you mean --hang-action"),
