@@ -81,7 +81,7 @@ def test_every_query_is_valid(tmp_path: Path, promtool) -> None:
         "address",
         *("metrics.access", "metrics.collector", "metrics.config_files", "metrics.labels", "metrics.page"),
         *("metrics.render", "metrics.server"),
-        *("restarter.failure", "cli"),
+        *("restarter.not_started", "restarter.failure", "cli"),
     ],
 )
 def test_the_examples_in_the_code_work(module: str) -> None:

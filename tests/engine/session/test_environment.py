@@ -68,7 +68,7 @@ def test_versions_name_python_and_this_project() -> None:
     assert {"python", "tensorboard-plugin-supervisor"} <= set(versions())
 
 
-def refused(directory: Path, *, is_own: bool = True, **options: Any) -> str:
+def refused(directory: Path | str, *, is_own: bool = True, **options: Any) -> str:
     """The error, empty if there is none."""
     try:
         refuse_unwritable(str(directory), Options(**options), is_own=is_own)
@@ -88,7 +88,7 @@ def fails(monkeypatch: pytest.MonkeyPatch, code: int) -> None:
 
 def test_a_directory_that_can_be_written_is_left_as_it_was(tmp_path: Path) -> None:
     """One that is missing is not made; an object store is not asked."""
-    assert refused(tmp_path) == refused(tmp_path / "a" / "b") == refused(Path("gs://bucket/a")) == ""
+    assert refused(tmp_path) == refused(tmp_path / "a" / "b") == refused("gs://bucket/a") == ""
     assert list(tmp_path.iterdir()) == []
 
 
