@@ -14,6 +14,8 @@ import argparse
 import ctypes
 import json
 import logging
+import os
+import signal
 import time
 from typing import Any, NamedTuple
 
@@ -74,6 +76,8 @@ def main() -> None:
                 else:
                     sess.run(model.train_op, feed)
                 step += 1
+                if step == args.die_at and is_new:
+                    os.kill(os.getpid(), signal.SIGKILL)  # as the kernel does when memory is full
             if step >= args.steps:
                 evaluate(sv, sess, model, test)
             say(end_step=step)
@@ -148,6 +152,7 @@ def parse_args() -> argparse.Namespace:
     parser.add_argument("--summary-steps", type=int, default=20, help="steps between summaries (%(default)s)")
     parser.add_argument("--metrics-address", help="serve Prometheus metrics there: host:port, or :0 for a free port")
     parser.add_argument("--hang-at", type=int, help="block the interpreter at this step, unless it was resumed")
+    parser.add_argument("--die-at", type=int, help="kill this process at this step, unless it was resumed")
     parser.add_argument("--seed", type=int, default=0, help="of the weights and of the order of images (%(default)s)")
     return parser.parse_args()
 
