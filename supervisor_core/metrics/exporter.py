@@ -292,7 +292,10 @@ class Exporter:
         for index, scan in scans.items():
             new = scan.is_through and scan is not logdirs[index].scan
             failures = logdirs[index].failures + (new and bool(problems[index]))
-            logdirs[index] = replace(logdirs[index], runs=counts[index], scan=scan, failures=failures)
+            displaced = not scan.snapshot.runs and self._vanished.is_displaced(index, scan.snapshot.identity)
+            logdirs[index] = replace(
+                logdirs[index], runs=counts[index], scan=scan, failures=failures, displaced=displaced
+            )
         self._current = _CurrentPage(page=page, logdirs=tuple(logdirs))
         found = [text for index, scan in scans.items() if scan.is_through for text in problems[index]]
         self._log_problems([*found, *page.problems])
@@ -380,6 +383,8 @@ class _LogdirFacts:
     scan: _Scan | None = None
     failures: int = 0
     """Number of scans with something that could not be read or written."""
+    displaced: bool = False
+    """Whether its runs are gone, and another directory is in its place: an empty mount point."""
 
     @property
     def scanned(self) -> bool:
@@ -388,8 +393,8 @@ class _LogdirFacts:
 
     @property
     def reachable(self) -> bool:
-        """Whether it could be listed at the last scan."""
-        return self.scan is None or self.scan.snapshot.reachable
+        """Whether it was there and could be listed at the last scan."""
+        return self.scan is None or (self.scan.snapshot.reachable and not self.displaced)
 
 
 def _facts_samples(logdirs: Sequence[_LogdirFacts]) -> Iterator[tuple[Metric, list[Sample]]]:

@@ -318,7 +318,10 @@ _OF_EXPORTER: Mapping[str, tuple[str, ...]] = {
         "kind",
         "run",
     ),
-    "logdir_up": ("1 if the logdir was there and could be listed at its last refresh, else 0.", "logdir"),
+    "logdir_up": (
+        "1 if the logdir could be listed at its last refresh; 0 if not, or if an empty mount point is in its place.",
+        "logdir",
+    ),
     "runs": ("Runs of the logdir that are served.", "logdir"),
     "last_refresh_timestamp_seconds": ("When the logdir was last looked at, to the end.", "logdir"),
     "refresh_duration_seconds": ("How long that took.", "logdir"),

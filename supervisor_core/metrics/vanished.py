@@ -113,6 +113,11 @@ class VanishedRuns:
         """Forget all."""
         self.runs, self._homes = {}, {}
 
+    def is_displaced(self, index: int, identity: Identity) -> bool:
+        """Say whether a logdir is another directory than the one in which there were runs last."""
+        home = self._homes.get(index)
+        return home is not None and identity is not None and identity != home
+
     def update(
         self,
         served: Mapping[Key, tuple[WatchedRun, RunText]],

@@ -77,12 +77,29 @@ def test_what_had_not_ended_is_unreachable(logs: Path, exporter_of: Any, samples
 def test_an_empty_mount_point_hides_no_run(logs: Path, exporter_of: Any, samples_of: Samples, clock: Any) -> None:
     """The logdir is there, and nothing is in it: what had not ended is unreachable all the same."""
     exporter: Exporter = exporter_of(logs)
-    shutil.rmtree(logs)
+    logs.rename(logs.with_name("away"))
     logs.mkdir()
     exporter.refresh()
     samples = samples_of(exporter.scrape(TEXT))
     assert [state_of(samples, name) for name in ("trains", "completed")] == ["unreachable", None]
-    assert samples[f'supervisor_exporter_logdir_up{{logdir="{logs}"}}'] == 1
+    assert samples[f'supervisor_exporter_logdir_up{{logdir="{logs}"}}'] == 0
+
+
+def test_a_logdir_whose_runs_someone_deletes_is_up(logs: Path, exporter_of: Any, samples_of: Samples) -> None:
+    """It is the same directory, though there are no runs; once another is in its place, it is not."""
+    for name in ("trains", "lost", "failed"):
+        shutil.rmtree(logs / name)
+    exporter: Exporter = exporter_of(logs)
+    shutil.rmtree(logs / "completed")
+    exporter.refresh()
+    samples = samples_of(exporter.scrape(TEXT))
+    assert samples[f'supervisor_exporter_runs{{logdir="{logs}"}}'] == 0
+    assert samples[f'supervisor_exporter_logdir_up{{logdir="{logs}"}}'] == 1 and exporter.ready
+    logs.rename(logs.with_name("away"))
+    logs.mkdir()
+    exporter.refresh()
+    assert samples_of(exporter.scrape(TEXT))[f'supervisor_exporter_logdir_up{{logdir="{logs}"}}'] == 0
+    assert exporter.unreachable == (str(logs),)
 
 
 def test_a_run_that_is_gone_is_forgotten(logs: Path, exporter_of: Any, samples_of: Samples, clock: Any) -> None:

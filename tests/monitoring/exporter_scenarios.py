@@ -139,6 +139,20 @@ EXPORTER_SCENARIOS: dict[str, list[tuple[str, list[Target], Moments]]] = {
             {9 * MINUTE: SILENT, 14 * MINUTE: {VANISHED}},
         ),
         (
+            "all its runs, which had ended, are deleted",
+            [
+                exporter(
+                    {
+                        "exporter_runs": until(10 * MINUTE, always(2), always(0)),
+                        "exporter_run_read_success": until(10 * MINUTE, always(1), always(None)),
+                    },
+                    active=until(10 * MINUTE, always(0), always(None)),
+                    end=40 * MINUTE,
+                ),
+            ],
+            {9 * MINUTE: SILENT, 12 * MINUTE: SILENT, 35 * MINUTE: SILENT},
+        ),
+        (
             "gone for a moment",
             [exporter({"exporter_logdir_up": lambda t: not 10 * MINUTE <= t < 10 * MINUTE + 45})],
             {10 * MINUTE + 45: SILENT, 12 * MINUTE: SILENT},

@@ -139,6 +139,7 @@ class Target:
                 if name != "exporter_build_info":
                     labels += f',logdir="{self.logdir}"'
                 named[f"supervisor_{name}{{{labels}}}"] = self.exporter.get(name, value)
+            named[f'process_start_time_seconds{{job="{self.job}",instance="{self.instance}"}}'] = always(self.start)
         there = {name: self._while_there(value) for name, value in named.items()}
         return there | {f'up{{job="{self.job}",instance="{self.instance}"}}': self.up}
 
