@@ -30,12 +30,16 @@ BESIDE = ("torchdata>=0.11", "grain>=0.2.11", "flax>=0.11", "optax>=0.2.5", "sci
 """What the tests use besides."""
 TESTS = "tests/frameworks"
 OF_VERSIONS = (
-    *(f"{TESTS}/test_{name}.py" for name in ("torch", "torch_loaders", "torch_distributed", "lightning")),
-    *(f"{TESTS}/test_{name}.py" for name in ("lightning_distributed", "lightning_paths", "jax", "keras", "pages")),
+    *(f"{TESTS}/test_{name}.py" for name in ("torch", "torch_steps", "torch_loaders", "torch_distributed")),
+    *(
+        f"{TESTS}/test_{name}.py"
+        for name in ("lightning", "lightning_distributed", "lightning_paths", "jax", "keras", "pages")
+    ),
     f"{TESTS}/test_forged.py::test_a_checkpoint_of_another_user_is_resumed_from",
 )
 """What depends on the versions of the frameworks. What the engine does, and what forged files do, is seen with the
 newest."""
+CONSOLES = "tests/docs/test_console.py::test_a_page_shows_what_its_commands_print"
 ENDINGS = ("tests/endings/test_loops_end_how.py", "tests/endings/test_crash_loop.py")
 
 

@@ -7,6 +7,7 @@ step and after it. What is kept elsewhere, as in an object's attributes, is not 
 
 from __future__ import annotations
 
+import dis
 import inspect
 import io
 import random
@@ -76,16 +77,36 @@ class LoopFrame:
         self._tensors, self._generators = {}, {}
 
 
-def _variables(frame: FrameType | None) -> Iterator[tuple[str, Any]]:
-    """Yield the variables of a frame and its module; and of the frame behind it, where a generator, as that of a
-    progress bar, stands between the loop and its body."""
-    found: dict[str, Any] = {}
+def _frames(frame: FrameType | None) -> Iterator[FrameType]:
+    """Yield a frame, and the one behind it where a generator, as of a progress bar, stands between loop and body."""
     while frame is not None:
-        found = {**frame.f_globals, **_locals_of(frame), **found}
-        if not frame.f_code.co_flags & inspect.CO_GENERATOR:
+        yield frame
+        frame = frame.f_back if frame.f_code.co_flags & inspect.CO_GENERATOR else None
+
+
+def _variables(frame: FrameType | None) -> Iterator[tuple[str, Any]]:
+    """Yield the variables of a loop and its module, but for those that the loop sets itself with each batch."""
+    found: dict[str, Any] = {}
+    set_here: set[str] = set()
+    for each in _frames(frame):
+        found = {**each.f_globals, **_locals_of(each), **found}
+        set_here |= _targets(each)
+    yield from ((name, value) for name, value in found.items() if name not in set_here)
+
+
+def _targets(frame: FrameType) -> set[str]:
+    """Return the names that a frame sets next, to what it now asks for: those behind ``for``."""
+    found: set[str] = set()
+    for step in dis.get_instructions(frame.f_code):
+        if step.offset <= frame.f_lasti:
+            continue
+        if step.opname.startswith("STORE_FAST_LOAD"):
+            return {*found, step.argval[0]}
+        if step.opname.startswith(("STORE_FAST", "STORE_NAME", "STORE_GLOBAL", "STORE_DEREF")):
+            found |= {step.argval} if isinstance(step.argval, str) else set(step.argval)
+        elif not step.opname.startswith(("UNPACK_", "EXTENDED_ARG", "NOP", "SWAP", "COPY")):
             break
-        frame = frame.f_back
-    yield from found.items()
+    return found
 
 
 def _locals_of(frame: FrameType) -> dict[str, Any]:

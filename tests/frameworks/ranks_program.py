@@ -147,15 +147,18 @@ def train(directory: str, plan: dict[str, Any] | None = None, **options: Any) ->
         model = torch.nn.parallel.DistributedDataParallel(network)
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
     dataset = Drawing()
-    loader = DataLoader(dataset, BATCH, sampler=DistributedSampler(dataset), num_workers=plan.get("workers", 0))
+    loader: Any = DataLoader(dataset, BATCH, sampler=DistributedSampler(dataset), num_workers=plan.get("workers", 0))
+    if steps := plan.get("steps", 0):
+        loader = range(steps)
     fails = plan.get("act") == "state"
     loop = supervised(
-        loader, Path(directory) / "run", epochs=EPOCHS, model=model, optimizer=optimizer, save_secs=None,
-        state={"own": Own(fails and rank == plan["rank"])} if fails else None, **{"save_steps": 4, **options},
+        loader, Path(directory) / "run", epochs=1 if steps else EPOCHS, model=model, optimizer=optimizer,
+        state={"own": Own(fails and rank == plan["rank"])} if fails else None, save_secs=None,
+        **{"save_steps": 4, **options},
     )  # fmt: skip
     told = said if plan.get("act") in ("full", "state") else None
     with Telling(told), nullcontext() if plan.get("bare") else loop:
-        for number, (ids, features, labels) in enumerate(loop):
+        for number, batch in enumerate(loop):
             if not number and loop.exactness is not None:
                 print(" ".join(("exact", *loop.exactness.reasons)), file=said)
                 if plan.get("act") == "show":
@@ -164,6 +167,9 @@ def train(directory: str, plan: dict[str, Any] | None = None, **options: Any) ->
                     break
             loop.run.wait_until_saved()
             act(plan, loop, rank)
+            ids, features, labels = (
+                (torch.randint(9, (BATCH,)), torch.randn(BATCH, 4), torch.randint(2, (BATCH,))) if steps else batch
+            )
             loss = torch.nn.functional.cross_entropy(model(features), labels)
             loss.backward()
             optimizer.step()

@@ -82,6 +82,16 @@ def test_a_killed_rank(tmp_path: Path, job: Callable[[Path], Job], truth: list[l
     assert [(worker.name, worker.state) for worker in run.workers] == [("rank:1", "stopped")]
 
 
+def test_a_loop_over_steps(tmp_path: Path, job: Callable[[Path], Job]) -> None:
+    """Each rank draws its own batches, from its own random states: the same after a kill."""
+    truth = job(tmp_path / "truth").run({"steps": STEPS})
+    assert truth[0][0] != truth[1][0]
+    killed = job(tmp_path / "killed")
+    killed.run({"act": "kill", "rank": 1, "step": 9, "steps": STEPS})
+    for (verdict, *after), expected in zip(killed.run({"steps": STEPS}), truth, strict=True):
+        assert (verdict, after) == ("exact", expected[8:])
+
+
 @pytest.mark.parametrize(
     ("kind", "step", "text"),
     [

@@ -159,7 +159,15 @@ def _loops() -> dict[str, tuple[Callable[[Any, Any], None], str]]:
             model(x + data[0].int(), y)
         kept.random()
 
+    def reused(loop: Any, model: Any) -> None:
+        x = y = torch.zeros(9)
+        rest = z = torch.zeros(9)
+        for number, (x, (y, *rest)) in enumerate((item, get_batch()) for item in loop):
+            z = torch.stack(rest)
+            x, y = torch.tensor(x), y + z.sum() + number
+
     return {
+        "names that the loop sets with each batch, and one that it does not": (reused, CARRIED.format("z")),
         "a batch fetched ahead": (ahead, CARRIED.format("x, y")),
         "a generator": (own_generator, GENERATOR.format("rng")),
         "an iterator": (iterator, ITERATOR.format("batches")),
@@ -254,6 +262,7 @@ def test_the_changes_that_the_guide_shows_are_those_of_the_example() -> None:
     assert missing == []
 
 
+@pytest.mark.timeout(600)  # a framework's first import, on a busy machine
 def test_the_example_goes_on_exactly(tmp_path: Path, starter_of: Callable[..., Any]) -> None:
     """Its last loss is the same without a restart, and with one after SIGTERM."""
     arguments = [str(ROOT / "examples" / "torch_gpt.py"), "--steps", "150", "--save-secs", "1000", "--logdir"]
