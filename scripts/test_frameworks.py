@@ -39,7 +39,6 @@ OF_VERSIONS = (
 )
 """What depends on the versions of the frameworks. What the engine does, and what forged files do, is seen with the
 newest."""
-CONSOLES = "tests/docs/test_console.py::test_a_page_shows_what_its_commands_print"
 ENDINGS = ("tests/endings/test_loops_end_how.py", "tests/endings/test_crash_loop.py")
 
 
