@@ -11,7 +11,7 @@ const here = path.dirname(fileURLToPath(import.meta.url));
 const at = process.argv.indexOf("--out");
 const out = path.resolve(at > 0 ? process.argv[at + 1] : path.join(here, "..", "tb_plugin", "static"));
 
-/** Styles are strings in the program: TensorBoard's policy allows style elements, and nothing else needs a request. */
+/** Styles are strings in the program, which needs no request for them. */
 export const styles = {
   name: "styles",
   setup(plugin) {

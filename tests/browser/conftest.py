@@ -97,6 +97,12 @@ def scripted() -> ModuleType:
     return load("scripted_runs")
 
 
+@pytest.fixture(scope="session")
+def still_tab() -> ModuleType:
+    """The module that shows runs at one moment."""
+    return load("still_tab")
+
+
 @dataclass
 class TensorBoard:
     """TensorBoard in a process of its own, on a port of its own choosing."""

@@ -7,28 +7,14 @@ import importlib.util
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
 from typing import Any
-from urllib.parse import parse_qs, quote, urlsplit
+from urllib.parse import quote
 
 import pytest
 
-from supervisor_core.events.index import RunIndex
-from supervisor_core.run.logdir_watch import LogdirWatch
-from tb_plugin.backend import ROUTES, Backend
-from tb_plugin.http import Arguments
-from tb_plugin.index import Index
-from tb_plugin.logdirs import Logdir
-from tb_plugin.report import Report, report_page
-from tb_plugin.scalar_store import ScalarStore
-from tb_plugin.static_files import static_files
-
 TALL = {"width": 1280, "height": 1800}
-TAB = "http://tab.example/"
-PAGE = '<!doctype html><html><head></head><body><script type="module" src="start.js"></script></body></html>'
-START = 'import { render } from "./index.js"; render();'
 SAID = """() => [...document.querySelectorAll('.run-body')].map(body => {
     // A report comes without the runbook.
     for (const link of body.querySelectorAll('a[target=_blank]')) link.style.display = 'none';
@@ -39,56 +25,20 @@ READY = """() => document.querySelector('.run-page:not([aria-busy])')
     && [...document.querySelectorAll('.chart-head .muted')].every(note => !note.textContent.includes('reading'))"""
 
 
-@dataclass
-class Told:
-    """Runs at one moment: as a tab has them, and as reports."""
+def open_tab(told: Any, shown: Any, run: str, state: str = "") -> Any:
+    """The tab on a run."""
+    told.open(shown.page, f"run={quote(run, safe='')}{state}")
+    shown.page.wait_for_function(READY)
+    return shown
 
-    logdir: Path
-    now: float
-    clock: Any
-    runs: dict[str, Any] = field(default_factory=dict)
 
-    def __post_init__(self) -> None:
-        self.runs = dict(LogdirWatch(str(self.logdir), clock=self.clock).refresh().runs)
-        index = Index([Logdir(str(self.logdir))], 5.0, lambda path: LogdirWatch(path, clock=self.clock))
-        index.refresh()
-        store = ScalarStore(lambda path: RunIndex(path, path, scalars_only=True), 1 << 30, 3600.0)
-        self.backend = Backend(index, store)
-
-    def answer(self, route: Any) -> None:
-        """Answer a request of the tab's, without TensorBoard."""
-        asked = urlsplit(route.request.url)
-        name = asked.path.strip("/")
-        if name in ROUTES:
-            arguments = {key: values[0] for key, values in parse_qs(asked.query, keep_blank_values=True).items()}
-            answer = ROUTES[name](self.backend, Arguments(arguments, {}))
-            route.fulfill(body=answer.body, content_type=answer.content_type)
-        elif name in ("", "start.js"):
-            route.fulfill(body=START if name else PAGE, content_type="text/javascript" if name else "text/html")
-        else:
-            file = static_files().get(name)
-            route.fulfill(status=404) if file is None else route.fulfill(body=file.body, content_type=file.content_type)
-
-    def report(self, run: str) -> Report:
-        """The report of a run."""
-        return report_page(run, self.runs[run], self.now, str(self.logdir))
-
-    def open_tab(self, shown: Any, run: str, state: str = "") -> Any:
-        """The tab on a run, whose time stands still."""
-        shown.page.route(f"{TAB}**", self.answer)
-        shown.page.clock.set_fixed_time(self.now)
-        shown.page.goto("about:blank")
-        shown.page.goto(f"{TAB}#run={quote(run, safe='')}{state}")
-        shown.page.wait_for_function(READY)
-        return shown
-
-    def open_report(self, shown: Any, run: str, file: Path, state: str = "") -> Any:
-        """The report of a run, written and opened."""
-        file.write_bytes(self.report(run).page)
-        shown.page.goto("about:blank")
-        shown.page.goto(f"{file.as_uri()}#{state}")
-        shown.page.wait_for_function(READY)
-        return shown
+def open_report(told: Any, shown: Any, run: str, file: Path, state: str = "") -> Any:
+    """The report of a run, written and opened."""
+    file.write_bytes(told.report(run).page)
+    shown.page.goto("about:blank")
+    shown.page.goto(f"{file.as_uri()}#{state}")
+    shown.page.wait_for_function(READY)
+    return shown
 
 
 def stories() -> Any:
@@ -104,7 +54,7 @@ def stories() -> Any:
 
 
 @pytest.fixture(scope="module")
-def told(tmp_path_factory: pytest.TempPathFactory, scripted: ModuleType, clock_at: Callable[[float], Any]) -> Told:
+def told(tmp_path_factory: pytest.TempPathFactory, scripted: ModuleType, still_tab: ModuleType) -> Any:
     """All stories, a run with some of everything, a cluster, and a run with hostile names."""
     logdir, now = tmp_path_factory.mktemp("logs"), time.time()
     for name, story in stories().items():
@@ -112,23 +62,23 @@ def told(tmp_path_factory: pytest.TempPathFactory, scripted: ModuleType, clock_a
     scripted.write_stormy(logdir / "stormy", now - 60)
     scripted.write_cluster(logdir / "cluster", now)
     scripted.Scripted(logdir / HOSTILE, now - 300, tags=("loss", HOSTILE_TAG)).train(200).stop("error", error=HOSTILE)
-    return Told(logdir, now, clock_at(now))
+    return still_tab.StillTab(logdir, now)
 
 
 HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(2)>"
 HOSTILE_TAG = "loss<!--<script>alert(3)</script>"
 
 
-def test_a_report_says_what_the_tab_says(tab: Callable[..., Any], told: Told, tmp_path: Path) -> None:
+def test_a_report_says_what_the_tab_says(tab: Callable[..., Any], told: Any, tmp_path: Path) -> None:
     """Of each story, letter by letter: findings, sentences, stacks, tables, curves and their notes."""
     from playwright.sync_api import TimeoutError
 
     shown, other = tab(), tab()
     for name in told.runs:
-        told.open_report(shown, name, tmp_path / "report.html")
+        open_report(told, shown, name, tmp_path / "report.html")
         shown.page.evaluate("new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))")
         said = shown.page.evaluate(SAID)
-        told.open_tab(other, name)
+        open_tab(told, other, name)
         with contextlib.suppress(TimeoutError):  # the assertion shows the difference
             other.page.wait_for_function(f"said => ({SAID})() === said", arg=said)
         assert other.page.evaluate(SAID) == said, name
@@ -137,14 +87,14 @@ def test_a_report_says_what_the_tab_says(tab: Callable[..., Any], told: Told, tm
 
 @pytest.mark.parametrize("axis", ["wall", "step"])
 def test_a_curve_is_smoothed_and_read_as_in_the_tab(
-    tab: Callable[..., Any], told: Told, tmp_path: Path, axis: str
+    tab: Callable[..., Any], told: Any, tmp_path: Path, axis: str
 ) -> None:
     """The browser's average is the backend's, also around what a restart abandoned; zoomed, too."""
     readouts = []
     state = f"&smooth=0.6&x={axis}"
     for shown in (
-        told.open_report(tab(viewport=TALL), "stormy", tmp_path / "report.html", state),
-        told.open_tab(tab(viewport=TALL), "stormy", state),
+        open_report(told, tab(viewport=TALL), "stormy", tmp_path / "report.html", state),
+        open_tab(told, tab(viewport=TALL), "stormy", state),
     ):
         found = []
         for _ in range(2):
@@ -158,13 +108,13 @@ def test_a_curve_is_smoothed_and_read_as_in_the_tab(
     assert readouts[0] == readouts[1] and len(set(readouts[0])) > 4
 
 
-def test_a_report_asks_nobody(tab: Callable[..., Any], told: Told, tmp_path: Path) -> None:
+def test_a_report_asks_nobody(tab: Callable[..., Any], told: Any, tmp_path: Path) -> None:
     """From the first to the last click: its own file is all that is loaded, and the moment is that of the report."""
     shown = tab()
     requests: list[str] = []
     shown.page.on("request", lambda request: requests.append(request.url))
     file = tmp_path / "report.html"
-    told.open_report(shown, "stormy", file)
+    open_report(told, shown, "stormy", file)
     assert "UTC, run's clock" in shown.find(".updated").inner_text()
     shown.find(".stalls summary").first.click()
     shown.find(".tags summary").click()
@@ -182,12 +132,12 @@ def test_a_report_asks_nobody(tab: Callable[..., Any], told: Told, tmp_path: Pat
     assert {url.partition("#")[0] for url in requests if not url.startswith("blob:")} == {file.as_uri()}
 
 
-def test_no_name_is_obeyed(tab: Callable[..., Any], told: Told, tmp_path: Path) -> None:
+def test_no_name_is_obeyed(tab: Callable[..., Any], told: Any, tmp_path: Path) -> None:
     """Markup in names of runs and tags, in errors and paths, is text; nothing of it runs."""
     shown = tab()
     dialogs: list[str] = []
     shown.page.on("dialog", lambda dialog: (dialogs.append(dialog.message), dialog.dismiss()))
-    told.open_report(shown, HOSTILE, tmp_path / "report.html")
+    open_report(told, shown, HOSTILE, tmp_path / "report.html")
     assert shown.find("h1").inner_text() == HOSTILE
     assert HOSTILE in shown.find(".findings").inner_text()
     assert HOSTILE_TAG in shown.find(".chart h3").all_inner_texts()
@@ -196,7 +146,7 @@ def test_no_name_is_obeyed(tab: Callable[..., Any], told: Told, tmp_path: Path) 
     assert dialogs == []
 
 
-def test_what_is_added_to_a_report_does_not_run(tab: Callable[..., Any], told: Told, tmp_path: Path) -> None:
+def test_what_is_added_to_a_report_does_not_run(tab: Callable[..., Any], told: Any, tmp_path: Path) -> None:
     """The policy holds where the page is opened: another script, a handler or a request is refused."""
     shown = tab()
     shown.excuse("Content Security Policy|Refused|net::ERR")
@@ -216,10 +166,10 @@ def test_what_is_added_to_a_report_does_not_run(tab: Callable[..., Any], told: T
 
 
 @pytest.mark.parametrize("run", ["stormy", "cluster", "hangs at a line"])
-def test_a_report_fits_a_telephone(tab: Callable[..., Any], told: Told, tmp_path: Path, run: str) -> None:
+def test_a_report_fits_a_telephone(tab: Callable[..., Any], told: Any, tmp_path: Path, run: str) -> None:
     """At 375 pixels, dark: nothing sticks out, everything has contrast, the name and the moment are whole."""
     shown = tab(viewport={"width": 375, "height": 740}, color_scheme="dark")
-    told.open_report(shown, run, tmp_path / "report.html")
+    open_report(told, shown, run, tmp_path / "report.html")
     assert shown.beyond() == []
     assert "dark" in shown.find("html").get_attribute("class")
     assert shown.violations() == []
@@ -227,9 +177,9 @@ def test_a_report_fits_a_telephone(tab: Callable[..., Any], told: Told, tmp_path
         assert text.evaluate("element => element.scrollWidth <= element.clientWidth + 1")
 
 
-def test_a_report_is_printed_whole(tab: Callable[..., Any], told: Told, tmp_path: Path) -> None:
+def test_a_report_is_printed_whole(tab: Callable[..., Any], told: Any, tmp_path: Path) -> None:
     """With its stacks open, and the moment that it is of."""
-    shown = told.open_report(tab(color_scheme="dark"), "stormy", tmp_path / "report.html")
+    shown = open_report(told, tab(color_scheme="dark"), "stormy", tmp_path / "report.html")
     with shown.printing():
         assert shown.cut() == []
         assert "queue.get()" in shown.find(".stalls").inner_text()
@@ -239,13 +189,13 @@ def test_a_report_is_printed_whole(tab: Callable[..., Any], told: Told, tmp_path
 
 
 def test_what_was_left_out_is_said_first(
-    tab: Callable[..., Any], told: Told, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tab: Callable[..., Any], told: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A page that was made smaller shows what it has, and says what it has not."""
     from tb_plugin import report
 
     monkeypatch.setattr(report, "MOST_BYTES", len(told.report("stormy").page) - 30_000)
-    shown = told.open_report(tab(), "stormy", tmp_path / "report.html", "tag=none&tag=loss&smooth=0.5")
+    shown = open_report(told, tab(), "stormy", tmp_path / "report.html", "tag=none&tag=loss&smooth=0.5")
     assert "points are thinned to their extremes, and cannot be smoothed." in shown.find(".banner").inner_text()
     notes = shown.find(".chart-head .muted").all_inner_texts()
     assert notes[0] == "The report has no such curve." and "extremes per pixel" in notes[1]

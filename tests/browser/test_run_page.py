@@ -238,7 +238,7 @@ def test_signs_are_explained(tab: Callable[..., Any], board: Any) -> None:
     shown = tab().open(board, run="stormy")
     shown.find(".legend summary").click()
     words = shown.find(".legend-box").inner_text()
-    for word in ("restart", "stall", "silent", "at risk", "service threads", "killed"):
+    for word in ("restart", "hang", "silent", "at risk", "service threads", "killed"):
         assert word in words
 
 

@@ -121,6 +121,8 @@ def test_the_demo_sees_every_promise_kept(demo: Demo) -> None:
         "tensorboard --logdir",
     ):
         assert words in demo.output
+    assert lines[-1] == "The run as a page, for any browser: build/demo/report.html"
+    assert "<title>digits - Supervisor report</title>" in (ROOT / "build" / "demo" / "report.html").read_text()
     lines = demo.output.split("What to type next:\n")[1].splitlines()[:3]
     for line in lines[1:]:
         subprocess.run(line, shell=True, cwd=ROOT, env={"PATH": os.defpath}, stdout=subprocess.PIPE, check=True)

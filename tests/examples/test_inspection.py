@@ -5,11 +5,13 @@ from pathlib import Path
 
 from rich.console import Console
 
-from examples.demo.inspection import Inspected, inspect_run, newest_checkpoint, show_run
+from examples.demo.inspection import Inspected, inspect_run, newest_checkpoint, show_run, write_report
 from examples.demo.summary import show_inspection
 from supervisor_core import supervise
 from supervisor_core.events.telemetry import CheckpointRecord, StopRecord, summary_bytes
 from supervisor_core.events.writer import EventsWriter
+
+ROOT = Path(__file__).parents[2]
 
 
 def write(run: Path) -> None:
@@ -48,3 +50,17 @@ def test_the_timeline_is_shown_as_the_command_prints_it(tmp_path: Path) -> None:
     shown = StringIO()
     show_inspection(Console(file=shown, width=150), text + "[bold]\n")
     assert shown.getvalue().endswith(text + "[bold]\n")
+
+
+def test_the_page_of_a_run_is_written_by_the_command(tmp_path: Path) -> None:
+    """Into a directory that is made for it; what went wrong is one line."""
+    write(tmp_path / "logs" / "run")
+    target = tmp_path / "build" / "demo" / "report.html"
+    problem = write_report(tmp_path / "logs", "run", target)
+    if (ROOT / "tb_plugin" / "static" / "index.js").exists():
+        assert problem is None and "<title>run - Supervisor report</title>" in target.read_text()
+    else:
+        assert problem is not None and "make frontend" in problem
+    assert write_report(tmp_path / "logs", "none", target) == (
+        f"Error: {tmp_path}/logs has no run 'none'; it has 1 run: run."
+    )

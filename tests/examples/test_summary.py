@@ -8,7 +8,7 @@ import pytest
 from rich.console import Console
 
 from examples.demo.story import Story, checks
-from examples.demo.summary import command, show_checks, show_figures
+from examples.demo.summary import command, show_checks, show_figures, show_report
 
 
 def bin_with(directory: Path, *names: str) -> Path:
@@ -75,3 +75,14 @@ def test_an_unfinished_run_shows_what_is_unknown() -> None:
     show_figures(Console(file=text, width=120), Story(steps=1), Path("logs"), Path("logs/digits"))
     assert text.getvalue().count("unknown") == 3
     assert "tensorboard" not in text.getvalue()
+
+
+def test_the_page_is_named_or_why_there_is_none() -> None:
+    """Its path is a line that can be pasted."""
+    text = StringIO()
+    console = Console(file=text, width=40)
+    show_report(console, Path("build/demo/report.html"), None)
+    show_report(console, Path("build/demo/report.html"), "Error: The tab was left out.")
+    lines = text.getvalue().splitlines()
+    assert "The run as a page, for any browser: build/demo/report.html" in lines
+    assert "The run has no page. Error: The tab was left out." in lines
