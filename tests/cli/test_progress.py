@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import io
+import logging
 import os
 import pty
+import sys
 import threading
 import time
 import tty
@@ -199,6 +201,19 @@ def test_the_exporters_first_look(logs: Path, bars: list[Any], monkeypatch: pyte
     serving.stop()
     ((what, done),) = bars
     assert what == "first look" and done[-1] == (2, 2)
+
+
+def test_a_line_of_the_log_stays_above_the_bar(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The handler that was made before writes through the bar, which is drawn again below the line."""
+    monkeypatch.setattr(sys, "stderr", terminal.file)
+    handler, clock = exporter._ErrorStream(), Hand()
+    with runs_bar("first look", clock=clock, console=terminal.console) as on_progress:
+        clock.now += SHOW_AFTER_SECS
+        on_progress(3, 10)
+        terminal.up_to("3/10")
+        handler.emit(logging.makeLogRecord({"msg": "/runs does not answer", "levelno": logging.WARNING}))
+        assert "\x1b[2K/runs does not answer" in terminal.up_to("/runs does not answer")  # in place of the bar
+        terminal.up_to("3/10")
 
 
 def test_the_exporter_is_stopped_during_its_first_look(bars: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
