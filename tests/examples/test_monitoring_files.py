@@ -76,7 +76,7 @@ def test_compose_mounts_what_is_there_or_was_printed() -> None:
     assert [path for path in files if not (HERE / path).exists() and path not in printed] == []
     for service in services.values():
         assert all(port.startswith("127.0.0.1:") for port in service["ports"])
-    assert services["tensorboard"]["image"] == services["exporter"]["image"]
+    assert all(services["tensorboard"][key] == services["exporter"][key] for key in ("image", "build"))
     build = services["exporter"]["build"]
     assert (HERE / build["context"]).resolve() == ROOT
     assert (ROOT / build["dockerfile"]).is_file()
