@@ -30,6 +30,11 @@ is not the owner wherever another has written any, and from when another begins 
 
 EndingT = TypeVar("EndingT", bound=Ending)
 
+_SHORTENED = (
+    "A stop may take %g s, not Options.stop_timeout_secs (%g s): tb-supervisor run kills this program then. Give it "
+    "--stop-timeout %gs."
+)
+
 
 class SessionLifecycle(Generic[EndingT]):
     """The session under way, and the one before it.
@@ -64,6 +69,8 @@ class SessionLifecycle(Generic[EndingT]):
         self.options = options
         """How the run behaves."""
         deadline = StopDeadline(stop_timeout(options), clock)
+        if (given := options.stop_timeout_secs) is not None and deadline.stop_timeout_secs < given:
+            _LOG.warning(_SHORTENED, deadline.stop_timeout_secs, given, given)
         self.state = SessionState(coord=coord, logdir=logdir, writer=writer, deadline=deadline)
         """The session under way, or the last one."""
         self.ending = new_ending(self.state, options, clock)

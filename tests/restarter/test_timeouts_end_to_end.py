@@ -51,8 +51,13 @@ GIVEN = {"hang_timeout_secs": {"training": 60.0}, "stop_timeout_secs": 5.0}
 @pytest.mark.parametrize("facade", [SUPERVISE, SUPERVISOR], ids=["supervise", "Supervisor"])
 @pytest.mark.parametrize(
     ("own", "hang_secs", "act_secs", "stop_secs"),
-    [({}, 4321.0, 4321.0, 11), (GIVEN, 60.0, 60.0, 5), ({**GIVEN, "hang_action": "abort"}, 60.0, 77.0, 5)],
-    ids=["the restarter's", "the program's own", "the session acts first"],
+    [
+        ({}, 4321.0, 4321.0, 11),
+        (GIVEN, 60.0, 60.0, 5),
+        ({**GIVEN, "hang_action": "abort"}, 60.0, 77.0, 5),
+        ({"stop_timeout_secs": 60.0}, 4321.0, 4321.0, 11),
+    ],
+    ids=["the restarter's", "the program's own", "the session acts first", "longer than the restarter waits"],
 )
 def test_one_value_from_end_to_end(
     running: Callable[..., Any],
@@ -64,8 +69,9 @@ def test_one_value_from_end_to_end(
     act_secs: float,
     stop_secs: int,
 ) -> None:
-    """The page shows the hang timeout by which both judge; a signal is given the stop timeout. Where the session acts
-    itself (`hang_action`), the restarter acts when the session has had the time for that: 12 s and a stop timeout."""
+    """The page shows the hang timeout by which both judge; a signal is given the stop timeout, the shorter one of two.
+    Where the session acts itself (`hang_action`), the restarter acts when the session has had the time for that: 12 s
+    and a stop timeout."""
     monkeypatch.setenv("SUPERVISOR_RUNTIME_DIR", str(tmp_path / "memory"))
     command = [sys.executable, "-c", facade + SAYING, str(tmp_path / "logs"), repr(own)]
     restarter = running(*command, options=["--hang-timeout", "4321s", "--stop-timeout", "11s"])
@@ -74,3 +80,5 @@ def test_one_value_from_end_to_end(
     assert restarter.status() == -signal.SIGTERM, restarter.log
     assert "SIGTERM: stopping the program; it has 11 s to exit" in restarter.log
     assert f"SIGTERM: shutting down within {stop_secs} s" in restarter.log
+    shortened = "A stop may take 11 s, not Options.stop_timeout_secs (60 s): tb-supervisor run kills this program then."
+    assert (shortened in restarter.log) == (own.get("stop_timeout_secs", 0.0) > 11.0)
