@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+import socket
 import struct
 import time
 import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from supervisor_core.events.event_format import event_prefix, frame, scalar_prefix, version_event
 from supervisor_core.events.telemetry import (
@@ -20,6 +23,8 @@ from supervisor_core.events.telemetry import (
 )
 
 HOUR = 3600.0
+PORT = 10988
+"""On which the exporter listens by default."""
 
 
 class Past:
@@ -123,5 +128,16 @@ def four_runs(root: Path) -> None:
         keras.scalar("epoch_loss", 1 / (step + 1), step, now - 1000 * HOUR + 60 * step)
 
 
-PREPARED: dict[str, Callable[[Path], None]] = {"cli.md": four_runs}
+def for_the_exporter(root: Path) -> None:
+    """The same in ``/data/runs``; the exporter's usual port must be free."""
+    with socket.socket() as listener:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listener.bind(("127.0.0.1", PORT))
+        except OSError as error:
+            pytest.skip(f"the exporter's port {PORT} is taken: {error}")
+    four_runs(root / "data")
+
+
+PREPARED: dict[str, Callable[[Path], None]] = {"cli.md": four_runs, "exporter.md": for_the_exporter}
 """Page -> makes it, below the directory that stands for ``/`` on the page."""
