@@ -19,7 +19,7 @@ from supervisor_core.storage import trees
 from supervisor_core.storage.directory import moved_text, new_file_in, path_now
 from supervisor_core.storage.filesystem import Check, DirectoryEntry, Filesystem, Reader, ReadFilesystem, unguarded
 from supervisor_core.storage.opening import OPEN_FLAGS, open_regular, open_unlinked, read_whole
-from supervisor_core.systems import AS_BYTES, CLOSE_ON_EXEC, read_at
+from supervisor_core.systems import AS_BYTES, CLOSE_ON_EXEC, IS_WINDOWS, read_at
 
 _LOG = logging.getLogger("supervisor_core")
 
@@ -300,6 +300,8 @@ def refuse_link(directory: str) -> None:
 
 
 def _sync_one(path: str) -> None:
+    if IS_WINDOWS and os.path.isdir(path):  # it opens none
+        return
     fd = os.open(path, os.O_RDONLY | OPEN_FLAGS)
     try:
         os.fsync(fd)

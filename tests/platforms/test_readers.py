@@ -103,6 +103,15 @@ def test_a_command_says_the_same_there(system: str, command: str, logdir: Path) 
 
 
 @pytest.mark.parametrize("system", SYSTEMS)
+def test_a_report_is_written_there(system: str, logdir: Path, tmp_path: Path) -> None:
+    """One page, which has the run; the frontend must be built."""
+    page = tmp_path / "report.html"
+    status, _, errors = done(system, CLI, "report", logdir, "--run", "a", "--html", page)
+    assert status == 0, errors
+    assert page.read_text("utf-8").startswith("<!doctype html>")
+
+
+@pytest.mark.parametrize("system", SYSTEMS)
 def test_the_exporter_serves_and_stops_there(system: str, logdir: Path) -> None:
     """A scrape has the run's step; SIGTERM ends it with status 0."""
     with start(system, CLI, "exporter", logdir, "--web.listen-address", "127.0.0.1:0") as process:

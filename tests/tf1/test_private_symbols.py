@@ -340,8 +340,8 @@ def test_this_tensorflow_has_every_symbol() -> None:
 
 
 def test_it_is_the_page_that_says_so() -> None:
-    """docs/compatibility.md lists every symbol with what happens without it, and no other."""
-    page = (Path(__file__).parents[2] / "docs" / "compatibility.md").read_text()
+    """docs/dependencies.md lists every symbol with what happens without it, and no other."""
+    page = (Path(__file__).parents[2] / "docs" / "dependencies.md").read_text()
     section = page.split("\n## Names of TensorFlow that are not public\n")[1].split("\n## ")[0]
     rows = [line.strip("| ").split(" | ") for line in section.splitlines() if line.startswith("| `")]
     assert rows == [[f"`{symbol!r}`", symbol.without] for symbol in SYMBOLS]
