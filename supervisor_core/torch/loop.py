@@ -338,16 +338,17 @@ class SupervisedLoop(InLoop):
 
     @contextmanager
     def _moment(self) -> Iterator[int | None]:
-        """A phase begins in the loop's body: after the step of its batch, as an evaluation."""
-        if self._accumulated.count or not (self._stepped or not self._tracks_steps):
+        """A phase begins in the loop's body: after the step of its batch, as an evaluation, or before it."""
+        is_done = self._stepped or not self._tracks_steps
+        if self._accumulated.count or (not is_done and self._has_gradients):
             yield None
             return
-        self._position.batch += 1
+        self._position.batch += is_done
         self._was_left = True
         try:
-            yield self.run.global_step + 1
+            yield self.run.global_step + is_done
         finally:
-            self._position.batch -= 1
+            self._position.batch -= is_done
             self._was_left = False
 
     def _leave(self, left: LoopExit) -> None:

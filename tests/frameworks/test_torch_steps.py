@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from trial import Event, Say, at, killed_and_resumed, run_of, trial
+from trial import PAUSE, Event, Say, at, killed_and_resumed, run_of, trial
 
 torch = pytest.importorskip("torch", reason="torch is not installed: make test-frameworks has it")
 
@@ -213,6 +213,32 @@ def test_gradients_that_are_accumulated_over_steps_are_not_saved_between(tmp_pat
             optimizer.step()
             optimizer.zero_grad()
     assert saved[:4] == [None] * 4 and {Path(path or "").name for path in saved[4:]} == {"ckpt-4"}
+
+
+def test_a_signal_in_an_evaluation_before_the_step_is_saved_at_once(tmp_path: Path) -> None:
+    """As nanoGPT evaluates: under the number of the steps that are done, however long the evaluation goes on."""
+
+    def body(say: Say) -> None:
+        model = Net()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        loop = supervised(range(9), tmp_path / "run", model=model, optimizer=optimizer, save_secs=None)
+        for number in loop:
+            if number == 2:
+                with loop.phase("evaluating"):
+                    signal.raise_signal(signal.SIGTERM)
+                    while loop.run.newest_checkpoint is None:
+                        PAUSE.wait(0.01)
+                    say(Path(loop.run.newest_checkpoint).name)
+            model(*get_batch()).backward()
+            if number == 2:
+                with loop.phase("evaluating"):  # half of a step: nothing can be saved
+                    say(str(loop.run._saver._held))  # type: ignore[union-attr]
+            optimizer.step()
+            optimizer.zero_grad()
+
+    status, said = trial(tmp_path, body)
+    assert (status, said) == (-signal.SIGTERM, ["ckpt-2", "None"])
+    assert [saved.step for saved in run_of(tmp_path / "run").checkpoints] == [2, 3]
 
 
 def test_another_kind_of_loop_is_refused(tmp_path: Path) -> None:
