@@ -1,4 +1,6 @@
-"""The program at the top of each adapter's page, as it is written there: it trains, and ends as a completed session."""
+"""The program at the top of each adapter's page, as it is written there: it trains, and ends as a completed session.
+
+That of PyTorch's tutorial is typed in `tests/docs/test_console.py`."""
 
 from __future__ import annotations
 
@@ -12,7 +14,13 @@ import pytest
 from trial import run_of
 
 ROOT = Path(__file__).parents[2]
-NEEDS = {"keras": "keras", "torch": "torch", "lightning": "lightning", "transformers": "accelerate", "jax": "optax"}
+NEEDS = {
+    "keras": "keras",
+    "torch-howto": "torch",
+    "lightning": "lightning",
+    "transformers": "accelerate",
+    "jax": "optax",
+}
 """Each page, and what its program imports last."""
 LOGDIR = re.compile(r'"/tmp/[\w-]+-example"')
 
@@ -21,9 +29,10 @@ LOGDIR = re.compile(r'"/tmp/[\w-]+-example"')
 @pytest.mark.parametrize("name", [name for name in NEEDS if (ROOT / "docs" / f"{name}.md").exists()])
 def test_the_program_of_a_page_trains(tmp_path: Path, name: str, starter_of: Callable[..., Any]) -> None:
     """With nothing but its logdir replaced."""
-    if find_spec(name) is None or find_spec(NEEDS[name]) is None:
-        pytest.skip(f"{name} is not installed: make test-frameworks has it")
     page = (ROOT / "docs" / f"{name}.md").read_text("utf-8")
+    needed, name = NEEDS[name], name.partition("-")[0]
+    if find_spec(name) is None or find_spec(needed) is None:
+        pytest.skip(f"{name} is not installed: make test-frameworks has it")
     program = re.findall(r"^```python\n(.*?)^```$", page, re.DOTALL | re.MULTILINE)[0]
     assert f"from supervisor_core.{name} import" in program
     run = tmp_path / "run"
