@@ -131,6 +131,17 @@ def test_data_that_does_not_go_back_to_its_position(tmp_path: Path) -> None:
         )
 
 
+def test_a_dict_is_restored_in_place_to_what_it_was(tmp_path: Path) -> None:
+    """With its arrays; what a new program has put into it is not there any more."""
+    with supervise(tmp_path, state={"best": {"loss": 0.5, "at": np.arange(3)}, "data": {"next": 7}}) as run:
+        run.step()
+    best: dict[str, Any] = {"loss": 1e9, "new": 1}
+    data = {"next": 0}
+    with supervise(tmp_path, state={"best": best, "data": data}) as run:
+        assert (best["loss"], best["at"].tolist(), data) == (0.5, [0, 1, 2], {"next": 7}) and "new" not in best
+        assert run.exactness is not None and run.exactness.is_exact
+
+
 def test_saves_by_steps_are_of_the_step_in_their_name(tmp_path: Path) -> None:
     """The training changes its arrays while they are written; the snapshot does not change."""
     part = Part(np.zeros(100_000))
