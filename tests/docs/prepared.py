@@ -21,6 +21,8 @@ from supervisor_core.events.telemetry import (
     StopRecord,
     summary_bytes,
 )
+from tests.checkpoint.bundle_writer import floats, write_bundle
+from tests.checkpoint.bundle_writer import step as number_of
 
 HOUR = 3600.0
 PORT = 10988
@@ -82,8 +84,7 @@ class Past:
             self.scalar("loss", 1.0 / number, self.step, at)
             if number == beats - 1:
                 path = self.run / f"model.ckpt-{self.step}"
-                for ending in (".index", ".data-00000-of-00001"):
-                    path.with_name(path.name + ending).touch()
+                write_bundle(str(path), {"dense/kernel": floats(5000), "global_step": number_of(self.step)})
                 saved = CheckpointRecord(session=self.session, trigger="timer", path=str(path), step=self.step)
                 self.write(saved, at)
 
@@ -116,6 +117,12 @@ def four_runs(root: Path) -> None:
     second.begins(2, restored_step=380)
     second.trains(now - 720, 820)
     second.damage(now - 720)
+    listed = 'model_checkpoint_path: "model.ckpt-819"\n' + "".join(
+        f'all_model_checkpoint_paths: "model.ckpt-{step}"\n' for step in (398, 819)
+    )
+    (runs / "broken" / "checkpoint").write_text(listed)
+    with (runs / "broken" / "model.ckpt-819.data-00000-of-00001").open("r+b") as file:
+        file.write(b"damaged!")
     trains = Past(runs / "digits", now - 600)
     trains.begins(1)
     trains.trains(now - 1, 1250)
