@@ -68,8 +68,8 @@ class FileFold:
         """The sessions with telemetry in it, by latest record."""
         self.restarter_launches = LaunchFold(self._allowance)
         """Of a file that a restarter wrote: nothing but these and deaths counts in it."""
-        self.deaths: Newest[DeathRecord] = Newest(self._allowance.deaths, _chars_of_death)
-        """Of earlier sessions."""
+        self.deaths: Newest[tuple[DeathRecord, float]] = Newest(self._allowance.deaths, _chars_of_death)
+        """Of earlier sessions, each with the wall time at which it was recorded."""
         self.tail = StepTail()
         self.rates = RateTail()
         self.speed = RateHistory()
@@ -169,7 +169,7 @@ class FileFold:
             if isinstance(mark, TelemetryMark) and isinstance(mark.record, LaunchRecord):
                 self.restarter_launches.add(mark, mark.record)
             elif isinstance(mark, TelemetryMark) and isinstance(mark.record, DeathRecord):
-                self.deaths.add(mark.record)
+                self.deaths.add((mark.record, mark.at))
             else:
                 others += 1
         is_restarters = self.restarter_launches.total > 0 or self.path.endswith(RESTARTER_SUFFIX)
@@ -234,8 +234,9 @@ class FileFold:
         return clock_was_set
 
 
-def _chars_of_death(death: DeathRecord) -> int:
-    return 0 if death.stall is None else chars_of_stacks(death.stall.stacks)
+def _chars_of_death(recorded: tuple[DeathRecord, float]) -> int:
+    stall = recorded[0].stall
+    return 0 if stall is None else chars_of_stacks(stall.stacks)
 
 
 MAX_LAST_VALUES = 20

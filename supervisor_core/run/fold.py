@@ -7,6 +7,7 @@ on how they were cut into chunks. Which checkpoints are still on disk is asked o
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -232,8 +233,8 @@ class RunFold:
             for id in file.sessions:
                 parts.setdefault(id, []).append(file)
         facts: dict[str, tuple[object, SessionFacts]] = {}
-        deaths = {} if self._death is None else {self._death.session: self._death}
-        deaths.update((death.session, death) for file in files for death in file.deaths.items)
+        deaths = {} if self._death is None else {self._death.session: (self._death, math.inf)}
+        deaths.update((death.session, (death, at)) for file in files for death, at in file.deaths.items)
         for id, in_files in parts.items():
             death = deaths.get(id)
             key = ([_state_of(id, file) for file in in_files], death)
@@ -271,7 +272,7 @@ def _state_of(id: str, file: FileFold) -> tuple[object, ...]:
     return file, file.sessions[id].version, file.start_step, file.version if is_last else None
 
 
-def _own_facts(id: str, files: Sequence[FileFold], death: DeathRecord | None) -> SessionFacts:
+def _own_facts(id: str, files: Sequence[FileFold], death: tuple[DeathRecord, float] | None) -> SessionFacts:
     if len(files) > 1 and all(file.sessions[id].clock.first_elapsed_secs is not None for file in files):
         files = sorted(files, key=lambda file: (file.sessions[id].clock.first_elapsed_secs or 0.0, file.order))
     latest = files[-1]
@@ -290,7 +291,7 @@ def _own_facts(id: str, files: Sequence[FileFold], death: DeathRecord | None) ->
         start_step=files[0].start_step,
         tail=latest.tail.reached if latest.last_session == id else None,
     )
-    return facts if death is None or not facts.session.is_open else dead_session(facts, death)
+    return facts if death is None or not facts.session.is_open else dead_session(facts, *death)
 
 
 def _goodput(line: Timeline, state: RunState, now: float, at_risk_after: int | None) -> Goodput:

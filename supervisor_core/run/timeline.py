@@ -294,12 +294,23 @@ def crashed_session(facts: SessionFacts, following: SessionFacts) -> SessionFact
     return _completed(facts, seen_at, latest, later.previous_step, is_exact=later.previous_step_exact)
 
 
-def dead_session(facts: SessionFacts, death: DeathRecord) -> SessionFacts:
-    """Return a session without a stop record whose process is over, completed by what is known of its death."""
+CLOCKS_SECS = 86400.0
+"""By how much the clock of who records a death may be behind that of the session."""
+
+
+def dead_session(facts: SessionFacts, death: DeathRecord, recorded_at: float = math.inf) -> SessionFacts:
+    """Return a session without a stop record whose process is over, completed by what is known of its death.
+
+    Args:
+        facts: the session.
+        death: what is known.
+        recorded_at: when that was recorded, by another clock: the last sign of life was not much later, whatever a
+            file says.
+    """
     session = facts.session
     seen_at = session.ended_at or 0.0
     if death.elapsed_secs is not None and session.started_at is not None:
-        seen_at = session.started_at + death.elapsed_secs
+        seen_at = min(session.started_at + death.elapsed_secs, max(seen_at, recorded_at + CLOCKS_SECS))
     stall = death.stall
     if stall is not None:  # its times, by the session's own clocks
         since = seen_at - stall.secs

@@ -10,6 +10,7 @@ import pytest
 from supervisor_core.events.telemetry import DeathRecord, OpenStall
 from supervisor_core.run.fold import RunFold
 from supervisor_core.run.model import Run
+from supervisor_core.run.timeline import CLOCKS_SECS
 
 RunOf = Callable[..., Run]
 
@@ -166,6 +167,18 @@ def test_a_death_that_the_next_session_records_has_the_stall(killed: Any, cuts: 
     assert run.goodput.secs["stall"] == pytest.approx(60.0, abs=0.5)  # and half a second, until its next sign of life
     assert restart.downtime_secs == pytest.approx(57.0)
     assert sum(run.goodput.secs.values()) == pytest.approx(following.now - killed.started_at)
+
+
+def test_nobody_died_long_after_that_was_recorded(killed: Any) -> None:
+    """A record that gives a session an age of ages does not move its end into the far future."""
+    following = type(killed)("b", killed.now + 120, attempt=2)
+    following.file.record(DeathRecord(session="a", step=1190, elapsed_secs=999e9), 0, following.now)
+    following.spend(10).ready(1000, previous_outcome="lost", previous_step=1190).train(300)
+    fold = RunFold("run")
+    fold.update([*killed.file.chunks(), *following.file.chunks()])
+    dead = fold.run(following.now).sessions[0]
+    assert dead.gone and dead.ended_at is not None
+    assert killed.now <= dead.ended_at <= following.now + CLOCKS_SECS
 
 
 def test_a_session_that_has_ended_did_not_die(trainer: Any) -> None:
