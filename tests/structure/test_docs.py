@@ -124,7 +124,7 @@ def test_every_dependency_has_a_reason() -> None:
 def test_nothing_is_installed_by_a_name_that_no_index_has() -> None:
     """The package is not published: no page and no docstring has a line that would ask an index for it. docs/install.md
     has those that work, and `supervisor_core.install` makes those of messages."""
-    pages = [path for path in (*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")) if path.name != "package-index.md"]
+    pages = [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")]
     sources = [path for part in ("supervisor_core", "tb_plugin", "examples") for path in (ROOT / part).rglob("*.py")]
     others = [path for path in (ROOT / "examples").rglob("*") if path.is_file() and path.suffix not in (".py", ".pyc")]
     words = r"(?:(?!--no-index)[^\n`])*"
