@@ -3,6 +3,7 @@
 The page is the frontend's script with the answers of the routes in it (http_api.md), so it says what the tab says:
 
     {"run": <name>, "at": <moment>, "left_out": [<sentence>, ...],
+     "whole_points": <most points of a curve that is whole>,
      "answers": {"runs": ..., "run": ..., "threads": ..., "workers": ..., "stalls": ..., "checkpoints": ...,
                  "tags": ...},
      "marks": <base64 of checkpoint_marks>, "scalars": {<tag>: <base64 of scalars>, ...}}
@@ -18,6 +19,7 @@ import hashlib
 import html
 import json
 import logging
+import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -64,6 +66,8 @@ class Report:
     """A page, and what is not in it."""
 
     page: bytes
+    title: str
+    """What the run is called: the logdir itself, ``.``, by its directory's name."""
     left_out: tuple[str, ...]
     """Sentences; the page begins with them."""
 
@@ -84,9 +88,9 @@ def report_page(name: str, watched: WatchedRun, at: float, logdir: str, frontend
     script = _tab_script(frontend)
     moment = _Moment(printable_name(name), watched, at, logdir)
     values, left_out = _bounded(moment)
+    tags, values["answers"]["tags"]["tags"] = values["answers"]["tags"]["tags"], []
     fixed = len(_json(values)) + len(script.encode())
     values["marks"] = _base64(moment.ask("checkpoint_marks", pixels=_MARK_PIXELS))
-    tags = values["answers"]["tags"]["tags"]
     curves, pixels = _curves(moment, tags, MOST_BYTES - fixed - len(values["marks"]) - 10_000)
     values["scalars"] = curves
     values["answers"]["tags"]["tags"] = [tag for tag in tags if tag["tag"] in curves]
@@ -97,8 +101,11 @@ def report_page(name: str, watched: WatchedRun, at: float, logdir: str, frontend
         left_out.append(f"Curves of more than {most:,} points are thinned to their extremes, and cannot be smoothed.")
     if moment.problem is not None:
         left_out.append(moment.problem)
+    values["whole_points"] = most
     values["left_out"] = left_out
-    return Report(_html(f"{moment.name} - Supervisor report", script, _json(values)), tuple(left_out))
+    title = os.path.basename(logdir.rstrip("/")) if name == "." else name
+    page = _html(f"{title} - Supervisor report", script, _json(values))
+    return Report(page, title, tuple(left_out))
 
 
 class _Moment:

@@ -24,6 +24,7 @@ const saves = [5, 4, 3, 2, 1].map((step) => ({ step }) as Checkpoint);
 const made = (over: Partial<Report> = {}): Report => ({
   run: "a",
   at: T0 + 5000,
+  whole_points: 4096,
   left_out: [],
   answers: {
     runs: {

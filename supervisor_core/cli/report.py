@@ -70,7 +70,7 @@ def report(logdirs: tuple[str, ...], include: str | None, exclude: str | None, n
         LOCAL.replace(path, made.page)
     except OSError as error:
         raise WrongInput(f"{target} cannot be written: {error.strerror or error}.") from error
-    click.echo(printable(f"{target}: the run {seen.run.name} in {len(made.page) / 1e6:.1f} MB."))
+    click.echo(printable(f"{target}: the run {made.title} in {len(made.page) / 1e6:.1f} MB."))
     for text in made.left_out:
         click.echo(printable(text))
 

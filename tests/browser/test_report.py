@@ -115,6 +115,7 @@ def test_a_report_asks_nobody(tab: Callable[..., Any], told: Any, tmp_path: Path
     shown.page.on("request", lambda request: requests.append(request.url))
     file = tmp_path / "report.html"
     open_report(told, shown, "stormy", file)
+    assert shown.find("label", has_text="Smoothing").is_visible()
     assert "UTC, run's clock" in shown.find(".updated").inner_text()
     shown.find(".stalls summary").first.click()
     shown.find(".tags summary").click()
@@ -198,4 +199,5 @@ def test_what_was_left_out_is_said_first(
     shown = open_report(told, tab(), "stormy", tmp_path / "report.html", "tag=none&tag=loss&smooth=0.5")
     assert "points are thinned to their extremes, and cannot be smoothed." in shown.find(".banner").inner_text()
     notes = shown.find(".chart-head .muted").all_inner_texts()
+    assert not shown.find("label", has_text="Smoothing").is_visible()
     assert notes[0] == "The report has no such curve." and "extremes per pixel" in notes[1]

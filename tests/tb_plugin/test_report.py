@@ -221,11 +221,18 @@ def test_a_run_that_cannot_be_judged_is_shown(frontend: Path, monkeypatch: pytes
     assert values_of(report_page("a", watched(a_run()), NOW, "/runs", frontend))["answers"]["run"]["findings"] is None
 
 
-def test_it_needs_no_tensorboard() -> None:
-    """Neither TensorBoard nor its router is loaded for a report."""
-    code = """
+def test_it_needs_no_tensorboard(tmp_path: Path, frontend: Path) -> None:
+    """A host without TensorBoard writes a report; the logdir itself is called by its directory's name."""
+    write_scalars(tmp_path / "run", 1, 5)
+    code = f"""
 import sys
 sys.modules["tensorboard"] = sys.modules["werkzeug"] = None
+from pathlib import Path
 import tb_plugin.report
+tb_plugin.report.report_page.__defaults__ = (Path({str(frontend)!r}),)
+from supervisor_core.cli import main
+main(["report", {str(tmp_path / "run")!r}, "--html", {str(tmp_path / "r.html")!r}])
 """
-    subprocess.run([sys.executable, "-c", code], check=True)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == f"{tmp_path}/r.html: the run run in 0.0 MB.\n"
+    assert "<title>run - Supervisor report</title>" in (tmp_path / "r.html").read_text()

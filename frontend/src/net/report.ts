@@ -19,6 +19,8 @@ export interface Report {
   run: string;
   /** The moment to which all ages refer. */
   at: number;
+  /** Curves of more points may be thinned: these cannot be smoothed. */
+  whole_points: number;
   /** What is not in it, in sentences. */
   left_out: string[];
   answers: {

@@ -3,6 +3,7 @@ import { NameFilter } from "../logic/filter";
 import { formatCount, plural } from "../logic/format";
 import type { UrlState } from "../logic/url_state";
 import { match } from "../net/matching";
+import { report } from "../net/report";
 import type { Tag } from "../types/api";
 import { fill, h, setText } from "./element";
 
@@ -25,12 +26,13 @@ export class TagPicker {
   private readonly slider = h("input", { type: "range", min: 0, max: 0.99, step: 0.01, "aria-label": "Smoothing" });
   private readonly amount = h("output", { class: "num" });
   private readonly log = h("input", { type: "checkbox" });
+  private readonly smoothing = h("label", { class: "control" }, "Smoothing", this.slider, this.amount);
   readonly element = h(
     "div",
     { class: "toolbar scalars-bar" },
     h("h2", {}, "Scalars"),
     this.details,
-    h("label", { class: "control" }, "Smoothing", this.slider, this.amount),
+    this.smoothing,
     h("label", { class: "control" }, this.log, "Logarithmic"),
   );
   private readonly filter = new NameFilter(match, () => this.showList());
@@ -53,6 +55,8 @@ export class TagPicker {
     setText(this.amount, state.smoothing.toFixed(2));
     this.log.checked = state.log;
     this.element.hidden = tags.length === 0;
+    const whole = report?.whole_points ?? Infinity;
+    this.smoothing.hidden = tags.every(({ points }) => points > whole);
     if (changed) this.showList();
   }
 
