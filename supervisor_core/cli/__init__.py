@@ -30,7 +30,8 @@ CLOSED_PIPE_STATUS = 141
 OUTPUT_STATUS = 74
 """EX_IOERR of sysexits.h: the output could not be written."""
 
-_NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+"""Errors of a full disk: a command that gets one ends with `OUTPUT_STATUS`."""
 
 
 class LazyGroup(click.Group):
@@ -116,7 +117,7 @@ def _failures_in_one_line() -> Iterator[None]:
     except OSError as error:
         if isinstance(error, BrokenPipeError):
             text, status = "The output was closed before everything was written", CLOSED_PIPE_STATUS
-        elif error.errno in _NO_SPACE:
+        elif error.errno in NO_SPACE:
             text, status = f"Cannot write the output: {error.strerror}", OUTPUT_STATUS
         else:
             raise

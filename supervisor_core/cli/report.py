@@ -11,7 +11,7 @@ from typing import Any
 import click
 from rich.progress import SpinnerColumn, TextColumn
 
-from supervisor_core.cli import WrongInput, paths
+from supervisor_core.cli import NO_SPACE, WrongInput, paths
 from supervisor_core.cli.logdirs import existing, filters, logdirs
 from supervisor_core.cli.look import Look, Looking, SeenRun, check_run
 from supervisor_core.cli.overview import worst_first
@@ -50,7 +50,7 @@ def report(logdirs: tuple[str, ...], include: str | None, exclude: str | None, n
     of the run.
 
     Exit status: 0 if the file was written; 2 if LOGDIR is not a directory, has no runs, or not one that is meant, or if
-    FILE cannot be written.
+    FILE cannot be written; 74 if the disk is full.
     """
     page_of = _page_maker()
     path = None if target == STDOUT else _checked(target)
@@ -69,6 +69,8 @@ def report(logdirs: tuple[str, ...], include: str | None, exclude: str | None, n
     try:
         LOCAL.replace(path, made.page)
     except OSError as error:
+        if error.errno in NO_SPACE:
+            raise
         raise WrongInput(f"{target} cannot be written: {error.strerror or error}.") from error
     click.echo(printable(f"{target}: the run {made.title} in {len(made.page) / 1e6:.1f} MB."))
     for text in made.left_out:

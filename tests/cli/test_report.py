@@ -101,20 +101,28 @@ def test_only_a_file_is_replaced(run: Command, tmp_path: Path) -> None:
     assert (tmp_path / "link.html").is_symlink() and "doctype" in (tmp_path / "old.html").read_text()
 
 
-def test_a_directory_that_cannot_be_written_is_an_error(
-    run: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("error", "status", "text"),
+    [
+        (PermissionError(13, "Permission denied"), 2, "{target} cannot be written: Permission denied."),
+        (OSError(28, "No space left on device"), 74, "Cannot write the output: No space left on device."),
+    ],
+)
+def test_a_file_that_cannot_be_written_is_an_error(
+    run: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: OSError, status: int, text: str
 ) -> None:
-    """In one line; the file that was there stays."""
+    """In one line; the file that was there stays, and nothing is left beside it."""
     write(tmp_path / "logs")
-    (tmp_path / "r.html").write_text("old")
+    target = tmp_path / "r.html"
+    target.write_text("old")
 
-    def full(*_: object) -> None:
-        raise PermissionError(13, "Permission denied")
+    def failing(*_: object) -> None:
+        raise error
 
-    monkeypatch.setattr(os, "replace", full)
-    done = run("report", tmp_path / "logs", "--html", tmp_path / "r.html")
-    assert (done.exit_code, done.stderr) == (2, f"Error: {tmp_path}/r.html cannot be written: Permission denied.\n")
-    assert (tmp_path / "r.html").read_text() == "old" and not list(tmp_path.glob("*.tmp*"))
+    monkeypatch.setattr(os, "replace", failing)
+    done = run("report", tmp_path / "logs", "--html", target)
+    assert (done.exit_code, done.stderr) == (status, f"Error: {text.format(target=target)}\n")
+    assert target.read_text() == "old" and not list(tmp_path.glob("*.tmp*"))
 
 
 def test_a_clone_without_its_frontend_says_what_to_do(run: Command, tmp_path: Path, built: Path) -> None:
