@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -191,7 +191,7 @@ class _PlainFormatter(logging.Formatter):
         return printable_lines(super().formatException(ei))
 
 
-class _ErrorStream(logging.StreamHandler[TextIO]):
+class _ErrorStream(logging.StreamHandler):  # type: ignore[type-arg]  # Python 3.10 takes none
     """Writes to what standard error is at the moment: a progress bar stays below the lines."""
 
     def emit(self, record: logging.LogRecord) -> None:
