@@ -67,13 +67,15 @@ def by_kill(given: Interrupted) -> Interrupted:
 
 
 def _torch(rng: random.Random) -> dict[str, Any]:
-    loader = rng.choices(("map", "generator", "stream", "stateful"), (5, 1, 2, 2))[0]
+    loader = rng.choices(("map", "generator", "stream", "stateful", "none"), (5, 1, 2, 2, 2))[0]
     workers = rng.choice((0, 2))
     draws = rng.choices(("nothing", "torch", "numpy", "python", "some"), (6, 1, 1, 1, 1))[0]
     if loader == "stream":
         draws = rng.choice(("nothing", "python"))
+    if loader == "none":
+        workers, draws = 0, rng.choice(("torch", "numpy", "python"))
     return {
-        "loader": loader, "workers": workers, "draws": draws,
+        "loader": loader, "workers": workers, "draws": draws, "ahead": loader == "none" and rng.random() < 0.3,
         "persistent": bool(workers and loader != "stateful" and rng.random() < 0.3),
         "shuffle": rng.random() < 0.8,
         "replay": bool(workers and rng.random() < 0.3),
@@ -109,8 +111,9 @@ def _lightning(rng: random.Random) -> dict[str, Any]:
     options = _torch(rng)
     return {
         **options,
-        "loader": "map" if options["loader"] == "stateful" else options["loader"],
-        "draws": "nothing" if options["loader"] == "stateful" else options["draws"],
+        "loader": "map" if options["loader"] in ("stateful", "none") else options["loader"],
+        "draws": "nothing" if options["loader"] in ("stateful", "none") else options["draws"],
+        "ahead": False,
         "noise": "none",
         "amp": rng.choice(("none", "bfloat16")),
         "ema": rng.choice(("", "", "parameters")),
@@ -168,7 +171,9 @@ FRAMEWORKS = (
         peers=(
             Peer("torch.save"),
             Peer(
-                "accelerate", is_own_reference=True, fits=lambda options: options["amp"] != "bfloat16 with GradScaler"
+                "accelerate",
+                is_own_reference=True,
+                fits=lambda options: options["amp"] != "bfloat16 with GradScaler" and options["loader"] != "none",
             ),
         ),
         weight=4,

@@ -12,8 +12,8 @@ import inspect
 import io
 import random
 import sys
-import weakref
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import islice
 from types import FrameType, GeneratorType
 from typing import Any
 
@@ -33,8 +33,12 @@ ITERATOR = (
 )
 
 
+MOST_PARTS = 8
+"""So many parts of a list or dict are looked at."""
+
+
 class LoopFrame:
-    """See the module's docstring. It holds neither a frame nor what is in it.
+    """See the module's docstring. It holds no frame, and what is in one until the first step has ended.
 
     Args:
         frame: what asks for the first step.
@@ -44,14 +48,14 @@ class LoopFrame:
 
     def __init__(self, frame: FrameType | None, captured: Iterable[Any], *, has_iterators: bool) -> None:
         known = {id(item) for item in (*captured, torch.default_generator)}
-        self._tensors: dict[str, weakref.ref[Any]] = {}
+        self._tensors: dict[str, Any] = {}
         self._generators: dict[str, tuple[Any, str]] = {}
         limits = []
         for name, value in _variables(frame):
             if id(value) in known:
                 continue
-            if _is_array(value):
-                self._tensors[name] = weakref.ref(value)
+            if _has_array(value):
+                self._tensors[name] = value
             elif _is_generator(value):
                 self._generators[name] = value, _state_of(value)
             elif has_iterators and _is_iterator(value):
@@ -67,9 +71,7 @@ class LoopFrame:
         """
         present = dict(_variables(frame))
         changed = [
-            name
-            for name, before in self._tensors.items()
-            if _is_array(now := present.get(name)) and now is not before()
+            name for name, before in self._tensors.items() if _has_array(now := present.get(name)) and now is not before
         ]
         drawn = [name for name, (generator, state) in self._generators.items() if _state_of(generator) != state]
         carried = (CARRIED.format(", ".join(sorted(changed))),) if changed else ()
@@ -120,6 +122,15 @@ def _locals_of(frame: FrameType) -> dict[str, Any]:
 def _is_array(value: Any) -> bool:
     numpy = sys.modules.get("numpy")
     return isinstance(value, torch.Tensor) or (numpy is not None and isinstance(value, numpy.ndarray))
+
+
+def _has_array(value: Any) -> bool:
+    """Return whether a value is a tensor, or a batch of some."""
+    if isinstance(value, Mapping):
+        value = tuple(islice(value.values(), MOST_PARTS))
+    if isinstance(value, (list, tuple)):
+        return any(map(_is_array, value[:MOST_PARTS]))
+    return _is_array(value)
 
 
 def _is_generator(value: Any) -> bool:

@@ -135,6 +135,12 @@ def _loops() -> dict[str, tuple[Callable[[Any, Any], None], str]]:
             model(x, y)
             x, y = get_batch()
 
+    def batch_ahead(loop: Any, model: Any) -> None:
+        batch = get_batch()
+        for _ in loop:
+            model(*batch)
+            batch = get_batch()
+
     def own_generator(loop: Any, model: Any) -> None:
         rng = np.random.default_rng(3)
         for _ in loop:
@@ -169,6 +175,7 @@ def _loops() -> dict[str, tuple[Callable[[Any, Any], None], str]]:
     return {
         "names that the loop sets with each batch, and one that it does not": (reused, CARRIED.format("z")),
         "a batch fetched ahead": (ahead, CARRIED.format("x, y")),
+        "a batch in a tuple": (batch_ahead, CARRIED.format("batch")),
         "a generator": (own_generator, GENERATOR.format("rng")),
         "an iterator": (iterator, ITERATOR.format("batches")),
         "a hidden state, through a progress bar": (progress_bar, CARRIED.format("hidden")),

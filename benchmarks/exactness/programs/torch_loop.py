@@ -79,9 +79,43 @@ class Stream(IterableDataset[Any]):
             yield index, torch.from_numpy(FEATURES[index]), int(LABELS[index])
 
 
+class Drawn:
+    """Batches as a program without a loader draws them itself: from a random state of its process.
+
+    Args:
+        source: see `Drawing`.
+        fetches_ahead: draw each batch when the one before was learned.
+    """
+
+    def __init__(self, source: str, fetches_ahead: bool) -> None:
+        self.source = source
+        self.fetches_ahead = fetches_ahead
+        self.ahead: Any = None
+
+    def __iter__(self) -> Iterator[Any]:
+        for _ in range(PER_EPOCH):
+            if self.fetches_ahead and self.ahead is None:
+                self.ahead = self.draw()
+            yield self.ahead if self.fetches_ahead else self.draw()
+            if self.fetches_ahead:
+                self.ahead = self.draw()
+
+    def draw(self) -> Any:
+        """Return the next batch."""
+        if self.source == "numpy":
+            ids = torch.from_numpy(np.random.randint(SAMPLES, size=BATCH))
+        elif self.source == "python":
+            ids = torch.tensor([random.randrange(SAMPLES) for _ in range(BATCH)])
+        else:
+            ids = torch.randint(SAMPLES, (BATCH,))
+        return ids, torch.from_numpy(FEATURES)[ids], torch.from_numpy(LABELS)[ids]
+
+
 def loader_of(options: dict[str, Any]) -> Any:
     """Return the loader that is asked for."""
     kind, draws, workers = options["loader"], options["draws"], options["workers"]
+    if kind == "none":
+        return Drawn(draws, options["ahead"])
     given: dict[str, Any] = {"batch_size": BATCH, "num_workers": workers}
     if workers and options["persistent"]:
         given["persistent_workers"] = True
@@ -221,17 +255,25 @@ def with_ours(asked: Asked) -> None:
     """`supervisor_core.torch.supervised`."""
     training = Training(asked.options)
     parts = training.parts
+    drawn = training.loader if isinstance(training.loader, Drawn) else None
+    loader, epochs = (training.loader, EPOCHS) if drawn is None else (range(EPOCHS * PER_EPOCH), 1)
     loop = supervised(
-        training.loader, asked.directory, epochs=EPOCHS, save_secs=None, save_steps=asked.save_every,
+        loader, asked.directory, epochs=epochs, save_secs=None, save_steps=asked.save_every,
         replay=asked.options["replay"], **parts,
     )  # fmt: skip
     interruption = Interruption(asked, is_any(asked.directory, "checkpoints/ckpt-*/supervisor-manifest.json"))
-    begun = False
+    begun, ahead = False, drawn.draw() if drawn is not None and asked.options["ahead"] else None
     for batch in loop:
         if not begun:
             say_verdict(loop.exactness)
             begun = True
-        training.learn(batch, interruption)
+        if drawn is None:
+            training.learn(batch, interruption)
+        elif ahead is None:
+            training.learn(drawn.draw(), interruption)
+        else:
+            training.learn(ahead, interruption)
+            ahead = drawn.draw()
     training.end()
 
 
