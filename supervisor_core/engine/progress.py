@@ -119,7 +119,7 @@ class Progress:
         self.runs = 0
         """Calls of ``run`` that the program has finished in this session, steps or not."""
         self.changes = 0
-        """Those of them that may have changed the state in a checkpoint."""
+        """Those of them that may have changed the state in a checkpoint; at once, without those of `step_ended`."""
         self._ends: list[float] = []
         """The ends of the steps that are noted and not counted."""
         self._count_at = -math.inf
@@ -373,7 +373,6 @@ class Progress:
             self._steps += len(ends)
         self._last_progress = self._last_step = self._began = ends[-1]
         self.runs += len(ends)
-        self.changes += len(ends)
         self._longest = max(self._longest, longest)
 
     def _count_pauses(self, ends: list[float]) -> None:

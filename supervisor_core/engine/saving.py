@@ -114,7 +114,8 @@ class Checkpoints:
         """
 
         def has_time(secs: float) -> bool:
-            return min(deadline().remaining(), retry_until.remaining()) >= secs
+            left_secs = min(deadline().remaining(), retry_until.remaining())
+            return left_secs > 0 and left_secs >= secs
 
         failures = 0
         while True:
@@ -132,10 +133,12 @@ class Checkpoints:
                 again = Deadline.after(delay, self._clock)
                 if has_time(delay):
                     _LOG.warning("The final checkpoint could not be saved, trying again in %.1f s: %s", delay, text)
-                while not again.is_over:
-                    if not has_time(again.remaining()):
-                        raise self._given_up(f"there is no time to try again; {text}") from error
+                while has_time(again.remaining()):
+                    if again.is_over:
+                        break
                     _PAUSE.wait(again.remaining(POLL_SECS))
+                else:
+                    raise self._given_up(f"there is no time to try again; {text}") from error
 
     def _given_up(self, reason: str) -> SaveFailedError:
         """Return the error of a last checkpoint that is given up, with what that costs."""

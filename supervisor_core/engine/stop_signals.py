@@ -106,6 +106,8 @@ class StopSignals:
         self._clock = clock
         self._watch: SignalWatch | None = None
         self._own_watch: SignalWatch | None = None  # that of `watch_until_stopped`
+        self._noted_at: float | None = None
+        self._note_lock = threading.Lock()
         self._finished = threading.Event()
         self._exit_timer = ExitTimer()
 
@@ -264,7 +266,7 @@ class StopSignals:
                 "%s: shutting down within %.0f s (a second one: at once).", name, self._state.deadline.stop_timeout_secs
             )
             self._exit_timer.arm(self._state.deadline.for_end)
-            if self._watch is None:  # the block was left just before: its end has disarmed nothing
+            if self._watch is None or watch.interrupted:  # just before: what has disarmed the timer then came too early
                 self._exit_timer.disarm()
             self._end_session(watch, signum)
         else:
@@ -348,8 +350,13 @@ class StopSignals:
         return self._state.coord.loop_checks_stop or self._ending.others_check_stop()
 
     def _note(self, watch: SignalWatch, signum: int) -> None:
-        self._state.deadline.signalled(watch.received_at)
-        self._state.reason.signum = signum
+        """Begin a signal's deadline, once: the other thread that knows of it may have replaced the deadline since."""
+        with self._note_lock:
+            at = watch.received_at
+            if at is None or at != self._noted_at:
+                self._noted_at = at
+                self._state.deadline.signalled(at)
+            self._state.reason.signum = signum
 
     def _await(self, wait: Callable[[float], object]) -> bool:
         """Wait for something, or the end of the session, as long as there is time; return whether there was."""

@@ -13,6 +13,7 @@ from dataclasses import KW_ONLY, dataclass, replace
 from functools import partial
 from pathlib import Path
 
+from supervisor_core.events.record_fields import MAX_TEXT
 from supervisor_core.restarter.failure import cause_of, failure_of, has_lost_another
 from supervisor_core.restarter.hang import pages_here
 from supervisor_core.restarter.launch import Display, LaunchFacts, RestarterOptions, describe
@@ -20,7 +21,6 @@ from supervisor_core.restarter.logdir_view import LogdirThread, LogdirView
 from supervisor_core.restarter.nodes import (
     ANSWER_SECS,
     CALL_SUFFIX,
-    MOST_STDERR,
     POLL_SECS,
     Call,
     Latest,
@@ -55,6 +55,8 @@ class Follower:
         self._logdir = LogdirThread()
         self._signals = ReceivedSignals()
         self._report = Report(restarter=uuid.uuid4().hex)
+        self._is_told = False
+        """Whether the report is on the disk."""
         self._latest: Latest[Call | None] = Latest(self._logdir, self._read)
 
     def run(self) -> int:
@@ -71,14 +73,11 @@ class Follower:
             self.display.line(f"node {self.node} of {self.view.logdir} is in use by another tb-supervisor run")
             return IN_USE_STATUS
         self.display.line(f"node {self.node} of {self.options.nodes} waits for node 0, which decides")
-        is_told = self._tell(self._report)
         while True:
             call = self._logdir.do(self._read, ANSWER_SECS)
             answer = self._answer(call)
-            if answer is not None:
-                is_told = self._tell(answer)
-            elif not is_told:
-                is_told = self._tell(self._report)
+            if answer is not None or not self._is_told:
+                self._tell(answer or self._report)
             if call is not None and self._is_meant(call):
                 if call.state == "ends":
                     self.display.line(f"node 0 has ended the job: status {call.status}")
@@ -142,8 +141,8 @@ class Follower:
                 oom_kills=end.oom_kills,
                 failure=facts.failure,
                 has_lost_another=running.was_ended_elsewhere or has_lost_another(end.stderr),
-                not_started=end.not_started,
-                stderr=end.stderr.decode("utf-8", "replace")[-MOST_STDERR:],
+                not_started=None if end.not_started is None else end.not_started[:MAX_TEXT],
+                stderr=end.stderr.decode("utf-8", "replace")[-MAX_TEXT:],
             )
         )
         return facts
@@ -169,7 +168,8 @@ class Follower:
         data = self.view.read_beside(CALL_SUFFIX)
         return None if data is None else decode(Call, data)
 
-    def _tell(self, report: Report) -> bool:
-        """Write a report; return whether that went well."""
+    def _tell(self, report: Report) -> None:
+        """Write a report, or note that it is to be written."""
         self._report, data = report, encode(report)
-        return self._logdir.do(lambda: self.view.write_beside(node_suffix(self.node), data), ANSWER_SECS) is not None
+        written = self._logdir.do(lambda: self.view.write_beside(node_suffix(self.node), data), ANSWER_SECS)
+        self._is_told = written is not None

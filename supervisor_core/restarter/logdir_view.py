@@ -10,6 +10,7 @@ from __future__ import annotations
 import fcntl
 import json
 import logging
+import math
 import os
 import queue
 import threading
@@ -23,6 +24,7 @@ from supervisor_core.checkpoint import bundle, contents
 from supervisor_core.checkpoint.recovery import find_runs
 from supervisor_core.checkpoint.sealed_store import SealedStore, find_sealed, prefix_of
 from supervisor_core.checkpoint.store import CheckpointStore
+from supervisor_core.clock import SYSTEM_CLOCK, Clock
 from supervisor_core.errors import CheckpointError
 from supervisor_core.events.record_fields import Number, read_strictly
 from supervisor_core.log import error_text
@@ -41,15 +43,24 @@ MOST_KEPT = 1000
 """How many of the newest failures, and of the newest restarts, are read from the disk."""
 MAX_VERIFIED = 1000
 """How many checkpoints are known to verify, so that none is read twice."""
+SAID_EVERY_SECS = 60.0
+"""How often an error of one kind is logged: nodes look at the logdir twice a second."""
 
 _LOG = logging.getLogger("supervisor_core")
 _T = TypeVar("_T")
 
 
 class LogdirThread:
-    """Makes calls in their order, in a daemon thread; waits for each as long as the caller likes."""
+    """Makes calls in their order, in a daemon thread; waits for each as long as the caller likes.
 
-    def __init__(self, name: str = "restarter-logdir") -> None:
+    Args:
+        name: of the thread.
+        clock: replaced in tests.
+    """
+
+    def __init__(self, name: str = "restarter-logdir", clock: Clock = SYSTEM_CLOCK) -> None:
+        self._clock = clock
+        self._said: dict[object, float] = {}
         self._calls: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         threading.Thread(target=self._run, name=name, daemon=True).start()
 
@@ -63,15 +74,28 @@ class LogdirThread:
             try:
                 results.append(call())
             except (OSError, CheckpointError) as error:
-                _LOG.warning("%s", error_text(error))
-            except Exception:  # of a client of an object store: the training goes on
-                _LOG.exception("The logdir could not be read or written")
+                self.warn(error)
+            except Exception as error:  # of a client of an object store: the training goes on
+                if self._is_new(type(error)):
+                    _LOG.exception("The logdir could not be read or written")
             finally:
                 done.set()
 
         self._calls.put(run)
         done.wait(wait_secs)
         return results[0] if results else None
+
+    def warn(self, error: Exception) -> None:
+        """Log an error; of one kind, which each of the calls may have again, one in `SAID_EVERY_SECS`."""
+        if self._is_new((type(error), getattr(error, "errno", None))):
+            _LOG.warning("%s", error_text(error))
+
+    def _is_new(self, kind: object) -> bool:
+        now = self._clock.monotonic()
+        if now - self._said.get(kind, -math.inf) < SAID_EVERY_SECS:
+            return False
+        self._said[kind] = now
+        return True
 
     def _run(self) -> None:
         while True:

@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Generic, Literal, TypeVar
 
-from supervisor_core.events.record_fields import MAX_TEXT, Name, Text, Whole, read_strictly
+from supervisor_core.events.record_fields import Name, Text, Whole, read_strictly
 from supervisor_core.restarter.launch import Display, LaunchFacts
 from supervisor_core.restarter.logdir_view import LogdirThread, LogdirView
 from supervisor_core.restarter.policy import Cause, ChildEnd, Failure
@@ -32,8 +32,6 @@ GONE_SECS = 60.0
 """How long node 0 stays at the end of the job for a node that has not said that it ends, too."""
 QUIET_SECS = 2.0
 """How long node 0 waits for the others before it says so."""
-MOST_STDERR = MAX_TEXT
-"""Characters of the end of standard error in a report."""
 
 _T = TypeVar("_T")
 
@@ -66,8 +64,9 @@ class Report:
     failure: Failure | None = None
     has_lost_another: bool = False
     """Whether its ranks failed because they lost one on another node."""
-    not_started: str | None = None
+    not_started: Text | None = None
     stderr: Text = ""
+    """The end of what the program wrote to standard error."""
 
     @property
     def end(self) -> ChildEnd:
@@ -262,7 +261,11 @@ class Head:
     def _read(self) -> dict[int, Report]:
         found = {}
         for node in self._others:
-            data = self._view.read_beside(node_suffix(node))
+            try:
+                data = self._view.read_beside(node_suffix(node))
+            except OSError as error:  # of this file: the others count
+                self._logdir.warn(error)
+                continue
             if data is not None and (report := decode(Report, data)) is not None:
                 found[node] = report
         return found

@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from supervisor_core.events.record_fields import Number, Step, Whole
+from supervisor_core.events.record_fields import Name, Number, Step, Text, Whole
 
 Cause = Literal[
     "completed",
@@ -73,9 +73,9 @@ class Limits:
 class Failure:
     """What two failures must have in common to be the same."""
 
-    type: str
+    type: Name
     """Of the exception; a signal's name where there is none."""
-    where: str | None = None
+    where: Text | None = None
     """The innermost frame of the program itself."""
     step: Step | None = None
     rank: int | None = None

@@ -39,7 +39,7 @@ def test_noted_steps_are_counted_as_at_their_end(clock, seed: int) -> None:
         clock.advance(script.choice((0.0001, 0.003, 0.02, 0.3, 1.0)))
         if kind == "step":
             clock.advance(script.choices((0.0, 2.0, 9.0, 70.0, 700.0), (90, 4, 3, 2, 1))[0])
-            one.run_ended(True, began, clock.now)
+            one.run_ended(True, began, clock.now, changes=False)
             other.step_ended(clock.now)
             began = clock.now
         elif kind == "sample":
@@ -66,6 +66,18 @@ def test_noted_steps_are_counted_as_at_their_end(clock, seed: int) -> None:
     assert reading_of(one) == reading_of(other)
     assert (one.steps, one.runs, one.changes) == (other.steps, other.runs, other.changes)
     assert one.page.counts[STEPS] == other.page.counts[STEPS]
+
+
+def test_a_step_that_is_counted_late_is_no_new_work(clock) -> None:
+    """Nothing is trained between its end and a reader's look: a program that has caught a Ctrl-C in between has not
+    gone on."""
+    progress = Progress(clock)
+    progress.begins(clock.now)
+    progress.step_ended(clock.now)
+    progress.step_ended(clock.now)
+    before = progress.changes
+    assert progress.snapshot().steps == 2
+    assert progress.changes == before
 
 
 def test_a_step_is_on_the_page_at_once_and_needs_no_lock(clock) -> None:

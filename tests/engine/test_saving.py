@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import count
 from types import SimpleNamespace
 from typing import Any
 
@@ -51,8 +52,8 @@ def test_a_session_that_is_being_restored_has_a_checkpoint() -> None:
 class Failing(Checkpoints):
     """Its saves raise these errors, one after the other; the next one succeeds."""
 
-    def __init__(self, *errors: Exception) -> None:
-        super().__init__(Options(retry_initial_secs=0.001, retry_max_secs=0.001), SYSTEM_CLOCK)
+    def __init__(self, *errors: Exception, clock: Any = SYSTEM_CLOCK) -> None:
+        super().__init__(Options(retry_initial_secs=0.001, retry_max_secs=0.001), clock)
         self.errors = list(errors)
 
     def _try_last(self, trigger: Any, has_failed: Callable[[], bool], deadline: Deadline) -> None:
@@ -85,3 +86,11 @@ def test_what_no_retry_helps_is_given_up(error: Exception, deadlines: tuple[Dead
         Failing(error).save(*deadlines)
     assert str(failure.value) == f"The final checkpoint could not be saved ({reason}). There is no checkpoint."
     assert failure.value.__cause__ is error
+
+
+def test_a_pause_of_the_process_gives_no_time() -> None:
+    """Suspended for longer than the wait for the next attempt, it finds the deadline over, and does not try again."""
+    moments = count()
+    clock = SimpleNamespace(monotonic=lambda: float(next(moments)))  # a second passes whenever it is looked at
+    with pytest.raises(SaveFailedError, match="there is no time to try again"):
+        Failing(FULL, clock=clock).save(OVER)

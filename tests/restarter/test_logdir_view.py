@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import math
 import os
@@ -9,14 +10,14 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 
 import pytest
 
 from supervisor_core.events.writer import EventsWriter
 from supervisor_core.process.identity import boot_id
 from supervisor_core.restarter.launch import Display, LaunchFacts
-from supervisor_core.restarter.logdir_view import STATE_NAME, LogdirThread, LogdirView, OpenLaunch
+from supervisor_core.restarter.logdir_view import SAID_EVERY_SECS, STATE_NAME, LogdirThread, LogdirView, OpenLaunch
 from supervisor_core.restarter.policy import Failure, RestartState
 from supervisor_core.restarter.restarter import Restarter, RestarterOptions
 from supervisor_core.training import supervise
@@ -108,6 +109,28 @@ def test_a_logdir_that_hangs_keeps_nothing_waiting() -> None:
     assert thread.do(lambda: 7, 0.01) is None
     hang.set()
     assert thread.do(lambda: 8, 60.0) == 8
+
+
+def test_an_error_that_stays_is_logged_once_a_minute(caplog: pytest.LogCaptureFixture) -> None:
+    """A log does not grow with every look at a logdir that cannot be read."""
+    now = 0.0
+    thread = LogdirThread(clock=SimpleNamespace(monotonic=lambda: now))  # type: ignore[arg-type]
+
+    def fail(error: Exception) -> None:
+        def call() -> None:
+            raise error
+
+        assert thread.do(call, 60.0) is None
+
+    for number in range(5):
+        fail(OSError(errno.EACCES, "Permission denied", f"/runs/{number}"))
+        fail(ValueError("of a client"))
+    fail(OSError(errno.EIO, "Input/output error"))
+    now = SAID_EVERY_SECS
+    fail(OSError(errno.EACCES, "Permission denied", "/runs/later"))
+    client = "The logdir could not be read or written"
+    denied = "/runs/{}: Permission denied".format
+    assert caplog.messages == [denied(0), client, "Input/output error", denied("later")]
 
 
 class Launches(Display):

@@ -7,6 +7,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +15,13 @@ import click
 import pytest
 
 from supervisor_core.cli.run import _node
-from supervisor_core.restarter.launch import LaunchFacts
-from supervisor_core.restarter.nodes import Call, Report, decisive, decode, encode
-from supervisor_core.restarter.policy import IN_USE_STATUS, NO_PROGRESS_STATUS, Failure
+from supervisor_core.restarter import follower
+from supervisor_core.restarter.follower import Follower
+from supervisor_core.restarter.launch import Display, LaunchFacts, RestarterOptions
+from supervisor_core.restarter.logdir_view import LogdirThread, LogdirView
+from supervisor_core.restarter.nodes import Call, Head, Report, decisive, decode, encode, node_suffix
+from supervisor_core.restarter.policy import IN_USE_STATUS, NO_PROGRESS_STATUS, ChildEnd, Failure
+from supervisor_core.restarter.running import ReceivedSignals
 from tests.restarter.conftest import WAIT_SECS, run_of
 
 PROGRAM = """
@@ -229,6 +234,58 @@ def test_which_node_decides_why_a_launch_ended() -> None:
     assert of("completed", done, None) == 0 and of("completed", done, failed) == 2
 
 
+def test_the_file_of_one_node_hides_no_others(tmp_path: Path) -> None:
+    """What cannot be read counts as no answer of that node alone."""
+    view = LogdirView(str(tmp_path))
+    Path(f"{view.state_path}{node_suffix(1)}").mkdir()
+    report = Report(restarter="b")
+    view.write_beside(node_suffix(2), encode(report))
+    assert Head(3, view, LogdirThread(), Display(), ReceivedSignals())._look() == {2: report}
+
+
+def test_a_report_that_could_not_be_written_is_written_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also that of an end: node 0 would take the node for lost."""
+    written: list[Report] = []
+    failures = [OSError(28, "No space left on device")]
+
+    def write(self: object, suffix: str, data: bytes) -> bool:
+        report = decode(Report, data)
+        assert report is not None
+        if report.state == "ended" and failures:
+            raise failures.pop()
+        written.append(report)
+        return True
+
+    def read(self: object, suffix: str) -> bytes:
+        state = written[-1].state if written else "waits"
+        asked: Any = {"waits": "assembles", "ready": "runs", "ended": "ends"}[state]
+        return encode(
+            Call(job="j", launch=1, state=asked, status=3, admitted=tuple(each.restarter for each in written))
+        )
+
+    def start(options: object, pages_in: object, facts: LaunchFacts) -> None:
+        facts.end = ChildEnd(exit_code=1)
+
+    def wait(self: ReceivedSignals, secs: float) -> bool:
+        polls.append(secs)
+        self.stop_signal = signal.SIGTERM if len(polls) > 100 else None
+        return self.stop_signal is not None
+
+    polls: list[float] = []
+    for owner, name, instead in (
+        (LogdirView, "write_beside", write),
+        (LogdirView, "read_beside", read),
+        (ReceivedSignals, "install", lambda self: None),
+        (ReceivedSignals, "wait_for_stop", wait),
+        (follower, "become_subreaper", lambda: None),
+        (follower, "start_program", start),
+    ):
+        monkeypatch.setattr(owner, name, instead)
+    options = RestarterOptions(logdir=str(tmp_path), command=("true",), nodes=2)
+    assert Follower(options, LogdirView(str(tmp_path)), 1, display=Display()).run() == 3
+    assert [report.state for report in written] == ["ready", "ended", "gone"]
+
+
 def test_what_the_nodes_write() -> None:
     """Is read back; a damaged file, or one of another version, is as none."""
     report = Report(restarter="a", state="ended", cause="error", failure=Failure(type="KeyError", where="a.py:3"))
@@ -239,7 +296,10 @@ def test_what_the_nodes_write() -> None:
         b"[1]",
         b'{"v": 2, "job": "j"}',
         b'{"v": 1, "job": 7}',
+        b'{"v": 1, "job": "%s"}' % (b"j" * 5000),
         b'{"v": 1, "job": "\\ud800"}',
         b"[" * 100_000,
     ):
         assert decode(Call, data) is None
+    long = replace(report, failure=Failure(type="E" * 5000))
+    assert decode(Report, encode(long)) is None  # it would be in the log, in records and in the counts
