@@ -62,5 +62,5 @@ def test_the_page_of_a_run_is_written_by_the_command(tmp_path: Path) -> None:
     else:
         assert problem is not None and "make frontend" in problem
     assert write_report(tmp_path / "logs", "none", target) == (
-        f"Error: {tmp_path}/logs has no run 'none'; it has 1 run: run."
+        f"Error: {tmp_path}/logs has no run 'none'; it has 1 run: 'run'."
     )
