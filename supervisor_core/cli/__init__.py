@@ -268,7 +268,7 @@ def by_option(labels: Sequence[str] = RUN_LABELS) -> Callable[[Command], Command
         default=",".join(labels),
         metavar="LABELS",
         callback=_labels,
-        help="Labels that identify a run: run, and what the scraper adds. Every alert of a run has them.",
+        help="Labels that identify a run: run, and what the scraper adds.",
     )
 
 

@@ -122,8 +122,9 @@ def _field(option: str) -> str:
     short_help="Print a dashboard for Grafana.",
     epilog="\b\nExample:\n  tb-supervisor dashboard > supervisor.dashboard.json",
 )
+@by_option(KUBERNETES_RUN_LABELS)
 @screens_option("tensorboard-url")
-def dashboard(tensorboard_url: str | None) -> None:
+def dashboard(by: tuple[str, ...], tensorboard_url: str | None) -> None:
     """Print the Grafana dashboard as JSON, for Grafana 11 and later.
 
     Exit status: 0 if it was printed; 2 if an argument is wrong.
@@ -131,7 +132,7 @@ def dashboard(tensorboard_url: str | None) -> None:
     from supervisor_core.metrics.config_files import Screens
     from supervisor_core.metrics.config_files import dashboard as content
 
-    click.echo(json.dumps(content(Screens(tensorboard_url=tensorboard_url)), indent=2))
+    click.echo(json.dumps(content(Screens(tensorboard_url=tensorboard_url), by=by), indent=2))
 
 
 @click.command(

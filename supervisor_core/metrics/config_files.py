@@ -81,15 +81,19 @@ class Screens:
     dashboard_url: str | None = None
     """The address of the dashboard in Grafana, for example ``https://grafana.example.org/d/tb-supervisor``."""
 
-    def annotations(self) -> dict[str, str]:
-        """Return the annotations of an alert of a run: links to it, at the time of the alert."""
+    def annotations(self, by: Sequence[str] = RUN_LABELS) -> dict[str, str]:
+        """Return the annotations of an alert of a run: links to it, at the time of the alert.
+
+        Args:
+            by: the labels that identify a run.
+        """
         found = {}
         if self.tensorboard_url is not None:
             found["tensorboard_url"] = f"{_tab_of(self.tensorboard_url)}{_TAB_STATE}"
         if self.dashboard_url is not None:
-            found["dashboard_url"] = (
-                f"{self.dashboard_url}{'&' if '?' in self.dashboard_url else '?'}{_DASHBOARD_STATE}"
-            )
+            of_the_run = "".join(f"var-{label}={{{{ urlquery $labels.{label} }}}}&" for label in by)
+            start = "&" if "?" in self.dashboard_url else "?"
+            found["dashboard_url"] = f"{self.dashboard_url}{start}{of_the_run}{_DASHBOARD_TIME}"
         return found
 
 
@@ -104,8 +108,8 @@ _TAB_STATE = (
     f'(query "{_BEGIN}" | first | value) (query "{_END}" | first | value) | urlquery }}}}'
 )
 """The tab's own part of an address is a query, within one value of TensorBoard's."""
-_DASHBOARD_STATE = (
-    f'var-run={{{{ urlquery $labels.run }}}}&from={{{{ query "1000 * ({_BEGIN})" | first | value | printf "%.0f" }}}}'
+_DASHBOARD_TIME = (
+    f'from={{{{ query "1000 * ({_BEGIN})" | first | value | printf "%.0f" }}}}'
     f'&to={{{{ query "1000 * ({_END})" | first | value | printf "%.0f" }}}}'
 )
 
@@ -140,9 +144,11 @@ def rule_groups(
             text = _FINDING.format(kind=_KIND_OF[rule["alert"]], text=said)
             rule["annotations"]["description"] = f"{text}{first}{action}"
         if "annotations" in rule:
-            of_a_run = "$labels.run " in rule["annotations"]["summary"]
+            summary = rule["annotations"]["summary"]
+            of_a_run = "$labels.run " in summary
+            rule["annotations"]["summary"] = summary.replace("{{ $labels.run }}", "{{ $labels.run }}${where}")
             rule["annotations"] = {name: annotation(text, by) for name, text in rule["annotations"].items()}
-            rule["annotations"] |= screens.annotations() if screens is not None and of_a_run else {}
+            rule["annotations"] |= screens.annotations(by) if screens is not None and of_a_run else {}
     return content
 
 
@@ -150,13 +156,18 @@ def annotation(text: str, by: Sequence[str]) -> str:
     """Return an annotation as Prometheus gets it.
 
     Args:
-        text: as in ``rules.yaml``: its labels are bare, and ``${inspect}`` is the command that shows the run.
+        text: as in ``rules.yaml``: its labels are bare, ``${inspect}`` is the command that shows the run, and
+            ``${where}`` its other labels, as far as it has them.
         by: the labels that identify a run, ``run`` first.
 
     Example:
         >>> annotation("{{ $labels.run }} is lost.", ("run",)).partition("{{ end }}")[2]
         '{{ template "shown" $labels.run }} is lost.'
     """
+    where = "".join(
+        f"{{{{ if $labels.{label} }}}} in {label} {{{{ $labels.{label} }}}}{{{{ end }}}}" for label in by[1:]
+    )
+    text = text.replace("${where}", where)
     text = _SHOWN.sub(r'{{ template "shown" \1 }}', text).replace("${inspect}", _INSPECT)
     text = text.replace("${hosts}", _hosts(by))
     selector = ",".join(f"{label}=%[{number}]q" for number, label in enumerate(by, 1))
@@ -233,21 +244,54 @@ def _text(dumper: yaml.SafeDumper, value: str) -> yaml.ScalarNode:
 _Dumper.add_representer(str, _text)
 
 
-def dashboard(screens: Screens | None = None) -> dict[str, Any]:
+def dashboard(screens: Screens | None = None, *, by: Sequence[str] = KUBERNETES_RUN_LABELS) -> dict[str, Any]:
     """Return the dashboard, as Grafana imports it (11 and later).
 
     Args:
         screens: its TensorBoard is what the dashboard links to. Default: none.
+        by: the labels that identify a run, ``run`` first. Each is a variable; one that no series has is empty.
 
     Example:
         >>> dashboard()["title"]
         'Supervised training'
     """
     content: dict[str, Any] = json.loads(_text_of("dashboard.json"))
+    besides = by[1:]
+    selector = "".join(f',{label}=~"${label}"' for label in besides)
+
+    def told_apart(expr: str) -> str:
+        return _KEY.sub(rf"\1 ({', '.join(by)}", expr).replace('run="$run"', f'run="$run"{selector}')
+
+    for panel in content["panels"]:
+        for target in panel.get("targets", ()):
+            of_runs = _KEY.search(target["expr"]) is not None
+            target["expr"] = told_apart(target["expr"])
+            if of_runs and target["legendFormat"] != "__auto":
+                target["legendFormat"] += "".join(f" {{{{{label}}}}}" for label in besides)
+        for step in panel.get("transformations", ()):
+            if step["id"] == "filterFieldsByName":
+                step["options"]["include"]["names"] += besides
+        for override in panel.get("fieldConfig", {}).get("overrides", ()):
+            for link in (link for each in override["properties"] if each["id"] == "links" for link in each["value"]):
+                link["url"] += "".join(f"&var-{label}=${{__data.fields.{label}:percentencode}}" for label in besides)
+    for annotation in content["annotations"]["list"]:
+        annotation["expr"] = told_apart(annotation["expr"])
+    source, run = content["templating"]["list"]
+    content["templating"]["list"] = [source, *(_variable(label, run) for label in besides), run]
+    run["query"]["query"] = run["query"]["query"].replace(
+        ", run)", f"{{{selector[1:]}}}, run)" if besides else ", run)"
+    )
     if screens is not None and screens.tensorboard_url is not None:
         url = f"{_tab_of(screens.tensorboard_url)}run%3D${{run:percentencode}}"
         content["links"] = [{"title": "The run in TensorBoard", "type": "link", "url": url, "targetBlank": True}]
     return content
+
+
+def _variable(label: str, run: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the dashboard's variable of a label, all of whose values are chosen first: also where it has none."""
+    query = {**run["query"], "query": run["query"]["query"].replace(", run)", f", {label})"), "refId": label}
+    every = {"includeAll": True, "allValue": ".*", "current": {"text": "All", "value": "$__all"}}
+    return {**run, "name": label, "label": label.capitalize(), "query": query, **every}
 
 
 @dataclass(frozen=True, kw_only=True)

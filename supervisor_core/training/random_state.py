@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import sys
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
@@ -20,17 +19,16 @@ class RandomSource(NamedTuple):
 
 
 def process_sources() -> tuple[RandomSource, ...]:
-    """Return python's own source, and numpy's if the program uses numpy."""
-    sources = [RandomSource("python", random.getstate, lambda state: random.setstate(_python(state)))]
-    if "numpy" in sys.modules:
-        import numpy as np
+    """Return python's own source, and numpy's.
 
-        sources.append(
-            RandomSource(
-                "numpy", lambda: _listed(np.random.get_state()), lambda state: np.random.set_state(_numpy(state))
-            )
-        )
-    return tuple(sources)
+    Also where the program has not imported numpy: a session does, after it has restored the checkpoint.
+    """
+    import numpy as np
+
+    return (
+        RandomSource("python", random.getstate, lambda state: random.setstate(_python(state))),
+        RandomSource("numpy", lambda: _listed(np.random.get_state()), lambda state: np.random.set_state(_numpy(state))),
+    )
 
 
 def capture(sources: tuple[RandomSource, ...]) -> dict[str, Any]:

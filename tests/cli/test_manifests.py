@@ -27,6 +27,19 @@ def test_the_dashboard_is_printed(run: Callable[..., Result]) -> None:
     assert json.loads(run("dashboard").stdout) == dashboard()
 
 
+def test_the_dashboard_goes_by_other_labels(run: Callable[..., Result]) -> None:
+    """By those of ``--by``: by the name alone, and by a label of the scraper's."""
+    by_name, by_team = (json.loads(run("dashboard", "--by", by).stdout) for by in ("run", "run,team"))
+    assert by_name == dashboard(by=("run",)) and by_team == dashboard(by=("run", "team"))
+    queries = [item["query"]["query"] for item in by_name["templating"]["list"] if item["type"] == "query"]
+    assert queries == ["label_values(supervisor_sessions_total, run)"]
+    assert "namespace" not in json.dumps(by_name["panels"])
+    assert 'label_values(supervisor_sessions_total{team=~"$team"}, run)' in [
+        item["query"]["query"] for item in by_team["templating"]["list"] if item["type"] == "query"
+    ]
+    assert "&var-team=${__data.fields.team:percentencode}" in json.dumps(by_team["panels"])
+
+
 def test_the_manifests_are_printed(run: Callable[..., Result]) -> None:
     """Without options, with the defaults that are documented."""
     where = Deployed(image=f"tb-supervisor:{__version__}", namespace="default", logdir="/logs", claim="training-logs")

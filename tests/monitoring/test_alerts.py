@@ -231,7 +231,7 @@ LINKS = {
     # What a browser makes of it: run=a b/ü&x=wall&zoom=-1200~2700
     "tensorboard_url": "http://tb:6006/#supervisor&p.supervisor.s="
     "run%3Da%2Bb%252F%25C3%25BC%26x%3Dwall%26zoom%3D-1200~2700",
-    "dashboard_url": "https://grafana/d/tb-supervisor?var-run=a+b%2F%C3%BC&from=-1200000&to=2700000",
+    "dashboard_url": "https://grafana/d/tb-supervisor?var-run=a+b%2F%C3%BC&var-cluster=&from=-1200000&to=2700000",
 }
 
 

@@ -6,6 +6,8 @@ import typing
 from collections.abc import Callable
 from pathlib import Path
 
+from monitoring_servers import as_asked
+
 from supervisor_core.events.telemetry import WorkerState, WorkerStatus
 from supervisor_core.metrics.config_files import dashboard
 from supervisor_core.metrics.render import lines
@@ -29,14 +31,14 @@ def served() -> list[tuple[str, str]]:
 
 def asked(panel: str, query: int) -> str:
     """A query of a panel, as Grafana asks it of the run."""
-    return str(PANELS[panel]["targets"][query]["expr"]).replace("$run", "r")
+    return as_asked(PANELS[panel]["targets"][query]["expr"], "r")
 
 
 def test_each_state_has_its_text(rules_test: Callable[..., str], tmp_path: Path) -> None:
     """Every state of a process is shown by its name; silence is shown of those that are missed."""
     (mapping,) = PANELS["Other processes"]["fieldConfig"]["defaults"]["mappings"]
     numbers = {item["text"]: int(value) for value, item in mapping["options"].items()}
-    shown = {f'{{worker="{state}"}}': numbers[text] for state, text in SHOWN.items()}
+    shown = {f'{{run="r",worker="{state}"}}': numbers[text] for state, text in SHOWN.items()}
     queries = [
         (asked("Other processes", 0), 60, shown),
         (asked("Processes", 0), 60, shown),

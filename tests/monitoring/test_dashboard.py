@@ -51,7 +51,7 @@ def test_every_state_of_a_run_has_a_text() -> None:
     """None that is served is missing from the panel, and each has the value that the query gives it."""
     panel = next(panel for panel in PANELS if panel["title"] == "Run state")
     (mapping,) = panel["fieldConfig"]["defaults"]["mappings"]
-    asked = re.findall(r'state="(\w+)",run="\$run"} == 1\) \* (\d+)', panel["targets"][0]["expr"])
+    asked = re.findall(r'state="(\w+)",run="\$run"[^}]*} == 1\) \* (\d+)', panel["targets"][0]["expr"])
     assert {text["text"]: value for value, text in mapping["options"].items()} == dict(asked)
     assert {state for state, _ in asked} == set(RUN_STATES)
 
@@ -77,7 +77,7 @@ def test_a_link_to_a_run_has_any_name() -> None:
     """Grafana leaves ``&``, ``+`` and ``%`` in what it puts into an address, unless it is to be percent-encoded."""
     links = re.findall(r'"url": "([^"]*)"', json.dumps(dashboard(Screens(tensorboard_url="http://tensorboard:6006"))))
     put = [name for link in links for name in re.findall(r"\$\{(?!__dashboard|datasource)[^}]+\}", link)]
-    assert len(put) == 2 and all(name.endswith(":percentencode}") for name in put)
+    assert len(put) == 4 and all(name.endswith(":percentencode}") for name in put)
 
 
 def test_a_lost_run_is_not_counted_as_stalled(rules_test: Callable[..., str], tmp_path: Path) -> None:
@@ -107,7 +107,7 @@ def test_what_is_to_be_seen() -> None:
     }
     assert titles >= {"Service threads", "Where the time went", "Lost steps"}
     assert titles >= {"Other processes", "Processes", "Steps per second of each process"}
-    assert [item["name"] for item in dashboard()["templating"]["list"]] == ["datasource", "run"]
+    assert [item["name"] for item in dashboard()["templating"]["list"]] == ["datasource", "namespace", "cluster", "run"]
 
 
 def test_grafana_models_it_as_it_is() -> None:

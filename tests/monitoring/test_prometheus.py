@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 
 import pytest
-from monitoring_servers import Prometheus, queries_of, wait_until
+from monitoring_servers import Prometheus, as_asked, queries_of, wait_until
 
 from supervisor_core.engine.service import ServiceRegistry
 from supervisor_core.engine.session_recorder import SessionRecorder, StopInfo
@@ -133,14 +133,14 @@ def test_the_state_of_a_run_is_that_of_the_source_that_knows_most(prometheus: Pr
     options = panel["fieldConfig"]["defaults"]["mappings"][0]["options"]
     (running,) = [int(number) for number, option in options.items() if option["text"] == "running"]
     # The exporter's alone where a busy machine has just missed a scrape of the trainer.
-    query = panel["targets"][0]["expr"].replace("$run", "everything")
+    query = as_asked(panel["targets"][0]["expr"], "everything")
     wait_until(lambda: prometheus.data(query) == [running], "the trainer's state")
 
 
 def test_the_run_can_be_chosen(prometheus: Prometheus) -> None:
     """The dashboard's variable lists the run: the metric that it asks for the label has it."""
-    (query,) = (item["query"]["query"] for item in dashboard()["templating"]["list"] if item["type"] == "query")
-    match = re.fullmatch(r"label_values\((\w+), run\)", query)
+    (query,) = (item["query"]["query"] for item in dashboard()["templating"]["list"] if item["name"] == "run")
+    match = re.fullmatch(r"label_values\((.+), run\)", as_asked(query, "everything"))
     assert match is not None
     assert wait_until(lambda: prometheus.query(match[1]), query)[0]["metric"]["run"] == "everything"
 

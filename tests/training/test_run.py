@@ -86,6 +86,35 @@ def test_an_ended_training_goes_on_bit_by_bit(
     assert {thread.name for thread in run.threads} == {"checkpoint"}
 
 
+WITHOUT_NUMPY = """
+import random, sys
+import supervisor_core
+
+class Data:
+    state = {"n": 0}
+    def state_dict(self): return self.state
+    def load_state_dict(self, state): self.state = state
+
+assert "numpy" not in sys.modules
+with supervisor_core.supervise(sys.argv[1], state={"data": Data()}) as run:
+    list(run.steps(int(sys.argv[2])))
+print(run.exactness and run.exactness.reasons)
+"""
+
+
+def test_a_program_without_numpy_goes_on_exactly(tmp_path: Path) -> None:
+    """The session imports numpy after it has restored: that is no reason against an exact resume."""
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    command = [sys.executable, "-c", WITHOUT_NUMPY, str(tmp_path / "run")]
+    printed = [
+        subprocess.run(
+            [*command, steps], capture_output=True, text=True, check=True, timeout=300, env=environment
+        ).stdout
+        for steps in ("3", "6")
+    ]
+    assert printed == ["None\n", "()\n"]
+
+
 def test_reasons_against_an_exact_resume(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each by its name: nothing is called exact that is not."""
     facts = {"number of workers": "2"}
