@@ -50,6 +50,10 @@ _MOST_SAVES = 1_000
 """Rows of the table of checkpoints; the timeline has all saves."""
 _POINT_BYTES, _CURVE_BYTES = 43, 500
 """Of a point in base64, and of a curve besides."""
+_PUNCTUATION_BYTES = 5
+"""Between a tag and the next one: two commas, a colon, the quotes of the curve."""
+_REST_BYTES = 1_000
+"""Of what the page says of all curves."""
 
 _HANDED_ON = re.compile(r'from "\./(tab-[A-Z0-9]{8}\.js)"')
 """In ``index.js``: the script that a report has in its page."""
@@ -87,25 +91,23 @@ def report_page(name: str, watched: WatchedRun, at: float, logdir: str, frontend
     """
     script = _tab_script(frontend)
     moment = _Moment(printable_name(name), watched, at, logdir)
+    title = os.path.basename(logdir.rstrip("/")) if name == "." else name
     values, left_out = _bounded(moment)
+    if moment.problem is not None:
+        left_out.append(moment.problem)
     tags, values["answers"]["tags"]["tags"] = values["answers"]["tags"]["tags"], []
-    fixed = len(_json(values)) + len(script.encode())
-    values["marks"] = _base64(moment.ask("checkpoint_marks", pixels=_MARK_PIXELS))
-    curves, pixels = _curves(moment, tags, MOST_BYTES - fixed - len(values["marks"]) - 10_000)
-    values["scalars"] = curves
+    values |= {"left_out": left_out, "marks": _base64(moment.ask("checkpoint_marks", pixels=_MARK_PIXELS))}
+    without_curves = _html(title, script, _json(values))
+    values["scalars"], pixels = _curves(moment, tags, MOST_BYTES - len(without_curves) - _REST_BYTES)
+    curves = values["scalars"]
     values["answers"]["tags"]["tags"] = [tag for tag in tags if tag["tag"] in curves]
     if len(curves) < len(tags):
         left_out.append(f"Curves of {len(tags) - len(curves):,} of {len(tags):,} tags are left out.")
     most = PLAIN_POINTS_PER_PIXEL * pixels
     if any(tag["points"] > most for tag in tags):
         left_out.append(f"Curves of more than {most:,} points are thinned to their extremes, and cannot be smoothed.")
-    if moment.problem is not None:
-        left_out.append(moment.problem)
     values["whole_points"] = most
-    values["left_out"] = left_out
-    title = os.path.basename(logdir.rstrip("/")) if name == "." else name
-    page = _html(f"{title} - Supervisor report", script, _json(values))
-    return Report(page, title, tuple(left_out))
+    return Report(_html(title, script, _json(values)), title, tuple(left_out))
 
 
 class _Moment:
@@ -134,7 +136,7 @@ class _Moment:
         try:
             self._scalars.refresh(lambda path: RunIndex(path, path, scalars_only=True))
         except Exception as error:  # clients of object stores raise what they like; what was read is shown
-            self.problem = f"The scalars of {directory} could not be read in full: {error!r}."
+            self.problem = f"The scalars of {directory} could not be read in full: {error!r:.1000}."
         self._backend = Backend(self, self)
 
     def view(self, wait_secs: float = 0.0) -> View:
@@ -240,7 +242,7 @@ def _curves(moment: _Moment, tags: list[Values], most_bytes: int) -> tuple[dict[
         curves, left = {}, most_bytes
         for tag in tags:
             curve = _base64(moment.ask("scalars", tag=tag["tag"], pixels=pixels))
-            left -= len(curve) + len(_json(tag)) + len(_json(tag["tag"]))
+            left -= len(curve) + len(_json(tag)) + len(_json(tag["tag"])) + _PUNCTUATION_BYTES
             if left < 0:
                 break
             curves[tag["tag"]] = curve
@@ -296,4 +298,6 @@ def _html(title: str, script: str, data: str) -> bytes:
     assert "</script" not in script.lower() and "<!--" not in script, "the script would end its element"
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     policy = f"default-src 'none'; script-src 'sha256-{digest}'; img-src data:; base-uri 'none'; form-action 'none'"
-    return _PAGE.format(policy=policy, title=html.escape(printable(title)), data=data, script=script).encode()
+    return _PAGE.format(
+        policy=policy, title=html.escape(printable(f"{title} - Supervisor report")), data=data, script=script
+    ).encode()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import dataclasses
 import hashlib
+import html
 import json
 import re
 import struct
@@ -17,6 +18,7 @@ import numpy as np
 import pytest
 
 from supervisor_core.events.writer import EventsWriter
+from supervisor_core.log import printable
 from supervisor_core.run.checkpoints import Checkpoint
 from supervisor_core.run.logdir_watch import LogdirWatch
 from supervisor_core.run.model import Stall
@@ -120,6 +122,16 @@ def test_the_last_tags_are_left_out_where_not_all_fit(
     assert f"Curves of {40 - count} of 40 tags are left out." in made.left_out
 
 
+def test_many_tags_of_one_point_are_within_the_bound(
+    tmp_path: Path, frontend: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What stands between them counts, too; so does the page's name."""
+    run = write_scalars(tmp_path / "run", 3000, 1)
+    monkeypatch.setattr(report, "MOST_BYTES", 1_000_000)
+    made = report_page("&" * 4000, run, NOW, str(tmp_path), frontend)
+    assert 990_000 < len(made.page) <= 1_000_000
+
+
 def test_a_report_is_bounded_whatever_the_run_is(frontend: Path) -> None:
     """Ten thousand sessions, saves and stalls, with texts that take six times their length: the newest are there, what
     refers to others is not, and sentences say how many there were."""
@@ -175,6 +187,8 @@ def test_no_name_ends_its_element(frontend: Path, name: str) -> None:
     assert re.findall(r"<[^>]*", page.replace(SCRIPT, ""))[0] == "<!doctype html"
     assert page.count("<script") == page.count("</script>") == 2 and page.count("<title>") == 1
     assert "<img" not in page and "<!--" not in page
+    (title,) = re.findall(r"<title>(.*)</title>", page, re.DOTALL)
+    assert html.unescape(title) == f"{printable(name)} - Supervisor report"  # also where it is copied to a terminal
 
 
 def test_the_policy_allows_one_script_and_no_request(frontend: Path) -> None:
