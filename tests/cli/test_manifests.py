@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -87,6 +88,33 @@ def test_what_cannot_be_written_is_said(run: Callable[..., Result], tmp_path: Pa
     result = run("manifests", "--kustomize", str(tmp_path))
     assert result.exit_code == 2
     assert "base' cannot" in result.stderr.replace("/kustomization.yaml", "") and "--kustomize" in result.stderr
+
+
+def test_a_full_disk_has_its_own_status(
+    run: Callable[..., Result], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As of every command; the files that were there stay whole."""
+    run("manifests", "--kustomize", str(tmp_path))
+    before = (tmp_path / "base" / "tb-supervisor.yaml").read_bytes()
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    result = run("manifests", "--kustomize", str(tmp_path), "--claim", "other")
+    assert (result.exit_code, result.stderr) == (74, "Error: Cannot write the output: No space left on device.\n")
+    assert (tmp_path / "base" / "tb-supervisor.yaml").read_bytes() == before
+
+
+def test_only_its_own_files_are_written(run: Callable[..., Result], tmp_path: Path) -> None:
+    """Into a directory of others, too: a pipe is not waited for, and what a link leads to stays as it is."""
+    (tmp_path / "base").mkdir()
+    os.mkfifo(tmp_path / "base" / "kustomization.yaml")
+    (tmp_path / "other").write_text("other")
+    (tmp_path / "base" / "tb-supervisor.yaml").symlink_to("../other")
+    assert run("manifests", "--kustomize", str(tmp_path)).exit_code == 0
+    assert (tmp_path / "base" / "kustomization.yaml").is_file()
+    assert (tmp_path / "other").read_text() == "other"
 
 
 @pytest.mark.parametrize(
