@@ -11,10 +11,11 @@ from typing import Any, TypeVar
 import click
 
 from supervisor_core import __version__
-from supervisor_core.cli import Duration, WrongInput, by_option
+from supervisor_core.cli import NO_SPACE, Duration, WrongInput, by_option
 from supervisor_core.cli.logdirs import logdirs, one_logdir
 from supervisor_core.log import printable
 from supervisor_core.run.thresholds import DEFAULT_RUNBOOK_BASE, KUBERNETES_RUN_LABELS, Thresholds, duration
+from supervisor_core.storage.local import LOCAL
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -261,8 +262,10 @@ def _write_below(directory: Path, texts: Mapping[str, str]) -> None:
         path = directory / name
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(text, encoding="utf-8")
+            LOCAL.replace(str(path), text.encode())
         except OSError as error:
+            if error.errno in NO_SPACE:
+                raise
             raise WrongInput(
                 f"{str(path)!r} cannot be written: {error.strerror}. Give --kustomize a directory that can be."
             ) from error
