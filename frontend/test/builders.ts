@@ -107,6 +107,7 @@ export function detail(over: Partial<RunDetail> = {}): RunDetail {
     bytes: 1,
     records: 1,
     corrupt_records: 0,
+    nonfinite_tags: [],
     sessions: [session(1), session(2, { first_step: 500, last_step: 900, outcome: "running" })],
     restarts: [
       {

@@ -300,6 +300,23 @@ test("what happened is told in sentences, with what it cost", () => {
   ]);
 });
 
+test("values that are not finite are facts, with their tag", () => {
+  const values = { values: 10, first_step: 8500, last_step: 119000 };
+  const said = (over: object) => {
+    const last = headline(detail(over), [], T0 + 5000).at(-1)!;
+    return `${last.lead}: ${last.rest}`;
+  };
+  const tags = ["a", "b", "c", "loss"].map((tag) => ({ tag, ...values }));
+  assert.equal(
+    said({ nonfinite_tags: tags.slice(0, 1) }),
+    "Not finite: a: 10 values are NaN or infinite, steps 8,500 to 119,000",
+  );
+  assert.equal(said({ nonfinite_tags: tags }), "4 tags with values that are NaN or infinite: a, b, c …");
+  assert.match(said({}), /^1 stall/);
+  const one = { tag: "x", values: 1, first_step: 7, last_step: 7 };
+  assert.equal(said({ nonfinite_tags: [one] }), "Not finite: x: 1 value is NaN or infinite, step 7");
+});
+
 test("what findings say is not said again among the facts", () => {
   const risk = { steps: 130, secs: 90, saved_step: 770 };
   const run = detail({ state: "lost", at_risk: risk, problem: "it is damaged", dropped: { events: 400 } });

@@ -193,6 +193,9 @@ def expanded(path: str) -> list[str]:
     return found
 
 
+_ARCHIVES = (".zip", ".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz", ".tar.zst", ".7z", ".rar")
+
+
 class NotALogdir(WrongInput):
     """A file that is no events file."""
 
@@ -218,6 +221,8 @@ def find_logdir(path: str) -> Logdir:
 
         if is_events_file(os.path.basename(local)):
             return Logdir(path=directory, itself_only=True)
+        if os.path.basename(local).lower().endswith(_ARCHIVES):
+            raise NotALogdir(f"{path} is an archive; unpack it, and give the directory with its events files.")
         raise NotALogdir(
             f"{path} is a file, and no events file, which has tfevents in its name; give the directory that it is in: "
             f"{command_line(directory)}"

@@ -145,6 +145,8 @@ def _last_value(run: Run, is_loss: bool) -> str:
     if found is None:
         return UNKNOWN
     of = qualifier(found.tag)
+    if of.replace(" ", "").isdigit():  # loss_1: TensorFlow numbers a name that is there already
+        of = found.tag
     return f"{printable(of)} {number(found.value)}" if of else number(found.value)
 
 

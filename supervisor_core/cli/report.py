@@ -95,6 +95,8 @@ def _checked(target: str) -> str:
     if os.path.lexists(path) and not os.path.isfile(path):
         what = "a directory" if os.path.isdir(path) else "no file"
         raise WrongInput(f"{target} is {what}; expected the name of a file to write.")
+    if not os.path.basename(target):
+        raise WrongInput(f"{target} is the name of a directory; expected the name of a file to write.")
     directory = os.path.dirname(path)
     if not os.path.isdir(directory):
         raise WrongInput(f"The directory {os.path.dirname(target)} does not exist; create it first.")

@@ -10,7 +10,7 @@ from textwrap import wrap
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from supervisor_core.checkpoint.names import last_part
+from supervisor_core.checkpoint.names import last_part, step_in_name
 from supervisor_core.cli.overview import number
 from supervisor_core.cli.sentences import (
     SHOWN_REASONS,
@@ -336,7 +336,12 @@ def _checkpoints(checkpoints: Sequence[Checkpoint]) -> list[RenderableType]:
 
 
 def _name(item: Checkpoint) -> str:
-    return last_part(item.path or "") or f"step {count(item.step)}"
+    """Return a checkpoint's name, and its step where that is not in it: another program's event names the basename."""
+    name = last_part(item.path or "")
+    if name and (item.step is None or step_in_name(name) is not None):
+        return name
+    step = f"step {count(item.step)}"
+    return f"{name}, {step}" if name else step
 
 
 def _is_troubled(run: Run, thread: ThreadHistory) -> bool:

@@ -340,7 +340,8 @@ def _completed(
     likely_unseen_secs = facts.likely_unseen_secs
     most_unseen_secs = facts.most_unseen_secs
     renewal_secs = REMOTE_RENEWAL_SECS if any("://" in path for path in session.files) else RENEWAL_SECS
-    if ended_at - seen_at < renewal_secs:  # else the lease would have been renewed once more
+    is_known = most_unseen_secs == 0.0  # its exact step, by the record of its death
+    if not is_known and ended_at - seen_at < renewal_secs:  # else the lease would have been renewed once more
         likely_unseen_secs = min(likely_unseen_secs, renewal_secs / 2)
         most_unseen_secs = max(0.0, seen_at + renewal_secs - ended_at) + LATE_SECS
     if stalled_since is None and facts.is_stalled:

@@ -12,6 +12,8 @@ from typing import Any
 
 import pytest
 
+from supervisor_core.events.writer import EventsWriter
+
 REAL = Path(__file__).parents[3] / "shared" / "logdirs"
 CHECKPOINTS = 20_000
 
@@ -22,6 +24,9 @@ def logdir(tmp_path_factory: pytest.TempPathFactory, scripted: ModuleType) -> Pa
     directory = tmp_path_factory.mktemp("logs")
     if REAL.is_dir():
         shutil.copytree(REAL, directory / "real")
+    with EventsWriter(directory / "other") as writer:
+        for at, step in enumerate([*range(60), *range(50, 99)]):
+            writer.scalar("train/total_loss", 1.0 / (step + 1), step, 1_700_000_000.0 + at)
     scripted.write_stormy(directory / "stormy", time.time() - 60, running=False)
     scripted.write_checkpoints(directory / "many", CHECKPOINTS, time.time() - 1e6, 9.9)
     return directory
@@ -41,6 +46,21 @@ def test_tab_works_within_tensorboard(tab: Callable[..., Any], board: Any) -> No
     shown.find(".chart", has_text="points").first.wait_for()
     shown.page.go_back()
     shown.find(".overview").wait_for()
+
+
+def test_no_checkpoint_is_denied_that_nobody_recorded(tab: Callable[..., Any], board: Any) -> None:
+    """Another program's writer says nothing of its checkpoints: they are unknown, in the list too."""
+    shown = tab().open(board)
+    cell = shown.find(".body .row", has_text="other").locator(".checkpoint")
+    assert cell.first.inner_text().strip() == "\N{EN DASH}"
+
+
+def test_the_head_of_a_curve_is_one_line_on_a_telephone(tab: Callable[..., Any], board: Any) -> None:
+    """Also where the note is long: the points that a restart abandoned."""
+    shown = tab(viewport={"width": 375, "height": 900}).open(board, run="other")
+    shown.find(".chart-head .muted", has_text="recomputed").wait_for()
+    head, close = (shown.find(f".chart-head{part}").first.bounding_box() for part in ("", " .icon"))
+    assert head["height"] < 1.5 * close["height"]
 
 
 @pytest.mark.skipif(not REAL.is_dir(), reason="../shared/logdirs is not there")

@@ -153,6 +153,17 @@ def test_control_characters_are_escaped(run: Run, tmp_path: Path) -> None:
     assert r"\x1b[31mb\u202ec" in verified and not {"\x1b", "\u202e"} & set(verified)
 
 
+def test_a_loss_that_tensorflow_numbered_is_named(run: Run, tmp_path: Path) -> None:
+    """An operation of the name is there already: of ``loss_1`` not only the number is shown."""
+    at = time.time() - 1000.0
+    start = SessionRecord(session="a", attempt=1, host="h", pid=1, facade="Supervisor", started_at=at)
+    with EventsWriter(tmp_path / "numbered") as writer:
+        writer.summary(summary_bytes(start), 0, at)
+        writer.scalar("loss_1", 0.25, 7, at)
+        writer.summary(summary_bytes(StopRecord(session="a", reason="completed", step=7)), 7, at)
+    assert "  loss_1 0.25  " in run("inspect", tmp_path).stdout
+
+
 @pytest.mark.parametrize("at", [1e300, -1e300, float("inf"), float("nan"), 1e18])
 def test_any_wall_time_is_survived(run: Run, tmp_path: Path, at: float) -> None:
     """What no clock ever showed is not known; the rest of the run is shown."""

@@ -91,6 +91,7 @@ def test_only_a_file_is_replaced(run: Command, tmp_path: Path) -> None:
     for target, text in (
         (tmp_path, f"{tmp_path} is a directory; expected the name of a file to write."),
         (tmp_path / "pipe", f"{tmp_path}/pipe is no file; expected the name of a file to write."),
+        (f"{tmp_path}/new/", f"{tmp_path}/new/ is the name of a directory; expected the name of a file to write."),
         (tmp_path / "none" / "r.html", f"The directory {tmp_path}/none does not exist; create it first."),
     ):
         done = run("report", tmp_path / "logs", "--html", target)

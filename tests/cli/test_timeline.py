@@ -97,6 +97,16 @@ def test_a_timeline_shows_what_happened() -> None:
     assert "◆" in lines["checkpoints"] and "✗" in lines["checkpoints"]
 
 
+@pytest.mark.parametrize(
+    ("path", "step", "words"),
+    [("/r/model.ckpt", 1000, "model.ckpt, step 1,000"), ("/r/model.ckpt", None, "model.ckpt  "), (None, 7, "step 7")],
+)
+def test_a_checkpoint_has_its_step(path: str | None, step: int | None, words: str) -> None:
+    """TensorFlow's own hooks record the basename that all checkpoints have in common."""
+    drawn = shown(run(checkpoints=(Checkpoint(session="s1", at=START + 390.0, step=step, path=path),)))
+    assert f"\n{words}" in drawn
+
+
 def lane(drawn: str, name: str) -> str:
     """Return what is drawn in a lane."""
     (found,) = [line for line in drawn.splitlines() if line.startswith(f"{name}  ")]

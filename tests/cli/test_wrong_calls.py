@@ -48,6 +48,15 @@ def test_without_arguments(run: Run, name: str) -> None:
     found.make_context(name, words)
 
 
+@pytest.mark.parametrize("name", ["inspect", "verify"])
+@pytest.mark.parametrize("file", ["runs.zip", "Runs.tar.gz"])
+def test_an_archive_has_to_be_unpacked(run: Run, tmp_path: Path, name: str, file: str) -> None:
+    """The directory that it is in need not have events files."""
+    (tmp_path / file).write_bytes(b"PK")
+    said = error_of(run(name, tmp_path / file))
+    assert said == f"{tmp_path / file} is an archive; unpack it, and give the directory with its events files."
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [

@@ -169,6 +169,21 @@ def test_a_death_that_the_next_session_records_has_the_stall(killed: Any, cuts: 
     assert sum(run.goodput.secs.values()) == pytest.approx(following.now - killed.started_at)
 
 
+def test_an_exact_death_is_not_less_exact_by_what_the_lease_says(killed: Any) -> None:
+    """Its restarter recorded the step that it reached; the next session has only the last renewal of the lease."""
+    elapsed = killed.now - killed.started_at + 7.5
+    following = type(killed)("b", killed.now + 60, attempt=2)
+    death = DeathRecord(session="a", step=1194, step_exact=True, elapsed_secs=elapsed)
+    following.file.record(death, 0, following.now)
+    following.spend(10).ready(
+        1000, previous_outcome="lost", previous_step=1190, previous_seen_at=killed.now + 7.0
+    ).train(30)
+    fold = RunFold("run")
+    fold.update([*killed.file.chunks(), *following.file.chunks()])
+    (restart,) = fold.run(following.now).restarts
+    assert (restart.from_step, restart.rewind_steps, restart.rewind_steps_most) == (1194, 194, 194)
+
+
 def test_nobody_died_long_after_that_was_recorded(killed: Any) -> None:
     """A record that gives a session an age of ages does not move its end into the far future."""
     following = type(killed)("b", killed.now + 120, attempt=2)

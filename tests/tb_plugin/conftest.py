@@ -23,6 +23,7 @@ from supervisor_core.run.model import (
     Advice,
     AtRisk,
     Goodput,
+    NonFinite,
     Recovery,
     Restart,
     Run,
@@ -165,6 +166,7 @@ def a_rich_run(name: str = "a") -> Run:
             ),
         ),
         at_risk=AtRisk(steps=12, secs=6.0, saved_step=180),
+        nonfinite_tags=(NonFinite(tag="loss", values=3, first_step=110, last_step=112),),
         silences=(Silence(session="one", since=NOW - 300, until=NOW - 250, secs=50.0),),
         recoveries=(
             Recovery(

@@ -75,7 +75,20 @@ def test_every_route_is_described() -> None:
     ("route", "tables"),
     [
         ("runs", ()),
-        ("run", ("sessions", "restarts", "recoveries", "checkpoints", "goodput", "advice", "silences", "at_risk")),
+        (
+            "run",
+            (
+                "sessions",
+                "restarts",
+                "recoveries",
+                "checkpoints",
+                "goodput",
+                "advice",
+                "silences",
+                "at_risk",
+                "nonfinite_tags",
+            ),
+        ),
         ("threads", ()),
         ("workers", ("workers",)),
         ("checkpoints", ("checkpoints",)),

@@ -20,6 +20,7 @@ export function headline(run: RunDetail, workers: readonly WorkerHistory[], now:
     checkpointSentence(run, now),
     stallSentence(run),
     silenceSentence(run),
+    nonfiniteSentence(run),
     workerSentence(run, workers),
   ].filter((s): s is Sentence => s !== null);
 }
@@ -138,4 +139,26 @@ function silenceSentence({ silences, goodput }: RunDetail): Sentence | null {
   if (!first || !(secs > 0)) return null;
   const why = silences.length > 1 ? `, ${plural(silences.length, "time")}` : `: ${silenceCause(first)}`;
   return { sign: "○", lead: `Silent for ${formatDuration(secs)}`, rest: `the process did not run${why}` };
+}
+
+const NAMED_TAGS = 3;
+
+/** Tags with values that are NaN or infinite. */
+function nonfiniteSentence({ nonfinite_tags: tags }: RunDetail): Sentence | null {
+  const [first] = tags;
+  if (!first) return null;
+  const sign = "·";
+  if (tags.length > 1) {
+    const names = tags.slice(0, NAMED_TAGS).map(({ tag }) => tag);
+    const more = tags.length > NAMED_TAGS ? " …" : "";
+    return {
+      sign,
+      lead: `${plural(tags.length, "tag")} with values that are NaN or infinite`,
+      rest: names.join(", ") + more,
+    };
+  }
+  const { values, first_step: from, last_step: to } = first;
+  const steps = from === to ? `step ${formatCount(from)}` : `steps ${formatCount(from)} to ${formatCount(to)}`;
+  const rest = `${plural(values, "value is", "values are")} NaN or infinite, ${steps}`;
+  return { sign, lead: `Not finite: ${first.tag}`, rest };
 }

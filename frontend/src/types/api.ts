@@ -213,6 +213,14 @@ export interface Silence {
   cause: string | null;
 }
 
+/** Values of one tag that are NaN or infinite. */
+export interface NonFinite {
+  tag: string;
+  values: number;
+  first_step: number;
+  last_step: number;
+}
+
 /** Steps that are in no checkpoint, of a run that came to a bad end. */
 export interface AtRisk {
   steps: number;
@@ -243,6 +251,7 @@ export interface RunDetail {
   bytes: number;
   records: number;
   corrupt_records: number;
+  nonfinite_tags: NonFinite[];
   sessions: Session[];
   restarts: Restart[];
   /** The newest; null without tb-supervisor run. */

@@ -8,6 +8,7 @@ import {
   itsNow,
   plural,
   roughDuration,
+  UNKNOWN,
 } from "../logic/format";
 import { sparkline } from "../logic/sparkline";
 import { RUN_STATES, wordOf } from "../logic/words";
@@ -114,13 +115,17 @@ export class RunRow {
     const age = at == null ? null : Math.max(0, now - at);
     const open = line.state === "running" || line.state === "stalled";
     const interval = open && every != null ? ` / ${roughDuration(every)}` : "";
-    setText(this.age, age == null ? "none" : roughDuration(age) + interval);
+    setText(this.age, age == null ? (line.inferred ? UNKNOWN : "none") : roughDuration(age) + interval);
     this.checkpoint.classList.toggle("quiet", age == null);
     const share = open && every && age != null ? Math.min(1, age / every) : 0;
     setAttribute(this.bar, "class", open && every ? "age-bar" : "age-bar none");
     this.ageBar.style.width = `${(share * 100).toFixed(0)}%`;
     const newest =
-      at == null ? "No good checkpoint." : `Step ${formatCount(line.checkpoint_step)}, ${formatMoment(at)}.`;
+      at == null
+        ? line.inferred
+          ? "No checkpoint is recorded."
+          : "No good checkpoint."
+        : `Step ${formatCount(line.checkpoint_step)}, ${formatMoment(at)}.`;
     setAttribute(this.checkpoint, "title", newest);
   }
 }
