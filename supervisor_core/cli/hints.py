@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from difflib import get_close_matches
-from itertools import islice
+from itertools import accumulate, islice
 
 import click
 
@@ -22,6 +22,7 @@ from supervisor_core.log import command_line
 _MOST_ENTRIES = 2_000
 """Of directories that are looked through for a hint."""
 _MOST_SHOWN = 3
+_MOST_WORDS = 20
 _ONE_SLASH = re.compile(r"([a-z][a-z0-9+.-]+):/+([^/].*)")
 
 
@@ -60,6 +61,14 @@ def of_path(path: str) -> str:
     if near:
         return f"Did you mean {' or '.join(near)}?"
     return f"The directory {command_line(os.path.abspath(parent))} has no {missing!r}."
+
+
+def divided(words: Sequence[str]) -> str | None:
+    """Return the path that the first words are together, if they are one that a shell has divided at its blanks."""
+    if len(words) < 2 or os.path.lexists(words[0]):
+        return None
+    joined = accumulate(words[:_MOST_WORDS], "{} {}".format)
+    return next((path for path in joined if os.path.exists(path)), None)
 
 
 def of_pattern(pattern: str, mark: re.Pattern[str]) -> str:

@@ -155,6 +155,9 @@ def existing(given: Iterable[str], find: Callable[[str], Logdir] | None = None) 
         WrongInput: for one that does not exist, or is nothing of the kind; for a pattern that matches nothing.
     """
     find = find or find_logdir
+    given = list(given)
+    if (path_given := hints.divided(given)) is not None:
+        raise NoSuchLogdir(f"{given[0]} does not exist. A path with blanks needs quotes: {command_line(path_given)}")
     paths = [path for each in given for path in expanded(each)]
     found: dict[str, Logdir] = {}
     wrong: WrongInput | None = None

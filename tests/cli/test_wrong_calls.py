@@ -49,6 +49,17 @@ def test_without_arguments(run: Run, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["inspect", "verify"])
+def test_a_path_with_blanks_needs_quotes(run: Run, tmp_path: Path, name: str) -> None:
+    """A shell has divided it; what it is together is given as it can be pasted."""
+    (tmp_path / "a2c with [brackets] and NaN").mkdir()
+    said = error_of(run(name, tmp_path / "a2c", "with", "[brackets]", "and", "NaN", "more"))
+    assert said == (
+        f"{tmp_path / 'a2c'} does not exist. A path with blanks needs quotes: '{tmp_path}/a2c with [brackets] and NaN'"
+    )
+    assert "needs quotes" not in error_of(run(name, tmp_path / "a2c", "with"))
+
+
+@pytest.mark.parametrize("name", ["inspect", "verify"])
 @pytest.mark.parametrize("file", ["runs.zip", "Runs.tar.gz"])
 def test_an_archive_has_to_be_unpacked(run: Run, tmp_path: Path, name: str, file: str) -> None:
     """The directory that it is in need not have events files."""
