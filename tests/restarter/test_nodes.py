@@ -19,7 +19,7 @@ from supervisor_core.restarter import follower
 from supervisor_core.restarter.follower import Follower
 from supervisor_core.restarter.launch import Display, LaunchFacts, RestarterOptions
 from supervisor_core.restarter.logdir_view import LogdirThread, LogdirView
-from supervisor_core.restarter.nodes import Call, Head, Report, decisive, decode, encode, node_suffix
+from supervisor_core.restarter.nodes import CALL_SUFFIX, Call, Head, Report, decisive, decode, encode, node_suffix
 from supervisor_core.restarter.policy import IN_USE_STATUS, NO_PROGRESS_STATUS, ChildEnd, Failure
 from supervisor_core.restarter.running import ReceivedSignals
 from tests.restarter.conftest import WAIT_SECS, run_of
@@ -243,6 +243,62 @@ def test_the_file_of_one_node_hides_no_others(tmp_path: Path) -> None:
     assert Head(3, view, LogdirThread(), Display(), ReceivedSignals())._look() == {2: report}
 
 
+def test_node_0_waits_for_what_the_others_report(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its own ranks often fail first: those of the node that failed have yet to end."""
+    view, signals = LogdirView(str(tmp_path)), ReceivedSignals()
+    head = Head(2, view, LogdirThread(), Display(), signals)
+    ready = Report(restarter="a", job=head._call.job, launch=1, state="ready")
+    view.write_beside(node_suffix(1), encode(ready))
+    assert head.assemble(1)
+    ended = replace(ready, state="ended", cause="oom", exit_code=137, oom_kills=1)
+
+    def wait(secs: float) -> bool:
+        view.write_beside(node_suffix(1), encode(ended))
+        return False
+
+    monkeypatch.setattr(signals, "wait_for_stop", wait)
+    facts = LaunchFacts(attempt=1, started_at=0.0, directory="/runs", cause="error", end=ChildEnd(exit_code=1))
+    head.over(facts, 25.0, has_lost=True)
+    assert (facts.node, facts.cause, facts.end) == (1, "oom", ended.end)
+    call = decode(Call, view.read_beside(CALL_SUFFIX) or b"")
+    assert call is not None and call.state == "over"
+
+
+def test_what_was_seen_of_an_earlier_launch_does_not_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On node 0 a restarter that has been replaced since; on another node a launch that is over."""
+    view = LogdirView(str(tmp_path))
+    head = Head(2, view, LogdirThread(), Display(), ReceivedSignals())
+    job = head._call.job
+    view.write_beside(node_suffix(1), encode(Report(restarter="old")))
+    head.ended_elsewhere()
+    head._logdir.do(lambda: None, WAIT_SECS)
+    assert head.ended_elsewhere() == "node 1 has a new restarter"
+    view.write_beside(node_suffix(1), encode(Report(restarter="new", job=job, launch=2, state="ready")))
+    assert head.assemble(2)
+    assert head.ended_elsewhere() is None
+
+    options = RestarterOptions(logdir=str(tmp_path), command=("true",), nodes=2)
+    one = Follower(options, view, 1, display=Display())
+    seen = []
+
+    def start(options: object, pages_in: object, facts: LaunchFacts) -> None:
+        one._logdir.do(lambda: None, WAIT_SECS)
+        seen.append(one._ended_elsewhere())
+        facts.end = ChildEnd(exit_code=1)
+
+    monkeypatch.setattr(follower, "start_program", start)
+    for launch in (1, 2):
+        one._report = Report(restarter="new", job=job, launch=launch, state="ready")
+        view.write_beside(CALL_SUFFIX, encode(call := Call(job=job, launch=launch, state="runs", admitted=("new",))))
+        one._launch(call, None)
+        view.write_beside(CALL_SUFFIX, encode(Call(job=job, launch=launch, state="over")))
+        one._logdir.do(lambda: None, WAIT_SECS)
+        one._latest.get()
+        one._logdir.do(lambda: None, WAIT_SECS)
+        assert one._ended_elsewhere() == "the launch is over on node 0"
+    assert seen == [None, None]
+
+
 def test_a_report_that_could_not_be_written_is_written_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also that of an end: node 0 would take the node for lost."""
     written: list[Report] = []
@@ -260,7 +316,7 @@ def test_a_report_that_could_not_be_written_is_written_later(tmp_path: Path, mon
         state = written[-1].state if written else "waits"
         asked: Any = {"waits": "assembles", "ready": "runs", "ended": "ends"}[state]
         return encode(
-            Call(job="j", launch=1, state=asked, status=3, admitted=tuple(each.restarter for each in written))
+            Call(job="j", launch=1, state=asked, status=256, admitted=tuple(each.restarter for each in written))
         )
 
     def start(options: object, pages_in: object, facts: LaunchFacts) -> None:
@@ -282,7 +338,7 @@ def test_a_report_that_could_not_be_written_is_written_later(tmp_path: Path, mon
     ):
         monkeypatch.setattr(owner, name, instead)
     options = RestarterOptions(logdir=str(tmp_path), command=("true",), nodes=2)
-    assert Follower(options, LogdirView(str(tmp_path)), 1, display=Display()).run() == 3
+    assert Follower(options, LogdirView(str(tmp_path)), 1, display=Display()).run() == 255  # 256 would be 0
     assert [report.state for report in written] == ["ready", "ended", "gone"]
 
 
