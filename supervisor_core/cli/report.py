@@ -20,6 +20,7 @@ from supervisor_core.errors import SupervisorError
 from supervisor_core.install import DISTRIBUTION
 from supervisor_core.log import printable
 from supervisor_core.storage.local import LOCAL, absolute
+from supervisor_core.systems import user_id
 
 STDOUT = "-"
 _LISTED = 10
@@ -90,8 +91,11 @@ def _page_maker() -> Any:
 
 
 def _checked(target: str) -> str:
-    """Return where a file is written: through links, where it is a file already, or nothing yet."""
+    """Return where a file is written: through links, but no other user's, where it is a file already, or nothing
+    yet."""
     path = os.path.realpath(target)
+    if os.path.islink(target) and os.lstat(target).st_uid not in (0, user_id()):
+        raise WrongInput(f"{target} is another user's link to {path}: give that, or the name of another file.")
     if os.path.lexists(path) and not os.path.isfile(path):
         what = "a directory" if os.path.isdir(path) else "no file"
         raise WrongInput(f"{target} is {what}; expected the name of a file to write.")

@@ -102,6 +102,19 @@ def test_only_a_file_is_replaced(run: Command, tmp_path: Path) -> None:
     assert (tmp_path / "link.html").is_symlink() and "doctype" in (tmp_path / "old.html").read_text()
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can make files of another user")
+def test_a_link_of_another_user_is_not_followed(run: Command, tmp_path: Path) -> None:
+    """Whoever may write into a directory cannot have a report written over a file of whoever makes one there."""
+    write(tmp_path / "logs")
+    (tmp_path / "mine").write_text("mine")
+    (tmp_path / "r.html").symlink_to(tmp_path / "mine")
+    os.lchown(tmp_path / "r.html", 65534, 65534)
+    done = run("report", tmp_path / "logs", "--html", tmp_path / "r.html")
+    assert done.exit_code == 2
+    assert f"{tmp_path}/r.html is another user's link to {tmp_path}/mine: give that, or" in done.stderr
+    assert (tmp_path / "mine").read_text() == "mine"
+
+
 @pytest.mark.parametrize(
     ("error", "status", "text"),
     [
