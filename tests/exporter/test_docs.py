@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import re
 import shutil
-import textwrap
 from pathlib import Path
 
 import pytest
@@ -55,8 +54,12 @@ def test_every_option_exists() -> None:
 
 
 def test_the_scrape_configuration_is_valid(tmp_path: Path, promtool) -> None:
-    """Prometheus takes the configuration shown."""
-    (block,) = re.findall(r"^    scrape_configs:\n(?:    .*\n)+", TEXT, re.MULTILINE)
+    """Prometheus takes the configuration shown, and so asks for what the unit above it serves: TLS and a password."""
+    (block,) = re.findall(r"^```yaml\n(scrape_configs:\n.*?)^```", TEXT, re.MULTILINE | re.DOTALL)
+    for name in ("exporter-ca.crt", "exporter-password"):
+        (tmp_path / name).touch()
     path = tmp_path / "prometheus.yml"
-    path.write_text(textwrap.dedent(block))
+    path.write_text(block.replace("/etc/prometheus", str(tmp_path)))
     promtool("check", "config", path)
+    (unit,) = re.findall(r"^ExecStart=(.*)$", TEXT, re.MULTILINE)
+    assert "--web.config.file" in unit and "scheme: https" in block and "password_file" in block
