@@ -15,7 +15,7 @@ import pytest
 from monitoring_cluster_scenarios import CLUSTER_SCENARIOS
 from monitoring_death_scenarios import DEATH_SCENARIOS
 from monitoring_exporter_scenarios import EXPORTER_SCENARIOS
-from monitoring_happenings import DOWN, HUNG, KILLED, MANY, STALLED, Moments, ends
+from monitoring_happenings import DOWN, HUNG, KILLED, MANY, STALLED, VANISHED, Moments, ends
 from monitoring_scenarios import SCENARIOS
 from monitoring_served import HOUR, MINUTE, Target, exporter, series_of, trainer
 from monitoring_silent_scenarios import SILENT_SCENARIOS
@@ -124,6 +124,29 @@ NAMED = {
                 "The exporter of the job gone does not answer Prometheus. A training that dies now may cause no alert. "
                 f"{FIRST_OF_EXPORTER}",
             ),
+        ],
+    ),
+    "which exporters do not find a logdir, where several have one of that name": (
+        VANISHED,
+        "critical",
+        [],
+        {
+            f'supervisor_exporter_logdir_up{{job="exporter",instance="{host}:10988",logdir="/data/runs"}}': up
+            for host, up in (("a", 1), ("b", 0), ("c", 1), ("d", 1))
+        }
+        | {
+            'supervisor_exporter_run_read_success{job="exporter",instance="c:10988",logdir="/data/runs",run="r"}': 1,
+            'supervisor_run_state{job="exporter",instance="c:10988",run="r",state="unreachable"}': 1,
+        },
+        [
+            (
+                {"job": "exporter", "logdir": "/data/runs"},
+                "Runs in /data/runs have disappeared.",
+                "The exporter of the job exporter at b:10988, c:10988 does not find the logdir /data/runs, or live "
+                "runs in it: the logdir is not mounted, was moved or deleted, or cannot be listed. A training there "
+                "that dies now may cause no alert. First: look on the exporter's machine whether the logdir is "
+                "mounted (ls).",
+            )
         ],
     ),
     "which process on which machine is lost; where no source reports that any more, neither": (
