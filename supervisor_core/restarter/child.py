@@ -132,7 +132,7 @@ class Child:
 
         Args:
             signum: SIGTERM or SIGINT.
-            secs: after what time the caller is going to `kill`.
+            secs: how long the stop may take; the caller is going to `kill` soon after.
             came_from_others: whether the program had it from somebody else, and has ended.
         """
         self._command(f"stop {int(signum)} {secs} {int(came_from_others)}")

@@ -70,6 +70,7 @@ class Restarter:
         self._position: RunPosition | None = None
         self._signals = ReceivedSignals()
         self._pages_in: Path | None = None
+        """Where the program's progress pages are."""
         nodes = self.options.nodes
         head = None if nodes == 1 else Head(nodes, self.view, self._logdir, self.display, self._signals)
         self._head = head
@@ -78,7 +79,6 @@ class Restarter:
         self._longer_by = 1.0
         """By how much the next launch may be silent for longer than its rhythm allows: twice as long after each that
         was ended for its silence."""
-        """Where the program's progress pages are."""
 
     def run(self) -> int:
         """Start the program, again and again, until the policy ends it or a signal does.

@@ -34,7 +34,7 @@ class Stop:
 
     Args:
         signum: SIGTERM or SIGINT.
-        secs: how long it is until everything is killed.
+        secs: how long the stop may take.
         came_from_others: whether somebody else has sent it to the leader, and perhaps to other processes.
     """
 

@@ -35,7 +35,7 @@ class Program:
     def __init__(self) -> None:
         self.signals: list[int] = []
 
-    def stop(self, signum: int, secs: float, *, came_from_others: bool) -> None:
+    def stop(self, signum: int, secs: float, *, came_from_others: bool = False) -> None:
         """Keep it."""
         self.signals.append(signum)
 
@@ -139,3 +139,18 @@ def test_a_program_that_was_asked_to_stop_has_a_deadline_already(tmp_path: Path,
     scene.hangs(secs)
     scene.hangs(secs)
     assert (scene.program.signals, scene.taken, scene.screen.lines) == ([], [], [])
+
+
+@pytest.mark.parametrize(("stop_secs", "kill_secs"), [(25.0, 28.0), (1.0, 1.5)])
+def test_what_does_not_stop_is_killed_when_a_session_would_have_ended_itself(
+    tmp_path: Path, stop_secs: float, kill_secs: float
+) -> None:
+    """Three seconds after the stop timeout, or half of it: whatever asks for the stop."""
+    program: Any = Program()
+    asked = Scene(tmp_path, stop_timeout_secs=stop_secs)
+    asked.launch._stop_signalled(program, signal.SIGTERM)
+    hung = Scene(tmp_path, stop_timeout_secs=stop_secs)
+    hung.hangs(7.0)
+    hung.hangs(300.0)
+    assert (asked.launch._given_secs, hung.launch._given_secs) == (kill_secs, kill_secs)
+    assert asked.screen.lines == [f"SIGTERM: stopping the program; it has {stop_secs:g} s to exit"]
