@@ -243,7 +243,10 @@ class Restarter:
             after = f". It is not started again: status {decision.status}. {advice}" if advice else ""
             if advice and decision.by_counts:
                 inspect = command_line("tb-supervisor", "inspect", "--run=.", "--", self._directory)
-                after += f". Move checkpoints in doubt away first: `{inspect}` names the last good one"
+                after += (
+                    f". If the newest checkpoint is in doubt, `{inspect}` says so, and names the last good one: "
+                    "move those after it away first"
+                )
         self.display.line(f"launch {facts.attempt} has ended: {what}; {decision.reason}{after}")
 
     # Helpers.

@@ -186,6 +186,7 @@ def test_a_program_that_is_stopped_before_it_gets_anywhere_is_given_up(
     launches = LogdirWatch(str(tmp_path / "logs")).refresh().runs["."].run.launches
     assert [(launch.cause, launch.counted) for launch in launches[1:]] == [(cause, True), (cause, True), (cause, False)]
     assert f"3 launches without progress. It is not started again: status 93. {advice}" in running.log
+    assert f"If the newest checkpoint is in doubt, `tb-supervisor inspect --run=. -- {logs}` says so" in running.log
 
 
 HANGING = """
