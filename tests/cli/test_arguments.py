@@ -89,6 +89,7 @@ def test_an_events_file(seen: Seen, logs: Path) -> None:
     assert seen(file) == {"x/a"}
     assert seen(file, logs / "y") == {"x/a", "y/b"}
     assert seen(file, logs / "x") == {"x/a", "x/a/below"}
+    assert seen(file, logs / "x" / "a") == seen(logs / "x" / "a", file) == {"x/a", "x/a/below"}
 
 
 def test_filters(seen: Seen, logs: Path) -> None:

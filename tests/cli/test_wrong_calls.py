@@ -13,6 +13,7 @@ import pytest
 from click.testing import Result
 
 from supervisor_core.cli import COMMANDS, main
+from supervisor_core.cli.run import _outer_restarter
 
 Run = Callable[..., Result]
 
@@ -142,3 +143,17 @@ def test_running_without_a_part(
     monkeypatch.chdir(tmp_path)
     assert said in error_of(run("run", *words))
     assert not os.listdir(tmp_path / "logs") and len(os.listdir(tmp_path)) == 3
+
+
+@pytest.mark.parametrize(
+    ("environment", "warns"),
+    [
+        ({}, False),
+        ({"TORCHELASTIC_RUN_ID": "x"}, True),
+        ({"TORCHELASTIC_RUN_ID": "x", "TORCHELASTIC_MAX_RESTARTS": "3"}, True),
+        ({"TORCHELASTIC_RUN_ID": "x", "TORCHELASTIC_MAX_RESTARTS": "0"}, False),
+    ],
+)
+def test_run_inside_of_torchrun_is_warned_about(environment: dict[str, str], warns: bool) -> None:
+    """Where that one restarts its ranks, too."""
+    assert (_outer_restarter(environment) is not None) == warns

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from supervisor_core.engine.hang_timeouts import HangTimeouts
 from supervisor_core.engine.progress import BUCKETS, Progress
-from supervisor_core.options import HANG_TIMEOUT_SECS, Options
+from supervisor_core.engine.watchdog import longest_end
+from supervisor_core.options import HANG_TIMEOUT_SECS, HangAction, Options
+from supervisor_core.process.page_writer import ProgressPage
+from supervisor_core.process.progress_page import read_page
 
 
 def fixed_timeouts(secs: float) -> HangTimeouts:
@@ -337,3 +342,18 @@ def test_compiling_is_a_phase_of_its_own(clock, training) -> None:
     assert snapshot.progress_timeout_secs == HANG_TIMEOUT_SECS["training"]
     assert snapshot.activity_secs["program_startup"] == pytest.approx(200)
     assert snapshot.steps_per_second == pytest.approx(rate)
+
+
+@pytest.mark.parametrize(("action", "own_secs"), [("observe", 0.0), ("stop", 37.0), ("abort", 37.0), ("kill", 37.0)])
+def test_nothing_outside_acts_before_a_session_could_have_ended_itself(
+    clock, tmp_path: Path, action: HangAction, own_secs: float
+) -> None:
+    """The page says later than the session's own watchdog acts: by a second look at the stacks, the records, and a
+    stop."""
+    page = ProgressPage.create(tmp_path, session_id="s", pid=7, started_at=0.0, started_boot_secs=0.0)
+    progress = Progress(clock, fixed_timeouts(300.0), own_end_secs=longest_end(action, 25.0))
+    progress.publish(page)
+    progress.enter("training")
+    reading = read_page(page.path)
+    assert reading is not None
+    assert (progress.snapshot().act_after_secs, reading.act_after_secs) == (300.0, 300.0 + own_secs)

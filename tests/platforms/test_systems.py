@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from pathlib import Path
 
 import pytest
 
+from supervisor_core.storage import opening
 from supervisor_core.systems import free_bytes, read_at, user_id, user_name
 
 
@@ -38,3 +40,25 @@ def test_what_the_disk_has_is_known_without_the_number_of_its_blocks(
     monkeypatch.setattr(shutil, "disk_usage", lambda path: shutil._ntuple_diskusage(9, 2, 7))
     monkeypatch.delattr(os, "statvfs")
     assert free_bytes(str(tmp_path)) == 7
+
+
+def test_no_link_is_followed_where_no_open_keeps_from_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither as the file nor as a directory on the way to it."""
+    monkeypatch.setattr(opening, "NO_FOLLOW", 0)
+    monkeypatch.setattr(opening, "_HAS_FOLDERS", False)
+    (tmp_path / "top" / "in").mkdir(parents=True)
+    (tmp_path / "top" / "in" / "file").write_text("x")
+    (tmp_path / "top" / "link").symlink_to("in/file")
+    (tmp_path / "top" / "folder").symlink_to("in")
+    top = str(tmp_path / "top")
+    os.close(opening.open_unlinked(f"{top}/in/file"))
+    os.close(opening.open_below(top, "in/file"))
+    for refused in (
+        lambda: opening.open_unlinked(f"{top}/link"),
+        lambda: opening.open_below(top, "link"),
+        lambda: opening.open_below(top, "folder/file"),
+        lambda: opening.open_below(f"{top}/folder", "file"),
+    ):
+        with pytest.raises(OSError) as failure:
+            refused()
+        assert failure.value.errno == errno.ELOOP
