@@ -264,6 +264,17 @@ def test_node_0_waits_for_what_the_others_report(tmp_path: Path, monkeypatch: py
     assert call is not None and call.state == "over"
 
 
+def test_a_stop_of_node_0_waits_for_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever stops it ends it soon by SIGKILL."""
+    view, signals = LogdirView(str(tmp_path)), ReceivedSignals()
+    head = Head(2, view, LogdirThread(), Display(), signals)
+    waits: list[float] = []
+    monkeypatch.setattr(signals, "wait_for_stop", lambda secs: not waits.append(secs))
+    facts = LaunchFacts(attempt=1, started_at=0.0, directory="/runs", cause="stopped", end=ChildEnd(signal=15))
+    head.over(facts, 25.0, has_lost=False)
+    assert (waits, facts.node, facts.end.signal) == ([], 0, 15)
+
+
 def test_what_was_seen_of_an_earlier_launch_does_not_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """On node 0 a restarter that has been replaced since; on another node a launch that is over."""
     view = LogdirView(str(tmp_path))
