@@ -30,7 +30,10 @@ BESIDE = ("torchdata>=0.11", "grain>=0.2.11", "flax>=0.11", "optax>=0.2.5", "sci
 """What the tests use besides."""
 TESTS = "tests/frameworks"
 OF_VERSIONS = (
-    *(f"{TESTS}/test_{name}.py" for name in ("torch", "torch_steps", "torch_loaders", "torch_distributed")),
+    *(
+        f"{TESTS}/test_{name}.py"
+        for name in ("torch", "torch_steps", "torch_variables", "torch_loaders", "torch_distributed")
+    ),
     *(
         f"{TESTS}/test_{name}.py"
         for name in ("lightning", "lightning_distributed", "lightning_paths", "jax", "keras", "pages")

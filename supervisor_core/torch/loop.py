@@ -154,7 +154,7 @@ def supervised(
             structure="" if splits else structure_of(objects["model"]),
             **named,
         )
-    loop: SupervisedLoop = SupervisedLoop(run, position, epochs, optimizer, ranks, end)
+    loop: SupervisedLoop = SupervisedLoop(run, position, epochs, optimizer, ranks, end, tuple(parts.values()))
     return loop
 
 
@@ -168,6 +168,7 @@ class SupervisedLoop(InLoop):
         optimizer: its steps are counted; None counts batches.
         ranks: the processes of a distributed training.
         end: the number of batches in an epoch, or where the range of steps ends; -1 where it is not known.
+        parts: what the program has given, as it is before it is split into shards.
     """
 
     def __init__(
@@ -178,8 +179,10 @@ class SupervisedLoop(InLoop):
         optimizer: Any,
         ranks: Ranks | None,
         end: int,
+        parts: tuple[Any, ...],
     ) -> None:
         self.run = run
+        self._parts = parts
         self._position = position
         self._epochs = epochs
         self._ranks = ranks
@@ -321,8 +324,8 @@ class SupervisedLoop(InLoop):
 
     def _look(self, frame: FrameType) -> LoopFrame:
         """Look at the variables around the loop, before its first step."""
-        captured = (*self.run.state.objects.values(), *self._position.generators())
-        self._frame = LoopFrame(frame, captured, has_iterators=self._counts_steps)
+        captured = (*self._parts, *self.run.state.objects.values(), *self._position.generators())
+        self._frame = LoopFrame(frame, captured, is_range=self._counts_steps)
         return self._frame
 
     @property

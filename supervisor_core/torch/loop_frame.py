@@ -1,20 +1,23 @@
 """What the variables around a loop have that a checkpoint of it does not: `LoopFrame`.
 
-A training that keeps something in a variable (a batch fetched ahead, a hidden state, a generator of its own) goes on
-otherwise after a resume. The variables of the function with the loop, and of its module, are looked at before the first
-step and after it. What is kept elsewhere, as in an object's attributes, is not seen.
+A training that keeps something in a variable (an optimizer that was not given, a batch fetched ahead, a position, a
+generator of its own) goes on otherwise after a resume. The variables of the function with the loop, and of its module,
+are looked at before the first step and after it, with what the program's own objects and functions among them hold.
 """
 
 from __future__ import annotations
 
 import dis
+import functools
 import inspect
 import io
+import math
 import random
 import sys
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from itertools import islice
-from types import FrameType, GeneratorType
+from types import BuiltinMethodType, FrameType, FunctionType, GeneratorType, MethodType, MethodWrapperType
 from typing import Any
 
 import torch
@@ -22,19 +25,39 @@ import torch
 from supervisor_core.training.state import access
 
 CARRIED = (
-    "The first step has put another tensor into {}: if a step uses what the step before has left there, as a batch "
+    "The first step has changed the tensors in {}: if a step uses what the step before has left there, as a batch "
     "fetched ahead or a hidden state, it is not captured. Fetch the batch in the step that uses it, or keep the tensor "
     "in a dict that is in state."
 )
 GENERATOR = 'The random generator {0} is not captured. Add it to state: state={{"{0}": {0}}}.'
+HIDDEN = "The random generator in {} is not captured. Keep it in a variable, and add it to state."
 ITERATOR = (
     "The position of the iterator {0} is not captured, if the training takes its batches from it. Give its loader to "
     "supervised(), or let the number of the step decide the batch."
 )
-
+NUMBER = (
+    "The first step has changed the number in {}, which begins again with each session: if the training depends on it, "
+    "as on a position, let the number of the step decide, or keep it in a dict that is in state."
+)
+OBJECT = 'The state of {0} is not captured. Add it to state: state={{"{0}": {0}}}.'
 
 MOST_PARTS = 8
-"""So many parts of a list or dict are looked at."""
+"""So many parts of a list or dict, and so many numbers of a tensor, are looked at."""
+MOST_TENSORS = 64
+"""So many tensors of a module are looked at."""
+WITHIN = "\0"
+"""Stands in a name before what no expression reaches, as a default of a function."""
+DEPTH = 2
+"""So many objects within objects are looked into."""
+
+
+@dataclass(frozen=True)
+class _Part:
+    """Something in a variable, and what it was like."""
+
+    value: Any
+    mark: Any
+    limit: str
 
 
 class LoopFrame:
@@ -43,23 +66,21 @@ class LoopFrame:
     Args:
         frame: what asks for the first step.
         captured: the objects that checkpoints have.
-        has_iterators: also name iterators, where the loop's own data are not known.
+        is_range: also name iterators and numbers, where the loop's own data are not known.
     """
 
-    def __init__(self, frame: FrameType | None, captured: Iterable[Any], *, has_iterators: bool) -> None:
-        known = {id(item) for item in (*captured, torch.default_generator)}
-        self._tensors: dict[str, Any] = {}
-        self._generators: dict[str, tuple[Any, str]] = {}
+    def __init__(self, frame: FrameType | None, captured: Iterable[Any], *, is_range: bool) -> None:
+        self._known = _Known(captured)
+        self._is_range = is_range
+        self._before: dict[str, _Part] = {}
         limits = []
-        for name, value in _variables(frame):
-            if id(value) in known:
-                continue
-            if _has_array(value):
-                self._tensors[name] = value
-            elif _is_generator(value):
-                self._generators[name] = value, _state_of(value)
-            elif has_iterators and _is_iterator(value):
-                limits.append(ITERATOR.format(name))
+        for name, value in self._parts(frame):
+            if _is_optimizing(value):
+                limits.append(OBJECT.format(_shown(name)))
+            elif is_range and _is_iterator(value):
+                limits.append(ITERATOR.format(_shown(name)))
+            elif limit := self._limit(value, is_hidden=WITHIN in name):
+                self._before[name] = _Part(value, self._mark(value), limit)
         self.limits: tuple[str, ...] = tuple(limits)
         """What a checkpoint does not capture: sentences."""
 
@@ -69,14 +90,153 @@ class LoopFrame:
         Args:
             frame: what asks for the second step.
         """
-        present = dict(_variables(frame))
-        changed = [
-            name for name, before in self._tensors.items() if _has_array(now := present.get(name)) and now is not before
-        ]
-        drawn = [name for name, (generator, state) in self._generators.items() if _state_of(generator) != state]
-        carried = (CARRIED.format(", ".join(sorted(changed))),) if changed else ()
-        self.limits = (*self.limits, *map(GENERATOR.format, sorted(drawn)), *carried)
-        self._tensors, self._generators = {}, {}
+        present = dict(self._parts(frame))
+        changed: dict[str, list[str]] = {CARRIED: [], NUMBER: []}
+        for name, part in self._before.items():
+            now = part.value if part.limit in (GENERATOR, HIDDEN, OBJECT) else present.get(name)
+            if now is None or (part.limit == CARRIED and not _has_array(now)):
+                continue
+            if now is not part.value or self._mark(now) != part.mark:
+                changed.setdefault(part.limit, []).append(_shown(name))
+        carried, numbers = changed.pop(CARRIED), changed.pop(NUMBER)
+        self.limits = (
+            *self.limits,
+            *(limit.format(name) for limit, names in sorted(changed.items()) for name in sorted(names)),
+            *((CARRIED.format(", ".join(sorted(carried))),) if carried else ()),
+            *((NUMBER.format(", ".join(sorted(numbers))),) if numbers else ()),
+        )
+        self._before = {}
+
+    def _parts(self, frame: FrameType | None) -> Iterator[tuple[str, Any]]:
+        """Yield the variables, and what they hold, by name."""
+        seen: set[int] = set()
+        for name, value in _variables(frame):
+            yield from self._inside(name, value, DEPTH, seen)
+
+    def _inside(self, name: str, value: Any, depth: int, seen: set[int]) -> Iterator[tuple[str, Any]]:
+        is_shared = id(value) in seen and not isinstance(value, (int, float))
+        if is_shared or value in self._known:
+            return
+        seen.add(id(value))
+        yield name, value
+        if depth:
+            for suffix, part in _held(value):
+                yield from self._inside(name + suffix, part, depth - 1, seen)
+
+    def _limit(self, value: Any, *, is_hidden: bool) -> str:
+        """Return what there is to say where a step changes a value; empty where there is nothing."""
+        if isinstance(value, torch.nn.Module):
+            return OBJECT
+        if _has_array(value):
+            return CARRIED
+        if _is_generator(value):
+            return HIDDEN if is_hidden else GENERATOR
+        if self._is_range and isinstance(value, io.IOBase):
+            return ITERATOR
+        return NUMBER if self._is_range and _has_number(value) else ""
+
+    def _mark(self, value: Any) -> Any:
+        """Return what differs when a value has changed."""
+        if isinstance(value, torch.nn.Module):
+            tensors = (tensor for tensor in value.state_dict(keep_vars=True).values() if tensor not in self._known)
+            return [_array_mark(tensor) for tensor in islice(tensors, MOST_TENSORS)]
+        if _has_array(value):
+            return [_array_mark(part) for part in _few(value) if part not in self._known]
+        if _is_generator(value):
+            return _state_of(value)
+        return _read_bytes(value) if isinstance(value, io.IOBase) else [part for part in _few(value) if _counts(part)]
+
+
+class _Known:
+    """What checkpoints have: `in` tells whether a value is, or is a part of, one of the captured objects."""
+
+    def __init__(self, captured: Iterable[Any]) -> None:
+        self._ids = {id(torch.default_generator)}
+        self._memory: set[int] = set()
+        self._kept: list[Any] = []
+        for item in captured:
+            self._add(item)
+
+    def __contains__(self, value: Any) -> bool:
+        if isinstance(value, torch.nn.Module):
+            return False  # some of its tensors may be
+        if isinstance(value, torch.optim.Optimizer):
+            return bool({id(value), id(value.state)} & self._ids)
+        return id(value) in self._ids or _memory_of(value) in self._memory
+
+    def _add(self, item: Any) -> None:
+        self._ids.add(id(item))
+        if isinstance(item, torch.nn.Module):
+            self._memory |= {_memory_of(tensor) for tensor in (*item.parameters(), *item.buffers())} - {0}
+        elif isinstance(item, torch.optim.Optimizer):
+            self._kept.append(item.state)
+            self._ids.add(id(item.state))
+        elif isinstance(item, dict):
+            self._ids |= {id(part) for part in item.values() if _is_array(part)}
+        for part in getattr(item, "_schedulers", ()):
+            self._add(part)
+
+
+def _shown(name: str) -> str:
+    """Return a name as it is shown: that of the function, where no expression reaches what is in it."""
+    return name.partition(WITHIN)[0]
+
+
+def _held(value: Any) -> Iterator[tuple[str, Any]]:
+    """Yield what a value holds: what stands behind the value's name, and the part."""
+    within: tuple[Any, ...] = ()
+    if isinstance(value, Mapping):
+        yield from ((f"[{key!r}]", part) for key, part in islice(value.items(), MOST_PARTS) if _matters(part))
+    elif isinstance(value, (list, tuple)):
+        yield from ((f"[{at}]", part) for at, part in enumerate(value[:MOST_PARTS]) if _matters(part))
+    elif isinstance(value, functools.partial):
+        within = (value.func, *value.args, *value.keywords.values())
+    elif isinstance(value, (MethodType, BuiltinMethodType, MethodWrapperType)):
+        within = (value.__self__,)
+    elif isinstance(value, FunctionType):
+        if _is_own(value.__module__):
+            within = (*(value.__defaults__ or ()), *(value.__kwdefaults__ or {}).values(), *_cells_of(value))
+            yield from ((f".{name}", part) for name, part in vars(value).items())
+    elif not isinstance(value, type) and (_is_own(type(value).__module__) or isinstance(value, torch.nn.Module)):
+        of_class = {name: part for name, part in vars(type(value)).items() if _counts(part)}
+        attributes = {**of_class, **getattr(value, "__dict__", {})}
+        yield from ((f".{name}", part) for name, part in attributes.items() if name not in _OF_MODULES)
+    yield from ((f"{WITHIN}{at}", part) for at, part in enumerate(within))
+
+
+_OF_MODULES = frozenset(vars(torch.nn.Module()))
+
+
+def _cells_of(function: FunctionType) -> Iterator[Any]:
+    for cell in function.__closure__ or ():
+        try:
+            yield cell.cell_contents
+        except ValueError:
+            continue  # not set yet
+
+
+def _is_own(module: str | None) -> bool:
+    """Return whether a module is the program's own, not one of a package that is installed."""
+    name = module or ""
+    if name == "__main__":
+        return True
+    root = name.partition(".")[0]
+    if root in sys.stdlib_module_names or root in ("torch", "numpy", "supervisor_core"):
+        return False
+    path = getattr(sys.modules.get(name), "__file__", None) or ""
+    return bool(path) and "site-packages" not in path and "dist-packages" not in path
+
+
+def _matters(value: Any) -> bool:
+    """Return whether a part of a list or dict is looked at by itself."""
+    return _is_generator(value) or _is_optimizing(value) or isinstance(value, torch.nn.Module)
+
+
+def _is_optimizing(value: Any) -> bool:
+    """Return whether a value is of a kind that each step needs: an optimizer, a scheduler, a scaler in use."""
+    if isinstance(value, torch.amp.GradScaler):
+        return bool(value.is_enabled())
+    return isinstance(value, (torch.optim.Optimizer, torch.optim.lr_scheduler.LRScheduler))
 
 
 def _frames(frame: FrameType | None) -> Iterator[FrameType]:
@@ -124,13 +284,59 @@ def _is_array(value: Any) -> bool:
     return isinstance(value, torch.Tensor) or (numpy is not None and isinstance(value, numpy.ndarray))
 
 
+def _few(value: Any) -> tuple[Any, ...]:
+    """Return the first parts of a list or dict; else the value alone."""
+    if isinstance(value, Mapping):
+        return tuple(islice(value.values(), MOST_PARTS))
+    return tuple(value[:MOST_PARTS]) if isinstance(value, (list, tuple)) else (value,)
+
+
 def _has_array(value: Any) -> bool:
     """Return whether a value is a tensor, or a batch of some."""
-    if isinstance(value, Mapping):
-        value = tuple(islice(value.values(), MOST_PARTS))
-    if isinstance(value, (list, tuple)):
-        return any(map(_is_array, value[:MOST_PARTS]))
-    return _is_array(value)
+    return any(map(_is_array, _few(value)))
+
+
+def _has_number(value: Any) -> bool:
+    return any(map(_counts, _few(value)))
+
+
+def _counts(value: Any) -> bool:
+    """Return whether a number may be a position or a best value: a whole one, infinity, or a power of ten from 10^6."""
+    if isinstance(value, float):
+        size = abs(value)
+        return math.isinf(value) or (size >= 1e6 and math.log10(size).is_integer())
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _memory_of(value: Any) -> int:
+    """Return where a tensor's numbers are; 0 where it has no place of its own."""
+    if not isinstance(value, torch.Tensor):
+        return 0
+    try:
+        return int(value.untyped_storage().data_ptr())
+    except (RuntimeError, NotImplementedError):  # of a kind without storage
+        return 0
+
+
+def _array_mark(value: Any) -> Any:
+    """Return what differs when a tensor or array is another, or has been changed in place."""
+    if not isinstance(value, torch.Tensor):
+        return (id(value), repr(value.flat[:MOST_PARTS])) if _is_array(value) else None
+    if value.is_inference() or not value.is_contiguous() or value.layout != torch.strided:
+        return id(value)
+    try:
+        first = repr(value.detach().view(-1)[:MOST_PARTS].tolist())
+    except (RuntimeError, NotImplementedError):  # of a kind whose numbers cannot be had alone, as a DTensor
+        first = ""
+    return id(value), value._version, first
+
+
+def _read_bytes(file: io.IOBase) -> int:
+    """Return how far a file was read; -1 where it is written, closed, or cannot tell."""
+    try:
+        return file.tell() if file.readable() and not file.writable() else -1
+    except (OSError, ValueError):
+        return -1
 
 
 def _is_generator(value: Any) -> bool:

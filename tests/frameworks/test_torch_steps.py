@@ -20,7 +20,6 @@ torch = pytest.importorskip("torch", reason="torch is not installed: make test-f
 import supervisor_core  # noqa: E402
 from supervisor_core.errors import CheckpointError  # noqa: E402
 from supervisor_core.torch import supervised  # noqa: E402
-from supervisor_core.torch.loop_frame import CARRIED, GENERATOR, ITERATOR  # noqa: E402
 from supervisor_core.torch.range_position import OTHER_LOOP  # noqa: E402
 
 ROOT = Path(__file__).parents[2]
@@ -124,74 +123,6 @@ def test_a_program_with_a_checkpoint_of_its_own_begins_at_its_step(tmp_path: Pat
     for start, expected in ((300_000, [300_000, 300_001]), (300_001, [300_002, 300_003]), (0, [300_004])):
         with supervised(range(start, expected[-1] + 1), tmp_path / "run", model=Net()) as loop:
             assert [number for number in loop if number == loop.global_step] == expected
-
-
-def _loops() -> dict[str, tuple[Callable[[Any, Any], None], str]]:
-    """Loops that keep what no checkpoint has; and what is said of each."""
-
-    def ahead(loop: Any, model: Any) -> None:
-        x, y = get_batch()
-        for _ in loop:
-            model(x, y)
-            x, y = get_batch()
-
-    def batch_ahead(loop: Any, model: Any) -> None:
-        batch = get_batch()
-        for _ in loop:
-            model(*batch)
-            batch = get_batch()
-
-    def own_generator(loop: Any, model: Any) -> None:
-        rng = np.random.default_rng(3)
-        for _ in loop:
-            rng.random()
-
-    def iterator(loop: Any, model: Any) -> None:
-        batches = iter([get_batch() for _ in range(9)])
-        for _ in loop:
-            next(batches)
-
-    def progress_bar(loop: Any, model: Any) -> None:
-        hidden = torch.zeros(2)
-        for _ in (item for item in loop):
-            hidden = hidden + 1
-
-    def untouched(loop: Any, model: Any) -> None:
-        data, kept = torch.zeros(2), random.Random(3)
-        over = (item for item in [])
-        assert not list(over)
-        for _ in loop:
-            x, y = get_batch()
-            model(x + data[0].int(), y)
-        kept.random()
-
-    def reused(loop: Any, model: Any) -> None:
-        x = y = torch.zeros(9)
-        rest = z = torch.zeros(9)
-        for number, (x, (y, *rest)) in enumerate((item, get_batch()) for item in loop):
-            z = torch.stack(rest)
-            x, y = torch.tensor(x), y + z.sum() + number
-
-    return {
-        "names that the loop sets with each batch, and one that it does not": (reused, CARRIED.format("z")),
-        "a batch fetched ahead": (ahead, CARRIED.format("x, y")),
-        "a batch in a tuple": (batch_ahead, CARRIED.format("batch")),
-        "a generator": (own_generator, GENERATOR.format("rng")),
-        "an iterator": (iterator, ITERATOR.format("batches")),
-        "a hidden state, through a progress bar": (progress_bar, CARRIED.format("hidden")),
-        "nothing": (untouched, ""),
-    }
-
-
-@pytest.mark.parametrize("kind", _loops())
-def test_what_the_loop_keeps_in_variables_is_named(tmp_path: Path, kind: str) -> None:
-    """The verdict of the next session says by name what was not captured."""
-    body, limit = _loops()[kind]
-    model = Net()
-    body(supervised(range(2), tmp_path / "run", model=model), model)
-    loop = supervised(range(3), tmp_path / "run", model=model)
-    body(loop, model)
-    assert loop.exactness is not None and " ".join(loop.exactness.reasons) == limit
 
 
 def test_a_generator_in_state_is_captured(tmp_path: Path) -> None:

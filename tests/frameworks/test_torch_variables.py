@@ -1,0 +1,254 @@
+"""What a loop keeps where no checkpoint has it: the verdict of the next session says so by name."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch", reason="torch is not installed: make test-frameworks has it")
+
+from supervisor_core.torch import supervised  # noqa: E402
+from supervisor_core.torch.loop_frame import CARRIED, GENERATOR, HIDDEN, ITERATOR, NUMBER, OBJECT  # noqa: E402
+
+DATA = torch.arange(1000) * 7919 % 31
+
+
+def get_batch() -> Any:
+    """Draw a batch from PyTorch's random state, which is captured."""
+    rows = torch.stack([DATA[start : start + 9] for start in torch.randint(len(DATA) - 9, (4,))])
+    return rows[:, :-1], rows[:, 1:]
+
+
+class Net(torch.nn.Module):  # type: ignore[misc]
+    """A model that returns its loss, and may count its calls."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = torch.nn.Sequential(torch.nn.Embedding(31, 8), torch.nn.Linear(8, 31))
+        self.calls = 0
+
+    def forward(self, x: Any, y: Any) -> Any:
+        return torch.nn.functional.cross_entropy(self.layers(x).flatten(0, 1), y.flatten())
+
+
+class Reader:
+    """An object of the program's own, with a position and a generator."""
+
+    at = 0
+
+    def __init__(self) -> None:
+        self.rng = np.random.default_rng(3)
+        self.rest = iter(range(9))
+
+    def read(self) -> None:
+        self.at += 1
+
+    def draw(self) -> float:
+        return self.rng.random()
+
+
+def _loops(loop_dir: Path = Path()) -> dict[str, tuple[Callable[[Any, Any], None], str]]:
+    """Loops that keep what no checkpoint has; and what is said of each."""
+
+    def ahead(loop: Any, model: Any) -> None:
+        x, y = get_batch()
+        for _ in loop:
+            model(x, y)
+            x, y = get_batch()
+
+    def batch_ahead(loop: Any, model: Any) -> None:
+        batch = get_batch()
+        for _ in loop:
+            model(*batch)
+            batch = get_batch()
+
+    def own_generator(loop: Any, model: Any) -> None:
+        rng = np.random.default_rng(3)
+        for _ in loop:
+            rng.random()
+
+    def iterator(loop: Any, model: Any) -> None:
+        batches = iter([get_batch() for _ in range(9)])
+        for _ in loop:
+            next(batches)
+
+    def progress_bar(loop: Any, model: Any) -> None:
+        hidden = torch.zeros(2)
+        for _ in (item for item in loop):
+            hidden = hidden + 1
+
+    def untouched(loop: Any, model: Any) -> None:
+        data, kept = torch.zeros(2), random.Random(3)
+        over = (item for item in [])
+        assert not list(over)
+        for _ in loop:
+            x, y = get_batch()
+            model(x + data[0].int(), y)
+        kept.random()
+
+    def reused(loop: Any, model: Any) -> None:
+        x = y = torch.zeros(9)
+        rest = z = torch.zeros(9)
+        for number, (x, (y, *rest)) in enumerate((item, get_batch()) for item in loop):
+            z = torch.stack(rest)
+            x, y = torch.tensor(x), y + z.sum() + number
+
+    def position(loop: Any, model: Any) -> None:
+        at, best, started = 0, 1e9, 12.5
+        limits = {"low": 1, "high": 9}
+        for _ in loop:
+            at += 9
+            best = min(best, 3.25)
+            started += limits["low"]
+
+    def position_in_a_list(loop: Any, model: Any) -> None:
+        at = [0]
+        for _ in loop:
+            at[0] += 9
+
+    def position_of_a_function(loop: Any, model: Any) -> None:
+        def reader_from(at: int) -> Callable[[], None]:
+            def read() -> None:
+                nonlocal at
+                at += 1
+
+            return read
+
+        def other(first: int = 3, second: int = 4) -> int:
+            return first + second
+
+        read = reader_from(0)
+        for _ in loop:
+            read()
+            other()
+
+    def object_of_its_own(loop: Any, model: Any) -> None:
+        reader = Reader()
+        for _ in loop:
+            reader.read()
+            reader.draw()
+
+    def calls(loop: Any, model: Any) -> None:
+        for _ in loop:
+            model.calls += 1
+
+    def hidden_generators(loop: Any, model: Any) -> None:
+        bound, partial = np.random.default_rng(3).random, functools.partial(random.Random.random, random.Random(3))
+        for _ in loop:
+            bound()
+            partial()
+
+    def generator_in_a_list(loop: Any, model: Any) -> None:
+        rngs = [random.Random(1), random.Random(2)]
+        for _ in loop:
+            rngs[1].random()
+
+    def file(loop: Any, model: Any) -> None:
+        with Path(__file__).open("rb", buffering=0) as text, (loop_dir / "log").open("a") as log:
+            for _ in loop:
+                text.read(9)
+                log.write("a step\n")
+
+    def numbers_without_end(loop: Any, model: Any) -> None:
+        count = itertools.count()
+        for _ in loop:
+            next(count)
+
+    def optimizers(loop: Any, model: Any) -> None:
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        schedule = torch.optim.lr_scheduler.StepLR(optimizer, 5)
+        scaler, off = torch.amp.GradScaler("cpu"), torch.amp.GradScaler("cpu", enabled=False)
+        for _ in loop:
+            scaler.scale(model(*get_batch())).backward()
+            scaler.step(optimizer)
+            scaler.update()
+            off.update()
+        schedule.step()
+
+    def second_model(loop: Any, model: Any) -> None:
+        mean, teacher = torch.optim.swa_utils.AveragedModel(model), Net()
+        wrapped, part = torch.nn.Sequential(model), model.layers[0]
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for _ in loop:
+            (wrapped[0](*get_batch()) + part.weight.sum() + teacher(*get_batch()).detach()).backward()
+            optimizer.step()
+            mean.update_parameters(model)
+
+    def in_place(loop: Any, model: Any) -> None:
+        total, counts, means = torch.zeros(2), np.zeros(2), {"w": torch.zeros(2)}
+        weights, own = list(model.parameters()), model.layers[1].bias.data
+        for _ in loop:
+            total += 1
+            counts[1] += 1
+            means["w"].data.lerp_(torch.ones(2), 0.5)
+            with torch.no_grad():
+                weights[0].add_(1)
+                own.add_(1)
+
+    return {
+        "a position, and the best value": (position, NUMBER.format("at, best")),
+        "a position in a list": (position_in_a_list, NUMBER.format("at")),
+        "a position that a function keeps": (position_of_a_function, NUMBER.format("read")),
+        "an object of the program's own": (
+            object_of_its_own,
+            f"{ITERATOR.format('reader.rest')} {GENERATOR.format('reader.rng')} {NUMBER.format('reader.at')}",
+        ),
+        "a number of the model": (calls, NUMBER.format("model.calls")),
+        "generators in callables": (hidden_generators, f"{HIDDEN.format('bound')} {HIDDEN.format('partial')}"),
+        "a generator in a list": (generator_in_a_list, GENERATOR.format("rngs[1]")),
+        "a file": (file, ITERATOR.format("text")),
+        "an endless count": (numbers_without_end, ITERATOR.format("count")),
+        "an optimizer, a scheduler, a scaler": (
+            optimizers,
+            " ".join(map(OBJECT.format, ("optimizer", "schedule", "scaler"))),
+        ),
+        "a mean of the weights": (second_model, " ".join(map(OBJECT.format, ("optimizer", "mean")))),
+        "tensors that are changed in place": (in_place, CARRIED.format("counts, means, total")),
+        "names that the loop sets with each batch, and one that it does not": (reused, CARRIED.format("z")),
+        "a batch fetched ahead": (ahead, CARRIED.format("x, y")),
+        "a batch in a tuple": (batch_ahead, CARRIED.format("batch")),
+        "a generator": (own_generator, GENERATOR.format("rng")),
+        "an iterator": (iterator, ITERATOR.format("batches")),
+        "a hidden state, through a progress bar": (progress_bar, CARRIED.format("hidden")),
+        "nothing": (untouched, ""),
+    }
+
+
+@pytest.mark.parametrize("kind", _loops())
+def test_what_the_loop_keeps_in_variables_is_named(tmp_path: Path, kind: str) -> None:
+    """The verdict of the next session says by name what was not captured."""
+    body, limit = _loops(tmp_path)[kind]
+    model = Net()
+    body(supervised(range(2), tmp_path / "run", model=model), model)
+    loop = supervised(range(3), tmp_path / "run", model=model)
+    body(loop, model)
+    assert loop.exactness is not None and " ".join(loop.exactness.reasons) == limit
+
+
+def test_what_is_given_is_not_named(tmp_path: Path) -> None:
+    """Objects that are captured, as such, wrapped, or within one that is."""
+    for steps in (2, 3):
+        model = Net()
+        optimizer = torch.optim.AdamW(model.parameters(), lr=0.1)
+        first, second = (torch.optim.lr_scheduler.ConstantLR(optimizer, total_iters=9) for _ in range(2))
+        schedule = torch.optim.lr_scheduler.SequentialLR(optimizer, [first, second], [5])
+        other, scaler = torch.optim.swa_utils.AveragedModel(model), torch.amp.GradScaler("cpu")
+        best, parts = {"loss": 1e9, "at": 0}, {"model": model, "scheduler": schedule, "scaler": scaler, "ema": other}
+        loop = supervised(range(steps), tmp_path / "run", optimizer=optimizer, state={"best": best}, **parts)
+        for _ in loop:
+            scaler.scale(model(*get_batch())).backward()
+            scaler.step(optimizer)
+            scaler.update()
+            schedule.step()
+            other.update_parameters(model)
+            best.update(loss=0.5, at=best["at"] + 1)
+            model.eval()
+    assert loop.exactness is not None and loop.exactness.reasons == ()
+    assert isinstance(second.last_epoch, int)
