@@ -157,6 +157,7 @@ def test_a_signal_in_an_evaluation_before_the_step_is_saved_at_once(tmp_path: Pa
     """As nanoGPT evaluates: under the number of the steps that are done, however long the evaluation goes on."""
 
     def body(say: Say) -> None:
+        torch.set_num_threads(1)  # the threads of the parent are not in a forked process
         model = Net()
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
         loop = supervised(range(9), tmp_path / "run", model=model, optimizer=optimizer, save_secs=None)
