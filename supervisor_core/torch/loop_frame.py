@@ -138,7 +138,7 @@ class LoopFrame:
     def _mark(self, value: Any) -> Any:
         """Return what differs when a value has changed."""
         if isinstance(value, torch.nn.Module):
-            tensors = (tensor for tensor in value.state_dict(keep_vars=True).values() if tensor not in self._known)
+            tensors = (part for part in (*value.parameters(), *value.buffers()) if part not in self._known)
             return [_array_mark(tensor) for tensor in islice(tensors, MOST_TENSORS)]
         if _has_array(value):
             return [_array_mark(part) for part in _few(value) if part not in self._known]
@@ -167,7 +167,9 @@ class _Known:
     def _add(self, item: Any) -> None:
         self._ids.add(id(item))
         if isinstance(item, torch.nn.Module):
-            self._memory |= {_memory_of(tensor) for tensor in (*item.parameters(), *item.buffers())} - {0}
+            tensors = (*item.parameters(), *item.buffers())
+            self._ids |= {id(tensor) for tensor in tensors}
+            self._memory |= {_memory_of(tensor) for tensor in tensors} - {0}
         elif isinstance(item, torch.optim.Optimizer):
             self._kept.append(item.state)
             self._ids.add(id(item.state))
