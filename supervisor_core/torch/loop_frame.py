@@ -199,7 +199,7 @@ def _held(value: Any) -> Iterator[tuple[str, Any]]:
         if _is_own(value.__module__):
             within = (*(value.__defaults__ or ()), *(value.__kwdefaults__ or {}).values(), *_cells_of(value))
             yield from ((f".{name}", part) for name, part in vars(value).items())
-    elif not isinstance(value, type) and (_is_own(type(value).__module__) or isinstance(value, torch.nn.Module)):
+    elif not isinstance(value, type) and _is_own(type(value).__module__):
         of_class = {name: part for name, part in vars(type(value)).items() if _counts(part)}
         attributes = {**of_class, **getattr(value, "__dict__", {})}
         yield from ((f".{name}", part) for name, part in attributes.items() if name not in _OF_MODULES)
