@@ -29,6 +29,9 @@ for ignored in (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP):
     if signal.getsignal(ignored) == signal.SIG_IGN:
         signal.signal(ignored, signal.default_int_handler if ignored == signal.SIGINT else signal.SIG_DFL)
 
+# A forked process has none of the threads of OpenMP that its parent had, and would wait for them.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 # An example may take longer than 200 ms on a busy machine.
 settings.register_profile("unhurried", deadline=None)
 settings.load_profile("unhurried")

@@ -17,7 +17,7 @@ from benchmarks.faults.launcher import Process, TrialError
 from benchmarks.faults.trial import Fault, Findings, Outcome, Trial
 from benchmarks.faults.wrapped import FACADES, READY_STEP
 from benchmarks.faults.wrappers import PROGRAM, STOP_SECS, saved_step
-from supervisor_core.options import Options
+from supervisor_core.options import STOP_TIMEOUT_SECS
 
 WAIT_SECS = 120.0
 _PROGRAMS = {
@@ -57,7 +57,7 @@ ENDINGS = (
     Ending("sys.exit(3) in the loop", "exits", status=3, reason="error"),
     Ending("SIGHUP", signum=signal.SIGHUP, status=-signal.SIGHUP),
     Ending("SIGQUIT", signum=signal.SIGQUIT, status=-signal.SIGQUIT),
-    Ending("SIGTERM in an evaluation", "evaluates", _TERM, within_secs=Options().stop_timeout_secs, status=-_TERM),
+    Ending("SIGTERM in an evaluation", "evaluates", _TERM, within_secs=STOP_TIMEOUT_SECS, status=-_TERM),
     Ending("SIGTERM as process 1", signum=_TERM, is_first=True, status=128 + _TERM),
 )
 

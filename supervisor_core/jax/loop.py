@@ -196,7 +196,8 @@ class SupervisedTraining(InLoop):
     def _access(self, name: str) -> Access:
         part = self._part(name)
         of_leaves = Access(lambda: to_tree(pytree_of(self._part(name))), lambda saved: self._restore(name, saved))
-        if is_in_place(part):  # an nnx.Rngs has an attribute of any name: each draws a key
+        # An nnx.Rngs has an attribute of any name: each draws a key. A dict is a value, which each step replaces.
+        if is_in_place(part) or type(part) is dict:
             return of_leaves
         try:
             reach = access(name, part)

@@ -82,7 +82,7 @@ def test_exactly_the_right_alert_arrives(
     assert webhook.next() == VANISHED
     assert prometheus.query('ALERTS{alertname="SupervisorTrainingLost",alertstate="firing",run="digits"}')
     logdir.mkdir()  # the mount point
-    looked = 'supervisor_exporter_logdir_up == 1 and on (job) supervisor_run_state{state="unreachable"} == 1'
+    looked = 'supervisor_exporter_logdir_up == 0 and on (job) supervisor_run_state{state="unreachable"} == 1'
     wait_until(lambda: prometheus.query(looked), "a look at the empty mount point")
     logdir.rmdir()
     gone.rename(logdir)
