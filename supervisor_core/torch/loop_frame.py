@@ -14,7 +14,8 @@ import io
 import math
 import random
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
 from types import BuiltinMethodType, FrameType, FunctionType, GeneratorType, MethodType, MethodWrapperType
@@ -39,6 +40,7 @@ NUMBER = (
     "The first step has changed the number in {}, which begins again with each session: if the training depends on it, "
     "as on a position, let the number of the step decide, or keep it in a dict that is in state."
 )
+UNSEEN = "The variable {} cannot be looked at ({}): if the training keeps something in it, it is not captured."
 OBJECT = 'The state of {0} is not captured. Add it to state: state={{"{0}": {0}}}.'
 
 MOST_PARTS = 8
@@ -73,15 +75,17 @@ class LoopFrame:
         self._known = _Known(captured)
         self._is_range = is_range
         self._before: dict[str, _Part] = {}
+        self._unseen: dict[str, str] = {}
         limits = []
         for name, value in self._parts(frame):
-            if _is_optimizing(value):
-                limits.append(OBJECT.format(_shown(name)))
-            elif is_range and _is_iterator(value):
-                limits.append(ITERATOR.format(_shown(name)))
-            elif limit := self._limit(value, is_hidden=WITHIN in name):
-                self._before[name] = _Part(value, self._mark(value), limit)
-        self.limits: tuple[str, ...] = tuple(limits)
+            with self._looks_at(name):
+                if _is_optimizing(value):
+                    limits.append(OBJECT.format(_shown(name)))
+                elif is_range and _is_iterator(value):
+                    limits.append(ITERATOR.format(_shown(name)))
+                elif limit := self._limit(value, is_hidden=WITHIN in name):
+                    self._before[name] = _Part(value, self._mark(value), limit)
+        self.limits: tuple[str, ...] = (*limits, *self._unseen.values())
         """What a checkpoint does not capture: sentences."""
 
     def step_ended(self, frame: FrameType | None) -> None:
@@ -94,13 +98,14 @@ class LoopFrame:
         changed: dict[str, list[str]] = {CARRIED: [], NUMBER: []}
         for name, part in self._before.items():
             now = part.value if part.limit in (GENERATOR, HIDDEN, OBJECT) else present.get(name)
-            if now is None or (part.limit == CARRIED and not _has_array(now)):
-                continue
-            if now is not part.value or self._mark(now) != part.mark:
-                changed.setdefault(part.limit, []).append(_shown(name))
+            with self._looks_at(name):
+                if now is None or (part.limit == CARRIED and not _has_array(now)):
+                    continue
+                if now is not part.value or self._mark(now) != part.mark:
+                    changed.setdefault(part.limit, []).append(_shown(name))
         carried, numbers = changed.pop(CARRIED), changed.pop(NUMBER)
         self.limits = (
-            *self.limits,
+            *dict.fromkeys((*self.limits, *self._unseen.values())),
             *(limit.format(name) for limit, names in sorted(changed.items()) for name in sorted(names)),
             *((CARRIED.format(", ".join(sorted(carried))),) if carried else ()),
             *((NUMBER.format(", ".join(sorted(numbers))),) if numbers else ()),
@@ -108,10 +113,21 @@ class LoopFrame:
         self._before = {}
 
     def _parts(self, frame: FrameType | None) -> Iterator[tuple[str, Any]]:
-        """Yield the variables, and what they hold, by name."""
+        """Yield the variables, and what they hold, by name; what cannot be looked at ends no training."""
         seen: set[int] = set()
         for name, value in _variables(frame):
-            yield from self._inside(name, value, DEPTH, seen)
+            found: list[tuple[str, Any]] = []
+            with self._looks_at(name):
+                found += self._inside(name, value, DEPTH, seen)
+            yield from found
+
+    @contextmanager
+    def _looks_at(self, name: str) -> Iterator[None]:
+        """Let what a value of the program's own raises be a limit, and not end the training."""
+        try:
+            yield
+        except Exception as error:
+            self._unseen[name] = UNSEEN.format(_shown(name), f"{type(error).__name__}: {error}")
 
     def _inside(self, name: str, value: Any, depth: int, seen: set[int]) -> Iterator[tuple[str, Any]]:
         is_shared = id(value) in seen and not isinstance(value, (int, float))
@@ -187,7 +203,7 @@ def _shown(name: str) -> str:
 def _held(value: Any) -> Iterator[tuple[str, Any]]:
     """Yield what a value holds: what stands behind the value's name, and the part."""
     within: tuple[Any, ...] = ()
-    if isinstance(value, Mapping):
+    if isinstance(value, dict):
         yield from ((f"[{key!r}]", part) for key, part in islice(value.items(), MOST_PARTS) if _matters(part))
     elif isinstance(value, (list, tuple)):
         yield from ((f"[{at}]", part) for at, part in enumerate(value[:MOST_PARTS]) if _matters(part))
@@ -288,7 +304,7 @@ def _is_array(value: Any) -> bool:
 
 def _few(value: Any) -> tuple[Any, ...]:
     """Return the first parts of a list or dict; else the value alone."""
-    if isinstance(value, Mapping):
+    if isinstance(value, dict):
         return tuple(islice(value.values(), MOST_PARTS))
     return tuple(value[:MOST_PARTS]) if isinstance(value, (list, tuple)) else (value,)
 

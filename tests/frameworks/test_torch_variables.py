@@ -15,7 +15,7 @@ import pytest
 torch = pytest.importorskip("torch", reason="torch is not installed: make test-frameworks has it")
 
 from supervisor_core.torch import supervised  # noqa: E402
-from supervisor_core.torch.loop_frame import CARRIED, GENERATOR, HIDDEN, ITERATOR, NUMBER, OBJECT  # noqa: E402
+from supervisor_core.torch.loop_frame import CARRIED, GENERATOR, HIDDEN, ITERATOR, NUMBER, OBJECT, UNSEEN  # noqa: E402
 
 DATA = torch.arange(1000) * 7919 % 31
 
@@ -252,3 +252,39 @@ def test_what_is_given_is_not_named(tmp_path: Path) -> None:
             model.eval()
     assert loop.exactness is not None and loop.exactness.reasons == ()
     assert isinstance(second.last_epoch, int)
+
+
+class Odd:
+    """What cannot be asked what it is."""
+
+    @property
+    def __class__(self) -> Any:
+        raise RuntimeError("not yet connected")
+
+
+class Unshown:
+    """What cannot be shown, once it was trained with."""
+
+    is_used = False
+
+    def __repr__(self) -> str:
+        if self.is_used:
+            raise OSError("gone")
+        return "unshown"
+
+
+def test_what_cannot_be_looked_at_is_named_and_ends_nothing(tmp_path: Path) -> None:
+    """Before the first step, and after it."""
+    model = Net()
+    odd, item = Odd(), Unshown()
+    array = np.array([item], dtype=object)
+    with supervised(range(3), tmp_path, model=model, save_secs=None) as loop:
+        for _ in loop:
+            model(*get_batch())
+            item.is_used = True
+        limits = loop.limits
+    del odd, array
+    assert [UNSEEN.format("odd", "RuntimeError: not yet connected"), UNSEEN.format("array", "OSError: gone")] == [
+        limit for limit in limits if "cannot be looked at" in limit
+    ]
+    assert loop.global_step == 3
