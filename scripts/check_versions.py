@@ -37,7 +37,7 @@ OLD_SETUPTOOLS = "setuptools>=77,<81"
 """What TensorBoard before 2.21 needs, which imports ``pkg_resources``."""
 WITHOUT_TENSORFLOW = [
     *("tests", "--ignore=tests/tf1", "--ignore=tests/examples", "--ignore=tests/structure", "--ignore=tests/frontend"),
-    "--ignore=tests/frameworks",
+    *("--ignore=tests/frameworks", "--ignore=tests/docs"),
     *("--ignore=tests/endings/test_what_ends_how.py", "--ignore=tests/endings/test_stop_path.py"),
     *("--ignore=tests/browser", "--ignore=tests/faults", "--ignore=tests/restarter", "--ignore=tests/voice"),
     *("--ignore=tests/monitoring/test_alerts.py", "--ignore=tests/monitoring/test_end_to_end.py"),

@@ -6,6 +6,7 @@ import subprocess
 import sys
 
 from supervisor_core import checksum
+from supervisor_core.install import CRC32C, pip_install
 
 WITHOUT_COMPILED_PART = """
 import sys, warnings
@@ -32,7 +33,7 @@ def test_the_slow_library_is_said_once() -> None:
     done = subprocess.run([sys.executable, "-c", WITHOUT_COMPILED_PART], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert done.stderr.count("runs without its compiled part") == 1
-    assert f"{sys.executable} -m pip install --force-reinstall --only-binary :all: 'google-crc32c>=1.7'" in done.stderr
+    assert pip_install("--force-reinstall", "--only-binary", ":all:", CRC32C) in done.stderr
 
 
 def test_the_compiled_library_is_quiet() -> None:

@@ -15,6 +15,7 @@ from supervisor_core.errors import EventsError
 from supervisor_core.events import EventsWriter
 from supervisor_core.events.index import LogdirIndex
 from supervisor_core.events.reader import EventsFileReader
+from supervisor_core.install import install_command
 from supervisor_core.storage.remote import RemoteFilesystem
 from supervisor_core.storage.remote_source import PARALLEL_REQUESTS, RANGE_BYTES, Range, ReadAhead, RemoteSource
 
@@ -127,8 +128,9 @@ def test_without_tensorboard_what_fsspec_opens_is_read(logdir: str, monkeypatch:
     monkeypatch.delitem(sys.modules, "tensorflow", raising=False)
     monkeypatch.setitem(sys.modules, "tensorboard.compat.tensorflow_stub.io", None)
     assert tuple(LogdirIndex(logdir).refresh().changed) == (".",)
-    with pytest.raises(EventsError, match=r"read events from 'nowhere://bucket'.* -m pip install 'tensorboard>="):
+    with pytest.raises(EventsError, match="read events from 'nowhere://bucket'") as raised:
         LogdirIndex("nowhere://bucket")
+    assert str(raised.value).endswith(install_command("tab"))
 
 
 class FailingStore:
