@@ -11,6 +11,7 @@ import random
 import signal
 import sys
 import threading
+import time
 from collections.abc import Iterable
 from contextlib import nullcontext
 from pathlib import Path
@@ -97,10 +98,13 @@ class Telling:
 
     Args:
         file: where to; None prints nothing.
+        others: files of all ranks that are waited for, until there is something in each: the launcher ends the others
+            as soon as one has failed.
     """
 
-    def __init__(self, file: Any) -> None:
+    def __init__(self, file: Any, others: Iterable[Path] = ()) -> None:
         self._file = file
+        self._others = tuple(others)
 
     def __enter__(self) -> None:
         """Begin."""
@@ -109,6 +113,8 @@ class Telling:
         """End."""
         if self._file is not None:
             print(f"{type(error).__name__}: {error}", file=self._file)
+        while not all(path.exists() and path.stat().st_size for path in self._others):
+            time.sleep(0.01)
 
 
 def total(parts: Iterable[Any]) -> str:
@@ -157,7 +163,8 @@ def train(directory: str, plan: dict[str, Any] | None = None, **options: Any) ->
         **{"save_steps": 4, **options},
     )  # fmt: skip
     told = said if plan.get("act") in ("full", "state") else None
-    with Telling(told), nullcontext() if plan.get("bare") else loop:
+    others = [Path(directory) / f"rank-{each}" for each in range(dist.get_world_size())] if fails else []
+    with Telling(told, others), nullcontext() if plan.get("bare") else loop:
         for number, batch in enumerate(loop):
             if not number and loop.exactness is not None:
                 print(" ".join(("exact", *loop.exactness.reasons)), file=said)
