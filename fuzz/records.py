@@ -102,10 +102,10 @@ def _written(reading: stacks_file.StacksReading) -> stacks_file.StacksReading:
 def check_restarts(data: bytes) -> None:
     """Decode the state of a restarter, and what those of several nodes write for each other; decide about a launch with
     what was accepted, write and read it again."""
-    call, report = nodes.decode(nodes.Call, data), nodes.decode(nodes.Report, data)
-    assert call is None or nodes.decode(nodes.Call, nodes.encode(call)) == call
+    call, report = nodes.decode(nodes.NodeCall, data), nodes.decode(nodes.NodeReport, data)
+    assert call is None or nodes.decode(nodes.NodeCall, nodes.encode(call)) == call
     if report is not None:
-        assert nodes.decode(nodes.Report, nodes.encode(report)) == report
+        assert nodes.decode(nodes.NodeReport, nodes.encode(report)) == report
         facts = LaunchFacts(attempt=1, started_at=0.0, directory="/", cause="error")
         node = nodes.decisive(facts, {1: report}, was_first=False, has_lost=True)
         assert node == (1 if report.cause == "stopped" or report.has_failed else 0)

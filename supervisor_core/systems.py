@@ -42,7 +42,7 @@ def user_name(number: int) -> str | None:
 
 
 def read_at(descriptor: int, length: int, offset: int) -> bytes:
-    """Return at most so many bytes from a place in an open file, as ``os.pread``."""
+    """Return at most ``length`` bytes from ``offset`` of an open file, as ``os.pread``."""
     if hasattr(os, "pread"):
         return os.pread(descriptor, length, offset)
     with _SEEKING:  # threads share a descriptor's place

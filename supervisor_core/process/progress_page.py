@@ -84,7 +84,7 @@ class PageState:
     """The hang timeout of the phase: no progress for longer is a stall. None if it cannot stall."""
     act_after_secs: float | None = None
     """Whoever watches from outside acts after this long without progress: see `HangTimeouts.act_after`; later where
-    the session acts itself. None if nobody acts, and in a page of an older version."""
+    the session acts itself. None if the session does not act, and in a page of an older version."""
     stalled_since: float | None = None
     location: str = ""
     """Where a known stall is, for people; empty where unknown."""

@@ -22,9 +22,9 @@ from supervisor_core.restarter.nodes import (
     ANSWER_SECS,
     CALL_SUFFIX,
     POLL_SECS,
-    Call,
     Latest,
-    Report,
+    NodeCall,
+    NodeReport,
     decode,
     encode,
     node_suffix,
@@ -54,10 +54,10 @@ class Follower:
     def __post_init__(self) -> None:
         self._logdir = LogdirThread()
         self._signals = ReceivedSignals()
-        self._report = Report(restarter=uuid.uuid4().hex)
+        self._report = NodeReport(restarter=uuid.uuid4().hex)
         self._is_told = False
         """Whether the report is on the disk."""
-        self._latest: Latest[Call | None] = Latest(self._logdir, self._read)
+        self._latest: Latest[NodeCall | None] = Latest(self._logdir, self._read)
 
     def run(self) -> int:
         """Run the program whenever node 0 does, until it ends the job or a signal comes.
@@ -90,23 +90,23 @@ class Follower:
                 assert self._signals.stop_signal is not None
                 return -self._signals.stop_signal
 
-    def _is_meant(self, call: Call) -> bool:
+    def _is_meant(self, call: NodeCall) -> bool:
         return self._report.restarter in call.admitted
 
-    def _is_for(self, call: Call) -> bool:
+    def _is_for(self, call: NodeCall) -> bool:
         return (self._report.job, self._report.launch) == (call.job, call.launch)
 
-    def _answer(self, call: Call | None) -> Report | None:
+    def _answer(self, call: NodeCall | None) -> NodeReport | None:
         """Return what is to be said to a call; None where that was said."""
         if call is None:
             return None
         if call.state == "ends" and self._is_meant(call):
-            return Report(restarter=self._report.restarter, job=call.job, launch=call.launch, state="gone")
+            return NodeReport(restarter=self._report.restarter, job=call.job, launch=call.launch, state="gone")
         if call.state == "assembles" and not self._is_for(call):
-            return Report(restarter=self._report.restarter, job=call.job, launch=call.launch, state="ready")
+            return NodeReport(restarter=self._report.restarter, job=call.job, launch=call.launch, state="ready")
         return None
 
-    def _launch(self, call: Call, pages_in: Path | None) -> LaunchFacts:
+    def _launch(self, call: NodeCall, pages_in: Path | None) -> LaunchFacts:
         """Start the program; return when all of it has ended here, and that is reported."""
         self._latest = Latest(self._logdir, self._read)  # the old one may show an earlier launch
         facts = LaunchFacts(attempt=call.launch, started_at=time.time(), directory=self.view.logdir)
@@ -164,11 +164,11 @@ class Follower:
             return None
         return "the launch is over on node 0"
 
-    def _read(self) -> Call | None:
+    def _read(self) -> NodeCall | None:
         data = self.view.read_beside(CALL_SUFFIX)
-        return None if data is None else decode(Call, data)
+        return None if data is None else decode(NodeCall, data)
 
-    def _tell(self, report: Report) -> None:
+    def _tell(self, report: NodeReport) -> None:
         """Write a report, or note that it is to be written."""
         self._report, data = report, encode(report)
         written = self._logdir.do(lambda: self.view.write_beside(node_suffix(self.node), data), ANSWER_SECS)

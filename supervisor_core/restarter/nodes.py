@@ -1,5 +1,5 @@
-"""`Head`: node 0 of a job of several nodes, which decides for all when the program runs; `Call`, `Report`: what the
-nodes write for each other, below the logdir that they share.
+"""`Head`: node 0 of a job of several nodes, which decides for all when the program runs; `NodeCall`, `NodeReport`: what
+the nodes write for each other, below the logdir that they share.
 
 Node 0 alone is a whole restarter: it judges, counts, waits and records. Before each launch it calls, and starts the
 program when every other node (`supervisor_core.restarter.follower`) is ready for that launch; when the program has
@@ -37,7 +37,7 @@ _T = TypeVar("_T")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Call:
+class NodeCall:
     """What node 0 has decided."""
 
     job: Name
@@ -50,7 +50,7 @@ class Call:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Report:
+class NodeReport:
     """What another node has to say of one launch."""
 
     restarter: Name
@@ -85,7 +85,7 @@ class Report:
         return self.state == "ended" and self.cause not in (None, "completed") and not self.has_lost_another
 
 
-def encode(item: Call | Report) -> bytes:
+def encode(item: NodeCall | NodeReport) -> bytes:
     """Return the content of a file."""
     return json.dumps({"v": VERSION, **asdict(item)}).encode() + b"\n"
 
@@ -132,7 +132,7 @@ class Latest(Generic[_T]):
             self._is_asked = False
 
 
-def decisive(facts: LaunchFacts, reports: Mapping[int, Report | None], *, was_first: bool, has_lost: bool) -> int:
+def decisive(facts: LaunchFacts, reports: Mapping[int, NodeReport | None], *, was_first: bool, has_lost: bool) -> int:
     """Return the node whose end says why a launch ended.
 
     Args:
@@ -160,7 +160,7 @@ class Head:
         nodes: how many there are, this one included.
         view: the logdir.
         logdir: reads and writes it.
-        display: is told who is waited for.
+        display: shows which nodes are waited for.
         signals: those of this process.
     """
 
@@ -169,8 +169,8 @@ class Head:
     ) -> None:
         self._nodes, self._others = nodes, range(1, nodes)
         self._view, self._logdir, self._display, self._signals = view, logdir, display, signals
-        self._call = Call(job=uuid.uuid4().hex)
-        self._latest: Latest[dict[int, Report]] = Latest(logdir, self._read)
+        self._call = NodeCall(job=uuid.uuid4().hex)
+        self._latest: Latest[dict[int, NodeReport]] = Latest(logdir, self._read)
         self._ids: dict[int, str] = {}
         self._was_first = True
 
@@ -178,7 +178,7 @@ class Head:
         """Wait until all nodes are ready for a launch, and start it on them; False if a stop signal came before."""
         self._was_first, is_named = True, False
         since = time.monotonic()
-        is_told = self._tell(Call(job=self._call.job, launch=launch))
+        is_told = self._tell(NodeCall(job=self._call.job, launch=launch))
         while True:
             found = self._look()
             missing = [node for node in self._others if self._answer(found, node) != "ready"]
@@ -247,18 +247,18 @@ class Head:
                 self._display.line(f"node {', '.join(map(str, left))} did not say that it has ended")
                 return
 
-    def _answer(self, found: Mapping[int, Report], node: int) -> str:
+    def _answer(self, found: Mapping[int, NodeReport], node: int) -> str:
         """Return the state that a node reports of the present launch; empty where it reports another one."""
         report, call = found.get(node), self._call
         return report.state if report is not None and (report.job, report.launch) == (call.job, call.launch) else ""
 
-    def _is_gone(self, found: Mapping[int, Report], node: int) -> bool:
+    def _is_gone(self, found: Mapping[int, NodeReport], node: int) -> bool:
         return node in found and (found[node].state, found[node].job) == ("gone", self._call.job)
 
-    def _look(self) -> dict[int, Report]:
+    def _look(self) -> dict[int, NodeReport]:
         return self._logdir.do(self._read, ANSWER_SECS) or {}
 
-    def _read(self) -> dict[int, Report]:
+    def _read(self) -> dict[int, NodeReport]:
         found = {}
         for node in self._others:
             try:
@@ -266,11 +266,11 @@ class Head:
             except OSError as error:  # of this file: the others count
                 self._logdir.warn(error)
                 continue
-            if data is not None and (report := decode(Report, data)) is not None:
+            if data is not None and (report := decode(NodeReport, data)) is not None:
                 found[node] = report
         return found
 
-    def _tell(self, call: Call) -> bool:
+    def _tell(self, call: NodeCall) -> bool:
         """Write a call; return whether that went well."""
         self._call, data = call, encode(call)
         return self._logdir.do(lambda: self._view.write_beside(CALL_SUFFIX, data), ANSWER_SECS) is not None

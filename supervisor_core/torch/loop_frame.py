@@ -44,13 +44,13 @@ UNSEEN = "The variable {} cannot be looked at ({}): if the training keeps someth
 OBJECT = 'The state of {0} is not captured. Add it to state: state={{"{0}": {0}}}.'
 
 MOST_PARTS = 8
-"""So many parts of a list or dict, and so many numbers of a tensor, are looked at."""
+"""The most parts of a list or dict, and the most numbers of a tensor, that are looked at."""
 MOST_TENSORS = 64
-"""So many tensors of a module are looked at."""
+"""The most tensors of a module that are looked at."""
 WITHIN = "\0"
 """Stands in a name before what no expression reaches, as a default of a function."""
 DEPTH = 2
-"""So many objects within objects are looked into."""
+"""The number of levels of objects within objects that are looked into."""
 
 
 @dataclass(frozen=True)

@@ -16,26 +16,12 @@ from tb_plugin.logdirs import Logdir
 from tb_plugin.report import Report, report_page
 from tb_plugin.scalar_store import ScalarStore
 from tb_plugin.static_files import static_files
+from tests.conftest import StillClock
 
 URL = "http://tab.example/"
 PAGE = """<!doctype html><html><head><meta name="viewport" content="width=device-width"></head>
 <body><script type="module" src="start.js"></script></body></html>"""
 START = 'import { render } from "./index.js"; render();'
-
-
-@dataclass(frozen=True)
-class StillClock:
-    """A clock that shows one time."""
-
-    now: float
-
-    def wall(self) -> float:
-        """Return the time."""
-        return self.now
-
-    def monotonic(self) -> float:
-        """Return the time."""
-        return self.now
 
 
 @dataclass

@@ -19,7 +19,16 @@ from supervisor_core.restarter import follower
 from supervisor_core.restarter.follower import Follower
 from supervisor_core.restarter.launch import Display, LaunchFacts, RestarterOptions
 from supervisor_core.restarter.logdir_view import LogdirThread, LogdirView
-from supervisor_core.restarter.nodes import CALL_SUFFIX, Call, Head, Report, decisive, decode, encode, node_suffix
+from supervisor_core.restarter.nodes import (
+    CALL_SUFFIX,
+    Head,
+    NodeCall,
+    NodeReport,
+    decisive,
+    decode,
+    encode,
+    node_suffix,
+)
 from supervisor_core.restarter.policy import IN_USE_STATUS, NO_PROGRESS_STATUS, ChildEnd, Failure
 from supervisor_core.restarter.running import ReceivedSignals
 from tests.restarter.conftest import WAIT_SECS, run_of
@@ -217,14 +226,14 @@ def test_which_node_decides_why_a_launch_ended() -> None:
     """The one whose program failed by itself, not one that lost it; a stop signal, and a hang that node 0 has ended,
     before all; a node that says nothing only where nobody else says why."""
 
-    def of(own: Any, *reports: Report | None, was_first: bool = True, has_lost: bool = True) -> int:
+    def of(own: Any, *reports: NodeReport | None, was_first: bool = True, has_lost: bool = True) -> int:
         facts = LaunchFacts(attempt=1, started_at=0.0, directory="/runs", cause=own)
         return decisive(facts, dict(enumerate(reports, 1)), was_first=was_first, has_lost=has_lost)
 
-    failed = Report(restarter="a", state="ended", cause="error", exit_code=1)
-    lost = Report(restarter="b", state="ended", cause="error", exit_code=1, has_lost_another=True)
-    stopped = Report(restarter="c", state="ended", cause="stopped", signal=15)
-    done = Report(restarter="d", state="ended", cause="completed", exit_code=0)
+    failed = NodeReport(restarter="a", state="ended", cause="error", exit_code=1)
+    lost = NodeReport(restarter="b", state="ended", cause="error", exit_code=1, has_lost_another=True)
+    stopped = NodeReport(restarter="c", state="ended", cause="stopped", signal=15)
+    done = NodeReport(restarter="d", state="ended", cause="completed", exit_code=0)
     assert of("error", lost, failed) == 2
     assert of("error", lost, failed, has_lost=False) == 0
     assert of("signal", failed, has_lost=False, was_first=False) == 1  # NCCL aborts a process that lost another one
@@ -238,7 +247,7 @@ def test_the_file_of_one_node_hides_no_others(tmp_path: Path) -> None:
     """What cannot be read counts as no answer of that node alone."""
     view = LogdirView(str(tmp_path))
     Path(f"{view.state_path}{node_suffix(1)}").mkdir()
-    report = Report(restarter="b")
+    report = NodeReport(restarter="b")
     view.write_beside(node_suffix(2), encode(report))
     assert Head(3, view, LogdirThread(), Display(), ReceivedSignals())._look() == {2: report}
 
@@ -247,7 +256,7 @@ def test_node_0_waits_for_what_the_others_report(tmp_path: Path, monkeypatch: py
     """Its own ranks often fail first: those of the node that failed have yet to end."""
     view, signals = LogdirView(str(tmp_path)), ReceivedSignals()
     head = Head(2, view, LogdirThread(), Display(), signals)
-    ready = Report(restarter="a", job=head._call.job, launch=1, state="ready")
+    ready = NodeReport(restarter="a", job=head._call.job, launch=1, state="ready")
     view.write_beside(node_suffix(1), encode(ready))
     assert head.assemble(1)
     ended = replace(ready, state="ended", cause="oom", exit_code=137, oom_kills=1)
@@ -260,7 +269,7 @@ def test_node_0_waits_for_what_the_others_report(tmp_path: Path, monkeypatch: py
     facts = LaunchFacts(attempt=1, started_at=0.0, directory="/runs", cause="error", end=ChildEnd(exit_code=1))
     head.over(facts, 25.0, has_lost=True)
     assert (facts.node, facts.cause, facts.end) == (1, "oom", ended.end)
-    call = decode(Call, view.read_beside(CALL_SUFFIX) or b"")
+    call = decode(NodeCall, view.read_beside(CALL_SUFFIX) or b"")
     assert call is not None and call.state == "over"
 
 
@@ -280,11 +289,11 @@ def test_what_was_seen_of_an_earlier_launch_does_not_count(tmp_path: Path, monke
     view = LogdirView(str(tmp_path))
     head = Head(2, view, LogdirThread(), Display(), ReceivedSignals())
     job = head._call.job
-    view.write_beside(node_suffix(1), encode(Report(restarter="old")))
+    view.write_beside(node_suffix(1), encode(NodeReport(restarter="old")))
     head.ended_elsewhere()
     head._logdir.do(lambda: None, WAIT_SECS)
     assert head.ended_elsewhere() == "node 1 has a new restarter"
-    view.write_beside(node_suffix(1), encode(Report(restarter="new", job=job, launch=2, state="ready")))
+    view.write_beside(node_suffix(1), encode(NodeReport(restarter="new", job=job, launch=2, state="ready")))
     assert head.assemble(2)
     assert head.ended_elsewhere() is None
 
@@ -299,10 +308,12 @@ def test_what_was_seen_of_an_earlier_launch_does_not_count(tmp_path: Path, monke
 
     monkeypatch.setattr(follower, "start_program", start)
     for launch in (1, 2):
-        one._report = Report(restarter="new", job=job, launch=launch, state="ready")
-        view.write_beside(CALL_SUFFIX, encode(call := Call(job=job, launch=launch, state="runs", admitted=("new",))))
+        one._report = NodeReport(restarter="new", job=job, launch=launch, state="ready")
+        view.write_beside(
+            CALL_SUFFIX, encode(call := NodeCall(job=job, launch=launch, state="runs", admitted=("new",)))
+        )
         one._launch(call, None)
-        view.write_beside(CALL_SUFFIX, encode(Call(job=job, launch=launch, state="over")))
+        view.write_beside(CALL_SUFFIX, encode(NodeCall(job=job, launch=launch, state="over")))
         one._logdir.do(lambda: None, WAIT_SECS)
         one._latest.get()
         one._logdir.do(lambda: None, WAIT_SECS)
@@ -312,11 +323,11 @@ def test_what_was_seen_of_an_earlier_launch_does_not_count(tmp_path: Path, monke
 
 def test_a_report_that_could_not_be_written_is_written_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also that of an end: node 0 would take the node for lost."""
-    written: list[Report] = []
+    written: list[NodeReport] = []
     failures = [OSError(28, "No space left on device")]
 
     def write(self: object, suffix: str, data: bytes) -> bool:
-        report = decode(Report, data)
+        report = decode(NodeReport, data)
         assert report is not None
         if report.state == "ended" and failures:
             raise failures.pop()
@@ -327,7 +338,7 @@ def test_a_report_that_could_not_be_written_is_written_later(tmp_path: Path, mon
         state = written[-1].state if written else "waits"
         asked: Any = {"waits": "assembles", "ready": "runs", "ended": "ends"}[state]
         return encode(
-            Call(job="j", launch=1, state=asked, status=256, admitted=tuple(each.restarter for each in written))
+            NodeCall(job="j", launch=1, state=asked, status=256, admitted=tuple(each.restarter for each in written))
         )
 
     def start(options: object, pages_in: object, facts: LaunchFacts) -> None:
@@ -355,9 +366,9 @@ def test_a_report_that_could_not_be_written_is_written_later(tmp_path: Path, mon
 
 def test_what_the_nodes_write() -> None:
     """Is read back; a damaged file, or one of another version, is as none."""
-    report = Report(restarter="a", state="ended", cause="error", failure=Failure(type="KeyError", where="a.py:3"))
-    call = Call(job="j", launch=3, state="runs", admitted=("a", "b"))
-    assert decode(Report, encode(report)) == report and decode(Call, encode(call)) == call
+    report = NodeReport(restarter="a", state="ended", cause="error", failure=Failure(type="KeyError", where="a.py:3"))
+    call = NodeCall(job="j", launch=3, state="runs", admitted=("a", "b"))
+    assert decode(NodeReport, encode(report)) == report and decode(NodeCall, encode(call)) == call
     for data in (
         b"",
         b"[1]",
@@ -367,6 +378,6 @@ def test_what_the_nodes_write() -> None:
         b'{"v": 1, "job": "\\ud800"}',
         b"[" * 100_000,
     ):
-        assert decode(Call, data) is None
+        assert decode(NodeCall, data) is None
     long = replace(report, failure=Failure(type="E" * 5000))
-    assert decode(Report, encode(long)) is None  # it would be in the log, in records and in the counts
+    assert decode(NodeReport, encode(long)) is None  # it would be in the log, in records and in the counts
