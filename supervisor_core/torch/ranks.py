@@ -6,6 +6,8 @@ training's own collectives. A rank that has ended makes the others' next call fa
 
 from __future__ import annotations
 
+import atexit
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import timedelta
@@ -49,6 +51,8 @@ class Ranks:
         self._leaving = dist.new_group(backend="gloo", timeout=timedelta(seconds=LEAVE_SECS))
         _close(Ranks._earlier)
         Ranks._earlier = [self._group, self._leaving]
+        atexit.unregister(_leave)
+        atexit.register(_leave, os.getpid())
 
     def close(self) -> None:
         """Disconnect: a call of the others that waits for this rank, and each later one, fails at once."""
@@ -159,6 +163,13 @@ def present_ranks() -> Ranks | None:
     if not dist.is_available() or not dist.is_initialized() or dist.get_world_size() == 1:
         return None
     return Ranks()
+
+
+def _leave(pid: int) -> None:
+    """Close the last groups while the interpreter still works: a thread of theirs that asks for it later may abort the
+    process, and a launcher reads that as a failure. A child that was forked has the groups, and not their threads."""
+    if os.getpid() == pid:
+        _close(Ranks._earlier)
 
 
 def _close(groups: list[Any]) -> None:

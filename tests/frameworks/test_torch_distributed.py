@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 import threading
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
@@ -211,22 +212,59 @@ def test_a_loop_that_all_ranks_leave(tmp_path: Path, job: Callable[[Path], Job],
 
 
 @pytest.mark.timeout(600)  # PyTorch is imported six times, one after the other where there is one core
+@pytest.mark.filterwarnings("default:Started again after it was complete")
 def test_torchrun_under_the_restarter(tmp_path: Path) -> None:
     """A rank that is killed ends torchrun, which is started again, and the record names the rank: the run goes on
-    exactly, and is complete."""
+    exactly, and is complete. A rank that dies in the exit of its interpreter, after that, is started again, too: such
+    a session does no step."""
     plan = {"act": "kill", "rank": 1, "step": 9, "once": True, "workers": 1}
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     program = [str(Path(__file__).parent / "ranks_program.py"), str(tmp_path), json.dumps(plan)]
     restarter = [sys.executable, "-c", "from supervisor_core.cli import main; main()", "run", "--logdir"]
-    ended = subprocess.run([*restarter, str(tmp_path / "run"), "--", *torchrun, *program], capture_output=True)
-    assert ended.returncode == 0, ended.stderr.decode()
+    ended = subprocess.run(
+        [*restarter, str(tmp_path / "run"), "--", *torchrun, *program],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONFAULTHANDLER": "1"},
+    )
+    assert ended.returncode == 0, ended.stderr
     run = run_of(tmp_path / "run")
-    one, two = run.sessions
-    assert (one.outcome, two.outcome, two.restored_step, two.last_step) == ("error", "completed", 8, STEPS)
+    one, two, *again = run.sessions
+    if again:
+        warnings.warn(f"Started again after it was complete: {ended.stderr[-3000:]}", stacklevel=1)
+    assert (one.outcome, two.outcome, two.restored_step, two.last_step) == ("error", "completed", 8, STEPS), (
+        ended.stderr
+    )
+    assert all((each.outcome, each.restored_step, each.last_step) == ("completed", STEPS, STEPS) for each in again)
     assert run.launches[0].error == "SIGKILL on rank 1"
     for rank in (0, 1):
         lines = (tmp_path / f"rank-{rank}").read_text().splitlines()
-        assert lines[9].startswith("exact") and len(lines) == 9 + 1 + 10 + 1
+        assert lines[9].startswith("exact") and len(lines) == 9 + 1 + 10 + 1 + len(again)
+
+
+def test_groups_are_closed_before_the_interpreter_ends() -> None:
+    """While Python still works: a thread of theirs that asks for it later may abort the process. The child that was
+    forked leaves them alone."""
+    program = """
+import atexit, os, sys
+import torch.distributed as dist
+from supervisor_core.torch.ranks import Ranks
+atexit.register(lambda: print("left open:", len(Ranks._earlier), flush=True))
+dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+ranks = Ranks()
+ranks.open()
+assert ranks.compare([1]) == [[1]]
+pid = os.fork()
+if pid:
+    assert os.waitpid(pid, 0)[1] == 0
+else:
+    print("in the child", flush=True)
+    atexit._run_exitfuncs()
+    os._exit(0)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == ["in the child", "left open: 2", "left open: 0"]
 
 
 def test_wrong_calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
