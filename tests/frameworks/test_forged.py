@@ -73,7 +73,6 @@ def test_pytorch(tmp_path: Path, forging: ModuleType, trials: ModuleType) -> Non
         trial.resumes(trials.forge(trial, forging.state_trees("torch.safetensors")))
 
 
-@pytest.mark.filterwarnings("default:Ended with")
 def test_pytorch_with_shards(tmp_path: Path, forging: ModuleType, trials: ModuleType) -> None:
     """Two ranks: their metadata and their parts are not unpickled, and lead to no other file."""
     installed("torch")
