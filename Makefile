@@ -68,7 +68,7 @@ bench: $(INSTALLED) $(TAB)
 
 # The peers' frameworks are gigabytes: only where they are asked for.
 faults: $(INSTALLED)
-	$(if $(findstring peers,$(ARGS)),PYTHON="$(PYTHON)" scripts/install $(VENV) dev faults)
+	$(if $(findstring peers,$(ARGS))$(findstring culprit,$(ARGS)),PYTHON="$(PYTHON)" scripts/install $(VENV) dev faults)
 	$(BIN)/python -m benchmarks.faults $(ARGS)
 
 # Of all frameworks, which are gigabytes; one thread, so that sums are added up in one order.

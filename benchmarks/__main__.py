@@ -24,15 +24,18 @@ AREAS = (
     "checkpoint",
     "writer",
     "reader",
+    "data",
     "fuzz",
     "goodput",
     "scrape",
-    "exporter",
+    "fleet",
+    "objectstore",
     "pages",
     "imports",
     "restart",
     "tab",
     "tab_browser",
+    "tab_views",
 )
 PAGE = Path(__file__).parents[1] / "docs" / "benchmarks.md"
 MARK = "<!-- measured: everything below this line is written by `make bench ARGS=--write` -->\n"
@@ -45,7 +48,9 @@ def main() -> None:
     parser.add_argument("--only", nargs="+", choices=AREAS, default=AREAS, help="which areas")
     parser.add_argument("--write", action="store_true", help=f"write the result into docs/{PAGE.name}")
     parser.add_argument(
-        "--python", default=sys.executable, help="the interpreter of an environment that has the frameworks"
+        "--python",
+        default=sys.executable,
+        help="the interpreter of an environment that has the frameworks, or moto and s3fs",
     )
     arguments = parser.parse_args()
     if arguments.write and arguments.quick:
@@ -54,7 +59,7 @@ def main() -> None:
         print(f"measuring: {area}", file=sys.stderr)
         before = f"{describe()}. Noise before: {noise()}."
         module = importlib.import_module(f"benchmarks.{area}")
-        others = (arguments.python,) if area == "frameworks" else ()
+        others = (arguments.python,) if area in ("frameworks", "objectstore") else ()
         found = list(module.rows(arguments.quick, *others))
         machine = f"{before} After: {noise()}."
         print_table(found)

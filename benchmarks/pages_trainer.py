@@ -15,8 +15,9 @@ import uuid
 
 from supervisor_core.clock import SYSTEM_CLOCK
 from supervisor_core.engine.heartbeat_writer import HeartbeatWriter
+from supervisor_core.engine.recorder import StopInfo
 from supervisor_core.engine.service import ServiceRegistry
-from supervisor_core.engine.session_recorder import SessionRecorder, StopInfo
+from supervisor_core.engine.session_recorder import SessionRecorder
 from supervisor_core.events.file_writer import FileWriter
 from supervisor_core.options import Options
 

@@ -145,6 +145,15 @@ def _instrument(registry: CollectorRegistry, collector: RunCollector) -> None:
                 (gauge.labels(**sample.labels) if labels else gauge).set(sample.value)
 
 
+def scraped(port: int) -> bytes:
+    """Ask for metrics as Prometheus does; return the answer, packed."""
+    connection = http.client.HTTPConnection("127.0.0.1", port)
+    connection.request("GET", "/metrics", headers={"Accept": ACCEPT, "Accept-Encoding": "gzip"})
+    body = connection.getresponse().read()
+    connection.close()
+    return body
+
+
 @dataclass(frozen=True)
 class Contender:
     process: subprocess.Popen[str]
@@ -157,11 +166,7 @@ class Contender:
         return float(self.process.stdout.readline())
 
     def scrape(self) -> bytes:
-        connection = http.client.HTTPConnection("127.0.0.1", self.port)
-        connection.request("GET", "/metrics", headers={"Accept": ACCEPT, "Accept-Encoding": "gzip"})
-        body = connection.getresponse().read()
-        connection.close()
-        return body
+        return scraped(self.port)
 
     def measure(self, scrapes: int) -> tuple[float, float]:
         """Return CPU milliseconds of the server per scrape, and the median milliseconds that the client waited."""

@@ -18,12 +18,12 @@ import time
 import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from benchmarks.exporter import resident_bytes
+from benchmarks.fleet.exporter import resident_bytes
 from benchmarks.report import Row, print_table
 from benchmarks.trained import write_runs
 
@@ -108,7 +108,7 @@ def serving(which: str, logdir: Path, *flags: str) -> Iterator[Served]:
             process.kill()
 
 
-def write(directory: Path, points: int, saves: int = 0) -> None:
+def write(directory: Path, points: int, saves: int = 0, values: Sequence[float] | None = None) -> None:
     """Write a run with ``points`` scalars, 0.1 s apart, and ``saves`` checkpoints spread over it."""
     from supervisor_core.events.event_format import event_prefix, frame, scalar_prefix, version_event
     from supervisor_core.events.telemetry import CheckpointRecord, SessionRecord, summary_bytes
@@ -124,7 +124,8 @@ def write(directory: Path, points: int, saves: int = 0) -> None:
         file.write(frame(version_event(BEGAN)) + framed(session, BEGAN, 0))
         for step in range(points):
             at = BEGAN + step / 10
-            file.write(frame(event_prefix(at, step, 5, 0)[:-2] + prefix + struct.pack("<f", step % 997 / 997)))
+            value = values[step] if values else step % 997 / 997
+            file.write(frame(event_prefix(at, step, 5, 0)[:-2] + prefix + struct.pack("<f", value)))
         for save in range(saves):
             step = save * points // saves
             record = CheckpointRecord(session="s1", trigger="timer", path=f"model.ckpt-{step}", step=step, secs=2.0)

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
+from typing import TypeAlias
 
 from supervisor_core.events.event_format import event_prefix, frame, scalar_prefix, strip_metadata, version_event
 from supervisor_core.events.telemetry import (
@@ -30,6 +31,8 @@ BEGAN = 1_700_000_000.123457
 BEAT_SECS, STEPS_PER_BEAT = 10.0, 493
 BEATS = 16
 """Of a run, while it trains."""
+NIGHT_SECS, STARTS_APART_SECS = 8 * 3600.0, 240.0
+"""How long a run of a night trains; how far apart runs start."""
 SAVED_AFTER = (6, 12)
 """The heartbeats of a session after which a checkpoint is saved."""
 KILLED_EVERY = 5
@@ -37,36 +40,55 @@ SCALARS = ("loss", "accuracy", "learning_rate", "grad_norm", "global_step/sec")
 SAVE_EVERY_SECS, SAVE_SECS = 600.0, 1.515042
 HOST, RUN = "node-07.example.org", "experiments/run"
 
+Sessions: TypeAlias = tuple[tuple["_Session", tuple[bytes, ...]], ...]
+"""The sessions of a run, each with its events, unframed."""
+
 
 def write_runs(logdir: Path, count: int) -> None:
     """Write a logdir of runs, named ``group-<n>/run-<n>``."""
     for number in range(count):
-        directory = logdir / f"group-{number % 50}" / f"run-{number}"
-        directory.mkdir(parents=True)
-        for session, payloads in _sessions(is_killed=number % KILLED_EVERY == 0):
-            name = f"events.out.tfevents.{int(session.began)}.{HOST}.{session.pid}.0000"
-            id = b"%015x%d" % (number, session.attempt)
-            (directory / name).write_bytes(
-                b"".join(frame(payload.replace(session.id.encode(), id)) for payload in payloads)
-            )
+        _write_run(logdir, number, _sessions(BEGAN, BEAT_SECS, is_killed=number % KILLED_EVERY == 0))
+
+
+def write_night(logdir: Path, count: int, now: float) -> None:
+    """Write the runs of one night: each trained for eight hours and ended within the last four."""
+    for number in range(count):
+        began = now - NIGHT_SECS - STARTS_APART_SECS * (1 + number % 50)
+        _write_run(logdir, number, _sessions(began, NIGHT_SECS / BEATS, is_killed=number % KILLED_EVERY == 0))
+
+
+def _write_run(logdir: Path, number: int, sessions: Sessions) -> None:
+    directory = logdir / f"group-{number % 50}" / f"run-{number}"
+    directory.mkdir(parents=True)
+    for session, payloads in sessions:
+        name = f"events.out.tfevents.{int(session.began)}.{HOST}.{session.pid}.0000"
+        id = b"%015x%d" % (number, session.attempt)
+        (directory / name).write_bytes(
+            b"".join(frame(payload.replace(session.id.encode(), id)) for payload in payloads)
+        )
 
 
 @cache
-def _sessions(*, is_killed: bool) -> tuple[tuple[_Session, tuple[bytes, ...]], ...]:
-    """Return the sessions of a run, each with its events, unframed."""
+def _sessions(run_began: float, beat_secs: float, *, is_killed: bool) -> Sessions:
+    """Return the sessions of a run."""
     if not is_killed:
-        only = _Session(attempt=1, began=BEGAN, beats=BEATS)
+        only = _Session(attempt=1, run_began=run_began, began=run_began, beat_secs=beat_secs, beats=BEATS)
         return ((only, tuple(only.events())),)
-    first = _Session(attempt=1, began=BEGAN, beats=BEATS // 2, is_killed=True)
-    began = first.at(BEATS // 2 + 3)
-    second = _Session(attempt=2, began=began, beats=BEATS // 2, restored=STEPS_PER_BEAT * SAVED_AFTER[0])
+    half = BEATS // 2
+    first = _Session(attempt=1, run_began=run_began, began=run_began, beat_secs=beat_secs, beats=half, is_killed=True)
+    second = _Session(
+        attempt=2, run_began=run_began, began=first.at(half) + 3 * BEAT_SECS, beat_secs=beat_secs, beats=half,
+        restored=STEPS_PER_BEAT * SAVED_AFTER[0],
+    )  # fmt: skip
     return (first, tuple(first.events())), (second, tuple(second.events()))
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Session:
     attempt: int
+    run_began: float
     began: float
+    beat_secs: float
     beats: int
     is_killed: bool = False
     restored: int = 0
@@ -82,7 +104,7 @@ class _Session:
 
     def at(self, beat: int) -> float:
         """Return the wall time of a heartbeat."""
-        return self.began + beat * BEAT_SECS + 0.0239524
+        return self.began + beat * self.beat_secs + 0.0239524
 
     def events(self) -> Iterator[bytes]:
         """Yield each event, unframed."""
@@ -128,17 +150,17 @@ class _Session:
             facade="supervise",
             started_at=self.began,
             run=RUN,
-            run_started_at=BEGAN,
+            run_started_at=self.run_began,
             starting_secs=1.0296294,
             restoring_secs=0.2038960,
             services=(ServiceInterval(name="checkpoint", interval_secs=SAVE_EVERY_SECS),),
             checkpoint_interval_secs=SAVE_EVERY_SECS,
-            heartbeat_secs=BEAT_SECS,
+            heartbeat_secs=self.beat_secs,
             versions={"python": "3.11.7", "torch": "2.15.0", "tensorboard-plugin-supervisor": "0.1.0"},
         )
         if not self.restored:
             return record
-        ran_secs = BEATS // 2 * BEAT_SECS + 4.6517725
+        ran_secs = BEATS // 2 * self.beat_secs + 4.6517725
         return replace(
             record,
             restored_checkpoint=_path(self.restored),
@@ -146,9 +168,9 @@ class _Session:
             previous_outcome="lost",
             previous_step=BEATS // 2 * STEPS_PER_BEAT + 231,
             previous_step_exact=True,
-            previous_seen_at=BEGAN + ran_secs,
+            previous_seen_at=self.run_began + ran_secs,
             previous_elapsed_secs=ran_secs,
-            previous_seen_secs=self.began - BEGAN - ran_secs,
+            previous_seen_secs=self.began - self.run_began - ran_secs,
             resume_exact=False,
             resume_reasons=("The position in the training data is not captured: the state has no 'data'.",),
         )
@@ -171,7 +193,7 @@ class _Session:
     def _activity(self, at: float, done: int) -> dict[str, float]:
         elapsed_secs = at - self.began
         found = {
-            "productive": done * 0.0201187,
+            "productive": done / STEPS_PER_BEAT * self.beat_secs * 0.9918519,
             "program_startup": min(elapsed_secs, 1.0318175),
             "checkpoint_restore": 0.2038960 if done else 0.0,
             "unproductive_checkpoint_save": 0.0,

@@ -9,13 +9,13 @@ import zlib
 from pathlib import Path
 
 from supervisor_core.checkpoint import lease_file, ledger
-from supervisor_core.engine import task_record
 from supervisor_core.process import progress_page, stacks_file
 from supervisor_core.process.stacks import MAX_FRAMES
 from supervisor_core.restarter import nodes
 from supervisor_core.restarter.launch import LaunchFacts, describe
 from supervisor_core.restarter.logdir_view import decode_state, encode_state
 from supervisor_core.restarter.policy import Cause, ChildEnd, EndedLaunch, Limits, decide
+from supervisor_core.run import task_record
 
 
 def check_lease(data: bytes) -> None:

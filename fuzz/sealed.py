@@ -15,6 +15,7 @@ import shutil
 import tempfile
 import zipfile
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 
 from supervisor_core import checksum
@@ -23,7 +24,8 @@ from supervisor_core.checkpoint.json_records import MAX_TEXT
 from supervisor_core.checkpoint.manifest import Manifest
 from supervisor_core.checkpoint.sealed_files import SealedFiles
 from supervisor_core.checkpoint.tree_file import STRUCTURE, require_training
-from supervisor_core.errors import DamagedCheckpointError, UnreadableCheckpointError
+from supervisor_core.checkpoint.values import values_of
+from supervisor_core.errors import CheckpointError, DamagedCheckpointError, UnreadableCheckpointError
 from supervisor_core.training.tree import NumpyArrays, read_tree
 
 ARRAY_BYTES = 64
@@ -60,6 +62,7 @@ def check_tree(data: bytes) -> None:
     """Read a state tree and its arrays: what a look at them accepts can be read, and nothing else."""
     files = _files(_lines(data, {STRUCTURE: bytes, contents.NUMPY: _with_arrays}), contents.STATE_TREE)
     accepted = _accepts(lambda: contents.check(files, contents.STATE_TREE))
+    _read_values(files.directory, manifest.encode(files.manifest))
     try:
         require_training(files, read_tree(files, (NumpyArrays(),)))
     except UnreadableCheckpointError:  # of a type that numpy has not
@@ -71,13 +74,26 @@ def check_tree(data: bytes) -> None:
 
 
 def check_torch(data: bytes) -> None:
-    """Look at a file of ``torch.save``; its tensors lie within it."""
+    """Look at a file of ``torch.save``, and read its tensors, which lie within it."""
     file = _archive(data[1:]) if data[:1] and data[0] & _PICKLE else data[1:]
     try:
         found = torch_file.check(lambda at, count: file[max(0, at) : max(0, at) + count], len(file))
         torch_file.tensor_of(found)
     except (ValueError, torch_file.NeedsCodeError):
-        return
+        pass
+    path = Path(_directory(), "x.pt")
+    path.write_bytes(file)
+    with suppress(CheckpointError):
+        values_of(path)
+
+
+def _read_values(directory: str, sealed: bytes) -> None:
+    """Read the numbers of a checkpoint, with this manifest while that takes: there is no error but its own."""
+    path = Path(directory, manifest.NAME)
+    path.write_bytes(sealed)
+    with suppress(CheckpointError):
+        values_of(directory, of_run=True)
+    path.unlink()
 
 
 def check_shards(data: bytes) -> None:
@@ -90,6 +106,8 @@ def check_shards(data: bytes) -> None:
         shard_metadata.check_parts(files, tensors)
 
     _accepts(read)
+    with suppress(CheckpointError):
+        values_of(files.path(shard_metadata.FOLDER))
 
 
 def check_trainer(data: bytes) -> None:

@@ -24,13 +24,15 @@ from supervisor_core.checkpoint import lease_file, ledger, manifest
 from supervisor_core.checkpoint.doubt import Doubt
 from supervisor_core.checkpoint.manifest import Manifest, SealedFile
 from supervisor_core.checkpoint.state_file import CheckpointState, SaveId, format_state
-from supervisor_core.engine import task_record
 from supervisor_core.events import event_format, telemetry
+from supervisor_core.events.place import Place
+from supervisor_core.events.resume_record import DigestRecord, ResumeRecord
 from supervisor_core.process.page_writer import ProgressPage
 from supervisor_core.process.progress_page import LAST_PROGRESS, STEPS
 from supervisor_core.process.stacks_file import MAGIC, look_text
 from supervisor_core.restarter.logdir_view import OpenLaunch, encode_state
 from supervisor_core.restarter.policy import Failure, RestartState
+from supervisor_core.run import task_record
 
 TESTS = HERE.parent / "tests"
 RAW, MENDED, LEGACY = b"\0", b"\1", b"\2"
@@ -88,6 +90,7 @@ def of_telemetry() -> Seeds:
         restored_checkpoint="/l/model.ckpt-3", restored_step=3, skipped=({"path": "/l/m-4", "reason": "cut"},),
         services=({"name": "checkpoint", "interval_secs": 600.0},), versions={"python": "3.11"}, previous_step=5,
         previous_seen_at=1.7e9 - 200, previous_outcome="lost", run_started_at=1.7e9 - 900, checkpoint_interval_secs=600,
+        labels={"team": "vision", "user": "ada"}, world_size=4, device_kind="H100", device_count=8,
     )  # fmt: skip
     thread = {"name": "checkpoint", "state": "idle", "ticks": 3, "failures": 1, "last_tick_at": 1.7e9 - 50,
               "last_tick_secs": 0.5, "overdue_secs": 0.0, "last_error": "no space", "interval_secs": 600.0}  # fmt: skip
@@ -105,6 +108,8 @@ def of_telemetry() -> Seeds:
         telemetry.StallRecord(session="s", state="begin", phase="training", since=1.7e9 - 60, step=8, secs=5.0,
                               timeout_secs=600.0, stacks={"MainThread": ("a.py:1 in f", "b.py:2 in g")}),
         telemetry.RecoveryRecord(session="s", error="lost", step=8, restored_step=7, secs=3.0),
+        DigestRecord(session="s", step=8, states={"model": "0123456789ab"}),
+        ResumeRecord(session="s", compared=3, equal=2, tag="loss", step=8, before="0.4", now="nan"),
         beat,
         telemetry.StopRecord(session="s", reason="signal", signal="SIGTERM", step=9, steps=6, elapsed_secs=60.0),
     ]  # fmt: skip
@@ -297,6 +302,8 @@ def of_task() -> Seeds:
         beats=4, interval_secs=5.0, phase="training", step=9, steps=8, waiting_for="the chief", stalled=True,
     )  # fmt: skip
     yield "running", task_record.encode(record)
+    place = Place(digest="a1", location="train.py:25 train", waits_in="backward", frames=("train.py:25 train",))
+    yield "still", task_record.encode(replace(record, place=place, progress_age_secs=7.0, hang_timeout_secs=6.0))
     yield "ended", task_record.encode(replace(record, ended="error", ended_at=1.7e9, error="boom"))
     yield "strange-name", task_record.encode(replace(record, task="./-\u00e9" + "x" * 210))
 

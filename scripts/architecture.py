@@ -39,6 +39,7 @@ BOXES = {
     "restarter": Box(1.2, 2, ("starts a training again", "that died or hangs")),
     "engine": Box(0, 3, ("one session: begin, signals,", "stalls, records, end")),
     "metrics": Box(1.5, 4, ("metric table, servers, the", "exporter, alert rules")),
+    "history": Box(2.85, 4, ("tables of runs in files:", "JSON lines, Parquet")),
     "run": Box(2.85, 5, ("the run model: a logdir in,", "states and timeline out")),
     "events": Box(2.85, 6, ("events file: writer, reader,", "telemetry records")),
     "checkpoint": Box(0, 6, ("checkpoints: verify, choose,", "delete; the logdir lock")),
@@ -46,7 +47,20 @@ BOXES = {
     "storage": Box(1.45, 7, ("local files, object stores:", "append, replace, sync, list")),
 }
 SMALL = (
-    *("address", "checksum", "clock", "errors", "install", "lazy", "log", "options", "systems", "tensorboard_tab"),
+    *(
+        "address",
+        "checksum",
+        "clock",
+        "errors",
+        "install",
+        "lazy",
+        "log",
+        "options",
+        "session_labels",
+        "shard",
+        "systems",
+        "tensorboard_tab",
+    ),
     "wire",
 )
 """Single modules that many import; they stand in a line of their own, without arrows."""

@@ -91,7 +91,7 @@ class Environment:
         if self.lowest or (self.tensorflow and self.tensorflow != TENSORFLOWS[-1]):
             wanted.append(OLD_SETUPTOOLS)
         resolution = "lowest-direct" if self.lowest else "highest"
-        asked = ["-r", str(ROOT / "pyproject.toml"), "--extra", "training"]
+        asked = ["-r", str(ROOT / "pyproject.toml"), "--extra", "tab"]
         if self.tensorflow == "":
             asked += ["--extra", "tensorflow"]
         run(uv, "venv", "--quiet", "--python", python, venv)

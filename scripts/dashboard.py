@@ -1,7 +1,7 @@
-"""Lays out the panels of the Grafana dashboard: python scripts/dashboard.py [--check]
+"""Lays out the panels of the Grafana dashboards: python scripts/dashboard.py [--check]
 
-A panel is added to `supervisor_core/metrics/dashboard.json` where it is to be read, with a width and a height
-(``"gridPos": {"w": 12, "h": 8}``). This gives each panel its place, and a new one its number.
+A panel is added to `dashboard.json` or `fleet_dashboard.json`, in `supervisor_core/metrics`, where it is to be read,
+with a width and a height (``"gridPos": {"w": 12, "h": 8}``). This gives each panel its place, and a new one its number.
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-DASHBOARD = Path(__file__).parents[1] / "supervisor_core" / "metrics" / "dashboard.json"
+METRICS = Path(__file__).parents[1] / "supervisor_core" / "metrics"
+DASHBOARDS = (METRICS / "dashboard.json", METRICS / "fleet_dashboard.json")
 COLUMNS = 24
 
 
@@ -46,16 +47,17 @@ def laid_out(panels: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def main() -> int:
-    """Write the dashboard again, or check it."""
-    present = DASHBOARD.read_text()
-    content = json.loads(present)
-    content["panels"] = laid_out(content["panels"])
-    text = json.dumps(content, indent=2) + "\n"
-    if "--check" not in sys.argv[1:]:
-        DASHBOARD.write_text(text)
-    elif text != present:
-        print("The panels of the dashboard are not laid out; run: python scripts/dashboard.py", file=sys.stderr)
-        return 1
+    """Write the dashboards again, or check them."""
+    for path in DASHBOARDS:
+        present = path.read_text()
+        content = json.loads(present)
+        content["panels"] = laid_out(content["panels"])
+        text = json.dumps(content, indent=2) + "\n"
+        if "--check" not in sys.argv[1:]:
+            path.write_text(text)
+        elif text != present:
+            print(f"The panels of {path.name} are not laid out; run: python scripts/dashboard.py", file=sys.stderr)
+            return 1
     return 0
 
 

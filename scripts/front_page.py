@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Write the site's home and the package's page from README.md: one text, with links that hold in each place.
 
-scripts/front_page.py            write docs/index.md, docs/package-index.md, and the table in docs/seen.md
+scripts/front_page.py            write docs/index.md and docs/package-index.md
 scripts/front_page.py --check    exit status 1 where one is not what this would write
 
 A package index holds no other page and no picture: there links are plain text. The site's home ends with a list of all
@@ -46,12 +46,6 @@ def package_page(readme: str) -> str:
     return WRITTEN + _LINK.sub(lambda link: link[2], text)
 
 
-def with_table(page: str, readme: str) -> str:
-    """Return docs/seen.md with the table of README.md in the place of its first table."""
-    (table,) = re.findall(r"^## What each way sees\n\n((?:\|.*\n)+)", readme, re.MULTILINE)
-    return re.sub(rf"{re.escape(WRITTEN)}(?:\|.*\n)+", lambda _: WRITTEN + table, page, count=1)
-
-
 def _exists(name: str) -> bool:
     return (ROOT / "docs" / name).exists()  # three pages of the site lie beside docs/: README.md links to them
 
@@ -64,7 +58,6 @@ def pages() -> dict[Path, str]:
     return {
         docs / "index.md": home(readme, nav),
         docs / "package-index.md": package_page(readme),
-        docs / "seen.md": with_table((docs / "seen.md").read_text("utf-8"), readme),
     }
 
 

@@ -36,7 +36,15 @@ OF_VERSIONS = (
     ),
     *(
         f"{TESTS}/test_{name}.py"
-        for name in ("lightning", "lightning_distributed", "lightning_paths", "jax", "keras", "pages")
+        for name in (
+            "lightning",
+            "lightning_distributed",
+            "lightning_paths",
+            "jax",
+            "jax_distributed",
+            "keras",
+            "pages",
+        )
     ),
     f"{TESTS}/test_forged.py::test_a_checkpoint_of_another_user_is_resumed_from",
 )
@@ -76,8 +84,8 @@ ENVIRONMENTS = {
         frameworks=("transformers",),
         resolution="lowest-direct",
         pythons=("3.11", "3.10"),
-        beside=("scikit-learn>=1.4", "numpy<2.3"),
-        tests=(f"{TESTS}/test_transformers.py", f"{TESTS}/test_transformers_distributed.py"),
+        beside=("torchdata>=0.11", "scikit-learn>=1.4", "numpy<2.3"),
+        tests=tuple(f"{TESTS}/test_{name}.py" for name in ("transformers", "transformers_distributed", "accelerate")),
     ),
 }
 

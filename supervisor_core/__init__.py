@@ -38,6 +38,7 @@ from supervisor_core.log import make_plain
 
 if TYPE_CHECKING:
     from supervisor_core.events.file_writer import FileWriter
+    from supervisor_core.history.recorded_run import RecordedRun, RecordedRuns, open_run, open_runs
     from supervisor_core.options import Options
     from supervisor_core.tf1.cluster.task import ClusterTask
     from supervisor_core.tf1.coordinator import Coordinator, LooperThread
@@ -96,6 +97,8 @@ __all__ = [
     "OptionsError",
     "ProfilerHook",
     "RanksError",
+    "RecordedRun",
+    "RecordedRuns",
     "Run",
     "RunFinishedError",
     "SaveFailedError",
@@ -120,6 +123,8 @@ __all__ = [
     "WorkerSessionCreator",
     "WriterClosedError",
     "__version__",
+    "open_run",
+    "open_runs",
     "supervise",
 ]
 
@@ -127,6 +132,7 @@ __getattr__, __dir__ = lazy_names(
     __name__,
     {
         "events.file_writer": "FileWriter",
+        "history.recorded_run": "RecordedRun RecordedRuns open_run open_runs",
         "options": "Options",
         "tf1.cluster.task": "ClusterTask",
         "tf1.coordinator": "Coordinator LooperThread",

@@ -19,17 +19,19 @@ DISTRIBUTION = "tensorboard-plugin-supervisor"
 
 PY_SPY = "py-spy>=0.4.3"
 CRC32C = "google-crc32c>=1.7"
-SAFETENSORS = "safetensors>=0.4.5"
+PYARROW = "pyarrow>=16"
+MCP = "mcp>=2"
 
 EXTRAS: Mapping[str, tuple[str, ...]] = {
     "tab": ("tensorboard>=2.16.2", "werkzeug>=2.2"),
     "tensorflow": ("tensorflow>=2.16.1",),
-    "training": (SAFETENSORS,),
-    "keras": ("keras>=3.10", SAFETENSORS),
-    "torch": ("torch>=2.4", SAFETENSORS),
-    "jax": ("jax>=0.7", "orbax-checkpoint>=0.11.20", SAFETENSORS),
-    "lightning": ("lightning>=2.4", "torch>=2.4", SAFETENSORS),
-    "transformers": ("transformers>=5", "accelerate>=1.3", "torch>=2.6", SAFETENSORS),
+    "keras": ("keras>=3.10",),
+    "torch": ("torch>=2.4",),
+    "jax": ("jax>=0.7", "orbax-checkpoint>=0.11.20"),
+    "lightning": ("lightning>=2.4", "torch>=2.4"),
+    "transformers": ("transformers>=5", "accelerate>=1.3", "torch>=2.6"),
+    "data": (PYARROW,),
+    "mcp": (MCP,),
     "demo": ("tensorflow>=2.16.1", "scikit-learn>=1.4"),
 }
 """What each extra installs, as in pyproject.toml; without ``tab``, which most of them bring for whoever looks."""

@@ -11,6 +11,10 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from supervisor_core.address import parse_address
 from supervisor_core.errors import OptionsError
+from supervisor_core.session_labels import MAX_LABELS, problem_of
+
+CACHE_VARIABLE = "SUPERVISOR_CACHE"
+"""Environment variable: the directory in which what reads logdirs keeps what it has read (docs/exporter.md)."""
 
 PHASES = ("starting", "restoring", "compiling", "training", "checkpointing", "evaluating", "stopping", "stopped")
 """What a session can be doing; exactly one at a time."""
@@ -51,6 +55,12 @@ class Options:
     run_name: str | None = None
     """The ``run`` label of the metrics. Default: the logdir's path below the environment's ``SUPERVISOR_LOGDIR``; where
     it is not below that, the last two parts of its absolute path, as ``exp1/train``."""
+
+    labels: Mapping[str, str] | None = None
+    """Whose the run is, as ``{"team": "vision"}``, in its records, metrics and alerts: 16 labels at most, names as
+    Prometheus allows them, values of 128 characters at most. They come before those of the environment's
+    ``SUPERVISOR_LABELS`` (``team=vision,project=digits``) and those that a session finds: ``user``, ``job_id``,
+    ``array_index``, ``partition``, ``node_list``, ``namespace``, ``pod``. An empty value leaves a label out."""
 
     metrics_address: str | None = None
     """``"host:port"`` or ``":port"`` (127.0.0.1) to serve Prometheus metrics on; port 0 picks a free one. Default: the
@@ -93,6 +103,11 @@ class Options:
     verify_checkpoints: bool = True
     """Read each checkpoint back, checksums and all, before it counts."""
 
+    verify_resume: int = 0
+    """Have each resume recompute at least this many steps, so that what they log is compared with what was logged
+    before. After a clean stop none would be: then an older checkpoint is restored, at least this number of steps before
+    the last one reached. 0: the newest is. Not with TensorFlow's facades and Transformers."""
+
     unusable_checkpoints: Literal["stop", "start_over"] = "stop"
     """What to do where there are checkpoints and all are damaged. ``"stop"``: an error that lists them.
     ``"start_over"``: start at step 0, and set them aside; those that only cannot be read stay an error."""
@@ -105,6 +120,11 @@ class Options:
     trust_pickled: bool = False
     """Unpickle what is in checkpoints of PyTorch, Lightning and Transformers, whoever wrote it: that may run code.
     False: what may run code is read only if root or this user owns it, and no other user may write it."""
+
+    snapshot: Literal["copy", "shards"] = "copy"
+    """What a save writes, with `supervise` and PyTorch's loop. ``"copy"``: a copy of the state in host memory, in the
+    background. ``"shards"``: the state itself, for who has no memory for a copy: training waits until the checkpoint is
+    durable, and what is on a device is copied 256 MB at a time. A signal in an evaluation then saves nothing."""
 
     snapshot_wait_secs: float = 10.0
     """Seconds to wait for the steps under way to end before a snapshot is taken regardless; the record of such a
@@ -174,6 +194,8 @@ class Options:
             )
         if self.metrics_address is not None:
             parse_address(self.metrics_address, "Options.metrics_address")
+        if self.labels is not None:
+            _check_labels(self.labels)
         if isinstance(self.hang_timeout_secs, Mapping):
             for phase, secs in self.hang_timeout_secs.items():
                 if phase not in HANG_TIMEOUT_SECS:
@@ -187,6 +209,17 @@ class Options:
                 f"Options.hang_timeout_secs is {self.hang_timeout_secs!r}; expected None, a number of seconds above 0, "
                 "or a mapping of phases to such numbers."
             )
+
+
+def _check_labels(labels: Any) -> None:
+    if not isinstance(labels, Mapping):
+        raise OptionsError(f"Options.labels is {labels!r}; expected None or a mapping, as {{'team': 'vision'}}.")
+    if len(labels) > MAX_LABELS:
+        names = ", ".join(map(str, labels))[:200]
+        raise OptionsError(f"Options.labels has {len(labels)} labels ({names}); expected {MAX_LABELS} at most.")
+    for name, value in labels.items():
+        if (problem := problem_of(name, value)) is not None:
+            raise OptionsError(f"Options.labels has {str(name)[:200]!r}: {str(value)[:200]!r}; {problem}.")
 
 
 def _is_secs(value: Any, *, may_be_zero: bool = False) -> bool:
@@ -208,6 +241,9 @@ def _check(name: str, kind: Any, value: Any) -> None:
     choices = get_args(kind)
     if kind is bool:
         is_usable, expected = isinstance(value, bool), "True or False"
+    elif kind is int:
+        is_usable = isinstance(value, int) and not isinstance(value, bool) and value >= 0
+        expected = "a whole number from 0"
     elif kind is float or choices == (float, NoneType):
         may_be_none, may_be_zero = kind is not float, name in _FROM_ZERO
         is_usable = (value is None and may_be_none) or _is_secs(value, may_be_zero=may_be_zero)
@@ -226,6 +262,19 @@ def _check(name: str, kind: Any, value: Any) -> None:
         return
     if not is_usable:
         raise OptionsError(f"Options.{name} is {value!r}; expected {expected}.")
+
+
+def refuse_verify_resume(options: Options, facade: str) -> None:
+    """Refuse `Options.verify_resume` for a facade that chooses its checkpoint in a way of its own.
+
+    Raises:
+        OptionsError: if it is given.
+    """
+    if options.verify_resume:
+        raise OptionsError(
+            f"Options.verify_resume is {options.verify_resume}; {facade} cannot recompute steps before its newest "
+            "checkpoint: leave it 0. What is recomputed after a kill is compared without it."
+        )
 
 
 OPTION_NAMES = tuple(item.name for item in fields(Options))

@@ -17,16 +17,22 @@ from numpy.typing import NDArray
 
 from supervisor_core.events.index import RunIndex
 from supervisor_core.run.logdir_watch import LogdirWatch
+from supervisor_core.run.model import Run
 from supervisor_core.run.run_json import plain
 from supervisor_core.run.run_names import RunPlace, find_run, runs_near
+from supervisor_core.run.whole_run import WholeRuns
+from tb_plugin.checkpoint_values import CheckpointReader, asked_of
+from tb_plugin.compare import MOST_RUNS, MOST_TAGS, comparison
+from tb_plugin.fleet_timeline import happened, timeline_columns
 from tb_plugin.http import BINARY, EVER, JSON, Answer, Arguments, Refused, json_answer, shortened, unavailable
 from tb_plugin.index import Index
 from tb_plugin.lanes import thread_lanes, worker_lanes
+from tb_plugin.list_columns import EXPECTED, MOST_COLUMNS, is_column, list_columns, list_fields
 from tb_plugin.logdirs import Logdir
 from tb_plugin.marks import checkpoint_marks
 from tb_plugin.run_data import RunView, View, checkpoint_page, details, overview, stall_list
 from tb_plugin.scalar_store import NotRead, RunScalars, ScalarStore
-from tb_plugin.scalars import scalar_window, segments_of
+from tb_plugin.scalars import running_time_of, scalar_window, segments_of
 
 if TYPE_CHECKING:
     from werkzeug.wrappers import Request
@@ -39,6 +45,10 @@ FIRST_VIEW_SECS = 0.5
 """How long a request waits for the first view: small logdirs are read by then, and the client need not ask twice."""
 SCALARS_SECS = 5.0
 """How long a request waits for a run's scalars to be read."""
+VALUES_SECS = 2.0
+"""How long one waits for a checkpoint to be read; then it says how far that is."""
+COMPARE_SECS = 0.3
+"""How long one that compares waits for those of all its runs: it answers without the others."""
 
 _LIMIT, _MAX_LIMIT = 1_000, 10_000
 """Saves of a page: unless more are asked for, and at most."""
@@ -49,7 +59,6 @@ _PIXELS, _MIN_PIXELS, _MAX_PIXELS = 1_024, 16, 8_192
 class _Drawn(TypedDict):
     """What part of an axis is drawn, and in how many columns."""
 
-    by_step: bool
     low: float
     high: float
     pixels: int
@@ -81,11 +90,21 @@ class Backend:
     Args:
         index: the runs.
         scalar_store: their scalars.
+        whole_runs: reads saves, and the histories of threads and workers. None: the index has them.
         first_view_secs: how long a request waits for the first view.
     """
 
-    def __init__(self, index: Views, scalar_store: Scalars, *, first_view_secs: float = FIRST_VIEW_SECS) -> None:
+    def __init__(
+        self,
+        index: Views,
+        scalar_store: Scalars,
+        *,
+        whole_runs: WholeRuns | None = None,
+        first_view_secs: float = FIRST_VIEW_SECS,
+    ) -> None:
         self.scalar_store = scalar_store
+        self.checkpoint_reader = CheckpointReader()
+        self._whole_runs = whole_runs
         self._index = index
         self._first_view_secs = first_view_secs
         self._writing = threading.Lock()
@@ -113,9 +132,28 @@ class Backend:
         return self._index.view(self._first_view_secs)
 
     def run(self, arguments: Arguments, view: View | None = None) -> RunView:
-        """Return the run that a request names, as it is in a view, or in the present one: by its name, the label of its
-        metrics, its directory, or the end of one of these."""
-        name, view = arguments.text("run"), view or self.view()
+        """Return the run that a request names, as it is in a view, or in the present one."""
+        return self.named(arguments.text("run"), view or self.view())
+
+    def whole_view(self) -> View:
+        """Return the present view, once every logdir has been read."""
+        view = self.view()
+        if not view.is_whole:
+            raise self._starting()
+        return view
+
+    @staticmethod
+    def _starting() -> Refused:
+        return unavailable("starting", "The logdir is being read for the first time; ask again in a second.")
+
+    def named(self, name: str, view: View, *, guess: bool = True) -> RunView:
+        """Return a run by its name, the label of its metrics, its directory, or the end of one of these.
+
+        Args:
+            name: as it was asked for.
+            view: the runs.
+            guess: where there is none, say which may have been meant: among thousands of names that takes seconds.
+        """
         run = view.runs.get(name)
         if run is not None:
             return run
@@ -124,9 +162,25 @@ class Backend:
         if found is not None:
             return view.runs[found]
         if not view.is_whole:
-            raise unavailable("starting", "The logdir is being read for the first time; ask again in a second.")
-        near = " or ".join(shortened(each) for each in runs_near(name, view.runs))
+            raise self._starting()
+        near = " or ".join(shortened(each) for each in runs_near(name, view.runs)) if guess else ""
         raise Refused(404, f"There is no run {shortened(name)}{f'; did you mean {near}?' if near else '.'}")
+
+    def whole(self, run: RunView) -> Run:
+        """Return a run with all its saves, and the whole histories of its threads and workers, as they are now."""
+        return run.run if self._whole_runs is None else self._whole_runs.of(run.watched).run
+
+    def with_all_saves(self, run: RunView) -> RunView:
+        """Return a run with all its saves; read once, and again after the run has changed."""
+        return run if self._whole_runs is None else run.once(self._made_whole)
+
+    def _made_whole(self, run: RunView) -> RunView:
+        assert self._whole_runs is not None
+        return run.of(self._whole_runs.of(run.watched))
+
+    def thread_lanes(self, run: RunView) -> Answer:
+        """Answer a run's service threads over all of its time."""
+        return json_answer(thread_lanes(self.whole(run), *EVER))
 
     def scalars(self, run: RunView) -> RunScalars:
         """Return a run's scalars."""
@@ -154,9 +208,12 @@ class Backend:
         """End the threads."""
         self._index.close()
         self.scalar_store.close()
+        self.checkpoint_reader.close()
 
 
-def start_backend(logdirs: Sequence[Logdir], *, refresh_secs: float, include: str, max_bytes: int) -> Backend:
+def start_backend(
+    logdirs: Sequence[Logdir], *, refresh_secs: float, include: str, max_bytes: int, cache: str | None = None
+) -> Backend:
     """Return a backend that reads, in daemon threads, until it is closed.
 
     Args:
@@ -164,13 +221,16 @@ def start_backend(logdirs: Sequence[Logdir], *, refresh_secs: float, include: st
         refresh_secs: how long to wait between two scans.
         include: a regular expression that a run's name must match somewhere; empty for any.
         max_bytes: how much to hold scalars in.
+        cache: see `LogdirWatch`.
     """
-    index = Index(logdirs, refresh_secs, partial(LogdirWatch, include=include or None))
+    kept_ticks = None if cache is None else 1
+    watch = partial(LogdirWatch, include=include or None, kept_ticks=kept_ticks, all_saves=cache is None, cache=cache)
+    index = Index(logdirs, refresh_secs, watch)
     scalar_store = ScalarStore(
         lambda directory: RunIndex(directory, directory, scalars_only=True), max_bytes, min(1.0, refresh_secs)
     )
     index.start()
-    return Backend(index, scalar_store)
+    return Backend(index, scalar_store, whole_runs=None if cache is None else WholeRuns())
 
 
 def runs_route(backend: Backend, arguments: Arguments) -> Answer:
@@ -179,10 +239,27 @@ def runs_route(backend: Backend, arguments: Arguments) -> Answer:
     return json_answer(overview(backend.view(), since))
 
 
+def fields_route(backend: Backend, arguments: Arguments) -> Answer:
+    """Answer which columns the list of runs may have."""
+    return json_answer(list_fields(backend.whole_view()))
+
+
+def columns_route(backend: Backend, arguments: Arguments) -> Answer:
+    """Answer the values of some of these columns."""
+    view = backend.whole_view()
+    keys = arguments.texts("key", MOST_COLUMNS)
+    if not keys:
+        arguments.text("key")  # says that it is missing
+    for key in keys:
+        if not is_column(key):
+            raise Refused(400, f"The argument 'key' is {shortened(key)}; expected {EXPECTED}.")
+    return json_answer(list_columns(view, keys, arguments.integer("since", 0, None)))
+
+
 def run_route(backend: Backend, arguments: Arguments) -> Answer:
     """Answer one run."""
     view = backend.view()
-    return Answer(body=details(view, backend.run(arguments, view)), content_type=JSON)
+    return Answer(body=details(view, backend.with_all_saves(backend.run(arguments, view))), content_type=JSON)
 
 
 def threads_route(backend: Backend, arguments: Arguments) -> Answer:
@@ -190,18 +267,14 @@ def threads_route(backend: Backend, arguments: Arguments) -> Answer:
     since, until = arguments.window()
     shown = backend.run(arguments)
     if (since, until) == EVER:
-        return shown.once(_whole_thread_lanes)
-    return json_answer(thread_lanes(shown.run, since, until))
-
-
-def _whole_thread_lanes(shown: RunView) -> Answer:
-    return json_answer(thread_lanes(shown.run, *EVER))
+        return shown.once(backend.thread_lanes)
+    return json_answer(thread_lanes(backend.whole(shown), since, until))
 
 
 def workers_route(backend: Backend, arguments: Arguments) -> Answer:
     """Answer the other processes of a run's cluster over time."""
     since, until = arguments.window()
-    return json_answer(worker_lanes(backend.run(arguments).run, since, until))
+    return json_answer(worker_lanes(backend.whole(backend.run(arguments)), since, until))
 
 
 def checkpoints_route(backend: Backend, arguments: Arguments) -> Answer:
@@ -209,13 +282,26 @@ def checkpoints_route(backend: Backend, arguments: Arguments) -> Answer:
     offset = arguments.integer("offset", 0, None) or 0
     limit = arguments.integer("limit", 1, _MAX_LIMIT) or _LIMIT
     oldest_first = arguments.choice("order", ("newest", "oldest")) == "oldest"
-    return json_answer(checkpoint_page(backend.run(arguments).run, offset, limit, oldest_first=oldest_first))
+    shown = backend.with_all_saves(backend.run(arguments))
+    return json_answer(checkpoint_page(shown.run, offset, limit, oldest_first=oldest_first))
+
+
+def checkpoint_values_route(backend: Backend, arguments: Arguments) -> Answer:
+    """Answer what the numbers of a checkpoint are, and what changed since the one before."""
+    path = next(iter(arguments.texts("path", 1)), None)
+    shown = backend.with_all_saves(backend.run(arguments))
+    asked = asked_of(shown.directory, shown.run.checkpoints, path)
+    if asked is None:
+        which = "" if path is None else f" {shortened(path)}"
+        raise Refused(404, f"The run {shown.name!r} has no good checkpoint{which}; 'checkpoints' lists its saves.")
+    return json_answer(backend.checkpoint_reader.look(asked, VALUES_SECS))
 
 
 def checkpoint_marks_route(backend: Backend, arguments: Arguments) -> Answer:
     """Answer a run's saves as columns."""
+    by_step = arguments.choice("by", ("wall", "step")) == "step"
     window = _drawn(arguments)
-    return columns_answer(*checkpoint_marks(backend.run(arguments), **window))
+    return columns_answer(*checkpoint_marks(backend.with_all_saves(backend.run(arguments)), by_step=by_step, **window))
 
 
 def stalls_route(backend: Backend, arguments: Arguments) -> Answer:
@@ -230,7 +316,7 @@ def tags_route(backend: Backend, arguments: Arguments) -> Answer:
 
 def scalars_route(backend: Backend, arguments: Arguments) -> Answer:
     """Answer a tag's values as columns."""
-    tag = arguments.text("tag")
+    tag, by = arguments.text("tag"), arguments.choice("by", ("wall", "step", "running"))
     window = _drawn(arguments)
     smoothing = arguments.number("smoothing", 0.0, 0.9999)
     shown = backend.run(arguments)
@@ -238,18 +324,50 @@ def scalars_route(backend: Backend, arguments: Arguments) -> Answer:
     if not files:
         text = f"The run {shown.name!r} has no scalars with the tag {shortened(tag)}; 'tags' lists what it has."
         raise Refused(404, text)
+    running = shown.once(running_time_of) if by == "running" else None
     segments = shown.once(segments_of)
-    return columns_answer(*scalar_window(files, segments, **window, smoothing=smoothing))
+    return columns_answer(
+        *scalar_window(files, segments, by_step=by == "step", running=running, **window, smoothing=smoothing)
+    )
 
 
 def _drawn(arguments: Arguments) -> _Drawn:
     low, high = arguments.window()
     return {
-        "by_step": arguments.choice("by", ("wall", "step")) == "step",
         "low": low,
         "high": high,
         "pixels": arguments.integer("pixels", _MIN_PIXELS, _MAX_PIXELS) or _PIXELS,
     }
+
+
+def compare_route(backend: Backend, arguments: Arguments) -> Answer:
+    """Answer several runs side by side."""
+    names, tags = arguments.texts("run", MOST_RUNS), arguments.texts("tag", MOST_TAGS)
+    if not names:
+        arguments.text("run")  # says that it is missing
+    view = backend.view()
+    runs: dict[str, RunView | str] = {}
+    for name in names:
+        try:
+            runs[name] = backend.named(name, view, guess=len(names) == 1)
+        except Refused as refused:
+            if refused.code != 404:
+                raise
+            runs[name] = str(refused)
+    found = comparison(runs, tags, backend.scalar_store.run, COMPARE_SECS)
+    return json_answer({"v": 1, "at": view.at, **found})
+
+
+def timeline_route(backend: Backend, arguments: Arguments) -> Answer:
+    """Answer what all runs did in a stretch of time, as columns."""
+    since, until = arguments.window()
+    return columns_answer(*timeline_columns(backend.whole_view(), since, until, arguments.grouping()))
+
+
+def incidents_route(backend: Backend, arguments: Arguments) -> Answer:
+    """Answer what happened to all runs in a stretch of time, as sentences."""
+    since, until = arguments.window()
+    return json_answer(happened(backend.whole_view(), since, until))
 
 
 def metrics_route(backend: Backend, arguments: Arguments) -> Answer:
@@ -276,14 +394,20 @@ def alerts_route(backend: Backend, arguments: Arguments) -> Answer:
 
 ROUTES: Mapping[str, Callable[[Backend, Arguments], Answer]] = {
     "runs": runs_route,
+    "fields": fields_route,
+    "columns": columns_route,
     "run": run_route,
     "threads": threads_route,
     "workers": workers_route,
     "checkpoints": checkpoints_route,
     "checkpoint_marks": checkpoint_marks_route,
+    "checkpoint_values": checkpoint_values_route,
     "stalls": stalls_route,
     "tags": tags_route,
     "scalars": scalars_route,
+    "compare": compare_route,
+    "timeline": timeline_route,
+    "incidents": incidents_route,
     "metrics": metrics_route,
     "alerts": alerts_route,
 }

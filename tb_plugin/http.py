@@ -148,7 +148,7 @@ class Arguments:
     """The arguments of one request. Those that a route does not know are passed over.
 
     Args:
-        values: name -> value; of several with one name the first counts.
+        values: name -> value; of several with one name the first counts, but for `texts`.
         headers: those of the request.
     """
 
@@ -165,6 +165,23 @@ class Arguments:
         value = self._values.get(name)
         if not value:
             raise Refused(400, f"The argument {name!r} is missing.")
+        return value
+
+    def texts(self, name: str, most: int) -> list[str]:
+        """Return all values of an argument that may occur several times, each once, in their order; empty where there
+        is none."""
+        every: Callable[[str], list[str]] | None = getattr(self._values, "getlist", None)
+        values = [self._values.get(name)] if every is None else every(name)
+        found = [value for value in dict.fromkeys(values) if value]
+        if len(found) > most:
+            raise Refused(400, f"The argument {name!r} occurs {len(found):,} times; expected at most {most}.")
+        return found
+
+    def grouping(self) -> str:
+        """Return what groups runs: ``prefix``, where nothing is given, ``host`` or ``label:<name>``."""
+        value = self._values.get("by") or "prefix"
+        if value not in ("prefix", "host") and (value == "label:" or not value.startswith("label:")):
+            raise _bad("by", value, "prefix, host or label:<name>")
         return value
 
     def choice(self, name: str, choices: Sequence[str]) -> str:

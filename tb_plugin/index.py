@@ -85,6 +85,8 @@ class Index:
         self._asked.set()
         if self._thread.is_alive():
             self._thread.join()
+        for watch in self._watches.values():
+            watch.close()
 
     def view(self, wait_secs: float = 0.0) -> View:
         """Return the newest view. Thread-safe.
@@ -193,7 +195,11 @@ class Index:
                     runs[name] = known
                     continue
                 row = overview_row(name, watched, said)
-                looks_the_same = known is not None and (known.row, known.findings) == (row, said)
+                looks_the_same = (
+                    known is not None
+                    and (known.row, known.findings) == (row, said)
+                    and known.run.hparams == watched.run.hparams
+                )
                 runs[name] = RunView(
                     name=name,
                     directory=events_directory(watched) or join(logdir.path, relative),

@@ -47,6 +47,13 @@ class SupervisorLoader(base_plugin.TBLoader):
                 default=MEMORY_MB,
                 help=f"How much memory the tab may hold scalars in, in megabytes (default: {MEMORY_MB}).",
             )
+            group.add_argument(
+                "--supervisor_cache",
+                metavar="DIR",
+                default="",
+                help="Keep in DIR what the tab has read, so that the next start reads what is new (default: "
+                "$SUPERVISOR_CACHE, else nothing is kept).",
+            )
         except argparse.ArgumentError:  # somebody else's flags of that name; the defaults do
             _LOG.exception("The Supervisor tab has no flags of its own")
 

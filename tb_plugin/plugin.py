@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import logging
+import os
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -54,6 +55,7 @@ class SupervisorPlugin(Tab):
             raise ValueError(f"supervisor_refresh_secs is {self._refresh_secs}; expected seconds above 0.")
         self._include = str(_flag(flags, "supervisor_runs", ""))
         self._max_bytes = int(_flag(flags, "supervisor_memory_mb", MEMORY_MB)) << 20
+        self._cache = str(_flag(flags, "supervisor_cache", ""))
         self._files = static_files()
         self._asked = threading.Event()
         self._starting = threading.Lock()
@@ -95,10 +97,15 @@ class SupervisorPlugin(Tab):
         with self._starting:
             if self._backend is None and self._problem is None:
                 try:
+                    from supervisor_core.options import CACHE_VARIABLE
                     from tb_plugin.backend import start_backend
 
                     self._backend = start_backend(
-                        self._logdirs, refresh_secs=self._refresh_secs, include=self._include, max_bytes=self._max_bytes
+                        self._logdirs,
+                        refresh_secs=self._refresh_secs,
+                        include=self._include,
+                        max_bytes=self._max_bytes,
+                        cache=self._cache or os.environ.get(CACHE_VARIABLE) or None,
                     )
                 except Exception as error:  # a broken installation: every route says so
                     _LOG.exception("The Supervisor tab could not start; TensorBoard continues")

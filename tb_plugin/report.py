@@ -76,7 +76,9 @@ class Report:
     """Sentences; the page begins with them."""
 
 
-def report_page(name: str, watched: WatchedRun, at: float, logdir: str, frontend: Path = BUILT) -> Report:
+def report_page(
+    name: str, watched: WatchedRun, at: float, logdir: str, frontend: Path = BUILT, *, most_bytes: int | None = None
+) -> Report:
     """Return the page of a run.
 
     Args:
@@ -85,6 +87,7 @@ def report_page(name: str, watched: WatchedRun, at: float, logdir: str, frontend
         at: wall time of the moment at which the run was looked at.
         logdir: what the name is relative to.
         frontend: the directory of the built frontend.
+        most_bytes: size of the page, if what is not a curve leaves room. Default: `MOST_BYTES`.
 
     Raises:
         NotBuiltError: if the frontend is not there.
@@ -98,7 +101,7 @@ def report_page(name: str, watched: WatchedRun, at: float, logdir: str, frontend
     tags, values["answers"]["tags"]["tags"] = values["answers"]["tags"]["tags"], []
     values |= {"left_out": left_out, "marks": _base64(moment.ask("checkpoint_marks", pixels=_MARK_PIXELS))}
     without_curves = _html(title, script, _json(values))
-    values["scalars"], pixels = _curves(moment, tags, MOST_BYTES - len(without_curves) - _REST_BYTES)
+    values["scalars"], pixels = _curves(moment, tags, (most_bytes or MOST_BYTES) - len(without_curves) - _REST_BYTES)
     curves = values["scalars"]
     values["answers"]["tags"]["tags"] = [tag for tag in tags if tag["tag"] in curves]
     if len(curves) < len(tags):

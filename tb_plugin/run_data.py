@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from supervisor_core.run.checkpoints import Checkpoint
@@ -39,6 +39,10 @@ class RunView:
     def run(self) -> Run:
         """The model of the run."""
         return self.watched.run
+
+    def of(self, watched: WatchedRun) -> RunView:
+        """Return this with another model of the same run."""
+        return replace(self, watched=watched, _made={})
 
     def once(self, make: Callable[[RunView], _T]) -> _T:
         """Return ``make(self)``; called once, and again after the run has changed."""
@@ -125,6 +129,7 @@ def overview_row(name: str, watched: WatchedRun, said: tuple[Finding, ...] | Non
             "sick_threads": sum(thread.state in SICK for thread in newest_threads),
             "workers": sum(is_present(run, worker) for worker in run.workers),
             "sick_workers": sum(is_sick(run, worker) for worker in run.workers),
+            "labels": dict(run.labels),
             "stalled_since": stall.since if stall is not None and stall.until is None else None,
             "problem": watched.problem,
         }
@@ -160,8 +165,8 @@ def details(view: View, shown: RunView) -> bytes:
 
 
 _AS_INSPECT = (
-    "state failure inferred files bytes first_step max_step step steps_per_sec steps_lost steps_lost_most last_event "
-    "clock_skew_secs sessions restarts recoveries goodput at_risk advice dropped records corrupt_records "
+    "state labels failure inferred files bytes first_step max_step step steps_per_sec steps_lost steps_lost_most "
+    "last_event clock_skew_secs sessions restarts recoveries goodput at_risk advice dropped records corrupt_records "
     "nonfinite_tags problems"
 )
 """What is also in the object of ``inspect --json``, under the same name: the rest is large, or not shown."""

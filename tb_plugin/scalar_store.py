@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger("supervisor_core")
 
-_POINT_BYTES = 48
-"""Three columns, and as much again as room to grow."""
 _COLUMN_BYTES = 600
 """What a tag of a file takes beside its points."""
 
@@ -42,13 +40,15 @@ class RunScalars:
     def __init__(self, directory: str) -> None:
         self.directory = directory
         self.bytes = 0
-        """What it holds at most."""
+        """What it holds."""
         self.is_read = False
         """Whether it has been read once."""
         self.problem: str | None = None
         """Why it could not be read the last time."""
         self.is_wanted = False
         """Whether the store's thread is to read it."""
+        self.read_at = -math.inf
+        """When the store's thread began to read it the last time that this succeeded; by the monotonic clock."""
         self.fresh_until = -math.inf
         """The time until which what was read counts as what is there."""
         self._source: RunIndex | None = None
@@ -62,7 +62,7 @@ class RunScalars:
         for chunk in self._source.pieces():
             with self._lock:
                 self._columns.add(chunk)
-        self.bytes = _POINT_BYTES * len(self._columns) + _COLUMN_BYTES * self._columns.columns_held
+        self.bytes = self._columns.bytes_held + _COLUMN_BYTES * self._columns.columns_held
 
     def tags(self) -> list[dict[str, Any]]:
         """Return the tags by name, with how much each holds and where it stands, all files taken together."""
@@ -78,6 +78,11 @@ class RunScalars:
             }
             for tag, files in found.items()
         ]
+
+    def names(self) -> list[str]:
+        """Return the names of the tags, sorted."""
+        with self._lock:
+            return list(self._columns.tags)
 
     def points(self, tag: str) -> Mapping[str, Columns]:
         """Return a tag's points by file, in the files' order; empty where there are none."""
@@ -141,7 +146,7 @@ class ScalarStore:
 
     def _serve(self) -> None:
         while (run := self._wanted.get()) is not None:
-            problem = None
+            problem, began = None, self._clock.monotonic()
             try:
                 run.refresh(self._source)
             except Exception as error:  # clients of object stores raise what they like; it is tried again when asked
@@ -149,6 +154,7 @@ class ScalarStore:
                 problem = f"The scalars of {run.directory} could not be read: {error!r}."
             with self._changed:
                 run.is_read, run.problem, run.is_wanted = run.is_read or problem is None, problem, False
+                run.read_at = began if problem is None else run.read_at
                 run.fresh_until = self._clock.monotonic() + self._fresh_secs
                 self._make_room()
                 self._changed.notify_all()

@@ -1,22 +1,21 @@
 """A tag's values in a window, thinned to what can be drawn, and never changed: each is a point that was written.
 
-The smoothed value of each comes beside it, taken over all of the tag's points before any is left out. `Segments` says
-which session wrote each point, and after which step its work was done again.
+The smoothed value of each comes beside it, taken over all of the tag's points before any is left out.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from supervisor_core.events.columns import Columns
-from supervisor_core.run.model import Recovery, Run, Session
+from supervisor_core.run.running_time import RunningTime
+from supervisor_core.run.segments import Segments
+from supervisor_core.run.thinning import thin
 from tb_plugin.run_data import RunView
 
 PLAIN_POINTS_PER_PIXEL = 4
@@ -52,25 +51,31 @@ def scalar_window(
     files: Mapping[str, Columns],
     segments: Segments,
     *,
-    by_step: bool,
+    by_step: bool = False,
+    running: RunningTime | None = None,
     low: float,
     high: float,
     pixels: int,
     smoothing: float = 0.0,
 ) -> tuple[Mapping[str, NDArray[Any]], Mapping[str, Any]]:
-    """Return the points between two moments, or steps, bounds included: what ``scalars`` answers as columns, and what
-    it says of them.
+    """Return the points between two moments, steps, or running times, bounds included: what ``scalars`` answers as
+    columns, and what it says of them.
 
     Args:
         files: the tag's points by file.
         segments: which session each point is of.
         by_step: whether the bounds are steps; else they are wall times.
+        running: the run's, if the bounds are running times. There is a column more then.
         low: the lower bound; may be infinite, as the upper one.
         high: the upper bound.
         pixels: how many columns the window will be drawn in.
         smoothing: weight of the moving average, from 0, which smooths nothing, to below 1.
     """
-    parts = list(_inside(_smoothed(files, segments, smoothing), by_step, low, high))
+
+    def axis(columns: Columns) -> NDArray[Any]:
+        return columns.steps if by_step else columns.walls if running is None else running.of(columns.walls)
+
+    parts = list(_inside(_smoothed(files, segments, smoothing), axis, low, high))
     found = sum(len(part.x) for part in parts)
     thinned = False
     if found > PLAIN_POINTS_PER_PIXEL * pixels:
@@ -87,41 +92,12 @@ def scalar_window(
         "value": [part.columns.values for part in parts],
         "segment": [np.full(len(part.x), position[part.owner]) for part in parts],
     }
+    if running is not None:
+        columns["running"] = [part.x for part in parts]
     if smoothing:
         columns["smoothed"] = [part.smoothed for part in parts]
     header = {"points": found, "thinned": thinned, "segments": segments.describe(owners)}
     return {name: np.concatenate([np.empty(0), *pieces]) for name, pieces in columns.items()}, header
-
-
-def thin(x: NDArray[Any], values: Floats, edges: Floats, *, rises: bool) -> NDArray[np.int64]:
-    """Return the positions of the points to draw, in order: of each pixel the first, the smallest, the largest, the
-    last, and the first that is no number, so that no peak and no gap is lost.
-
-    Args:
-        x: where each point stands; at least one.
-        values: its value.
-        edges: where each pixel but the first begins; rising.
-        rises: whether x never falls; pixels are then found without looking at every point.
-    """
-    order = None
-    if rises:
-        starts = np.unique(np.concatenate(([0], np.searchsorted(x, edges))))
-        starts = starts[starts < len(x)]
-    else:
-        pixel = np.searchsorted(edges, x, side="right")
-        order = np.argsort(pixel, kind="stable")
-        pixel, values = pixel[order], values[order]
-        starts = np.flatnonzero(np.concatenate(([True], pixel[1:] != pixel[:-1])))
-    ends = np.append(starts[1:], len(x))
-    kept = [starts, ends - 1]
-    for extreme in (np.fmin, np.fmax):
-        wanted = np.repeat(extreme.reduceat(values, starts), ends - starts)
-        kept.append(_first_of_each(values == wanted, starts, ends))
-    missing = np.isnan(values)
-    if missing.any():
-        kept.append(_first_of_each(missing, starts, ends))
-    positions = np.unique(np.concatenate(kept))
-    return positions if order is None else np.sort(order[positions])
 
 
 def _smoothed(files: Mapping[str, Columns], segments: Segments, smoothing: float) -> list[tuple[int, Columns, Floats]]:
@@ -148,9 +124,11 @@ def _smoothed(files: Mapping[str, Columns], segments: Segments, smoothing: float
     return found
 
 
-def _inside(pieces: Sequence[tuple[int, Columns, Floats]], by_step: bool, low: float, high: float) -> Iterator[_Part]:
+def _inside(
+    pieces: Sequence[tuple[int, Columns, Floats]], axis: Callable[[Columns], NDArray[Any]], low: float, high: float
+) -> Iterator[_Part]:
     for owner, columns, smoothed in pieces:
-        x: NDArray[Any] = columns.steps if by_step else columns.walls
+        x = axis(columns)
         rises = bool(len(x)) and bool(np.all(x[1:] >= x[:-1])) and bool(np.isfinite(x[0]) and np.isfinite(x[-1]))
         if rises:
             chosen: Any = slice(np.searchsorted(x, low), np.searchsorted(x, high, side="right"))
@@ -161,16 +139,6 @@ def _inside(pieces: Sequence[tuple[int, Columns, Floats]], by_step: bool, low: f
         part = _Part(owner, x[chosen], taken, taken.values if smoothed is columns.values else smoothed[chosen], rises)
         if len(part.x):
             yield part
-
-
-def _first_of_each(hit: NDArray[np.bool_], starts: NDArray[np.int64], ends: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the first position that is hit in each group; none of a group without one."""
-    positions = np.flatnonzero(hit)
-    if not len(positions):
-        return positions
-    first = np.searchsorted(positions, starts)
-    found = positions[np.minimum(first, len(positions) - 1)]
-    return found[(found >= starts) & (found < ends)]
 
 
 _GROWTH = 1e100
@@ -243,97 +211,11 @@ def _along(values: Floats, average: _Average, weight: float) -> tuple[Floats, _A
     return shown, (float(sums[-1]) * scale, float(weights_missing[-1]))
 
 
-UNKNOWN = -1
-"""The segment of a point in a file that belongs to no session."""
-
-
-@dataclass(frozen=True)
-class _Segment:
-    session: str | None = None
-    since: float = -math.inf
-    """Wall time."""
-    abandoned_after: int | None = None
-
-
-class Segments:
-    """What a run's points are divided into: its sessions, and those where they were recovered within.
-
-    A file is one session's, as a rule. Where there are several segments in one (a program that trained twice with one
-    writer, a session that was recovered), each point belongs to the last that had begun by the point's wall time.
-    """
-
-    def __init__(self, run: Run) -> None:
-        segments: list[_Segment] = []
-        self._of_file: dict[str, list[int]] = {}
-        abandoned_after = abandoned_after_steps(run)
-        recoveries: dict[str, list[Recovery]] = {}
-        for item in run.recoveries:
-            recoveries.setdefault(item.session, []).append(item)
-        for session in run.sessions:
-            first = len(segments)
-            segments += _segments_of(session, recoveries.get(session.id, ()), abandoned_after.get(session.id))
-            for path in session.files:
-                self._of_file.setdefault(path, []).extend(range(first, len(segments)))
-        self._segments = {UNKNOWN: _Segment(), **dict(enumerate(segments))}
-
-    def split(self, path: str, columns: Columns) -> Iterator[tuple[int, Columns]]:
-        """Yield what is of each segment in a file, by the segment's index; `UNKNOWN` where there is none."""
-        found = self._of_file.get(path, [UNKNOWN])
-        if len(found) == 1:
-            yield found[0], columns
-            return
-        starts = [-math.inf, *(self._segments[index].since for index in found[1:])]
-        owners = np.searchsorted(np.maximum.accumulate(starts), columns.walls, side="right") - 1
-        if np.any(owners[1:] < owners[:-1]):
-            order = np.argsort(owners, kind="stable")
-            columns, owners = columns.taken(order), owners[order]
-        bounds = [0, *(np.flatnonzero(np.diff(owners)) + 1).tolist(), len(owners)]
-        for first, last in pairwise(bounds):
-            if first < last:
-                yield found[owners[first]], columns.taken(slice(first, last))
-
-    def abandoned_after(self, index: int) -> int | None:
-        """Return the step after which a segment was abandoned; None if it was not."""
-        return self._segments[index].abandoned_after
-
-    def describe(self, indices: Sequence[int]) -> list[dict[str, str | int | None]]:
-        """Return each segment's session and the step after which it was abandoned."""
-        return [
-            {"session": self._segments[index].session, "abandoned_after_step": self.abandoned_after(index)}
-            for index in indices
-        ]
+def running_time_of(shown: RunView) -> RunningTime:
+    """Return the running time of a run; see `RunView.once`."""
+    return RunningTime(shown.run.sessions)
 
 
 def segments_of(shown: RunView) -> Segments:
     """Return the segments of a run's points; see `RunView.once`."""
     return Segments(shown.run)
-
-
-def _segments_of(session: Session, recoveries: Sequence[Recovery], abandoned_after: int | None) -> list[_Segment]:
-    """Return a session's segments: each recovery undoes what all before it did after the step it went back to."""
-    started_at = -math.inf if session.started_at is None else session.started_at
-    starts = [started_at, *(recovery.at for recovery in recoveries)]
-    undone_to = [*(recovery.restored_step for recovery in recoveries), None]
-    found: list[_Segment] = []
-    for since, to_step in zip(starts[::-1], undone_to[::-1], strict=True):
-        abandoned_after = min((step for step in (abandoned_after, to_step) if step is not None), default=None)
-        found.append(_Segment(session.id, since, abandoned_after))
-    return found[::-1]
-
-
-def abandoned_after_steps(run: Run) -> Mapping[str, int]:
-    """Return, for each session of which steps were done again, the last step that was kept.
-
-    A later restart from before a session's own end undoes it as well, though it followed another session.
-    """
-    found: dict[str, int] = {}
-    lowest = math.inf
-    to_step = {restart.to_session: restart.to_step for restart in run.restarts}
-    for session in reversed(run.sessions):
-        if lowest < math.inf and (session.last_step is None or session.last_step > lowest):
-            found[session.id] = int(lowest)
-        step = to_step.get(session.id)
-        if step is not None:
-            # Of an inferred session it is not the restored step but the first that was written again.
-            lowest = min(lowest, step - session.inferred)
-    return found

@@ -387,7 +387,13 @@ def rules_test(promtool: Callable[..., str]) -> Callable[..., str]:
         # In C: in Python this takes as long as promtool itself.
         dump = partial(yaml.dump, Dumper=getattr(yaml, "CSafeDumper", yaml.SafeDumper))
         (directory / "rules.yaml").write_text(dump(rules or {"groups": []}))
-        asked = {"rule_files": ["rules.yaml"], "evaluation_interval": f"{step}s", "tests": [test]}
+        order = [group["name"] for group in (rules or {"groups": []})["groups"]]
+        asked = {
+            "rule_files": ["rules.yaml"],
+            "evaluation_interval": f"{step}s",
+            "group_eval_order": order,
+            "tests": [test],
+        }
         (directory / "test.yaml").write_text(dump(asked))
         return promtool("test", "rules", directory / "test.yaml", check=check)
 

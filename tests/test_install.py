@@ -116,12 +116,14 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> Environment:
 
 def test_what_a_message_says_installs_the_extra(environment: Environment) -> None:
     """The command is complete: into the environment of the program that printed it, quoted, the versions that do."""
-    for name, version in (("torch", "2.4.1"), ("safetensors", "0.4.5")):
+    for name, version in (("lightning", "2.4.1"), ("torch", "2.4.1")):
         wheel(environment.wheels, name, version, module=name)
-    said = environment.python("from supervisor_core.install import install_command; print(install_command('torch'))")
-    assert said == f"'{environment.root}/bin/python' -m pip install 'torch>=2.4' 'safetensors>=0.4.5'"
+    said = environment.python(
+        "from supervisor_core.install import install_command; print(install_command('lightning'))"
+    )
+    assert said == f"'{environment.root}/bin/python' -m pip install 'lightning>=2.4' 'torch>=2.4'"
     environment.type(said)
-    environment.python("import torch, safetensors")
+    environment.python("import torch, lightning")
 
 
 @pytest.mark.parametrize("editable", [False, True], ids=["wheel", "editable"])
@@ -198,10 +200,10 @@ def test_an_environment_without_pip_is_one_of_uv(tmp_path: Path) -> None:
     """uv makes environments that have no pip; its own command names the Python to install for."""
     python = tmp_path / "my env" / "bin" / "python"
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", python.parents[1]], check=True)
-    code = "from supervisor_core.install import install_command; print(install_command('training'))"
+    code = "from supervisor_core.install import install_command; print(install_command('torch'))"
     environment = {"PYTHONPATH": str(sources_alone(tmp_path))}
     done = subprocess.run([python, "-c", code], env=environment, capture_output=True, text=True, check=True)
-    assert done.stdout == f"uv pip install --python '{python}' 'safetensors>=0.4.5'\n"
+    assert done.stdout == f"uv pip install --python '{python}' 'torch>=2.4'\n"
 
 
 def test_a_python_that_does_not_know_its_path(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -161,6 +161,16 @@ def _jax(rng: random.Random) -> dict[str, Any]:
     }
 
 
+def _shapes(rng: random.Random) -> dict[str, Any]:
+    return {
+        "shape": rng.choice(("nanoGPT", "PPO", "YOLO", "language model", "diffusion", "prefetcher")),
+        "captured": rng.random() < 0.5,
+        "dropout": rng.choice((0.0, 0.3)),
+        "optimizer": rng.choice(("AdamW", "SGD")),
+        "every": rng.choice((1, 3)),
+    }
+
+
 FRAMEWORKS = (
     Framework(
         name="PyTorch",
@@ -177,6 +187,15 @@ FRAMEWORKS = (
             ),
         ),
         weight=4,
+    ),
+    Framework(
+        name="Shapes",
+        modules=("torch",),
+        program=lambda options: "shapes",
+        draw=_shapes,
+        packages=("torch",),
+        peers=(),
+        weight=2,
     ),
     Framework(
         name="Transformers",

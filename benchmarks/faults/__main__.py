@@ -45,6 +45,7 @@ FAMILIES = (
     "retention",
     "disks",
     "hangs",
+    "culprit",
     "restarts",
     "wrappers",
     "peers",
@@ -123,7 +124,7 @@ def main() -> None:
 def rows_of(family: str, peers_python: str) -> list[Row]:
     """Return a family's rows, still empty."""
     module = importlib.import_module(f"benchmarks.faults.{family}")
-    skipped = module.missing(peers_python) if family == "peers" else getattr(module, "SKIPPED", None)
+    skipped = module.missing(peers_python) if hasattr(module, "missing") else getattr(module, "SKIPPED", None)
     return [
         Row(family, fault, skipped=_missing(fault) if fault.column == OURS else skipped or _missing(fault))
         for fault in module.FAULTS
@@ -199,6 +200,8 @@ def report(batch: Batch, outcomes: list[Outcome], seed: int) -> None:
     survived = sum(outcome.survived for outcome in outcomes)
     print(f"{batch.name}: {batch.row.fault.name}: {survived} of {len(outcomes)} survived", file=sys.stderr)
     for number, outcome in enumerate(outcomes):
+        if outcome.note is not None:
+            print(f"{batch.row.fault.name}: trial {number}: {outcome.note}", file=sys.stderr)
         for kind, texts in (("lost", outcome.lost), ("wrong", outcome.wrong)):
             for text in texts:
                 print(f"{batch.row.fault.name}: trial {number}: {kind}: {text}", file=sys.stderr)

@@ -24,6 +24,8 @@ class Outcome:
     """What should not have been done, said or left."""
     secs: float | None = None
     """How long the ending took, where that is asked for."""
+    note: str | None = None
+    """What of it is to be reported though it was survived."""
 
     @property
     def survived(self) -> bool:

@@ -44,6 +44,8 @@ class Measuring:
     saves: int = 5
     step_us: dict[str, list[float]] = field(default_factory=dict)
     save_ms: dict[str, list[float]] = field(default_factory=dict)
+    durable_ms: dict[str, list[float]] = field(default_factory=dict)
+    """What a save takes of the processors in all threads, until it is durable."""
 
     @classmethod
     def of_arguments(cls) -> Measuring:
@@ -77,15 +79,29 @@ class Measuring:
             contenders: each saves, as far as the training waits for it.
             between: trains for a step, once nothing is written any more.
         """
+        self.save_ms = self._in_turns(contenders, between, time.thread_time)
+
+    def per_durable_save(self, contenders: dict[str, Call], between: Call) -> None:
+        """Let each save in turns, and wait until it is on the disk; the first turn is to get warm.
+
+        Args:
+            contenders: each saves, and waits.
+            between: trains for a step.
+        """
+        self.durable_ms = self._in_turns(contenders, between, time.process_time)
+
+    def _in_turns(
+        self, contenders: dict[str, Call], between: Call, clock: Callable[[], float]
+    ) -> dict[str, list[float]]:
         taken: dict[str, list[float]] = {name: [] for name in contenders}
         for _ in range(self.saves + 1):
             for name, save in contenders.items():
                 between()
-                started = time.thread_time()
+                started = clock()
                 save()
-                taken[name].append((time.thread_time() - started) * 1e3)
+                taken[name].append((clock() - started) * 1e3)
         between()
-        self.save_ms = {name: values[1:] for name, values in taken.items()}
+        return {name: values[1:] for name, values in taken.items()}
 
     def write(self, *packages: str) -> None:
         """Write the result.
@@ -94,7 +110,8 @@ class Measuring:
             packages: those measured.
         """
         found = {
-            "step_us": self.step_us, "save_ms": self.save_ms, "steps": self.steps, "megabytes": MEGABYTES,
+            "step_us": self.step_us, "save_ms": self.save_ms, "durable_ms": self.durable_ms, "steps": self.steps,
+            "megabytes": MEGABYTES,
             "about": ", ".join(f"{name} {version(name)}" for name in packages),
         }  # fmt: skip
         self.result.write_text(json.dumps(found))

@@ -27,6 +27,7 @@ export function session(n: number, over: Partial<Session> = {}): Session {
     gone: false,
     resume_exact: null,
     resume_reasons: [],
+    resume_check: null,
     error: null,
     signal: null,
     phase: "training",
@@ -41,6 +42,9 @@ export function session(n: number, over: Partial<Session> = {}): Session {
     restoring_secs: 0,
     progress_timeout_secs: 300,
     last_progress: null,
+    world_size: null,
+    device_kind: null,
+    device_count: null,
     ...over,
   };
 }
@@ -67,6 +71,7 @@ export function line(run: string, over: Partial<RunLine> = {}): RunLine {
     recoveries: 0,
     goodput: 0.9,
     stalled_since: null,
+    labels: {},
     ...over,
   };
 }
@@ -94,6 +99,7 @@ export function detail(over: Partial<RunDetail> = {}): RunDetail {
     state: "running",
     findings: [],
     inferred: false,
+    labels: {},
     problem: null,
     step: 900,
     steps_per_sec: 2,

@@ -1,12 +1,12 @@
 import assert from "node:assert/strict";
 import test from "node:test";
 import type { Line } from "../src/logic/segments";
+import type { LineStyle } from "../src/view/chart_lines";
 import { drawLines } from "../src/view/chart_lines";
-import type { Theme } from "../src/view/theme";
 
 const BOX = { left: 50, top: 10, width: 1000, height: 140 };
 const VIEW = { lo: 0, hi: 20_000 };
-const THEME = { line: "blue", wasted: "red", text: "black", tone: {} } as unknown as Theme;
+const STYLE: LineStyle = { kept: "blue", abandoned: "red", odd: "black", width: 1.75, withRaw: true, columns: true };
 
 type Rect = [x: number, y: number, width: number, height: number];
 
@@ -44,7 +44,7 @@ function drawn(values: (i: number) => number, log = false): Recorder {
     { lo: log ? 0.1 : -1, hi: 10, log, ticks: [] },
     BOX,
     BOX,
-    THEME,
+    STYLE,
   );
   return recorder;
 }
@@ -83,7 +83,7 @@ test("a dense line crosses stretches without points, as a stroke would", () => {
     { lo: -1, hi: 10, log: false, ticks: [] },
     BOX,
     BOX,
-    THEME,
+    STYLE,
   );
   assert.equal(columns(recorder.rects).size, 1000);
   const across = recorder.rects.filter(([x]) => x - BOX.left > 260 && x - BOX.left < 740);

@@ -154,6 +154,9 @@ test("hovering over a worker tells its state, since when, when seen, at which st
     ["Since", "Last seen", "Waits for", "Phase", "Step", "Steps of its own", "Process since", "Processes", "Host"],
   );
   assert.equal(Object.fromEntries(now.rows).Host, "worker:1.train, pid 7");
+  const place = { location: "/srv/job/train.py:25 train", waits_in: "backward" };
+  const still = workerHover({ ...one, place }, T0 + 2150, 1)!;
+  assert.equal(Object.fromEntries(still.rows)["Makes no progress at"], "/srv/job/train.py:25 train");
   const before = workerHover(one, T0 + 2050, 1)!;
   assert.equal(before.title, "▶ worker:1: running");
   assert.match(before.note!, /it is waiting now/);

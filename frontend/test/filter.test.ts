@@ -29,7 +29,7 @@ function filtering() {
     filter,
     asked,
     seen,
-    select: (text: string, ...names: string[]) => filter.select(text, names, (name) => name),
+    select: (text: string, ...names: string[]) => filter.select(text, names, (name) => name.split(" ")),
   };
 }
 
@@ -41,6 +41,14 @@ test("a text without special characters is looked for at once, in either case", 
   assert.deepEqual(select("", "a", "b"), ["a", "b"]);
   assert.deepEqual(select("LR", "lr_1", "seed", "xLr"), ["lr_1", "xLr"]);
   assert.deepEqual([asked.length, filter.problem], [0, null]);
+});
+
+test("an item is selected by any of its names", () => {
+  const { select } = filtering();
+  assert.deepEqual(select("team=vision", "a team=vision", "team=visions/b user=ada", "c"), [
+    "a team=vision",
+    "team=visions/b user=ada",
+  ]);
 });
 
 test("what an expression selects is known when its answer has come", async () => {

@@ -46,8 +46,18 @@ test("a restart's reason is what its restarter knows, else how the session ended
 test("whether a resume was exact is shown at the restart and in the tables; silence is no yes", () => {
   const reasons = ["DataLoader without position: 312 batches will repeat.", "x".repeat(5000), "c.", "d.", "e."];
   const cut = `DataLoader without position: 312 batches will repeat; ${"x".repeat(160)}…; c; and 2 more reasons`;
+  const equal = { text: "3 of 3 recomputed losses equal", tag: null };
+  const differs = { text: "loss at step 15 differs (0.412 before, 0.415 now)", tag: "loss" };
   const cases: [Partial<Session>, string, string][] = [
-    [{ resume_exact: true }, "exact", "exact"],
+    [{ resume_exact: true }, "nothing observed against it", "nothing against it"],
+    [{ resume_exact: true, resume_check: equal }, "observed exact: 3 of 3 recomputed losses equal", "observed exact"],
+    [{ resume_check: equal }, "observed exact: 3 of 3 recomputed losses equal", "observed exact"],
+    [{ resume_exact: false, resume_reasons: ["c."], resume_check: equal }, `not exact: c; ${equal.text}`, "not exact"],
+    [
+      { resume_exact: false, resume_reasons: [`${differs.text}.`], resume_check: differs },
+      `not exact: ${differs.text}`,
+      "not exact",
+    ],
     [{ resume_exact: false, resume_reasons: reasons }, `not exact: ${cut}`, "not exact"],
     [{ resume_exact: false }, "not exact", "not exact"],
     [{ resume_exact: null, resume_reasons: reasons }, "unknown", "unknown"],

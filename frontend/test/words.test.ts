@@ -428,6 +428,8 @@ test("a stall's box says how long it lasted, however narrow it is, and where the
   assert.deepEqual(stallLabels({ ...stall, stacks: {} }), labels.slice(1));
   assert.match(stallLabels({ ...stall, stacks: { other: ["/x/site-packages/a.py:1 f"] } })[0]!, /: a.py:1 f$/);
   assert.ok(stallHover(stall).rows.some(([name, value]) => name === "Line" && value === "input.py:12 next_batch"));
+  const verdict = "rank 2 hangs at train.py:14 in stuck; rank 0 waits for it at train.py:25 (backward)";
+  assert.ok(stallHover({ ...stall, verdict }).rows.some(([name, value]) => name === "Which one" && value === verdict));
 
   const recorded = {
     ...stall,

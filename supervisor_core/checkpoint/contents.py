@@ -13,7 +13,7 @@ import re
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
-from supervisor_core.checkpoint import orbax_metadata, safetensors_file, shard_metadata, torch_file
+from supervisor_core.checkpoint import array_pieces, orbax_metadata, safetensors_file, shard_metadata, torch_file
 from supervisor_core.checkpoint.ownership import distrust
 from supervisor_core.checkpoint.sealed_files import SealedFiles
 from supervisor_core.checkpoint.tree_file import parse_json, read_structure, require_training
@@ -248,5 +248,6 @@ _KINDS: Mapping[str, Callable[[SealedFiles, Collection[str]], object]] = {
     "torch": lambda files, names: safetensors_file.check(files, TORCH, names),
     "jax": lambda files, names: orbax_metadata.read(files, ORBAX, names),
     "shards": read_shards,
+    "sharded": array_pieces.files_of,
 }
 """The kinds of arrays by their names in trees -> what checks their files."""

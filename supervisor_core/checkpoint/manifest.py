@@ -52,7 +52,7 @@ VERSION = 1
 MAX_FILES = 100_000
 MAX_LEVELS = 64
 """Directories below a checkpoint's own, one in another."""
-_CHUNK_BYTES = 4 << 20
+_CHUNK_BYTES = 1 << 18
 
 SPARSE_BYTES = 256 << 20
 SPARSE_RATIO = 64
@@ -156,8 +156,14 @@ def refusal(path: str, error: OSError) -> DamagedCheckpointError:
     return kind(f"{path}: {error.strerror or error}")
 
 
-def seal(directory: str, manifest: Manifest, filesystem: Filesystem, check: Check = unguarded) -> Manifest:
-    """Seal a directory: sync and read all of its files, then write the manifest with their sizes and checksums.
+def seal(
+    directory: str,
+    manifest: Manifest,
+    filesystem: Filesystem,
+    check: Check = unguarded,
+    written: tuple[SealedFile, ...] = (),
+) -> Manifest:
+    """Seal a directory: sync and read its files, then write the manifest with their sizes and checksums.
 
     Symbolic links in it are left out.
 
@@ -166,6 +172,7 @@ def seal(directory: str, manifest: Manifest, filesystem: Filesystem, check: Chec
         manifest: everything but the files.
         filesystem: syncs the files and writes the manifest.
         check: called immediately before the manifest takes effect.
+        written: files whose checksums were computed from what was in memory, before it was written: they are not read.
 
     Returns:
         The manifest as written.
@@ -181,7 +188,8 @@ def seal(directory: str, manifest: Manifest, filesystem: Filesystem, check: Chec
         by_directory.setdefault(os.path.dirname(path), []).append(path)
     for parent in sorted(by_directory, key=len, reverse=True):
         filesystem.sync(by_directory[parent], parent)
-    files = tuple(_sealed(directory, name) for name in found)
+    known = {file.path: file for file in written}
+    files = tuple(known.get(name) or _sealed(directory, name) for name in found)
     sealed = replace(manifest, files=files)
     data = encode(sealed)
     try:

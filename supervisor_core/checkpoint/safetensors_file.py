@@ -1,18 +1,24 @@
-"""Files of safetensors: arrays by name, read in one pass, of which nothing is trusted.
+"""Files of safetensors: arrays by name, written and read in one pass each. Of what is read nothing is trusted.
 
 Byte by byte (source: https://github.com/huggingface/safetensors): the length of the header (uint64, little-endian); the
 header, a JSON object ``{name: {"dtype": "F32", "shape": [2, 3], "data_offsets": [begin, end]}, ...}``, which may have
 texts under ``__metadata__``; then the arrays' bytes, one after the other.
 
 The library maps the file into memory: whoever cuts it meanwhile ends the process. Here each array is read into memory
-of its own, and what was read is compared with the manifest's checksum.
+of its own, and what was read is compared with the manifest's checksum. When it is written, checksum and NaN are found
+while the bytes are in the processor's cache: the library's file would be read again for each.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+import json
+import os
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any, NamedTuple
 
+from supervisor_core import checksum
+from supervisor_core.checkpoint.manifest import SealedFile
+from supervisor_core.checkpoint.nan_check import has_nan
 from supervisor_core.checkpoint.sealed_files import OpenFile, SealedFiles
 from supervisor_core.checkpoint.tree_file import parse_json
 from supervisor_core.errors import DamagedCheckpointError, UnreadableCheckpointError
@@ -27,6 +33,17 @@ _WIDTHS = {
     "U16": 2, "I16": 2, "F16": 2, "BF16": 2, "U32": 4, "I32": 4, "F32": 4, "U64": 8, "I64": 8, "F64": 8, "C64": 8,
 }  # fmt: skip
 """Bytes of a number of each type."""
+
+_MAY_HAVE_NAN = {
+    "F16": "float16", "BF16": "bfloat16", "F32": "float32", "F64": "float64", "C64": "complex64",
+    "F8_E4M3": "float8_e4m3fn", "F8_E5M2": "float8_e5m2",
+}  # fmt: skip
+"""Types whose numbers may be NaN: their names for `has_nan`."""
+
+_ALIGNMENT = 8
+"""The arrays begin at a multiple of it, for readers that map the file."""
+_CHUNK_BYTES = 1 << 19
+"""Bytes to write at a time: they stay in the processor's cache from one look at them to the next."""
 
 
 class Array(NamedTuple):
@@ -43,13 +60,66 @@ Allocate = Callable[[Array], tuple[memoryview, Callable[[], Any]]]
 that the framework does not have."""
 
 
-def read(files: SealedFiles, name: str, wanted: Collection[str], allocate: Allocate) -> dict[str, Any]:
+class ArrayBytes(NamedTuple):
+    """An array to be written."""
+
+    dtype: str
+    shape: tuple[int, ...]
+    bytes: int
+    pieces: Callable[[], Iterator[Any]]
+    """Yields its bytes, little-endian and in C order, as one-dimensional arrays of ``numpy.uint8``."""
+
+
+class Written(NamedTuple):
+    """What is known of files after they were written."""
+
+    with_nan: str | None = None
+    """The name of an array that has NaN; None where none has."""
+    files: tuple[SealedFile, ...] = ()
+    """Files with their checksums, computed from what was in memory."""
+
+
+def write(path: str, arrays: Mapping[str, ArrayBytes]) -> Written:
+    """Write arrays, by name, into a new file; sync nothing.
+
+    Raises:
+        OSError: if it cannot be written.
+    """
+    order = sorted(arrays, key=lambda name: (-_WIDTHS[arrays[name].dtype], name))  # so that each is aligned
+    header: dict[str, Any] = {}
+    position = 0
+    for name in order:
+        dtype, shape, size, _ = arrays[name]
+        header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [position, position + size]}
+        position += size
+    text = json.dumps(header, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % _ALIGNMENT)
+    begin = len(text).to_bytes(8, "little") + text
+    with_nan: str | None = None
+    with open(path, "xb", buffering=0) as file:
+        file.write(begin)
+        crc = checksum.value(begin)
+        for name in order:
+            kind = _MAY_HAVE_NAN.get(arrays[name].dtype)
+            for piece in arrays[name].pieces():
+                for start in range(0, len(piece), _CHUNK_BYTES):
+                    part = piece[start : start + _CHUNK_BYTES]
+                    data = part.tobytes()
+                    crc = checksum.extend(crc, data)
+                    if with_nan is None and kind is not None and has_nan(kind, part):
+                        with_nan = name
+                    while data:  # a write may take less, as where the disk becomes full
+                        data = data[file.write(data) or 0 :]
+    return Written(with_nan, (SealedFile(os.path.basename(path), len(begin) + position, crc),))
+
+
+def read(files: SealedFiles, name: str, wanted: Collection[str] | None, allocate: Allocate) -> dict[str, Any]:
     """Return the arrays in a file by name, compared with the manifest.
 
     Args:
         files: the checkpoint's.
         name: the file.
-        wanted: the names of the arrays that it has to have: these, and no others.
+        wanted: the names of the arrays that it has to have: these, and no others. None for any.
         allocate: makes them.
 
     Raises:
@@ -86,6 +156,16 @@ def check(files: SealedFiles, name: str, wanted: Collection[str] | None = None) 
     """
     with files.open(name) as file:
         _arrays(file, wanted)
+
+
+def arrays(files: SealedFiles, name: str) -> list[Array]:
+    """Return the arrays in a file, as its header has them, which was not compared with the manifest yet.
+
+    Raises:
+        DamagedCheckpointError, UnreadableCheckpointError: see `read`.
+    """
+    with files.open(name) as file:
+        return _arrays(file, None)
 
 
 def _arrays(file: OpenFile, wanted: Collection[str] | None) -> list[Array]:

@@ -14,11 +14,13 @@ from contextlib import suppress
 from supervisor_core import checksum
 from supervisor_core.checkpoint.bundle import Progress, VerifiedCheckpoint
 from supervisor_core.checkpoint.manifest import Holes, Manifest, SealedFile, list_files, refusal
-from supervisor_core.checkpoint.table import CHUNK_BYTES, Meter
+from supervisor_core.checkpoint.table import Meter
 from supervisor_core.errors import DamagedCheckpointError
 from supervisor_core.storage.opening import open_below
 from supervisor_core.systems import read_at
 
+_CHUNK_BYTES = 1 << 18
+"""Bytes to read at a time: they stay in the processor's cache until their checksum is computed."""
 _MOST_AT_ONCE = 1 << 30
 """Bytes of one system call: Linux reads no more than 2 GiB."""
 
@@ -215,13 +217,8 @@ class OpenFile:
         """
         done = 0
         while done < len(into):
-            data = self.read_at(self._position, min(CHUNK_BYTES, len(into) - done))
-            if not data:
-                raise DamagedCheckpointError(f"{self.path}: it ends before its {self.size:,} bytes")
+            data = self._next(len(into) - done)
             into[done : done + len(data)] = data
-            self._crc = checksum.extend(self._crc, data)
-            self._position += len(data)
-            self._meter.add(len(data))
             done += len(data)
 
     def finish(self) -> None:
@@ -230,14 +227,22 @@ class OpenFile:
         Raises:
             DamagedCheckpointError: if the content is another one. Says nothing of it: it may be another's file.
         """
-        buffer = memoryview(bytearray(min(CHUNK_BYTES, self.size - self._position)))
         while (left := self.size - self._position) > 0:
-            self.read_next(buffer[:left])
+            self._next(left)
         if self._crc != self._listed.crc32c:
             raise DamagedCheckpointError(
                 f"{self.path}: its checksum is not the one in the manifest: the content has changed"
             )
         self._checked.add(self._listed.path)
+
+    def _next(self, most: int) -> bytes:
+        data = self.read_at(self._position, min(_CHUNK_BYTES, most))
+        if not data:
+            raise DamagedCheckpointError(f"{self.path}: it ends before its {self.size:,} bytes")
+        self._crc = checksum.extend(self._crc, data)
+        self._position += len(data)
+        self._meter.add(len(data))
+        return data
 
     def check(self) -> None:
         """Compare the whole content with the manifest; see `finish`."""

@@ -1,4 +1,4 @@
-"""`SealedStore`: the sealed checkpoints of one directory: saves, lists, verifies, sets aside and deletes.
+"""`SealedStore`: the sealed checkpoints of one directory: saves, verifies, sets aside and deletes.
 
     ckpt-1200/                          a checkpoint; its manifest makes it a whole one
     ckpt-1200.2/                        another of the same step, saved by a later session
@@ -19,30 +19,26 @@ import os
 import re
 import time
 import uuid
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import count
+from typing import NamedTuple
 
 from supervisor_core.checkpoint import manifest as manifests
 from supervisor_core.checkpoint.bundle import Progress, VerifiedCheckpoint
-from supervisor_core.checkpoint.contents import FORMATS
 from supervisor_core.checkpoint.doubt import Doubt
 from supervisor_core.checkpoint.guard import Publisher, guarded
-from supervisor_core.checkpoint.manifest import Manifest
-from supervisor_core.checkpoint.recovery import Candidate, CheckpointChoice, Skipped, choose, unlisted
+from supervisor_core.checkpoint.manifest import Manifest, SealedFile
+from supervisor_core.checkpoint.recovery import Candidate, CheckpointChoice, Skipped, choose
 from supervisor_core.checkpoint.retention import Retention, Saved, decide
 from supervisor_core.checkpoint.sealed_files import SealedFiles
+from supervisor_core.checkpoint.sealed_listing import SealedListing
 from supervisor_core.checkpoint.session_history import can_follow
 from supervisor_core.checkpoint.set_aside import LAST_GOOD, MAX_SET_ASIDE, NOTE, find_set_aside, names_aside, note_of
 from supervisor_core.errors import DamagedCheckpointError, UnlistedCheckpointsError
 from supervisor_core.storage.local import LOCAL, local_path, refuse_link
-from supervisor_core.systems import user_id
 
 _LOG = logging.getLogger("supervisor_core")
-
-MAX_OF_OTHERS = 1000
-"""Directories of one other user with the names of checkpoints: the newest by their names are looked at."""
 
 Decode = Callable[[SealedFiles], object]
 """Decodes a checkpoint, or checks that it can be. Raises `DamagedCheckpointError` if not, and
@@ -58,6 +54,15 @@ class Sealed:
     manifest: Manifest
     skipped: tuple[Skipped, ...] = ()
     """The newer ones that were passed over."""
+
+
+class StagedFiles(NamedTuple):
+    """What was written into a new checkpoint's directory."""
+
+    doubt: Doubt | None = None
+    """Why the checkpoint is in doubt; None where it is not."""
+    files: tuple[SealedFile, ...] = ()
+    """Those whose checksums are known already; the others are read."""
 
 
 class SealedStore:
@@ -93,7 +98,8 @@ class SealedStore:
         self._second_name = re.compile(rf"{LAST_GOOD}{stem}|\.{LAST_GOOD}{re.escape(prefix)}\d{{1,19}}\.[0-9a-f]{{32}}")
         self._saving = re.compile(rf"{self._final.pattern}\.(saving-[0-9A-Za-z]*|deleting)-[0-9a-f]{{32}}")
         self._number = 0
-        self._swept = self._cannot_link = self._has_told = False
+        self._listing = SealedListing(self.directory, self._final)
+        self._swept = self._cannot_link = False
 
     def checkpoints(self) -> list[Candidate]:
         """Return the checkpoints, whole or not, newest first; those without a valid manifest come first, by step.
@@ -101,7 +107,7 @@ class SealedStore:
         Raises:
             UnlistedCheckpointsError: if the directory is there and cannot be listed.
         """
-        return [candidate for candidate, _ in self._found()]
+        return [candidate for candidate, _ in self._listing.found()]
 
     def newest_attempt(self) -> int:
         """Return the newest session's number in the manifests; 0 where there is none, or they cannot be listed.
@@ -110,12 +116,17 @@ class SealedStore:
         count as older than what there is.
         """
         try:
-            return max([0, *(item.attempt for _, item in self._whole() if can_follow(item.attempt))])
+            return max([0, *(item.attempt for _, item in self._listing.whole() if can_follow(item.attempt))])
         except UnlistedCheckpointsError:  # choosing a checkpoint raises it
             return 0
 
     def newest_usable(
-        self, *, start_over: bool = False, read_data: bool = True, decode: Decode | None = None
+        self,
+        *,
+        start_over: bool = False,
+        read_data: bool = True,
+        decode: Decode | None = None,
+        latest_step: int | None = None,
     ) -> tuple[CheckpointChoice, Manifest | None]:
         """Walk from the newest checkpoint back to the first one that verifies, and can be decoded.
 
@@ -123,6 +134,7 @@ class SealedStore:
             start_over: where all are damaged, choose none instead of raising.
             read_data: False trusts files of the right size.
             decode: called with each that is tried. Default: their content is not looked at.
+            latest_step: pass over later ones. Default: none is too late.
 
         Raises:
             NoUsableCheckpointError: if there are checkpoints, and none verifies; lists each with its damage.
@@ -136,7 +148,10 @@ class SealedStore:
             verified[path] = files.manifest
             return found
 
-        recovery = choose(self.checkpoints(), (), self.directory, None, verify=verify, start_over=start_over)
+        candidates = self.checkpoints()
+        if latest_step is not None:
+            candidates = [item for item in candidates if item.step is not None and item.step <= latest_step]
+        recovery = choose(candidates, (), self.directory, None, verify=verify, start_over=start_over)
         chosen = recovery.chosen
         return recovery, None if chosen is None else verified[chosen.path]
 
@@ -183,7 +198,7 @@ class SealedStore:
     def save(
         self,
         manifest: Manifest,
-        write: Callable[[str], Doubt | None],
+        write: Callable[[str], StagedFiles],
         *,
         staging: str | None = None,
         max_to_keep: int | None = 5,
@@ -195,7 +210,7 @@ class SealedStore:
 
         Args:
             manifest: everything but the files and the number.
-            write: called with a new directory, in which it writes all files; returns why the checkpoint is in doubt.
+            write: called with a new directory, in which it writes all files.
             staging: a directory from `stage` instead, in which there are files already; deleted if the save fails.
             max_to_keep: see `retention.decide`.
             keep_every_n_hours: see `retention.decide`.
@@ -212,11 +227,11 @@ class SealedStore:
         try:
             if staging is None:
                 self._filesystem.make_directory(staged)
-            doubt = write(staged)
+            doubt, written = write(staged)
             final = self._free_name(manifest.step)
             manifest = replace(manifest, doubt=doubt)
             manifest, retention = self._with_retention(manifest, final, max_to_keep, keep_every_n_hours)
-            manifest = self._sealed(staged, manifest, read_back, decode)
+            manifest = self._sealed(staged, manifest, read_back, decode, written)
             self._filesystem.move(staged, final)
             self._filesystem.sync((), self.directory)
         except BaseException:
@@ -247,7 +262,7 @@ class SealedStore:
         self, manifest: Manifest, final: str, max_to_keep: int | None, keep_every_n_hours: float | None
     ) -> tuple[Manifest, Retention]:
         """Return a manifest with what the next save has to know of the older checkpoints, and which of them stay."""
-        earlier = self._whole()
+        earlier = self._listing.whole()
         newest = earlier[-1][1] if earlier else None
         # What is preserved for good is none of retention's business any more.
         preserved = set(newest.preserved if newest else ()) & {os.path.basename(path) for path, _ in earlier}
@@ -272,9 +287,16 @@ class SealedStore:
         session, attempt = self._publisher.session, self._publisher.attempt
         return replace(manifest, session=session, attempt=attempt, number=self._number)
 
-    def _sealed(self, directory: str, manifest: Manifest, read_back: bool, decode: Decode | None) -> Manifest:
+    def _sealed(
+        self,
+        directory: str,
+        manifest: Manifest,
+        read_back: bool,
+        decode: Decode | None,
+        written: tuple[SealedFile, ...] = (),
+    ) -> Manifest:
         """Seal a directory, and read it back where that is wanted; return its manifest."""
-        manifest = manifests.seal(directory, manifest, LOCAL, self._publisher.check)
+        manifest = manifests.seal(directory, manifest, LOCAL, self._publisher.check, written)
         if read_back:
             files = SealedFiles(directory, manifest)
             if decode is not None:
@@ -291,12 +313,12 @@ class SealedStore:
         target = os.path.join(self.directory, LAST_GOOD + os.path.basename(sealed.path))
         staged = os.path.join(self.directory, f".{os.path.basename(target)}.{uuid.uuid4().hex}")
         try:
-            if any(manifest.doubt is not None for _, manifest in self._whole()):
+            if any(manifest.doubt is not None for _, manifest in self._listing.whole()):
                 return
             for name in (*(file.path for file in sealed.manifest.files), manifests.NAME):
                 self._filesystem.make_directory(os.path.dirname(os.path.join(staged, name)))
                 os.link(os.path.join(sealed.path, name), os.path.join(staged, name), follow_symlinks=False)
-            others = [name for name in self._names() if self._second_name.fullmatch(name)]
+            others = [name for name in self._listing.names() if self._second_name.fullmatch(name)]
             if os.path.lexists(target):
                 self._filesystem.remove_tree(target)
             self._filesystem.move(staged, target)
@@ -326,67 +348,6 @@ class SealedStore:
                 _LOG.info("The damaged checkpoint %s stays where it is: %s", item.path, error)
         self._bound_set_aside()
 
-    def _found(self) -> list[tuple[Candidate, Manifest | None]]:
-        """Return the checkpoints with their manifests, in the order in which to try them.
-
-        Of a manifest there is what choosing and retention need (see `_in_short`): somebody may have put one of
-        megabytes into thousands of directories.
-        """
-        found: list[tuple[Candidate, Manifest | None]] = []
-        newest: tuple[str, Manifest] | None = None
-        for step, path in self._directories():
-            manifest: Manifest | None = None
-            with suppress(DamagedCheckpointError):  # trying it says why
-                read = manifests.read_manifest(path)
-                manifest = _in_short(read)
-                if newest is None or manifest.order > newest[1].order:
-                    newest = path, replace(manifest, preserved=read.preserved)
-            saved_at = None if manifest is None else manifest.saved_at
-            whole = manifest is not None
-            found.append((Candidate(path, step, "disk", saved_at, deletable=True, has_index=whole), manifest))
-        if newest is not None:
-            found = [(item, newest[1] if item.path == newest[0] else manifest) for item, manifest in found]
-
-        def order(item: tuple[Candidate, Manifest | None]) -> tuple[bool, tuple[int, int, int]]:
-            candidate, manifest = item
-            return manifest is None, (0, 0, candidate.step or 0) if manifest is None else manifest.order
-
-        return sorted(found, key=order, reverse=True)
-
-    def _directories(self) -> list[tuple[int, str]]:
-        """Return the directories with a checkpoint's name, with their steps; of each other user the newest."""
-        by_owner: dict[int, list[tuple[int, str]]] = {}
-        for name in self._names():
-            if (match := self._final.fullmatch(name)) is None:
-                continue
-            path = os.path.join(self.directory, name)
-            with suppress(OSError):
-                owner = os.lstat(path).st_uid
-                if os.path.isdir(path):
-                    by_owner.setdefault(owner, []).append((int(match["step"]), path))
-        kept = []
-        for owner, found in by_owner.items():
-            if owner not in (0, user_id()) and len(found) > MAX_OF_OTHERS:
-                if not self._has_told:
-                    text = "%s: %d directories of user %d have names of checkpoints; only the newest %d are looked at."
-                    _LOG.warning(text, self.directory, len(found), owner, MAX_OF_OTHERS)
-                self._has_told = True
-                found = sorted(found)[-MAX_OF_OTHERS:]
-            kept += found
-        return kept
-
-    def _whole(self) -> list[tuple[str, Manifest]]:
-        """Return the checkpoints with a valid manifest, oldest first."""
-        return [(item.path, manifest) for item, manifest in reversed(self._found()) if manifest is not None]
-
-    def _names(self) -> list[str]:
-        try:
-            return LOCAL.list_names(self.directory)
-        except FileNotFoundError:
-            return []
-        except OSError as error:
-            raise unlisted(self.directory, error) from error
-
     def _prepare(self) -> None:
         """Before the first save: make the directory, and sweep what killed saves and deletions left behind."""
         self._publisher.bring_back()
@@ -395,7 +356,7 @@ class SealedStore:
         self._filesystem.make_directory(self.directory)
         refuse_link(self.directory)
         if self._has_lock:  # without one it may be another's save under way
-            for name in self._names():
+            for name in self._listing.names():
                 if self._saving.fullmatch(name):
                     self.discard(os.path.join(self.directory, name))
         self._swept = True
@@ -420,7 +381,7 @@ class SealedStore:
                 _LOG.info("The old checkpoint %s cannot be deleted: %s", saved.path, error)
 
     def _bound_set_aside(self) -> None:
-        aside = find_set_aside(LOCAL, self.directory, self._names(), self._final)
+        aside = find_set_aside(LOCAL, self.directory, self._listing.names(), self._final)
         for item in aside[:-MAX_SET_ASIDE]:
             _LOG.warning("Deleting %s: more than %d damaged checkpoints are set aside.", item.path, MAX_SET_ASIDE)
             self.discard(item.path)
@@ -433,39 +394,3 @@ class SealedStore:
             pass
         except OSError as error:
             _LOG.info("%s cannot be deleted: %s", path, error)
-
-
-def find_sealed(top: str, on_error: Callable[[OSError], None]) -> Iterator[str]:
-    """Yield the local directories from ``top`` down in which there are sealed checkpoints.
-
-    Args:
-        top: where to begin.
-        on_error: called for each directory that cannot be searched.
-    """
-    seen = set()
-    for directory, files in LOCAL.walk(top, on_error):
-        parent = os.path.dirname(directory)
-        if manifests.NAME in files and NOTE not in files and parent not in seen:
-            seen.add(parent)
-            yield parent
-
-
-def prefix_of(directory: str) -> str:
-    """Return what the names of a directory's sealed checkpoints begin with: ours where there are none."""
-    names = os.listdir(directory)
-    found = (prefix for prefix in FORMATS if any(re.fullmatch(rf"{prefix}\d{{1,19}}(\.\d+)?", name) for name in names))
-    return next(found, next(iter(FORMATS)))
-
-
-def _in_short(manifest: Manifest) -> Manifest:
-    """Return the part of a manifest that stays within 10 KB; the names in ``preserved`` count in the newest only."""
-    return Manifest(
-        format="",
-        step=manifest.step,
-        session=manifest.session,
-        attempt=manifest.attempt,
-        number=manifest.number,
-        saved_at=manifest.saved_at,
-        last_preserved_at=manifest.last_preserved_at,
-        doubt=None if manifest.doubt is None else Doubt(manifest.doubt.text),
-    )

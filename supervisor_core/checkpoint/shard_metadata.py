@@ -63,18 +63,23 @@ class SplitTensor(NamedTuple):
     parts: tuple[TensorPart, ...]
 
 
-def read(files: SealedFiles) -> Mapping[str, SplitTensor]:
+def read(files: SealedFiles, folder: str = FOLDER) -> Mapping[str, SplitTensor]:
     """Return the tensors in the shards of a checkpoint, by their places in its tree.
+
+    Args:
+        files: the checkpoint's.
+        folder: the one that the shards are in.
 
     Raises:
         DamagedCheckpointError: if they are not what was written; says why.
         UnreadableCheckpointError: if the file system refuses a file.
     """
-    listed = set(files.below(FOLDER))
-    path = files.path(METADATA)
+    listed = set(files.below(folder))
+    name = f"{folder}/.metadata"
+    path = files.path(name)
     try:
-        metadata = decode(files.read(METADATA, MAX_METADATA_BYTES), _refuse_others)
-        return _tensors(files, listed, metadata)
+        metadata = decode(files.read(name, MAX_METADATA_BYTES), _refuse_others)
+        return _tensors(files, listed, metadata, folder)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise DamagedCheckpointError(f"{path}: it is no metadata of shards: {error}") from error
 
@@ -131,7 +136,7 @@ def _refuse_others(found: Global | Call | Persistent) -> None:
         raise ValueError(f"it names {found.name:.200}, which is none of the metadata's classes")
 
 
-def _tensors(files: SealedFiles, listed: set[str], metadata: Any) -> Mapping[str, SplitTensor]:
+def _tensors(files: SealedFiles, listed: set[str], metadata: Any, folder: str) -> Mapping[str, SplitTensor]:
     state = _state(metadata, "Metadata")
     where: dict[tuple[str, tuple[int, ...]], tuple[str, int, int]] = {}
     for index, info in state["storage_data"].items():
@@ -140,7 +145,7 @@ def _tensors(files: SealedFiles, listed: set[str], metadata: Any) -> Mapping[str
         name, start, length = _text(found["relative_path"]), _count(found["offset"]), _count(found["length"])
         if found.get("transform_descriptors"):
             raise ValueError("its parts are transformed")
-        file = f"{FOLDER}/{name}"
+        file = f"{folder}/{name}"
         if file not in listed or start + length > files.size(file):
             raise ValueError(f"a part lies outside of the folder's files, in {name!r:.80}")
         where[_text(key["fqn"]), _sizes(key["offset"])] = name, start, length
@@ -184,7 +189,7 @@ def _sizes(value: Any) -> tuple[int, ...]:
     (numbers,) = value.arguments if isinstance(value, Call) and value.name == "torch.Size" else (None,)
     if type(numbers) is not tuple or not all(type(item) is int and item >= 0 for item in numbers):
         raise ValueError("a size is none")
-    if math.prod(filter(None, numbers)) >= 1 << 60:
+    if len(numbers) > torch_file.MAX_DIMENSIONS or math.prod(filter(None, numbers)) >= 1 << 60:
         raise ValueError("a size is too large")
     return numbers
 

@@ -214,7 +214,7 @@ def tensor_of(value: Any) -> tuple[str, tuple[int, ...]] | None:
         return None
     storage, _, shape, _, _, _, *rest = value.arguments
     dtype = rest[0].name if value.name.endswith("v3") else _STORAGE_DTYPES.get(storage.identity[1].name, "")
-    return dtype, _sizes(shape)
+    return dtype, sizes_of(shape)
 
 
 class _PickleRules:
@@ -276,7 +276,7 @@ def _tensor(call: Call) -> bool:
     total *= storage.identity[4]
     if call.name.endswith("v3"):
         width = DTYPES[rest.pop(0).name]
-    shape, strides = _sizes(shape), _sizes(strides)
+    shape, strides = sizes_of(shape), sizes_of(strides)
     if type(offset) is not int or offset < 0 or len(shape) != len(strides):
         raise ValueError("a tensor is not as torch.save writes it")
     if len(shape) > MAX_DIMENSIONS or math.prod(filter(None, shape)) >= 1 << 60:
@@ -380,7 +380,12 @@ def _is_numpy_s(value: Any) -> bool:
     return all(item is None or isinstance(item, (bool, int, str, bytes)) for item in plain)
 
 
-def _sizes(value: Any) -> tuple[int, ...]:
+def sizes_of(value: Any) -> tuple[int, ...]:
+    """Return the shape, or the strides, of a tensor in a value that `check` has returned.
+
+    Raises:
+        ValueError: if it is none.
+    """
     if isinstance(value, Call) and value.name == "torch.Size":
         (value,) = value.arguments
     if type(value) is not tuple or not all(type(item) is int and 0 <= item < 1 << 62 for item in value):

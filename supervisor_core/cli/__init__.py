@@ -147,9 +147,12 @@ def _show_version(context: click.Context, _: click.Parameter, wanted: bool) -> N
 
 COMMANDS = {
     "dashboard": "supervisor_core.cli.render",
+    "diff": "supervisor_core.cli.diff",
+    "export": "supervisor_core.cli.export",
     "exporter": "supervisor_core.cli.exporter",
     "inspect": "supervisor_core.cli.inspect",
     "manifests": "supervisor_core.cli.render",
+    "mcp": "supervisor_core.cli.mcp",
     "report": "supervisor_core.cli.report",
     "rules": "supervisor_core.cli.render",
     "run": "supervisor_core.cli.run",

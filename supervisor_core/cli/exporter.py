@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from supervisor_core.cli import WrongInput, paths, seconds_option
-from supervisor_core.cli.logdirs import Logdir, NoSuchLogdir, existing, filters, find_logdir, logdirs
+from supervisor_core.cli.logdirs import Logdir, NoSuchLogdir, cache, existing, filters, find_logdir, logdirs
 from supervisor_core.errors import EventsError, OptionsError
 from supervisor_core.log import printable, printable_lines
 from supervisor_core.storage.local import local_path
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from supervisor_core.metrics.exporter import Exporter
     from supervisor_core.metrics.web import Web
     from supervisor_core.run.logdir_watch import LogdirWatch
+    from supervisor_core.shard import RunShard
 
 DEFAULT_ADDRESS = "127.0.0.1:10988"
 _LOG = logging.getLogger("supervisor_core")
@@ -37,6 +38,15 @@ _CHECK_SECS = 5.0
 """How long a logdir may take to say whether it is one, before the exporter starts without that."""
 
 
+def _shard(context: click.Context, parameter: click.Parameter, given: str | None) -> RunShard | None:
+    from supervisor_core.shard import RunShard
+
+    try:
+        return None if given is None else RunShard.parse(given)
+    except ValueError as error:
+        raise WrongInput(f"The shard is {given!r}: {error}.") from error
+
+
 @click.command(
     short_help="Serve the metrics of all runs to Prometheus.",
     epilog="\b\nExamples:\n"
@@ -45,6 +55,7 @@ _CHECK_SECS = 5.0
 )
 @logdirs()
 @filters
+@cache
 @click.option(
     "--web.listen-address",
     "address",
@@ -74,18 +85,30 @@ _CHECK_SECS = 5.0
     help="Refuse requests by another host name, except localhost and IP addresses. Repeatable. Default: any name is "
     "accepted, or none where it listens on this machine only.",
 )
+@click.option(
+    "--shard",
+    envvar="SUPERVISOR_SHARD",
+    show_envvar=True,
+    metavar="I/N",
+    callback=_shard,
+    help="Serve part I, from 0 on, of the runs in N equal parts. I may be a pod's name that ends in it.",
+)
 @seconds_option("--refresh-interval", "How often the logdirs are read.", default="15s", least=0.1, most=86_400.0)
 @seconds_option("--forget-after", "How long a lost run counts as active after its last event.", default="7d")
+@click.option("--detail", is_flag=True, help="Serve everything of every run, ended ones too: many more series.")
 def exporter(
     logdirs: tuple[str, ...],
     include: str | None,
     exclude: str | None,
+    cache: str | None,
     address: str,
     config_file: str | None,
     telemetry_path: str,
     hosts: tuple[str, ...],
+    shard: RunShard | None,
     refresh_interval_secs: float,
     forget_after_secs: float,
+    detail: bool,
 ) -> None:
     """Serve the metrics of every run in and below each LOGDIR, from their events files, until SIGTERM or SIGINT.
 
@@ -102,12 +125,21 @@ def exporter(
     watches: list[LogdirWatch] = []
     for logdir in existing(logdirs, _found_or_awaited):
         try:  # no metric needs more ticks
-            watches.append(LogdirWatch(logdir.path, logdir.include(include), exclude, kept_ticks=1))
+            watch = LogdirWatch(
+                logdir.path, logdir.include(include), exclude, shard=shard, kept_ticks=1, all_saves=False, cache=cache
+            )
+            watches.append(watch)
         except EventsError as error:
             raise WrongInput(str(error)) from error
     stop = threading.Event()
     with _on_stop_signal(stop.set):
-        serving = Exporter(watches, interval_secs=refresh_interval_secs, forget_after_secs=forget_after_secs)
+        serving = Exporter(
+            watches,
+            interval_secs=refresh_interval_secs,
+            forget_after_secs=forget_after_secs,
+            shard=shard,
+            detail=detail,
+        )
         web = _web(serving, address, telemetry_path, config_file, hosts)
         with web:
             _LOG.info("Serving %s", web.url)

@@ -15,7 +15,7 @@ from rich.live import Live
 from rich.text import Text
 
 from supervisor_core.cli import WrongInput, hints
-from supervisor_core.cli.logdirs import existing, filters, logdirs
+from supervisor_core.cli.logdirs import cache, existing, filters, logdirs
 from supervisor_core.cli.look import Look, Looking, SeenRun, check_run
 from supervisor_core.cli.overview import overview
 from supervisor_core.cli.sentences import by_its_clock
@@ -63,6 +63,7 @@ def _states(context: click.Context, parameter: click.Parameter, value: str | Non
 )
 @logdirs()
 @filters
+@cache
 @click.option("--run", "name", metavar="RUN", help="Show one run's timeline instead of the table of all.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object; with --follow, one line per change.")
 @click.option("--follow", is_flag=True, help="Keep watching, until Ctrl-C.")
@@ -78,6 +79,7 @@ def inspect(
     logdirs: tuple[str, ...],
     include: str | None,
     exclude: str | None,
+    cache: str | None,
     name: str | None,
     as_json: bool,
     follow: bool,
@@ -92,7 +94,7 @@ def inspect(
     or not the one of --run; 3 if --fail-on applies.
     """
     try:
-        looking = Looking(existing(logdirs), include, exclude)
+        looking = Looking(existing(logdirs), include, exclude, cache=cache, whole=name or as_json or None)
         with runs_bar("reading") as on_progress:
             first = looking.look(on_progress)
     except SupervisorError as error:
@@ -106,6 +108,7 @@ def inspect(
             _print_json(first, later, (looking.directory, *logdirs), name, follow)
         else:
             _print_text(first, later, name, follow)
+    looking.close()
     context.exit(_status(looks[-1], name, fail_on))
 
 
@@ -116,20 +119,7 @@ def _status(look: Look, name: str | None, fail_on: Sequence[RunState]) -> int:
         more = f" and {len(failed) - 10:,} more" if len(failed) > 10 else ""
         click.echo(printable(f"In a state of --fail-on: {', '.join(failed[:10])}{more}."), err=True)
         return FAIL_ON_STATUS
-    return NOT_READ_STATUS if look.problems or any(_not_read(item.watched) for item in runs) else 0
-
-
-def _not_read(item: WatchedRun) -> list[str]:
-    """Return what of a run could not be read. An empty file holds nothing, and one that ends within a record is being
-    written, or was when its process was killed: neither is a fault."""
-    files = [file for file in item.files if not (file.skipped and file.size_bytes == 0)]
-    texts = [f"{file.path}: {file.skipped}" for file in files if file.skipped]
-    for file in files:
-        for problem in file.problems:
-            where = "" if problem.offset is None else f" at byte {problem.offset:,}"
-            texts.append(f"{file.path}{where}: {problem.text}")
-    whole = [item.problem] if item.problem and item.problem not in texts else []
-    return whole + texts
+    return NOT_READ_STATUS if look.problems or any(item.watched.not_read for item in runs) else 0
 
 
 def _print_json(look: Look, later: Iterator[Look], logdirs: Sequence[str], name: str | None, follow: bool) -> None:
@@ -173,7 +163,7 @@ def _view(look: Look, name: str | None, bars: int, width: int | None) -> Rendera
         parts.append(Text(printable(f"There is no run {name!r} yet.")))
     parts += [_problem(problem) for problem in look.problems]
     for seen in asked_for:
-        texts = [text for text in _not_read(seen.watched) if text not in look.problems]
+        texts = [text for text in seen.watched.not_read if text not in look.problems]
         parts += [_problem(text, seen.run.name) for text in texts[:SHOWN_PROBLEMS]]
         if len(texts) > SHOWN_PROBLEMS:
             parts.append(_problem(f"and {len(texts) - SHOWN_PROBLEMS:,} more", seen.run.name))

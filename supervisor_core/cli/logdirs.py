@@ -21,6 +21,7 @@ from click.shell_completion import CompletionItem
 
 from supervisor_core.cli import Command, WrongInput, hints
 from supervisor_core.log import command_line
+from supervisor_core.options import CACHE_VARIABLE
 from supervisor_core.storage.local import local_path
 
 _PATTERN = re.compile(r"[*?[]")
@@ -94,6 +95,18 @@ def filters(command: Command) -> Command:
     ):
         command = click.option(name, metavar="REGEX", callback=_expression, help=text)(command)
     return command
+
+
+def cache(command: Command) -> Command:
+    """Give a command ``--cache``; it gets the directory, or None."""
+    return click.option(
+        "--cache",
+        metavar="DIR",
+        envvar=CACHE_VARIABLE,
+        callback=lambda context, parameter, given: given or None,
+        shell_complete=directories,
+        help=f"Keep in DIR what was read, so that the next start reads what is new. [env: {CACHE_VARIABLE}]",
+    )(command)
 
 
 def _expression(context: click.Context, parameter: click.Parameter, given: str | None) -> str | None:

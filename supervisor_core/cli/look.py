@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Literal
 
 from supervisor_core.cli import WrongInput
 from supervisor_core.cli.logdirs import Logdir, common_directory, name_in, no_runs
@@ -14,6 +16,8 @@ from supervisor_core.run.logdir_watch import LogdirWatch
 from supervisor_core.run.model import Run
 from supervisor_core.run.run_names import RunPlace, find_run, known_as
 from supervisor_core.run.snapshot import LogdirSnapshot, WatchedRun
+from supervisor_core.run.whole_run import WholeRuns
+from supervisor_core.storage.local import local_path
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,16 +64,43 @@ class Looking:
         logdirs: at least one.
         include: a regular expression that a run's name, in its logdir, must match somewhere.
         exclude: one that it must not match anywhere.
+        cache: see `LogdirWatch`.
+        all_saves: whether also saves that say nothing of the present are wanted of all runs.
+        whole: the run of which the histories of threads and workers are wanted; True: of all; None: of none.
 
     Raises:
         EventsError: if no file system for a remote path is installed.
     """
 
-    def __init__(self, logdirs: Sequence[Logdir], include: str | None = None, exclude: str | None = None) -> None:
-        self._watches = [LogdirWatch(logdir.path, logdir.include(include), exclude) for logdir in logdirs]
+    def __init__(
+        self,
+        logdirs: Sequence[Logdir],
+        include: str | None = None,
+        exclude: str | None = None,
+        *,
+        cache: str | None = None,
+        all_saves: bool = False,
+        whole: str | Literal[True] | None = True,
+    ) -> None:
+        is_one = isinstance(whole, str) and cache is not None
+        kept_ticks = 1 if whole is None or is_one else None
+        self._watches = [
+            LogdirWatch(
+                logdir.path,
+                logdir.include(include),
+                exclude,
+                kept_ticks=kept_ticks,
+                all_saves=all_saves or kept_ticks is None,
+                cache=cache,
+            )
+            for logdir in logdirs
+        ]
+        self._whole = (whole, WholeRuns()) if isinstance(whole, str) and is_one else None
         self._copies = CopyMarks[tuple[str, str]]()
         self.directory = common_directory(logdirs)
-        """What the names of runs are relative to."""
+        """What the names of runs are relative to, as it was given. `path`: the same, absolute where it is local."""
+        local = local_path(self.directory)
+        self.path = self.directory.rstrip("/") if local is None else os.path.abspath(local)
 
     def look(self, on_progress: Callable[[int, int], None] | None = None) -> Look:
         """Return the runs as they are now. Raises nothing: what could not be read is a problem.
@@ -95,11 +126,21 @@ class Looking:
             if len(snapshots) > 1:
                 watched = replace(watched, run=replace(watched.run, name=name_in(self.directory, logdir, run)))
             runs[watched.run.name] = SeenRun(watched, said)
-        return Look(
+        look = Look(
             at=snapshots[-1].at,
             runs=runs if len(snapshots) == 1 else dict(sorted(runs.items())),
             problems=tuple(problem for each in snapshots for problem in each.problems),
         )
+        if self._whole is None:
+            return look
+        name, whole = self._whole
+        detailed = {seen.run.name: replace(seen, watched=whole.of(seen.watched)) for seen in look.asked_for(name)}
+        return replace(look, runs={**look.runs, **detailed})
+
+    def close(self) -> None:
+        """Bring the cache up to date, and close it."""
+        for watch in self._watches:
+            watch.close()
 
 
 def check_run(look: Look, logdirs: Sequence[str], name: str | None) -> None:

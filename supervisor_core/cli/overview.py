@@ -53,7 +53,7 @@ def overview(runs: Sequence[SeenRun], now: float, width: int | None = None) -> l
     """
     over = [seen for seen in runs if _is_over(seen)]
     others = [seen for seen in worst_first(runs) if not _is_over(seen)]
-    lines = [Text(_counts(runs), style="bold")] if len(runs) > 1 else []
+    lines = [Text(counts(runs), style="bold")] if len(runs) > 1 else []
     if others or not over:
         lines += [*([Text()] if lines and width else []), *_Table(others, now, width).lines(_COLUMNS, _LEAST_URGENT)]
     if over:
@@ -92,7 +92,8 @@ def _urgency(seen: SeenRun) -> tuple[int, float]:
     return list(SEVERITIES).index(worst.severity), -(worst.since or 0.0)  # the newest first, as in the tab
 
 
-def _counts(runs: Sequence[SeenRun]) -> str:
+def counts(runs: Sequence[SeenRun]) -> str:
+    """Return how many runs need somebody, are fine, are over, and are unknown."""
     found = [seen.standing for seen in runs]
     numbers = {name: found.count(name) for name in _WORDS}
     shown = [f"{number:,} {_word(name, number)}" for name, number in numbers.items() if number]

@@ -6,7 +6,7 @@ import json
 import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
@@ -15,7 +15,11 @@ from supervisor_core.cli import NO_SPACE, Duration, WrongInput, by_option
 from supervisor_core.cli.logdirs import logdirs, one_logdir
 from supervisor_core.log import printable
 from supervisor_core.run.thresholds import DEFAULT_RUNBOOK_BASE, KUBERNETES_RUN_LABELS, Thresholds, duration
+from supervisor_core.shard import MAX_SHARDS
 from supervisor_core.storage.local import LOCAL
+
+if TYPE_CHECKING:
+    from supervisor_core.metrics.config_files import Level
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -75,10 +79,11 @@ def screens_option(name: str) -> Callable[[Command], Command]:
         "tensorboard-url": "URL of a TensorBoard with the Supervisor tab, to link to the run there.",
         "dashboard-url": "URL of the dashboard in Grafana, to link to the run there.",
     }[name]
-    return click.option(f"--{name}", metavar="URL", callback=_checked_address, help=text)
+    return click.option(f"--{name}", metavar="URL", callback=checked_address, help=text)
 
 
-def _checked_address(context: click.Context, param: click.Parameter, url: str | None) -> str | None:
+def checked_address(context: click.Context, param: click.Parameter, url: str | None) -> str | None:
+    """Check that an option is an http or https address."""
     if url is not None and not _is_address(url):
         raise click.BadParameter(f"{url!r}; expected a URL like http://tensorboard.example.org:6006, without '#'.")
     return url
@@ -121,11 +126,14 @@ def _field(option: str) -> str:
 
 @click.command(
     short_help="Print a dashboard for Grafana.",
-    epilog="\b\nExample:\n  tb-supervisor dashboard > supervisor.dashboard.json",
+    epilog="\b\nExamples:\n"
+    "  tb-supervisor dashboard > supervisor.dashboard.json\n"
+    "  tb-supervisor dashboard --fleet > fleet.dashboard.json",
 )
 @by_option(KUBERNETES_RUN_LABELS)
 @screens_option("tensorboard-url")
-def dashboard(by: tuple[str, ...], tensorboard_url: str | None) -> None:
+@click.option("--fleet", is_flag=True, help="That of all runs together. It needs what tb-supervisor rules records.")
+def dashboard(by: tuple[str, ...], tensorboard_url: str | None, fleet: bool) -> None:
     """Print the Grafana dashboard as JSON, for Grafana 11 and later.
 
     Exit status: 0 if it was printed; 2 if an argument is wrong.
@@ -133,7 +141,7 @@ def dashboard(by: tuple[str, ...], tensorboard_url: str | None) -> None:
     from supervisor_core.metrics.config_files import Screens
     from supervisor_core.metrics.config_files import dashboard as content
 
-    click.echo(json.dumps(content(Screens(tensorboard_url=tensorboard_url), by=by), indent=2))
+    click.echo(json.dumps(content(Screens(tensorboard_url=tensorboard_url), by=by, fleet=fleet), indent=2))
 
 
 @click.command(
@@ -147,8 +155,19 @@ def dashboard(by: tuple[str, ...], tensorboard_url: str | None) -> None:
 @runbook_option()
 @screens_option("tensorboard-url")
 @screens_option("dashboard-url")
+@click.option(
+    "--level",
+    type=click.Choice(["all", "shard", "fleet"]),
+    default="all",
+    help="Of several Prometheus servers, shard is for each, fleet for Thanos or Mimir above them.",
+)
 def rules(
-    runbook_base: str, by: tuple[str, ...], tensorboard_url: str | None, dashboard_url: str | None, **limits: Any
+    runbook_base: str,
+    by: tuple[str, ...],
+    tensorboard_url: str | None,
+    dashboard_url: str | None,
+    level: Level,
+    **limits: Any,
 ) -> None:
     """Print the recording and alert rules, a rule file for Prometheus.
 
@@ -157,7 +176,8 @@ def rules(
     from supervisor_core.metrics.config_files import Screens, rule_groups, to_yaml
 
     screens = Screens(tensorboard_url=tensorboard_url, dashboard_url=dashboard_url)
-    text = to_yaml(rule_groups(limits_of(limits), runbook_base=checked_url(runbook_base), by=by, screens=screens))
+    found = rule_groups(limits_of(limits), runbook_base=checked_url(runbook_base), by=by, screens=screens, level=level)
+    text = to_yaml(found)
     click.echo(f"# Printed by `tb-supervisor rules`; what each alert means: {runbook_base}\n{text}", nl=False)
 
 
@@ -195,6 +215,13 @@ _LABEL_VALUE = re.compile(r"([A-Za-z0-9]([\w.-]{0,61}[A-Za-z0-9])?)?", re.ASCII)
     metavar="NAME",
     help="The namespace of Prometheus: monitors and rules belong there, and only it reaches the exporter.",
 )
+@click.option(
+    "--shards",
+    type=click.IntRange(1, MAX_SHARDS),
+    default=1,
+    metavar="N",
+    help="Divide the runs among N exporters, a StatefulSet.",
+)
 @click.option("--label", "labels", multiple=True, metavar="KEY=VALUE", help="Add a label to every object. Repeatable.")
 @click.option(
     "--kustomize",
@@ -213,6 +240,7 @@ def manifests(
     claim: str,
     namespace: str,
     prometheus_namespace: str,
+    shards: int,
     labels: tuple[str, ...],
     kustomize: Path | None,
     runbook_base: str | None,
@@ -246,6 +274,7 @@ def manifests(
         logdir=logdir,
         claim=claim,
         prometheus_namespace=prometheus_namespace,
+        shards=shards,
         labels=dict(map(_label, labels)),
     )
     base = None if runbook_base is None else checked_url(runbook_base)

@@ -1,120 +1,214 @@
-"""``tb-supervisor report``: the tab's page of one run, as it is now, as one HTML file."""
+"""``tb-supervisor report``: what a fleet did with its time; or the tab's page of one run as one HTML file."""
 
 from __future__ import annotations
 
-import os
+import json
 import sys
 from collections.abc import Sequence
-from importlib import import_module
-from typing import Any
+from dataclasses import dataclass
+from datetime import datetime
 
 import click
 from rich.progress import SpinnerColumn, TextColumn
 
-from supervisor_core.cli import NO_SPACE, WrongInput, paths
-from supervisor_core.cli.logdirs import existing, filters, logdirs
-from supervisor_core.cli.look import Look, Looking, SeenRun, check_run
-from supervisor_core.cli.overview import worst_first
+from supervisor_core.cli import NO_SPACE, WrongInput, hints, paths
+from supervisor_core.cli.alert_route import alert_route
+from supervisor_core.cli.fleet_page import fleet_page
+from supervisor_core.cli.fleet_text import show
+from supervisor_core.cli.logdirs import cache, existing, filters, logdirs
+from supervisor_core.cli.look import Look, Looking, check_run
+from supervisor_core.cli.output_file import checked_target
+from supervisor_core.cli.render import checked_address
 from supervisor_core.cli.text import progress_bar, runs_bar
 from supervisor_core.errors import SupervisorError
-from supervisor_core.install import DISTRIBUTION
+from supervisor_core.history.notebook import report_page
 from supervisor_core.log import printable
+from supervisor_core.run import run_json
+from supervisor_core.run.fleet_report import GROUPS, fleet_report
+from supervisor_core.run.model import Run
+from supervisor_core.run.run_json import plain
+from supervisor_core.run.thresholds import parse_duration
+from supervisor_core.run.whole_run import WholeRuns
+from supervisor_core.run.words import counted, listed
 from supervisor_core.storage.local import LOCAL, absolute
-from supervisor_core.systems import user_id
 
 STDOUT = "-"
-_LISTED = 10
-"""How many runs the error names that asks for one."""
+_LISTED = 20
+"""How many labels an error names."""
+SHOWN_PROBLEMS = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """A moment as it was given: how long ago, or a date."""
+
+    given: str
+    ago_secs: float | None
+    date: float
+
+    def at(self, now: float) -> float:
+        """Return its wall time."""
+        return self.date if self.ago_secs is None else now - self.ago_secs
+
+    def __str__(self) -> str:
+        """Return what was given."""
+        return self.given
+
+
+def _moment(context: click.Context, parameter: click.Parameter, given: str | None) -> Moment | None:
+    """Return a moment: ``7d`` ago, or an ISO date, of local time where it has no zone."""
+    if given is None:
+        return None
+    try:
+        return Moment(given, parse_duration(given), 0.0)
+    except ValueError:
+        pass
+    try:
+        return Moment(given, None, datetime.fromisoformat(given).timestamp())
+    except (ValueError, OverflowError, OSError):
+        raise click.BadParameter(
+            f"{given!r} is no moment; expected how long ago, such as 7d or 12h, or a date, such as 2026-11-20 or "
+            "2026-11-20T06:30."
+        ) from None
 
 
 @click.command(
-    short_help="Write the tab's page of one run as an HTML file.",
+    short_help="Report what a fleet did with its time; or one run as an HTML file.",
     epilog="\b\nExamples:\n"
-    "  tb-supervisor report --html report.html /runs/mnist\n"
+    "  tb-supervisor report --since 7d --by user /runs\n"
+    "  tb-supervisor report --since 7d --html fleet.html /runs\n"
     "  tb-supervisor report --run mnist --html mnist.html /runs",
 )
 @logdirs()
 @filters
-@click.option("--run", "name", metavar="RUN", help="The run; needed where there are several.")
+@cache
+@click.option("--run", "name", metavar="RUN", help="The report of this run instead; it needs --html.")
+@click.option(
+    "--since", metavar="WHEN", callback=_moment, help="Begin of the window: how long ago, such as 7d, or a date."
+)
+@click.option("--until", metavar="WHEN", callback=_moment, help="Its end, in the same way. Default: now.")
+@click.option("--by", metavar="LABEL", help="Group by host, run, device_kind, or a label such as user or team.")
+@click.option(
+    "--prometheus",
+    metavar="URL",
+    callback=checked_address,
+    help="Ask this Prometheus which live runs it scrapes, and whether alerts go anywhere.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @click.option(
     "--html",
     "target",
-    required=True,
     metavar="FILE",
     shell_complete=paths,
     help="The file to write, replaced if it exists; - for standard output.",
 )
-def report(logdirs: tuple[str, ...], include: str | None, exclude: str | None, name: str | None, target: str) -> None:
-    """Write what the TensorBoard tab shows of a run now, as one HTML file: findings, timeline, tables, stacks, curves.
+def report(
+    logdirs: tuple[str, ...],
+    include: str | None,
+    exclude: str | None,
+    cache: str | None,
+    name: str | None,
+    since: Moment | None,
+    until: Moment | None,
+    by: str | None,
+    prometheus: str | None,
+    as_json: bool,
+    target: str | None,
+) -> None:
+    """Report where the time of all runs went: goodput, device hours lost by cause, failures, hosts, checkpoints.
+
+    With --run, or with --html and nothing else where there is one run, it is the report of that run instead: what the
+    TensorBoard tab shows of it now, findings, timeline, tables, stacks and curves, as one HTML file.
 
     Any browser opens the file, without a server and without a network. It holds paths, host names, commands and stacks
-    of the run.
+    of the run, or names of runs, hosts and users of the fleet.
 
-    Exit status: 0 if the file was written; 2 if LOGDIR is not a directory, has no runs, or not one that is meant, or if
-    FILE cannot be written; 74 if the disk is full.
+    Exit status: 0 if the report was written; 2 if LOGDIR is not a directory, has no runs, or not one that is meant, or
+    if FILE cannot be written; 74 if the disk is full.
     """
-    page_of = _page_maker()
-    path = None if target == STDOUT else _checked(target)
+    is_of_fleet = as_json or any(given is not None for given in (since, until, by, prometheus))
+    if name is not None and is_of_fleet:
+        raise click.UsageError(
+            "--run is the report of one run; --since, --until, --by, --prometheus and --json are of all runs."
+        )
+    if name is not None and target is None:
+        raise click.UsageError("--run needs --html FILE: the report of one run is a page.")
+    if as_json and target is not None:
+        raise click.UsageError("--json and --html are two reports; give one of them.")
+    path = None if target in (None, STDOUT) else checked_target(str(target))
     try:
-        looking = Looking(existing(logdirs), include, exclude)
+        page_of = None if name is None else report_page()
+        looking = Looking(existing(logdirs), include, exclude, cache=cache, whole=None)
         with runs_bar("reading") as on_progress:
             look = looking.look(on_progress)
-        seen = _chosen(look, logdirs, name)
-        with progress_bar(SpinnerColumn(), TextColumn("reading the scalars")):
-            made = page_of(seen.run.name, seen.watched, look.at, absolute(looking.directory))
+            looking.close()
+        check_run(look, logdirs, name)
+        found = look.asked_for(name)
+        if name is not None or (target is not None and not is_of_fleet and len(found) == 1):
+            with progress_bar(SpinnerColumn(), TextColumn("reading the scalars")):
+                watched = WholeRuns().of(found[0].watched)
+                made = (page_of or report_page())(found[0].run.name, watched, look.at, absolute(looking.directory))
+            _write(made.page, path, target, f"the run {made.title}", made.left_out)
+            return
     except SupervisorError as error:
         raise WrongInput(str(error)) from error
+    _report_fleet(look, logdirs, since, until, by, prometheus, as_json, path, target)
+
+
+def _report_fleet(
+    look: Look,
+    logdirs: tuple[str, ...],
+    since: Moment | None,
+    until: Moment | None,
+    by: str | None,
+    prometheus: str | None,
+    as_json: bool,
+    path: str | None,
+    target: str | None,
+) -> None:
+    runs = [seen.run for seen in look.runs.values() if seen.watched.copy_of is None]
+    _check_label(by, runs)
+    begin, end = (None if given is None else given.at(look.at) for given in (since, until))
+    if begin is not None and begin >= (look.at if end is None else end):
+        raise click.UsageError(f"--since {since} is not before --until {until or 'now'}.")
+    route = None if prometheus is None else alert_route(prometheus, runs)
+    made = fleet_report(runs, now=look.at, since=begin, until=end, by=by, route=route)
+    place = " ".join(logdirs)
+    if as_json:
+        more = {"logdirs": list(logdirs), "problems": list(look.problems)}
+        click.echo(json.dumps(plain({**more, **run_json.as_json(made)})))
+    elif target is None:
+        show(made, place)
+        for problem in look.problems[:SHOWN_PROBLEMS]:
+            click.echo(printable(problem), err=True)
+    else:
+        runs_said = counted(made.total.runs, "run")
+        _write(fleet_page(made, place), path, target, f"the fleet, {runs_said},", look.problems[:SHOWN_PROBLEMS])
+
+
+def _write(page: bytes, path: str | None, target: str | None, what: str, remarks: Sequence[str]) -> None:
     if path is None:
-        sys.stdout.buffer.write(made.page)
+        sys.stdout.buffer.write(page)
         return
     try:
-        LOCAL.replace(path, made.page)
+        LOCAL.replace(path, page)
     except OSError as error:
         if error.errno in NO_SPACE:
             raise
         raise WrongInput(f"{target} cannot be written: {error.strerror or error}.") from error
-    click.echo(printable(f"{target}: the run {made.title} in {len(made.page) / 1e6:.1f} MB."))
-    for text in made.left_out:
+    click.echo(printable(f"{target}: {what} in {len(page) / 1e6:.1f} MB."))
+    for text in remarks:
         click.echo(printable(text))
 
 
-def _page_maker() -> Any:
-    """Return `tb_plugin.report.report_page`, unless the package of that name is another project's."""
-    try:
-        package: Any = import_module("tb_plugin")
-        if getattr(package, "DISTRIBUTION", None) == DISTRIBUTION:
-            return import_module("tb_plugin.report").report_page
-        found = f"the one of that name that Python finds is another project's: {package.__file__}"
-    except ImportError as error:
-        found = str(error)
-    raise WrongInput(f"A report needs the package tb_plugin of {DISTRIBUTION}; {found}.")
-
-
-def _checked(target: str) -> str:
-    """Return where a file is written: through links, but no other user's, where it is a file already, or nothing
-    yet."""
-    path = os.path.realpath(target)
-    if os.path.islink(target) and os.lstat(target).st_uid not in (0, user_id()):
-        raise WrongInput(f"{target} is another user's link to {path}: give that, or the name of another file.")
-    if os.path.lexists(path) and not os.path.isfile(path):
-        what = "a directory" if os.path.isdir(path) else "no file"
-        raise WrongInput(f"{target} is {what}; expected the name of a file to write.")
-    if not os.path.basename(target):
-        raise WrongInput(f"{target} is the name of a directory; expected the name of a file to write.")
-    directory = os.path.dirname(path)
-    if not os.path.isdir(directory):
-        raise WrongInput(f"The directory {os.path.dirname(target)} does not exist; create it first.")
-    return path
-
-
-def _chosen(look: Look, logdirs: Sequence[str], name: str | None) -> SeenRun:
-    check_run(look, logdirs, name)
-    found = look.asked_for(name)
-    if len(found) == 1:
-        return found[0]
-    listed = [f"{seen.run.name} ({seen.run.state})" for seen in worst_first(found)]
-    more = f" and {len(listed) - _LISTED:,} more" if len(listed) > _LISTED else ""
-    raise WrongInput(
-        f"{' or '.join(logdirs)} has {len(listed):,} runs; give one of them with --run: "
-        f"{', '.join(listed[:_LISTED])}{more}."
-    )
+def _check_label(by: str | None, runs: Sequence[Run]) -> None:
+    """Check that there is something to group by."""
+    if by is None or by in GROUPS:
+        return
+    known = {label for run in runs for session in run.sessions for label in session.labels}
+    if by not in known:
+        meant = hints.close_to(by, (*GROUPS, *known))
+        have = f"the sessions have {listed(sorted(known)[:_LISTED])}" if known else "the sessions have no labels"
+        raise WrongInput(
+            f"No session has the label {by!r}; expected host, run or device_kind, or a label: {have}. {meant}".rstrip()
+        )

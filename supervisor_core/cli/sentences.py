@@ -10,7 +10,7 @@ from supervisor_core.cli.text import moment, since
 from supervisor_core.events.losses import LOSS
 from supervisor_core.log import printable
 from supervisor_core.run.finding import Finding, Severity
-from supervisor_core.run.model import Advice, Restart, Run
+from supervisor_core.run.model import Advice, Restart, Run, Session
 from supervisor_core.run.words import UNKNOWN, count, counted, duration, share
 
 SHOWN_REASONS = 5
@@ -62,9 +62,18 @@ def again_text(restart: Restart) -> str:
 
 
 def resume_lines(run: Run) -> list[str]:
-    """Return all reasons why the newest session's resume was not exact, where there are several, a line each."""
+    """Return what was observed of the newest session's resume, and all reasons why it was not exact, where there are
+    several, a line each."""
     newest = run.sessions[-1] if run.sessions else None
-    if newest is None or newest.resume_exact is not False or len(newest.resume_reasons) < 2:
+    if newest is None:
+        return []
+    check = newest.resume_check
+    observed = [] if check is None or not check.is_equal else [f"Resume: {check.text}."]
+    return [*observed, *_reason_lines(newest)]
+
+
+def _reason_lines(newest: Session) -> list[str]:
+    if newest.resume_exact is not False or len(newest.resume_reasons) < 2:
         return []
     lines = [f"Not an exact resume: {reason}" for reason in newest.resume_reasons[:SHOWN_REASONS]]
     more = len(newest.resume_reasons) - len(lines)

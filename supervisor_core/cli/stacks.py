@@ -7,7 +7,7 @@ import os
 import socket
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -17,8 +17,10 @@ from rich.text import Text
 
 from supervisor_core.checkpoint.logdir_lock import peek
 from supervisor_core.cli import WrongInput, require_system, seconds_option
+from supervisor_core.cli import rank_stacks as ranks
 from supervisor_core.cli.logdirs import NoSuchLogdir, expanded, find_logdir, logdirs
 from supervisor_core.cli.text import Output, progress_bar
+from supervisor_core.engine.hang_timeouts import FLOOR_SECS
 from supervisor_core.log import command_line, printable
 from supervisor_core.process.identity import boot_id, is_running
 from supervisor_core.process.outside import OutsideStacks, ThreadState, outside_stacks, thread_states
@@ -26,6 +28,7 @@ from supervisor_core.process.progress_page import PageReading, page_of_session, 
 from supervisor_core.process.stacks import MAIN_THREAD, Stacks, in_order, user_line
 from supervisor_core.process.stacks_file import read_stacks, stacks_path
 from supervisor_core.restarter.hang import pages_here
+from supervisor_core.run.culprit import RankGroup, Verdict, named, verdict_of
 from supervisor_core.run.thresholds import duration
 from supervisor_core.storage.local import local_path
 
@@ -52,6 +55,16 @@ class ProcessStacks:
     """What the stacks are of."""
     states: tuple[ThreadState, ...]
     outside: OutsideStacks
+
+    def is_late(self, alone_secs: float | None) -> bool:
+        """Return whether its session has made no progress for longer than its hang timeout.
+
+        Args:
+            alone_secs: that of a process of several, as if it trained alone; None where it is not known.
+        """
+        given = (None if self.page is None else self.page.hang_timeout_secs, alone_secs)
+        timeout_secs = min((secs for secs in given if secs is not None), default=None)
+        return timeout_secs is not None and (self.progress_age_secs or 0.0) > timeout_secs
 
     @property
     def holds_lock(self) -> str | None:
@@ -81,6 +94,9 @@ class ProcessStacks:
 def stacks(context: click.Context, logdirs: tuple[str, ...], as_json: bool, again_secs: float | None) -> None:
     """Show the Python stacks of the process PID, or of the sessions that train in LOGDIR or below it on this machine.
 
+    Of a training in several processes it names the one that keeps the others waiting, and shows those at one place as a
+    group; of processes on other machines it shows what they have written into their heartbeat files.
+
     Reads them from outside with py-spy, without stopping the process: also where native code blocks the interpreter.
     Without py-spy, or without the permission, shows what the session itself wrote last, and what the kernel says.
 
@@ -95,14 +111,28 @@ def stacks(context: click.Context, logdirs: tuple[str, ...], as_json: bool, agai
         if again_secs is not None:
             time.sleep(again_secs)
             later = [_read(each.pid, each.page) for each in seen]
+    trainings = _trainings(seen)
     if as_json:
-        click.echo(json.dumps(_object(seen, later), indent=2))
+        click.echo(json.dumps(_object(seen, later, trainings), indent=2))
     else:
         output = Output(highlight=False)
-        for each in seen:
-            other = next((item for item in later if item.pid == each.pid), None)
-            output.print(*_lines(each, other, again_secs), sep="\n", soft_wrap=True)
+        shown = {each.pid: list(_lines(each, _same(later, each.pid), again_secs)) for each in seen}
+        of_several = {rank.pid for training in trainings for rank in training.ranks if rank.host is None}
+        lines = [line for training in trainings for line in _of_training(training, shown)]
+        lines += [line for each in seen if each.pid not in of_several for line in shown[each.pid]]
+        output.print(*lines, sep="\n", soft_wrap=True)
     context.exit(0 if all(each.source for each in seen) else NOT_READ_STATUS)
+
+
+def stacks_object(logdir: str) -> dict[str, Any]:
+    """Return what ``--json`` prints of the sessions that train in a logdir or below it on this machine.
+
+    Raises:
+        WrongInput: if there is none, or the system cannot read stacks from outside.
+    """
+    require_system("stacks", "linux", "darwin")
+    seen = [_read(pid, page) for pid, page in _processes(logdir)]
+    return _object(seen, [], _trainings(seen))
 
 
 def _processes(target: str) -> list[tuple[int, PageReading | None]]:
@@ -141,6 +171,99 @@ def _processes(target: str) -> list[tuple[int, PageReading | None]]:
 def _is_below(path: str, directory: str) -> bool:
     name = os.path.abspath(local_path(path) or path)
     return name == directory or name.startswith(directory.rstrip("/") + "/")
+
+
+def _same(looks: Sequence[ProcessStacks], pid: int) -> ProcessStacks | None:
+    return next((each for each in looks if each.pid == pid), None)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SeenTraining:
+    """A training in several processes."""
+
+    logdir: str
+    ranks: tuple[ranks.SeenRank, ...]
+    verdict: Verdict | None
+    """Its groups; None if no place is known."""
+
+    @property
+    def text(self) -> str | None:
+        """Which process keeps the others waiting; None while all of them make progress."""
+        is_late = any(rank.unresponsive is not None or rank.is_late for rank in self.ranks)
+        return self.verdict.text if self.verdict is not None and is_late else None
+
+
+def _trainings(seen: Sequence[ProcessStacks]) -> list[SeenTraining]:
+    """Return the trainings in several processes, with those of them that run elsewhere or have ended."""
+    by_logdir: dict[str, list[tuple[PageReading, ProcessStacks]]] = {}
+    for each in seen:
+        if each.page is not None and each.page.logdir is not None:
+            by_logdir.setdefault(each.page.logdir, []).append((each.page, each))
+    found = []
+    for logdir, members in by_logdir.items():
+        records = ranks.task_records(logdir)
+        alone = {record.session: record.hang_timeout_secs for record in records}
+        names = ranks.names_of([page.session for page, _ in members], records)
+        here = [
+            ranks.SeenRank(
+                name=names[page.session],
+                pid=each.pid,
+                host=None,
+                phase=page.phase,
+                step=page.step,
+                source=each.source,
+                main=ranks.main_of(each.stacks),
+                is_late=each.is_late(alone.get(page.session)),
+            )
+            for page, each in members
+        ]
+        began_at = min(page.started_at for page, _ in members)
+        others = ranks.others_of(records, names, began_at, time.time())
+        if len(here) + len(others) > 1:
+            all_ranks = (*here, *others)
+            verdict = verdict_of(ranks.as_ranks(all_ranks))
+            found.append(SeenTraining(logdir=logdir, ranks=all_ranks, verdict=verdict))
+    return found
+
+
+def _of_training(training: SeenTraining, shown: Mapping[int, Sequence[Text]]) -> Iterator[Text]:
+    """Yield the verdict, and each group: the stacks of its first process, and a line for each other one."""
+    if training.text is not None:
+        yield Text(printable(training.text), style="bold red")
+    verdict, by_name = training.verdict, {rank.name: rank for rank in training.ranks}
+    grouped = () if verdict is None else (*verdict.culprits, *verdict.others)
+    for group in grouped:
+        members = [by_name[name] for name in group.ranks]
+        many = f" ({len(members)} processes)" if len(members) > 1 else ""
+        yield Text(printable(f"{named(group.ranks)}{many}{_place(group)}:"), style="bold")
+        first, *others = sorted(members, key=lambda rank: rank.host is not None)
+        yield from _of_rank(first, shown, whole=True)
+        for rank in others:
+            yield from _of_rank(rank, shown, whole=False)
+    for rank in training.ranks if verdict is None else ():
+        yield Text(printable(f"{named([rank.name])}:"), style="bold")
+        yield from _of_rank(rank, shown, whole=True)
+
+
+def _place(group: RankGroup) -> str:
+    where = "" if group.location is None else f" at {group.location}"
+    return f"{where}, in {group.waits_in}" if group.waits_in else where
+
+
+def _of_rank(rank: ranks.SeenRank, shown: Mapping[int, Sequence[Text]], *, whole: bool) -> Iterator[Text]:
+    if rank.host is None and rank.pid in shown:
+        lines = shown[rank.pid]
+        yield from lines if whole else [Text(f"{lines[0].plain}: at the same place")]
+        return
+    where = "on this machine" if rank.host is None else f"on {rank.host}"
+    step = "step unknown" if rank.step is None else f"step {rank.step}"
+    same = "" if whole or not rank.main else "; at the same place"
+    yield Text(printable(f"Process {rank.pid} {where}, {step}: {rank.said}{same}"))
+    if whole and rank.main:
+        yield Text("Stacks written by the process itself, of MainThread; innermost line last:")
+        own = user_line(rank.main)
+        for frame in rank.main:
+            yield Text(printable(f"    {frame}"), style="bold" if frame == own else "")
 
 
 def _read(pid: int, page: PageReading | None) -> ProcessStacks:
@@ -201,7 +324,7 @@ def _progress(page: PageReading, age_secs: float) -> str:
         return "the process is stopped"
     if page.hang_timeout_secs is None:
         return "no progress is expected"
-    if age_secs <= page.hang_timeout_secs:
+    if age_secs <= min(page.hang_timeout_secs, FLOOR_SECS):
         return "progressing"
     return f"no progress for {age_secs:.0f} s (hang timeout {page.hang_timeout_secs:.0f} s)"
 
@@ -219,8 +342,36 @@ def _others(seen: ProcessStacks) -> Iterator[Text]:
         yield Text(printable(f"  {what}: " + "; ".join(f"{count} {text}" for text, count in counts.most_common(8))))
 
 
-def _object(seen: Sequence[ProcessStacks], later: Sequence[ProcessStacks]) -> dict[str, Any]:
-    return {"v": SCHEMA_VERSION, "looks": [[_process(each) for each in look] for look in (seen, later) if look]}
+def _object(
+    seen: Sequence[ProcessStacks], later: Sequence[ProcessStacks], trainings: Sequence[SeenTraining]
+) -> dict[str, Any]:
+    looks = [[_process(each) for each in look] for look in (seen, later) if look]
+    return {"v": SCHEMA_VERSION, "looks": looks, "trainings": [_training(training) for training in trainings]}
+
+
+def _training(training: SeenTraining) -> dict[str, Any]:
+    verdict = training.verdict
+    culprits = () if verdict is None or training.text is None else verdict.culprits
+    return {
+        "logdir": training.logdir,
+        "text": training.text,
+        "groups": [
+            {
+                "ranks": list(group.ranks),
+                "is_culprit": group in culprits,
+                "location": group.location,
+                "waits_in": group.waits_in,
+                "phase": group.phase,
+                "step": group.step,
+                "frames": list(group.frames),
+            }
+            for group in (() if verdict is None else (*verdict.culprits, *verdict.others))
+        ],
+        "ranks": [
+            {"name": rank.name, "pid": rank.pid, "host": rank.host, "step": rank.step, "source": rank.source}
+            for rank in training.ranks
+        ],
+    }
 
 
 def _process(seen: ProcessStacks) -> dict[str, Any]:

@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import TypeVar
 
 from rich.cells import cell_len
-from rich.console import Console, RenderableType
+from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
+from rich.text import Text
 
 from supervisor_core.clock import SYSTEM_CLOCK, Clock
 from supervisor_core.log import printable
 from supervisor_core.run.model import Run, RunState
-from supervisor_core.run.words import DAY_SECS, UNKNOWN, duration
+from supervisor_core.run.words import DAY_SECS, UNKNOWN, duration, in_a_line
 
 
 def ago(at: float | None, now: float) -> str:
@@ -57,8 +58,12 @@ def size(number: int | None) -> str:
 SHOWN_ROWS = 20
 """Limit of the rows of a table; ``--json`` has all."""
 
+_CUT = 120
+"""Letters of a cell in a column that is cut."""
 _SHORT = 22
-"""A column is not wrapped if no cell is longer."""
+"""A column is not wrapped if no cell is longer, and there is room."""
+_GAP = 2
+"""After a column."""
 
 Item = TypeVar("Item")
 
@@ -71,12 +76,52 @@ class Output(Console):
         raise
 
 
-def headed(*columns: str, whole: Collection[str] = ()) -> Table:
-    """Return an empty table with these headings; the columns of those in ``whole`` are not wrapped."""
+def headed(*columns: str) -> Table:
+    """Return an empty table with these headings."""
     made = Table(box=None, pad_edge=False, header_style="bold")
     for column in columns:
-        made.add_column(column, overflow="fold", no_wrap=column in whole)
+        made.add_column(column, overflow="fold")
     return made
+
+
+class _Fitted:
+    """A table whose short columns are wrapped only where the terminal is too narrow for them: no text is cut.
+
+    Args:
+        columns: heading -> cells, as markup.
+    """
+
+    def __init__(self, columns: Mapping[str, Sequence[str]]) -> None:
+        self._columns = columns
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """Yield the table for this width."""
+        texts = {
+            heading: [Text.from_markup(text) for text in (heading, *cells)] for heading, cells in self._columns.items()
+        }
+        widths = {heading: max(text.cell_len for text in found) for heading, found in texts.items()}
+        words = {
+            heading: min(_SHORT, max(cell_len(word) for text in found for word in ("", *text.plain.split())))
+            for heading, found in texts.items()
+        }
+        room = options.max_width - _GAP * len(widths) - sum(words.values())
+        if room >= 0:
+            for heading in sorted(widths, key=lambda heading: (widths[heading] > _SHORT, widths[heading])):
+                more = widths[heading] - words[heading]
+                given = more if more <= room else 0 if widths[heading] <= _SHORT else room
+                words[heading] += given
+                room -= given
+            # Wrapped here: versions of rich share out the room differently.
+            for heading, found in texts.items():
+                texts[heading] = [
+                    Text("\n").join(text.wrap(console, words[heading], overflow="fold")) for text in found
+                ]
+        table = headed()
+        for title, *_ in texts.values():
+            table.add_column(title, overflow="fold")
+        for row in zip(*(cells for _, *cells in texts.values()), strict=True):
+            table.add_row(*row)
+        yield table
 
 
 def literal(text: str) -> str:
@@ -91,26 +136,32 @@ def bold(text: str) -> str:
     return f"[bold]{shown}{last}[/bold]"
 
 
-def listed(items: Sequence[Item], columns: Mapping[str, Callable[[Item], str]]) -> list[RenderableType]:
+def listed(
+    items: Sequence[Item], columns: Mapping[str, Callable[[Item], str]], cut: str | None = None
+) -> list[RenderableType]:
     """Return a table of the last `SHOWN_ROWS` items, in a list; nothing without any. A column in which nothing is known
     is left out.
 
     Args:
         items: a row each.
         columns: heading -> what makes the cell of an item, as markup.
+        cut: the heading of a column whose longer cells are cut; the whole texts follow the table.
     """
     if not items:
         return []
     shown = items[-SHOWN_ROWS:]
     cells = {heading: [cell(item) for item in shown] for heading, cell in columns.items()}
+    whole_texts = []
+    for number, markup in enumerate(cells[cut] if cut is not None else ()):
+        text = Text.from_markup(markup)
+        if cut is not None and len(text.plain) > _CUT:
+            first = next(iter(cells))
+            whole_texts.append(Text(f"{first} {Text.from_markup(cells[first][number]).plain}: {text.plain}"))
+            cells[cut][number] = f"{literal(in_a_line(text.plain)[:_CUT])} ..."
     known = {
         heading: texts for heading, texts in cells.items() if any(text not in ("", UNKNOWN) for text in texts)
     } or cells
-    whole = [heading for heading, texts in known.items() if all(cell_len(text) <= _SHORT for text in texts)]
-    table = headed(*known, whole=whole)
-    for row in zip(*known.values(), strict=True):
-        table.add_row(*row)
-    return [table]
+    return [_Fitted(known), *whole_texts]
 
 
 # A glyph of its own for each state: colour is never the only sign.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import pairwise
 from math import inf, isfinite
 from textwrap import wrap
 
@@ -11,6 +10,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from supervisor_core.checkpoint.names import last_part, step_in_name
+from supervisor_core.cli.cluster import RECOVERIES, RESTARTED, lanes, workers
 from supervisor_core.cli.overview import number
 from supervisor_core.cli.sentences import (
     SHOWN_REASONS,
@@ -33,7 +33,6 @@ from supervisor_core.cli.text import (
     size,
     state,
 )
-from supervisor_core.events.telemetry import WorkerState
 from supervisor_core.log import printable
 from supervisor_core.process.stacks import MAIN_THREAD, user_line
 from supervisor_core.run.checkpoints import Checkpoint
@@ -41,15 +40,13 @@ from supervisor_core.run.finding import Finding
 from supervisor_core.run.goodput import COMPLETED
 from supervisor_core.run.model import (
     Goodput,
-    LastValue,
     ProgramLaunch,
-    Recovery,
     Run,
     Session,
     Stall,
     ThreadHistory,
-    WorkerHistory,
 )
+from supervisor_core.run.tag_values import LastValue
 from supervisor_core.run.words import UNKNOWN, count, duration, in_a_line, rate, share
 
 Stretch = tuple[float, float, str]
@@ -109,12 +106,12 @@ def timeline(run: Run, now: float, width: int, found: Sequence[Finding] = ()) ->
     advice = advice_text(run.advice)
     for section in (
         listed(run.last_values[:SHOWN_VALUES], _LAST_VALUES),
-        [*listed(run.launches, _LAUNCHES), *_error_output(run)],
+        [*listed(run.launches, _LAUNCHES, cut="then"), *_error_output(run)],
         listed(run.recoveries, RECOVERIES),
         workers(run, now),
         _checkpoints(run.checkpoints),
         listed(troubled, _THREADS),
-        listed(run.stalls, _stall_columns("stall since")),
+        [*listed(run.stalls, _stall_columns("stall since")), *_verdicts(run)],
         _stacks(run),
         listed(run.service_stalls, _stall_columns("service hung since")),
         _goodput(run.goodput),
@@ -156,13 +153,18 @@ def _headline(run: Run, now: float) -> str:
 
 
 def _process(run: Run) -> list[str]:
-    """Return where the newest session runs, or ran."""
+    """Return where the newest session runs, or ran, on what, and whose it is."""
     last = run.sessions[-1] if run.sessions else None
-    if last is None or last.pid is None or last.host is None:
+    if last is None:
         return []
     has_ended = not last.is_open and last.outcome != "lost"
     end = " is gone: it was killed or crashed" if last.gone else " has ended" if has_ended else ""
-    return [f"Process {last.pid} on {last.host}{end}"]
+    process = "" if last.pid is None or last.host is None else f"Process {last.pid} on {last.host}{end}"
+    processes = f"{count(last.world_size)} processes" if (last.world_size or 1) > 1 else ""
+    devices = f"{count(last.device_count)} x {last.device_kind or 'device'}" if last.device_count else ""
+    place = " on ".join(filter(None, (processes, devices)))
+    labels = ", ".join(f"{name}={value}" for name, value in run.labels.items())
+    return list(filter(None, (process, place, labels)))
 
 
 def _bars(run: Run, width: int) -> Iterator[RenderableType]:
@@ -244,12 +246,18 @@ def _moment_of(run: Run, session: Session, step: float, began: float, ended: flo
     return began + (ended - began) * (step - first) / (last - first) if at is None else at
 
 
-_RESUMES: dict[bool | None, str] = {True: "exact", False: "not exact", None: ""}
+def _resume(session: Session) -> str:
+    if session.resume_exact is False:
+        return "not exact"
+    if session.resume_check is not None:
+        return "observed exact"
+    return "nothing against it" if session.resume_exact else ""
 
 
 def _sessions(run: Run) -> list[RenderableType]:
     restarts = {item.from_session: item for item in run.restarts}
     adopted = {item.id for item in run.sessions if item.adopted}
+    has_moved = len({item.host for item in run.sessions}) > 1
 
     def after(session: Session) -> str:
         restart = restarts.get(session.id)
@@ -262,6 +270,7 @@ def _sessions(run: Run) -> list[RenderableType]:
 
     columns: dict[str, Callable[[Session], str]] = {
         "session": lambda item: f"{item.attempt}{' (inferred)' if item.inferred and not run.inferred else ''}",
+        **({"host": lambda item: literal(item.host or "") or UNKNOWN} if has_moved else {}),
         "started": lambda item: moment(item.started_at),
         "lasted": lambda item: (
             duration(item.ended_at - item.started_at)
@@ -276,10 +285,10 @@ def _sessions(run: Run) -> list[RenderableType]:
             if item.outcome == "unknown"
             else literal(" ".join(filter(None, (item.outcome, item.signal, item.error))))
         ),
-        "resume": lambda item: _RESUMES[item.resume_exact],
+        "resume": _resume,
         "then": after,
     }
-    return listed(run.sessions, columns)
+    return listed(run.sessions, columns, cut="ended")
 
 
 _LAUNCHES: Mapping[str, Callable[[ProgramLaunch], str]] = {
@@ -381,6 +390,11 @@ def _doing(stall: Stall) -> str:
     return {"busy": "busy", "waits": "waiting", None: UNKNOWN}[stall.activity]
 
 
+def _verdicts(run: Run) -> Iterator[Text]:
+    said = ((stall.since, stall.verdict) for stall in run.stalls[-3:] if stall.verdict is not None)
+    return (Text(printable(f"{moment(since)}: {verdict}")) for since, verdict in said)
+
+
 def _location(stall: Stall) -> tuple[str, str]:
     """Return the thread that made no progress, and its innermost line of the program: as recorded, else as guessed."""
     if stall.thread is not None:
@@ -415,80 +429,3 @@ def _goodput(goodput: Goodput) -> list[RenderableType]:
             part = secs / goodput.wall_secs
             table.add_row(bucket.replace("_", " "), duration(secs), f"{share(part):>7} {'█' * round(30 * part)}")
     return [table]
-
-
-RESTARTED = "↺"
-OF_STATE: dict[WorkerState, str] = {
-    "waiting": "·",
-    "running": "█",
-    "stalled": "!",
-    "lost": "▒",
-    "failed": "▓",
-    "stopped": " ",
-}
-_FIRST: tuple[WorkerState, ...] = ("failed", "lost", "stalled", "waiting", "running", "stopped")
-"""Which workers are preferred where there is no room for all."""
-_FINAL: tuple[WorkerState, ...] = ("failed", "lost", "stopped")
-"""States that are so for good, or until the process is started again."""
-
-
-def _steps_back(item: Recovery) -> str:
-    return UNKNOWN if item.restored_step is None else f"back from {count(item.step)} to {count(item.restored_step)}"
-
-
-RECOVERIES: Mapping[str, Callable[[Recovery], str]] = {
-    "recovered": lambda item: moment(item.at),
-    "took": lambda item: duration(item.secs),
-    "steps": _steps_back,
-    "error": lambda item: literal(in_a_line(item.error)) + (f" (the last of {item.losses})" if item.losses > 1 else ""),
-}
-
-
-def workers(run: Run, now: float) -> list[RenderableType]:
-    """Return the cluster's other processes, as its chief last reported them."""
-    columns: dict[str, Callable[[WorkerHistory], str]] = {
-        "worker": lambda item: literal(item.name),
-        "state": lambda item: _state(run, item),
-        "silent": lambda item: since(item.last_seen_at, by_its_clock(run, now)),
-        "step": lambda item: count(item.step),
-        "steps": lambda item: count(item.steps),
-        "starts": lambda item: count(item.starts),
-        "host and process": lambda item: (
-            literal(" ".join(str(part) for part in (item.host, item.pid) if part is not None)) or UNKNOWN
-        ),
-    }
-    parts = listed(shown(run.workers), columns)
-    for item in shown(run.workers):
-        why = item.error or (f"waiting for {item.waiting_for}" if item.waiting_for else None)
-        if why is not None:
-            parts.append(Text(printable(f"{item.name}: {in_a_line(why)}")))
-    left = len(run.workers) - SHOWN_ROWS
-    return [*parts, Text(f"and {left:,} more")] if left > 0 else parts
-
-
-def lanes(run: Run) -> Iterator[tuple[str, list[tuple[float, float, str]]]]:
-    """Return a lane for each worker that is shown: its name, and its states over time."""
-    for item in shown(run.workers):
-        begun = [
-            (span.since, span.since, RESTARTED)
-            for before, span in pairwise(item.spans)
-            if span.started_at != before.started_at
-        ]
-        yield item.name, [*((span.since, span.until, OF_STATE[span.state]) for span in item.spans), *begun]
-
-
-def shown(items: Sequence[WorkerHistory]) -> Sequence[WorkerHistory]:
-    """Return the workers that there is room for, in their order; those in trouble come first."""
-    if len(items) <= SHOWN_ROWS:
-        return items
-    chosen = sorted(items, key=lambda item: _FIRST.index(item.state))[:SHOWN_ROWS]
-    names = {item.name for item in chosen}
-    return [item for item in items if item.name in names]
-
-
-def _state(run: Run, item: WorkerHistory) -> str:
-    """A state that a dead chief, or an earlier one, reported is the past."""
-    is_present = run.state in ("running", "stalled") and item.session == run.sessions[-1].id
-    if not is_present and item.state not in _FINAL:
-        return f"was {item.state}"
-    return f"[bold red]{item.state}[/bold red]" if item.state in ("failed", "lost", "stalled") else item.state

@@ -18,9 +18,11 @@ from supervisor_core.checkpoint import bundle, contents
 from supervisor_core.checkpoint.contents import FORMATS
 from supervisor_core.checkpoint.names import step_in_name
 from supervisor_core.checkpoint.recovery import Candidate, CheckpointChoice, RunDirectory, Skipped, choose, find_runs
-from supervisor_core.checkpoint.sealed_store import SealedStore, find_sealed, prefix_of
+from supervisor_core.checkpoint.sealed_listing import find_sealed, prefix_of
+from supervisor_core.checkpoint.sealed_store import SealedStore
 from supervisor_core.checkpoint.set_aside import SetAside
 from supervisor_core.checkpoint.store import CheckpointStore
+from supervisor_core.checkpoint.values import CheckpointValues, values_of
 from supervisor_core.cli import WrongInput
 from supervisor_core.cli.logdirs import (
     Logdir,
@@ -62,6 +64,10 @@ class CheckpointVerdict:
     reason: str | None
     source: str
     """``state``: the state file names it; ``disk``: it is only found on disk."""
+    values: CheckpointValues | None = None
+    """What its numbers are, with ``--values``."""
+    values_problem: str | None = None
+    """Why they could not be read."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,10 +91,11 @@ class RunVerdict:
     @property
     def is_good(self) -> bool:
         """Whether nothing is wrong here."""
-        damaged = any(item.verdict == "damaged" for item in self.checkpoints)
+        damaged = any(item.verdict == "damaged" or item.values_problem for item in self.checkpoints)
+        has_nan = any(item.values is not None and item.values.has_nan for item in self.checkpoints)
         chosen_missing = bool(self.checkpoints) and self.checkpoints[0].verdict == "missing"
         events = all(file.is_harmless for file in self.events)
-        return events and not (damaged or chosen_missing or self.state_problem or self.problem)
+        return events and not (has_nan or damaged or chosen_missing or self.state_problem or self.problem)
 
 
 @click.command(
@@ -97,24 +104,31 @@ class RunVerdict:
 )
 @logdirs()
 @filters
+@click.option("--values", "with_values", is_flag=True, help="Look for NaN and infinity in the checkpoints, too.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of text.")
 @click.pass_context
 def verify(
-    context: click.Context, logdirs: tuple[str, ...], include: str | None, exclude: str | None, as_json: bool
+    context: click.Context,
+    logdirs: tuple[str, ...],
+    include: str | None,
+    exclude: str | None,
+    with_values: bool,
+    as_json: bool,
 ) -> None:
     """Check every byte of the events files and checkpoints in and below LOGDIR; show what a restart would resume from.
 
     LOGDIR is a directory, an events file (it stands for its directory), or a pattern; there may be several.
 
-    Exit status: 0 if all are good; 1 if one is damaged, the checkpoint to resume from is missing, a state file cannot
-    be read, or a directory cannot be searched; 2 if LOGDIR is not a directory or contains neither.
+    Exit status: 0 if all are good; 1 if one is damaged, or has NaN or values that cannot be read (with --values), the
+    checkpoint to resume from is missing, a state file cannot be read, or a directory cannot be searched; 2 if LOGDIR is
+    not a directory or contains neither.
     """
     given = existing(logdirs)
     common = common_directory(given)
     verdicts: list[RunVerdict] = []
     unsearched: list[str] = []
     for logdir in given:
-        found, not_searched = _verify_logdir(logdir, include, exclude)
+        found, not_searched = _verify_logdir(logdir, include, exclude, with_values=with_values)
         if len(given) > 1:
             found = [replace(verdict, run=name_in(common, logdir.path, verdict.run)) for verdict in found]
         verdicts += found
@@ -128,7 +142,9 @@ def verify(
     context.exit(0 if all(verdict.is_good for verdict in verdicts) and not unsearched else 1)
 
 
-def _verify_logdir(logdir: Logdir, include: str | None, exclude: str | None) -> tuple[list[RunVerdict], list[str]]:
+def _verify_logdir(
+    logdir: Logdir, include: str | None, exclude: str | None, *, with_values: bool
+) -> tuple[list[RunVerdict], list[str]]:
     """Return the verdict of each run of a logdir, and what could not be searched."""
     filesystem, top = _directory(logdir.path)
     unsearched: list[str] = []
@@ -142,6 +158,9 @@ def _verify_logdir(logdir: Logdir, include: str | None, exclude: str | None) -> 
     with _reading() as watch:
         verdicts = [_verify_run(filesystem, top, run, watch) for run in runs]
         sealed = [_verify_sealed(top, directory, watch) for directory in of_sealed]
+        if with_values:
+            verdicts = [_with_values(verdict, filesystem, watch) for verdict in verdicts]
+            sealed = [_with_values(verdict, None, watch) for verdict in sealed]
     with runs_bar("events files") as on_progress:
         events, unlisted = verify_events(top, on_progress, include, exclude)
     unsearched += [text for text in unlisted if not any(reason.split(":")[0] in text for reason in unsearched)]
@@ -297,6 +316,21 @@ def _verify_one(candidate: Candidate, check: Check) -> CheckpointVerdict:
     )
 
 
+def _with_values(run: RunVerdict, filesystem: Filesystem | None, watch: Watch) -> RunVerdict:
+    """Return the verdict of a run with the values of its good checkpoints."""
+
+    def looked_at(item: CheckpointVerdict) -> CheckpointVerdict:
+        if item.verdict != "good":
+            return item
+        try:
+            found = values_of(item.path, on_progress=watch(item.path), filesystem=filesystem, of_run=True)
+            return replace(item, values=found)
+        except CheckpointError as error:
+            return replace(item, values_problem=str(error))
+
+    return replace(run, checkpoints=tuple(map(looked_at, run.checkpoints)))
+
+
 def _without_index(item: Skipped) -> CheckpointVerdict:
     return CheckpointVerdict(
         path=item.path,
@@ -322,11 +356,22 @@ def _as_json(logdir: str, verdicts: list[RunVerdict], unsearched: list[str]) -> 
         "missing": counts["missing"],
         "set_aside": sum(len(verdict.set_aside) for verdict in verdicts),
         "unsearched": unsearched,
-        "runs": [asdict(verdict) for verdict in verdicts],
+        "runs": [_run_as_json(verdict) for verdict in verdicts],
     }
 
 
-_STYLES = {"good": "green", "damaged": "bold red", "unreadable": "bold red"}
+def _run_as_json(verdict: RunVerdict) -> dict[str, Any]:
+    """Return a run, with the values of its checkpoints where they were asked for."""
+    found = asdict(verdict)
+    for item, shown in zip(verdict.checkpoints, found["checkpoints"], strict=True):
+        if item.values is None and item.values_problem is None:
+            del shown["values"], shown["values_problem"]
+        elif item.values is not None:
+            shown["values"] |= {"summary": item.values.summary, "norm": item.values.norm}
+    return found
+
+
+_STYLES = {"good": "green", "damaged": "bold red", "unreadable": "bold red", "NaN": "bold red", "values": "green"}
 """Of the first word of a line; yellow for all others."""
 
 
@@ -343,6 +388,10 @@ def _print(verdicts: list[RunVerdict], unsearched: list[str]) -> None:
             tensors = "" if item.tensors is None else f", {item.tensors:,} tensors"
             what = item.reason or f"{item.bytes or 0:,} bytes{tensors}"
             line(item.verdict, f"{_step_text(item.step):<14} {item.name}", what)
+            if item.values is not None:
+                line("NaN" if item.values.has_nan else "values", item.values.summary)
+            elif item.values_problem:
+                line("unread", item.values_problem)
         for aside in verdict.set_aside:
             line("aside", f"{_step_text(aside.step):<14} {os.path.basename(aside.path)}/", aside.reason)
         if verdict.state_problem:

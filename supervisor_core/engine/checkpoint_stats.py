@@ -10,7 +10,7 @@ from supervisor_core.checkpoint.lease_file import COSTS
 from supervisor_core.checkpoint.session_history import SessionHistory
 from supervisor_core.events.record_fields import values_of
 from supervisor_core.events.telemetry import CheckpointRecord
-from supervisor_core.run.advice import Costs, recommended_interval
+from supervisor_core.run.advice import Costs, present_interval, recommended_interval
 from supervisor_core.run.checkpoints import Checkpoint
 from supervisor_core.run.status import SAVE_BOUNDS, CheckpointStatus, Histogram
 
@@ -77,12 +77,15 @@ class CheckpointStats:
             saved, blocked = self._save_secs.snapshot(), self._blocked_secs.snapshot()
         return Costs(saves=sum(blocked.counts), save_secs=saved.sum, blocked_secs=blocked.sum)
 
-    def status(self, costs: Costs | None = None) -> CheckpointStatus:
+    def status(self, costs: Costs | None = None, interval_secs: float | None = None) -> CheckpointStatus:
         """Return the present status.
 
         Args:
             costs: the run's costs, for the recommended interval; None if unknown.
+            interval_secs: the configured interval.
         """
+        recommended = None if costs is None else recommended_interval(costs)
+        present = None if costs is None or recommended is None else present_interval(costs, interval_secs)
         with self._lock:
             return replace(
                 self._status,
@@ -91,7 +94,8 @@ class CheckpointStats:
                 failures_in_a_row=self._in_a_row,
                 save_secs=self._save_secs.snapshot(),
                 blocked_secs=self._blocked_secs.snapshot(),
-                recommended_interval_secs=None if costs is None else recommended_interval(costs),
+                recommended_interval_secs=recommended,
+                present_interval_secs=present,
             )
 
 

@@ -30,8 +30,8 @@ from supervisor_core.clock import Clock
 from supervisor_core.engine import open_sessions
 from supervisor_core.engine.coordinator import text_of
 from supervisor_core.engine.deadline import Deadline
+from supervisor_core.engine.recorder import StopInfo
 from supervisor_core.engine.saving import Checkpoints, loss_text
-from supervisor_core.engine.session_recorder import StopInfo
 from supervisor_core.engine.session_state import SessionState, StopReason
 from supervisor_core.engine.signal_watch import drop_lost_terminal
 from supervisor_core.engine.stop_signals import AGAIN_SECS, StopSignals

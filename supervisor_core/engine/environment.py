@@ -6,6 +6,7 @@ from __future__ import annotations
 import logging
 import os
 import platform
+import socket
 import sys
 from collections.abc import Callable, Iterable
 from importlib.metadata import PackageNotFoundError, version
@@ -15,7 +16,9 @@ from typing import TYPE_CHECKING
 from supervisor_core.address import parse_address
 from supervisor_core.checkpoint.lease_file import is_same
 from supervisor_core.engine.monitor import SessionIdentity
+from supervisor_core.engine.placement import labels_of_session
 from supervisor_core.errors import SaveFailedError
+from supervisor_core.events.telemetry import SessionRecord
 from supervisor_core.install import DISTRIBUTION
 from supervisor_core.log import error_text
 from supervisor_core.options import Options
@@ -47,6 +50,41 @@ def versions() -> dict[str, str]:
             except PackageNotFoundError:  # run from a bare checkout, or a package without metadata
                 continue
     return found
+
+
+def new_record(
+    session: str,
+    *,
+    facade: str,
+    options: Options,
+    logdir: str | None,
+    checkpoint_interval_secs: float | None,
+    started_at: float,
+) -> SessionRecord:
+    """Return the record of a session that begins in this process, without what is known only once it is ready.
+
+    Args:
+        session: its id.
+        facade: the public class or function that the program called.
+        options: for the run's name, the labels, the interval of the heartbeats.
+        logdir: the run's directory; None if nothing is written.
+        checkpoint_interval_secs: configured seconds between checkpoints.
+        started_at: the wall time.
+    """
+    return SessionRecord(
+        session=session,
+        attempt=1,
+        host=socket.gethostname(),
+        pid=os.getpid(),
+        facade=facade,
+        started_at=started_at,
+        run=run_name(options.run_name, logdir),
+        logdir=absolute(logdir) if logdir else None,
+        checkpoint_interval_secs=checkpoint_interval_secs,
+        heartbeat_secs=options.heartbeat_secs,
+        versions=versions(),
+        labels=labels_of_session(options),
+    )
 
 
 def run_name(given: str | None, logdir: str | None) -> str:

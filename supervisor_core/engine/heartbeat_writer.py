@@ -1,7 +1,7 @@
 """`HeartbeatWriter`: the heartbeat file of one process of a cluster other than the chief.
 
 Only the chief writes the events file. Every other process keeps one small file in the shared logdir, described in
-`supervisor_core.engine.task_record`, which the chief's `WorkerRegistry` reads. One thread does all writing: a file
+`supervisor_core.run.task_record`, which the chief's `WorkerRegistry` reads. One thread does all writing: a file
 system that hangs or is full blocks no caller, and the next successful write has the current state.
 """
 
@@ -17,10 +17,12 @@ from typing import Any
 
 from supervisor_core.clock import SYSTEM_CLOCK, Clock
 from supervisor_core.engine.deadline import NEVER, Deadline
-from supervisor_core.engine.task_record import TASKS_DIRECTORY, TaskRecord, encode, file_name, read_record
+from supervisor_core.engine.progress import ProgressSnapshot
 from supervisor_core.errors import SupervisorError
+from supervisor_core.events.place import Place
 from supervisor_core.events.telemetry import HeartbeatRecord, Record, StallRecord, StopRecord
 from supervisor_core.process.identity import this_machine
+from supervisor_core.run.task_record import TASKS_DIRECTORY, TaskRecord, encode, file_name, read_record
 from supervisor_core.storage.filesystem import Filesystem
 from supervisor_core.storage.local import filesystem_for, refuse_link
 
@@ -125,11 +127,30 @@ class HeartbeatWriter:
         most, until a stop is written.
         """
         if isinstance(record, HeartbeatRecord):
-            self._change(at_once=False, phase=record.phase, step=record.step, steps=record.steps)
+            self._change(at_once=False, phase=record.phase, step=record.step, steps=record.steps, pace=record.pace)
         elif isinstance(record, StallRecord):
             self._change(stalled=record.state != "end")
         elif isinstance(record, StopRecord):
             self._end(record, deadline)
+
+    def note_place(self, place: Place | None, progress: ProgressSnapshot) -> None:
+        """Record how long there was no progress, and where the process is meanwhile; another place is written at once.
+
+        Args:
+            place: where it is; None while it makes progress.
+            progress: the session's progress.
+        """
+        self._change(
+            # Who has said nothing of its progress yet makes each verdict undecided.
+            at_once=place != self._state.place or self._state.progress_age_secs is None,
+            phase=progress.phase,
+            step=progress.global_step,
+            steps=progress.steps,
+            place=place,
+            progress_age_secs=progress.progress_age_secs,
+            hang_timeout_secs=progress.own_timeout_secs,
+            held=progress.is_held,
+        )
 
     def waiting_for(self, text: str | None) -> None:
         """Record what the process waits for; None at the end of the wait."""
@@ -162,6 +183,7 @@ class HeartbeatWriter:
             steps=record.steps or self._state.steps,
             waiting_for=None,
             stalled=False,
+            place=None,
             ended=record.reason,
             ended_at=self._clock.wall(),
             error=record.error and record.error[:_MAX_TEXT],

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
 from typing import Any, Generic, Literal, TypeVar
 
@@ -17,7 +17,7 @@ from supervisor_core.engine.service import ServiceRegistry
 from supervisor_core.engine.session_recorder import SessionRecorder
 from supervisor_core.engine.session_state import SessionState
 from supervisor_core.engine.timeouts import stop_timeout
-from supervisor_core.errors import LogdirInUseError
+from supervisor_core.errors import LogdirInUseError, OptionsError
 from supervisor_core.events.telemetry import ServiceInterval, SkippedCheckpoint
 from supervisor_core.options import Options
 
@@ -47,6 +47,7 @@ class SessionLifecycle(Generic[EndingT]):
         writer: the run's summary writer, or None.
         is_chief: whether this process writes.
         clock: replaced in tests.
+        snapshots: the values of `Options.snapshot` that the facade has.
         recording: what each session's `SessionRecorder` is given besides: facade, task, interval of the checkpoints.
     """
 
@@ -63,8 +64,14 @@ class SessionLifecycle(Generic[EndingT]):
         writer: Any,
         is_chief: bool,
         clock: Clock = SYSTEM_CLOCK,
+        snapshots: Collection[str] = ("copy",),
         **recording: Any,
     ) -> None:
+        if options.snapshot not in snapshots:
+            raise OptionsError(
+                f"Options.snapshot is {options.snapshot!r}; {recording['facade']} saves copies only: expected 'copy'. "
+                "supervise() and PyTorch's supervised() have 'shards'."
+            )
         self.services = ServiceRegistry()
         self.options = options
         """How the run behaves."""

@@ -16,7 +16,9 @@ from typing import Any
 from supervisor_core.clock import SYSTEM_CLOCK, Clock, boot_secs
 from supervisor_core.engine.checkpoint_stats import CheckpointStats
 from supervisor_core.engine.deadline import NEVER, Deadline
+from supervisor_core.engine.pace_watch import PaceWatch
 from supervisor_core.engine.pauses import Pause, PauseCause
+from supervisor_core.engine.place_watch import PlaceWatch
 from supervisor_core.engine.progress import Progress, ProgressSnapshot
 from supervisor_core.engine.recorder import TelemetrySink
 from supervisor_core.engine.stall_report import StallReport
@@ -24,11 +26,18 @@ from supervisor_core.engine.stall_stacks import StallStacks
 from supervisor_core.engine.stalls import ServiceStalls, StallDetector, StallReading
 from supervisor_core.engine.timeouts import stop_timeout
 from supervisor_core.engine.watchdog import NO_RESPONSE, StallResponse, Watchdog
+from supervisor_core.events.beat_history import BeatHistoryFold, rounded
+from supervisor_core.events.place import Place
+from supervisor_core.events.resume_record import ResumeRecord
 from supervisor_core.events.telemetry import HeartbeatRecord, PauseReport, SessionRecord, ThreadStatus, WorkerStatus
 from supervisor_core.options import Options
 from supervisor_core.run.advice import FAILURES, Costs
+from supervisor_core.run.cluster import name_of_chief, ranks_of, shared_timeout
+from supervisor_core.run.culprit import Rank, Verdict, verdict_of
 from supervisor_core.run.model import PRODUCTIVE
+from supervisor_core.run.recomputed import checked
 from supervisor_core.run.status import RunStatus, ServedState
+from supervisor_core.run.words import next_sentence
 
 _LOG = logging.getLogger("supervisor_core")
 
@@ -60,6 +69,8 @@ class SessionIdentity:
     """Steps recomputed after restarts, up to now; None if unknown."""
     recoveries: int = 0
     """Recoveries within the session."""
+    resume_check: ResumeRecord | None = None
+    """What the recomputed steps have shown of the resume so far."""
     info: Mapping[str, str] = field(default_factory=dict)
     """Facts of the run that are in no record, see `RunStatus.info`."""
 
@@ -75,6 +86,8 @@ class SessionMonitor:
         recorder: takes heartbeats and stalls.
         threads: returns the status of every service thread.
         workers: returns the status of the cluster's other processes, for a chief.
+        hurry_workers: asks for a newer status of these; must not block.
+        on_place: called once a second with where the main thread is, None while there is progress; must not block.
         heartbeat_secs: seconds between heartbeats; 0: only at changes of phase. Default: the options'.
         on_renewal: called with the step at an interval; must not block.
         renewal_secs: that interval.
@@ -94,6 +107,8 @@ class SessionMonitor:
         threads: Callable[[], Iterable[ThreadStatus]],
         workers: Callable[[], Iterable[WorkerStatus]] = lambda: (),
         heartbeat_secs: float | None = None,
+        hurry_workers: Callable[[], None] | None = None,
+        on_place: Callable[[Place | None, ProgressSnapshot], None] | None = None,
         on_renewal: Callable[[int | None], None] = lambda step: None,
         renewal_secs: float = TICK_SECS,
         response: StallResponse = NO_RESPONSE,
@@ -106,11 +121,16 @@ class SessionMonitor:
         self._recorder = recorder
         self._threads = threads
         self._workers = workers
+        self._pace: PaceWatch | None = None
+        """Of a process of several."""
         self._worker_changes = WorkerChanges(workers, EVERY_BEATS * options.heartbeat_secs, clock.monotonic)
         self._heartbeat_secs = options.heartbeat_secs if heartbeat_secs is None else heartbeat_secs
+        self._hurry_workers = hurry_workers
+        self._on_place = on_place
         self._on_renewal = on_renewal
         self._clock = clock
         self._is_in_cluster = False
+        self._places = PlaceWatch(clock)
         self._stalls = StallDetector()
         self._watchdog = Watchdog(options.hang_action, response, stop_timeout_secs=stop_timeout(options))
         self._stacks = StallStacks(identity.record.session, None, clock) if stacks is None else stacks
@@ -123,6 +143,7 @@ class SessionMonitor:
         self._ended: ServedState | None = None
         self._error: str | None = None
         self._ended_at: float | None = None
+        self._history = BeatHistoryFold()
         self._next_beat = self._next_renewal = clock.monotonic()
         self._renewal_secs = renewal_secs
         self._beat_lock = threading.Lock()
@@ -134,11 +155,23 @@ class SessionMonitor:
         self._progress.watched()
         self._arm()
         self._thread.start()
+        if self._progress.is_in_cluster:
+            self._watch_pace()
+
+    def _watch_pace(self) -> None:
+        progress = self._progress
+        if self._pace is None and not self._stop.is_set():
+            self._pace = PaceWatch(lambda: progress.steps if progress.phase == "training" else None, self._clock)
+            self._pace.start()
+            if self._stop.is_set():  # meanwhile
+                self._pace.stop()
 
     def stop(self, deadline: Deadline = NEVER) -> None:
         """Stop the thread; return when it has ended (at once if called from it), or after half of the time to the
         deadline."""
         self._stop.set()
+        if self._pace is not None:
+            self._pace.stop()
         self._progress.unwatched()
         if self._thread.is_alive() and self._thread is not threading.current_thread():
             self._thread.join(deadline.timeout / 2)
@@ -192,10 +225,12 @@ class SessionMonitor:
         self._progress.sample()
         if not self._is_in_cluster and any(True for _ in self._workers()):
             self._is_in_cluster = True
+            self._watch_pace()
             self._progress.join_cluster()
         was_paused = self._detect_pause()
-        progress, now = self._progress.snapshot(), self._clock.monotonic()
-        self._detect_stall(progress, now)
+        verdict, now = self._look_around(), self._clock.monotonic()
+        progress = self._progress.snapshot()
+        self._detect_stall(progress, now, verdict)
         for stall in self._service_stalls.check(self._threads(), now, progress):
             self._report.service(stall)
         if was_paused or (self._heartbeat_secs and now >= self._next_beat):
@@ -213,16 +248,19 @@ class SessionMonitor:
         """
         now = self._progress.snapshot()
         with self._beat_lock:
-            record = replace(
-                self._heartbeat(now),
-                threads=tuple(self._threads()),
-                workers=self._worker_changes.take(),
-                pause=self._take_pause(),
-            )
+            at, workers = self._clock.wall(), self._worker_changes.take()
+            pace = None if self._pace is None else self._pace.pace()
+            beat = rounded(self._heartbeat(now), self._threads(), pace=pace, pause=self._take_pause())
+            ends = self._history.ends_with(beat, at, workers_changed=self._worker_changes.has_changed)
+            if ends and workers is None:
+                workers = self._worker_changes.all()
+            record = replace(self._history.add(beat, at, ends=ends), workers=workers)
             if durable_by is None:
-                self._recorder.write(record, now.global_step)
+                is_written = self._recorder.write(record, now.global_step)
             else:
-                self._recorder.write(record, now.global_step, durable=True, deadline=durable_by)
+                is_written = self._recorder.write(record, now.global_step, durable=True, deadline=durable_by)
+            if is_written is False:
+                self._history.reset()
 
     def _heartbeat(self, now: ProgressSnapshot) -> HeartbeatRecord:
         """Return a heartbeat without its long fields."""
@@ -253,7 +291,9 @@ class SessionMonitor:
             phase=now.phase,
             state=self._ended or ("stalled" if self._stalls.stalled else "running"),
             error=self._error,
-            session=who.record,
+            session=who.record if who.resume_check is None else checked(who.record, who.resume_check),
+            labels=who.record.labels,
+            resume_check=who.resume_check,
             session_seen_at=self._clock.wall() if self._ended_at is None else self._ended_at,
             restarts=who.restarts,
             recoveries=who.recoveries,
@@ -266,7 +306,7 @@ class SessionMonitor:
             stalled=self._stalls.stalled,
             stall=self._report.status,
             step_secs=now.step_secs,
-            checkpoint=self._saves.status(self.run_costs),
+            checkpoint=self._saves.status(self.run_costs, who.record.checkpoint_interval_secs),
             threads=tuple(self._threads()),
             workers=tuple(self._workers()),
             steps_lost=who.steps_lost,
@@ -310,7 +350,34 @@ class SessionMonitor:
         since = self._clock.wall() - (self._clock.monotonic() - pause.until) - pause.secs
         return PauseReport(cause=pause.cause, since=since, secs=pause.secs)
 
-    def _detect_stall(self, progress: ProgressSnapshot, now: float) -> None:
+    def _look_around(self) -> Verdict | None:
+        """Look where the main thread is and, in a cluster, what the other processes do: where none of them makes
+        progress either, the learned hang timeout counts. Return which of them keeps the others waiting, if any."""
+        progress = self._progress.snapshot()
+        place = self._places.look(progress)
+        if self._on_place is not None:
+            self._on_place(place, progress)
+        workers = tuple(self._workers()) if self._is_in_cluster else ()
+        if place is None or not workers:
+            self._progress.others(None)
+            return None
+        if self._hurry_workers is not None:
+            self._hurry_workers()
+        now, is_training = self._clock.wall(), progress.phase == "training" and not progress.is_held
+        own_secs = progress.own_timeout_secs if is_training else None
+        least_secs = shared_timeout(workers, now, own_secs=own_secs)
+        self._progress.others(least_secs)
+        ranks = ranks_of(workers, now, least_secs=least_secs)
+        if ranks is None:
+            return None
+        age, secs = progress.progress_age_secs, least_secs if is_training else progress.own_timeout_secs
+        chief = Rank(
+            name=name_of_chief(worker.name for worker in workers), place=place, phase=progress.phase,
+            step=progress.global_step, is_late=secs is not None and age > secs,
+        )  # fmt: skip
+        return verdict_of([chief, *ranks])
+
+    def _detect_stall(self, progress: ProgressSnapshot, now: float, verdict: Verdict | None) -> None:
         look = self._stacks.by_timer()
         self._arm()
         blocked = {} if look is None else look.stacks
@@ -328,21 +395,29 @@ class SessionMonitor:
         if stall is None:
             return
         if stall.state == "begin":
-            self._report.begin(stall, blocked)
+            self._report.begin(stall, blocked, verdict)
             self._watchdog.begin(now)
             self._publish_stall(stall)
+            self._beat_with_workers()
         elif stall.state == "lasts":
-            if self._report.goes_on(stall):
+            if self._report.goes_on(stall, verdict):
                 self._publish_stall(stall)
+                self._beat_with_workers()
             self._let_watchdog_act(stall, now, progress.act_after_secs)
         else:
             self._report.end(stall)
             self._progress.page.update(stalled_since=None, location="", activity=None)
 
+    def _beat_with_workers(self) -> None:
+        """Write where the other processes are, if there are any."""
+        if self._is_in_cluster:
+            self._worker_changes.include()
+            self.beat()
+
     def _arm(self) -> None:
         """Have the main thread's stack written if this thread cannot run for the hang timeout. A change of the
         phase asks for it, too: native code may hold the interpreter before the next tick."""
-        timeout_secs = self._progress.snapshot().progress_timeout_secs
+        timeout_secs = self._progress.snapshot().own_timeout_secs  # no other process holds this one's interpreter
         self._stacks.arm(None if timeout_secs is None else timeout_secs + TICK_SECS)
 
     def _publish_stall(self, stall: StallReading) -> None:
@@ -355,6 +430,7 @@ class SessionMonitor:
         status = self._report.status
         at = "" if status is None or status.location is None else f" at {status.location}"
         text = f"No progress for {stall.secs:.0f} s in the phase {stall.phase}, step {stall.step}{at}."
+        text += next_sentence(None if status is None else status.verdict)
         if self._watchdog.check(now, age_secs=stall.secs, act_after_secs=act_after_secs, text=text):
             self.beat()
 
@@ -387,6 +463,12 @@ class WorkerChanges:
         self._monotonic = monotonic
         self._written: list[tuple[Any, ...]] = []
         self._written_at: float | None = None
+        self.has_changed = False
+        """Whether one was in another state at the last `take` than at the one before."""
+
+    def include(self) -> None:
+        """Have the next heartbeat contain them."""
+        self._written_at = None
 
     def take(self) -> tuple[WorkerStatus, ...] | None:
         """Return their status if it must be written now, else None."""
@@ -394,7 +476,19 @@ class WorkerChanges:
         now = self._monotonic()
         states = [(each.name, each.state, each.started_at, each.waiting_for, each.error) for each in workers]
         is_due = bool(workers) and (self._written_at is None or now - self._written_at >= self._every_secs)
-        if not is_due and states == self._written:
+        self.has_changed = states != self._written
+        if not is_due and not self.has_changed:
             return None
         self._written, self._written_at = states, now
-        return workers
+        return _without_frames(workers)
+
+    def all(self) -> tuple[WorkerStatus, ...] | None:
+        """Return their status whatever has changed; None without any."""
+        self._written_at = self._monotonic()
+        return _without_frames(tuple(self._workers())) or None
+
+
+def _without_frames(workers: tuple[WorkerStatus, ...]) -> tuple[WorkerStatus, ...]:
+    return tuple(
+        each if each.place is None else replace(each, place=replace(each.place, frames=())) for each in workers
+    )

@@ -65,6 +65,10 @@ class ProgressSnapshot:
     progress_age_secs: float
     progress_timeout_secs: float | None
     """The hang timeout in effect; None if the phase cannot hang."""
+    own_timeout_secs: float | None
+    """The same as if no other process could keep this one waiting."""
+    is_held: bool
+    """Whether training waits for a save, or may have to."""
     act_after_secs: float | None
     """After how many seconds without progress the watchdog acts; see `HangTimeouts.act_after`."""
     step_secs: Distribution
@@ -105,6 +109,8 @@ class Progress:
         self._starts = 0
         """Number of times that a model was lost, with all that was under way then."""
         self._is_in_cluster = False
+        self._others_secs: float | None = None
+        """How long none of the processes may make progress; None while another one may keep this one waiting."""
         self._steps = 0
         self._update_hang_timeout()
         self._sampled_at = math.inf
@@ -136,6 +142,11 @@ class Progress:
         with self._lock:
             page.take_over(self.page)
             self.page = page
+
+    @property
+    def is_in_cluster(self) -> bool:
+        """Whether other processes may keep training waiting."""
+        return self._is_in_cluster
 
     @property
     def steps(self) -> int:
@@ -269,11 +280,23 @@ class Progress:
                 self._update_hang_timeout()
 
     def join_cluster(self) -> None:
-        """Record that other processes may keep training waiting, as one that is started again: from now on the learned
-        hang timeout of training is not below the default."""
+        """Record that other processes may keep training waiting, as one that evaluates for all: from now on the learned
+        hang timeout of training is not below the default, but for what `others` says."""
         with self._counted():
             self._is_in_cluster = True
             self._update_hang_timeout()
+
+    def others(self, secs: float | None) -> None:
+        """Record whether another process may keep this one waiting.
+
+        Args:
+            secs: how long none of the processes may make progress, where none of the others does; None where one of
+                them makes progress, or does something else for which it still has time, and where that is not known.
+        """
+        with self._counted():
+            if secs != self._others_secs:
+                self._others_secs = secs
+                self._update_hang_timeout()
 
     def blocked(self, secs: float) -> None:
         """Record that a save has blocked training: this many of the seconds to be assigned are not productive."""
@@ -347,6 +370,8 @@ class Progress:
                 last_progress_at=wall - (now - self._last_progress),
                 progress_age_secs=max(0.0, now - self._last_progress),
                 progress_timeout_secs=_or_none(self._timeout_secs),
+                own_timeout_secs=self._own_timeout_secs(),
+                is_held=self._holds > 0,
                 act_after_secs=self._hang_timeouts.act_after(self.phase, steps=self._steps),
                 step_secs=self._step_secs.snapshot(),
                 activity_secs=dict(self._booked),
@@ -409,14 +434,21 @@ class Progress:
             self._update_hang_timeout()
 
     def _update_hang_timeout(self) -> None:
-        is_held = self._is_in_cluster or self._holds > 0
-        secs = self._hang_timeouts.secs(self.phase, steps=self._steps, is_held=is_held)
+        secs = self._own_timeout_secs()
+        if self._is_in_cluster and self.phase == "training" and secs is not None:
+            if self._others_secs is None:
+                secs = self._hang_timeouts.secs(self.phase, steps=self._steps, is_held=True)
+            elif not self._holds:
+                secs = min(secs, self._others_secs)
         self._timeout_secs = math.inf if secs is None else secs
         self._check_after_secs = min(self._timeout_secs, LEAST_PAUSE_SECS)
         act_after_secs = self._hang_timeouts.act_after(self.phase, steps=self._steps)
         if act_after_secs is not None:
             act_after_secs += self._own_end_secs
         self.page.update(phase=self.phase, hang_timeout_secs=secs, act_after_secs=act_after_secs)
+
+    def _own_timeout_secs(self) -> float | None:
+        return self._hang_timeouts.secs(self.phase, steps=self._steps, is_held=self._holds > 0)
 
     def _notice_silence(self, now: float) -> None:
         """Assign the time since the process last ran to the silent bucket, if it is too long, and exclude it from the

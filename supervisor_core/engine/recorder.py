@@ -4,15 +4,30 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from supervisor_core.engine.deadline import NEVER, Deadline
-from supervisor_core.events.telemetry import Record, summary_bytes
+from supervisor_core.events.telemetry import Record, StopReason, summary_bytes
 
 _LOG = logging.getLogger("supervisor_core")
 
 SYNC_SECS = 10.0
 """How long training, or its end, waits at most until a record is durable, in seconds."""
+FLUSH_SECS = 1.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class StopInfo:
+    """Why and where a session stopped."""
+
+    reason: StopReason
+    error: str | None = None
+    signal: str | None = None
+    """The signal's name, ``SIGTERM``."""
+    final_checkpoint: str | None = None
+    final_checkpoint_step: int | None = None
 
 
 class SummaryWriter(Protocol):
@@ -87,6 +102,14 @@ class TelemetryRecorder:
             return False
         self._error = None
         return True
+
+    def flush(self, deadline: Deadline = NEVER) -> None:
+        """Wait until what was added so far is in the file, for a second at most."""
+        writer = self._writer
+        flush: Callable[..., object] | None = getattr(writer, "flush", None)
+        if flush is not None and hasattr(writer, "sync"):  # else it knows no limit
+            with suppress(Exception):  # a full disk: the writer's thread says so
+                flush(deadline.remaining(FLUSH_SECS))
 
     def _ask(self, writer: SummaryWriter) -> None:
         try:

@@ -1,16 +1,23 @@
-"""`Backoff`: waits between retries; `is_outside_fault`: which errors are worth a retry."""
+"""`Backoff`: waits between retries; `is_outside_fault`: which errors are worth a retry; `SaveTrials`: saves
+that show whether one can be made."""
 
 from __future__ import annotations
 
 import errno
 import io
 import random
+import threading
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 
+from supervisor_core.clock import Clock
 from supervisor_core.errors import DamagedCheckpointError, EventsWriteError
 
 _OWN_MISTAKES = frozenset({errno.EBADF, errno.EFAULT, errno.EISDIR, errno.ENAMETOOLONG})
+
+
+_RANDOM = random.Random()  # the module's own numbers are the program's: a resume would not be exact
 
 
 @dataclass(frozen=True)
@@ -31,7 +38,7 @@ class Backoff:
     """The longest wait in seconds."""
     jitter: float = 0.25
     """The largest random part, 0 to 1, that is subtracted."""
-    random: Callable[[], float] = random.random
+    random: Callable[[], float] = _RANDOM.random
     """Returns a number from 0 to 1."""
 
     def next_delay(self, failures: int) -> float:
@@ -51,3 +58,33 @@ def is_outside_fault(error: BaseException) -> bool:
     if isinstance(error, OSError):
         return not isinstance(error, io.UnsupportedOperation) and error.errno not in _OWN_MISTAKES
     return isinstance(error, (EventsWriteError, DamagedCheckpointError))
+
+
+TRIAL_SECS = 10.0
+"""How often a save is tried, at most, to show that none can be made."""
+SHOWN_FAILURES = 2
+"""That many saves in a row that have failed are an alert (`Thresholds.save_failures`)."""
+
+
+class SaveTrials:
+    """Has a save tried once the logdir was renamed, and once it is back: until the next one falls due nobody would know
+    that none can be made. It is tried again until it has failed as often as counts as trouble.
+
+    Args:
+        save: tries to save a checkpoint; called in a thread of its own.
+        clock: replaced in tests.
+    """
+
+    def __init__(self, save: Callable[[], object], clock: Clock) -> None:
+        self._save, self._clock = save, clock
+        self._was_moved, self._next_trial = False, 0.0
+
+    def renewed(self, failures_in_a_row: int, *, is_moved: bool) -> None:
+        """Say that the lease was renewed, where the logdir is then, and how many saves in a row have failed."""
+        now = self._clock.monotonic()
+        is_to_show = is_moved and failures_in_a_row < SHOWN_FAILURES and now >= self._next_trial
+        if is_to_show or (self._was_moved and not is_moved):
+            self._next_trial = now + TRIAL_SECS
+            with suppress(RuntimeError):  # no more threads
+                threading.Thread(target=self._save, name="supervisor-save-trial", daemon=True).start()
+        self._was_moved = is_moved

@@ -7,13 +7,11 @@ processes; each of these has its own recorder, which writes a heartbeat file ins
 
 from __future__ import annotations
 
-import os
-import socket
 import threading
 import uuid
 from collections.abc import Callable
 from contextlib import AbstractContextManager, suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from typing import Any
 
 from supervisor_core.checkpoint.guard import Publisher
@@ -28,15 +26,17 @@ from supervisor_core.engine.environment import (
     MetricsEndpoint,
     dead_before,
     new_page,
+    new_record,
     page_directory,
-    run_name,
-    versions,
 )
 from supervisor_core.engine.hang_timeouts import HangTimeouts
 from supervisor_core.engine.heartbeat_writer import HeartbeatWriter
 from supervisor_core.engine.monitor import TICK_SECS, SessionIdentity, SessionMonitor
+from supervisor_core.engine.placement import placement
 from supervisor_core.engine.progress import Progress
-from supervisor_core.engine.recorder import SummaryWriter, TelemetryRecorder, TelemetrySink
+from supervisor_core.engine.recorder import StopInfo, SummaryWriter, TelemetryRecorder, TelemetrySink
+from supervisor_core.engine.resume_check import ResumeCheck
+from supervisor_core.engine.retry import SaveTrials
 from supervisor_core.engine.service import ServiceRegistry
 from supervisor_core.engine.stall_stacks import StallStacks
 from supervisor_core.engine.timeouts import stop_timeout
@@ -44,31 +44,19 @@ from supervisor_core.engine.watchdog import RECORD_SECS, StallResponse, longest_
 from supervisor_core.engine.worker_registry import WorkerRegistry, read_interval_secs
 from supervisor_core.errors import LogdirInUseError, StalledError
 from supervisor_core.events.events_file import guard_directory
-from supervisor_core.events.telemetry import CheckpointRecord, RecoveryRecord, SessionRecord, StopReason, StopRecord
+from supervisor_core.events.resume_record import ResumeRecord
+from supervisor_core.events.telemetry import (
+    CheckpointRecord,
+    RecoveryRecord,
+    StopRecord,
+)
 from supervisor_core.options import Options
 from supervisor_core.process.outside import allow_tracer
 from supervisor_core.process.progress_page import PageReading, page_in, remove_page
 from supervisor_core.run.last_words import death_of
 from supervisor_core.run.model import STATE_OF_OUTCOME
 from supervisor_core.run.status import RunStatus
-from supervisor_core.storage.local import absolute, local_path
-
-TRIAL_SECS = 10.0
-"""How often a save is tried, at most, to show that none can be made."""
-SHOWN_FAILURES = 2
-"""That many saves in a row that have failed are an alert (`Thresholds.save_failures`)."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class StopInfo:
-    """Why and where a session stopped."""
-
-    reason: StopReason
-    error: str | None = None
-    signal: str | None = None
-    """The signal's name, ``SIGTERM``."""
-    final_checkpoint: str | None = None
-    final_checkpoint_step: int | None = None
+from supervisor_core.storage.local import local_path
 
 
 class SessionRecorder:
@@ -82,7 +70,7 @@ class SessionRecorder:
         services: the session's service threads.
         checkpoint_interval_secs: configured seconds between checkpoints; None if none are saved.
         is_chief: whether to hold the logdir's lock; workers do not.
-        task: a worker's name in the cluster, ``worker:1``; None for a chief, and for a process of no cluster.
+        task: a worker's name, ``worker:1``; None for a chief, and for a process of no cluster.
         yields_logdir: whether this chief saves no checkpoints, so that one that does may take the logdir over.
         on_taken_over: called with the error when another chief has taken the logdir over; in any thread.
         on_stalled: requests a stop with an error, for ``hang_action="stop"``; in any thread.
@@ -120,8 +108,7 @@ class SessionRecorder:
         )
         self.saves = CheckpointStats()
         self._save_stalled = save_stalled
-        self._save_soon = save_soon
-        self._was_moved, self._next_trial = False, 0.0
+        self._trials = SaveTrials(save_soon, clock)
         self._clock = clock
         self._recorder: TelemetrySink = TelemetryRecorder(writer if options.write_telemetry else None, self._check)
         self._yields_logdir = yields_logdir
@@ -129,8 +116,7 @@ class SessionRecorder:
         self._logdir_lock: LogdirLock | None = None
         self._worker_registry: WorkerRegistry | None = None
         self._heartbeat_writer: HeartbeatWriter | None = None
-        session_id = uuid.uuid4().hex[:16]
-        info = {"logdir": str(logdir or "")}
+        session_id, info = uuid.uuid4().hex[:16], {"logdir": str(logdir or "")}
         if logdir and is_chief:
             self._logdir_lock = LogdirLock(
                 logdir,
@@ -155,18 +141,13 @@ class SessionRecorder:
                     logdir, task, session_id, interval_secs=options.heartbeat_secs, clock=clock
                 )
         self._identity = SessionIdentity(
-            record=SessionRecord(
-                session=session_id,
-                attempt=1,
-                host=socket.gethostname(),
-                pid=os.getpid(),
+            record=new_record(
+                session_id,
                 facade=facade,
-                started_at=clock.wall(),
-                run=run_name(options.run_name, logdir),
-                logdir=absolute(logdir) if logdir else None,
+                options=options,
+                logdir=logdir,
                 checkpoint_interval_secs=checkpoint_interval_secs,
-                heartbeat_secs=options.heartbeat_secs,
-                versions=versions(),
+                started_at=clock.wall(),
             ),
             started_boot_secs=boot_secs(clock),
             info=info,
@@ -180,6 +161,8 @@ class SessionRecorder:
             recorder=self._recorder,
             threads=services.statuses,
             workers=(lambda: ()) if self._worker_registry is None else self._worker_registry.workers,
+            hurry_workers=None if self._worker_registry is None else self._worker_registry.hurry,
+            on_place=None if self._heartbeat_writer is None else self._heartbeat_writer.note_place,
             heartbeat_secs=None if self._heartbeat_writer is None else TICK_SECS,
             on_renewal=self._renew_lock,
             renewal_secs=TICK_SECS if self._logdir_lock is None else self._logdir_lock.renewal_secs,
@@ -193,11 +176,12 @@ class SessionRecorder:
         self._logdir = logdir
         self.publisher: Publisher | None = None
         """The identity under which checkpoints are published, with the lock check; valid after the session's end. None
-        before `begin`, and for a session that does not hold the logdir's lock."""
+        before `begin`, and without the logdir's lock."""
         self._begun = False
         self.ended = False
         """Whether `end` was called."""
         self._guarded: list[str] = []
+        self._resume_check: ResumeCheck | None = None
         self._dead: list[PageReading] = []
         """Pages of killed sessions of this run: what no record says of them yet."""
 
@@ -250,6 +234,8 @@ class SessionRecorder:
             self._history = before
             self._monitor.identify(self._identity)
             self.guard(logdir)
+            if self.options.write_telemetry and not self._yields_logdir:
+                self._resume_check = ResumeCheck(logdir, self.session_id, self.progress, self._resume_checked)
             if directory is not None and self._history.exclusive:
                 self._dead = dead_before(directory, logdir)
         self._begun = True
@@ -296,6 +282,7 @@ class SessionRecorder:
         record = replace(
             self._identity.record,
             **self._history.record_fields(self._identity.started_boot_secs),
+            **asdict(placement()),
             starting_secs=activity["program_startup"],
             restoring_secs=activity["checkpoint_restore"],
             **restored,
@@ -307,6 +294,26 @@ class SessionRecorder:
         self._monitor.identify(self._identity)
         self._record_deaths()
         self._recorder.write(record, record.restored_step, durable=True)
+        if record.restored_step is None or record.adopted:
+            self._resume_check = None
+        elif self._resume_check is not None:
+            self._resume_check.start(record.restored_step)
+
+    def _resume_checked(self, found: ResumeRecord) -> None:
+        """Record what the recomputed steps show of the resume."""
+        self._identity = replace(self._identity, resume_check=found)
+        self._monitor.identify(self._identity)
+        self._recorder.write(found, found.step)
+
+    @property
+    def history(self) -> SessionHistory:
+        """The earlier sessions of the run, once it has begun."""
+        return self._history
+
+    @property
+    def resume_check(self) -> ResumeRecord | None:
+        """What the recomputed steps have shown of the resume so far; None where nothing was compared."""
+        return self._identity.resume_check
 
     def _record_deaths(self) -> None:
         """Take what killed sessions of this run have left in memory into the events file, as soon as there is one; what
@@ -372,6 +379,8 @@ class SessionRecorder:
             self.ended = True
         if self._worker_registry is not None:
             self._worker_registry.stop(deadline)
+        if self._resume_check is not None:
+            self._resume_check.finish(self._recorder, deadline)
         self._monitor.stop(deadline)
         self._monitor.ended(STATE_OF_OUTCOME[stop.reason], stop.error)
         self._monitor.enter("stopped")
@@ -437,8 +446,7 @@ class SessionRecorder:
         if adopted:  # nothing is lost: the chief before may have recorded a step too many
             self._logdir_lock.record_rewind(0, restored_step)
             return
-        lost = self._logdir_lock.record_restore(restored_step)
-        before = self._history
+        lost, before = self._logdir_lock.record_restore(restored_step), self._history
         self._lost(None if before.previous is not None and before.last_step is None else lost)
         self._monitor.identify(self._identity)
 
@@ -470,11 +478,11 @@ class SessionRecorder:
         if self.ended:
             return
         save_failures, in_a_row, error = self._show_failures()
-        if self._logdir_lock is None:
+        if (lock := self._logdir_lock) is None:
             return
         now = self.progress.snapshot()
         with suppress(LogdirInUseError):  # `on_taken_over` has reported it
-            self._logdir_lock.renew(
+            lock.renew(
                 last_step=step,
                 phase=now.phase,
                 progress_at=now.last_progress_at,
@@ -484,16 +492,4 @@ class SessionRecorder:
                 events_error=None if error is None else error[:ERROR_LETTERS],
                 **self._costs_so_far(),
             )
-        self._try_to_save(in_a_row)
-
-    def _try_to_save(self, failures_in_a_row: int) -> None:
-        """Have a save tried once the logdir was renamed, and once it is back: until the next one falls due nobody would
-        know that none can be made. It is tried again until it has failed as often as counts as trouble."""
-        lock = self._logdir_lock
-        is_moved, now = lock is not None and lock.is_moved, self._clock.monotonic()
-        is_to_show = is_moved and failures_in_a_row < SHOWN_FAILURES and now >= self._next_trial
-        if is_to_show or (self._was_moved and not is_moved):
-            self._next_trial = now + TRIAL_SECS
-            with suppress(RuntimeError):  # no more threads
-                threading.Thread(target=self._save_soon, name="supervisor-save-trial", daemon=True).start()
-        self._was_moved = is_moved
+        self._trials.renewed(in_a_row, is_moved=lock.is_moved)

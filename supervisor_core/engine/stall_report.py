@@ -12,6 +12,7 @@ import os
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
+from typing import Any
 
 from supervisor_core.clock import SYSTEM_CLOCK, Clock, main_thread_secs
 from supervisor_core.engine.recorder import TelemetrySink
@@ -26,7 +27,9 @@ from supervisor_core.process.stacks import (
     user_line,
     whereabouts,
 )
+from supervisor_core.run.culprit import Verdict
 from supervisor_core.run.status import StallStatus
+from supervisor_core.run.words import next_sentence
 
 _LOG = logging.getLogger("supervisor_core")
 
@@ -53,6 +56,28 @@ def main_thread_runnable_secs(clock: Clock, root: str = "/proc") -> float | None
         if ran:
             return (ran + waited) / 1e9
     return main_thread_secs(clock) or None
+
+
+def activity_of(ran_before: float | None, ran: float | None, secs: float) -> Activity | None:
+    """Return what a thread did between two looks at it; None where that is unknown, as after more than twice the time
+    between them: the monitor did not run then.
+
+    Args:
+        ran_before: its runnable seconds at the first look; None where unknown.
+        ran: the same at the second.
+        secs: seconds between the two.
+    """
+    if ran is None or ran_before is None or not 0 < secs <= 2 * SECOND_LOOK_SECS:
+        return None
+    share = (ran - ran_before) / secs
+    return "busy" if share >= BUSY_SHARE else "waits" if share <= WAITING_SHARE else None
+
+
+def _fields_of(verdict: Verdict | None) -> dict[str, Any]:
+    """Return a verdict as the fields of a stall record, and of a `StallStatus`."""
+    if verdict is None:
+        return {"verdict": None, "culprit": None, "culprit_location": None}
+    return {"verdict": verdict.text, "culprit": verdict.culprit, "culprit_location": verdict.location}
 
 
 class StallReport:
@@ -88,6 +113,10 @@ class StallReport:
         """Monotonic time of the first look, and the main thread's runnable seconds then."""
         self._first: Stacks = _NO_STACKS
         self._look_again_at: float | None = None
+        self._verdict: Verdict | None = None
+        self._second: dict[str, Any] = {}
+        """What the second look has shown."""
+        self._say_again_at = 0.0
         self._status: StallStatus | None = None
 
     @property
@@ -95,37 +124,42 @@ class StallReport:
         """The present stall; None without one."""
         return self._status
 
-    def begin(self, stall: StallReading, blocked: Stacks = _NO_STACKS) -> None:
+    def begin(self, stall: StallReading, blocked: Stacks = _NO_STACKS, verdict: Verdict | None = None) -> None:
         """Report that a stall has begun.
 
         Args:
             stall: the stall.
             blocked: stacks of threads from the time in which Python could not run: they show the hang, not what came
                 after it.
+            verdict: which process keeps the others waiting; None of a training in one, and where unknown.
         """
         self._first = {**self._stacks(), **blocked}
         line = self._line(self._first)
         at = None if line is None else location(line)
         self._status = StallStatus(phase=stall.phase, thread=MAIN_THREAD, location=at)
+        self._second = {}
+        sentence = self._take(verdict)
         now = self._clock.monotonic()
         self._look_again_at, self._first_look = now + SECOND_LOOK_SECS, (now, self._runnable_secs(self._clock))
         _LOG.warning(
             "No progress for %.0f s in the phase %r (hang timeout %.0f s) at step %s%s; the stacks of all threads are "
-            "in the events file.",
+            "in the events file.%s",
             stall.secs,
             stall.phase,
             stall.timeout_secs or 0.0,
             stall.step,
             "" if at is None else f": {whereabouts(MAIN_THREAD, at, None)}",
+            sentence,
         )
         title = f"no progress for {stall.secs:.0f} s in the phase {stall.phase}, at step {stall.step}"
         self._on_stacks(title, self._first)
         self._write(stall, self._first, line)
 
-    def goes_on(self, stall: StallReading) -> bool:
-        """Take the stacks again, once, if the stall lasts for long enough; return whether it did now. Call it while a
-        stall lasts."""
+    def goes_on(self, stall: StallReading, verdict: Verdict | None = None) -> bool:
+        """Take the stacks again, once, if the stall lasts for long enough; return whether it did now. Report another
+        verdict, at most every `SECOND_LOOK_SECS`. Call it while a stall lasts."""
         if self._look_again_at is None or self._clock.monotonic() < self._look_again_at:
+            self._report_another(stall, verdict)
             return False
         self._look_again_at = None
         activity = self._activity()
@@ -134,12 +168,36 @@ class StallReport:
         line = self._line(now)
         if same and self._status is not None:  # else it is somewhere else by now
             self._status = replace(self._status, activity=activity)
+        self._second = {"same_frames": same, "activity": activity}
+        sentence = self._take(verdict)
         frames = "the same frames twice" if same else "other frames than before"
         said = f"{whereabouts(MAIN_THREAD, None if line is None else location(line), activity)}: {frames}"
-        _LOG.warning("No progress for %.0f s in the phase %r; %s.", stall.secs, stall.phase, said)
+        _LOG.warning(
+            "No progress for %.0f s in the phase %r; %s.%s",
+            stall.secs,
+            stall.phase,
+            said,
+            sentence,
+        )
         self._on_stacks(f"no progress for {stall.secs:.0f} s in the phase {stall.phase}; {said}", now)
-        self._write(stall, now, line, same_frames=same, activity=activity)
+        self._write(stall, now, line)
         return True
+
+    def _report_another(self, stall: StallReading, verdict: Verdict | None) -> None:
+        is_same = verdict is None or (self._verdict is not None and verdict.key == self._verdict.key)
+        if is_same or self._clock.monotonic() < self._say_again_at:
+            return
+        sentence = self._take(verdict)
+        _LOG.warning("No progress for %.0f s in the phase %r.%s", stall.secs, stall.phase, sentence)
+        self._write(stall, _NO_STACKS, self._line(self._first))
+
+    def _take(self, verdict: Verdict | None) -> str:
+        """Keep a verdict; return it as a sentence for the log."""
+        self._verdict = verdict
+        self._say_again_at = self._clock.monotonic() + SECOND_LOOK_SECS
+        if self._status is not None:
+            self._status = replace(self._status, **_fields_of(verdict))
+        return next_sentence(None if verdict is None else verdict.text)
 
     def blocked(self, stacks: Stacks) -> None:
         """Log where Python could not run for a while that was no stall."""
@@ -153,6 +211,7 @@ class StallReport:
         """Report that progress was made again."""
         self._write(stall, _NO_STACKS, self._line(self._first))
         self._first, self._look_again_at, self._status = _NO_STACKS, None, None
+        self._second, self._verdict = {}, None
 
     def service(self, stall: StallReading) -> None:
         """Report that a service's tick does not end, or has ended after all."""
@@ -171,23 +230,15 @@ class StallReport:
         """Return what the main thread did since the first look. Not known where the monitor did not run meanwhile."""
         (began_at, ran_before), ran = self._first_look, self._runnable_secs(self._clock)
         secs = self._clock.monotonic() - began_at
-        if ran is None or ran_before is None or not 0 < secs <= 2 * SECOND_LOOK_SECS:
-            return None
-        share = (ran - ran_before) / secs
-        return "busy" if share >= BUSY_SHARE else "waits" if share <= WAITING_SHARE else None
+        return activity_of(ran_before, ran, secs)
 
     def _line(self, stacks: Stacks) -> str | None:
         return user_line(stacks.get(MAIN_THREAD, ()))
 
-    def _write(
-        self,
-        stall: StallReading,
-        stacks: Stacks,
-        line: str | None,
-        *,
-        same_frames: bool | None = None,
-        activity: Activity | None = None,
-    ) -> None:
+    def _write(self, stall: StallReading, stacks: Stacks, line: str | None) -> None:
+        of_session: dict[str, Any] = {}
+        if stall.service is None:
+            of_session = {**(self._second if stall.state == "lasts" else {}), **_fields_of(self._verdict)}
         record = StallRecord(
             session=self._session_id,
             state=stall.state,
@@ -198,9 +249,8 @@ class StallReport:
             timeout_secs=stall.timeout_secs,
             thread=stall.service or MAIN_THREAD,
             location=line,
-            same_frames=same_frames,
-            activity=activity,
             stacks=stacks,
             service=stall.service,
+            **of_session,
         )
         self._recorder.write(record, stall.step)

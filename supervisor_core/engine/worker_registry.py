@@ -17,15 +17,21 @@ from dataclasses import dataclass, replace
 
 from supervisor_core.clock import SYSTEM_CLOCK, Clock
 from supervisor_core.engine.deadline import NEVER, Deadline
-from supervisor_core.engine.task_record import TASKS_DIRECTORY, TaskRecord, read_record
 from supervisor_core.events.telemetry import WorkerState, WorkerStatus
 from supervisor_core.options import Options
 from supervisor_core.process.identity import Machine, is_running, this_machine
+from supervisor_core.run.task_record import (
+    MAX_TASKS,
+    TASKS_DIRECTORY,
+    TaskRecord,
+    has_ended_well,
+    is_gone,
+    read_record,
+    state_of,
+    status_of,
+)
 from supervisor_core.storage.filesystem import Filesystem
 from supervisor_core.storage.local import filesystem_for, local_path
-
-MAX_TASKS = 1000
-"""The most files to read at a time."""
 
 READ_SECS = 5.0
 """How often the chief reads the other processes' heartbeats, unless its own are more frequent, in seconds."""
@@ -35,6 +41,9 @@ REMOTE_READ_SECS = 15.0
 
 LAST_READ_SECS = 1.0
 """How long stopping waits for a last read, in seconds."""
+
+QUICK_SECS = 0.1
+"""A read that takes no longer may be repeated once a second while the chief makes no progress."""
 
 _LOG = logging.getLogger("supervisor_core")
 
@@ -89,7 +98,9 @@ class WorkerRegistry:
         """Monotonic start of the last complete read."""
         self._warned: set[str] = set()
         self._workers: tuple[WorkerStatus, ...] = ()
-        self._stop = threading.Event()
+        self._is_local = local_path(logdir) is not None
+        self._stop, self._wake = threading.Event(), threading.Event()
+        self._is_quick = False
         self._thread = threading.Thread(target=self._read_until_stopped, name="supervisor_workers", daemon=True)
 
     def start(self) -> None:
@@ -99,12 +110,18 @@ class WorkerRegistry:
     def stop(self, deadline: Deadline = NEVER) -> None:
         """Read once more and stop the thread; wait a second at most, and at most half of the time to the deadline."""
         self._stop.set()
+        self._wake.set()
         if self._thread.is_alive() and self._thread is not threading.current_thread():
             self._thread.join(min(LAST_READ_SECS, deadline.remaining() / 2))
 
     def workers(self) -> tuple[WorkerStatus, ...]:
         """Return the cluster's other processes as of the last read, in natural order of their names. No I/O."""
         return self._workers
+
+    def hurry(self) -> None:
+        """Have the files read at once if that does not take long. No I/O."""
+        if self._is_quick:
+            self._wake.set()
 
     def scan(self) -> bool:
         """Read every file; return whether a process was added or removed, or its state has changed.
@@ -126,6 +143,7 @@ class WorkerRegistry:
         self._over = {name: session for name, session in self._over.items() if name in found}
         self._has_read = True
         self._workers = tuple(sorted((worker.status() for worker in self._seen.values()), key=by_name))
+        self._is_quick = self._clock.monotonic() - began < QUICK_SECS and self._is_local
         return before != {name: worker.state for name, worker in self._seen.items()}
 
     def _open(self) -> Filesystem:
@@ -195,8 +213,7 @@ class WorkerRegistry:
         return read_record(filesystem, path) if self._is_gone(record) else record
 
     def _is_gone(self, record: TaskRecord) -> bool:
-        where = Machine(host=record.host, boot=record.boot, pids=record.pids)
-        return record.ended is None and where == self._machine and not self._runs(record.pid)
+        return is_gone(record, self._machine, self._runs)
 
     def _is_over(self, name: str, record: TaskRecord) -> bool:
         if not self._has_read and has_ended_well(record):
@@ -218,13 +235,9 @@ class WorkerRegistry:
                 _LOG.exception("The chief could not read the cluster's heartbeats; it continues.")
             if is_last:
                 return
-            self._stop.wait(self._interval_secs)
-
-
-MISSED_BEATS = 3
-"""A process is not lost before it has missed this many beats."""
-
-_WAITING_PHASES = ("starting", "restoring")
+            self._wake.wait(self._interval_secs)
+            if not self._stop.is_set():
+                self._wake.clear()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -240,20 +253,7 @@ class ObservedWorker:
 
     def status(self) -> WorkerStatus:
         """Return the status for metrics and heartbeats."""
-        record = self.record
-        return WorkerStatus(
-            name=record.task,
-            state=self.state,
-            phase=record.phase,
-            waiting_for=record.waiting_for if self.state == "waiting" else None,
-            step=record.step,
-            steps=record.steps,
-            last_seen_at=self.beat_at,
-            started_at=record.started_at,
-            host=record.host,
-            pid=record.pid,
-            error=record.error,
-        )
+        return status_of(self.record, self.state, self.beat_at)
 
 
 def read_interval_secs(logdir: str, options: Options) -> float:
@@ -261,29 +261,6 @@ def read_interval_secs(logdir: str, options: Options) -> float:
     if local_path(logdir) is None:
         return REMOTE_READ_SECS
     return min(READ_SECS, options.heartbeat_secs or READ_SECS)
-
-
-def has_ended_well(record: TaskRecord) -> bool:
-    """Return whether a process has stopped without an error."""
-    return record.ended not in (None, "error")
-
-
-def state_of(record: TaskRecord, *, silent_secs: float, lost_after_secs: float, is_gone: bool) -> WorkerState:
-    """Return the state of a process.
-
-    Args:
-        record: its last record.
-        silent_secs: seconds since its last beat.
-        lost_after_secs: how long it may be silent, unless its own interval is longer.
-        is_gone: whether its process is known to have ended.
-    """
-    if record.ended is not None:
-        return "stopped" if has_ended_well(record) else "failed"
-    if is_gone or silent_secs > max(lost_after_secs, MISSED_BEATS * record.interval_secs):
-        return "lost"
-    if record.phase in _WAITING_PHASES or record.waiting_for is not None:
-        return "waiting"
-    return "stalled" if record.stalled else "running"
 
 
 def by_name(status: WorkerStatus) -> tuple[tuple[int, int, str], ...]:

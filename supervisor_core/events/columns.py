@@ -9,7 +9,8 @@ from numpy.typing import NDArray
 
 from supervisor_core.events.chunk import Chunk, Points
 
-_FIRST_ROWS = 16
+_FIRST_ROWS, _LONG_ROWS = 16, 65_536
+_ROW_BYTES = 24
 MAX_COLUMNS = 200_000
 """Limit per run; there is one for each file and tag, which takes some 600 bytes besides its points."""
 
@@ -32,8 +33,8 @@ class Columns:
 
 
 class ColumnStore:
-    """Keeps all scalars of one run's chunks, without sampling: 24 bytes a point, and at most as much again as room to
-    grow.
+    """Keeps all scalars of one run's chunks, without sampling: 24 bytes a point, and room to grow: a quarter more, of
+    short columns as much again.
 
     Points are in the order of the files (that of their names) and within a file as they were written: steps may repeat
     and decrease. Not thread-safe; returned columns may be read by any thread.
@@ -62,6 +63,11 @@ class ColumnStore:
     def __len__(self) -> int:
         """Return the number of points."""
         return sum(growing.size for tags in self._files.values() for growing in tags.values())
+
+    @property
+    def bytes_held(self) -> int:
+        """The memory of the points, with the room to grow."""
+        return sum(growing.bytes for tags in self._files.values() for growing in tags.values())
 
     def add(self, chunk: Chunk) -> None:
         """Append a chunk; one that is ``from_start`` replaces its file's earlier points."""
@@ -101,7 +107,7 @@ class ColumnStore:
 
 
 class _Growing:
-    """Columns of one tag of one file, whose capacity doubles."""
+    """Columns of one tag of one file, whose capacity doubles while they are short, and grows by a quarter then."""
 
     __slots__ = ("_columns", "size")
 
@@ -109,11 +115,16 @@ class _Growing:
         self.size = 0
         self._columns = _NOTHING
 
+    @property
+    def bytes(self) -> int:
+        return _ROW_BYTES * len(self._columns.steps)
+
     def append(self, points: Points) -> None:
         size = self.size + len(points)
         if size > len(self._columns.steps):
             # The first part of a file is often all of it: no spare room before the second append.
-            room = size if self.size == 0 else max(size, 2 * self.size, _FIRST_ROWS)
+            more = self.size if self.size < _LONG_ROWS else self.size // 4
+            room = size if self.size == 0 else max(size, self.size + more, _FIRST_ROWS)
             before, self._columns = self.columns(), Columns(np.empty(room, np.int64), np.empty(room), np.empty(room))
             self._write(0, before)
         self._write(self.size, points)

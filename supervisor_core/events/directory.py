@@ -54,6 +54,9 @@ class Directory:
         """Those of them that are symbolic links."""
         self.left_out = 0
         """Number of events files beyond `MAX_FILES`, which are not read."""
+        self.first_event_file: str | None = None
+        """Name of the first of all events files, by the seconds in their names; hidden ones, which are still being
+        copied, come last. None without any."""
         self.subs: tuple[DirectoryEntry, ...] = ()
         """The directories in it, sorted by name."""
         self.identity: tuple[int, int] | None = None
@@ -80,40 +83,48 @@ class Directory:
             now = self._clock.monotonic()
             if key == self._key and self._is_trusted and now - self._listed_at < RELIST_SECS:
                 return True
-            events, links, found, subs = self._list()
+            events, links, found, subs, first = self._list()
         except (OSError, ValueError) as error:
             self._key = None
             if isinstance(error, OSError) and error.errno in _GONE:
                 self.events, self.links, self.subs, self.left_out, self.problem = (), frozenset(), (), 0, None
+                self.first_event_file = None
                 return False
             self.problem = f"{self.path} cannot be listed: {error}"
             return True
-        self.problem = None
+        self.problem, self.first_event_file = None, first
         self.events, self.subs, self.left_out = tuple(sorted(events)), tuple(subs), found - len(events)
         self.links = frozenset(links.intersection(events)) if links else frozenset()
         self._key, self._listed_at = key, now
         self._is_trusted = 0 < key[0] < (self._clock.wall() - CLOCK_TICK_SECS) * 1e9
         return True
 
-    def _list(self) -> tuple[list[str], set[str], int, list[DirectoryEntry]]:
-        """Return the newest events files, which of them are links, the number of all, and the directories, without
-        holding all names."""
+    def _list(self) -> tuple[list[str], set[str], int, list[DirectoryEntry], str | None]:
+        """Return the newest events files, which of them are links, the number of all, the directories, and the first
+        events file, without holding all names."""
         events: list[str] = []
         links: set[str] = set()
         subs: list[DirectoryEntry] = []
         found = 0
+        first: str | None = None
         for entry in self._source.entries(self.path):
             if entry.is_directory:
                 subs.append(entry)
             elif is_events_file(entry.name):
                 found += 1
                 events.append(entry.name)
+                first = entry.name if first is None else min(first, entry.name, key=_age_rank)
                 if entry.is_link:
                     links.add(entry.name)
                 if len(events) >= 2 * MAX_FILES:
                     events = _newest(events)
                     links.intersection_update(events)
-        return _newest(events), links, found, sorted(subs, key=lambda entry: entry.name)
+        return _newest(events), links, found, sorted(subs, key=lambda entry: entry.name), first
+
+
+def _age_rank(name: str) -> tuple[bool, float, str]:
+    """Return what orders the names of events files, the oldest first."""
+    return name.startswith("."), created_at(name) or 0.0, name
 
 
 def _newest(events: list[str]) -> list[str]:

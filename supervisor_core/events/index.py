@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from supervisor_core.clock import SYSTEM_CLOCK, Clock
 from supervisor_core.events.chunk import Chunk, FileFacts, Problem
-from supervisor_core.events.directory import Directory, DirectoryTree
-from supervisor_core.events.reader import EventsFileReader
+from supervisor_core.events.directory import Directory, DirectoryTree, is_events_file
+from supervisor_core.events.reader import EventsFileReader, ReaderPosition
+from supervisor_core.shard import RunShard
 from supervisor_core.storage.filesystem import ReadFilesystem
 from supervisor_core.storage.local import join, source_of
 from supervisor_core.storage.remote_source import Range, RemoteSource
@@ -36,6 +38,7 @@ class LogdirIndex:
         logdir: the directory; it need not exist yet. One with ``://`` in it is remote.
         include: a regular expression that a run's name must match somewhere.
         exclude: one that it must not match anywhere.
+        shard: which part of these runs is read; None: all.
         filesystem: reads the files. Default: by the path's scheme.
         clock: times the age of listings.
         thorough: whether to check the checksums of skipped payloads, too.
@@ -51,17 +54,23 @@ class LogdirIndex:
         *,
         include: str | None = None,
         exclude: str | None = None,
+        shard: RunShard | None = None,
         filesystem: ReadFilesystem | None = None,
         clock: Clock = SYSTEM_CLOCK,
         thorough: bool = False,
     ) -> None:
         self.logdir = logdir
+        self.elsewhere: tuple[str, ...] = ()
+        """Names of the runs of the other shards, which are not read."""
         self._thorough = thorough
+        self._shard = shard
         self._include, self._exclude = _compiled(include, "include"), _compiled(exclude, "exclude")
         self._source = source_of(logdir) if filesystem is None else filesystem
         self._clock = clock
         self._tree = DirectoryTree(logdir, filesystem=self._source, clock=clock)
         self._runs: dict[str, RunIndex] = {}
+        self.order: tuple[str, ...] = ()
+        """The names of the runs in the order in which the latest `refresh` has read them, or will."""
 
     @property
     def runs(self) -> Mapping[str, RunIndex]:
@@ -83,6 +92,7 @@ class LogdirIndex:
         on_progress: Callable[[int, int], None] | None = None,
         *,
         take: Callable[[str, list[Chunk]], None] | None = None,
+        begin: Callable[[RunIndex], None] | None = None,
     ) -> LogdirChange:
         """Find the runs, and read the new records of each.
 
@@ -90,18 +100,32 @@ class LogdirIndex:
             on_progress: called after each run with the number of runs read, and of all runs.
             take: called with a run's name and some new chunks as soon as they are read; they are then not collected in
                 ``changed``, so that no more than one piece of one file (64 MiB) is held at a time.
+            begin: called with each run that is new, before anything is read: it may `RunIndex.resume`. The first time,
+                runs are then read in the order of their newest files, the newest first.
         """
         if isinstance(self._source, RemoteSource):
-            self._source.list_all(self.logdir)
+            self._source.look(self.logdir, is_events_file, self._clock)
         self._tree.refresh()
         found = {name: directory for name, directory in self._tree.runs() if self._is_asked_for(name)}
+        if self._shard is not None:
+            has = self._shard.has
+            ours = {name: directory for name, directory in found.items() if has(directory.first_event_file or "")}
+            self.elsewhere, found = tuple(name for name in found if name not in ours), ours
         before, self._runs = self._runs, {name: self._run(name, found[name]) for name in sorted(found)}
         changed: dict[str, list[Chunk]] = {}
+        self.order = tuple(self._runs)
+        if begin is not None:
+            for name, run in self._runs.items():
+                if name not in before:
+                    begin(run)
+            if not before:
+                written = {name: run.written_at for name, run in self._runs.items()}
+                self.order = tuple(sorted(written, key=lambda name: -written[name]))
         if isinstance(self._source, RemoteSource):
             self._source.read_ahead([new for run in self._runs.values() for new in run.grown()])
         try:
-            for done, (name, run) in enumerate(self._runs.items(), 1):
-                for chunk in run.pieces():
+            for done, name in enumerate(self.order, 1):
+                for chunk in self._runs[name].pieces():
                     if take is not None:
                         take(name, [chunk])
                     else:
@@ -136,6 +160,8 @@ def _compiled(expression: str | None, what: str) -> re.Pattern[str] | None:
         raise ValueError(f"{what} is no regular expression ({error}): {expression!r}.") from error
 
 
+_PEEKED_BYTES = (4 << 10, 64 << 10, 1 << 20)
+"""Pieces of a file in which the record of its session is looked for: it comes first, or after a graph."""
 PIECE_BYTES = 64 * 1024 * 1024
 """Size of the pieces in which a file is read: some 1.3 million scalars."""
 
@@ -203,6 +229,27 @@ class RunIndex:
         """Why the directory cannot be listed; None where it can, or does not exist."""
         return self._directory.problem
 
+    @property
+    def written_at(self) -> float:
+        """When its newest events file was written; 0 where unknown."""
+        found = 0
+        for name in self._directory.events[-1:]:
+            with contextlib.suppress(OSError, ValueError):
+                found = self._source.stat(join(self._directory.path, name)).st_mtime_ns
+        return found / 1e9
+
+    @property
+    def positions(self) -> dict[str, ReaderPosition]:
+        """Where the reader of each file is, by the file's name, for `resume`."""
+        return {name: reader.position for name, reader in self._readers.items()}
+
+    def resume(self, positions: Mapping[str, ReaderPosition]) -> None:
+        """Read only what comes after these positions. Before the first `pieces`."""
+        self._names = tuple(positions)
+        self._readers = {name: self._reader(name) for name in positions}
+        for name, position in positions.items():
+            self._readers[name].resume(position)
+
     def refresh(self) -> list[Chunk]:
         """Return the new chunks of `pieces` as a list."""
         return list(self.pieces())
@@ -222,18 +269,38 @@ class RunIndex:
             for name, reader in self._readers.items():
                 if name not in self._directory.links:
                     reader.claim()
-        for reader in self._readers.values():
+        readers = self._readers
+        for reader in readers.values():
             goal: int | None = None  # its size at first: reading a growing file ends, too
             reading = True
             while reading:
                 chunk = reader.read(PIECE_BYTES)
                 if chunk is not None:
                     yield chunk
+                    if self._readers is not readers:  # `resume` meanwhile
+                        return
                 reading = reader.has_more
                 if reading:
                     facts = reader.facts()
                     goal = goal or facts.size_bytes
                     reading = goal is None or facts.read_bytes < goal
+
+    def peek(self, is_other: Callable[[str], bool]) -> Iterator[Chunk]:
+        """Yield the first records of the newest file, as long as the caller wants some; `pieces` yields what follows.
+
+        Args:
+            is_other: says of a file's name whether it is passed over.
+        """
+        yield from self._match_names()
+        names = [name for name in self._names if not is_other(name) and name not in self._directory.links]
+        if names:
+            reader = self._readers[names[-1]]
+            for most_bytes in _PEEKED_BYTES:
+                chunk = reader.read(most_bytes)
+                if chunk is not None:
+                    yield chunk
+                if not reader.has_more:
+                    return
 
     def grown(self) -> Iterator[Range]:
         """Yield the range that `pieces` will read first, of each file with new bytes."""

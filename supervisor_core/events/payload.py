@@ -7,7 +7,7 @@ The fields are those of `supervisor_core.events.event_format`. Of a ``Summary`` 
     2 simple_value     float
     4, 5, 6            image, histogram, audio: skipped
     8 tensor           a number is a scalar; a string under ``supervisor/`` is telemetry
-    9 metadata         {1 plugin_data {1 plugin_name}}
+    9 metadata         {1 plugin_data {1 plugin_name, 2 content}}: of the HParams plugin (`hparams`)
 
 and of a ``SessionLog``: 1 status, 2 checkpoint_path. All other fields are skipped by their length.
 
@@ -33,6 +33,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from supervisor_core.events.chunk import SessionStatus
+from supervisor_core.events.hparams import HPARAMS_PLUGIN, HPARAMS_TAG, HParam, hparams_of
 from supervisor_core.events.telemetry import KINDS, MAX_BYTES, PLUGIN_NAME, TAG_PREFIX
 from supervisor_core.wire import (
     DELIMITED,
@@ -94,6 +95,8 @@ class Decoded:
     sessions: list[tuple[SessionStatus, str | None]] = field(default_factory=list)
     telemetry: list[tuple[str, str]] = field(default_factory=list)
     """Kind and JSON."""
+    hparams: dict[str, HParam] | None = None
+    """The hyperparameters of the run."""
     parsed_bytes: int = field(default=0, repr=False, compare=False)
     """Length of the values above in the file."""
 
@@ -114,7 +117,7 @@ class Decoded:
     @property
     def wanted(self) -> bool:
         """Whether it holds more than its time and step."""
-        return bool(self.scalars or self.sessions or self.telemetry)
+        return bool(self.scalars or self.sessions or self.telemetry or self.hparams)
 
 
 def decode(data: Bytes, at: int, end: int) -> Decoded:
@@ -235,7 +238,7 @@ def _decode(data: Bytes, at: int, end: int) -> Decoded:
 def _value(data: Bytes, at: int, end: int, out: Decoded) -> None:
     tag_at = at, at
     what = 0
-    span = at, at
+    span = content = at, at
     plugin: str | None = None
     for number, kind, start, stop in fields(data, at, end):
         if number == 1 and kind == DELIMITED:
@@ -245,8 +248,10 @@ def _value(data: Bytes, at: int, end: int, out: Decoded) -> None:
         elif number in (3, 4, 5, 6, 8) and kind == DELIMITED:  # a value holds one of these, and the last counts
             what, span = number, (start, stop)
         elif number == 9 and kind == DELIMITED:
-            plugin = _plugin(data, start, stop)
-    if what == 2:
+            plugin, content = _plugin(data, start, stop)
+    if plugin == HPARAMS_PLUGIN and content[0] < content[1] and _is_tag(data, tag_at, HPARAMS_TAG):
+        out.hparams = hparams_of(data, *content) or out.hparams
+    elif what == 2:
         out.admit(tag_at, span)
         value = _FLOAT.unpack(cut(data, *span))[0]
         out.scalars.append(Scalar(_text(data, tag_at), value, tag_at, span, "<f"))
@@ -258,7 +263,9 @@ def _value(data: Bytes, at: int, end: int, out: Decoded) -> None:
             where = found.start, found.stop
             out.admit(tag_at, where)
             out.scalars.append(Scalar(_text(data, tag_at), found.number, tag_at, where, found.code))
-        elif plugin in (None, PLUGIN_NAME) and _is_telemetry(data, tag_at):  # metadata is written once per file and tag
+        elif plugin in (None, PLUGIN_NAME) and _begins(
+            data, tag_at, TAG_PREFIX
+        ):  # metadata is written once per file and tag
             if found.stop - found.start > MAX_BYTES:
                 raise DamagedError(f"a telemetry record of {found.stop - found.start:,} bytes, more than {MAX_BYTES:,}")
             out.admit(tag_at, (found.start, found.stop))
@@ -266,18 +273,26 @@ def _value(data: Bytes, at: int, end: int, out: Decoded) -> None:
             out.telemetry.append((tag.removeprefix(TAG_PREFIX), _text(data, (found.start, found.stop))))
 
 
-def _is_telemetry(data: Bytes, tag_at: tuple[int, int]) -> bool:
-    prefix = TAG_PREFIX.encode()
+def _is_tag(data: Bytes, tag_at: tuple[int, int], tag: str) -> bool:
+    return tag_at[1] - tag_at[0] == len(tag) and _begins(data, tag_at, tag)
+
+
+def _begins(data: Bytes, tag_at: tuple[int, int], text: str) -> bool:
+    prefix = text.encode()
     return cut(data, tag_at[0], min(tag_at[1], tag_at[0] + len(prefix))) == prefix
 
 
-def _plugin(data: Bytes, at: int, end: int) -> str | None:
+def _plugin(data: Bytes, at: int, end: int) -> tuple[str | None, tuple[int, int]]:
+    """Return the name of the plugin in some metadata, and where its content is."""
+    name, content = None, (at, at)
     for number, kind, start, stop in fields(data, at, end):
         if number == 1 and kind == DELIMITED:
             for inner, inner_kind, inner_start, inner_stop in fields(data, start, stop):
                 if inner == 1 and inner_kind == DELIMITED:
-                    return _text(data, (inner_start, min(inner_stop, inner_start + _MAX_PLUGIN_BYTES)))
-    return None
+                    name = _text(data, (inner_start, min(inner_stop, inner_start + _MAX_PLUGIN_BYTES)))
+                elif inner == 2 and inner_kind == DELIMITED:
+                    content = inner_start, inner_stop
+    return name, content
 
 
 def _session(data: Bytes, at: int, end: int, out: Decoded) -> None:

@@ -7,6 +7,7 @@ import logging
 import math
 import os
 import stat
+from dataclasses import dataclass
 from operator import attrgetter
 
 from supervisor_core.events.chunk import Chunk, FileFacts, Problem
@@ -20,6 +21,7 @@ from supervisor_core.storage.remote_source import Range
 _LOG = logging.getLogger("supervisor_core")
 _LFS_POINTER = b"version https://git-lfs"
 _GUARD_BYTES = 16
+_HEAD_BYTES = 64
 _KEPT_PROBLEMS = 100
 FREE_BYTES = 256 << 20
 PER_STORED_BYTE = 64
@@ -28,6 +30,26 @@ looks sparse on file systems that compress, too."""
 _GONE = (errno.ENOENT, errno.ENOTDIR, errno.ESTALE)
 _stamp = attrgetter("st_size", "st_mtime_ns", "st_ino", "st_dev")
 """Returns what changes when a file grows, or another one takes its name."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReaderPosition:
+    """See `EventsFileReader.position`."""
+
+    seen: tuple[int, int, int, int] | None
+    size: int | None
+    started: bool
+    tags: tuple[str, ...]
+    scan: RecordScan
+    identity: tuple[int, int] | None
+    head: bytes
+    guard: bytes
+    problems: tuple[Problem, ...]
+    fetched: int
+    left_out: int
+    skipped: str | None
+    refused: bool
+    complaint: str | None
 
 
 class EventsFileReader:
@@ -52,7 +74,7 @@ class EventsFileReader:
     Args:
         path: the file; one with ``://`` in it is remote.
         filesystem: reads the file. Default: by the path's scheme.
-        thorough: whether to check the checksums of skipped payloads, too.
+        thorough: whether to check the checksums of skipped payloads, and to decode heartbeats that a later one covers.
         scalars_only: whether to skip the supervisor's own records unread: most of the work in a long run, and useless
             for drawing curves.
         siblings: device and inode of each file -> the path under which it is read; shared by the readers of one run
@@ -86,14 +108,14 @@ class EventsFileReader:
         self._created_at = created_at(path)
         self._seen: tuple[int, int, int, int] | None = None
         self._size: int | None = None
-        self._started = self._more = False
+        self._started = self._more = self._is_resumed = False
         self._tags: set[str] = set()
         self._reset()
 
     def _reset(self) -> None:
         self._scan = RecordScan(thorough=self._thorough, scalars_only=self._scalars_only)
         self._identity: tuple[int, int] | None = None
-        self._guard = b""
+        self._head = self._guard = b""
         self._problems: list[Problem] = []
         self._tags.clear()
         self._fetched = 0
@@ -101,6 +123,29 @@ class EventsFileReader:
         self._skipped: str | None = None
         self._refused = False
         self._complaint: str | None = None
+
+    @property
+    def position(self) -> ReaderPosition:
+        """Where it is, and what it has found: a new reader of the path goes on from there with `resume`."""
+        return ReaderPosition(
+            seen=self._seen, size=self._size, started=self._started, tags=tuple(self._tags), scan=self._scan,
+            identity=self._identity, head=self._head, guard=self._guard, problems=tuple(self._problems),
+            fetched=self._fetched, left_out=self._left_out, skipped=self._skipped,
+            refused=self._refused, complaint=self._complaint,
+        )  # fmt: skip
+
+    def resume(self, position: ReaderPosition) -> None:
+        """Go on from the position of another reader of the path, of an earlier process, say.
+
+        Since devices are numbered again when a machine starts, a file with the same inode, first bytes and last read
+        bytes is the same one.
+        """
+        self._seen, self._size, self._started = position.seen, position.size, position.started
+        self._tags.update(position.tags)
+        self._scan, self._identity, self._guard = position.scan, position.identity, position.guard
+        self._problems, self._fetched, self._left_out = list(position.problems), position.fetched, position.left_out
+        self._skipped, self._refused, self._complaint = position.skipped, position.refused, position.complaint
+        self._head, self._is_resumed = position.head, True
 
     @property
     def has_started(self) -> bool:
@@ -142,7 +187,7 @@ class EventsFileReader:
             self._more = False
             status = self._stat(self.path)
         except (OSError, ValueError) as error:
-            return self._unreadable(error, ChunkBuilder(self._tags))
+            return self._unreadable(error, ChunkBuilder(self._tags, thorough=self._thorough))
         seen = _stamp(status)
         if self._siblings is not None and status.st_ino:
             reads = self._siblings.setdefault((status.st_dev, status.st_ino), self.path)
@@ -154,7 +199,7 @@ class EventsFileReader:
             self._skipped, self._refused = "not a regular file", False
             self._seen, self._size = seen, None
             return None
-        builder = ChunkBuilder(self._tags)
+        builder = ChunkBuilder(self._tags, thorough=self._thorough)
         try:
             file = self._source.open(self.path)
             try:
@@ -220,9 +265,15 @@ class EventsFileReader:
         return self._hand_out(builder)
 
     def _is_another(self, status: FileStatus, window: Window) -> bool:
+        was_resumed, self._is_resumed = self._is_resumed, False
         if self._identity is None:
             return False
-        if self._identity != (status.st_dev, status.st_ino) or status.st_size < self._scan.at:
+        device, inode = self._identity
+        if inode != status.st_ino or status.st_size < self._scan.at:
+            return True
+        if was_resumed and window.bytes(0, len(self._head)) != self._head:
+            return True
+        if device != status.st_dev and not was_resumed:
             return True
         return window.bytes(self._scan.at - len(self._guard), len(self._guard)) != self._guard
 
@@ -231,6 +282,8 @@ class EventsFileReader:
         length = min(self._scan.at, _GUARD_BYTES)
         try:
             self._guard = window.bytes(self._scan.at - length, length) if window is not None else b""
+            if window is not None and not self._head and self._identity and self._identity[1]:  # a store has no inodes
+                self._head = window.bytes(0, min(self._scan.at, _HEAD_BYTES))
         except OSError:
             self._guard = b""
 

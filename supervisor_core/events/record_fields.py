@@ -126,7 +126,10 @@ def _reader(hint: Any, most: int | None = None) -> _Read:
     """Return what reads one field; `most`: how much of it is kept."""
     origin, arguments = get_origin(hint), get_args(hint)
     if origin is Annotated:
-        read, unreadable = _reader(arguments[0], arguments[1].max_length), (arguments[1].extra or {}).get("unreadable")
+        meta = arguments[1]
+        read, unreadable = _reader(arguments[0], meta.max_length), (meta.extra or {}).get("unreadable")
+        if meta.le is not None:
+            return lambda value: None if (kept := read(value)) is None or kept > meta.le else kept
         return read if unreadable is None else lambda value: unreadable if (kept := read(value)) is None else kept
     if origin in (Union, types.UnionType):  # of something and None
         return _reader(arguments[0], most)

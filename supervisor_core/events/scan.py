@@ -23,6 +23,7 @@ from supervisor_core.events.chunk_builder import ChunkBuilder
 from supervisor_core.events.event_format import FOOTER_BYTES, HEADER_BYTES, header, mask
 from supervisor_core.events.payload import MAX_PARSED_BYTES, Decoded, decode, telemetry_head
 from supervisor_core.events.usual_records import TELEMETRY_PIECE_BYTES, read_usual
+from supervisor_core.events.vector_beats import find_beats
 from supervisor_core.events.vector_decode import FEWEST, VectorDecoder, VectorScan, header_crcs
 from supervisor_core.storage.filesystem import FIRST_BYTES, ReadFile
 from supervisor_core.wire import DamagedError
@@ -129,9 +130,11 @@ class RecordScan:
         if len(starts) < FEWEST:
             return False
         decoded = VectorDecoder(window.data, starts, lengths)
+        others = np.flatnonzero(~decoded.done)
+        beats = find_beats(window.data, starts, lengths, others[:0] if self._scalars_only else others)
         rest: dict[int, Decoded] = {}
         damaged, records, problems = 0, builder.records, len(builder.problems)
-        for number in np.flatnonzero(~decoded.done).tolist():
+        for number in np.setdiff1d(others, beats.numbers, assume_unique=True).tolist():
             at = base + int(starts[number])
             end = at + int(lengths[number]) + _FRAMING_BYTES
             event = self._small(window, at, end)
@@ -142,10 +145,11 @@ class RecordScan:
                 rest[number] = event
         last = len(starts) - 1
         end = base + int(starts[last] + lengths[last]) + _FRAMING_BYTES
-        builder.add_decoded(decoded, starts + base, end - self.at - damaged, rest)
+        builder.add_decoded(decoded, starts + base, end - self.at - damaged, beats, rest)
         builder.problems[problems:] = sorted(builder.problems[problems:], key=lambda problem: problem.offset or 0)
         self.records += builder.records - records
-        self._suspect = None if decoded.done[last] or last in rest else base + int(starts[last])
+        is_good = decoded.done[last] or last in rest or last in beats.numbers[-1:]
+        self._suspect = None if is_good else base + int(starts[last])
         self._searched = None
         self.at = end
         return True

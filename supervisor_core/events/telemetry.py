@@ -15,14 +15,24 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
-from typing import Annotated, Any, ClassVar, Literal, get_args
+from dataclasses import MISSING, asdict, dataclass, field, fields, is_dataclass
+from functools import cache
+from typing import Annotated, Any, ClassVar, Literal, cast, get_args
 
 from msgspec import Meta
 
 from supervisor_core.errors import EventsError
+from supervisor_core.events.heartbeat_parts import BeatHistory
+from supervisor_core.events.heartbeat_parts import PauseReport as PauseReport
+from supervisor_core.events.heartbeat_parts import ThreadState as ThreadState
+from supervisor_core.events.heartbeat_parts import ThreadStatus as ThreadStatus
+from supervisor_core.events.place import MAX_LOCATION_CHARS, Pace
+from supervisor_core.events.place import WorkerState as WorkerState
+from supervisor_core.events.place import WorkerStatus as WorkerStatus
 from supervisor_core.events.record_fields import Failure, Name, Number, Text, Whole, decode
+from supervisor_core.events.resume_record import AboutResume
 from supervisor_core.process.stacks import Activity
+from supervisor_core.session_labels import MAX_LABELS, MAX_NAME_CHARS, MAX_VALUE_CHARS
 from supervisor_core.wire import delimited
 
 SCHEMA_VERSION = 1
@@ -30,9 +40,9 @@ MAX_BYTES = 4 << 20
 """A longer record is refused unread. The longest known one holds the stacks of 1,000 threads in 2 MB."""
 MAX_SKIPPED, MAX_REASONS, MAX_VERSIONS = 1_000, 100, 64
 """Of one session: checkpoints that its restore passed over, reasons why its resume is not exact, packages."""
-MAX_LOCATION_CHARS = 512
-"""Of the line at which a stall was."""
 MAX_STDERR_CHARS = 64 << 10
+MAX_PROCESSES = 1_000_000
+"""Of a run, and of its devices: its time counts as often, so a larger number is unknown."""
 PLUGIN_NAME = "supervisor"
 TAG_PREFIX = "supervisor/"
 
@@ -40,14 +50,16 @@ Acted = Literal["stop", "abort", "kill"]
 """How the watchdog acts upon a stall."""
 Trigger = Literal["timer", "final", "signal", "manual"]
 StopReason = Literal["completed", "exhausted", "requested", "signal", "error"]
+Processes = Annotated[int, Meta(ge=0, le=MAX_PROCESSES)]
 
-ThreadState = Literal["starting", "idle", "ticking", "overdue", "failed", "stopped"]
-"""State of a service thread: ``overdue`` is late by more than its interval, ``failed`` has ended by an error or
-keeps failing, ``stopped`` has ended as asked."""
-
-WorkerState = Literal["waiting", "running", "stalled", "lost", "stopped", "failed"]
-"""State of another process of the cluster: ``waiting`` for the chief, ``running``, ``stalled`` beyond its hang
-timeout, ``lost`` without heartbeats, ``stopped`` when it ended as planned, ``failed`` when it ended by an error."""
+Labels = Annotated[
+    Mapping[
+        Annotated[str, Meta(max_length=MAX_NAME_CHARS)],
+        Annotated[str, Meta(max_length=MAX_VALUE_CHARS)],
+    ],
+    Meta(max_length=MAX_LABELS),
+]
+"""Labels of a session by name; the names as Prometheus allows them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,62 +70,6 @@ class ServiceInterval:
     interval_secs: Number | None = None
     interval_steps: Whole | None = None
     """Steps between two saves, where they are counted instead."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PauseReport:
-    """A time in which no Python code of the process ran."""
-
-    cause: Name | None = None
-    since: Number | None = None
-    """Wall time."""
-    secs: Number | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WorkerStatus:
-    """Another process of the cluster at one moment, as the chief sees it. Times are wall-clock seconds since the epoch,
-    by the chief's clock; None where unknown."""
-
-    name: Name
-    """Its task, ``worker:1``, ``ps:0``; ``host-pid`` without a task."""
-    state: WorkerState
-    phase: Text | None = None
-    waiting_for: Text | None = None
-    """What it is waiting for; None while it is not."""
-    step: Whole | None = None
-    """The latest global step it saw."""
-    steps: Whole | None = None
-    """Steps done by its present process; None for one that does none (a parameter server)."""
-    last_seen_at: Number | None = None
-    """When it was last seen."""
-    started_at: Number | None = None
-    """When its present process began, by that process's own clock."""
-    host: Text | None = None
-    pid: Whole | None = None
-    error: Text | None = None
-    """The error that ended it."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ThreadStatus:
-    """One service thread at one moment. Times are wall-clock seconds since the epoch; None where there was none."""
-
-    name: Name
-    state: ThreadState
-    interval_secs: Number | None = None
-    """Seconds between ticks; None for a thread that runs back to back or waits for work."""
-    ticks: Whole = 0
-    failures: Whole = 0
-    last_tick_at: Number | None = None
-    """When the last tick ended, successful or not."""
-    last_tick_secs: Number | None = None
-    overdue_secs: Number = 0.0
-    """Delay of the present tick, or of the one that should have begun; 0 when in time."""
-    last_error: Text | None = None
-    last_failure_at: Number | None = None
-    ticking_secs: Number | None = None
-    """How long the present tick has lasted; None where there is none, and for a thread that may wait for work in it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -184,6 +140,14 @@ class SessionRecord:
     heartbeat_secs: Number | None = None
     """Configured seconds between heartbeats; 0 where there are some only at changes of phase."""
     versions: Annotated[Mapping[Name, Name], Meta(max_length=MAX_VERSIONS)] = field(default_factory=dict)
+    labels: Labels = field(default_factory=dict)
+    """Who it belongs to and where it runs: ``user``, ``job_id``, ``partition`` ..., and the user's own."""
+    world_size: Processes | None = None
+    """Number of processes that train together."""
+    device_kind: Name | None = None
+    """What they train on, as ``NVIDIA H100 80GB HBM3``, ``gpu`` or ``cpu``."""
+    device_count: Processes | None = None
+    """Number of devices of the whole run, of all processes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -220,6 +184,8 @@ class HeartbeatRecord:
     kind: ClassVar[str] = "heartbeat"
 
     session: Name
+    history: BeatHistory | None = None
+    """What the heartbeats before this one amount to; None in most."""
     phase: Text | None = None
     attempt: Whole | None = None
     """As in the session record, which comes only when the session is ready."""
@@ -236,8 +202,11 @@ class HeartbeatRecord:
     activity_secs: Mapping[Name, Number] = field(default_factory=dict)
     """Seconds of this session by goodput bucket; they sum to its wall time up to the last progress."""
     threads: tuple[ThreadStatus, ...] = ()
+    """Service threads; one that is absent is as in the last heartbeat that has it."""
     workers: tuple[WorkerStatus, ...] | None = None
     """Each other process of the cluster; None: unchanged since the last heartbeat with them."""
+    pace: Pace | None = None
+    """The chief's own; None without other processes, and where it is not known yet."""
     events_dropped: Whole = 0
     loss_finite: bool | None = None
     """Whether the watched loss is finite; None where none is watched, or none was read yet."""
@@ -277,6 +246,12 @@ class StallRecord:
     """Python stacks of all threads by thread name, outermost first; not when a stall ends."""
     service: Name | None = None
     """The service whose tick does not end; None of a session without progress."""
+    verdict: Text | None = None
+    """Of a training in several processes: which of them keeps the others waiting, in one line."""
+    culprit: Name | None = None
+    """Its name, as in ``verdict``; None where it is undecided."""
+    culprit_location: Annotated[str, Meta(max_length=MAX_LOCATION_CHARS)] | None = None
+    """Its line of the program."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -421,6 +396,7 @@ Record = (
     | HeartbeatRecord
     | StallRecord
     | RecoveryRecord
+    | AboutResume
     | StopRecord
     | DeathRecord
     | LaunchRecord
@@ -435,8 +411,10 @@ class _Version:
 
 
 def to_json(record: Record) -> str:
-    """Return a record as its JSON object; numbers that JSON cannot hold become null."""
-    return json.dumps({"v": SCHEMA_VERSION, **_plain(asdict(record))}, allow_nan=False, ensure_ascii=False)
+    """Return a record as its JSON object; numbers that JSON cannot hold become null. Of a heartbeat, fields with their
+    defaults are left out."""
+    values = _without_defaults(record) if isinstance(record, HeartbeatRecord) else asdict(record)
+    return json.dumps({"v": SCHEMA_VERSION, **_plain(values)}, allow_nan=False, ensure_ascii=False)
 
 
 def from_json(kind: str, text: str) -> Record:
@@ -477,6 +455,28 @@ def summary_bytes(record: Record) -> bytes:
     metadata = delimited(1, delimited(1, PLUGIN_NAME.encode())) + b"\x20\x02"
     tag = (TAG_PREFIX + record.kind).encode()
     return delimited(1, delimited(1, tag) + delimited(8, tensor) + delimited(9, metadata))
+
+
+def _without_defaults(item: Any) -> Any:
+    """Return a dataclass as a mapping, the fields apart that have their defaults; likewise what is in it."""
+    if isinstance(item, (list, tuple)):
+        return [_without_defaults(each) for each in item]
+    if not is_dataclass(item):
+        return item
+    found = {}
+    for name, default in _defaults(cast("Any", type(item))):
+        value = getattr(item, name)
+        if value is not default and value != default:
+            found[name] = _without_defaults(value)
+    return found
+
+
+@cache
+def _defaults(cls: Any) -> tuple[tuple[str, Any], ...]:
+    """Return the fields of a dataclass, each with its default."""
+    return tuple(
+        (each.name, each.default if each.default_factory is MISSING else each.default_factory()) for each in fields(cls)
+    )
 
 
 def _plain(value: Any) -> Any:

@@ -324,6 +324,7 @@ class Layout:
             event.wall_at is not None
             and not event.sessions
             and not event.telemetry
+            and not event.hparams
             and 0 < len(event.scalars) <= _MOST_SCALARS
             and all(scalar.code is not None for scalar in event.scalars)
         )

@@ -7,10 +7,7 @@ them as nested dicts.
 from __future__ import annotations
 
 import math
-import os
-import tempfile
 from collections.abc import Collection, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import jax
@@ -19,12 +16,11 @@ import orbax.checkpoint as ocp
 
 from supervisor_core.checkpoint import contents, orbax_metadata
 from supervisor_core.checkpoint.manifest import SPARSE_BYTES, SPARSE_RATIO
+from supervisor_core.checkpoint.orbax_arrays import folder_of
+from supervisor_core.checkpoint.safetensors_file import Written
 from supervisor_core.checkpoint.sealed_files import SealedFiles
 from supervisor_core.errors import DamagedCheckpointError, SaveFailedError, UnreadableCheckpointError
 from supervisor_core.training.tree import array_with_nan
-
-_DESCRIPTORS = "/proc/self/fd"
-"""Where Linux has the open files of a process by their numbers."""
 
 
 class Numbers(np.ndarray[Any, Any]):
@@ -66,7 +62,7 @@ class JaxArrays:
             return value
         return np.array(value)
 
-    def save(self, arrays: Mapping[str, Any], path: str) -> str | None:
+    def save(self, arrays: Mapping[str, Any], path: str) -> Written:
         """See `ArrayKind.save`.
 
         Raises:
@@ -79,26 +75,26 @@ class JaxArrays:
                 orbax_metadata.require_name(keys)
         except ValueError as error:
             raise SaveFailedError(f"The arrays of JAX cannot be saved: {error}.") from error
-        ocp.PyTreeCheckpointer().save(path, nested(by_path))
-        return array_with_nan(on_host)
+        _checkpointer().save(path, nested(by_path))
+        return Written(array_with_nan(on_host))
 
     def load(self, files: SealedFiles, names: Collection[str]) -> Mapping[str, Any]:
         """See `ArrayKind.load`; returns `Numbers`."""
         path, listed = files.path(self.file), files.below(self.file)
         most = self.present_bytes + SPARSE_BYTES + SPARSE_RATIO * sum(map(files.size, listed))
         metadata = orbax_metadata.read(files, self.file, names)
-        with _opened(files, self.file, listed, metadata) as folder:
+        with folder_of(files, self.file, listed, metadata) as folder:
             return self._loaded(path, folder, names, most)
 
     def _loaded(self, path: str, folder: str, names: Collection[str], most: int) -> Mapping[str, Any]:
         """Return the arrays in a folder; ``path`` is its own, for errors."""
         try:
-            claimed = dict(_sizes(ocp.PyTreeCheckpointer().metadata(folder)))
+            claimed = dict(_sizes(_checkpointer().metadata(folder)))
             if claimed.keys() != set(names) or sum(claimed.values()) > most:
                 raise DamagedCheckpointError(
                     f"{path}: it has other arrays than the tree, or larger ones than this program"
                 )
-            restored = leaves(ocp.PyTreeCheckpointer().restore(folder))
+            restored = leaves(_checkpointer().restore(folder))
             return {"/".join(keys): np.asarray(item).view(Numbers) for keys, item in restored}
         except (DamagedCheckpointError, MemoryError):
             raise
@@ -120,29 +116,15 @@ class JaxArrays:
             ) from error
 
 
-@contextmanager
-def _opened(files: SealedFiles, folder: str, listed: Collection[str], metadata: bytes) -> Iterator[str]:
-    """Yield a folder to read the files of a checkpoint from. Orbax opens them by their names, which somebody who may
-    write there can have lead elsewhere at any moment: so its folder has links to files that are open, and were compared
-    with the manifest; and a copy of the metadata that were looked at, whose owner may write them at any moment."""
-    if not os.path.isdir(_DESCRIPTORS) or contents.is_own(files):
-        for name in listed:
-            with files.open(name) as file:
-                file.check()
-        yield files.path(folder)
-        return
-    with ExitStack() as stack:
-        directory = stack.enter_context(tempfile.TemporaryDirectory(prefix="tb-supervisor-orbax-"))
-        for name in listed:
-            os.makedirs(os.path.dirname(os.path.join(directory, name)), exist_ok=True)
-            if name == f"{folder}/{orbax_metadata.METADATA}":
-                with open(os.path.join(directory, name), "wb") as copy:
-                    copy.write(metadata)
-                continue
-            file = stack.enter_context(files.open(name))
-            file.check()
-            os.symlink(f"{_DESCRIPTORS}/{file.fileno()}", os.path.join(directory, name))
-        yield os.path.join(directory, folder)
+def _checkpointer() -> ocp.Checkpointer:
+    """Return what reads and writes for this process alone, without a word to the others of a training."""
+    number = jax.process_index()
+    alone = ocp.options.MultiprocessingOptions(
+        primary_host=number, active_processes={number}, barrier_sync_key_prefix=f"tb-supervisor-{number}"
+    )
+    options = alone if jax.process_count() > 1 else ocp.options.MultiprocessingOptions()
+    handler = ocp.PyTreeCheckpointHandler(multiprocessing_options=options)
+    return ocp.Checkpointer(handler, multiprocessing_options=options)
 
 
 def _sizes(metadata: Any) -> Iterator[tuple[str, int]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections import deque
 from collections.abc import Iterator, Mapping
+from functools import partial
 from types import TracebackType
 from typing import Any
 
@@ -13,13 +14,18 @@ import jax
 from supervisor_core.engine.loop_exit import LoopExit, loop_exit
 from supervisor_core.errors import CheckpointError, SaveFailedError
 from supervisor_core.jax.arrays import JaxArrays
-from supervisor_core.jax.pytrees import arrays_of, from_tree, is_in_place, on_devices, pytree_of, to_tree
+from supervisor_core.jax.pytrees import arrays_of, from_tree, is_in_place, local, on_devices, pytree_of, to_tree
+from supervisor_core.jax.ranks import JaxRanksState, present_ranks
+from supervisor_core.jax.shards import ShardedArrays, sharded_in, write_pieces
 from supervisor_core.options import Options
+from supervisor_core.training.distributed_run import DistributedRun
 from supervisor_core.training.due import SavePolicy
 from supervisor_core.training.in_loop import InLoop
+from supervisor_core.training.objects import Access, access
+from supervisor_core.training.ranks import NUMBER
 from supervisor_core.training.run import Run
-from supervisor_core.training.state import DATA, Access, TrainingState, access
-from supervisor_core.training.tree import NumpyArrays
+from supervisor_core.training.state import DATA, TrainingState, digest
+from supervisor_core.training.tree import NumpyArrays, copy_tree
 
 MOST_AHEAD = 8
 """Steps by which the program may be ahead of a loss that it logged."""
@@ -41,7 +47,9 @@ def supervised(
 ) -> SupervisedTraining:
     """Return one supervised session of a training, to be entered with ``with``.
 
-    It resumes from the newest whole checkpoint, saves in the background, and ends between two steps at SIGTERM.
+    It resumes from the newest whole checkpoint, saves in the background, and ends between two steps at SIGTERM. In
+    several processes (``jax.distributed``) each calls it with the same logdir, on a file system that they share: they
+    stop and save after the same step, and process 0 writes.
 
     Args:
         logdir: the run's directory, on a local or mounted file system.
@@ -57,8 +65,9 @@ def supervised(
         keep_every_n_hours: keep one checkpoint of each such period besides; None keeps none.
 
     Raises:
-        ValueError: if an interval is not positive, the logdir is not local, or JAX runs in several processes.
+        ValueError: if an interval is not positive, or the logdir is not local.
         TypeError: if ``data`` has no such methods.
+        RanksError: if there are several processes, and ``jax.distributed`` was not initialised.
 
     Example:
         with supervised("/runs/mnist", state={"params": params, "opt_state": opt_state}, data=batches) as run:
@@ -66,11 +75,6 @@ def supervised(
                 run.state, loss = train_step(run.state, next(batches))
                 run.log("loss", loss)
     """
-    if jax.process_count() > 1:
-        raise ValueError(
-            f"This is process {jax.process_index()} of {jax.process_count()}: supervised() saves the arrays of one "
-            "process, on any number of devices. Several processes are not supported."
-        )
     policy = SavePolicy(
         save_secs=save_secs, save_steps=save_steps, max_to_keep=max_to_keep, keep_every_n_hours=keep_every_n_hours
     )
@@ -94,22 +98,32 @@ class SupervisedTraining(InLoop):
         self._arrays = JaxArrays()
         if self._by_name and DATA in state:
             raise ValueError(f'state has "{DATA}", which is the name of the position in the data; use another name.')
-        names: tuple[str, ...] = tuple(state) if self._by_name else ("state",)
+        self._names = names = tuple(state) if self._by_name else ("state",)
+        self._with_methods: set[str] = set()
         objects: dict[str, Any] = {name: self._access(name) for name in names}
         if data is not None:
             objects[DATA] = data
-        self.run = Run(
-            logdir,
-            state=TrainingState(
-                objects=objects,
-                kinds=(self._arrays, NumpyArrays()),
-                facts=_facts,
-                limits=self._limits,
-            ),
-            options=options,
-            policy=policy,
-            facade="supervised",
-        )
+        sharded = ShardedArrays(lambda: sharded_in({name: to_tree(self._pytree(name)) for name in names}))
+        training: dict[str, Any] = {
+            "objects": objects,
+            "kinds": (self._arrays, sharded, NumpyArrays()),
+            "facts": _facts,
+            "limits": self._limits,
+        }
+        named: dict[str, Any] = {"options": options, "policy": policy, "facade": "supervised"}
+        ranks = present_ranks()
+        if ranks is None:
+            self.run = Run(logdir, state=TrainingState(**training), **named)
+        else:
+            of_ranks = JaxRanksState(
+                ranks=ranks,
+                own=(DATA,) if data is not None else (),
+                shards=(sharded,),
+                write_shards=partial(write_pieces, ranks),
+                local_digests=lambda: {name: self._digest_here(name) for name in names},
+                **training,
+            )
+            self.run = DistributedRun(logdir, state=of_ranks, structure=self._structure(), **named)
         self._is_set = self._in_step = self._was_left = self._stepped = False
         self._at_start: list[jax.Array] | None = None
         self._losses: deque[tuple[int, str, Any]] = deque()
@@ -203,7 +217,26 @@ class SupervisedTraining(InLoop):
             reach = access(name, part)
         except TypeError:
             return of_leaves
+        self._with_methods.add(name)
         return Access(reach.get, lambda saved: reach.set(on_devices(saved)))
+
+    def _pytree(self, name: str) -> Any:
+        """Return a part of the state as a pytree; nothing for an object that has methods of its own."""
+        return () if name in self._with_methods else pytree_of(self._part(name))
+
+    def _digest_here(self, name: str) -> str:
+        """Return a digest of what this process alone has of a part of the state."""
+        saved = self.run.state.objects[name].get() if name in self._with_methods else to_tree(local(self._pytree(name)))
+        return digest(copy_tree(saved, self.run.state.kinds))
+
+    def _structure(self) -> str:
+        """Return a digest of the names, shapes and types of the state, which are the same in every process."""
+        with_paths = jax.tree_util.tree_flatten_with_path([self._pytree(name) for name in self._names])[0]
+        found = [
+            (jax.tree_util.keystr(path), str(getattr(leaf, "dtype", "")), list(getattr(leaf, "shape", ())))
+            for path, leaf in with_paths
+        ]
+        return digest({"names": list(self._names), "leaves": found})
 
     def _restore(self, name: str, saved: Any) -> None:
         part = self._part(name)
@@ -264,6 +297,7 @@ class SupervisedTraining(InLoop):
 def _facts() -> dict[str, str]:
     """Return what has to be the same for an exact resume."""
     return {
+        NUMBER: str(jax.process_count()),
         "number of devices": str(jax.device_count()),
         "kind of device": jax.devices()[0].device_kind,
         "jax_enable_x64": str(jax.config.jax_enable_x64),

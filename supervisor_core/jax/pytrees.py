@@ -6,11 +6,15 @@ A leaf that is more than its numbers is a tuple:
     ("weak", array)                     an array whose type gives way to another's
     ("empty", type, shape)              an array without numbers, which Orbax refuses
     ("scalar", array)                   a scalar of numpy
+
+Of an array that each process of a training has whole, this process's copy stands for it; for one that is split over
+them there is a `Sharded`.
 """
 
 from __future__ import annotations
 
 import sys
+from functools import partial
 from typing import Any
 
 import jax
@@ -18,6 +22,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from supervisor_core.jax.arrays import Numbers, leaves, nested
+from supervisor_core.jax.shards import Sharded, Stored
 
 
 def is_in_place(value: Any) -> bool:
@@ -84,6 +89,13 @@ def arrays_of(pytree: Any) -> list[jax.Array]:
     return [leaf for leaf in jax.tree_util.tree_leaves(pytree) if isinstance(leaf, jax.Array)]
 
 
+def local(pytree: Any) -> Any:
+    """Return a pytree without the arrays that this process shares with others."""
+    return jax.tree_util.tree_map(
+        lambda leaf: leaf if not isinstance(leaf, jax.Array) or leaf.is_fully_addressable else None, pytree
+    )
+
+
 def _part(key: Any) -> str:
     for name in ("key", "idx", "name"):
         if hasattr(key, name):
@@ -100,11 +112,15 @@ def _encoded(leaf: Any) -> Any:
         return "scalar", np.asarray(leaf)
     if not isinstance(leaf, jax.Array):
         return leaf
-    if _is_key(leaf):
-        return "key", str(jax.random.key_impl(leaf)), jax.random.key_data(leaf)
-    if not leaf.size:
+    if not leaf.size and not _is_key(leaf):
         return "empty", str(leaf.dtype), list(leaf.shape)
-    return ("weak", leaf) if leaf.weak_type and not leaf.shape else leaf
+    is_whole = leaf.is_fully_addressable or leaf.is_fully_replicated
+    here = leaf if leaf.is_fully_addressable or not is_whole else leaf.addressable_data(0)
+    if _is_key(leaf):
+        return "key", str(jax.random.key_impl(leaf)), jax.random.key_data(here) if is_whole else Sharded(leaf)
+    if not is_whole:
+        return Sharded(leaf)
+    return ("weak", here) if leaf.weak_type and not leaf.shape else here
 
 
 def _decoded(saved: Any, like: Any) -> Any:
@@ -113,20 +129,45 @@ def _decoded(saved: Any, like: Any) -> Any:
     if kind == "scalar":
         return content[0][()]
     if kind == "key":
-        return _placed(jax.random.wrap_key_data(jnp.asarray(np.asarray(content[1])), impl=content[0]), like)
+        return _placed_keys(content[1], content[0], like)
     if kind == "empty":
         return _placed(np.zeros(content[1], content[0]), like)
     if kind == "weak":
         weak = jnp.asarray(content[0].item())
-        return weak if weak.dtype == content[0].dtype else _placed(content[0], like)
-    return _placed(saved, like) if isinstance(saved, Numbers) else saved
+        if weak.dtype != content[0].dtype:
+            return _placed(content[0], like)
+        is_shared = isinstance(like, jax.Array) and not like.is_fully_addressable
+        return jax.jit(lambda: content[0].item(), out_shardings=like.sharding)() if is_shared else weak
+    return _placed(saved, like) if isinstance(saved, (Numbers, Stored)) else saved
 
 
-def _placed(array: Any, like: Any) -> Any:
+def _placed_keys(numbers: Any, implementation: str, like: Any) -> Any:
+    """Return random keys of saved numbers, on the devices of ``like``."""
+
+    def keys(part: Any) -> Any:
+        return wrap(jnp.asarray(np.asarray(part)))
+
+    wrap = partial(jax.random.wrap_key_data, impl=implementation)
+    if not isinstance(like, jax.Array) or like.is_fully_addressable:
+        return _placed(keys(numbers.whole() if isinstance(numbers, Stored) else numbers), like)
+    found = jax.eval_shape(wrap, jax.ShapeDtypeStruct(numbers.shape, numbers.dtype))
+    _check_same(found, like)
+    return jax.make_array_from_callback(like.shape, like.sharding, lambda index: keys(numbers[index]))
+
+
+def _check_same(array: Any, like: Any) -> None:
     for name in ("shape", "dtype"):
         saved, now = getattr(array, name), getattr(like, name, None)
         if now is not None and isinstance(like, jax.Array) and saved != now:
             raise ValueError(f"has the {name} {saved} in the checkpoint, and {now} in this program")
+
+
+def _placed(array: Any, like: Any) -> Any:
+    _check_same(array, like)
+    if isinstance(like, jax.Array) and not like.is_fully_addressable:  # device_put would ask the other processes
+        return jax.make_array_from_callback(like.shape, like.sharding, lambda index: np.asarray(array[index]))
+    if isinstance(array, Stored):
+        array = array.whole()
     array = np.asarray(array) if isinstance(array, Numbers) else array
     if isinstance(like, jax.Array) and like.committed:
         return jax.device_put(array, like.sharding)

@@ -15,7 +15,7 @@ import keras
 from supervisor_core.keras.fit_call import FitCall, fit_call
 from supervisor_core.keras.position import FitPosition, random_sources
 from supervisor_core.keras.siblings import Siblings
-from supervisor_core.keras.variables import ModelVariables, facts_of, metrics_of, sync
+from supervisor_core.keras.variables import ModelVariables, facts_of, metrics_of, sync, watched
 from supervisor_core.options import Options
 from supervisor_core.training import random_state
 from supervisor_core.training.due import SavePolicy
@@ -228,6 +228,7 @@ class SupervisorCallback(FitSessions, keras.callbacks.Callback):  # type: ignore
             sources=lambda: position.fit.sources(random_sources),
             facts=lambda: {**facts, "list of callbacks": siblings.names},
             limits=lambda: (*limits, *siblings.limits),
+            watched=lambda: watched(self.model),
         )
         return Run(self.logdir, state=state, options=self._options, policy=self._policy, facade="SupervisorCallback")
 

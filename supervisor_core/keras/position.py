@@ -15,9 +15,9 @@ import keras
 import numpy as np
 
 from supervisor_core.training import random_state
+from supervisor_core.training.objects import Part
 from supervisor_core.training.position import FitNumber
 from supervisor_core.training.random_state import RandomSource, process_sources
-from supervisor_core.training.state import Part
 
 
 class FitPosition(Part):

@@ -13,7 +13,8 @@ from typing import Any
 import keras
 
 from supervisor_core.errors import CheckpointError
-from supervisor_core.training.state import Access, access, probe
+from supervisor_core.training.objects import Access, access
+from supervisor_core.training.state import probe
 from supervisor_core.training.tree import NumpyArrays, check_tree
 
 NOT_CAPTURED = "{} of the callback {} is not captured: give it get_state() and set_state()."

@@ -78,6 +78,15 @@ def metrics_of(model: Any) -> list[list[Any]]:
     return values_of(model.metrics_variables)
 
 
+def watched(model: Any) -> dict[str, list[Any]]:
+    """Return the weights, to note digests of: views where that is possible. None with JAX, which keeps them elsewhere
+    during an epoch."""
+    if keras.backend.backend() == "jax":
+        return {}
+    values = [variable.value for variable in model.trainable_variables]
+    return {"model": [value if hasattr(value, "tolist") else value.numpy() for value in values]}
+
+
 def facts_of(model: Any) -> dict[str, str]:
     """Return what of a model has to be the same for an exact resume."""
     variables = [item.value for item in model.variables]

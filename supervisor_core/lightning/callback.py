@@ -30,11 +30,11 @@ from supervisor_core.lightning.ranks import (
     refuse_strategy,
 )
 from supervisor_core.options import Options
-from supervisor_core.torch.distributed_run import DistributedRun
 from supervisor_core.torch.ranks import present_ranks
 from supervisor_core.torch.tensors import KINDS, random_sources, structure_of
 from supervisor_core.torch.workers import outlive_signals
 from supervisor_core.training import random_state
+from supervisor_core.training.distributed_run import DistributedRun
 from supervisor_core.training.due import SavePolicy
 from supervisor_core.training.in_loop import FitSessions
 from supervisor_core.training.position import Accumulated, FitNumber, OfThisFit
@@ -261,6 +261,7 @@ class SupervisorCallback(FitSessions, Callback):  # type: ignore[misc]
             "kinds": (*KINDS, CheckpointFile(trust=self._options.trust_pickled)),
             "facts": lambda: facts,
             "limits": lambda: (*self._data.limits, *self._accumulated.limits, *of_ranks),
+            "watched": lambda: {"model": dict(trainer.lightning_module.named_parameters())},
         }
         named: dict[str, Any] = {
             "options": self._options,

@@ -21,6 +21,7 @@ import torch
 from lightning.pytorch.utilities.migration.utils import _pl_migrate_checkpoint
 
 from supervisor_core.checkpoint import contents, torch_file
+from supervisor_core.checkpoint.safetensors_file import Written
 from supervisor_core.checkpoint.sealed_files import SealedFiles
 from supervisor_core.errors import CheckpointError, DamagedCheckpointError, SupervisorError, UnreadableCheckpointError
 from supervisor_core.torch.tensors import tensor_has_nan
@@ -106,11 +107,11 @@ class CheckpointFile:
             _LOG.warning("The hyperparameters are left out of the checkpoint, they cannot be pickled: %s", error)
         return _copied({key: item for key, item in checkpoint.items() if key != HYPER_PARAMETERS})
 
-    def save(self, arrays: Mapping[str, Any], path: str) -> str | None:
+    def save(self, arrays: Mapping[str, Any], path: str) -> Written:
         """See `ArrayKind.save`."""
         (copy,) = arrays.values()
         torch.save(copy.checkpoint(), path)
-        return self.file if any(map(tensor_has_nan, copy.tensors)) else None
+        return Written(self.file if any(map(tensor_has_nan, copy.tensors)) else None)
 
     def load(self, files: SealedFiles, names: Collection[str]) -> Mapping[str, Any]:
         """See `ArrayKind.load`; returns the content. What cannot be loaded with ``weights_only=True`` is loaded if it

@@ -15,10 +15,10 @@ from typing import Any
 import torch
 
 from supervisor_core.torch.position import LoaderPosition
-from supervisor_core.torch.ranks_state import NUMBER
 from supervisor_core.torch.tensors import model_facts, random_sources
+from supervisor_core.training.objects import Part
 from supervisor_core.training.position import FitNumber
-from supervisor_core.training.state import Part
+from supervisor_core.training.ranks import NUMBER
 
 AHEAD = (
     "The loader has no length, so Lightning fetches one batch ahead: if the data draw random numbers, those of the "
@@ -26,7 +26,7 @@ AHEAD = (
 )
 SEVERAL_AHEAD = "There are several loaders, and one has no length: how many batches are consumed is not known."
 
-_OWN = frozenset({"_inner", "_watch", "position", "resume"})
+_OWN = frozenset({"_inner", "_watch", "is_exact", "position", "resume"})
 
 
 class SupervisedLoader:
@@ -41,6 +41,8 @@ class SupervisedLoader:
 
     _inner: Any
     _watch: Callable[[Pass], bool]
+    is_exact: bool
+    """Whether it has a length, so that Lightning fetches nothing ahead."""
     position: LoaderPosition
     resume: dict[str, Any] | None
     """The position at which the next pass begins; None for the start of the data."""
@@ -48,7 +50,7 @@ class SupervisedLoader:
     def __init__(self, loader: Any, watch: Callable[[Pass], bool], *, replay: bool, ranks: int = 1) -> None:
         self._inner = loader
         self._watch = watch
-        is_exact = _has_length(loader)  # otherwise its own state is one batch ahead
+        self.is_exact = is_exact = _has_length(loader)  # otherwise its own state is one batch ahead
         self.position = LoaderPosition(
             loader, random_sources, replay=replay, ranks=ranks, own_state=is_exact, sets_epoch=False
         )
@@ -104,7 +106,8 @@ class Pass:
         self.fetched += 1
         if self._iterator is None:
             self._iterator = self.loader.position.batches() if is_training else iter(self.loader._inner)
-        batch = next(self._iterator)
+        is_ahead = is_training and self.fetched > 1 and not self.loader.is_exact  # the first draws for the whole pass
+        batch = self.loader.position.draws.fetch(self._iterator) if is_ahead else next(self._iterator)
         if self.counts:
             self.loader.position.batch += 1
         return batch
@@ -139,8 +142,11 @@ class LoaderStates(Part):
         """What a resume cannot bring back: sentences."""
         loaders = self._loaders()
         found = [text for loader in loaders for text in loader.position.limits]
-        if not all(map(_has_length, loaders)):
-            found.append(AHEAD if len(loaders) == 1 else SEVERAL_AHEAD)
+        if not all(loader.is_exact for loader in loaders):
+            if len(loaders) > 1:
+                found.append(SEVERAL_AHEAD)
+            elif loaders[0].position.draws.here is not False:
+                found.append(AHEAD)
         return tuple(dict.fromkeys(found))
 
     def probe(self) -> Any:

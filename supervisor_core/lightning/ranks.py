@@ -16,8 +16,8 @@ from lightning.pytorch.strategies import DDPStrategy, DeepSpeedStrategy, XLAStra
 
 from supervisor_core.errors import CheckpointError
 from supervisor_core.lightning.checkpoint import LightningState
-from supervisor_core.torch.loop import model_limits
-from supervisor_core.torch.ranks_state import RanksState
+from supervisor_core.torch.loop_facts import model_limits
+from supervisor_core.training.ranks_state import RanksState
 from supervisor_core.training.state import Captured
 
 HOOK_STATE = "The state of DistributedDataParallel's communication hook is not captured."
@@ -39,7 +39,7 @@ class FitRanksState(RanksState):
             self.failure = error
         super().collect()
 
-    def capture(self, step: int) -> Captured:
+    def capture(self, step: int, *, in_place: bool = False) -> Captured:
         """See `RanksState.capture`.
 
         Raises:
@@ -49,7 +49,7 @@ class FitRanksState(RanksState):
             raise CheckpointError(
                 "Rank 0 saves nothing of Lightning's alone: hooks of the program may wait for the others."
             )
-        return super().capture(step)
+        return super().capture(step, in_place=in_place)
 
     def release(self) -> None:
         """See `RanksState.release`."""
@@ -111,7 +111,7 @@ def limits_of(trainer: Any) -> tuple[str, ...]:
         return ()
     hook = () if getattr(strategy, "_ddp_comm_state", None) is None else (HOOK_STATE,)
     # With manual optimization DistributedDataParallel does not broadcast rank 0's buffers before each step.
-    return (*hook, *model_limits(strategy.model if module.automatic_optimization else module, size))
+    return (*hook, *model_limits(size, strategy.model if module.automatic_optimization else module))
 
 
 class _Alive:

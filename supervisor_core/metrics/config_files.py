@@ -5,6 +5,8 @@ text of an alert no name can be more than a name. Whoever makes a directory, or 
 An alert's text ends in a chat, a page or a mail, and people paste commands from there. So every label is shown by the
 template ``shown``, and a command has ``quoted``.
 
+``fleet_rules.yaml`` has what is recorded of a fleet, for ``fleet_dashboard.json``.
+
 ``dashboard.json``, beside it, is the Grafana dashboard: the fleet, one run and its cluster, the exporter. It asks for
 what is served, not for what the rules record, so it works without them. Trainer and exporter serve the same names:
 every query takes the maximum by run, or it would show both. To change it, import the file into Grafana, edit it there,
@@ -21,12 +23,19 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.resources import files
-from typing import Any
+from typing import Any, Literal
 
 import yaml
 
 from supervisor_core.run.finding import KINDS
 from supervisor_core.run.thresholds import DEFAULT_RUNBOOK_BASE, KUBERNETES_RUN_LABELS, RUN_LABELS, Thresholds, duration
+from supervisor_core.session_labels import RESERVED
+
+Level = Literal["all", "shard", "fleet"]
+"""``all``: by one Prometheus that scrapes everything. ``shard``: by each of several; ``fleet``: by what sees the series
+of all of these."""
+_FLEET = "supervisor-fleet"
+_OF_ALL_EXPORTERS = ("SupervisorShardMissing",)
 
 _PLACEHOLDER = re.compile(r"\$\{(\w+)\}")
 _KEY = re.compile(r"\b(by|on) \(run\b")
@@ -60,6 +69,14 @@ _INSPECT = (
 )
 """The command that shows a run, by its directory: as the exporter has it, else as the training does. Nothing where
 neither is reported."""
+_WHOSE = (
+    "{{ with printf `supervisor_run_info{run=%[1]q}` $labels.run | query }}{{ $sign := ` Labels: ` }}"
+    "{{ range $name, $value := (. | first).Labels }}"
+    f"{{{{ if not (match `^(__name__|exported_.*|{'|'.join(sorted({*RESERVED, *KUBERNETES_RUN_LABELS}))})$` $name) }}}}"
+    '{{ $sign }}{{ $name }}={{ template "shown" $value }}{{ $sign = `, ` }}{{ end }}{{ end }}'
+    "{{ if eq $sign `, ` }}.{{ end }}{{ end }}"
+)
+"""Whose a run is and where it runs, before what to do first; nothing where it has no labels."""
 _FINDING = (
     '{{{{ with printf `supervisor_finding_text_info{{run=%[1]q,kind="{kind}"}}` $labels.run | query }}}}'
     '{{{{ $labels.run }}}}: {{{{ . | first | label "text" }}}}{{{{ else }}}}{text}{{{{ end }}}}'
@@ -120,6 +137,7 @@ def rule_groups(
     runbook_base: str = DEFAULT_RUNBOOK_BASE,
     by: Sequence[str] = RUN_LABELS,
     screens: Screens | None = None,
+    level: Level = "all",
 ) -> dict[str, Any]:
     """Return the rule file as Prometheus and the operator's ``PrometheusRule`` know it: ``{"groups": [...]}``.
 
@@ -129,15 +147,17 @@ def rule_groups(
             lower case.
         by: the labels that identify a run, ``run`` first. Every recorded series and every alert of a run has them.
         screens: what the alerts of a run link to. Default: nothing.
+        level: where they are evaluated; see `Level`.
 
     Example:
         >>> [group["name"] for group in rule_groups()["groups"]]
-        ['supervisor']
+        ['supervisor', 'supervisor-trends', 'supervisor-shard', 'supervisor-fleet']
     """
     values = {**_values(limits or Thresholds()), "runbook_base": runbook_base, "besides": ", ".join(by[1:])}
     content: dict[str, Any] = _filled(yaml.safe_load(_text_of("rules.yaml")), values)
+    content["groups"] = _of_level([*content["groups"], *yaml.safe_load(_text_of("fleet_rules.yaml"))["groups"]], level)
     key = rf"\1 ({', '.join(by)}"
-    for rule in content["groups"][0]["rules"]:
+    for rule in (rule for group in content["groups"] for rule in group["rules"]):
         rule["expr"] = _KEY.sub(key, rule["expr"])
         if rule.get("alert") in _KIND_OF:
             said, first, action = rule["annotations"]["description"].partition(_FIRST)
@@ -146,10 +166,28 @@ def rule_groups(
         if "annotations" in rule:
             summary = rule["annotations"]["summary"]
             of_a_run = "$labels.run " in summary
+            if of_a_run:
+                said, first, action = rule["annotations"]["description"].partition(_FIRST)
+                rule["annotations"]["description"] = f"{said}{_WHOSE}{first}{action}"
             rule["annotations"]["summary"] = summary.replace("{{ $labels.run }}", "{{ $labels.run }}${where}")
             rule["annotations"] = {name: annotation(text, by) for name, text in rule["annotations"].items()}
             rule["annotations"] |= screens.annotations(by) if screens is not None and of_a_run else {}
     return content
+
+
+def _of_level(groups: list[dict[str, Any]], level: Level) -> list[dict[str, Any]]:
+    """Return the groups of a level; above several Prometheus servers, with the alerts that need all exporters."""
+    if level == "all":
+        return groups
+    of_all = [rule for group in groups for rule in group["rules"] if rule.get("alert") in _OF_ALL_EXPORTERS]
+    if level == "fleet":
+        (fleet,) = (group for group in groups if group["name"] == _FLEET)
+        return [{**fleet, "rules": [*fleet["rules"], *of_all]}]
+    return [
+        {**group, "rules": [rule for rule in group["rules"] if rule not in of_all]}
+        for group in groups
+        if group["name"] != _FLEET
+    ]
 
 
 def annotation(text: str, by: Sequence[str]) -> str:
@@ -206,14 +244,18 @@ def _values(limits: Thresholds) -> dict[str, str]:
     values |= {
         name.removesuffix("_secs"): duration(value) for name, value in vars(limits).items() if name.endswith("_secs")
     }
+    late_secs = 3 * limits.interval_secs
+    trend_interval_secs = max(limits.interval_secs, min(60.0, 4 * limits.interval_secs))
     return values | {
         "down_secs": f"{limits.dead_hold_secs + 2 * limits.interval_secs:.10g}",
-        "late_secs": f"{3 * limits.interval_secs:.10g}",
+        "followed_secs": f"{max(limits.forget_secs, limits.silent_secs) + limits.behind_secs + late_secs:.10g}",
+        "late_secs": f"{late_secs:.10g}",
         "many_gap": duration(2 * limits.many_window_secs),
         "many_keep_secs": f"{12 * limits.many_window_secs:.10g}",
         "slow_past": duration(24 * limits.slow_window_secs),
         "slow_gap": duration(4 * limits.slow_window_secs),
-        "slow_points": f"{max(1.0, limits.slow_window_secs / limits.interval_secs / 2):.10g}",
+        "slow_points": f"{max(1.0, limits.slow_window_secs / trend_interval_secs / 2):.10g}",
+        "trend_interval": duration(trend_interval_secs),
         "goodput_least_secs": f"{limits.goodput_window_secs / 3:.10g}",
     }
 
@@ -244,18 +286,21 @@ def _text(dumper: yaml.SafeDumper, value: str) -> yaml.ScalarNode:
 _Dumper.add_representer(str, _text)
 
 
-def dashboard(screens: Screens | None = None, *, by: Sequence[str] = KUBERNETES_RUN_LABELS) -> dict[str, Any]:
+def dashboard(
+    screens: Screens | None = None, *, by: Sequence[str] = KUBERNETES_RUN_LABELS, fleet: bool = False
+) -> dict[str, Any]:
     """Return the dashboard, as Grafana imports it (11 and later).
 
     Args:
         screens: its TensorBoard is what the dashboard links to. Default: none.
         by: the labels that identify a run, ``run`` first. Each is a variable; one that no series has is empty.
+        fleet: whether it is that of all runs together, which asks for what `rule_groups` records.
 
     Example:
-        >>> dashboard()["title"]
-        'Supervised training'
+        >>> dashboard()["title"], dashboard(fleet=True)["title"]
+        ('Supervised training', 'Supervised fleet')
     """
-    content: dict[str, Any] = json.loads(_text_of("dashboard.json"))
+    content: dict[str, Any] = json.loads(_text_of("fleet_dashboard.json" if fleet else "dashboard.json"))
     besides = by[1:]
     selector = "".join(f',{label}=~"${label}"' for label in besides)
 
@@ -276,6 +321,8 @@ def dashboard(screens: Screens | None = None, *, by: Sequence[str] = KUBERNETES_
                 link["url"] += "".join(f"&var-{label}=${{__data.fields.{label}:percentencode}}" for label in besides)
     for annotation in content["annotations"]["list"]:
         annotation["expr"] = told_apart(annotation["expr"])
+    if fleet:
+        return content
     source, run = content["templating"]["list"]
     content["templating"]["list"] = [source, *(_variable(label, run) for label in besides), run]
     run["query"]["query"] = run["query"]["query"].replace(
@@ -310,6 +357,8 @@ class Deployed:
     """Prometheus runs in it, and what the operator reads belongs there. No other namespace reaches the exporter."""
     labels: Mapping[str, str] = field(default_factory=dict)
     """Further labels of every object, by which a Prometheus may select what it takes."""
+    shards: int = 1
+    """Among how many exporters the runs are divided."""
 
     @property
     def is_local(self) -> bool:
@@ -343,7 +392,9 @@ def manifests(
     values = {**vars(where), "interval": duration(limits.interval_secs)}
     objects: list[dict[str, Any]] = _filled(list(yaml.safe_load_all(_text_of("manifests.yaml"))), values)
     rules = objects[-1]
-    templates = [each["spec"]["template"] for each in objects if each["kind"] == "Deployment"]
+    if where.shards > 1:
+        _divide(objects[0], where.shards)
+    templates = [each["spec"]["template"] for each in objects if "template" in each.get("spec", ())]
     for each in (*objects, *templates):
         each["metadata"]["labels"] |= where.labels
     if not where.is_local:
@@ -354,6 +405,19 @@ def manifests(
                 each["spec"]["policyTypes"].remove("Egress")
     rules["spec"] = rule_groups(limits, runbook_base=runbook_base or where.runbook_base, by=by, screens=screens)
     return objects
+
+
+def _divide(exporter: dict[str, Any], shards: int) -> None:
+    """Make a set of the exporter: one pod for each shard, which takes its number from the end of its name."""
+    (container,) = exporter["spec"]["template"]["spec"]["containers"]
+    container["args"].append(f"--shard=$(POD_NAME)/{shards}")
+    container["env"] = [{"name": "POD_NAME", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}]
+    exporter["kind"] = "StatefulSet"
+    exporter["spec"] |= {
+        "replicas": shards,
+        "serviceName": exporter["metadata"]["name"],
+        "podManagementPolicy": "Parallel",
+    }
 
 
 def _drop_volume(pod: dict[str, Any]) -> None:

@@ -6,8 +6,11 @@
 
 Nothing that a scrape does waits for a look, or for storage. A look that hangs holds up no other logdir: of that one the
 page has what was found last, and its age in ``supervisor_exporter_last_refresh_timestamp_seconds``. Only the first
-look, which may take minutes, publishes pages on its way, of the runs that it has read to their ends; there is no last
-refresh of a logdir until it is through.
+look, which may take minutes, publishes pages on its way, of the runs that it has read to their ends, and keeps these up
+to date; there is no last refresh of a logdir until it is through.
+
+The label of a run depends on what others call themselves, and a copy is known by its original. So a run that calls
+itself as one does that is not read yet is not served before that is: nothing served is ever taken back.
 """
 
 from __future__ import annotations
@@ -25,16 +28,30 @@ from supervisor_core.clock import SYSTEM_CLOCK, Clock
 from supervisor_core.install import DISTRIBUTION
 from supervisor_core.metrics.collector import process_samples
 from supervisor_core.metrics.labels import RunLocation, logdir_labels, run_labels
-from supervisor_core.metrics.metric import Metric, Sample
-from supervisor_core.metrics.page import FORGET_AFTER_SECS, Page, Reading, RunText, copy_status, run_status, write_run
+from supervisor_core.metrics.metric import Metric, Sample, Stage
+from supervisor_core.metrics.page import (
+    FORGET_AFTER_SECS,
+    Page,
+    Reading,
+    RunText,
+    copy_status,
+    details,
+    last_event_at,
+    run_status,
+    write_run,
+)
 from supervisor_core.metrics.render import Format
+from supervisor_core.metrics.stage import stage_of
 from supervisor_core.metrics.table import EXPORTER_METRICS, SCRAPE_SUCCESS
 from supervisor_core.metrics.vanished import LIVE, Key, VanishedRun, VanishedRuns
 from supervisor_core.run.copies import CopyMarks
+from supervisor_core.run.counters import is_same_run, never_less
 from supervisor_core.run.finding import Finding
 from supervisor_core.run.findings import findings
 from supervisor_core.run.logdir_watch import LogdirWatch
 from supervisor_core.run.snapshot import LogdirSnapshot, WatchedRun
+from supervisor_core.run.status import RunStatus
+from supervisor_core.shard import RunShard
 from supervisor_core.storage.local import join, local_path
 
 _LOG = logging.getLogger("supervisor_core")
@@ -71,6 +88,10 @@ class Exporter:
     forget_after_secs: float = FORGET_AFTER_SECS
     """How long after its last record a lost run is not active any more, and how long a run that is gone from the disk
     is served as unreachable."""
+    shard: RunShard | None = None
+    """Which part of the runs the watches read, to be served; None: all."""
+    detail: bool = False
+    """Whether every metric of every run is served, and not only what many runs are watched by."""
     clock: Clock = SYSTEM_CLOCK
 
     def __post_init__(self) -> None:
@@ -172,11 +193,26 @@ class Exporter:
             yield SCRAPE_SUCCESS, [Sample({}, float(complete))]
             pairs = zip(up.logdirs, self._faults, strict=True)
             yield from _facts_samples([replace(facts, failures=facts.failures + faults) for facts, faults in pairs])
+            if self.shard is not None:
+                yield EXPORTER_METRICS["shards"], [Sample({"shard": str(self.shard.index)}, self.shard.count)]
             yield EXPORTER_METRICS["scrape_duration_seconds"], [Sample({}, self.clock.monotonic() - began)]
             yield EXPORTER_METRICS["build_info"], [Sample(self._versions, 1)]
             yield from process_samples()
 
         return up.page.render(format, now=self.clock.wall(), about=about, gzip=gzip)
+
+    def details(self, label: str, format: Format) -> bytes | None:
+        """Return what `scrape` leaves out of one run; None where no run there is has that label.
+
+        Args:
+            label: the run's label.
+            format: which of the formats.
+        """
+        for key, (watched, text) in self._written.items():
+            if text.status.run == label:
+                status = self._status_of(key, watched, label, self.clock.wall())
+                return details(status, self.clock.wall(), format)
+        return None
 
     def _scan_repeatedly(self, index: int) -> None:
         due = self.clock.monotonic()  # about the same for all, and later too: looks that end together share a page
@@ -189,6 +225,7 @@ class Exporter:
                 self._faults[index] += 1
             due = max(due + self.interval_secs, self.clock.monotonic())
             self._stopping.wait(due - self.clock.monotonic())
+        self.watches[index].close()
 
     def _scan(self, index: int) -> None:
         watch, known, began = self.watches[index], self._scans[index], self.clock.monotonic()
@@ -232,13 +269,20 @@ class Exporter:
             for index, scan in scans.items()
             for name, watched in sorted(scan.snapshot.runs.items())
         }
+        unread: dict[Key, str | None] = {}
+        for index, scan in scans.items():
+            unread |= {(index, name): claim for name, claim in (scan.snapshot.unread or {}).items()}
         live = self._copies.marked(found)
         problems = {index: list(scan.snapshot.problems) for index, scan in scans.items()}
         gone = self._missed(scans, problems, now)
         own_names = {key: None if run.copy_of is not None else run.own_name for key, run in live.items()}
         own_names |= {key: run.own_name for key, run in gone.items()}
-        labels = self._labels_of(own_names, scans)
-        written = self._write_live(live, labels, problems, now)
+        labels = self._labels_of({**own_names, **unread}, scans)
+        rivals = set(
+            filter(None, unread.values())
+        )  # a run is served once it is known to which of them its name is left
+        shown = {key: run for key, run in live.items() if own_names[key] not in rivals} if rivals else live
+        written = self._write_live(shown, labels, problems, now)
         texts = [text for _, text in written.values()]
         for key, run in gone.items():
             texts.append(run.written(labels[key], now))
@@ -248,14 +292,18 @@ class Exporter:
         if self.has_looked:
             # Not before: in the first looks a run may have its own name because a rival has not been read yet.
             self._labels = labels
-        self._show(Page(texts), scans, problems)
+        self._show(Page(texts, self._current.page), scans, problems)
 
     def _labels_of(self, own_names: Mapping[Key, str | None], scans: Mapping[int, _Scan]) -> dict[Key, str]:
+        """Return the label of each run: one that no run of another shard can have by its directory."""
+        logdirs = {index: _shown_logdir(scan.snapshot.logdir) for index, scan in scans.items()}
         locations = [
-            RunLocation(_shown_logdir(scans[index].snapshot.logdir), name, own_name, self._labels.get((index, name)))
+            RunLocation(logdirs[index], name, own_name, self._labels.get((index, name)))
             for (index, name), own_name in own_names.items()
         ]
-        return dict(zip(own_names, run_labels(locations), strict=True))
+        for index, scan in scans.items():
+            locations += [RunLocation(logdirs[index], name, None) for name in scan.snapshot.elsewhere]
+        return dict(zip(own_names, run_labels(locations), strict=False))
 
     def _write_live(
         self,
@@ -271,15 +319,8 @@ class Exporter:
             if watched.problem is not None:
                 problems[key[0]].append(f"Run {label!r}: {watched.problem}")
             try:
-                said = findings(watched, now)
-                if (
-                    last is not None
-                    and last[0] is watched
-                    and (last[1].status.run, last[1].status.findings) == (label, said)
-                ):
-                    written[key] = last
-                else:
-                    written[key] = watched, self._write_run(key, watched, label, now, said)
+                text = self._unchanged(last, watched, label, now)
+                written[key] = watched, text or self._write_run(key, watched, label, now)
             except Exception as error:  # a fault of ours; it must not cost the other runs
                 _LOG.debug("Run %r cannot be shown", label, exc_info=True)
                 problems[key[0]].append(f"Run {label!r} cannot be shown: {error!r}")
@@ -310,7 +351,8 @@ class Exporter:
         found = {index: scan.snapshot.runs for index, scan in scans.items()}
         logdirs = {index: self._current.logdirs[index].label for index in scans}
         identities = {index: scan.snapshot.identity for index, scan in scans.items()}
-        missed = self._vanished.update(self._written, found, now, logdirs, identities)
+        elsewhere = {(index, name) for index, scan in scans.items() for name in scan.snapshot.elsewhere}
+        missed = self._vanished.update(self._written, found, now, logdirs, identities, elsewhere)
         self._labels.update(missed.renamed)
         for index, deleted in missed.deleted.items():
             more = f" and {len(deleted) - MAX_NAMED:,} more" if len(deleted) > MAX_NAMED else ""
@@ -322,21 +364,44 @@ class Exporter:
             )
         return self._vanished.runs
 
-    def _write_run(self, key: Key, watched: WatchedRun, label: str, now: float, said: tuple[Finding, ...]) -> RunText:
-        index, name = key
-        scan = self._scans[index]
+    def _unchanged(
+        self, last: tuple[WatchedRun, RunText] | None, watched: WatchedRun, label: str, now: float
+    ) -> RunText | None:
+        """Return the text of a run if it is what would be written now."""
+        if last is None or last[0] is not watched or last[1].status.run != label:
+            return None
+        text = last[1]
+        if text.stage is Stage.AT_REST:  # nothing changes it but its records
+            return text
+        is_same = text.stage is self._stage(watched, text.status, now) and text.status.findings == findings(
+            watched, now
+        )
+        return text if is_same else None
+
+    def _stage(self, watched: WatchedRun, status: RunStatus, now: float) -> Stage:
+        seen_at = last_event_at(watched.run)
+        return Stage.DETAIL if self.detail else stage_of(status, seen_at, now, self.forget_after_secs)
+
+    def _write_run(self, key: Key, watched: WatchedRun, label: str, now: float) -> RunText:
+        status = self._status_of(key, watched, label, now)
+        reading = Reading.of(watched, self._current.logdirs[key[0]].label, success=watched.read_ok)
+        return write_run(status, reading, self._stage(watched, status, now))
+
+    def _status_of(self, key: Key, watched: WatchedRun, label: str, now: float) -> RunStatus:
+        scan = self._scans[key[0]]
         assert scan is not None
-        logdir = _shown_logdir(scan.snapshot.logdir)
-        directory = logdir if name == "." else join(logdir, name)
-        reading = Reading.of(watched, self._current.logdirs[index].label, success=watched.read_ok)
+        logdir, said = _shown_logdir(scan.snapshot.logdir), findings(watched, now)
+        directory = logdir if key[1] == "." else join(logdir, key[1])
         if watched.copy_of is not None:
             info = {"logdir": directory, "copy_of": watched.copy_of}
-            return write_run(replace(copy_status(watched.run, label), info=info, findings=said), reading)
+            return replace(copy_status(watched.run, label), info=info, findings=said)
         status = run_status(watched.run, now, label=label, forget_after_secs=self.forget_after_secs)
         status = replace(status, info={"logdir": directory, **status.info}, findings=said)
+        if (last := self._written.get(key)) is not None and is_same_run(last[0].run, watched.run):
+            status = never_less(status, last[1].status)
         if watched.unreachable and watched.run.state in LIVE:
             status = replace(status, state="unreachable")
-        return write_run(status, reading)
+        return status
 
     def _log_problems(self, problems: Sequence[str]) -> None:
         known, self._logged = self._logged, frozenset(problems)
@@ -392,6 +457,14 @@ class _LogdirFacts:
         return self.scan is not None and self.scan.at is not None
 
     @property
+    def first_look_at(self) -> float | None:
+        """When the runs on the page were last brought up to date, while the first scan is under way; None after it,
+        before the first of them, and where the names of the unread ones are not known."""
+        if self.scan is None or self.scan.is_through or self.scan.snapshot.unread is None:
+            return None
+        return self.scan.snapshot.at
+
+    @property
     def reachable(self) -> bool:
         """Whether it was there and could be listed at the last scan."""
         return self.scan is None or (self.scan.snapshot.reachable and not self.displaced)
@@ -404,6 +477,7 @@ def _facts_samples(logdirs: Sequence[_LogdirFacts]) -> Iterator[tuple[Metric, li
         "logdir_up": [(facts, facts.reachable) for facts in logdirs if facts.scanned or not facts.reachable],
         "runs": [(facts, facts.runs) for facts, _ in scanned],
         "last_refresh_timestamp_seconds": [(facts, scan.at) for facts, scan in scanned],
+        "first_look_timestamp_seconds": [(facts, facts.first_look_at) for facts in logdirs],
         "refresh_duration_seconds": [(facts, scan.secs) for facts, scan in scanned],
         "storage_requests_total": [(facts, scan.snapshot.requests) for facts, scan in scanned],
         "refresh_failures_total": [(facts, facts.failures) for facts in logdirs],

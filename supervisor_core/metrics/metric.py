@@ -6,8 +6,9 @@ The functions that make a metric of a run take its name without ``supervisor_``,
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from enum import IntEnum
 from operator import attrgetter
 from typing import Any, Literal, NamedTuple
 
@@ -29,6 +30,19 @@ class Sample(NamedTuple):
     """Empty but for histograms: ``_bucket``, ``_sum``, ``_count``."""
 
 
+class Stage(IntEnum):
+    """How much an exporter serves of a run: the metrics of this stage, and of those before it."""
+
+    AT_REST = 0
+    """It ended a while ago, or was given up: no alert speaks of it."""
+    DEAD = 1
+    """It is lost or has failed: what alerts say of that."""
+    LIVE = 2
+    """It is alive, or was a moment ago: what alerts and panels of many runs need."""
+    DETAIL = 3
+    """Everything: ``--detail``, the page of one run, a training's own page."""
+
+
 Read = Callable[[RunStatus, float], Iterable[Sample]]
 """Reads one metric's samples from a run's status and the wall time (seconds since the epoch) of the scrape."""
 
@@ -43,6 +57,8 @@ class Metric:
     labels: tuple[str, ...] = ("run",)
     """An ``info`` metric has one more label per fact."""
     served_by: ServedBy = "both"
+    stage: Stage = Stage.LIVE
+    """From which stage of a run on an exporter serves it."""
     is_histogram: bool = False
 
     @property
@@ -66,6 +82,21 @@ class RunMetric(Metric):
     read: Read
     timed: bool = False
     """Whether its samples depend on when the scrape is; those of all others are the status's alone."""
+    brief: Callable[[Sample], bool] | None = None
+    """Which samples an exporter serves below `Stage.DETAIL`; None: all. Of many threads few are in trouble."""
+
+    def samples(self, status: RunStatus, now: float, stage: Stage = Stage.DETAIL) -> Iterable[Sample]:
+        """Return what an exporter serves of it for a run in a stage."""
+        if stage < self.stage:
+            return ()
+        read = self.read(status, now)
+        return read if self.brief is None or stage is Stage.DETAIL else filter(self.brief, read)
+
+    def left_out(self, status: RunStatus, now: float) -> Iterable[Sample]:
+        """Return what an exporter serves of it on the page of the run, and not on that of all runs while it is live."""
+        if self.stage is Stage.DETAIL:
+            return self.read(status, now)
+        return () if self.brief is None else [each for each in self.read(status, now) if not self.brief(each)]
 
 
 Field = str | Callable[[Any], Any]
@@ -73,7 +104,17 @@ Field = str | Callable[[Any], Any]
 Where there is no such part (``session.started_at`` without a session) the value is None."""
 
 
-def single(name: str, help: str, field: Field, *, served_by: ServedBy = "both") -> RunMetric:
+def is_true(sample: Sample) -> bool:
+    """Whether a sample is not 0: for what is trouble if it is so."""
+    return bool(sample.value)
+
+
+def is_false(sample: Sample) -> bool:
+    """Whether a sample is 0: for what is trouble if it is not so."""
+    return not sample.value
+
+
+def single(name: str, help: str, field: Field, **more: Any) -> RunMetric:
     """Return a metric that is one value of a run. None yields no sample."""
     read_one = _reader(field)
 
@@ -82,10 +123,10 @@ def single(name: str, help: str, field: Field, *, served_by: ServedBy = "both") 
         if known is not None:
             yield Sample({"run": status.run}, known)
 
-    return _of_run(name, help, read, served_by=served_by)
+    return _of_run(name, help, read, **more)
 
 
-def age(name: str, help: str, field: Field) -> RunMetric:
+def age(name: str, help: str, field: Field, **more: Any) -> RunMetric:
     """Return a gauge of the seconds since a time, computed at each scrape."""
     since = _reader(field)
 
@@ -94,39 +135,47 @@ def age(name: str, help: str, field: Field) -> RunMetric:
         if then is not None:
             yield Sample({"run": status.run}, max(0.0, now - then))  # below 0 when the machine's clock was set back
 
-    return _of_run(name, help, read, timed=True)
+    return _of_run(name, help, read, timed=True, **more)
 
 
-def one_of(name: str, help: str, label: str, names: Sequence[str], field: Field) -> RunMetric:
-    """Return a gauge with one sample for each of some names: 1 for the present one. None yields no samples."""
+def one_of(name: str, help: str, label: str, field: Field, **more: Any) -> RunMetric:
+    """Return a gauge that is 1, with a label for the present one of some names. None yields no sample."""
     now_is = _reader(field)
 
     def rows(status: RunStatus) -> Iterable[tuple[str, float]]:
         present = now_is(status)
-        return [] if present is None else [(each, each == present) for each in names]
+        return [] if present is None else [(present, 1)]
 
-    return _labelled(name, help, label, rows)
+    return _labelled(name, help, label, rows, **more)
 
 
-def per_key(name: str, help: str, label: str, field: Field, *, served_by: ServedBy = "both") -> RunMetric:
+def per_key(name: str, help: str, label: str, field: Field, **more: Any) -> RunMetric:
     """Return a counter with one sample for each key of a mapping."""
     values = _reader(field)
-    return _labelled(name, help, label, lambda status: (values(status) or {}).items(), served_by=served_by)
+    return _labelled(name, help, label, lambda status: (values(status) or {}).items(), **more)
 
 
-def per_thread(name: str, help: str, field: Field) -> RunMetric:
+def per_thread(name: str, help: str, field: Field, **more: Any) -> RunMetric:
     """Return a metric with one sample for each service thread, of which the field is."""
     read_one = _reader(field)
-    return _labelled(name, help, "thread", lambda status: [(each.name, read_one(each)) for each in status.threads])
+
+    def rows(status: RunStatus) -> list[tuple[str, float | None]]:
+        return [(each.name, read_one(each)) for each in status.threads]
+
+    return _labelled(name, help, "thread", rows, **more)
 
 
-def per_worker(name: str, help: str, field: Field) -> RunMetric:
+def per_worker(name: str, help: str, field: Field, **more: Any) -> RunMetric:
     """Return a metric with one sample for each other process of the cluster, of which the field is."""
     read_one = _reader(field)
-    return _labelled(name, help, "worker", lambda status: [(each.name, read_one(each)) for each in status.workers])
+
+    def rows(status: RunStatus) -> list[tuple[str, float | None]]:
+        return [(each.name, read_one(each)) for each in status.workers]
+
+    return _labelled(name, help, "worker", rows, **more)
 
 
-def histogram(name: str, help: str, field: Field, *, served_by: ServedBy = "both") -> RunMetric:
+def histogram(name: str, help: str, field: Field, **more: Any) -> RunMetric:
     """Return a histogram of durations, from a `Distribution`."""
     values = _reader(field)
 
@@ -141,10 +190,10 @@ def histogram(name: str, help: str, field: Field, *, served_by: ServedBy = "both
         yield Sample({"run": status.run}, known.sum, "_sum")
         yield Sample({"run": status.run}, total, "_count")
 
-    return _of_run(name, help, read, served_by=served_by, is_histogram=True)
+    return _of_run(name, help, read, is_histogram=True, stage=Stage.DETAIL, **more)
 
 
-def facts_metric(name: str, help: str, field: Field) -> RunMetric:
+def facts_metric(name: str, help: str, field: Field, **more: Any) -> RunMetric:
     """Return an info metric: 1, with a label for each fact of a mapping."""
     facts = _reader(field)
 
@@ -154,7 +203,7 @@ def facts_metric(name: str, help: str, field: Field) -> RunMetric:
             labels = {_label_name(fact): value for fact, value in known.items()}
             yield Sample({**labels, "run": status.run}, 1)
 
-    return _of_run(name, help, read)
+    return _of_run(name, help, read, **more)
 
 
 def _reader(field: Field) -> Callable[[Any], Any]:

@@ -7,19 +7,21 @@ and what the exporter says of itself, which therefore come last. `run_status` ha
 
 from __future__ import annotations
 
-import struct
-import zlib
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
+from functools import partial
 from typing import Any, TypeVar, get_args
 
 from supervisor_core.events.telemetry import ThreadStatus, WorkerState, WorkerStatus
-from supervisor_core.metrics.metric import Metric, RunMetric, Sample
+from supervisor_core.metrics.gzip_stream import GzipStream, deflate
+from supervisor_core.metrics.metric import Metric, RunMetric, Sample, Stage
 from supervisor_core.metrics.render import END, Format, header, lines
-from supervisor_core.metrics.table import EXPORTER_METRICS, RUN_METRICS
+from supervisor_core.metrics.stage import at_rest
+from supervisor_core.metrics.table import EXPORTER_METRICS, RUN_METRICS, SCRAPE_SUCCESS
 from supervisor_core.process.stacks import BLOCKED, location
 from supervisor_core.run.checkpoints import Checkpoint
+from supervisor_core.run.counters import failures, lost_process_secs, time_secs
 from supervisor_core.run.ended_launches import failure_type
 from supervisor_core.run.model import LAUNCH_CAUSES, Run, RunState, Session, WorkerHistory
 from supervisor_core.run.snapshot import WatchedRun
@@ -88,7 +90,7 @@ def _earlier(status: RunStatus, secs: float) -> RunStatus:
         known = {name: getattr(item, name) for name in names if item is not None}
         return item and replace(item, **{name: at - secs for name, at in known.items() if at is not None})
 
-    of_session: RunStatus = earlier(status, "session_seen_at", "last_step_at", "last_progress_at")
+    of_session: RunStatus = earlier(status, "session_seen_at", "ended_at", "last_step_at", "last_progress_at")
     return replace(
         of_session,
         session=earlier(status.session, "started_at"),
@@ -99,7 +101,7 @@ def _earlier(status: RunStatus, secs: float) -> RunStatus:
 
 
 def _by_its_clock(run: Run, now: float, label: str, forget_after_secs: float) -> RunStatus:
-    without_session = _without_session(run, label)
+    without_session = _without_session(run, label, now)
     if not run.sessions:
         launch = run.launches[-1] if run.launches else None
         seen_at = None if launch is None else launch.ended_at or launch.started_at
@@ -112,6 +114,7 @@ def _by_its_clock(run: Run, now: float, label: str, forget_after_secs: float) ->
         active=False if is_active is False else None,
         phase=last.phase,
         session=replace(last, session="") if last.inferred else last,
+        resume_check=last.resume_check,
         restarts=dict(Counter(restart.reason for restart in run.restarts)),
         steps=last.steps,
         steps_per_second=last.steps_per_sec if is_alive else None,
@@ -122,7 +125,8 @@ def _by_its_clock(run: Run, now: float, label: str, forget_after_secs: float) ->
         threads=tuple(_part(ThreadStatus, history) for history in run.threads if history.session == last.id),
         workers=_workers(run, last, now),
         steps_lost=None if run.inferred else run.steps_lost,
-        run_activity_secs={} if run.inferred else run.goodput.booked_secs,
+        run_activity_secs={} if run.inferred else time_secs(run, now),
+        lost_process_secs={} if run.inferred else lost_process_secs(run, now),
         goodput=None if run.inferred else run.goodput.ratio,
         beat=last.beat,
         loss_finite=run.loss_finite,
@@ -138,10 +142,12 @@ def _by_its_clock(run: Run, now: float, label: str, forget_after_secs: float) ->
             progress_timeout_secs=launch.progress_timeout_secs,
             stalled=run.state == "stalled",
         )
+    seen_at = None if last.ended_at is None else min(last.ended_at, now)
     return replace(
         without_telemetry,
         active=is_active,
-        session_seen_at=None if last.ended_at is None else min(last.ended_at, now),
+        session_seen_at=seen_at,
+        ended_at=None if is_active else seen_at,
         recoveries=last.recoveries,
         stalled=run.state == "stalled",
         activity_secs=last.reported_secs,
@@ -156,16 +162,18 @@ def copy_status(run: Run, label: str) -> RunStatus:
         run: the run.
         label: the ``run`` label.
     """
-    return replace(_without_session(run, label), state="copy", active=None, launches={})
+    return replace(_without_session(run, label, 0.0), state="copy", active=None, launches={}, failures={})
 
 
-def _without_session(run: Run, label: str) -> RunStatus:
+def _without_session(run: Run, label: str, now: float) -> RunStatus:
     return RunStatus(
         run=label,
         active=_ACTIVE[run.state],
         phase=None,
         state=run.state,
         error=failure_type(run) if run.state == "failed" else None,
+        labels=run.labels,
+        failures=failures(run, now),
         launches=_launches(run),
         restarting=run.restarting if run.launches else None,
         recoveries=None,
@@ -184,7 +192,10 @@ def _stall(run: Run) -> StallStatus | None:
         return None
     line = stall.location or (None if stall.blocked_since is None else BLOCKED)
     at = None if line is None else location(line)
-    return StallStatus(phase=stall.phase, thread=stall.thread, location=at, activity=present_activity(stall))
+    return StallStatus(
+        phase=stall.phase, thread=stall.thread, location=at, activity=present_activity(stall),
+        verdict=stall.verdict, culprit=stall.culprit, culprit_location=stall.culprit_location,
+    )  # fmt: skip
 
 
 def _launches(run: Run) -> dict[str, int]:
@@ -205,8 +216,10 @@ def _is_silent_for(secs: float, run: Run, now: float) -> bool:
 def _checkpoint(run: Run, last: Session) -> CheckpointStatus:
     newest = next((saved for saved in reversed(run.checkpoints) if _is_whole(saved)), None)
     latest = next((saved for saved in reversed(run.checkpoints) if saved.session == last.id), None)
+    recommended = run.advice.recommended_interval_secs
     return CheckpointStatus(
-        recommended_interval_secs=run.advice.recommended_interval_secs,
+        recommended_interval_secs=recommended,
+        present_interval_secs=None if recommended is None else run.advice.present_interval_secs,
         last_success=newest,
         saves=None if last.inferred else last.saves,
         failures=None if last.inferred else last.save_failures,
@@ -246,6 +259,7 @@ def _is_named(history: WorkerHistory, last: Session) -> bool:
 
 
 _LASTING = tuple(metric for metric in RUN_METRICS if not metric.timed)
+_LASTING_OF = {stage: [metric for metric in _LASTING if metric.stage <= stage] for stage in Stage}
 _TIMED = tuple(metric for metric in RUN_METRICS if metric.timed)
 _OF_READING = ("run_read_success", "last_event_timestamp_seconds", "corrupt_records_total", "dropped_total")
 _PREPARED: tuple[Metric, ...] = (*_LASTING, *(EXPORTER_METRICS[name] for name in _OF_READING))
@@ -269,13 +283,28 @@ class Reading:
         return cls(
             logdir=logdir,
             success=success,
-            last_event_at=_last_event_at(watched.run),
+            last_event_at=last_event_at(watched.run),
             corrupt_records=watched.corrupt_records,
             dropped=dict(watched.dropped),
         )
 
+    def samples(self, run: str, stage: Stage) -> Iterator[tuple[str, list[Sample]]]:
+        """Yield the metrics of a run in a stage, by their names in `EXPORTER_METRICS`. One that cannot be read is
+        served as that in any stage."""
+        label = {"run": run}
+        rows = {
+            "run_read_success": [Sample({**label, "logdir": self.logdir}, self.success)],
+            "last_event_timestamp_seconds": [] if self.last_event_at is None else [Sample(label, self.last_event_at)],
+            "corrupt_records_total": [Sample(label, self.corrupt_records)],
+            "dropped_total": [Sample({**label, "kind": kind}, count) for kind, count in sorted(self.dropped.items())],
+        }
+        for name, samples in rows.items():
+            if stage >= EXPORTER_METRICS[name].stage or (name == "run_read_success" and not self.success):
+                yield name, samples
 
-def _last_event_at(run: Run) -> float | None:
+
+def last_event_at(run: Run) -> float | None:
+    """Return when a run's newest event was, by the exporter's clock as far as is known; None where unknown."""
     if not run.last_event_at:  # some writers have all their events happen in 1970
         return None
     return run.last_event_at - (run.clock_skew_secs or 0.0)
@@ -286,26 +315,36 @@ class RunText:
     """The metrics of one run as text."""
 
     status: RunStatus
-    fragments: tuple[bytes, ...]
-    """The lines of each metric that does not depend on the time, in the order of the page."""
+    stage: Stage
+    fragments: Mapping[str, bytes]
+    """The lines of each metric that has some and does not depend on the time, by its name."""
     problems: tuple[str, ...]
     """What could not be written, and why."""
 
+    @property
+    def bytes(self) -> int:
+        """Length of what is served of it."""
+        return sum(map(len, self.fragments.values()))
 
-def write_run(status: RunStatus, reading: Reading) -> RunText:
-    """Return a run's metrics as text. A value that cannot be written is left out, and named in ``problems``."""
+
+def write_run(status: RunStatus, reading: Reading, stage: Stage = Stage.DETAIL) -> RunText:
+    """Return a run's metrics as text. A value that cannot be written is left out, and named in ``problems``.
+
+    Args:
+        status: the run.
+        reading: how its files were read.
+        stage: how much is served of it.
+    """
     problems: list[str] = []
-    fragments = [_written(metric, status, 0.0, problems) for metric in _LASTING]
-    label = {"run": status.run}
-    of_reading = (
-        [Sample({**label, "logdir": reading.logdir}, reading.success)],
-        [] if reading.last_event_at is None else [Sample(label, reading.last_event_at)],
-        [Sample(label, reading.corrupt_records)],
-        [Sample({**label, "kind": kind}, count) for kind, count in sorted(reading.dropped.items())],
-    )
-    for name, samples in zip(_OF_READING, of_reading, strict=True):
-        fragments.append(lines(EXPORTER_METRICS[name], samples))
-    return RunText(status, tuple(fragments), tuple(problems))
+    if stage is Stage.AT_REST:
+        status = at_rest(status, reading.last_event_at)
+    written = [
+        (metric.name, _written(metric, status, partial(metric.samples, status, 0.0, stage), problems))
+        for metric in _LASTING_OF[stage]
+    ]
+    for name, samples in reading.samples(status.run, stage):
+        written.append((EXPORTER_METRICS[name].name, lines(EXPORTER_METRICS[name], _brief(samples))))
+    return RunText(status, stage, {name: text for name, text in written if text}, tuple(problems))
 
 
 class Page:
@@ -313,25 +352,33 @@ class Page:
 
     Args:
         runs: the runs, no two of which have the same label.
+        before: the page before this one: what has not changed since is not compressed again.
     """
 
-    def __init__(self, runs: Sequence[RunText]) -> None:
+    def __init__(self, runs: Sequence[RunText], before: Page | None = None) -> None:
         self.statuses = tuple(run.status for run in runs)
         """The runs' statuses."""
-        self._families = [
-            (metric, fragments)
-            for index, metric in enumerate(_PREPARED)
-            if (fragments := [run.fragments[index] for run in runs if run.fragments[index]])
-        ]
-        self._packed = {False: GzipStream(), True: GzipStream()}
-        for metric, fragments in self._families:
-            body = b"".join(fragments)
-            packed = deflate(body)
-            for openmetrics, stream in self._packed.items():
+        self._detailed = [run.status for run in runs if run.stage is Stage.DETAIL]
+        resting = _columns(run for run in runs if run.stage is Stage.AT_REST)
+        others = _columns(run for run in runs if run.stage is not Stage.AT_REST)
+        known = {} if before is None else before._resting
+        self._resting: dict[bytes, bytes] = {}
+        self._plain: dict[bool, list[bytes]] = {False: [], True: []}
+        packed = {False: GzipStream(), True: GzipStream()}
+        for metric in _PREPARED:
+            at_rest, body = resting.get(metric.name, b""), others.get(metric.name, b"")
+            if not at_rest and not body:
+                continue
+            parts = [(body, deflate(body, _LEVEL))] if body else []
+            if at_rest:
+                self._resting[at_rest] = known.get(at_rest) or deflate(at_rest, _LEVEL_AT_REST)
+                parts.insert(0, (at_rest, self._resting[at_rest]))
+            for openmetrics, stream in packed.items():
                 above = header(metric, openmetrics)
-                stream.add(above, deflate(above))
-                stream.add(body, packed)
-        self._packed = {openmetrics: stream.copy() for openmetrics, stream in self._packed.items()}
+                for data, compressed in [(above, deflate(above)), *parts]:
+                    self._plain[openmetrics].append(data)
+                    stream.add(data, compressed)
+        self._packed = {openmetrics: stream.copy() for openmetrics, stream in packed.items()}
         self.problems = tuple(text for run in runs for text in run.problems)
         """What could not be written, and why."""
 
@@ -360,14 +407,11 @@ class Page:
         last: list[bytes] = []
         problems: list[str] = list(self.problems)
         for metric in _TIMED:
-            text = b"".join([_written(metric, status, now, problems) for status in self.statuses])
+            text = b"".join(
+                [_written(metric, each, partial(metric.read, each, now), problems) for each in self._detailed]
+            )
             if text:
                 last += (header(metric, openmetrics), text)
-        first: list[bytes] = []
-        if not gzip:
-            for prepared, fragments in self._families:
-                first.append(header(prepared, openmetrics))
-                first += fragments
         for about_metric, samples in about(not problems):
             text = lines(about_metric, samples)
             if text:
@@ -375,61 +419,52 @@ class Page:
         if openmetrics:
             last.append(END)
         if not gzip:
-            return b"".join(first + last)
+            return b"".join([*self._plain[openmetrics], *last])
         stream, rest = self._packed[openmetrics].copy(), b"".join(last)
         stream.add(rest, deflate(rest))
         return stream.finish()
 
 
-def _written(metric: RunMetric, status: RunStatus, now: float, problems: list[str]) -> bytes:
+_LEVEL, _LEVEL_AT_REST = 6, 9
+"""How well what is served is compressed: that of runs at rest is compressed once, and served many times."""
+
+
+def _columns(runs: Iterable[RunText]) -> dict[str, bytes]:
+    """Return the lines of each metric of these runs."""
+    columns: dict[str, list[bytes]] = {}
+    for run in runs:
+        for name, text in run.fragments.items():
+            columns.setdefault(name, []).append(text)
+    return {name: b"".join(texts) for name, texts in columns.items()}
+
+
+def details(status: RunStatus, now: float, format: Format) -> bytes:
+    """Return what the page of one run has: what that of all runs leaves out of a live one. No rule goes by it."""
+    parts = []
+    problems: list[str] = []
+    for metric in RUN_METRICS:
+        text = _written(metric, status, partial(metric.left_out, status, now), problems)
+        if text:
+            parts += [header(metric, format.openmetrics), text]
+    success = [Sample({}, float(not problems))]
+    parts += [header(SCRAPE_SUCCESS, format.openmetrics), lines(SCRAPE_SUCCESS, success)]
+    return b"".join([*parts, END] if format.openmetrics else parts)
+
+
+def _written(metric: RunMetric, status: RunStatus, read: Callable[[], Iterable[Sample]], problems: list[str]) -> bytes:
     try:
-        return lines(metric, metric.read(status, now))
+        return lines(metric, _brief(read()))
     except Exception as error:  # one unreadable value must not cost the others
         problems.append(f"{metric.name} of run {status.run!r} could not be read: {error!r}")
         return b""
 
 
-_HEADER = b"\x1f\x8b\x08\x00\x00\x00\x00\x00\x04\xff"
-_LAST_BLOCK = b"\x03\x00"
-_LEVEL = 1
-"""The fastest: metrics repeat themselves so much that it makes a tenth of them or less."""
+def _brief(samples: Iterable[Sample]) -> list[Sample]:
+    """Return samples with values of six digits, large ones to a millisecond: more is noise, and makes scrapes long."""
+    return [Sample(labels, _rounded(value), suffix) for labels, value, suffix in samples]
 
 
-def deflate(data: bytes) -> bytes:
-    """Return data compressed as an independent part of a stream."""
-    packer = zlib.compressobj(_LEVEL, zlib.DEFLATED, -zlib.MAX_WBITS)
-    return packer.compress(data) + packer.flush(zlib.Z_SYNC_FLUSH)
-
-
-class GzipStream:
-    """Joins compressed parts to one gzip file. Changed by one thread at a time; any thread may copy it.
-
-    Example:
-        >>> import gzip
-        >>> stream = GzipStream()
-        >>> stream.add(b"one ", deflate(b"one "))
-        >>> stream.add(b"two", deflate(b"two"))
-        >>> gzip.decompress(stream.finish())
-        b'one two'
-    """
-
-    def __init__(self) -> None:
-        self._parts = [_HEADER]
-        self._crc = 0
-        self._size = 0
-
-    def add(self, data: bytes, packed: bytes) -> None:
-        """Append data, given also as `deflate` returned it."""
-        self._parts.append(packed)
-        self._crc = zlib.crc32(data, self._crc)
-        self._size += len(data)
-
-    def copy(self) -> GzipStream:
-        """Return a stream that begins with the content of this one."""
-        other = GzipStream()
-        other._parts, other._crc, other._size = [b"".join(self._parts)], self._crc, self._size
-        return other
-
-    def finish(self) -> bytes:
-        """Return the gzip file."""
-        return b"".join([*self._parts, _LAST_BLOCK, struct.pack("<II", self._crc, self._size & 0xFFFFFFFF)])
+def _rounded(value: float) -> float:
+    if isinstance(value, int):
+        return value
+    return round(value, 3) if abs(value) >= 1000.0 else float(f"{value:.6g}")

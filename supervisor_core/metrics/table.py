@@ -9,28 +9,27 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from typing import get_args
 
 from supervisor_core.log import printable
 from supervisor_core.metrics.metric import (
     Metric,
     RunMetric,
     Sample,
+    Stage,
     age,
     facts_metric,
     histogram,
+    is_false,
+    is_true,
     one_of,
     per_key,
     per_thread,
     per_worker,
     single,
 )
-from supervisor_core.options import PHASES
 from supervisor_core.process.stacks import MAX_LOCATION
-from supervisor_core.run.status import RunStatus, ServedState
-
-RUN_STATES: tuple[str, ...] = get_args(ServedState)
-
+from supervisor_core.run.model import PRODUCTIVE, WASTED
+from supervisor_core.run.status import RunStatus
 
 _MOST_LETTERS = 500
 """Of a sentence in a label."""
@@ -48,9 +47,18 @@ def _error_type(status: RunStatus) -> Mapping[str, str]:
 def _run_facts(status: RunStatus) -> Mapping[str, str]:
     session = status.session
     if session is None:
-        return status.info
-    known = {"host": session.host, "pid": session.pid, "facade": session.facade, "session_id": session.session}
-    return {**status.info, **{name: str(value) for name, value in known.items() if value not in (None, "")}}
+        return {**status.labels, **status.info}
+    known = {
+        "host": session.host, "pid": session.pid, "facade": session.facade, "session_id": session.session,
+        "world_size": session.world_size, "device_kind": session.device_kind, "device_count": session.device_count,
+    }  # fmt: skip
+    shown = {name: printable(str(value)) for name, value in known.items() if value not in (None, "")}
+    return {**status.labels, **status.info, **shown}
+
+
+def _failures(status: RunStatus, now: float) -> Iterator[Sample]:
+    for (host, reason), count in sorted(status.failures.items()):
+        yield Sample({"run": status.run, "host": printable(host), "reason": reason}, count)
 
 
 def _sessions(status: RunStatus) -> int:
@@ -63,7 +71,10 @@ def _stall(status: RunStatus) -> Mapping[str, str]:
     if stall is None:
         return {}
     known = {"thread": stall.thread, "location": stall.location, "phase": stall.phase, "activity": stall.activity}
-    return {name: printable(value)[:MAX_LOCATION] for name, value in known.items() if value}
+    if stall.verdict is not None:  # the chief's own place may be that of one that waits
+        known = {"culprit": stall.culprit, "location": stall.culprit_location, "phase": stall.phase}
+    found = {name: printable(value)[:MAX_LOCATION] for name, value in known.items() if value}
+    return found if stall.verdict is None else {**found, "verdict": printable(stall.verdict)[:_MOST_LETTERS]}
 
 
 def _finding_labels(status: RunStatus) -> Iterator[dict[str, str]]:
@@ -82,41 +93,79 @@ def _finding_texts(status: RunStatus, now: float) -> Iterator[Sample]:
         yield Sample({**labels, **{name: value for name, value in said.items() if value}}, 1)
 
 
+def _is_booked(sample: Sample) -> bool:
+    """Whether time went into something. What comes at once, with a restart, is served before: Prometheus sees no growth
+    of a series that was not there. So is the productive time: a goodput of 0 is the worst."""
+    return bool(sample.value) or not {PRODUCTIVE, WASTED}.isdisjoint(sample.labels.values())
+
+
 RUN_METRICS: tuple[RunMetric, ...] = (
     single(
-        "active", "1 from the start of a session until it has ended, or until a lost one is dropped; then 0.", "active"
+        "active",
+        "1 from the start of a session until it has ended, or until a lost one is dropped; then 0.",
+        "active",
+        stage=Stage.DEAD,
     ),
-    one_of("run_state", "1 for the state that the run is in, 0 for every other.", "state", RUN_STATES, "state"),
+    one_of("run_state", "1, with the state that the run is in.", "state", "state", stage=Stage.AT_REST),
     facts_metric(
-        "run_error_info", "The type of the error that ended the run, while it is in the state failed.", _error_type
+        "run_error_info",
+        "The type of the error that ended the run, while it is in the state failed.",
+        _error_type,
+        stage=Stage.DEAD,
     ),
-    one_of("phase", "1 for the phase of the session, 0 for every other phase.", "phase", PHASES, "phase"),
-    single("session_start_timestamp_seconds", "When this session began.", "session.started_at"),
+    one_of("phase", "1, with the phase of the session.", "phase", "phase"),
+    single("session_start_timestamp_seconds", "When this session began.", "session.started_at", stage=Stage.DEAD),
     single(
         "session_last_seen_timestamp_seconds",
         "When this session was last seen alive: by its own process now, by an exporter its newest event.",
         "session_seen_at",
+        stage=Stage.DEAD,
     ),
-    single("sessions_total", "Sessions the run has had, this one included.", _sessions),
+    single(
+        "run_end_timestamp_seconds",
+        "When the run ended; of one that was given up, when it was last seen.",
+        lambda status: None if status.ended_at is None else round(status.ended_at),  # in fewer bytes
+        stage=Stage.AT_REST,
+        served_by="exporter",
+    ),
+    single("sessions_total", "Sessions the run has had, this one included.", _sessions, stage=Stage.DEAD),
     per_key("restarts_total", "Earlier sessions of the run, by how they ended.", "reason", "restarts"),
+    RunMetric(
+        name="supervisor_failures_total",
+        help="Unplanned ends of the run's sessions, by their host and why; counted at the death.",
+        labels=("run", "host", "reason"),
+        read=_failures,
+        stage=Stage.DEAD,
+        served_by="exporter",
+    ),
     per_key(
         "launches_total",
         "Ended launches of the program by tb-supervisor run, by why they ended.",
         "cause",
         "launches",
         served_by="exporter",
+        stage=Stage.DETAIL,
     ),
     single(
         "restarting",
         "1 while tb-supervisor run starts the program again: it waits to, or the launch has no session yet; else 0.",
         "restarting",
         served_by="exporter",
+        stage=Stage.DEAD,
     ),
     single(
         "resume_exact",
         "1 if this session goes on exactly as without the restart, 0 if it does not; absent where unknown, "
         "and for the first session.",
         "session.resume_exact",
+        brief=is_false,
+    ),
+    single(
+        "resume_observed",
+        "1 if every step recomputed after this session's resume logged the values of before, 0 if a value differs; "
+        "absent where none was compared.",
+        "resume_check.is_equal",
+        brief=is_false,
     ),
     single(
         "recoveries_total",
@@ -124,7 +173,7 @@ RUN_METRICS: tuple[RunMetric, ...] = (
         "recoveries",
     ),
     single("global_step", "The global step.", "global_step"),
-    single("steps_total", "Training steps done by this session.", "steps"),
+    single("steps_total", "Training steps done by this session.", "steps", stage=Stage.DETAIL),
     single(
         "steps_per_second",
         "Training steps per second over the last 30 seconds and at least 10 steps; evaluations are left out.",
@@ -141,15 +190,16 @@ RUN_METRICS: tuple[RunMetric, ...] = (
         "Seconds the present phase may go without progress before it counts as stalled.",
         "progress_timeout_secs",
     ),
-    single("stalled", "1 while the session itself sees no progress for too long.", "stalled"),
+    single("stalled", "1 while the session itself sees no progress for too long.", "stalled", stage=Stage.DETAIL),
     facts_metric(
         "stall_info",
-        "Where the run hangs, while it is stalled: thread, location (its innermost line of the program), phase and "
-        "activity.",
+        "Where the run hangs, while stalled: thread, location (innermost line of the program), phase, activity; of "
+        "several processes verdict, culprit, its location.",
         _stall,
     ),
     RunMetric(
         name="supervisor_finding",
+        stage=Stage.DEAD,
         help="1 while this is to be said of the run: what is wrong, page the most urgent, warn, or info.",
         labels=("run", "kind", "severity"),
         read=_findings,
@@ -157,6 +207,7 @@ RUN_METRICS: tuple[RunMetric, ...] = (
     ),
     RunMetric(
         name="supervisor_finding_text_info",
+        stage=Stage.DEAD,
         help="What is said: the sentence (text), and what to do first (action: a sentence or a command).",
         labels=("run", "kind", "severity"),
         read=_finding_texts,
@@ -166,6 +217,7 @@ RUN_METRICS: tuple[RunMetric, ...] = (
         "watchdog_would_act_total",
         "Stalls of this session that the watchdog would have ended; its hang_action is observe.",
         "beat.watchdog_would_act",
+        brief=is_true,
     ),
     per_key(
         "watchdog_acted_total",
@@ -180,15 +232,27 @@ RUN_METRICS: tuple[RunMetric, ...] = (
         served_by="trainer",
     ),
     age(
-        "checkpoint_age_seconds", "Seconds since the newest good checkpoint was durable.", "checkpoint.last_success.at"
+        "checkpoint_age_seconds",
+        "Seconds since the newest good checkpoint was durable.",
+        "checkpoint.last_success.at",
+        stage=Stage.DETAIL,
     ),
     single(
         "checkpoint_last_success_timestamp_seconds",
         "When the newest good checkpoint was durable.",
         "checkpoint.last_success.at",
     ),
-    single("checkpoint_last_success_step", "The step of the newest good checkpoint.", "checkpoint.last_success.step"),
-    single("checkpoint_last_size_bytes", "Size of the newest good checkpoint.", "checkpoint.last_success.bytes"),
+    single(
+        "checkpoint_last_success_step",
+        "The step of the newest good checkpoint.",
+        "checkpoint.last_success.step",
+    ),
+    single(
+        "checkpoint_last_size_bytes",
+        "Size of the newest good checkpoint.",
+        "checkpoint.last_success.bytes",
+        stage=Stage.DETAIL,
+    ),
     single(
         "checkpoint_interval_seconds", "Configured seconds between checkpoints.", "session.checkpoint_interval_secs"
     ),
@@ -197,12 +261,23 @@ RUN_METRICS: tuple[RunMetric, ...] = (
         "Seconds between checkpoints that lose the least time, from the run's own save cost and failures (Young/Daly).",
         "checkpoint.recommended_interval_secs",
     ),
-    single("checkpoint_saves_total", "Saves tried by this session, good or bad.", "checkpoint.saves"),
-    single("checkpoint_failures_total", "Saves of this session that failed.", "checkpoint.failures"),
+    single(
+        "checkpoint_present_interval_seconds",
+        "Seconds between checkpoints, to compare with these: as configured, or as measured of a run that saves at "
+        "least twice as often.",
+        "checkpoint.present_interval_secs",
+    ),
+    single(
+        "checkpoint_saves_total", "Saves tried by this session, good or bad.", "checkpoint.saves", stage=Stage.DETAIL
+    ),
+    single(
+        "checkpoint_failures_total", "Saves of this session that failed.", "checkpoint.failures", stage=Stage.DETAIL
+    ),
     single(
         "checkpoint_failures_in_a_row",
         "Saves of this session that failed since its last good one.",
         "checkpoint.failures_in_a_row",
+        brief=is_true,
     ),
     histogram(
         "checkpoint_save_duration_seconds",
@@ -214,51 +289,82 @@ RUN_METRICS: tuple[RunMetric, ...] = (
         "thread_up",
         "1 while the service thread runs, 0 once it has failed or stopped.",
         lambda t: t.state not in ("failed", "stopped"),
+        brief=is_false,
     ),
     per_thread(
         "thread_overdue_seconds",
         "By how much the service thread's present tick, or the one that should have begun, is late; 0 when in time.",
         "overdue_secs",
+        brief=is_true,
     ),
     per_thread(
-        "thread_last_tick_timestamp_seconds", "When the service thread's last tick ended, good or bad.", "last_tick_at"
+        "thread_last_tick_timestamp_seconds",
+        "When the service thread's last tick ended, good or bad.",
+        "last_tick_at",
+        stage=Stage.DETAIL,
     ),
-    per_thread("thread_ticks_total", "Ticks of the service thread, good or bad.", "ticks"),
-    per_thread("thread_failures_total", "Ticks of the service thread that failed.", "failures"),
+    per_thread("thread_ticks_total", "Ticks of the service thread, good or bad.", "ticks", stage=Stage.DETAIL),
+    per_thread("thread_failures_total", "Ticks of the service thread that failed.", "failures", stage=Stage.DETAIL),
     per_worker(
         "worker_up",
         "1 while the other process of the cluster has heartbeats, 0 once it is lost or has failed; absent after a "
         "planned end.",
         lambda w: None if w.state == "stopped" else w.state not in ("lost", "failed"),
+        brief=is_false,
     ),
     per_worker(
         "worker_waiting",
         "1 while the other process of the cluster waits for the chief, or for another.",
         lambda w: w.state == "waiting",
+        brief=is_true,
     ),
     per_worker(
         "worker_stalled",
         "1 while the other process of the cluster sees no progress for too long.",
         lambda w: w.state == "stalled",
+        brief=is_true,
     ),
     per_worker(
-        "worker_last_seen_timestamp_seconds", "The last heartbeat of the other process of the cluster.", "last_seen_at"
+        "worker_last_seen_timestamp_seconds",
+        "The last heartbeat of the other process of the cluster.",
+        "last_seen_at",
+        stage=Stage.DETAIL,
     ),
     per_worker(
-        "worker_steps_total", "Training steps done by the other process of the cluster since it began.", "steps"
+        "worker_steps_total",
+        "Training steps done by the other process of the cluster since it began.",
+        "steps",
+        stage=Stage.DETAIL,
     ),
-    single("steps_lost_total", "Steps recomputed after restarts and recoveries, at least.", "steps_lost"),
+    single(
+        "steps_lost_total",
+        "Steps recomputed after restarts and recoveries, at least.",
+        "steps_lost",
+        stage=Stage.DETAIL,
+    ),
     per_key(
         "time_seconds_total",
         "Time of the newest session by activity, as far as that is decided.",
         "activity",
         "activity_secs",
+        stage=Stage.DETAIL,
     ),
     per_key(
         "run_time_seconds_total",
         "Wall time of the whole run by activity, including recomputed steps and downtime.",
         "activity",
         "run_activity_secs",
+        brief=_is_booked,
+        stage=Stage.DEAD,
+        served_by="exporter",
+    ),
+    per_key(
+        "lost_process_seconds_total",
+        "Run time that went into no kept step, by activity, times devices; times processes where those are unknown.",
+        "cause",
+        "lost_process_secs",
+        brief=_is_booked,
+        stage=Stage.DEAD,
         served_by="exporter",
     ),
     single(
@@ -267,26 +373,39 @@ RUN_METRICS: tuple[RunMetric, ...] = (
         "goodput",
         served_by="exporter",
     ),
-    single("events_dropped_total", "Events that could not be written to the events file.", "beat.events_dropped"),
+    single(
+        "events_dropped_total",
+        "Events that could not be written to the events file.",
+        "beat.events_dropped",
+        stage=Stage.DETAIL,
+    ),
     single(
         "loss_finite",
         "0 while the newest value of the watched loss, or of a tag that looks like a loss, is NaN or infinite, else 1.",
         "loss_finite",
+        brief=is_false,
     ),
     single(
         "events_failing",
         "1 while the session cannot write its events (disk full, no permission), else 0.",
         "events_failing",
+        brief=is_true,
     ),
     single(
         "clock_skew_seconds",
         "By how much the clock of the session's machine is ahead of the exporter's; 0 if they agree within 5 seconds.",
         "clock_skew_secs",
         served_by="exporter",
+        stage=Stage.DETAIL,
     ),
-    facts_metric("build_info", "Versions the session runs with, one label each.", "session.versions"),
     facts_metric(
-        "run_info", "Facts of the run and of the session, one label each; logdir is the run's directory.", _run_facts
+        "build_info", "Versions the session runs with, one label each.", "session.versions", stage=Stage.DETAIL
+    ),
+    facts_metric(
+        "run_info",
+        "Facts of the run and of the session, and its labels; logdir is the run's directory.",
+        _run_facts,
+        stage=Stage.AT_REST,
     ),
 )
 """The metrics of each run, in the order in which they are served."""
@@ -324,19 +443,36 @@ _OF_EXPORTER: Mapping[str, tuple[str, ...]] = {
     ),
     "runs": ("Runs of the logdir that are served.", "logdir"),
     "last_refresh_timestamp_seconds": ("When the logdir was last looked at, to the end.", "logdir"),
+    "first_look_timestamp_seconds": (
+        "When the runs that the first look at the logdir has read so far were brought up to date.",
+        "logdir",
+    ),
     "refresh_duration_seconds": ("How long that took.", "logdir"),
     "refresh_failures_total": ("Refreshes in which the logdir, or a run in it, could not be looked at.", "logdir"),
     "storage_requests_total": (
         "Requests to the object store that the logdir is in, for listings and events files.",
         "logdir",
     ),
+    "shards": ("In how many shards the runs are divided, by the shard that this exporter serves.", "shard"),
     "scrape_duration_seconds": ("How long this scrape took to put together, compression apart.",),
     "build_info": ("Versions the exporter runs with, one label each.",),
 }
 """Name without its prefix -> help and labels."""
 
+_STAGES = {
+    "run_read_success": Stage.DEAD,
+    "last_event_timestamp_seconds": Stage.DEAD,
+    "dropped_total": Stage.AT_REST,
+}
+
 EXPORTER_METRICS: Mapping[str, Metric] = {
-    name: Metric(name=f"supervisor_exporter_{name}", help=help, labels=tuple(labels), served_by="exporter")
+    name: Metric(
+        name=f"supervisor_exporter_{name}",
+        help=help,
+        labels=tuple(labels),
+        served_by="exporter",
+        stage=_STAGES.get(name, Stage.LIVE),
+    )
     for name, (help, *labels) in _OF_EXPORTER.items()
 }
 """What an exporter serves besides, by the name without its prefix, in the order in which it is served."""

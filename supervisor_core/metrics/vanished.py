@@ -9,10 +9,11 @@ is served of one is kept, and of a bounded number.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple, TypeAlias
 
+from supervisor_core.metrics.metric import Stage
 from supervisor_core.metrics.page import Reading, RunText, write_run
 from supervisor_core.run.findings import findings
 from supervisor_core.run.snapshot import WatchedRun
@@ -58,7 +59,7 @@ class VanishedRun:
     @property
     def bytes(self) -> int:
         """Length of what is served of it."""
-        return sum(map(len, self.text.fragments))
+        return self.text.bytes
 
     def delete(self, now: float) -> None:
         """Serve it as deleted from now on."""
@@ -67,7 +68,7 @@ class VanishedRun:
         status = replace(
             self.text.status, state="deleted", active=False, phase=None, stall=None, error=None, workers=()
         )
-        self.text = write_run(status, self.reading)
+        self.text = write_run(status, self.reading, self.text.stage)
 
     def is_kept(self, now: float, forget_after_secs: float) -> bool:
         """Whether it is still served, if it stays away."""
@@ -80,7 +81,7 @@ class VanishedRun:
         status = self.text.status
         active = False if self.given_up_at is not None and now > self.given_up_at else status.active
         if (status.run, status.active) != (label, active):
-            self.text = write_run(replace(status, run=label, active=active), self.reading)
+            self.text = write_run(replace(status, run=label, active=active), self.reading, self.text.stage)
         return self.text
 
 
@@ -125,6 +126,7 @@ class VanishedRuns:
         now: float,
         logdirs: Mapping[int, str],
         identities: Mapping[int, Identity],
+        elsewhere: Set[Key] = frozenset(),
     ) -> Missed:
         """Take in what was found.
 
@@ -134,14 +136,19 @@ class VanishedRuns:
             now: the present wall time.
             logdirs: the labels of the logdirs.
             identities: the inode and device of each logdir; None where that is not known.
+            elsewhere: the runs that are there, and that another shard serves: they have not vanished.
         """
         kept = {
             key: run
             for key, run in self.runs.items()
-            if key[0] in found and key[1] not in found[key[0]] and run.is_kept(now, self._forget_after_secs)
+            if key[0] in found
+            and key[1] not in found[key[0]]
+            and key not in elsewhere
+            and run.is_kept(now, self._forget_after_secs)
         }
         for key, (watched, text) in served.items():
-            if key[0] in found and key[1] not in found[key[0]] and watched.run.state in (*LIVE, *DEAD):
+            is_missing = key[0] in found and key[1] not in found[key[0]] and key not in elsewhere
+            if is_missing and watched.run.state in (*LIVE, *DEAD) and text.stage is not Stage.AT_REST:
                 kept[key] = self._kept(watched, text, now, logdirs[key[0]])
         renamed = _renamed(kept, served, found) if kept else {}
         for _, old in renamed.values():
@@ -173,7 +180,7 @@ class VanishedRuns:
 
     def _kept(self, watched: WatchedRun, text: RunText, now: float, logdir: str) -> VanishedRun:
         run, status = watched.run, text.status
-        if sum(map(len, text.fragments)) > MAX_BYTES_OF_RUN:
+        if text.bytes > MAX_BYTES_OF_RUN:
             session = None if status.session is None else replace(status.session, versions={})
             status = replace(status, threads=(), workers=(), session=session)
         if run.state in LIVE:
@@ -189,7 +196,7 @@ class VanishedRuns:
             is_live=run.state in LIVE,
             given_up_at=(run.last_event_at or 0.0) + self._forget_after_secs if is_lost else None,
             reading=reading,
-            text=write_run(replace(status, state="unreachable"), reading),
+            text=write_run(replace(status, state="unreachable"), reading, max(text.stage, Stage.LIVE)),
         )
 
 

@@ -1,6 +1,7 @@
 """`Web`: the exporter's pages over HTTP or HTTPS.
 
     <telemetry path>   the metrics, text 0.0.4 or OpenMetrics 1.0, as the client asks; gzip if it accepts that
+    /runs/NAME/metrics what they leave out of one run, in the same formats; 404 where there is no run of that label
     /-/healthy         200 as long as the process can answer
     /-/ready           200 once the runs have been looked at, else 503
     /alerts            which runs need somebody; what each alert means, and what to do: where an alert's runbook_url
@@ -16,6 +17,7 @@ from __future__ import annotations
 import html
 from collections.abc import Collection
 from dataclasses import replace
+from urllib.parse import unquote
 
 from supervisor_core.address import parse_address
 from supervisor_core.metrics.access import RETRY_SECS, TooManyWaitError, WebAccess
@@ -33,11 +35,15 @@ from supervisor_core.metrics.render import choose_format, gzip_accepted
 
 _NO_PASSWORD = "a user and a password are needed"
 _ABOUT = "<p>Metrics of the runs below some logdirs, from their events files.</p>\n"
+_OF_RUN, _METRICS = "/runs/", "/metrics"
 _LINKS = (
+    f"{_OF_RUN}NAME{_METRICS}: what the metrics leave out of the run NAME",
     '<a href="/alerts">alerts</a>: which runs need somebody; the meaning of each alert, and what to do',
     '<a href="/-/healthy">healthy</a>: does this process answer?',
     '<a href="/-/ready">ready</a>: have all runs been read?',
 )
+_SHOWN = 200
+"""Characters of a run's name that an answer repeats."""
 _TOO_MANY = "too many passwords are being checked; try again later"
 _CHALLENGE = 'Basic realm="supervisor exporter", charset="UTF-8"'
 
@@ -111,6 +117,8 @@ class Web(Listener):
     def _page(self, request: Request) -> Response:
         if request.path == self._path:
             return self._metrics(request)
+        if request.path.startswith(_OF_RUN) and request.path.endswith(_METRICS):
+            return self._details(request, unquote(request.path[len(_OF_RUN) : -len(_METRICS)]))
         if request.path == "/alerts":
             return Response(
                 status=200,
@@ -126,6 +134,13 @@ class Web(Listener):
         if self._exporter.unreachable:
             return f"not there, or cannot be listed: {', '.join(self._exporter.unreachable)}"
         return "the runs are being looked at for the first time"
+
+    def _details(self, request: Request, label: str) -> Response:
+        format = choose_format(request.header("Accept") or "")
+        body = self._exporter.details(label, format)
+        if body is None:
+            return text_response(404, f"no run is called {label[:_SHOWN]!r} here; {self._path} has the names of all")
+        return Response(status=200, body=body, content_type=format.content_type)
 
     def _metrics(self, request: Request) -> Response:
         format = choose_format(request.header("Accept") or "")

@@ -130,15 +130,30 @@ def _checked(path: str) -> Path:
 
 
 def _check(path: str) -> None:
+    check_own(path, f"set {VARIABLE}")
+
+
+def check_own(path: str, otherwise: str, *, is_secret: bool = False) -> None:
+    """Check that a directory is this user's, and that no other user can write to it.
+
+    Args:
+        path: the directory.
+        otherwise: what to do instead of repairing it, for the error.
+        is_secret: whether others may not read it, either.
+
+    Raises:
+        OSError: if it is not; says what to do.
+    """
     found = os.lstat(path)
     if not stat.S_ISDIR(found.st_mode):
-        raise NotADirectoryError(f"{path} is a link or a file, not a directory: remove it, or set {VARIABLE}")
+        raise NotADirectoryError(f"{path} is a link or a file, not a directory: remove it, or {otherwise}")
     if found.st_uid != user_id():
-        raise PermissionError(f"{path} belongs to user {found.st_uid}, not to {user_id()}: set {VARIABLE}")
-    if found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-        mode = stat.S_IMODE(found.st_mode)
+        raise PermissionError(f"{path} belongs to user {found.st_uid}, not to {user_id()}: {otherwise}")
+    refused = stat.S_IRWXG | stat.S_IRWXO if is_secret else stat.S_IWGRP | stat.S_IWOTH
+    if os.name == "posix" and found.st_mode & refused:
+        what, mode = "read or written" if is_secret else "written", stat.S_IMODE(found.st_mode)
         remedy = command_line("chmod", "700", "--", path)
-        raise PermissionError(f"{path} can be written by others (mode {mode:o}): `{remedy}`, or set {VARIABLE}")
+        raise PermissionError(f"{path} can be {what} by others (mode {mode:o}): `{remedy}`, or {otherwise}")
 
 
 def read_regular(path: str | os.PathLike[str], most_bytes: int) -> bytes | None:

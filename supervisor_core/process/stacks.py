@@ -44,6 +44,11 @@ def python_stacks() -> dict[str, tuple[str, ...]]:
     return stacks
 
 
+def main_stack() -> tuple[str, ...]:
+    """Return the Python stack of the main thread, as in `python_stacks`."""
+    return _lines(sys._current_frames().get(threading.main_thread().ident or 0))
+
+
 def _lines(frame: FrameType | None) -> tuple[str, ...]:
     lines: list[str] = []
     while frame is not None and len(lines) < MAX_FRAMES:
@@ -63,6 +68,11 @@ def user_line(stack: Sequence[str]) -> str | None:
     """
     own = [line for line in stack if not _LIBRARY.search(line)]
     return own[-1] if own else stack[-1] if stack else None
+
+
+def is_library(line: str) -> bool:
+    """Return whether a line of a stack is of Python's library, of an installed package or of the supervisor."""
+    return _LIBRARY.search(line) is not None
 
 
 def in_order(stacks: Stacks) -> list[str]:

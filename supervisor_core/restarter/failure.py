@@ -9,14 +9,14 @@ from dataclasses import replace
 
 from supervisor_core.process.stacks import location, user_line
 from supervisor_core.restarter.policy import AGAIN_STATUS, Cause, ChildEnd, EndedLaunch, Failure
+from supervisor_core.run.first_error import has_lost_rank
 
 _PREFIX = re.compile(r"^\[rank(?P<rank>\d+)\]:\s?")
 """Written before each line of a traceback by PyTorch's distributed package."""
-_TORCHRUN = "ChildFailedError"
-"""Raised by torchrun when one of its ranks has failed; it prints a table of them."""
-_RANK = re.compile(r"\n\s+rank\s+: (?P<rank>\d+) \(local_rank: \d+\)\n\s+exitcode\s+: (?P<status>-?\d+) ")
-_LOST = re.compile(r"RanksError|DistBackendError|DistNetworkError|Connection (closed|reset)|Broken pipe")
-"""In the error of a rank that has lost another one."""
+_TORCHRUNS = re.compile(r"\n\s+rank\s+: (?P<rank>\d+) \(local_rank: \d+\)\n\s+exitcode\s+: (?P<status>-?\d+) ")
+"""In the table of ranks that torchrun prints when one of them has failed."""
+_LIGHTNINGS = re.compile(r"\[rank: (?P<rank>\d+)\] Child process with PID \d+ terminated with code (?P<status>-?\d+)\.")
+"""Printed by Lightning's launcher, in rank 0, before it kills the other ranks and itself because one has ended."""
 _BEGIN = "Traceback (most recent call last):"
 _THREAD = re.compile(r"(Current thread|Thread) 0x[0-9a-f]+.*\(most recent call first\):")
 _FRAME = re.compile(r'\s+File "(?P<file>.+)", line (?P<line>\d+)(, in (?P<function>.+)| in (?P<other>.+))?$')
@@ -26,7 +26,8 @@ _IN_USE = "LogdirInUseError"
 
 def failure_of(stderr: bytes, killed_by: int | None, step: int | None) -> Failure | None:
     """Return what identifies a failure: the type of the last exception that was printed, and the innermost line of the
-    program itself; of a process killed by a signal the signal's name. None of a process that failed without a word.
+    program itself; of a process killed by a signal the signal's name. Of several ranks the first that has failed by
+    itself counts, neither those that have lost it nor the launcher. None of a process that failed without a word.
 
     Args:
         stderr: the end of what it wrote to standard error.
@@ -40,10 +41,13 @@ def failure_of(stderr: bytes, killed_by: int | None, step: int | None) -> Failur
     """
     printed = stderr.decode("utf-8", "replace").splitlines()
     lines = [_PREFIX.sub("", line) for line in printed]
-    if killed_by is not None:
-        return Failure(type=signal_name(killed_by), where=_fatal_location(lines), step=step)
-    found = _last_error(lines, step)
-    return _failure_of_rank(printed, step) or found if found is not None and found.type == _TORCHRUN else found
+    if killed_by is None:
+        own = _last_error(lines, step)
+    else:
+        own = Failure(type=signal_name(killed_by), where=_fatal_location(lines), step=step)
+        if killed_by != signal.SIGKILL:  # by which Lightning's launcher ends its own process
+            return own
+    return _failure_of_rank(printed, own, step)
 
 
 def has_lost_another(stderr: bytes) -> bool:
@@ -56,10 +60,10 @@ def has_lost_another(stderr: bytes) -> bool:
     statuses = [status for _, status in _ranks(printed)]
     if not statuses:
         begins = [number for number, line in enumerate(printed) if _PREFIX.sub("", line).strip() == _BEGIN]
-        return bool(begins) and _LOST.search(printed[-1]) is not None
+        return bool(begins) and has_lost_rank(printed[-1])
     if any(status < 0 and -status != signal.SIGTERM for status in statuses):
         return False
-    return all(is_lost for _, is_lost in _errors_of_ranks(printed, None))
+    return all(is_lost for _, is_lost in _errors_of_ranks(printed, None).values())
 
 
 def _last_error(lines: Sequence[str], step: int | None) -> Failure | None:
@@ -78,30 +82,51 @@ def _last_error(lines: Sequence[str], step: int | None) -> Failure | None:
     return Failure(type=found["type"].rpartition(".")[2], where=None if line is None else location(line), step=step)
 
 
-def _failure_of_rank(printed: Sequence[str], step: int | None) -> Failure | None:
-    """Return the failure of the rank that ended torchrun: one that a signal killed, or the first with an error of its
-    own. The others fail when they lose it, often in the same moment. None where torchrun's table is not there."""
-    for rank, status in _ranks(printed):
-        if status < 0 and -status != signal.SIGTERM:  # by which torchrun itself ends the others
-            return Failure(type=signal_name(-status), step=step, rank=rank)
-    failures = _errors_of_ranks(printed, step)
-    return next((failure for failure, is_lost in failures if not is_lost), failures[0][0] if failures else None)
+def _failure_of_rank(printed: Sequence[str], own: Failure | None, step: int | None) -> Failure | None:
+    """Return the failure of the first rank that failed by itself: by an error that is not that of losing another, or
+    by a signal. The launchers kill the others then. `own`, the launcher's failure, where there is no such rank."""
+    ranks, errors = _ranks(printed), _errors_of_ranks(printed, step)
+    found: Failure | None = None
+    for rank, status in ranks:
+        failure, is_lost = errors.get(rank, (None, True))
+        if not is_lost:
+            found = failure
+        elif status < 0 and -status != signal.SIGTERM:  # by which torchrun itself ends the others
+            found = Failure(type=signal_name(-status), step=step, rank=rank)
+        if found is not None:
+            break
+    if _table(printed):
+        return found or next((failure for failure, _ in errors.values()), own)
+    return own if found is None or not any(rank for rank, _ in ranks) else found
 
 
 def _ranks(printed: Sequence[str]) -> list[tuple[int, int]]:
-    """Return the ranks in torchrun's table, each with its status, in the order in which it has seen them end."""
-    found = [(int(found["rank"]), int(found["status"])) for found in _RANK.finditer("\n".join(printed))]
-    return found[::-1]  # it writes the first last
+    """Return the ranks that have failed, each with its status: in the order in which torchrun has seen them end;
+    without its table in that in which they, or Lightning's launcher of one of them, have printed it."""
+    if found := _table(printed):
+        return found
+    statuses: dict[int, int] = {}
+    for line in printed:
+        if named := _LIGHTNINGS.search(line):
+            statuses.setdefault(int(named["rank"]), int(named["status"]))
+        elif prefix := _PREFIX.match(line):
+            statuses.setdefault(int(prefix["rank"]), 1)
+    return list(statuses.items())
 
 
-def _errors_of_ranks(printed: Sequence[str], step: int | None) -> list[tuple[Failure, bool]]:
+def _table(printed: Sequence[str]) -> list[tuple[int, int]]:
+    found = [(int(found["rank"]), int(found["status"])) for found in _TORCHRUNS.finditer("\n".join(printed))]
+    return found[::-1]  # torchrun writes the first last
+
+
+def _errors_of_ranks(printed: Sequence[str], step: int | None) -> dict[int, tuple[Failure, bool]]:
     """Return the error of each rank that printed one, and whether it is that of losing another rank."""
-    failures = []
+    failures = {}
     for rank, _ in _ranks(printed):
         matches = [(line, _PREFIX.match(line)) for line in printed]
         own = [line[match.end() :] for line, match in matches if match is not None and int(match["rank"]) == rank]
         if (failure := _last_error(own, step)) is not None:
-            failures.append((replace(failure, rank=rank), _LOST.search(own[-1]) is not None))
+            failures[rank] = (replace(failure, rank=rank), has_lost_rank(own[-1]))
     return failures
 
 
@@ -166,7 +191,8 @@ def cause_of(launch: EndedLaunch, *, asked_to_stop: bool, is_hung: bool, never: 
         return "oom"
     if launch.failure is not None and launch.failure.type == _IN_USE:
         return "in_use"
-    return "error" if end.signal is None else "signal"
+    is_of_rank = launch.failure is not None and launch.failure.rank is not None  # for which the launcher was killed
+    return "error" if end.signal is None or is_of_rank else "signal"
 
 
 def is_sigterm(end: ChildEnd) -> bool:

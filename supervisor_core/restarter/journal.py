@@ -22,7 +22,7 @@ from typing import Literal
 from supervisor_core.checkpoint.lease_file import is_same
 from supervisor_core.clock import SystemClock
 from supervisor_core.errors import SupervisorError
-from supervisor_core.events.telemetry import DeathRecord, LaunchRecord, StallRecord, summary_bytes
+from supervisor_core.events.telemetry import MAX_STDERR_CHARS, DeathRecord, LaunchRecord, StallRecord, summary_bytes
 from supervisor_core.events.writer import EventsWriter
 from supervisor_core.log import error_text
 from supervisor_core.process.progress_page import remove_page
@@ -176,7 +176,7 @@ class LaunchJournal:
             counted=decision.counted,
             backoff_secs=decision.delay_secs,
             stacks=None if launch.kept_stacks is None else launch.kept_stacks.path,
-            stderr=end.stderr.decode("utf-8", "replace") or None,
+            stderr=end.stderr.decode("utf-8", "replace")[-MAX_STDERR_CHARS:] or None,
         )
 
 

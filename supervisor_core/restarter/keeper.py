@@ -49,7 +49,7 @@ from supervisor_core.restarter.processes import (
 )
 from supervisor_core.restarter.stop import Stop
 
-KEPT_BYTES = 64 << 10
+KEPT_BYTES = 256 << 10
 """How much of the end of standard error is kept."""
 LINGER_SECS = 5.0
 """How long what a training that is done has left behind has to end after SIGTERM."""

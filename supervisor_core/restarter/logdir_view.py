@@ -22,7 +22,8 @@ from typing import TypeVar
 
 from supervisor_core.checkpoint import bundle, contents
 from supervisor_core.checkpoint.recovery import find_runs
-from supervisor_core.checkpoint.sealed_store import SealedStore, find_sealed, prefix_of
+from supervisor_core.checkpoint.sealed_listing import find_sealed, prefix_of
+from supervisor_core.checkpoint.sealed_store import SealedStore
 from supervisor_core.checkpoint.store import CheckpointStore
 from supervisor_core.clock import SYSTEM_CLOCK, Clock
 from supervisor_core.errors import CheckpointError
@@ -155,7 +156,7 @@ class LogdirView:
         local = local_path(logdir)
         self.logdir = logdir if local is None else os.path.abspath(local)
         self._filesystem, self._top = filesystem_for(self.logdir)
-        self._watch = LogdirWatch(self.logdir, kept_ticks=1)
+        self._watch = LogdirWatch(self.logdir, kept_ticks=1, all_saves=False)
         self._verified: dict[tuple[str, float | None], bundle.VerifiedCheckpoint] = {}
         self._lock: int | None = None
 

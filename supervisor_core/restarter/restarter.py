@@ -229,7 +229,7 @@ class Restarter:
         if position is not None:
             facts.is_known, facts.saved_step = position.is_known, position.saved_step
             facts.reached_step = highest(facts.step, position.reached_step)
-        self._state, decision = decide(self._state, facts, self.options.limits, chance=random.random())
+        self._state, decision = decide(self._state, facts, self.options.limits, chance=random.Random().random())
         facts.decision = decision
         self._write_state(None, wait_secs=WRITE_SECS)
         self.journal.ended(facts)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from supervisor_core.run.exact_tests import poisson_interval
 from supervisor_core.run.model import Advice
 
 MIN_FAILURES = 3
@@ -17,11 +18,11 @@ below it, and a run that fails that often needs repair."""
 LEAST_INTERVAL_SECS = 10.0
 """The shortest recommended interval; the duration of a save is another lower limit."""
 
+MIN_SAVES = 3
+"""Saves before their number says how often a run saves."""
+
 FAILURES = ("lost", "error", "signal")
 """Outcomes of a session that count as failures of its run."""
-
-_Z = 1.96
-"""Quantile of the normal distribution: the range holds the best interval with 95 % confidence."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,18 +82,6 @@ def recommended_interval(costs: Costs, failures: float | None = None) -> float |
     return None if failures is None and best > MAX_SHARE_OF_MTBF * mtbf else best
 
 
-def expected_failures(failures: int) -> tuple[float, float]:
-    """Return the 95 % confidence range of the expected number of failures, given the observed number.
-
-    The exact range for a Poisson count, half of chi-squared quantiles, by Wilson and Hilferty's approximation.
-
-    Example:
-        >>> [round(limit, 1) for limit in expected_failures(10)]
-        [4.8, 18.4]
-    """
-    return _chi_squared(2 * failures, -_Z) / 2, _chi_squared(2 * failures + 2, _Z) / 2
-
-
 def cost_ratio(interval_secs: float | None, save_cost_secs: float | None, mtbf_secs: float | None) -> float | None:
     """Return the expected cost of checkpoints at an interval as a share of time: saving, C/T, and lost work,
     T/(2M), since a failure comes, on average, in the middle of an interval.
@@ -111,6 +100,20 @@ def cost_ratio(interval_secs: float | None, save_cost_secs: float | None, mtbf_s
     return min(1.0, save_cost_secs / interval_secs + lost)
 
 
+def present_interval(costs: Costs, configured_secs: float | None) -> float | None:
+    """Return the seconds between checkpoints: those configured; of a run that saves at least twice as often (by steps,
+    say), its mean time of training per save.
+
+    Example:
+        >>> present_interval(Costs(trained_secs=60.0, saves=12), 600.0)
+        5.0
+    """
+    if configured_secs is None or costs.saves < MIN_SAVES or costs.trained_secs <= 0:
+        return configured_secs
+    observed_secs = costs.trained_secs / costs.saves
+    return observed_secs if 2.0 * observed_secs < configured_secs else configured_secs
+
+
 def advice(costs: Costs, present_interval_secs: float | None) -> Advice:
     """Return the recommended interval, its confidence range, and the cost of it and of the present one.
 
@@ -119,12 +122,12 @@ def advice(costs: Costs, present_interval_secs: float | None) -> Advice:
 
     Args:
         costs: the run's own.
-        present_interval_secs: configured seconds between checkpoints; None without checkpoints, or where unknown.
+        present_interval_secs: seconds between checkpoints; None without checkpoints, or where unknown.
     """
     cost, mtbf = costs.save_cost_secs, costs.mtbf_secs
     recommended = recommended_interval(costs)
     believed_mtbf = mtbf if costs.failures >= MIN_FAILURES else None
-    few, many = expected_failures(costs.failures) if recommended is not None else (None, None)
+    few, many = poisson_interval(costs.failures) if recommended is not None else (None, None)
     return Advice(
         save_cost_secs=cost,
         mtbf_secs=mtbf,
@@ -136,8 +139,3 @@ def advice(costs: Costs, present_interval_secs: float | None) -> Advice:
         present_cost_ratio=cost_ratio(present_interval_secs, cost, believed_mtbf),
         recommended_cost_ratio=cost_ratio(recommended, cost, believed_mtbf),
     )
-
-
-def _chi_squared(degrees: int, z: float) -> float:
-    ninth = 2.0 / (9.0 * degrees)
-    return float(degrees * (1.0 - ninth + z * math.sqrt(ninth)) ** 3)

@@ -120,6 +120,13 @@ class Pool:
             self._count -= len(share)
             self._chars -= share.drop(len(share))
 
+    def forgotten(self, share: Share, count: int, chars: int) -> None:
+        """Count items that a session has forgotten by itself."""
+        self._count -= count
+        self._chars -= chars
+        if not len(share):
+            self._shares.pop(share, None)
+
     def _drop(self, count: int) -> None:
         share = next(iter(self._shares))
         count = min(count, len(share))
@@ -165,6 +172,14 @@ class Newest(Generic[_T]):
         del self.items[:count]
         self.dropped += len(gone)
         return 0 if self._chars is None else sum(map(self._chars, gone))
+
+    def forget(self, is_useless: Callable[[_T], bool]) -> int:
+        """Remove items of which nothing is asked any more; return their number. They do not count as dropped."""
+        gone = [item for item in self.items if is_useless(item)]
+        if gone:
+            self.items = [item for item in self.items if not is_useless(item)]
+            self._pool.forgotten(self, len(gone), 0 if self._chars is None else sum(map(self._chars, gone)))
+        return len(gone)
 
     def give_back(self) -> None:
         """Return this share to the pool."""

@@ -1,7 +1,8 @@
 """`CopyMarks`: which directories are copies of other runs (``cp -a``, rsync), by the sessions in them.
 
 A session runs in one directory. Where several directories have the newest session of one of them, that one is a copy of
-the directory whose events have gone further: it has a later session, or later events. Where they have gone equally far
+the directory whose events have gone further: it has a later session, or later events; but a directory that its own
+session names is a run, whatever others hold. Where they have gone equally far
 (of a run that is over, or within a moment), the original is the directory that the session's own record names; else the
 one that was the original before; else the one with the newest event.
 
@@ -75,8 +76,8 @@ class CopyMarks(Generic[_Key]):
                 further = [key for key in keys if newest[key].id != id]
                 original = further[0] if further else _original(here, runs, newest, self._originals)
                 for key in here:
-                    is_fork = bool(further) and (not _is_open(newest[key]) or _names(newest[key], runs[key].directory))
-                    if key != original and not is_fork:
+                    is_fork = bool(further) and not _is_open(newest[key])
+                    if key != original and not is_fork and not _is_its_own(newest[key], runs[key], runs[original]):
                         originals[key] = original
         return originals
 
@@ -111,6 +112,15 @@ def _names(session: Session, directory: str) -> bool:
     if ours is None or theirs is None:
         return directory.rstrip("/") == session.logdir.rstrip("/")
     return os.path.realpath(ours) == os.path.realpath(theirs)
+
+
+def _is_its_own(session: Session, watched: WatchedRun, original: WatchedRun) -> bool:
+    """Return whether a directory is the one that its session names, and no other name of the original's: whoever can
+    read a session's id can write events of it that go further."""
+    if not _names(session, watched.directory):
+        return False
+    ours, theirs = local_path(watched.directory), local_path(original.directory)
+    return ours is None or theirs is None or os.path.realpath(ours) != os.path.realpath(theirs)
 
 
 def _as_copy(watched: WatchedRun, original: str) -> WatchedRun:

@@ -12,7 +12,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from supervisor_core.events.chunk import Chunk, Points, TelemetryMark
+from supervisor_core.events.chunk import Chunk, CoveredBeats, Points, TelemetryMark
+from supervisor_core.events.hparams import HParam
 from supervisor_core.events.losses import ACCURACY, LOSS, prominence
 from supervisor_core.events.telemetry import DeathRecord, HeartbeatRecord, LaunchRecord, RecoveryRecord
 from supervisor_core.run.bounds import (
@@ -21,12 +22,14 @@ from supervisor_core.run.bounds import (
     DroppedKind,
     Newest,
 )
-from supervisor_core.run.model import FileTotals, LastValue, NonFinite
+from supervisor_core.run.model import FileTotals
 from supervisor_core.run.other_writers import Cadence, Launches
 from supervisor_core.run.rate_history import RateHistory
 from supervisor_core.run.restarter_launches import LaunchFold
-from supervisor_core.run.session_fold import SessionFold
+from supervisor_core.run.session_fold import SessionFold, phases_of
 from supervisor_core.run.session_parts import chars_of_stacks
+from supervisor_core.run.tag_ends import TagEnds
+from supervisor_core.run.tag_values import LastValue, NonFinite
 
 RESTARTER_SUFFIX = ".restarter"
 """How the names of the events files end that a restarter writes."""
@@ -63,7 +66,9 @@ class FileFold:
         self.session_logs: Counter[str] = Counter()
         self.start_step: int | None = None
         """Of its first START."""
-        self.tags: set[str] = set()
+        self.hparams: Mapping[str, HParam] = {}
+        """Those that were written last."""
+        self.ends = TagEnds()
         self.sessions: dict[str, SessionFold] = {}
         """The sessions with telemetry in it, by latest record."""
         self.restarter_launches = LaunchFold(self._allowance)
@@ -82,6 +87,11 @@ class FileFold:
         """The sort key of a run's files."""
         at = self.created_at if self.created_at is not None else self.first_at
         return (at if at is not None else 0.0, self.path)
+
+    @property
+    def tags(self) -> Mapping[str, int]:
+        """Its tags; each with a number of its own."""
+        return self.ends.index
 
     @property
     def last_session(self) -> str | None:
@@ -127,10 +137,14 @@ class FileFold:
                 if self._telemetry(mark, beats):
                     clock_set = mark.offset
                 continue
+            if isinstance(mark, CoveredBeats):
+                self._covered(mark, beats)
+                continue
             self.session_logs[mark.status] += 1
             if mark.status == "START" and self.start_step is None:
                 self.start_step = mark.step
         self._update_last_at(chunk, clock_set)
+        self.hparams = chunk.hparams or self.hparams
         self.rates.add(chunk.scalars.get(RATE_TAG))
         for tag, points in chunk.scalars.items():
             self._nonfinite(tag, points)
@@ -141,7 +155,7 @@ class FileFold:
             if tag in self.last_values:
                 value, step = float(points.values[-1]), int(points.steps[-1])
                 self.last_values[tag] = LastValue(tag=tag, value=value, step=step)
-            self.tags.add(tag)
+            self.ends.add(tag, points)
         self.tail.add(chunk.scalars, beats)
         if not self.sessions:
             self.launches.add(chunk)
@@ -183,7 +197,7 @@ class FileFold:
 
     def _allowed(self, chunk: Chunk) -> Chunk:
         """Return a chunk without the tags beyond the run's bound."""
-        new = chunk.scalars.keys() - self.tags
+        new = chunk.scalars.keys() - self.tags.keys()
         if len(new) <= self._allowance.tags:
             self._allowance.tags -= len(new)
             return chunk
@@ -233,6 +247,18 @@ class FileFold:
             beats.append((mark.offset, None))
         return clock_was_set
 
+    def _covered(self, mark: CoveredBeats, beats: list[tuple[int, int | None]]) -> None:
+        """Add heartbeats that another one covers; the first of them was the last record of its session."""
+        session = self.sessions.get(mark.session)
+        if session is None:  # beyond a bound
+            return
+        session.cover(mark)
+        beats.extend(zip(mark.offsets[1:-1].tolist(), mark.steps[1:-1].tolist(), strict=True))
+        rates = np.array(mark.history.rates[1:-1])
+        self.rates.add_heartbeats(rates)
+        is_training = phases_of(mark.history) == "training"
+        self.speed.add_all(mark.walls[1:-1][is_training[1:-1]], rates[is_training[1:-1]])
+
 
 def _chars_of_death(recorded: tuple[DeathRecord, float]) -> int:
     stall = recorded[0].stall
@@ -269,6 +295,7 @@ def totals(files: Iterable[FileFold], earlier: Collection[str] = ()) -> FileTota
         session_logs=dict(logs),
         scalar_tags=len(tags),
         nonfinite_tags=tuple(nonfinite[tag] for tag in sorted(nonfinite)),
+        hparams=next((file.hparams for file in reversed(files) if file.hparams), {}),
         last_values=tuple(newest[tag] for tag in sorted(newest, key=prominence)[:MAX_LAST_VALUES]),
         rates=latest_rates([file.rates for file in files]),
     )
@@ -398,6 +425,11 @@ class RateTail:
             self._heartbeats.append(rate)
             if len(self._heartbeats) > 2 * READINGS:
                 del self._heartbeats[:-READINGS]
+
+    def add_heartbeats(self, rates: NDArray[np.float64]) -> None:
+        """Add the readings of several heartbeats."""
+        self._heartbeats.extend(rates[-READINGS:].tolist())
+        del self._heartbeats[:-READINGS]
 
     def add(self, points: Points | None) -> None:
         """Add new summaries of `RATE_TAG`."""

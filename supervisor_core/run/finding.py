@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
+from supervisor_core.run.stragglers import LEAST_SHARE
 from supervisor_core.run.thresholds import Thresholds
 from supervisor_core.run.words import duration
 
@@ -66,6 +67,10 @@ KINDS: Mapping[str, Kind] = {
         "another process of the cluster waits, or makes no progress, for "
         f"{duration(_LIMITS.worker_wait_secs)} in which the chief trains",
         "SupervisorWorkerStuck",
+    ),
+    "straggler": Kind(
+        "warn",
+        f"it trains in several processes, and one needs more than the others by more than {LEAST_SHARE:.0%} of a step",
     ),
     "checkpoint_damaged": Kind("warn", "the newest checkpoint is damaged, or in doubt"),
     "checkpoint_overdue": Kind(

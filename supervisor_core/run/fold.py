@@ -11,14 +11,14 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from supervisor_core.events.chunk import Chunk
 from supervisor_core.events.record_fields import replaced, values_of
 from supervisor_core.events.telemetry import DeathRecord
-from supervisor_core.run.advice import FAILURES, Costs, advice
+from supervisor_core.run.advice import FAILURES, Costs, advice, present_interval
 from supervisor_core.run.bounds import Allowance, DroppedKind
-from supervisor_core.run.checkpoints import Checkpoint, CheckpointFiles, Present, last_good
+from supervisor_core.run.checkpoints import Checkpoint, CheckpointFiles, Present, last_good, useless_saves
 from supervisor_core.run.ended_launches import (
     RestarterRuns,
     death_by_launch,
@@ -27,6 +27,7 @@ from supervisor_core.run.ended_launches import (
     shown_state,
 )
 from supervisor_core.run.file_fold import FileFold, Reached, nonfinite_since, totals
+from supervisor_core.run.first_error import with_first_error
 from supervisor_core.run.goodput import is_down
 from supervisor_core.run.inferred_sessions import inferred_facts
 from supervisor_core.run.model import (
@@ -51,11 +52,14 @@ from supervisor_core.run.model import (
 from supervisor_core.run.other_writers import LEAST_HANG_TIMEOUT_SECS
 from supervisor_core.run.rate_history import RateHistory
 from supervisor_core.run.restarter_launches import joined, merged, with_process
+from supervisor_core.run.segments import Segments
 from supervisor_core.run.session_facts import SessionFacts, telemetry_facts
 from supervisor_core.run.session_fold import merged_session
 from supervisor_core.run.session_parts import clocks_differ
+from supervisor_core.run.tag_ends import newest_values
 from supervisor_core.run.timeline import Timeline, TimelineFold, dead_session
 from supervisor_core.run.watched_launch import watched_launch, watched_state, with_stalls
+from supervisor_core.session_labels import usable
 
 
 def unchecked(item: object) -> bool | None:
@@ -69,7 +73,8 @@ class RunFold:
     Args:
         name: the run's, as TensorBoard names it.
         kept_ticks: the number of newest ticks kept per service thread, and of newest spans per thread and per worker;
-            None: all. They take most of the memory of a run that lasts days.
+            then `Run.rates` is empty. None: all are kept.
+        all_saves: whether saves that say nothing of the present are kept, too.
 
     Example:
         >>> fold = RunFold("digits")
@@ -78,9 +83,9 @@ class RunFold:
         'unknown'
     """
 
-    def __init__(self, name: str, *, kept_ticks: int | None = None) -> None:
+    def __init__(self, name: str, *, kept_ticks: int | None = None, all_saves: bool = True) -> None:
         self.name = name
-        self._kept_ticks = kept_ticks
+        self._kept_ticks, self._all_saves = kept_ticks, all_saves
         self._files: dict[str, FileFold] = {}
         self._allowance = Allowance()
         self._facts: dict[str, tuple[object, SessionFacts]] = {}
@@ -118,9 +123,23 @@ class RunFold:
         ended, read before or after, counts instead."""
         self._death, self._timeline = death, None
 
+    @property
+    def state(self) -> tuple[object, ...]:
+        """What `resumed` continues from (`fold_state`)."""
+        return self.name, self._kept_ticks, self._all_saves, self._allowance, self._files, self._death
+
+    @classmethod
+    def resumed(cls, state: tuple[Any, ...]) -> RunFold:
+        """Return a fold that continues where another one was."""
+        name, kept_ticks, all_saves, allowance, files, death = state
+        fold = cls(name, kept_ticks=kept_ticks, all_saves=all_saves)
+        fold._allowance, fold._files, fold._death = allowance, files, death
+        return fold
+
     def rest(self) -> None:
         """Forget what can be put together again: the next read takes longer, and memory is free until then."""
         self._facts, self._timeline, self._timelines, self._presence = {}, None, None, CheckpointFiles()
+        self._totals, self._launches = totals(()), ()
 
     def run(self, now: float, present: Present = unchecked, restarter_runs: RestarterRuns = unchecked) -> Run:
         """Return the run as of `now`.
@@ -133,6 +152,8 @@ class RunFold:
         """
         line = self._line()
         files, last = self._totals, line.facts[-1] if line.facts else None
+        if self._kept_ticks is not None:
+            files = replace(files, rates=())
         sessions, launches = with_process(line.history.sessions, self._launches), self._launches
         watched = watched_launch(sessions[-1] if sessions else None, launches)
         if watched is None or last is None or last.ended_itself:
@@ -148,9 +169,12 @@ class RunFold:
             outcome = _outcome_of_last(last, state)
             if outcome != sessions[-1].outcome:
                 sessions = (*sessions[:-1], replaced(sessions[-1], outcome=outcome))
+        sessions = with_first_error(sessions, line.history.workers)
         checkpoints = line.history.checkpoints
         if present is not unchecked:
             checkpoints = self._presence.joined(checkpoints, present)
+        if not self._all_saves and self._forget_saves(checkpoints):
+            return self.run(now, present, restarter_runs)
         loss_finite, since = self._losses(sessions)
         step = line.history.step
         saved = _saved_if_at_risk(state, step, sessions, checkpoints, line.history.recoveries)
@@ -159,6 +183,7 @@ class RunFold:
         return Run(
             **{**values_of(line.history), **values_of(files), "sessions": sessions, "checkpoints": checkpoints},
             name=self.name,
+            labels=next((usable(session.labels) for session in reversed(sessions) if session.labels), {}),
             state=shown_state(state, sessions[-1] if sessions else None, launches, now, restarter_runs),
             restarting=is_starting_again(state, sessions[-1] if sessions else None, launches, now, restarter_runs),
             inferred=all(session.inferred for session in sessions),
@@ -184,6 +209,18 @@ class RunFold:
             last_good=last_good(checkpoints, None if since is None else since.step),
             dropped={str(kind): count for kind, count in self._dropped.items() if count},
         )
+
+    def _forget_saves(self, checkpoints: Sequence[Checkpoint]) -> bool:
+        """Forget the saves that say nothing of the present; return whether there were some."""
+        useless = useless_saves(checkpoints)
+        if not useless:
+            return False
+        before = [session.version for file in self._files.values() for session in file.sessions.values()]
+        for file in self._files.values():
+            for session in file.sessions.values():
+                session.forget_saves(useless)
+        self._timeline = None
+        return before != [session.version for file in self._files.values() for session in file.sessions.values()]
 
     def _speed(self) -> RateHistory:
         """Return the rates of all files as one history."""
@@ -217,7 +254,9 @@ class RunFold:
             sessions = history.sessions
             last = sessions[-1].files if sessions else ()
             earlier = {path for session in sessions if not session.inferred for path in session.files}
-            self._totals = totals(_in_order(files, sessions), earlier.difference(last))
+            ordered = _in_order(files, sessions)
+            newest = newest_values(((file.path, file.ends) for file in ordered), Segments(history))
+            self._totals = replace(totals(ordered, earlier.difference(last)), tag_values=newest)
             if self._launches:
                 history = replace(history, restarts=joined(history.restarts, sessions, self._launches))
                 stalls = (stall for file in files for stall in file.restarter_launches.stalls())
@@ -335,7 +374,7 @@ def _advice(sessions: Sequence[Session], goodput: Goodput) -> Advice:
         save_secs=sum(each.sum for each in saved),
         blocked_secs=sum(each.sum for each in blocked),
     )
-    return advice(costs, intervals[-1] if intervals else None)
+    return advice(costs, present_interval(costs, intervals[-1] if intervals else None))
 
 
 def _failures(sessions: Sequence[Session]) -> int:

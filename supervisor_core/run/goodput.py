@@ -28,6 +28,7 @@ from supervisor_core.run.model import (
     Session,
 )
 from supervisor_core.run.session_facts import SessionFacts
+from supervisor_core.run.session_time import SessionTime
 from supervisor_core.run.step_time_curve import StepTimeCurve
 
 COMPLETED = frozenset(outcome for outcome, state in STATE_OF_OUTCOME.items() if state == "completed")
@@ -37,6 +38,10 @@ COMPLETED = frozenset(outcome for outcome, state in STATE_OF_OUTCOME.items() if 
 GIVEN_UP_SECS = 86400.0
 """After how long a run that is lost or has failed, and was not started again, counts as given up. Then its wall time
 ends with its death. Its alert ends then, too."""
+
+
+CERTAIN_SECS = 2.0
+"""By how much the start of a session may be later than its first heartbeat says."""
 
 
 def is_down(state: RunState, last: Session, now: float) -> bool:
@@ -63,6 +68,23 @@ class _Kept(NamedTuple):
     share: float
     """The part of the session's time that counts; in the rest another session ran at the same time."""
     is_lost: bool
+    order: int
+    """The session's, among those that were added."""
+
+
+class _Later(NamedTuple):
+    """What `_kept` has after a step."""
+
+    secs: tuple[tuple[int, float], ...]
+    """Productive seconds by the order of their session."""
+    first: int
+    """The number of items that lie before the step, in full or in part."""
+    part: _Kept | None
+    """The part of the next item before it."""
+
+    @property
+    def total_secs(self) -> float:
+        return sum(secs for _, secs in self.secs)
 
 
 class GoodputWalk:
@@ -71,17 +93,22 @@ class GoodputWalk:
     def __init__(self) -> None:
         self._secs = dict.fromkeys(BUCKETS, 0.0)
         self._booked = dict.fromkeys(BUCKETS, 0.0)
+        self._lost = {bucket: 0.0 for bucket in BUCKETS if bucket != PRODUCTIVE}
+        self._weights: list[int] = []
         self._gross = self._most = 0.0
         self._until: float | None = None
         self._kept: list[_Kept] = []
+        self._times: list[SessionTime] = []
         self._inferred = self._has_telemetry = False
         self._unseen = (0.0, DOWNTIME)
+        self._most_unseen = 0.0
         self._is_completed = False
 
     def copy(self) -> GoodputWalk:
         """Return an independent copy."""
         other = copy(self)
         other._secs, other._booked, other._kept = dict(self._secs), dict(self._booked), list(self._kept)
+        other._times, other._weights, other._lost = list(self._times), list(self._weights), dict(self._lost)
         return other
 
     def add(self, facts: SessionFacts, *, has_ended: bool, clock_set_by: float = 0.0) -> None:
@@ -97,11 +124,15 @@ class GoodputWalk:
             self._until += clock_set_by
         self._inferred |= session.inferred
         self._has_telemetry |= not session.inferred
+        weight = self._weights[-1] if self._weights else 1
+        self._weights.append(session.weight or weight)
         first_step = facts.curves[0].first_step
         if first_step is not None and not session.adopted:
             self._redo_from(first_step)
-        productive = self._book(facts, has_ended)
+        is_weight_final = has_ended or session.weight is not None  # else it may still record a smaller one
+        productive = self._book(facts, has_ended, self._weights[-1] if is_weight_final else 1)
         if session.started_at is None or session.ended_at is None:
+            self._times.append(SessionTime())
             self._book_productive(productive)
             return
         begin = session.started_at
@@ -109,19 +140,22 @@ class GoodputWalk:
             if session.adopted and self._unseen[1] == WASTED:
                 self._unseen = (self._unseen[0], PRODUCTIVE)
             if not self._is_completed:
-                self._add_gap(session.started_at - self._until, is_final=facts.is_start_exact or has_ended)
+                is_final = facts.is_start_exact or has_ended
+                self._add_gap(session.started_at - self._until, weight, is_final=is_final)
             begin = max(begin, self._until)
         own = session.ended_at - session.started_at
         share = max(0.0, session.ended_at - begin) / own if own > 0 else 0.0
         for bucket, secs in session.activity_secs.items():
             self._secs[bucket] += secs * share
+        self._times.append(SessionTime(share=share))
         self._keep(facts, productive, share)
         self._until = max(session.ended_at, begin)
-        self._unseen = (0.0, DOWNTIME)
+        self._unseen, self._most_unseen = (0.0, DOWNTIME), 0.0
         self._is_completed = session.outcome in COMPLETED
         if session.outcome == "running":
             phase = WASTED if session.phase == "training" else BUCKET_OF_PHASE.get(session.phase or "", "other")
             self._unseen = (facts.likely_unseen_secs, STALL if facts.is_stalled else phase)
+            self._most_unseen = facts.most_unseen_secs or 0.0
 
     def value(self, now: float | None, bucket: str, at_risk_after: int | None = None) -> Goodput:
         """Return the goodput of all sessions so far.
@@ -132,8 +166,13 @@ class GoodputWalk:
             at_risk_after: the last step that is not at risk; None where none are.
         """
         secs = {PRODUCTIVE: self._secs[PRODUCTIVE], AT_RISK: 0.0, **self._secs}
+        times = self._times
         if at_risk_after is not None:
-            secs[AT_RISK] = max(0.0, min(self._after(at_risk_after)[0], secs[PRODUCTIVE]))
+            later = self._after(at_risk_after)
+            times = list(times)
+            for order, at_risk in later.secs:
+                times[order] = times[order]._replace(at_risk_secs=times[order].at_risk_secs + at_risk)
+            secs[AT_RISK] = max(0.0, min(later.total_secs, secs[PRODUCTIVE]))
             secs[PRODUCTIVE] -= secs[AT_RISK]
         if now is not None and self._until is not None and now > self._until:
             secs[bucket] += now - self._until
@@ -145,24 +184,37 @@ class GoodputWalk:
             wall_secs=wall,
             secs=secs,
             booked_secs=dict(self._booked),
+            lost_process_secs=dict(self._lost),
+            weight=self._weights[-1] if self._weights else 1,
             ratio=secs[PRODUCTIVE] / wall if wall > 0 and not self._inferred else None,
             inferred=self._inferred,
+            by_session=tuple(times),
         )
 
-    def _add_gap(self, gap: float, *, is_final: bool) -> None:
-        """Book the time between two sessions: first the time that the earlier one probably ran on, then downtime."""
+    def _add_gap(self, gap: float, weight: int, *, is_final: bool) -> None:
+        """Book the time between two sessions: first the time that the earlier one probably ran on, then downtime.
+
+        Args:
+            gap: seconds between the two.
+            weight: of the earlier one.
+            is_final: whether the start of the later one is exact; else what is downtime for certain is booked.
+        """
         if gap <= 0:
             return
         unseen, bucket = self._unseen
         ran_on = min(gap, unseen)
         self._secs[bucket] += ran_on
         self._secs[DOWNTIME] += gap - ran_on
-        if is_final:
-            if bucket == PRODUCTIVE:
-                self._book_productive(ran_on)
-            else:
-                self._booked[bucket] += ran_on
-            self._booked[DOWNTIME] += gap - ran_on
+        after = tuple(each for each in ((bucket, ran_on), (DOWNTIME, gap - ran_on)) if each[1])
+        self._times[-1] = self._times[-1]._replace(after=after)
+        if not is_final:
+            self._book_lost(DOWNTIME, max(0.0, gap - self._most_unseen - CERTAIN_SECS), weight)
+            return
+        if bucket == PRODUCTIVE:
+            self._book_productive(ran_on)
+        else:
+            self._book_lost(bucket, ran_on, weight)
+        self._book_lost(DOWNTIME, gap - ran_on, weight)
 
     def _keep(self, facts: SessionFacts, productive: float, share: float) -> None:
         """Book the session's productive seconds, without those of steps that it repeated itself."""
@@ -176,24 +228,29 @@ class GoodputWalk:
             counted = until
             if curve.last_step is not None and curve.first_step is not None:
                 is_lost = not is_last or facts.session.outcome == "running"
-                self._kept.append(_Kept(curve.last_step, curve.end_secs, curve, share, is_lost))
+                kept = _Kept(curve.last_step, curve.end_secs, curve, share, is_lost, len(self._times) - 1)
+                self._kept.append(kept)
 
     def _redo_from(self, step: int) -> None:
         """Move the productive seconds of all steps after ``step`` to the wasted bucket."""
-        wasted, whole, part = self._after(step)
-        del self._kept[whole:]
-        if part is not None:
-            self._kept.append(part)
+        later = self._after(step)
+        wasted = later.total_secs
+        del self._kept[later.first :]
+        if later.part is not None:
+            self._kept.append(later.part)
+        for order, secs in later.secs:
+            self._times[order] = self._times[order]._replace(wasted_secs=self._times[order].wasted_secs + secs)
         self._gross -= wasted
-        self._booked[WASTED] += wasted  # in full: `_secs` may lack a rounding error of it
+        for order, secs in later.secs:  # in full: `_secs` may lack a rounding error of it
+            self._book_lost(WASTED, secs, self._weights[order])
         wasted = min(wasted, self._secs[PRODUCTIVE])
         self._secs[PRODUCTIVE] -= wasted
         self._secs[WASTED] += wasted
 
-    def _after(self, step: int) -> tuple[float, int, _Kept | None]:
-        """Return the productive seconds of all steps after ``step``, the number of items of `_kept` that lie before it,
-        and the part of the next item before it."""
-        secs_after, index = 0.0, len(self._kept)
+    def _after(self, step: int) -> _Later:
+        """Return the productive seconds of all steps after ``step``."""
+        found: list[tuple[int, float]] = []
+        index = len(self._kept)
         while index and self._kept[index - 1].step >= step:
             index -= 1
             kept = self._kept[index]
@@ -201,12 +258,12 @@ class GoodputWalk:
             secs = kept.secs
             if step < kept.step or kept.is_lost:  # a lost session had begun its next step
                 secs = min(secs, kept.curve.secs_at(max(step, first)))
-            secs_after += (kept.secs - secs) * kept.share
+            found.append((kept.order, (kept.secs - secs) * kept.share))
             if step > first:
-                return secs_after, index, kept._replace(step=step, secs=secs)
-        return secs_after, index, None
+                return _Later(tuple(found), index, kept._replace(step=step, secs=secs))
+        return _Later(tuple(found), index, None)
 
-    def _book(self, facts: SessionFacts, has_ended: bool) -> float:
+    def _book(self, facts: SessionFacts, has_ended: bool, weight: int) -> float:
         """Book the final seconds of the session, except the productive ones; return those."""
         booked: Mapping[str, float] = facts.session.reported_secs
         if has_ended:
@@ -214,8 +271,12 @@ class GoodputWalk:
             booked = {bucket: max(secs, booked.get(bucket, 0.0)) for bucket, secs in full.items()}
         for bucket, secs in booked.items():
             if bucket != PRODUCTIVE:
-                self._booked[bucket] += secs
+                self._book_lost(bucket, secs, weight)
         return booked.get(PRODUCTIVE, 0.0)
+
+    def _book_lost(self, bucket: str, secs: float, weight: int) -> None:
+        self._booked[bucket] += secs
+        self._lost[bucket] += secs * weight
 
     def _book_productive(self, secs: float) -> None:
         """Book productive seconds; the counter keeps their maximum."""

@@ -11,7 +11,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from supervisor_core.events.record_fields import values_of
+import numpy as np
+from numpy.typing import NDArray
+
+from supervisor_core.events.heartbeat_parts import ThreadBeats
+from supervisor_core.events.record_fields import replaced, values_of
 from supervisor_core.events.telemetry import ThreadState, ThreadStatus, WorkerState, WorkerStatus
 from supervisor_core.run.bounds import keep_newest
 from supervisor_core.run.model import ThreadHistory, ThreadSpan, ThreadTick, WorkerHistory, WorkerSpan
@@ -43,10 +47,7 @@ class ThreadFold:
         """Add what the heartbeat of wall time ``at`` says."""
         at = max(at, self._until)
         if now.state != self._state:
-            if self._state is not None:
-                self._spans.append(self._span(at))
-                keep_newest(self._spans, self._kept)
-            self._state, self._since, self._overdue, self._error = now.state, at, 0.0, None
+            self._enter(now.state, at)
         self._until = at
         before, self._last = self._last, now
         self._overdue = max(self._overdue, now.overdue_secs)
@@ -58,6 +59,36 @@ class ThreadFold:
             ok = now.last_failure_at is None or not begun_at <= now.last_failure_at <= now.last_tick_at
             self._ticks.append(ThreadTick(at=now.last_tick_at, secs=now.last_tick_secs, ok=ok))
             keep_newest(self._ticks, self._kept)
+
+    def cover(self, walls: NDArray[np.float64], beats: ThreadBeats) -> None:
+        """Add what heartbeats say that another one covers.
+
+        Args:
+            walls: the wall time of each.
+            beats: what they amount to.
+        """
+        if self._last is None:
+            return
+        for stretch in beats.states:
+            if stretch.beat >= len(walls):
+                break
+            at = max(float(walls[stretch.beat]), self._until)
+            if stretch.state != self._state:
+                self._enter(stretch.state, at)
+            self._until, self._overdue = at, max(self._overdue, stretch.overdue_secs)
+        self._until = max(self._until, float(walls[-1]))
+        ticks = zip(beats.tick_at, beats.tick_secs, strict=True)
+        new = [(at, secs) for at, secs in ticks if self._last.last_tick_at is None or at > self._last.last_tick_at]
+        self._ticks.extend(ThreadTick(at=at, secs=secs, ok=True) for at, secs in new[-(self._kept or len(new)) :])
+        keep_newest(self._ticks, self._kept)
+        if new:
+            self._last = replaced(self._last, last_tick_at=new[-1][0], last_tick_secs=new[-1][1])
+
+    def _enter(self, state: ThreadState, at: float) -> None:
+        if self._state is not None:
+            self._spans.append(self._span(at))
+            keep_newest(self._spans, self._kept)
+        self._state, self._since, self._overdue, self._error = state, at, 0.0, None
 
     def absorb(self, later: ThreadFold) -> None:
         """Append what a later file of the same session holds."""

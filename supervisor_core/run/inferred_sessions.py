@@ -14,7 +14,6 @@ Everything else continues the session before it. A file that holds only its vers
 from __future__ import annotations
 
 import math
-import re
 from bisect import bisect_right, insort
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -22,6 +21,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from supervisor_core.events.chunk import SessionMark
+from supervisor_core.events.chunk_builder import host_of, writer_of
 from supervisor_core.run.bounds import MAX_SESSIONS
 from supervisor_core.run.checkpoints import Checkpoint
 from supervisor_core.run.file_fold import FileFold
@@ -33,9 +33,6 @@ from supervisor_core.run.step_time_curve import StepTimeCurve
 CLOCK_JUMP_SECS = 0.2
 """Wall times may jump back by a tenth of a second; that is no overlap."""
 
-_PROCESS = re.compile(r"tfevents\.\d+\.(?P<host>.+)\.(?P<pid>\d+)\.\d+(\.v2)?$")
-_ADDRESS = re.compile(r"tfevents\.\d+\.\d+\.\d+\.\d+\.\d+(\.v2)?$")
-
 
 @dataclass(slots=True)
 class _Draft:
@@ -45,7 +42,8 @@ class _Draft:
     ended_at: float | None
     first_step: int | None
     last_step: int | None
-    process: str | None
+    process: tuple[str, str] | None
+    """Host and process of its writer."""
     files: list[str]
     launches: list[Launch] = field(default_factory=list)
     tags: dict[str, TagSteps] = field(default_factory=dict)
@@ -126,19 +124,13 @@ def _points(file: FileFold) -> int:
     return sum(launch.points for launch in file.launches.all)
 
 
-def _process(path: str) -> str | None:
-    """Return host and process of the writer from the file's name; None where it has none."""
-    found = _PROCESS.search(path)
-    return f"{found['host']}.{found['pid']}" if found and not _ADDRESS.search(path) else None
-
-
 def _add_file(drafts: list[_Draft], file: FileFold) -> int:
     """Add a file's launches to the last session or as new sessions; return the number of sessions beyond the bound."""
     beyond_bound = 0
     span = _span(file)
     start, end = span if span is not None else (None, None)
     launches = [launch for launch in file.launches.all if not launch.is_empty]
-    process = _process(file.path)
+    process = writer_of(file.path)
     for index, launch in enumerate(launches):
         last_of_file = index == len(launches) - 1
         started = start if index == 0 else _wall(launch.started_at)
@@ -157,7 +149,7 @@ def _add_file(drafts: list[_Draft], file: FileFold) -> int:
     return beyond_bound
 
 
-def _begins(session: _Draft, launch: Launch, process: str | None) -> bool:
+def _begins(session: _Draft, launch: Launch, process: tuple[str, str] | None) -> bool:
     """Return whether a file's first launch begins a session."""
     if launch.starts or session.stopped:
         return True
@@ -240,6 +232,7 @@ def _facts(number: int, draft: _Draft) -> SessionFacts:
         session=Session(
             session=id,
             attempt=0,
+            host=host_of(draft.files),
             started_at=started,
             ended_at=ended,
             outcome="running",

@@ -8,39 +8,32 @@ from __future__ import annotations
 import contextlib
 import gc
 import logging
+import math
 import os
 import stat
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterator
 
 from supervisor_core.clock import SYSTEM_CLOCK, Clock, boot_secs
-from supervisor_core.events.chunk import Chunk, FileFacts
-from supervisor_core.events.index import LogdirIndex, RunIndex
-from supervisor_core.run.bounds import UNSEEN
+from supervisor_core.events.index import LogdirIndex
 from supervisor_core.run.copies import CopyMarks
-from supervisor_core.run.fold import RunFold
-from supervisor_core.run.goodput import is_down
-from supervisor_core.run.live_session import LeaseReader, PageReader, with_lease, with_page
-from supervisor_core.run.model import Run, Session
+from supervisor_core.run.fold_cache import FoldCache
+from supervisor_core.run.hparam_runs import HParamsByPlace
 from supervisor_core.run.presence import CheckpointPresence
-from supervisor_core.run.restarter_process import restarter_runs
-from supervisor_core.run.snapshot import LogdirSnapshot, WatchedRun
-from supervisor_core.run.writer_clock import WriterClock
+from supervisor_core.run.run_tracker import RunTracker
+from supervisor_core.run.snapshot import LogdirSnapshot
+from supervisor_core.shard import RunShard
 from supervisor_core.storage.filesystem import ReadFilesystem
 from supervisor_core.storage.local import local_path, source_of
 from supervisor_core.storage.remote_source import RemoteSource
-from supervisor_core.systems import free_bytes
 
 _LOG = logging.getLogger("supervisor_core")
 
-_ENDED = ("completed", "stopped", "failed")
-"""The states that only a new session, or what happens to its files, changes."""
-_FEW_SESSIONS = 100
-"""Of an ended run with so few, what can be put together again within milliseconds is not kept."""
 _RUNS_A_COLLECTION = 500
 """Runs read between two collections of garbage during the first look."""
-_MOVING = ("running", "stalled", "lost")
-"""The states in which time alone changes a run: its state, or where its time goes."""
+_KEEP_SECS = 120.0
+"""How often what is new of a run that goes on is written into the cache."""
+_KEPT_A_LOOK, _KEPT_BYTES_A_LOOK = 250, 16 << 20
+"""How much a look writes into the cache at most, but for the first look and the last."""
 
 
 class LogdirWatch:
@@ -54,10 +47,15 @@ class LogdirWatch:
         logdir: the directory; it need not exist yet. One with ``://`` in it is remote.
         include: a regular expression that a run's name must match somewhere.
         exclude: one that it must not match anywhere.
+        shard: which part of these runs is read; None: all.
         kept_ticks: how many of each service thread's newest ticks, and of its newest spans, are kept; None: all, of
             which a run of a week has a hundred thousand.
+        all_saves: whether saves that say nothing of the present are kept; False: they are forgotten, for who holds
+            thousands of runs.
         filesystem: where events files are read from; the one that the path says.
         presence: where checkpoints are looked for.
+        cache: directory of what earlier looks have understood (`fold_cache`): a first look then reads what is new since
+            then. None: everything is read. One that cannot be used costs a warning.
         clock: its wall time dates each look.
 
     Raises:
@@ -76,20 +74,27 @@ class LogdirWatch:
         include: str | None = None,
         exclude: str | None = None,
         *,
+        shard: RunShard | None = None,
         kept_ticks: int | None = None,
+        all_saves: bool = True,
         filesystem: ReadFilesystem | None = None,
         presence: CheckpointPresence | None = None,
+        cache: str | None = None,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self._source = source_of(logdir) if filesystem is None else filesystem
-        self._index = LogdirIndex(logdir, include=include, exclude=exclude, filesystem=self._source, clock=clock)
+        self._index = LogdirIndex(
+            logdir, include=include, exclude=exclude, shard=shard, filesystem=self._source, clock=clock
+        )
         listed = self._source.names if isinstance(self._source, RemoteSource) else lambda directory: None
         self._presence = presence or CheckpointPresence(logdir, listed=listed)
         self._clock = clock
-        self._kept_ticks = kept_ticks
-        self._runs: dict[str, _RunWatch] = {}
-        self._copies = CopyMarks[str]()
+        self._kept_ticks, self._all_saves = kept_ticks, all_saves
+        self._runs: dict[str, RunTracker] = {}
+        self._copies, self._hparams = CopyMarks[str](), HParamsByPlace()
         self._done = 0
+        self._cache = None if cache is None else FoldCache(cache, logdir, kept_ticks, clock, all_saves=all_saves)
+        self._holds_all = include is None and exclude is None
 
     @property
     def logdir(self) -> str:
@@ -106,14 +111,14 @@ class LogdirWatch:
         unread: str | None = None
         self._done = 0
         is_first = not self._runs
-        names = self._names()
 
         def progressed(done: int, total: int) -> None:
             self._done = done
             if is_first:
-                self._run(next(names)).settle(self._clock.wall(), boot_secs(self._clock))
+                self._run(self._index.order[done - 1]).settle(self._clock.wall(), boot_secs(self._clock))
                 if done % _RUNS_A_COLLECTION == 0:
                     gc.collect(1)
+                    self._keep(everything=True)
             if on_progress is not None:
                 on_progress(done, total)
 
@@ -132,16 +137,22 @@ class LogdirWatch:
         self._presence.clear()
         now, boot_now = self._clock.wall(), boot_secs(self._clock)
         self._runs = {name: self._run(name) for name in self._index.runs}
-        done = len(self._runs) if unread is None else self._done
+        done = self._index.order if unread is None else self._index.order[: self._done]
+        was_read = frozenset(done)
         runs = {
-            name: watch.refresh(now, boot_now, unread if number >= done else None)
-            for number, (name, watch) in enumerate(self._runs.items())
+            name: watch.refresh(now, boot_now, None if name in was_read else unread)
+            for name, watch in self._runs.items()
         }
+        if unread is None:
+            self._keep(everything=is_first)
+            if is_first and self._cache is not None and self._holds_all and not problems and self._index.is_reachable:
+                self._cache.prune([*self._runs, *self._index.elsewhere])
         requests = self._source.requests if isinstance(self._source, RemoteSource) else 0
         return LogdirSnapshot(
             logdir=self.logdir,
             at=now,
-            runs=self._copies.marked(runs),
+            runs=self._copies.marked(self._hparams.joined(runs)),
+            elsewhere=self._index.elsewhere,
             problems=tuple(problems),
             reachable=self._index.is_reachable,
             requests=requests,
@@ -149,22 +160,49 @@ class LogdirWatch:
         )
 
     def so_far(self) -> LogdirSnapshot:
-        """Return the runs that the refresh under way has read to their ends, without problems.
+        """Return the runs that the refresh under way has read to their ends, as they are now, without problems.
 
         For ``on_progress``, so that something can be shown before the first refresh of a large logdir ends.
         """
+        is_local = not isinstance(self._source, RemoteSource)
+        names, later = self._index.order[: self._done], self._index.order[self._done :]
+        if is_local:
+            for name in names:
+                self._run(name).catch_up()
         now, boot_now = self._clock.wall(), boot_secs(self._clock)
-        names = list(self._index.runs)[: self._done]
         return LogdirSnapshot(
-            logdir=self.logdir, at=now, runs={name: self._run(name).refresh(now, boot_now) for name in names}
+            logdir=self.logdir,
+            at=now,
+            runs={name: self._run(name).refresh(now, boot_now) for name in names},
+            elsewhere=self._index.elsewhere,
+            unread={name: self._run(name).claim for name in later} if is_local else None,
         )
 
-    def _read(self, progressed: Callable[[int, int], None] | None = None) -> None:
-        self._index.refresh(progressed, take=lambda name, chunks: self._run(name).update(chunks))
+    def close(self) -> None:
+        """Bring the cache up to date, and close it."""
+        if self._cache is not None:
+            self._keep(everything=True)
+            self._cache.close()
 
-    def _names(self) -> Iterator[str]:
-        """Yield the names of the runs, which are known when the first of them has been read."""
-        yield from self._index.runs
+    def _read(self, progressed: Callable[[int, int], None] | None = None) -> None:
+        peeks = not (self._runs or isinstance(self._source, RemoteSource))
+        self._index.refresh(
+            progressed,
+            take=lambda name, chunks: self._run(name).update(chunks),
+            begin=lambda index: self._run(index.name).begin(peeks=peeks),
+        )
+
+    def _keep(self, *, everything: bool) -> None:
+        """Write runs that have changed into the cache: all of them, or those whose turn it is."""
+        if self._cache is None:
+            return
+        now = self._clock.monotonic()
+        due = [watch for watch in self._runs.values() if watch.is_to_keep(now, 0.0 if everything else _KEEP_SECS)]
+        if not everything:
+            due = sorted(due, key=lambda watch: watch.kept_at)[:_KEPT_A_LOOK]
+        count = self._cache.keep((watch.kept() for watch in due), math.inf if everything else _KEPT_BYTES_A_LOOK)
+        for watch in due[:count]:
+            watch.was_kept(now)
 
     def _find_deaths(self) -> bool:
         """Find the processes that are over without a record of it; return whether there are some since the last
@@ -172,10 +210,12 @@ class LogdirWatch:
         now, boot_now = self._clock.wall(), boot_secs(self._clock)
         return any([self._run(name).has_died(now, boot_now) for name in self._index.runs])
 
-    def _run(self, name: str) -> _RunWatch:
+    def _run(self, name: str) -> RunTracker:
         index, watch = self._index.runs[name], self._runs.get(name)
         if watch is None or watch.index is not index:  # new, or gone in between
-            watch = self._runs[name] = _RunWatch(index, self._presence, self._kept_ticks)
+            watch = self._runs[name] = RunTracker(
+                index, self._presence, self._kept_ticks, self._cache, all_saves=self._all_saves
+            )
         return watch
 
     def _why_nothing(self) -> list[str]:
@@ -202,131 +242,6 @@ def _collector_paused() -> Iterator[None]:
             gc.enable()
 
 
-class _RunWatch:
-    """One run: its fold, and the last result."""
-
-    def __init__(self, index: RunIndex, presence: CheckpointPresence, kept_ticks: int | None) -> None:
-        self.index = index
-        self._presence = presence
-        self._fold = RunFold(index.name, kept_ticks=kept_ticks)
-        self._lease = LeaseReader(index.directory)
-        self._page = PageReader(index.directory)
-        self._clock = WriterClock()
-        self._dead: str | None = None
-        self._lost: str | None = None
-        self._fresh = True
-        self._stamp: object = None
-        self._last: WatchedRun | None = None
-        self._looked_at = 0.0
-
-    def update(self, chunks: Sequence[Chunk]) -> None:
-        self._fresh = True
-        try:
-            self._fold.update(chunks)
-        except Exception as error:  # a fault of ours; it must not cost the other runs
-            _LOG.exception("The events of run %s could not be understood", self.index.name)
-            self._lost = f"its events could not be understood: {error!r}"
-
-    def settle(self, now: float, boot_now: float) -> None:
-        """Put the run together, if it has ended: so that of many runs not all is kept at once that is needed for it."""
-        try:
-            session = self._fold.newest_session
-        except Exception:  # as in `update`; the look that follows reports it
-            _LOG.debug("Run %s could not be put together", self.index.name, exc_info=True)
-            return
-        if session is not None and session.outcome not in ("running", "unknown"):
-            self.refresh(now, boot_now)
-
-    def has_died(self, now: float, boot_now: float) -> bool:
-        """Return whether the process of the newest session is over, though no record says so; True once."""
-        if not self._fresh and self._last is not None and self._last.run.state in _ENDED:
-            return False
-        try:
-            session = self._fold.newest_session
-            if session is None or session.outcome != "running" or session.id == self._dead:
-                return False
-            death = self._page.death(session, now, boot_now)
-        except Exception:  # as in `update`; the look that follows reports it
-            _LOG.debug("The page of run %s could not be read", self.index.name, exc_info=True)
-            return False
-        if death is None:
-            return False
-        self._fold.died(death)
-        self._dead, self._fresh = session.id, True
-        return True
-
-    def _observe(self, files: Sequence[FileFacts], now: float) -> None:
-        """Take the newest time of the newest session."""
-        session = self._fold.newest_session
-        if session is not None and session.ended_at is not None and not (session.inferred or session.gone):
-            times = [file.written_at for file in files if file.path in session.files and file.written_at is not None]
-            written_at, ahead = max(times, default=None), self._ahead_by_lease(session, now)
-            if ahead is not None:  # on a full disk an events file is written again and again, and has nothing new
-                written_at = None
-            self._clock.observe(session.id, at=session.ended_at, written_at=written_at, now=now, ahead_secs=ahead)
-
-    def _ahead_by_lease(self, session: Session, now: float) -> float | None:
-        """Return by how much the clock of an open session is ahead by its lease; None where that is unknown, and once
-        its events were seen to move."""
-        if session.outcome != "running" or self._clock.is_moving:
-            return None
-        lease = self._lease.read(now)
-        return self._lease.clock.skew_secs if lease is not None and lease.session == session.id else None
-
-    def refresh(self, now: float, boot_now: float, unread: str | None = None) -> WatchedRun:
-        index = self.index
-        files, left_out, identity, unreachable = index.files, index.left_out, index.identity, index.problem is not None
-        problem = unread or self._lost or self.index.problem or _unreadable(files)
-        last, stamp = self._last, self._presence.stamp(self.index.directory)
-        if (
-            last is not None
-            and not self._fresh
-            and last.run.state not in _MOVING
-            and not _is_down(last.run, self._looked_at)
-            and not (last.run.state == "unknown" and last.run.launches)  # its restarter may have gone
-            and (last.files, last.left_out_files, last.identity) == (files, left_out, identity)
-            and (last.problem, self._stamp) == (problem or _dropped(last), stamp)
-        ):
-            return last
-        self._fresh, self._stamp, self._looked_at = False, stamp, self._clock.now(now)
-        try:
-            clock = self._clock
-            self._observe(files, now)
-            run = self._fold.run(clock.now(now), self._presence.within(self.index.directory), restarter_runs)
-            is_gone = bool(run.sessions) and run.sessions[-1].gone
-            if run.state in _MOVING and not is_gone:
-                run = with_page(run, self._page.read(run.sessions[-1], now), clock.now(now), boot_now)
-            if run.state == "lost" and not is_gone:
-                run = with_lease(run, self._lease.read(now, clock.known_ahead_secs), self._lease.clock.now(now))
-                clock = clock if run.state == "lost" or self._lease.clock.skew_secs is None else self._lease.clock
-            if clock.is_moving or run.state in ("running", "stalled"):
-                run = replace(run, clock_skew_secs=clock.skew_secs)
-        except Exception as error:  # as above
-            _LOG.debug("Run %s could not be put together", self.index.name, exc_info=True)
-            run = last.run if last is not None else RunFold(self.index.name).run(now, lambda path: None)
-            problem = f"it could not be put together: {error!r}"
-        found = WatchedRun(
-            run=run,
-            directory=index.directory,
-            files=files,
-            unreachable=unreachable,
-            left_out_files=left_out,
-            free_bytes=_free_bytes(index.directory) if run.state in _MOVING and not unreachable else None,
-            identity=identity,
-            problem=problem,
-        )
-        dropped = None if problem else _dropped(found)
-        self._last = found if dropped is None else replace(found, problem=dropped)
-        if run.state in _ENDED and len(run.sessions) <= _FEW_SESSIONS:
-            self._fold.rest()
-        return self._last
-
-
-def _is_down(run: Run, at: float) -> bool:
-    """Return whether the time since the run's death was downtime at the last look: it grows, or ends, with this one."""
-    return bool(run.sessions) and is_down(run.state, run.sessions[-1], at)
-
-
 def _identity(logdir: str) -> tuple[int, int] | None:
     local = local_path(logdir)
     try:
@@ -334,23 +249,3 @@ def _identity(logdir: str) -> tuple[int, int] | None:
     except OSError:
         return None
     return None if status is None else (status.st_ino, status.st_dev)
-
-
-def _unreadable(files: Sequence[FileFacts]) -> str | None:
-    return next((f"{file.path}: {file.skipped}" for file in files if file.unreadable), None)
-
-
-def _free_bytes(directory: str) -> int | None:
-    local = local_path(directory)
-    if local is None:
-        return None
-    try:
-        return free_bytes(local)
-    except OSError:
-        return None
-
-
-def _dropped(watched: WatchedRun) -> str | None:
-    found = watched.dropped
-    parts = [f"{kind} dropped {found[kind]:,} x" for kind in UNSEEN if kind in found]
-    return f"more than is kept of one run (docs/limits.md): {', '.join(parts)}" if parts else None

@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from supervisor_core.events.hparams import HParam
+from supervisor_core.events.resume_record import ResumeRecord
 from supervisor_core.events.telemetry import (
     HeartbeatRecord,
     LaunchRecord,
@@ -24,7 +26,9 @@ from supervisor_core.events.telemetry import (
 )
 from supervisor_core.run.checkpoints import Checkpoint
 from supervisor_core.run.rate_history import RateHistory
+from supervisor_core.run.session_time import SessionTime
 from supervisor_core.run.status import Distribution
+from supervisor_core.run.tag_values import LastValue, NonFinite, TagValues
 
 RunState = Literal["running", "stalled", "lost", "stopped", "completed", "failed", "unknown"]
 """``running``: an open session that makes progress. ``stalled``: an open session that has heartbeats but exceeds the
@@ -86,6 +90,9 @@ class Session(SessionRecord):
     outcome: Outcome
     inferred: bool
     """Whether it was inferred from events other than its own telemetry."""
+    resume_check: ResumeRecord | None = None
+    """What the steps show that it recomputed after its resume; None where none was compared. Where a value differs,
+    `resume_exact` is False and the first of `resume_reasons` says so."""
     gone: bool = False
     """Whether its process is known to be over, though no record says how it ended."""
     first_step: int | None = None
@@ -129,6 +136,11 @@ class Session(SessionRecord):
     def id(self) -> str:
         """The same as `session`."""
         return self.session
+
+    @property
+    def weight(self) -> int | None:
+        """How often one of its seconds counts in process seconds: its devices, else its processes; None: unknown."""
+        return self.device_count or self.world_size
 
     @property
     def is_open(self) -> bool:
@@ -329,40 +341,15 @@ class Goodput:
     booked_secs: Mapping[str, float]
     """Seconds by `BUCKETS` for counters: only seconds whose bucket is final, so none ever decreases. After a restart
     ``productive`` stays constant until the lost steps are done again."""
+    lost_process_secs: Mapping[str, float] = field(default_factory=dict)
+    """Those of `booked_secs` that did not go into kept steps, each as often as the session had devices."""
+    weight: int = 1
+    """How often a second of the newest session counts in them."""
     ratio: float | None
     """``productive / wall_secs``; None without wall time, and where a session wrote no telemetry."""
     inferred: bool
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NonFinite:
-    """Values of one tag that are NaN or infinite."""
-
-    tag: str
-    values: int
-    """Their number."""
-    first_step: int
-    """The lowest step with one."""
-    last_step: int
-    """The highest."""
-
-    def merged(self, other: NonFinite) -> NonFinite:
-        """Return the sum of two of the same tag."""
-        return NonFinite(
-            tag=self.tag,
-            values=self.values + other.values,
-            first_step=min(self.first_step, other.first_step),
-            last_step=max(self.last_step, other.last_step),
-        )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LastValue:
-    """The newest value of one tag."""
-
-    tag: str
-    value: float
-    step: int
+    by_session: tuple[SessionTime, ...] = ()
+    """One for each of the run's sessions, in their order."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -433,6 +420,10 @@ class FileTotals:
     """Scalar values that are NaN or infinite, in the order of the tags' names."""
     last_values: tuple[LastValue, ...] = ()
     """Of the tags that are named as a loss or an accuracy, at most 20: the training's own first."""
+    tag_values: TagValues = field(default_factory=TagValues)
+    """The newest kept value of each tag, as far as it is known; `supervisor_core.run.tag_ends` says when it is not."""
+    hparams: Mapping[str, HParam] = field(default_factory=dict)
+    """The hyperparameters that were written last, by name: at most 200 (`supervisor_core.run.hparam_runs`)."""
     rates: tuple[float, ...] = ()
     """The latest readings of steps per second, at most 60, oldest first."""
 
@@ -443,6 +434,8 @@ class Run(RunHistory, FileTotals):
 
     name: str
     """As TensorBoard names it: relative to the logdir, ``.`` for the logdir itself."""
+    labels: Mapping[str, str] = field(default_factory=dict)
+    """Those of the newest session that has any."""
     state: RunState
     restarting: bool = False
     """Whether it is over and its restarter starts it again: it waits to, or the new launch has no session yet."""
@@ -451,6 +444,8 @@ class Run(RunHistory, FileTotals):
     launches: tuple[ProgramLaunch, ...] = ()
     """By a restarter outside, in order."""
     stalls: tuple[Stall, ...]
+    verdict: str | None = None
+    """Which of its processes keeps the others waiting now, in one line; None where none does, and where unknown."""
     service_stalls: tuple[Stall, ...] = ()
     """Ticks of services that did not end; the session may have made progress."""
     silences: tuple[Silence, ...] = ()
@@ -478,3 +473,8 @@ class Run(RunHistory, FileTotals):
     `loss_nonfinite_since`."""
     dropped: Mapping[str, int] = field(default_factory=dict)
     """Items dropped beyond a bound, by kind (docs/limits.md); for tags, their points."""
+
+    @property
+    def versions(self) -> Mapping[str, str]:
+        """The versions of packages that the newest session recorded which has any; empty where none did."""
+        return next((session.versions for session in reversed(self.sessions) if session.versions), {})

@@ -7,15 +7,24 @@ from collections.abc import Iterator
 
 from supervisor_core.checkpoint.names import last_part
 from supervisor_core.log import command_line
+from supervisor_core.process.stacks import location
 from supervisor_core.run.checkpoints import Checkpoint
+from supervisor_core.run.cluster import name_of_chief
+from supervisor_core.run.culprit import named
 from supervisor_core.run.finding import Finding
 from supervisor_core.run.finding_subject import Subject, facts, found
 from supervisor_core.run.model import Session, WorkerHistory
+from supervisor_core.run.stragglers import Paced, Straggler, straggler
 from supervisor_core.run.words import counted, duration, in_a_line, rate, sentence
 from supervisor_core.storage.directory import RENAMED
 
 SHOWN_NAMES = 3
 """How many workers or threads in trouble a sentence names."""
+_ONE_TASK = "Ask the scheduler for that process, and start it again with the same task."
+_ALL_RANKS = (
+    "Look for that process and the end of its log. A rank cannot join again: if its launcher does not end the others, "
+    "end it, and start all of them again."
+)
 SKEW_SECS = 60.0
 """Clocks that are further apart are worth a sentence."""
 SAVES_TO_FIT = 3
@@ -237,7 +246,7 @@ def cluster(about: Subject) -> Iterator[Finding]:
             "worker_lost",
             f"{_named(lost, len(here))} lost or failed: {'; '.join(map(_of_worker, lost[:SHOWN_NAMES]))}.",
             since=min((_since(worker) for worker in lost), default=None),
-            action="Ask the scheduler for that process, and start it again with the same task.",
+            action=_ALL_RANKS if lost[0].name.startswith("rank:") else _ONE_TASK,
             evidence=facts(None, workers=len(lost), worker=lost[0].name, host=lost[0].host),
         )
     if run.state != "running" or last.phase in ("starting", "restoring"):
@@ -255,6 +264,39 @@ def cluster(about: Subject) -> Iterator[Finding]:
             evidence=facts(None, workers=len(stuck), worker=stuck[0].name, host=stuck[0].host),
             command=about.inspect(),
         )
+    slow = straggler(_paced(last, here))
+    if slow is not None:
+        yield _straggles(slow, about)
+
+
+def _paced(chief: Session, others: list[WorkerHistory]) -> list[Paced]:
+    """Return the processes that train, with the pace of each, where that is known."""
+    training = [worker for worker in others if worker.state == "running"]
+    name = name_of_chief(worker.name for worker in training)
+    own = [] if chief.beat is None else [(name, chief.host, chief.beat.pace)]
+    known = [*own, *((worker.name, worker.host, worker.pace) for worker in training)]
+    return [Paced(name=who, host=host, pace=pace) for who, host, pace in known if pace is not None]
+
+
+def _straggles(slow: Straggler, about: Subject) -> Finding:
+    name, host = named([slow.paced.name]), slow.paced.host
+    where = "" if host is None else f" on {host}"
+    step_secs = slow.paced.pace.step_secs
+    share = (slow.secs - slow.usual_secs) / step_secs
+    if slow.is_waited_for:
+        text = f"{name[0].upper()}{name[1:]}{where} is slow: the other processes wait for it in each step."
+        cost = f"About {share:.0%} of each step of {duration(step_secs)}."
+    else:
+        usual = duration(slow.usual_secs)
+        text = f"{name[0].upper()}{name[1:]}{where} is slow: {duration(slow.secs)} for a step, the others {usual}."
+        cost = None
+    return found(
+        "straggler",
+        text,
+        cost=cost,
+        action="Compare that machine with the others: its load, clock speed, disks and network.",
+        evidence=facts(None, worker=slow.paced.name, host=host),
+    )
 
 
 def _named(sick: list[WorkerHistory], of: int) -> str:
@@ -265,7 +307,9 @@ def _of_worker(worker: WorkerHistory) -> str:
     waits = f" for {worker.waiting_for}" if worker.waiting_for else ""
     where = "" if worker.host is None else f" on {worker.host}"
     why = "" if worker.error is None else f" ({in_a_line(worker.error)})"
-    return f"{worker.name}{where} is {worker.state}{waits}{why}"
+    at = "" if worker.place is None or worker.place.location is None else f" at {location(worker.place.location)}"
+    state = "has failed" if worker.state == "failed" else f"is {worker.state}"
+    return f"{worker.name}{where} {state}{waits}{at}{why}"
 
 
 def _since(worker: WorkerHistory) -> float:

@@ -27,24 +27,29 @@ class CheckpointPresence:
     Args:
         root: the logdir; other directories below it are looked at, too. None: only the run's own.
         filesystem_of: returns the file system of a path, and the path by the name to be used with it.
-        listed: returns the names in a directory that has been listed already; None where it has not.
+        listed: returns the names in a directory that has been listed already, and whether they are those of this
+            moment: if not, what is missing there may have come since. None where it has not been listed; raises
+            `OSError` where the names cannot be known.
     """
 
     def __init__(
         self,
         root: str | None = None,
         filesystem_of: Callable[[str], tuple[Filesystem, str]] = filesystem_for,
-        listed: Callable[[str], Sequence[str] | None] = lambda directory: None,
+        listed: Callable[[str], tuple[Sequence[str], bool] | None] = lambda directory: None,
     ) -> None:
         self._root = root
         self._roots: tuple[str, ...] | None = None
         self._filesystem_of = filesystem_of
         self._listed = listed
         self._listings: dict[str, frozenset[str] | None] = {}
+        self._earlier: set[str] = set()
+        """Directories whose listings are of an earlier moment."""
 
     def clear(self) -> None:
         """Look again from now on."""
         self._listings.clear()
+        self._earlier.clear()
         self._roots = None
 
     def stamp(self, directory: str) -> int | None:
@@ -70,14 +75,13 @@ class CheckpointPresence:
         def present(path: str) -> bool | None:
             name = without_shards(last_part(path))
             here = self._names(directory)
-            elsewhere = path.rpartition("/")[0] if _store(path) else os.path.dirname(path)
-            if here is not None and name in here:
-                own.add(elsewhere)
+            elsewhere = _parent(path)
+            place = self.place(directory, path)
+            if place is not None:
+                if place == join(directory, name):
+                    own.add(elsewhere)
                 return True
-            below = last_part(elsewhere)  # of a run whose directory was renamed, what is below it has still its name
-            if here is not None and below in here and name in (self._names(join(directory, below)) or ()):
-                return True
-            unknown = None if here is None else False
+            unknown = None if here is None or directory in self._earlier else False
             if elsewhere in own or not (_store(path) or os.path.isabs(path)):
                 return unknown
             if not self._is_below_root(elsewhere):
@@ -88,9 +92,26 @@ class CheckpointPresence:
             if len(others) > MAX_DIRECTORIES:
                 return None
             there = self._names(elsewhere)
-            return unknown if there is None else name in there
+            if there is None:
+                return unknown
+            return True if name in there else None if elsewhere in self._earlier else False
 
         return present
+
+    def place(self, directory: str, path: str) -> str | None:
+        """Return where the checkpoint of a recorded path is, in a run's directory or one below it that its path names;
+        None where it is in neither.
+
+        Args:
+            directory: the run's.
+            path: as the checkpoint's writer knew it.
+        """
+        name, here = without_shards(last_part(path)), self._names(directory) or frozenset()
+        if name in here:
+            return join(directory, name)
+        below = last_part(_parent(path))  # of a run whose directory was renamed, what is below it has still its name
+        inner = join(directory, below)
+        return join(inner, name) if below in here and name in (self._names(inner) or ()) else None
 
     def _is_below_root(self, directory: str) -> bool:
         """Say whether a directory is the logdir or below it; asks no file system about one that cannot be."""
@@ -108,10 +129,13 @@ class CheckpointPresence:
         """Return the names of the checkpoints in a directory; None where it cannot be listed."""
         if directory not in self._listings:
             try:
-                listing = self._listed(directory)
-                if listing is None:
+                known = self._listed(directory)
+                if known is None:
                     filesystem, name = self._filesystem_of(directory)
-                    listing = filesystem.list_names(name)
+                    known = filesystem.list_names(name), True
+                listing, is_new = known
+                if not is_new:
+                    self._earlier.add(directory)
             except (FileNotFoundError, NotADirectoryError):
                 self._listings[directory] = frozenset()
             except (OSError, ImportError, ValueError):  # a store whose package is missing, or that is out of reach
@@ -123,6 +147,10 @@ class CheckpointPresence:
 
 def _is_below(directory: str, root: str) -> bool:
     return directory == root or directory.startswith(root.rstrip("/") + "/")
+
+
+def _parent(path: str) -> str:
+    return path.rpartition("/")[0] if _store(path) else os.path.dirname(path)
 
 
 def _store(path: str) -> str | None:

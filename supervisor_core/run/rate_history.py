@@ -8,10 +8,15 @@ from collections.abc import Iterable
 from statistics import median
 from typing import NamedTuple
 
+import numpy as np
+from numpy.typing import NDArray
+
 MINUTE_SECS = 60.0
 KEPT_MINUTES = 360
 """At least; the alert's defaults compare the last 15 minutes with the median of six hours."""
-_LATEST = 1e12
+_SPARE_MINUTES = 60
+"""More are kept before the oldest are dropped, together."""
+_LATEST = 1e11
 """A later wall time is no time: some writers store nonsense."""
 _LEAST_MINUTES = 5
 """A younger run has no usual rate."""
@@ -31,10 +36,14 @@ class Slow(NamedTuple):
 class RateHistory:
     """Means of each minute in which the training made steps; the newest `KEPT_MINUTES` are kept."""
 
-    __slots__ = ("_counts", "_means", "_minutes")
+    __slots__ = ("_is_shared", "_means", "_minutes", "_weight")
 
     def __init__(self) -> None:
-        self._minutes, self._means, self._counts = array("Q"), array("f"), array("f")
+        self._minutes, self._means = array("I"), array("f")
+        self._weight = 0.0
+        """How many readings the newest mean is of."""
+        self._is_shared = False
+        """Whether another history has the same arrays."""
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, RateHistory) and (self._minutes, self._means) == (other._minutes, other._means)
@@ -51,25 +60,44 @@ class RateHistory:
         """
         if not (0.0 <= at < _LATEST and math.isfinite(steps_per_sec)):
             return
+        if self._is_shared:
+            self._minutes, self._means, self._is_shared = self._minutes[:], self._means[:], False
         minute = int(at // MINUTE_SECS)
         if not self._minutes or minute > self._minutes[-1]:
             self._minutes.append(minute)
             self._means.append(steps_per_sec)
-            self._counts.append(weight)
-            if len(self._minutes) > 2 * KEPT_MINUTES:
-                for values in (self._minutes, self._means, self._counts):
-                    del values[:-KEPT_MINUTES]
+            self._weight = weight
+            if len(self._minutes) >= KEPT_MINUTES + _SPARE_MINUTES:
+                self._minutes, self._means = self._minutes[-KEPT_MINUTES:], self._means[-KEPT_MINUTES:]
             return
-        self._counts[-1] += weight
-        self._means[-1] += (steps_per_sec - self._means[-1]) * weight / self._counts[-1]
+        self._weight += weight
+        self._means[-1] += (steps_per_sec - self._means[-1]) * weight / self._weight
+
+    def add_all(self, walls: NDArray[np.float64], rates: NDArray[np.float64]) -> None:
+        """Add several readings with rising wall times."""
+        minutes = (walls // MINUTE_SECS).astype(np.int64)
+        starts = np.flatnonzero(np.diff(minutes, prepend=-1))
+        if not len(starts):
+            return
+        counts = np.diff(starts, append=len(minutes))
+        means = np.add.reduceat(rates, starts) / counts
+        columns = (walls[starts].tolist(), means.tolist(), counts.tolist())
+        for at, mean, count in zip(*columns, strict=True):
+            self.add(at, mean, count)
 
     @classmethod
     def joined(cls, parts: Iterable[RateHistory]) -> RateHistory:
         """Return what several files of one run hold, in their order, as a history of its own."""
         whole = cls()
         for part in parts:
-            for minute, mean, weight in zip(part._minutes, part._means, part._counts, strict=True):
-                whole.add(minute * MINUTE_SECS, mean, weight)
+            if not part._minutes:
+                continue
+            if not whole._minutes:
+                whole._minutes, whole._means, whole._weight = part._minutes, part._means, part._weight
+                part._is_shared = whole._is_shared = True
+                continue
+            for minute, mean in zip(part._minutes, part._means, strict=True):
+                whole.add(minute * MINUTE_SECS, mean, part._weight if minute == part._minutes[-1] else 1.0)
         return whole
 
     def slow(self, below: float, window_secs: float) -> Slow | None:

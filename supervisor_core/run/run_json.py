@@ -8,6 +8,7 @@ from dataclasses import fields, is_dataclass
 from functools import cache
 from typing import Any, cast
 
+from supervisor_core.events.resume_record import ResumeRecord
 from supervisor_core.run.checkpoints import Checkpoint
 from supervisor_core.run.finding import Finding
 from supervisor_core.run.model import (
@@ -25,13 +26,14 @@ from supervisor_core.run.snapshot import WatchedRun
 
 _LEFT_OUT: Mapping[type[Any], str] = {
     Checkpoint: "data_position",
-    Goodput: "booked_secs",
+    Goodput: "booked_secs lost_process_secs weight by_session",
     ProgramLaunch: "launch state host command progress_timeout_secs stall stderr seen_at",
-    Run: "loss_finite loss_nonfinite_at rates speed dropped",
+    Run: "tag_values loss_finite loss_nonfinite_at rates speed dropped",
     Session: "run logdir restored_step state_problem previous_outcome previous_step previous_step_exact "
     "previous_seen_at previous_elapsed_secs previous_seen_secs run_started_at services heartbeat_secs versions "
     "steps_per_sec beat activity_secs reported_secs saves save_failures "
     "save_failures_in_a_row save_error events_error save_secs blocked_secs recoveries files",
+    ResumeRecord: "session",
     Stall: "state",
     ThreadHistory: "last_failure_at ticking_secs spans seen_ticks",
     WorkerHistory: "started_at spans",
@@ -49,6 +51,8 @@ _ADDED: Mapping[type[Any], Mapping[str, str]] = {
     Finding: {"sentence": "sentence", "alert": "alert"},
     ProgramLaunch: {"text": "text"},
     Recovery: {"rewind_steps": "rewind_steps"},
+    ResumeRecord: {"text": "text"},
+    Run: {"versions": "versions"},
 }
 """Properties that are shown, by their names in JSON."""
 OF_READING: Mapping[str, str] = {

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from supervisor_core.events.chunk_builder import host_of
 from supervisor_core.events.record_fields import replaced, values_of
 from supervisor_core.events.telemetry import HeartbeatRecord, SessionRecord
 from supervisor_core.options import HANG_TIMEOUT_SECS
@@ -23,6 +24,7 @@ from supervisor_core.run.model import (
     Stall,
     ThreadHistory,
 )
+from supervisor_core.run.recomputed import checked
 from supervisor_core.run.session_fold import SessionFold, is_hanging
 from supervisor_core.run.session_parts import CLOCK_SET_SECS, clocks_differ
 from supervisor_core.run.status import SAVE_BOUNDS, Histogram
@@ -159,14 +161,19 @@ def _reached(fold: SessionFold, tail: Reached | None) -> tuple[int | None, float
 
 def _session(fold: SessionFold, times: _Times, files: Sequence[str]) -> Session:
     """Return a session as its records have it."""
-    record = fold.record or SessionRecord(session=fold.id, attempt=fold.beats.attempt or 0)
+    record = fold.record
+    if record is None:
+        record = SessionRecord(session=fold.id, attempt=fold.beats.attempt or 0, host=host_of(files))
     beat, stop, saves = fold.beats.last or HeartbeatRecord(session=fold.id), fold.stop, fold.saves
+    if fold.resume_check is not None:
+        record = checked(record, fold.resume_check)
     outcome: Outcome = (stop.reason or "unknown") if stop else "running"
     return Session(
         **{**values_of(record), "started_at": times.started_at},
         ended_at=times.ended_at,
         outcome=outcome,
         inferred=False,
+        resume_check=fold.resume_check,
         steps=stop.steps if stop else beat.steps,
         steps_per_sec=beat.steps_per_sec,
         progress_timeout_secs=beat.progress_timeout_secs,

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from supervisor_core.events.chunk import TelemetryMark
+import numpy as np
+from numpy.typing import NDArray
+
+from supervisor_core.events.chunk import CoveredBeats, TelemetryMark
+from supervisor_core.events.heartbeat_parts import BeatHistory
 from supervisor_core.events.record_fields import replaced
+from supervisor_core.events.resume_record import ResumeRecord
 from supervisor_core.events.telemetry import (
     CheckpointRecord,
     HeartbeatRecord,
@@ -18,6 +23,7 @@ from supervisor_core.events.telemetry import (
     StopRecord,
 )
 from supervisor_core.run.bounds import MAX_THREADS, MAX_WORKERS, Allowance, Named, Newest
+from supervisor_core.run.checkpoints import SaveKey, save_key
 from supervisor_core.run.heartbeat_folds import ThreadFold, WorkerFold
 from supervisor_core.run.session_parts import NOTHING, ActivityFold, SaveFold, SessionClock, StallFold, StepFold
 
@@ -36,6 +42,7 @@ class SessionFold:
         self.id = id
         self.kept_ticks = kept_ticks
         self.record: SessionRecord | None = None
+        self.resume_check: ResumeRecord | None = None
         self.stop: StopRecord | None = None
         self.stop_at: float | None = None
         self.beats = BeatFold()
@@ -76,6 +83,10 @@ class SessionFold:
         for history in self._histories:
             history.give_back()
 
+    def forget_saves(self, useless: Collection[SaveKey]) -> None:
+        """Forget saves."""
+        self._records += self.saves.checkpoints.forget(lambda saved: save_key(saved) in useless)
+
     def add(self, mark: TelemetryMark) -> bool:
         """Add one record; return whether it shows that the wall clock was set since the one before."""
         self._records += 1
@@ -99,6 +110,8 @@ class SessionFold:
             self.steps.reached(record.step)
         elif isinstance(record, RecoveryRecord):
             self.steps.recovered(at, record)
+        elif isinstance(record, ResumeRecord):
+            self.resume_check = record
         elif isinstance(record, StallRecord):
             self.stalls.add(at, record)
             if record.service is None:
@@ -125,6 +138,23 @@ class SessionFold:
                 if (worker := self.workers.get(name)) is not None:
                     worker.beat(at, each)
 
+    def cover(self, mark: CoveredBeats) -> None:
+        """Add heartbeats that another one covers, except the first, which was added before, and the last, which
+        follows: what is not in the history is in these."""
+        history = mark.history
+        self._records += history.beats - 2
+        self.clock.add(mark.at, None)
+        self.beats.cover(mark)
+        self.steps.rate(max(history.rates))
+        steps = mark.steps[list(history.productive_beats)].tolist()
+        for number, step, secs in zip(history.productive_beats, steps, history.productive_secs, strict=True):
+            if 0 < number < history.beats - 1:
+                self.steps.reached(step)
+                self.steps.productive(secs, step)
+        for beats in history.threads:
+            if (thread := self.threads.by_name.get(beats.name)) is not None:
+                thread.cover(mark.walls[:-1], beats)
+
     def _spent(self, at: float, record: HeartbeatRecord | StopRecord, step: int | None) -> None:
         if record.activity_secs:  # else it does not tell it in a way that can be read
             self.activity.add(at, record.activity_secs, record.pause if isinstance(record, HeartbeatRecord) else None)
@@ -141,6 +171,7 @@ class SessionFold:
         if self.clock.absorb(later.clock):
             self.last_progress_at = None
         self.record = self.record or later.record
+        self.resume_check = later.resume_check or self.resume_check
         self.stop, self.stop_at = (later.stop, later.stop_at) if later.stop else (self.stop, self.stop_at)
         self.is_stalled = later.is_stalled
         self._progressed(later.last_progress_at)
@@ -201,6 +232,16 @@ class BeatFold:
         if beat.workers is not None:
             self.workers_at = at
 
+    def cover(self, mark: CoveredBeats) -> None:
+        """Add those that another one covers; see `SessionFold.cover`."""
+        phases, gaps = phases_of(mark.history), np.diff(mark.walls)
+        of_one_phase = gaps[phases[1:] == phases[:-1]]
+        if len(of_one_phase):
+            self.longest_secs = max(self.longest_secs or 0.0, float(of_one_phase.max()))
+        if self.newest is not None:
+            self.newest = replaced(self.newest, phase=str(phases[-2]))
+            self.last_at = float(mark.walls[-2])
+
     def absorb(self, later: BeatFold) -> None:
         """Add those of a later file."""
         self.attempt = later.attempt if self.attempt is None else self.attempt
@@ -210,6 +251,14 @@ class BeatFold:
         if later.longest_secs is not None:
             self.longest_secs = max(self.longest_secs or 0.0, later.longest_secs)
         self.workers_at = self.workers_at if later.workers_at is None else later.workers_at
+
+
+def phases_of(history: BeatHistory) -> NDArray[np.object_]:
+    """Return the phase of each heartbeat that a history covers."""
+    phases = np.empty(history.beats, np.object_)
+    for each in history.phases:
+        phases[each.beat :] = each.phase
+    return phases
 
 
 def is_hanging(beat: HeartbeatRecord) -> bool:

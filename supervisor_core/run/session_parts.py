@@ -230,6 +230,10 @@ def _chars_of_save(item: Checkpoint) -> int:
     return len(item.path or "") + len(item.error or "") + len(item.doubt or "")
 
 
+_OF_LAST = ("same_frames", "activity", "verdict", "culprit", "culprit_location")
+"""Fields of a stall that its last record gives."""
+
+
 class StallFold:
     """The stalls of a session and of its services."""
 
@@ -238,7 +242,7 @@ class StallFold:
     def __init__(self, allowance: Allowance) -> None:
         self.records: Newest[tuple[float, int, StallRecord]] = Newest(allowance.stalls)
         """Wall time, number of the stall, the record without its stacks."""
-        self.stacks: Newest[tuple[int, Stacks]] = Newest(allowance.stacks, lambda item: chars_of_stacks(item[1]))
+        self.stacks: Newest[tuple[int, Stacks]] = Newest(allowance.stacks, _chars_of_stacks)
         """Number of the stall, and its stacks."""
         self._count = 0
 
@@ -276,7 +280,8 @@ class StallFold:
             elif service not in begun:
                 continue
             elif record.state == "lasts":
-                begun[service] = replace(begun[service], same_frames=record.same_frames, activity=record.activity)
+                lasts = {name: getattr(record, name) for name in _OF_LAST}
+                begun[service] = replace(begun[service], **lasts)
             else:
                 found.append(replace(begun.pop(service), until=at, secs=record.secs))
         return (*found, *(_ended(stall, ended_at) for stall in begun.values()))
@@ -309,6 +314,10 @@ def _begun(at: float, record: StallRecord, stacks: Stacks) -> Stall:
 def _ended(stall: Stall, ended_at: float | None) -> Stall:
     """Return a stall of whose end there is no record, as it was when its session ended; None where it lasts."""
     return stall if ended_at is None else replace(stall, until=ended_at, secs=max(0.0, ended_at - stall.since))
+
+
+def _chars_of_stacks(item: tuple[int, Stacks]) -> int:
+    return chars_of_stacks(item[1])
 
 
 def chars_of_stacks(stacks: Stacks) -> int:

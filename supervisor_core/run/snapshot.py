@@ -82,6 +82,19 @@ class WatchedRun:
         )
 
     @property
+    def not_read(self) -> list[str]:
+        """What of it could not be read, for people. An empty file holds nothing, and one that ends within a record is
+        being written, or was when its process was killed: neither is a fault."""
+        files = [file for file in self.files if not (file.skipped and file.size_bytes == 0)]
+        texts = [f"{file.path}: {file.skipped}" for file in files if file.skipped]
+        for file in files:
+            for problem in file.problems:
+                where = "" if problem.offset is None else f" at byte {problem.offset:,}"
+                texts.append(f"{file.path}{where}: {problem.text}")
+        whole = [self.problem] if self.problem and self.problem not in texts else []
+        return whole + texts
+
+    @property
     def bytes(self) -> int:
         """Size of the files that are read."""
         return sum(file.size_bytes or 0 for file in self.files if file.skipped is None)
@@ -132,6 +145,11 @@ class LogdirSnapshot:
     """Wall time, in seconds, to which the runs' states and ages refer."""
     runs: Mapping[str, WatchedRun] = field(default_factory=dict)
     """Name, as TensorBoard has it -> run, by name."""
+    elsewhere: tuple[str, ...] = ()
+    """Names of the runs of other shards, which are not read."""
+    unread: Mapping[str, str | None] | None = field(default_factory=dict)
+    """Of a first look under way: the runs that are not read yet -> the label under which their own processes serve
+    them, as far as that is known; None where these are not known."""
     problems: tuple[str, ...] = ()
     """What about the logdir could not be looked at; empty when all of it was."""
     requests: int = 0

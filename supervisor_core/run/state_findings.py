@@ -9,7 +9,7 @@ from supervisor_core.run.ended_launches import failure_text, final_launch
 from supervisor_core.run.finding import Finding
 from supervisor_core.run.finding_subject import Subject, facts, found, process
 from supervisor_core.run.model import Outcome, Restart, Run, Session, Stall, launch_text
-from supervisor_core.run.words import counted, duration, in_a_line, sentence
+from supervisor_core.run.words import counted, duration, in_a_line, next_sentence, sentence
 
 UNPLANNED: frozenset[Outcome] = frozenset(("lost", "error", "signal", "unknown"))
 """Ends of sessions that count towards a restart loop, as in the alert."""
@@ -54,9 +54,10 @@ def _stalled(about: Subject) -> Iterator[Finding]:
     else:
         text = "No progress"
     text += "" if phase is None else f" in the phase {phase}"
+    text += f"{'' if where is None else f': {where}'}{_by(last)}" if about.run.verdict is None else ""
     yield found(
         "stalled",
-        f"{text}{'' if where is None else f': {where}'}{_by(last)}.",
+        f"{text}.{next_sentence(about.run.verdict)}",
         since=stall.since if stall is not None else (last.last_progress_at if last else None),
         cost=about.unsaved(),
         evidence=facts(last, step=about.run.step, **({"phase": phase} if stall is None else _place(stall))),
@@ -86,6 +87,7 @@ def _lost(about: Subject) -> Iterator[Finding]:
         action = "wait: tb-supervisor is starting it again"
     hang = hang_at_end(run, last)
     text += "" if hang is None else f" It had made no progress{_how(hang)}."
+    text += next_sentence(run.verdict)
     yield found(
         "lost",
         text,
@@ -107,7 +109,7 @@ def hang_at_end(run: Run, session: Session) -> Stall | None:
 def _how(stall: Stall) -> str:
     """Return how a session hung, as what follows a sentence's begin: why, and where."""
     why = "" if stall.blocked_since is None else f": {BLOCKED[0].lower()}{BLOCKED[1:]}"
-    where = stalled_at(stall)
+    where = stall.verdict or stalled_at(stall)
     return why if where is None else f"{why}{', ' if why else ': '}{where}"
 
 
@@ -118,6 +120,8 @@ def _place(stall: Stall) -> dict[str, object]:
         "thread": stall.thread,
         "location": None if stall.location is None else location(stall.location),
         "activity": stall.activity,
+        "culprit": stall.culprit,
+        "culprit_location": stall.culprit_location,
     }
 
 
@@ -280,8 +284,7 @@ def ending(about: Subject) -> Iterator[Finding]:
             since=last.started_at,
             evidence=facts(None, step=last.restored_step),
         )
-    advice, interval = run.advice, last.checkpoint_interval_secs
-    best = advice.recommended_interval_secs
+    interval, best = run.advice.present_interval_secs, run.advice.recommended_interval_secs
     unplanned = sum(item.reason in UNPLANNED for item in run.restarts)
     if run.state == "running" and best and interval and unplanned >= limits.failures_to_judge:
         ratio = interval / best

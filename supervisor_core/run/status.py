@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
+from supervisor_core.events.resume_record import ResumeRecord
 from supervisor_core.events.telemetry import HeartbeatRecord, SessionRecord, ThreadStatus, WorkerStatus
 from supervisor_core.process.stacks import Activity
 from supervisor_core.run.checkpoints import Checkpoint
@@ -34,12 +35,14 @@ class Distribution:
     sum: float
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CheckpointStatus:
     """Checkpoints of a run at one moment."""
 
     recommended_interval_secs: float | None = None
     """By Young and Daly, from the run's own save cost and failures; None before both are known."""
+    present_interval_secs: float | None = None
+    """How often the run saves, to compare with that; None where that is unknown."""
     last_success: Checkpoint | None = None
     """The newest successful checkpoint."""
     saves: int | None = 0
@@ -63,9 +66,15 @@ class StallStatus:
     """Where it is, as `supervisor_core.process.stacks.location` returns it; None where unknown."""
     activity: Activity | None = None
     """What it did there between two looks at its stack; None where unknown."""
+    verdict: str | None = None
+    """Which process keeps the others waiting, in one line; None of a training in one, and where unknown."""
+    culprit: str | None = None
+    """Its name, as in ``rank 2``; None where it is undecided."""
+    culprit_location: str | None = None
+    """Where it is."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RunStatus:
     """One run at one moment: what a scrape shows. Times are wall-clock seconds since the epoch."""
 
@@ -80,10 +89,20 @@ class RunStatus:
     """The error that ended a failed run: type and text."""
     session: SessionRecord | None = None
     """The record of its newest session, as far as it is known; None without one."""
+    labels: Mapping[str, str] = field(default_factory=dict)
+    """Whose the run is and where it runs: those of its newest session that has any."""
+    resume_check: ResumeRecord | None = None
+    """What the steps show that it recomputed after its resume; None where none was compared."""
     session_seen_at: float | None = None
     """When the session was last seen alive, or ended: in its own process now, in an exporter its newest event."""
+    ended_at: float | None = None
+    """When the run ended, planned or not; None while it may go on, and where unknown. Only an exporter has it."""
     restarts: Mapping[str, int] = field(default_factory=dict)
     """Ends of the earlier sessions: reason -> count."""
+    failures: Mapping[tuple[str, str], int] = field(default_factory=dict)
+    """Unplanned ends of sessions by host and reason; only a reader of the run knows them."""
+    lost_process_secs: Mapping[str, float] = field(default_factory=dict)
+    """Seconds of the whole run that did not go into kept steps, by goodput bucket, each counted for every device."""
     launches: Mapping[str, int] = field(default_factory=dict)
     """Ended launches of the program by a restarter outside: cause -> count."""
     restarting: bool | None = None

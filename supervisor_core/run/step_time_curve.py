@@ -1,68 +1,110 @@
-"""`StepTimeCurve`: the productive seconds of a session by step, from one recovery to the next."""
+"""`StepTimeCurve`: the productive seconds of a session by step, between two recoveries."""
 
 from __future__ import annotations
 
-from array import array
 from bisect import bisect_left
+
+from supervisor_core.events.polyline import Polyline
+
+ERROR_SECS = 0.05
+"""How far the newest points of a curve may be from what was added."""
+NEWEST_POINTS = 64
+"""Kept at least as they are: training resumes at recent steps. Up to twice as many are."""
+OLD_POINTS = 128
+"""Before these. With more of them, points are dropped until three quarters are left."""
 
 
 class StepTimeCurve:
     """Pairs of step and productive seconds, both increasing, interpolated linearly.
+
+    Few are kept. The seconds of the newest steps are within `ERROR_SECS` of those that were added; of a long session,
+    those of older steps are less exact: of a week of steps that take 0.27 s, give or take a tenth, by up to ten
+    seconds.
 
     Args:
         first_step: the step at which it begins; None where unknown.
         begin_secs: the productive seconds spent by then.
     """
 
-    __slots__ = ("_secs", "_steps", "begin_secs", "end_secs", "first_step")
+    __slots__ = ("_line", "_old", "begin_secs", "end_secs", "first_step")
 
     def __init__(self, first_step: int | None = None, begin_secs: float = 0.0) -> None:
         self.first_step = first_step
         self.begin_secs = self.end_secs = begin_secs
         """All productive seconds, those after the last known step included."""
-        self._steps = array("q")
-        self._secs = array("d")
+        self._old: Polyline | None = None
+        self._line = Polyline(ERROR_SECS)
+        """All pairs: the older ones, and those after them."""
 
     @property
     def last_step(self) -> int | None:
         """The highest step known."""
-        return self._steps[-1] if self._steps else self.first_step
+        return self._line.xs[-1] if self._line.xs else self.first_step
+
+    def __len__(self) -> int:
+        return sum(map(len, self._lines))
+
+    @property
+    def _lines(self) -> tuple[Polyline, ...]:
+        return (self._line,) if self._old is None else (self._old, self._line)
 
     def reached(self, step: int, secs: float) -> None:
         """Add the productive seconds at which a step was first seen. Steps that do not increase are ignored."""
         self.end_secs = max(self.end_secs, secs)
-        if not self._steps or step > self._steps[-1]:
-            self._steps.append(step)
-            self._secs.append(self.end_secs)
+        line = self._line
+        if not line.xs or step > line.xs[-1]:
+            line.add(step, self.end_secs)
+            if len(line.xs) > 2 * NEWEST_POINTS:
+                self._age()
+
+    def _age(self) -> None:
+        """Make old points of all but the newest."""
+        line, old = self._line, self._old or Polyline(ERROR_SECS)
+        for x, y in zip(line.xs[:-NEWEST_POINTS], line.ys[:-NEWEST_POINTS], strict=True):
+            old.add(x, y)
+        line.xs, line.ys = line.xs[-NEWEST_POINTS:], line.ys[-NEWEST_POINTS:]
+        if len(old) > OLD_POINTS:
+            while len(old) > OLD_POINTS * 3 // 4:
+                coarser = Polyline(2 * old.error)
+                for x, y in old.points():
+                    coarser.add(x, y)
+                old = coarser
+        self._old = old
 
     def extended(self, first_step: int | None, last_step: int | None, end_secs: float) -> StepTimeCurve:
         """Return a curve that begins at ``first_step``, if this one has no first step, and ends at ``last_step`` and
         ``end_secs``. Where no pair is added the pairs are shared: add no points to this one while the other is in
         use."""
         other = StepTimeCurve(first_step if self.first_step is None else self.first_step, self.begin_secs)
-        other._steps, other._secs = self._steps, self._secs
+        other._old, other._line = self._old, self._line
         other.end_secs = max(self.end_secs, end_secs)
-        if last_step is not None and (not self._steps or last_step > self._steps[-1]):
-            other._steps, other._secs = self._steps[:], self._secs[:]
-            other.reached(last_step, end_secs)
+        if last_step is not None and (not self._line.xs or last_step > self._line.xs[-1]):
+            other._line = Polyline(ERROR_SECS)
+            other._line.xs, other._line.ys = self._line.xs[:], self._line.ys[:]
+            other._line.xs.append(last_step)
+            other._line.ys.append(other.end_secs)
         return other
 
     def absorb(self, later: StepTimeCurve) -> None:
         """Append the points that another file of the same session holds."""
-        for step, secs in zip(later._steps, later._secs, strict=True):
-            self.reached(step, secs)
+        for line in later._lines:
+            for step, secs in line.points():
+                self.reached(step, secs)
         self.end_secs = max(self.end_secs, later.end_secs)
 
     def secs_at(self, step: int) -> float:
         """Return the productive seconds spent when the session got to a step, at most `end_secs`."""
-        first = self.first_step if self.first_step is not None else (self._steps[0] if self._steps else 0)
+        steps, secs = self._line.xs, self._line.ys
+        if self._old is not None:
+            steps, secs = self._old.xs + steps, self._old.ys + secs
+        first = self.first_step if self.first_step is not None else (steps[0] if steps else 0)
         if step <= first:
             return self.begin_secs
-        index = bisect_left(self._steps, step)
-        if index == len(self._steps):
-            return self._secs[-1] if self._secs else self.end_secs
-        before = (self._steps[index - 1], self._secs[index - 1]) if index else (first, self.begin_secs)
-        after = (self._steps[index], self._secs[index])
+        index = bisect_left(steps, step)
+        if index == len(steps):
+            return secs[-1] if secs else self.end_secs
+        before = (steps[index - 1], secs[index - 1]) if index else (first, self.begin_secs)
+        after = (steps[index], secs[index])
         if after[0] <= before[0]:
             return after[1]
         return before[1] + (after[1] - before[1]) * (step - before[0]) / (after[0] - before[0])

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+
+from supervisor_core.events.place import Pace
 
 UNKNOWN = "-"
 DAY_SECS = 86400.0
@@ -52,6 +55,16 @@ def counted(number: int, noun: str) -> str:
     return f"{count(number)} {noun}{'' if number == 1 else 's'}"
 
 
+def listed(texts: Sequence[str]) -> str:
+    """Return texts as an enumeration.
+
+    Example:
+        >>> listed(["a"]), listed(["a", "b", "c"])
+        ('a', 'a, b and c')
+    """
+    return " and ".join((*([", ".join(texts[:-1])] if len(texts) > 1 else []), *texts[-1:]))
+
+
 def rate(per_sec: float | None) -> str:
     """Return steps per second in three digits; "-" for None."""
     if per_sec is None or not math.isfinite(per_sec):
@@ -62,6 +75,26 @@ def rate(per_sec: float | None) -> str:
 def share(ratio: float | None) -> str:
     """Return a ratio as a percentage; "-" for None."""
     return UNKNOWN if ratio is None else f"{100 * ratio:.1f} %"
+
+
+def pace_text(pace: Pace | None) -> str:
+    """Return how long a process of several takes for a step, and the share in which it does not wait for the others.
+
+    Example:
+        >>> pace_text(Pace(step_secs=0.2, own_secs=0.05))
+        '200ms, 25%'
+    """
+    return UNKNOWN if pace is None else f"{duration(pace.step_secs)}, {pace.own_secs / (pace.step_secs or 1.0):.0%}"
+
+
+def next_sentence(text: str | None) -> str:
+    """Return a text without a full stop as a sentence that follows another one; empty for None.
+
+    Example:
+        >>> next_sentence("rank 2 hangs")
+        ' Rank 2 hangs.'
+    """
+    return "" if text is None else f" {text[:1].upper()}{text[1:]}."
 
 
 def in_a_line(text: str) -> str:

@@ -1,9 +1,7 @@
 """Reads events files on remote file systems, and fetches ahead.
 
 Through TensorFlow where it is loaded and knows the scheme, as the writer (`supervisor_core.storage.remote`); else
-through fsspec where it has a package for that; else through TensorBoard's own client. fsspec itself is asked directly,
-because it can list a directory with the kinds of its entries in one request, and because its cached listings must be
-dropped: a file that grows would keep its first size.
+through fsspec where it has a package for that; else through TensorBoard's own client.
 """
 
 from __future__ import annotations
@@ -12,72 +10,16 @@ import errno
 import os
 import stat
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+from supervisor_core.clock import Clock
 from supervisor_core.storage.filesystem import FIRST_BYTES, DirectoryEntry, RemoteStatus
-from supervisor_core.storage.remote import RemoteFilesystem, as_os_error, remote_filesystem, scheme_of, tensorflow_knows
-
-NAMES_OF_A_REQUEST = 1000
-"""Names that a store lists in one request: the page size of S3 and GCS."""
-
-
-class _Listing(NamedTuple):
-    """A listing of everything below a directory, by paths that begin as that of the directory does."""
-
-    root: str
-    sizes: Mapping[str, int]
-    entries: Mapping[str, Mapping[str, DirectoryEntry]]
-    """Directory -> name -> what it is."""
-
-
-class _FsspecClient:
-    def __init__(self, filesystem: Any) -> None:
-        self._filesystem = filesystem
-
-    def list_all(self, root: str) -> _Listing:
-        """List everything below a directory; object stores return a thousand names per request."""
-        self._filesystem.invalidate_cache()
-        own, root = self._stripped(root), root.rstrip("/")
-        sizes: dict[str, int] = {}
-        entries: dict[str, dict[str, DirectoryEntry]] = {}
-        for found, info in self._filesystem.find(root, detail=True).items():
-            if info["type"] == "directory" or not found.startswith(own + "/"):
-                continue
-            path = root + found.rstrip("/").removeprefix(own)
-            sizes[path] = int(info["size"] or 0)
-            is_directory = is_known = False
-            while path != root and not is_known:  # what is above a known directory is known
-                above, _, name = path.rpartition("/")
-                is_known = above in entries
-                entries.setdefault(above, {})[name] = DirectoryEntry(name, is_directory)
-                path, is_directory = above, True
-        return _Listing(root, sizes, entries)
-
-    def _stripped(self, path: str) -> str:
-        """Return a path without its scheme."""
-        return str(self._filesystem._strip_protocol(path)).rstrip("/")
-
-    @as_os_error
-    def size_of(self, path: str) -> int | None:
-        self._filesystem.invalidate_cache()
-        info = self._filesystem.info(path)
-        return None if info["type"] == "directory" else int(info["size"])
-
-    @as_os_error
-    def read_range(self, path: str, offset: int, length: int) -> bytes:
-        return bytes(self._filesystem.cat_file(path, start=offset, end=offset + length))
-
-    @as_os_error
-    def entries(self, path: str) -> list[DirectoryEntry]:
-        own = self._stripped(path)
-        found = {info["name"].rstrip("/"): info["type"] for info in self._filesystem.ls(path, detail=True)}
-        # A store without directories may list a marker for the directory itself.
-        return [
-            DirectoryEntry(os.path.basename(name), kind == "directory") for name, kind in found.items() if name != own
-        ]
+from supervisor_core.storage.remote import RemoteFilesystem, remote_filesystem, scheme_of, tensorflow_knows
+from supervisor_core.storage.remote_clients import FsspecClient, client_of
+from supervisor_core.storage.remote_listing import RemoteListing
 
 
 class RemoteReadFile:
@@ -98,35 +40,68 @@ class RemoteReadFile:
 class RemoteSource:
     """See `supervisor_core.storage.filesystem.ReadFilesystem`; exceptions of a store's library become ``OSError``."""
 
-    def __init__(self, client: RemoteFilesystem | _FsspecClient) -> None:
+    def __init__(self, client: RemoteFilesystem | FsspecClient) -> None:
         self._client = client
-        self._listing: _Listing | None = None
+        self._kept: RemoteListing | None = None
+        self._listing: RemoteListing | None = None
         self._ahead: ReadAhead | None = None
         self._count_lock = threading.Lock()
-        self.requests = 0
-        """Number of requests so far; a listing of many names counts as one for each thousand."""
+        self._listings = self._reads = 0
 
-    def list_all(self, root: str) -> None:
-        """List everything below a directory; until the next call `stat` and `entries` answer from this listing.
+    @property
+    def requests(self) -> int:
+        """Number of requests so far."""
+        return self.listings + self.reads
 
-        Where the store's library has no such request, or fails, each directory is listed on demand.
+    @property
+    def listings(self) -> int:
+        """Number of requests so far that list names."""
+        return self._listings + (0 if self._kept is None else self._kept.listings)
+
+    @property
+    def reads(self) -> int:
+        """Number of requests so far that read files, or their sizes."""
+        return self._reads + (0 if self._kept is None else self._kept.reads)
+
+    def look(self, root: str, is_watched: Callable[[str], bool], clock: Clock) -> None:
+        """Bring what is known of everything below a directory up to date, see `RemoteListing`; until the next call
+        `stat` and `entries` answer from it.
+
+        Where the store's library cannot list everything, or has failed, each directory is listed on demand.
+
+        Args:
+            root: the directory; the same each time.
+            is_watched: says by its name whether a file is an events file.
+            clock: paces the requests.
         """
-        self._listing = None
-        if isinstance(self._client, _FsspecClient):
-            try:
-                listing = self._client.list_all(root)
-            except Exception:  # the request for the first directory raises it again
-                self._count(1)
-                return
-            self._count(1 + len(listing.sizes) // NAMES_OF_A_REQUEST)
-            self._listing = listing if listing.sizes else None  # empty, or no such directory: a request decides
+        if not isinstance(self._client, FsspecClient):
+            return
+        if self._listing is None:
+            self._forget()
+            self._kept = RemoteListing(self._client, root, is_watched, clock)
+        assert self._kept is not None
+        self._kept.look()
+        is_known = self._kept.is_complete and bool(self._kept.entries[self._kept.root])
+        self._listing = self._kept if is_known else None  # empty, or no such directory: a request decides
 
-    def names(self, directory: str) -> list[str] | None:
-        """Return the names in a directory, if they are part of the listing; None if not."""
+    def _forget(self) -> None:
+        self._listings, self._reads, self._kept = self.listings, self.reads, None
+
+    def names(self, directory: str) -> tuple[list[str], bool] | None:
+        """Return the names in a directory, and whether they are those of this moment; None where it is not below what
+        `look` looks at.
+
+        Raises:
+            OSError: if the names are not known.
+        """
         listing, key = self._known(directory)
-        return None if listing is None else list(listing.entries.get(key, ()))
+        if listing is None:
+            return None
+        if key not in listing.entries:
+            raise OSError(errno.ENODATA, "not listed", directory)
+        return list(listing.entries[key]), listing.fresh is None or key in listing.fresh
 
-    def _known(self, path: str) -> tuple[_Listing | None, str]:
+    def _known(self, path: str) -> tuple[RemoteListing | None, str]:
         listing, key = self._listing, path.rstrip("/")
         is_below = listing is not None and (key + "/").startswith(listing.root + "/")
         return (listing if is_below else None), key
@@ -134,13 +109,17 @@ class RemoteSource:
     def stat(self, path: str) -> RemoteStatus:
         """See `supervisor_core.storage.filesystem.ReadFilesystem`."""
         listing, key = self._known(path)
-        if listing is None:
-            self._count(1)
-            size = self._client.size_of(path)
-        elif key in listing.sizes or key in listing.entries:
-            size = listing.sizes.get(key)
-        else:
+        if listing is not None and key == listing.root and listing.fault is not None:
+            raise listing.fault
+        if listing is not None and key in listing.sizes:
+            return RemoteStatus(listing.sizes[key])
+        above, _, name = key.rpartition("/")
+        if listing is not None and (key in listing.entries or _is_directory(listing, above, name)):
+            return RemoteStatus(0, stat.S_IFDIR, listing.versions.get(key, 0))  # what changes when its names do
+        if listing is not None and name not in listing.entries.get(above, (name,)):
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+        self._count_read()
+        size = self._client.size_of(path)
         return RemoteStatus(0, stat.S_IFDIR) if size is None else RemoteStatus(size)
 
     def open(self, path: str) -> RemoteReadFile:
@@ -152,11 +131,15 @@ class RemoteSource:
         listing, key = self._known(directory)
         if listing is not None:
             return listing.entries.get(key, {}).values()
-        self._count(1)
+        with self._count_lock:
+            self._listings += 1
         return self._client.entries(directory)
 
     def read(self, path: str, offset: int, length: int) -> bytes:
         """Return a range of a file."""
+        known = self._tail_of(path, offset, length)
+        if known is not None:
+            return known
         ahead = self._ahead
         fetched = None if ahead is None else ahead.take(path, offset, length)
         return self._fetch(path, offset, length) if fetched is None else fetched
@@ -164,22 +147,34 @@ class RemoteSource:
     def read_ahead(self, ranges: Sequence[Range]) -> None:
         """Begin to fetch the first ranges of the files in parallel, in the order in which they will be read; ends with
         `stop_read_ahead`."""
-        if self._listing is not None and ranges:
-            self._ahead = ReadAhead(self._fetch, ranges)
+        wanted = [each for each in ranges if self._tail_of(each.path, each.offset, each.length) is None]
+        if self._listing is not None and wanted:
+            self._ahead = ReadAhead(self._fetch, wanted)
 
     def stop_read_ahead(self) -> None:
         """Stop fetching ahead."""
         ahead, self._ahead = self._ahead, None
         if ahead is not None:
             ahead.close()
+        if self._listing is not None:
+            self._listing.release()
+
+    def _tail_of(self, path: str, offset: int, length: int) -> bytes | None:
+        listing = self._listing
+        return None if listing is None else listing.tail_of(path, offset, length)
 
     def _fetch(self, path: str, offset: int, length: int) -> bytes:
-        self._count(1)
+        self._count_read()
         return self._client.read_range(path, offset, length)
 
-    def _count(self, requests: int) -> None:
+    def _count_read(self) -> None:
         with self._count_lock:
-            self.requests += requests
+            self._reads += 1
+
+
+def _is_directory(listing: RemoteListing, above: str, name: str) -> bool:
+    entry = listing.entries.get(above, {}).get(name)
+    return entry is not None and entry.is_directory
 
 
 def remote_source(path: str) -> RemoteSource:
@@ -196,7 +191,7 @@ def remote_source(path: str) -> RemoteSource:
         with suppress(ImportError, ValueError):  # its package for the scheme is not installed
             from fsspec.core import url_to_fs
 
-            return RemoteSource(_FsspecClient(url_to_fs(path, **({"endpoint_url": endpoint} if endpoint else {}))[0]))
+            return RemoteSource(client_of(url_to_fs(path, **({"endpoint_url": endpoint} if endpoint else {}))[0]))
     return RemoteSource(remote_filesystem(path, "read events from"))
 
 

@@ -24,7 +24,7 @@ from supervisor_core.engine.session_state import StopReason
 from supervisor_core.engine.step_lock import StepLock
 from supervisor_core.events.file_writer import FileWriter
 from supervisor_core.events.telemetry import RecoveryRecord, ServiceInterval
-from supervisor_core.options import Options
+from supervisor_core.options import Options, refuse_verify_resume
 from supervisor_core.run.status import RunStatus
 from supervisor_core.tf1 import private_symbols as private
 from supervisor_core.tf1.checkpoint_manager import CheckpointManager
@@ -82,6 +82,7 @@ class Lifecycle(SessionLifecycle[GraphEnding]):
     not_begun = "There is no session yet: call managed_session() or prepare_or_wait_for_session() first."
 
     def __init__(self, **arguments: Any) -> None:
+        refuse_verify_resume(arguments["options"], arguments["facade"])
         super().__init__(GraphEnding, **arguments)
         self.step_lock = StepLock(clock=self._clock)
         """Keeps steps out while a snapshot is taken."""

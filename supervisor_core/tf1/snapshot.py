@@ -25,6 +25,7 @@ import numpy as np
 import tensorflow as tf
 
 from supervisor_core.checkpoint.bundle_writer import TensorData, write_bundle
+from supervisor_core.checkpoint.nan_check import has_nan
 from supervisor_core.storage.local import local_path
 from supervisor_core.tf1.global_step import step_value
 from supervisor_core.tf1.native_runs import PreparedRun
@@ -37,7 +38,6 @@ from supervisor_core.tf1.saver_graph import (
     read_saver,
     source_of,
 )
-from supervisor_core.training.nan_check import has_nan
 
 Array = np.ndarray[Any, Any]
 

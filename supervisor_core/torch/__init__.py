@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING
 from supervisor_core.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from supervisor_core.torch.loop import SupervisedLoop, supervised
+    from supervisor_core.torch.api import supervised
+    from supervisor_core.torch.loop import SupervisedLoop
 
 __all__ = ["SupervisedLoop", "supervised"]
 
-__getattr__, __dir__ = lazy_names(__name__, {"torch.loop": "SupervisedLoop supervised"})
+__getattr__, __dir__ = lazy_names(__name__, {"torch.api": "supervised", "torch.loop": "SupervisedLoop"})

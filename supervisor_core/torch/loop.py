@@ -1,161 +1,46 @@
-"""`supervised`: the batches of all epochs that are left, as one supervised session of a run."""
+"""`SupervisedLoop`: the batches of all epochs that are left, as one supervised session of a run."""
 
 from __future__ import annotations
 
+import math
 import os
 import sys
 from collections.abc import Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from types import FrameType
+from functools import partial
+from types import CodeType
 from typing import Any
-
-import torch
 
 from supervisor_core.engine.loop_exit import LoopExit, loop_exit
 from supervisor_core.engine.timeouts import stop_timeout
 from supervisor_core.errors import LogdirInUseError, RanksError
-from supervisor_core.options import Options
-from supervisor_core.torch.distributed_run import DistributedRun
-from supervisor_core.torch.loop_frame import LoopFrame
-from supervisor_core.torch.position import BATCHES, ONCE, LoaderPosition, batch_size_of, batches_of
-from supervisor_core.torch.range_position import RangePosition, counts_steps
+from supervisor_core.torch.accelerated import position_of, refuse_prepared, unprepared
+from supervisor_core.torch.cycled_loader import CycledLoader
+from supervisor_core.torch.epoch_pass import EpochPass
+from supervisor_core.torch.loop_facts import loader_facts
+from supervisor_core.torch.loop_frame import ENUMERATED, LoopFrame, asking
+from supervisor_core.torch.optimizer_steps import OptimizerSteps
+from supervisor_core.torch.position import EMPTY, ONCE, LoaderPosition, batches_of
+from supervisor_core.torch.range_position import RangePosition
 from supervisor_core.torch.ranks import Ranks, present_ranks
-from supervisor_core.torch.ranks_state import NUMBER, RanksState
-from supervisor_core.torch.shards import ShardFiles, Shards, is_sharded, refuse_split, shards_of
-from supervisor_core.torch.tensors import KINDS, model_facts, random_sources, structure_of, thread_facts, unwrapped
+from supervisor_core.torch.tensors import random_sources
+from supervisor_core.torch.unsaved_optimizers import UnsavedOptimizers
 from supervisor_core.torch.workers import outlive_signals
-from supervisor_core.training.due import SavePolicy
 from supervisor_core.training.finished_loops import finished, refuse_again
 from supervisor_core.training.in_loop import InLoop, last_of_epoch
 from supervisor_core.training.position import Accumulated
 from supervisor_core.training.run import Run
-from supervisor_core.training.state import DATA, TrainingState
+from supervisor_core.training.state import DATA
 
 LEFT = "It was saved in the middle of a batch: random numbers that the batch had drawn are drawn again."
 
-STEPS_ONCE = "Write one loop over all of them: for step in supervised(range(max_steps), logdir, ...)."
+RANGE_ONCE = "Write one loop over all of them: for step in supervised(range(max_steps), logdir, ...)."
 
 EPOCHS_ONCE = "Write one loop over all of them: for batch in supervised(loader, logdir, epochs=3, ...)."
 
-BUFFERS = "The statistics of BatchNorm differ from rank to rank: those of the ranks other than 0 are not captured."
 
-
-def supervised(
-    loader: Iterable[Any],
-    logdir: str | os.PathLike[str],
-    *,
-    epochs: int = 1,
-    model: Any,
-    optimizer: Any = None,
-    scaler: Any = None,
-    scheduler: Any = None,
-    ema: Any = None,
-    state: Mapping[str, Any] | None = None,
-    options: Options | None = None,
-    save_secs: float | None = 600.0,
-    save_steps: int | None = None,
-    max_to_keep: int | None = 5,
-    keep_every_n_hours: float | None = None,
-    replay: bool = False,
-) -> SupervisedLoop:
-    """Return an iterable over the batches of all epochs that are left: a supervised session while it is iterated.
-
-    It resumes from the newest whole checkpoint in the middle of an epoch, saves in the background, and ends between two
-    steps at SIGTERM. A step is a call of ``optimizer.step()``; batches whose gradients are only accumulated are none,
-    and nothing is saved after them. Where the program draws its batches itself, ``range(max_steps)`` takes the loader's
-    place: the loop yields the number of each step, and a resume goes on with the next one.
-
-    Args:
-        loader: a ``DataLoader``, torchdata's ``StatefulDataLoader``, or any iterable with the same batches each epoch;
-            or a range of steps.
-        logdir: the run's directory, on a local or mounted file system.
-        epochs: the number of passes through the loader, over all sessions of the run.
-        model: a module; what ``torch.compile`` and ``DistributedDataParallel`` wrap around it is not saved.
-        optimizer: its optimizer. Default: each batch is a step.
-        scaler: a ``GradScaler``.
-        scheduler: a learning rate scheduler.
-        ema: an averaged model, or anything with ``state_dict``.
-        state: more objects with ``state_dict``/``load_state_dict``, and dicts, by name.
-        options: see `supervisor_core.Options`.
-        save_secs: seconds between checkpoints; None saves none by time.
-        save_steps: steps between checkpoints; None saves none by steps.
-        max_to_keep: the number of checkpoints to keep; None keeps all.
-        keep_every_n_hours: keep one checkpoint of each such period besides; None keeps none.
-        replay: on a resume load the consumed batches again and drop them, for datasets that draw random numbers in the
-            loader's workers; it takes as long as loading them took.
-
-    Raises:
-        ValueError: if an interval or ``epochs`` is not positive, the logdir is not local, or the loader is an iterator
-            and there are several epochs; in the loop, if an epoch has no batch, or nothing is left to do and a loop of
-            this process came to that end before.
-        TypeError: if an object has no ``state_dict``.
-        RanksError: if the optimizer is a ``ZeroRedundancyOptimizer``.
-
-    Example:
-        with supervised(loader, "/runs/mnist", epochs=3, model=model, optimizer=optimizer) as loop:
-            for batch in loop:
-                optimizer.zero_grad()
-                loss = loss_of(model, batch)
-                loss.backward()
-                optimizer.step()
-
-        ``for batch in supervised(...):`` alone works, too. An exception in its body is then recorded without its text
-        until the process has ended, and with Python 3.10 and 3.11 ``sys.exit(0)`` in it counts as an error.
-
-    """
-    if isinstance(epochs, bool) or not isinstance(epochs, int) or epochs < 1:
-        raise ValueError(f"epochs is {epochs!r}; expected a number from 1.")
-    if epochs > 1 and isinstance(loader, Iterator) and type(loader).__module__ in ("builtins", "itertools"):
-        raise ValueError(f"epochs is {epochs}, and the loader is a {type(loader).__name__}. {ONCE}")
-    parts = {"model": unwrapped(model), "optimizer": optimizer, "scaler": scaler, "scheduler": scheduler}
-    parts["ema"] = None if ema is None else unwrapped(ema)
-    objects = {name: part for name, part in parts.items() if part is not None}
-    clash = {DATA, *objects} & set(state or {})
-    if clash:
-        raise ValueError(f"state has {', '.join(sorted(clash))}, which supervised() saves already; use other names.")
-    options = options or Options()
-    outlive_signals(loader, stop_timeout(options))
-    ranks = present_ranks()
-    count = 1 if ranks is None else ranks.size
-    position: LoaderPosition | RangePosition
-    if counts_steps(loader, epochs):
-        position, end = RangePosition(loader), loader.stop
-    else:
-        size = batch_size_of(loader)
-        position = LoaderPosition(loader, random_sources, replay=replay, ranks=count, batch_size=size)
-        end = batches_of(loader)
-    if splits := isinstance(model, torch.nn.Module) and is_sharded(objects["model"]):
-        objects.update(shards_of(objects["model"], optimizer, is_alone=ranks is None))
-    of_model = model_facts(parts["model"], with_dtype=splits)
-    shards = ShardFiles(is_split=splits, whole=ranks is None or not splits, trust=options.trust_pickled)
-    training: dict[str, Any] = {
-        "objects": {**objects, **(state or {}), DATA: position},
-        "sources": random_sources,
-        "kinds": (*KINDS, shards),
-        "facts": lambda: {**_facts(loader, count, is_range=isinstance(position, RangePosition)), **of_model},
-        "limits": lambda: (*position.limits, *loop.limits, *model_limits(model, count)),
-    }
-    named: dict[str, Any] = {
-        "options": options,
-        "policy": SavePolicy(
-            save_secs=save_secs, save_steps=save_steps, max_to_keep=max_to_keep, keep_every_n_hours=keep_every_n_hours
-        ),
-        "facade": "supervised",
-        "first_step": position.batch,
-    }
-    if ranks is None:
-        run = Run(os.fspath(logdir), state=TrainingState(**training), **named)
-    else:
-        refuse_split(optimizer)
-        split = tuple(part for part in objects.values() if isinstance(part, Shards))
-        run = DistributedRun(
-            os.fspath(logdir),
-            state=RanksState(ranks=ranks, own=(*(state or {}), DATA), shards=split, **training),
-            structure="" if splits else structure_of(objects["model"]),
-            **named,
-        )
-    loop: SupervisedLoop = SupervisedLoop(run, position, epochs, optimizer, ranks, end, tuple(parts.values()))
-    return loop
+_asking = partial(asking, __name__, EpochPass.__module__)
+"""Returns the frame of the program that asks for a batch."""
 
 
 class SupervisedLoop(InLoop):
@@ -163,37 +48,43 @@ class SupervisedLoop(InLoop):
 
     Args:
         run: the session.
+        loader: the loader, or the range of steps.
         position: where the training stands in its data.
-        epochs: how many there are.
-        optimizer: its steps are counted; None counts batches.
+        limits: where the training ends: the number of "epochs", of "steps", or both.
+        optimizers: their steps are counted; without any, batches are.
         ranks: the processes of a distributed training.
-        end: the number of batches in an epoch, or where the range of steps ends; -1 where it is not known.
         parts: what the program has given, as it is before it is split into shards.
+        given: the models and the loader, by name.
     """
 
     def __init__(
         self,
         run: Run,
+        loader: Any,
         position: LoaderPosition | RangePosition,
-        epochs: int,
-        optimizer: Any,
+        limits: Mapping[str, int],
+        optimizers: Mapping[str, Any],
         ranks: Ranks | None,
-        end: int,
         parts: tuple[Any, ...],
+        given: Mapping[str, Any],
     ) -> None:
         self.run = run
         self._parts = parts
+        self._loader, self._others = loader, list[tuple[CycledLoader, Any]]()
         self._position = position
-        self._epochs = epochs
+        self._limits = limits
         self._ranks = ranks
-        self._end = end
         self._counts_steps = isinstance(position, RangePosition)
+        self._end: int = loader.stop if self._counts_steps else batches_of(loader)
         self._frame: LoopFrame | None = None
-        self._tracks_steps = hasattr(optimizer, "register_step_post_hook")
-        self._optimizer = optimizer
+        self._steps = OptimizerSteps(optimizers)
+        self._given = given
+        self._unsaved = UnsavedOptimizers((*parts, *run.state.objects.values()))
         self._error: BaseException | None = None
         self._generator: Generator[Any, None, None] | None = None
-        self._stepped = self._was_left = self._is_entered = self._is_begun = False
+        self._was_left = self._is_entered = self._is_begun = self._has_begun = self._has_batches = False
+        self._pass: EpochPass | None = None
+        self._has_ended = False
         self._accumulated = Accumulated()
         self._writer: Any = None
         run.save_point.moment = self._moment
@@ -201,8 +92,22 @@ class SupervisedLoop(InLoop):
     @property
     def limits(self) -> tuple[str, ...]:
         """What a checkpoint of this moment does not capture: sentences."""
-        of_frame = () if self._frame is None else self._frame.limits
-        return (*((LEFT,) if self._was_left else ()), *self._accumulated.limits, *of_frame)
+        of_frame = () if self._frame is None else (*self._frame.limits, *self._enumerated(self._frame.enumerated))
+        left = (() if self._pass is None else self._pass.limits) or ((LEFT,) if self._was_left else ())
+        of_others = (text for other, _ in self._others for text in other.limits)
+        return (*left, *self._accumulated.limits, *self._steps.limits, *of_others, *of_frame, *self._unsaved.limits)
+
+    def _enumerated(self, name: str) -> tuple[str, ...]:
+        """Return that ``enumerate`` would go on with another number than the loop, where that matters."""
+        is_whole = self._pass is not None and self._position.batch in (0, self._end)
+        return (ENUMERATED.format(name),) if name and not is_whole else ()
+
+    def _loader_facts(self) -> dict[str, str]:
+        """What of the loaders has to be the same for an exact resume; a range of steps may become longer."""
+        facts = {} if self._counts_steps else loader_facts(self._loader)
+        for other, loader in self._others:
+            facts.update({f"{name} of {other.name}": value for name, value in loader_facts(loader).items()})
+        return facts
 
     @property
     def epoch(self) -> int:
@@ -215,6 +120,14 @@ class SupervisedLoop(InLoop):
         return self._position.batch
 
     @property
+    def is_last(self) -> bool:
+        """Whether the present batch is the last one of its epoch; for the loop's body. Where the loader has no length
+        the next batch is fetched to see it, and a resume is exact all the same."""
+        if self._end < 0 and isinstance(self._position, LoaderPosition):
+            return self._position.is_last()
+        return self._position.batch == self._end - 1
+
+    @property
     def writer(self) -> Any:
         """A ``torch.utils.tensorboard.SummaryWriter`` that writes into the run's one events file."""
         if self._writer is None:
@@ -222,6 +135,35 @@ class SupervisedLoop(InLoop):
 
             self._writer = summary_writer(self.run)
         return self._writer
+
+    def also(self, loader: Iterable[Any]) -> CycledLoader:
+        """Return an iterator over another loader's batches, for the loop's body: it begins again at the loader's end.
+        Its position is saved, and restored when the loop begins. Call it before the loop.
+
+        Args:
+            loader: a ``DataLoader``, or any iterable with the same batches each time.
+
+        Raises:
+            RuntimeError: if the loop has begun.
+            ValueError: if the loader is an iterator.
+
+        Example:
+            loop = supervised(loader, "/runs/mnist", epochs=3, model=model, optimizer=optimizer)
+            unlabeled = loop.also(unlabeled_loader)
+            for inputs, labels in loop:
+                extra = next(unlabeled)
+        """
+        if self._is_begun:
+            raise RuntimeError("also() was called after the loop had begun: call it before, so that it is restored.")
+        if isinstance(loader, Iterator):
+            raise ValueError(f"also() was given a {type(loader).__name__}. {ONCE}")
+        refuse_prepared(loader)
+        outlive_signals(unprepared(loader), stop_timeout(self.run.options))
+        position = position_of(loader, random_sources, ranks=1 if self._ranks is None else self._ranks.size)
+        other = CycledLoader(f"{DATA}.{len(self._others) + 1}", position, lambda: self._has_begun)
+        self.run.state.add(other.name, other)
+        self._others.append((other, loader))
+        return other
 
     def log(self, tag: str | Mapping[str, Any], value: Any = None) -> None:
         """Write scalars of the present step; see `supervisor_core.Run.log`."""
@@ -238,57 +180,119 @@ class SupervisedLoop(InLoop):
         if self._generator is not None:
             self._generator.close()
 
+    def __len__(self) -> int:
+        """Return the number of batches in an epoch, as the loader does."""
+        if self._end < 0:
+            raise TypeError("The loader has no length.")
+        return len(self._loader)
+
+    @property
+    def dataset(self) -> Any:
+        """The loader's dataset."""
+        return self._loader.dataset
+
     def __iter__(self) -> Iterator[Any]:
-        """Yield the batches that are left, of all epochs; restores first."""
+        """Yield the batches that are left, of all epochs; within a loop over `epochs` those of that epoch."""
+        if self._pass is not None:
+            return self._pass.batches()
+        return self._once(self._all_batches())
+
+    def epochs(self) -> Iterator[int]:
+        """Yield the number of each epoch that is left, from 0: for a program with a loop over epochs of its own, which
+        iterates over this in each of them.
+
+        What follows the batches, as an evaluation or ``scheduler.step()``, belongs to the epoch: a checkpoint is of
+        before it, or of after it. Where the training ends within an epoch, the session ends with the inner loop.
+
+        Raises:
+            ValueError: if the loader is a range.
+            RuntimeError: in the loop, if the program has not iterated over this in the epoch.
+
+        Example:
+            for epoch in loop.epochs():
+                train(model, loop, optimizer)
+                test(model, test_loader)
+                scheduler.step()
+        """
+        if self._counts_steps:
+            raise ValueError("The loader is a range of steps, which has no epochs: iterate over the loop itself.")
+        self._pass = EpochPass(self)
+        return self._once(self._pass.epochs(sys._getframe(1).f_code))
+
+    def _once(self, items: Generator[Any, None, None]) -> Iterator[Any]:
         if self._is_begun:
             raise RuntimeError(
                 "This supervised() was iterated before, and its session has ended with that loop. Write one loop over "
                 "all epochs, or call supervised() again: it goes on from the last step."
             )
         self._is_begun = True
-        generator = self._supervised()
+        generator = self._supervised(items)
         if self._is_entered:  # else nothing may hold it: a loop that is left has to end it
             self._generator = generator
         return generator
 
-    def _supervised(self) -> Generator[Any, None, None]:
-        """Yield the batches that are left, of all epochs; restores first."""
-        hook = None
-        if self._tracks_steps:
-            hook = self._optimizer.register_step_post_hook(self._note_step)
+    def _all_batches(self) -> Generator[Any, None, None]:
+        """Yield the batches that are left, of all epochs."""
+        while self._has_epoch():
+            if not (yield from self._batches()):
+                break
+            self._position.next_epoch()
+
+    def _has_epoch(self) -> bool:
+        """Whether an epoch is to begin, or to go on: before its order is drawn."""
+        run, is_left = self.run, self._position.epoch < self._limits.get("epochs", math.inf)
+        return (
+            is_left
+            and run.global_step < run.goal.until
+            and not (run.should_stop() and self._accumulated.is_at_boundary)
+        )
+
+    def _batches(self, outer: CodeType | None = None) -> Generator[Any, None, bool]:
+        """Yield the batches that are left of the present epoch; return whether it is over then.
+
+        Args:
+            outer: of the function with the loop over the epochs.
+        """
+        run, position, steps, accumulated = self.run, self._position, self._steps, self._accumulated
+        is_stopped, step, counts_batches, goal = run.stop_probe(), run.step, not steps.are_seen, run.goal
+        frame = self._look(outer) if self._frame is None else None
+        last = self._end - 1
+        for batch in position.batches():
+            steps.made, self._has_batches = 0, True
+            if position.batch == last:
+                with last_of_epoch(run):
+                    yield batch
+            else:
+                yield batch
+            position.batch += 1
+            if frame is not None:
+                frame.step_ended(_asking())
+                self._unsaved.first_ended()
+                frame = None
+            if (steps.made or counts_batches) and not accumulated.count:
+                step()
+            else:
+                self._count()
+            if (is_stopped() or run.global_step >= goal.until) and self._accumulated.is_at_boundary:
+                return position.batch > last >= 0 and not is_stopped()  # before the next batch draws random numbers
+        was_empty = isinstance(position, LoaderPosition) and not (position.batch or position.is_over)
+        if was_empty and "epochs" not in self._limits:  # no number of such epochs makes a step
+            raise ValueError(EMPTY.format(type(self._loader).__name__))
+        return True
+
+    def _supervised(self, items: Generator[Any, None, None]) -> Generator[Any, None, None]:
+        """Yield the items, within the session; restores first."""
+        self._steps.begin()
         error: BaseException | None = None
         left: LoopExit | None = None
         try:
             self._begin()
-            run, position, accumulated = self.run, self._position, self._accumulated
-            run.save_point.is_in_step = True  # until the loop ends: each step's end asks for what is due
-            is_stopped, step, counts_batches = run.stop_probe(), run.step, not self._tracks_steps
-            frame: LoopFrame | None = self._look(sys._getframe(1))
-            last, has_batches = self._end - 1, False
-            while position.epoch < self._epochs:
-                if is_stopped() and self._is_at_boundary:
-                    return  # before the epoch's order is drawn
-                for batch in position.batches():
-                    self._stepped, has_batches = False, True
-                    if position.batch == last:
-                        with last_of_epoch(run):
-                            yield batch
-                    else:
-                        yield batch
-                    position.batch += 1
-                    if frame is not None:
-                        frame.step_ended(sys._getframe(1))
-                        frame = None
-                    if (self._stepped or counts_batches) and not accumulated.count:
-                        step()
-                    else:
-                        self._count()
-                    if is_stopped() and self._is_at_boundary:
-                        return  # before the next batch draws random numbers
-                position.next_epoch()
-            if not has_batches:  # where the last checkpoint is of the last batch, its epoch had not ended
-                refuse_again(run.logdir, *self._progress, self._once)
-            finished(run.logdir, *self._progress)
+            self.run.save_point.is_in_step = True  # until the loop ends: each step's end asks for what is due
+            yield from items
+            if not self._has_batches:  # where the last checkpoint is of the last batch, its epoch had not ended
+                self._refuse_again()
+            for progress in self._progress:
+                finished(self.run.logdir, *progress)
         except GeneratorExit:  # the loop was left in its body
             left = LoopExit(self._error is not None, self._error) if self._is_entered else loop_exit()
             raise
@@ -296,12 +300,9 @@ class SupervisedLoop(InLoop):
             error = raised
             raise
         finally:
-            if hook is not None:
-                hook.remove()
-            self.run.save_point.is_in_step = False
             if left is None:
-                self.run.__exit__(None if error is None else type(error), error, None)
-            else:
+                self._end_session(error)
+            elif not self._has_ended:
                 self._leave(left)
 
     def _begin(self) -> None:
@@ -313,7 +314,9 @@ class SupervisedLoop(InLoop):
             )
         try:
             self.run.__enter__()
-            refuse_again(self.run.logdir, *self._progress, self._once)
+            self._has_begun = True
+            self._refuse_again()
+            self.run.goal.limit(self._limits, self.run.global_step)
         except LogdirInUseError as error:
             if present is not None or int(os.environ.get("WORLD_SIZE", "1") or 1) == 1:
                 raise
@@ -322,28 +325,44 @@ class SupervisedLoop(InLoop):
                 "not initialised: call torch.distributed.init_process_group() before supervised()."
             ) from error
 
-    def _look(self, frame: FrameType) -> LoopFrame:
+    def _end_session(self, error: BaseException | None = None) -> None:
+        """End the session: at the loop's end, and where a training ends within an epoch of a loop over `epochs`."""
+        self._has_ended = True
+        self._look_no_more()
+        self.run.__exit__(None if error is None else type(error), error, None)
+
+    def _look_no_more(self) -> None:
+        self._steps.end()
+        self._unsaved.close()
+        self.run.save_point.is_in_step = False
+
+    def _look(self, outer: CodeType | None) -> LoopFrame:
         """Look at the variables around the loop, before its first step."""
-        captured = (*self._parts, *self.run.state.objects.values(), *self._position.generators())
-        self._frame = LoopFrame(frame, captured, is_range=self._counts_steps)
+        positions = (self._position, *(other for other, _ in self._others))
+        generators = (generator for position in positions for generator in position.generators())
+        captured = (*self._parts, *self.run.state.objects.values(), *generators)
+        self._frame = LoopFrame(_asking(), captured, is_range=self._counts_steps, given=self._given, outer=outer)
+        self._unsaved.start(self._frame)
         return self._frame
 
     @property
-    def _progress(self) -> tuple[str, int, int]:
+    def _progress(self) -> list[tuple[str, int, int]]:
         """What is counted, how many there are, and how many are done."""
-        if self._counts_steps:
-            return "steps", self._end, self._position.batch
-        return "epochs", self._epochs, self._position.epoch
+        done = {"epochs": self._position.epoch, "steps": self.run.global_step}
+        return [(what, until, done[what]) for what, until in self._limits.items()]
 
-    @property
-    def _once(self) -> str:
-        return STEPS_ONCE if self._counts_steps else EPOCHS_ONCE
+    def _refuse_again(self) -> None:
+        for progress in self._progress:
+            refuse_again(self.run.logdir, *progress, RANGE_ONCE if self._counts_steps else EPOCHS_ONCE)
 
     @contextmanager
     def _moment(self) -> Iterator[int | None]:
         """A phase begins in the loop's body: after the step of its batch, as an evaluation, or before it."""
-        is_done = self._stepped or not self._tracks_steps
-        if self._accumulated.count or (not is_done and self._has_gradients):
+        if self._pass is not None and not self._pass.is_open:
+            yield self.run.global_step if self._pass.is_whole and not self._accumulated.count else None
+            return
+        is_done = bool(self._steps.made) or not self._steps.are_seen
+        if self._accumulated.count or (not is_done and self._steps.has_gradients):
             yield None
             return
         self._position.batch += is_done
@@ -356,16 +375,25 @@ class SupervisedLoop(InLoop):
 
     def _leave(self, left: LoopExit) -> None:
         """The loop was left in its body: count its step if it was made, and remember if not."""
-        self._was_left = True  # what the rest of the body would have done is not known
-        if left.is_clean and self._stepped:
+        self._was_left = True  # what the rest would have done is not known
+        if self._pass is not None and not self._pass.is_open:
+            self._pass.left()
+        elif left.is_clean:
+            self._body_left()
+        self._look_no_more()
+        self.run.left_by(left)
+
+    def _body_left(self) -> None:
+        """The body was left by ``break``: count its step if it was made."""
+        if self._steps.made:
             self._position.batch += 1
             self._count()
-        self.run.left_by(left)
 
     def _count(self) -> None:
         """The body of the loop has ended: count its step, if the optimizer made one. In a loop over a range each body
         is a step; it is not saved while gradients are accumulated. A scaler leaves the optimizer's step out, too."""
-        if self._stepped or not self._tracks_steps or (self._counts_steps and not self._has_gradients):
+        steps = self._steps
+        if steps.made or not steps.are_seen or (self._counts_steps and not steps.has_gradients):
             self._accumulated.stepped()
             self.run.step()
             return
@@ -374,50 +402,3 @@ class SupervisedLoop(InLoop):
             self.run.count_step()
         else:
             self.run.moved()
-
-    @property
-    def _has_gradients(self) -> bool:
-        parameters = (part for group in self._optimizer.param_groups for part in group["params"])
-        return any(part.grad is not None for part in parameters)
-
-    @property
-    def _is_at_boundary(self) -> bool:
-        """Whether no gradients are accumulated: also where more batches than ever made no step."""
-        return not self._accumulated.count or self._accumulated.is_longest
-
-    def _note_step(self, *_: Any) -> None:
-        self._stepped = True
-
-
-def model_limits(model: Any, ranks: int) -> tuple[str, ...]:
-    """Return what a model has of which not all is captured: sentences.
-
-    Args:
-        model: with what ``DistributedDataParallel`` wraps around it.
-        ranks: how many processes train it.
-    """
-    is_alike = ranks == 1 or getattr(model, "broadcast_buffers", False)  # DistributedDataParallel's
-    norms = (torch.nn.modules.batchnorm._BatchNorm, torch.nn.modules.instancenorm._InstanceNorm)
-    own = (
-        part
-        for part in ([] if is_alike else model.modules())
-        if isinstance(part, norms) and not isinstance(part, torch.nn.SyncBatchNorm) and part.track_running_stats
-    )
-    return (BUFFERS,) if any(True for _ in own) else ()
-
-
-def _facts(loader: Any, ranks: int, *, is_range: bool = False) -> dict[str, str]:
-    """Return what has to be the same for an exact resume; a range of steps may become longer."""
-    facts = {**thread_facts(), NUMBER: str(ranks)}
-    if is_range:
-        return facts
-    if hasattr(loader, "num_workers"):
-        facts["number of workers"] = str(loader.num_workers)
-    if (size := batch_size_of(loader)) is not None or hasattr(loader, "batch_size"):
-        facts["batch size"] = str(size)
-    dataset: Any = getattr(loader, "dataset", None)
-    if hasattr(dataset, "__len__"):
-        facts["number of samples"] = str(len(dataset))
-    if (batches := batches_of(loader)) >= 0:
-        facts[BATCHES] = str(batches)
-    return facts

@@ -6,7 +6,8 @@ leaves out the batches that were consumed, and then sets the random states of th
 
     torchdata's StatefulDataLoader, or another loader with ``state_dict``    its own position is loaded
     a dataset with indices, no worker processes     the sampler's indices are drawn again, no batch is loaded
-    with worker processes, and ``replay=False``     the same; what the dataset draws in the workers is not the same
+    with worker processes, and ``replay=False``     the same; what the dataset draws in the workers is not the same: it
+                                                    is seen whether it draws (`Draws`)
     any other, and with ``replay=True``             the batches are loaded again, and dropped
 
 A subclass of ``DataLoader``, and one with a sampler that is not PyTorch's own, is another one: what it yields is up to
@@ -32,12 +33,13 @@ from torch.utils.data import (
     WeightedRandomSampler,
 )
 
+from supervisor_core.torch.draws import Draws
 from supervisor_core.torch.range_position import OTHER_LOOP
 from supervisor_core.torch.workers import iterate
 from supervisor_core.training import random_state
 from supervisor_core.training.data_order import all_samplers, is_known_loader, unknown_order
+from supervisor_core.training.objects import Part
 from supervisor_core.training.random_state import RandomSource
-from supervisor_core.training.state import Part
 
 WORKERS_DRAW = (
     "Random numbers that the dataset draws in the DataLoader's workers are not captured. If it draws some, use "
@@ -63,10 +65,9 @@ ONCE = (
 )
 
 
+_END = object()
+
 EMPTY = f"The loader ({{}}) yields no batch at the start of an epoch. {ONCE}"
-
-
-BATCHES = "number of batches in an epoch"
 
 
 _SAMPLERS = (
@@ -110,8 +111,15 @@ class LoaderPosition(Part):
         self.epoch = 0
         self.batch = 0
         """Batches consumed in this epoch."""
+        self.is_over = False
+        """Whether the program has left the epoch's other batches out."""
+        self._iterator: Iterator[Any] = iter(())
+        self._next: list[Any] = []
+        self._before_next: dict[str, Any] | None = None
         self._start: dict[str, Any] | None = None
         self._loaded: dict[str, Any] | None = None
+        self.draws = Draws(loader)
+        """Whether the data are seen to draw random numbers."""
         methods = (getattr(loader, name, None) for name in ("state_dict", "load_state_dict"))
         self._is_stateful = own_state and all(map(callable, methods))
         self._batch_size = None if self._is_stateful else batch_size
@@ -119,19 +127,16 @@ class LoaderPosition(Part):
     @property
     def limits(self) -> tuple[str, ...]:
         """What a resume cannot bring back: sentences."""
+        loader: Any = self._loader
+        may_draw = getattr(loader, "num_workers", 0) and self.draws.in_workers is not False
         if self._is_stateful:
-            draws_unseen = getattr(self._loader, "num_workers", 0) and not hasattr(
-                getattr(self._loader, "dataset", None), "state_dict"
-            )
-            return (WORKERS_BEGIN,) if draws_unseen else ()
-        loader = self._loader
+            return (WORKERS_BEGIN,) if may_draw and not hasattr(getattr(loader, "dataset", None), "state_dict") else ()
         found = list(unknown_order(loader))
-        if not isinstance(loader, DataLoader) or not is_known_loader(loader):
-            return tuple(found)
-        if loader.persistent_workers:
-            found.append(WORKERS_STAY)
-        elif loader.num_workers and self._skips:
-            found.append(WORKERS_DRAW)
+        if may_draw and isinstance(loader, DataLoader) and is_known_loader(loader):
+            if loader.persistent_workers:
+                found.append(WORKERS_STAY)
+            elif self._skips and self.batch not in (0, batches_of(loader)):  # an epoch's start draws new seeds
+                found.append(WORKERS_DRAW)
         return tuple(found)
 
     @property
@@ -140,7 +145,10 @@ class LoaderPosition(Part):
         loader: Any = self._loader
         if self._replay or type(loader) is not DataLoader or isinstance(loader.dataset, IterableDataset):
             return False
-        return all(type(item) in (*_SAMPLERS, list, tuple, range) for item in all_samplers(self._loader))
+        return all(
+            type(item) in (*_SAMPLERS, list, tuple, range) or type(item).__module__ == "accelerate.data_loader"
+            for item in all_samplers(self._loader)
+        )
 
     def probe(self) -> Any:
         """See `Part.probe`. torchdata's loaders are not asked: they begin an iteration to return their state."""
@@ -156,12 +164,19 @@ class LoaderPosition(Part):
             state["ranks"] = self._ranks
         if self._batch_size is not None:
             state["batch_size"] = self._batch_size
+        if self._before_next is not None:
+            state["before_next"] = {"random": self._before_next["random"]}
         if self._is_stateful:
-            state["loader"] = self._loader.state_dict()  # type: ignore[attr-defined]
+            ahead = self._before_next or {}
+            state["loader"] = ahead.get("loader") or self._loader.state_dict()  # type: ignore[attr-defined]
         elif self._start is None:  # the epoch has drawn nothing yet
             state["generators"] = self._generator_states()
         if self._start is None and not self._sets_epoch:
             state["epochs"] = self._told_epochs()
+        if draws := self.draws.state_dict():
+            state["draws"] = draws
+        if self.is_over:
+            state["over"] = True
         return state
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -185,7 +200,8 @@ class LoaderPosition(Part):
             if sizes[0] != sizes[1]:
                 self.shift = _shift(min(consumed, self._samples or consumed) - state["batch"] * now)
         self.epoch, self.batch, self._start = int(state["epoch"]), int(state["batch"]), state["start"]
-        self._loaded = state
+        self._loaded, self.is_over, self._before_next = state, bool(state.get("over")), state.get("before_next")
+        self.draws.load_state_dict(state.get("draws", {}))
         self._set_generators(state.get("generators", ()))
         if self._is_stateful and state.get("loader") is not None:
             self._loader.load_state_dict(state["loader"])  # type: ignore[attr-defined]  # before iter()
@@ -197,11 +213,41 @@ class LoaderPosition(Part):
         Raises:
             ValueError: if the loader yields nothing, and is not known to be empty.
         """
-        iterator = self._begun()
+        if self.is_over:
+            self._loaded = None
+            return iter(())
+        iterator, count = self._begun(), batches_of(self._loader)
+        before, present = self._before_next, None
+        if before is not None:  # `is_last` had fetched it in the batch before
+            present = random_state.capture(self._sources())
+            random_state.restore(self._sources(), before["random"])
         first = list(islice(iterator, 1))
-        if not first and not self.batch and batches_of(self._loader) != 0:
+        if present is not None:
+            random_state.restore(self._sources(), present)
+        if not first and not self.batch and count != 0:
             raise ValueError(EMPTY.format(type(self._loader).__name__))
-        return chain(first, iterator)
+        if count >= 0:
+            return chain(first, iterator)
+        self._iterator, self._next = iterator, first or [_END]
+        return self._one_by_one()
+
+    def _one_by_one(self) -> Iterator[Any]:
+        while True:
+            batch = self._next.pop() if self._next else next(self._iterator, _END)
+            self._before_next = None
+            if batch is _END:
+                return
+            yield batch
+
+    def is_last(self) -> bool:
+        """Return whether nothing follows the present batch in its epoch, where the number of batches is not known:
+        fetches the next one. The random states before that belong to the position."""
+        if not self._next:
+            self._before_next = {"random": random_state.capture(self._sources())}
+            if self._is_stateful:
+                self._before_next["loader"] = self._loader.state_dict()  # type: ignore[attr-defined]
+            self._next = [next(self._iterator, _END)]
+        return self._next[0] is _END
 
     def _begun(self) -> Iterator[Any]:
         loaded, self._loaded = self._loaded, None
@@ -211,9 +257,11 @@ class LoaderPosition(Part):
             random = random_state.capture(self._sources())
             self._start = {"random": random, "generators": self._generator_states(), "epochs": self._told_epochs()}
             return self._iterate(self._loader)
-        if self._is_stateful and loaded.get("loader") is not None:
-            return self._iterate(self._loader)
         present = random_state.capture(self._sources())
+        if self._is_stateful and loaded.get("loader") is not None:
+            iterator = self._iterate(self._loader)  # torchdata's draws a seed then, as it had done before the save
+            random_state.restore(self._sources(), present)
+            return iterator
         random_state.restore(self._sources(), loaded["start"]["random"])
         self._tell(loaded["start"].get("epochs", ()))
         self._set_generators(loaded["start"]["generators"])
@@ -223,12 +271,11 @@ class LoaderPosition(Part):
 
     def next_epoch(self) -> None:
         """The present epoch is over."""
-        self.epoch, self.batch, self._start = self.epoch + 1, 0, None
+        self.epoch, self.batch, self._start, self.is_over = self.epoch + 1, 0, None, False
 
     @property
     def _samples(self) -> int | None:
-        dataset: Any = getattr(self._loader, "dataset", None)
-        return len(dataset) if hasattr(dataset, "__len__") else None
+        return samples_of(self._loader)
 
     def _iterate(self, loader: Any) -> Iterator[Any]:
         """Return ``iter(loader)``. Persistent workers are kept: only the first epoch's iterator draws a seed for them.
@@ -294,6 +341,13 @@ def batches_of(loader: Any) -> int:
         with suppress(TypeError, NotImplementedError):
             return len(loader)
     return -1
+
+
+def samples_of(loader: Any) -> int | None:
+    """Return the number of samples in a loader's dataset; None where it is not known."""
+    with suppress(Exception):  # accelerate's shard of a stream has a __len__ that fails
+        return len(loader.dataset)
+    return None
 
 
 def batch_size_of(loader: Any) -> int | None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any, TypeGuard
 
-from supervisor_core.training.state import Part
+from supervisor_core.training.objects import Part
 
 OTHER_LOOP = (
     "The checkpoint is of a loop over {}, and this one is over {}. Write the loop as it was when it was saved, or use "
@@ -29,6 +29,7 @@ class RangePosition(Part):
         self.epoch = 0
         self.batch = steps.start
         """The number of the next step."""
+        self.is_over = False
 
     def state_dict(self) -> dict[str, Any]:
         """Return the position."""

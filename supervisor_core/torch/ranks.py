@@ -7,6 +7,8 @@ training's own collectives. A rank that has ended makes the others' next call fa
 from __future__ import annotations
 
 import atexit
+import gc
+import logging
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -17,19 +19,19 @@ import torch
 import torch.distributed as dist
 
 from supervisor_core.errors import RanksError
+from supervisor_core.training.ranks import LEAVE_SECS, TIMEOUT
 
-TIMEOUT = timedelta(hours=24)
-"""How long the ranks wait for one that is alive and does not come, as where it evaluates for all."""
-
-LEAVE_SECS = 20.0
-"""How long a rank that leaves its loop early waits for the others to leave theirs, in seconds."""
+_LOG = logging.getLogger("supervisor_core")
 
 
 class Ranks:
-    """The processes of the default process group; see the module's docstring. All of them make the same calls."""
+    """The processes of the default process group; see the module's docstring, and `training.ranks.Ranks`."""
 
     _earlier: ClassVar[list[Any]] = []
     """The groups of this process's last session: others may read from them until all have begun the next one."""
+
+    _last: ClassVar[Ranks | None] = None
+    """The ranks that have opened them."""
 
     def __init__(self) -> None:
         self.rank: int = dist.get_rank()
@@ -50,9 +52,11 @@ class Ranks:
         self._group = dist.new_group(backend="gloo", timeout=TIMEOUT)
         self._leaving = dist.new_group(backend="gloo", timeout=timedelta(seconds=LEAVE_SECS))
         _close(Ranks._earlier)
-        Ranks._earlier = [self._group, self._leaving]
+        Ranks._earlier, Ranks._last = [self._group, self._leaving], self
         atexit.unregister(_leave)
         atexit.register(_leave, os.getpid())
+        if self.is_chief and (warning := stale_store(os.environ, torch.__version__)) is not None:
+            _LOG.warning("%s", warning)
 
     def close(self) -> None:
         """Disconnect: a call of the others that waits for this rank, and each later one, fails at once."""
@@ -116,6 +120,9 @@ class Ranks:
         with self._connected(f"Another rank has not left its loop within {LEAVE_SECS:.0f} s, or has ended"):
             dist.barrier(group=self._leaving)  # a monitored one has a limit on rank 0 only
 
+    def leave(self) -> None:
+        """See `training.ranks.Ranks.leave`: the interpreter's end is none of a signal."""
+
     @contextmanager
     def together(self) -> Iterator[Any]:
         """Yield the group, for messages of PyTorch's own.
@@ -166,10 +173,17 @@ def present_ranks() -> Ranks | None:
 
 
 def _leave(pid: int) -> None:
-    """Close the last groups while the interpreter still works: a thread of theirs that asks for it later may abort the
-    process, and a launcher reads that as a failure. A child that was forked has the groups, and not their threads."""
-    if os.getpid() == pid:
-        _close(Ranks._earlier)
+    """Close the last groups while the interpreter still works: a thread of theirs that asks for it later aborts the
+    process, and a launcher reads that as a failure. Their threads end when nothing refers to a group: neither a session
+    that is still there, nor a model that is split and is garbage by now. A child that was forked has the groups, and
+    not their threads."""
+    if os.getpid() != pid:
+        return
+    last, Ranks._last = Ranks._last, None
+    if last is not None:
+        last.close()
+    _close(Ranks._earlier)
+    gc.collect()
 
 
 def _close(groups: list[Any]) -> None:

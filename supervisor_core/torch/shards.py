@@ -14,11 +14,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from supervisor_core.checkpoint import contents, shard_metadata
+from supervisor_core.checkpoint.safetensors_file import Written
 from supervisor_core.checkpoint.sealed_files import OpenFile, SealedFiles
 from supervisor_core.checkpoint.shard_metadata import SplitTensor
 from supervisor_core.errors import CheckpointError, DamagedCheckpointError, RanksError
-from supervisor_core.training.state import Part
-from supervisor_core.training.tree import path_below
+from supervisor_core.torch.ranks import Ranks
+from supervisor_core.training.objects import Part
+from supervisor_core.training.tree import mapped
 
 _SPLIT = frozenset({"DTensor", "ShardedTensor"})
 
@@ -61,13 +63,13 @@ class ShardFiles:
         """See `ArrayKind.copy`: the shards are written already."""
         return value
 
-    def save(self, arrays: Mapping[str, Any], path: str) -> str | None:
+    def save(self, arrays: Mapping[str, Any], path: str) -> Written:
         """See `ArrayKind.save`: all ranks have written them. Whether they have NaN is not known."""
         for name, shard in arrays.items():
             if name != shard.path:
                 raise CheckpointError(f"The shards of {name} are saved as {shard.path}.")
         os.stat(os.path.join(path, ".metadata"))
-        return None
+        return Written()
 
     def load(self, files: SealedFiles, names: Collection[str]) -> Mapping[str, Any]:
         """See `ArrayKind.load`; returns each `Shard`, or whole tensors. Where the model is not split, shards are not
@@ -197,7 +199,7 @@ class Shards(Part):
         return shards
 
     def release(self) -> None:
-        """Let the state go."""
+        """Say that no save follows: the copy is not needed any more."""
         self._tree = None
 
     def state_dict(self) -> Any:
@@ -224,7 +226,7 @@ class Shards(Part):
             if isinstance(leaf, Shard):
                 saved[leaf.path] = leaf.stored
 
-        _mapped(state, note)
+        mapped(state, note)
         if not saved:
             self._set(state, True)
             return
@@ -235,7 +237,7 @@ class Shards(Part):
         if stored is None:
             raise CheckpointError("its shards were not read")
         stored.read(present)
-        filled = _mapped(state, lambda leaf, path: present[leaf.path] if isinstance(leaf, Shard) else leaf)
+        filled = mapped(state, lambda leaf, path: present[leaf.path] if isinstance(leaf, Shard) else leaf)
         self._set(filled, False)
 
 
@@ -245,13 +247,16 @@ def is_sharded(model: Any) -> bool:
     return not kinds.isdisjoint({"FullyShardedDataParallel", "DTensor"})  # by name: importing them takes a second
 
 
-def shards_of(model: Any, optimizer: Any, *, is_alone: bool = False) -> dict[str, Shards]:
-    """Return the sharded state of a model, and of its optimizer, by name.
+def shards_of(models: Mapping[str, Any], optimizers: Mapping[str, Any], *, is_alone: bool = False) -> dict[str, Shards]:
+    """Return the sharded states of models, and of their optimizers, by name.
 
     Args:
-        model: the model.
-        optimizer: its optimizer; None for none.
+        models: the models, by name; those that are not split are left out.
+        optimizers: the optimizers, by name; those of models that are not split are left out.
         is_alone: whether there is one rank.
+
+    Raises:
+        RanksError: if an optimizer has parameters of several models, and one of them is split.
     """
     from torch.distributed.checkpoint.state_dict import (
         StateDictOptions,
@@ -269,9 +274,20 @@ def shards_of(model: Any, optimizer: Any, *, is_alone: bool = False) -> dict[str
             is_alone=is_alone,
         )
 
-    found = {"model": part("model", get_model_state_dict, set_model_state_dict, model)}
-    if optimizer is not None:
-        found["optimizer"] = part("optimizer", get_optimizer_state_dict, set_optimizer_state_dict, model, optimizer)
+    split = {name: model for name, model in models.items() if is_sharded(model)}
+    found = {name: part(name, get_model_state_dict, set_model_state_dict, model) for name, model in split.items()}
+    for name, optimizer in optimizers.items():
+        theirs = {id(item) for group in optimizer.param_groups for item in group["params"]}
+        trained = [each for each, model in models.items() if any(id(item) in theirs for item in model.parameters())]
+        if not split.keys() & trained:
+            continue
+        if len(trained) > 1:
+            raise RanksError(
+                f"The optimizer {name!r} has parameters of {' and '.join(trained)}, and {', '.join(split)} is split "
+                "over the ranks: give each model an optimizer of its own."
+            )
+        model = models[trained[0]]
+        found[name] = part(name, get_optimizer_state_dict, set_optimizer_state_dict, model, optimizer)
     return found
 
 
@@ -292,6 +308,17 @@ def write(shards: Mapping[str, Any], directory: str, group: Any) -> None:
         raise OSError(f"The shards could not be written: {_reason(error)}") from None
 
 
+def write_shards(ranks: Ranks, shards: Mapping[str, Any], directory: str) -> None:
+    """Write this rank's shards into a checkpoint's directory; see `write`.
+
+    Raises:
+        OSError: why a rank could not write; on every rank.
+        RanksError: if another rank has ended.
+    """
+    with ranks.together() as group:
+        write(shards, os.path.join(directory, ShardFiles.file), group)
+
+
 def _reason(error: Any) -> str:
     """Return what PyTorch's error, which is no ``Exception``, says of each rank, without its stack."""
     return "; ".join(f"rank {rank}: {type(why).__name__}: {why}" for rank, (why, _) in error.failures.items())
@@ -307,17 +334,7 @@ def _without_shards(tree: Any, path: str) -> tuple[Any, dict[str, Any]]:
         shards[path] = value
         return Shard(path)
 
-    return _mapped(tree, leaf, path), shards
-
-
-def _mapped(tree: Any, of_leaf: Callable[[Any, str], Any], path: str = "") -> Any:
-    """Return a state tree with what a function returns for each leaf and its path."""
-    if isinstance(tree, Mapping):
-        return {key: _mapped(item, of_leaf, path_below(path, key)) for key, item in tree.items()}
-    if type(tree) in (list, tuple):
-        items = enumerate(tree)
-        return type(tree)(_mapped(item, of_leaf, path_below(path, number)) for number, item in items)
-    return of_leaf(tree, path)
+    return mapped(tree, leaf, path), shards
 
 
 def refuse_split(optimizer: Any) -> None:

@@ -13,6 +13,8 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from supervisor_core.torch.draws import note_states
+
 _CHECK_SECS = 0.5
 _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
 
@@ -42,7 +44,7 @@ def iterate(loader: Any) -> Iterator[Any]:
 
 
 class Outliving:
-    """A ``worker_init_fn``: has the worker go on, then calls the program's own.
+    """A ``worker_init_fn``: has the worker go on, calls the program's own, then notes the random states (`Draws`).
 
     Args:
         given: the program's; None for none.
@@ -65,6 +67,7 @@ class Outliving:
         threading.Thread(target=_end_after, args=arguments, name="worker-end", daemon=True).start()
         if self._given is not None:
             self._given(worker)
+        note_states()
 
 
 def _end_after(pipe: int, trainer: int, most_secs: float) -> None:

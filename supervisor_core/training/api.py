@@ -39,9 +39,10 @@ def supervise(
     Args:
         logdir: the run's directory, on a local or mounted file system; created where it is missing.
         state: what a checkpoint holds, by name: objects with ``state_dict``/``load_state_dict`` or
-            ``get_state``/``set_state``, and dicts. The one named ``"data"`` keeps the position in the training data.
-            The random states of python, numpy and PyTorch, and the step, are captured besides. Default: nothing but
-            those.
+            ``get_state``/``set_state``, as PyTorch's modules, optimizers, schedulers and scalers; dicts of values; and
+            dicts, lists and tuples of objects. What ``torch.compile`` and ``DistributedDataParallel`` wrap around a
+            module is not saved. The one named ``"data"`` keeps the position in the training data. The random states of
+            python, numpy and PyTorch, and the step, are captured besides. Default: nothing but those.
         options: see `Options`.
         save_secs: seconds between checkpoints; None saves none by time.
         save_steps: steps between checkpoints; None saves none by steps.
@@ -66,16 +67,16 @@ def supervise(
         3
     """
     if not isinstance(state, TrainingState):
-        state = TrainingState(objects=dict(state or {}), **_of_frameworks())
+        state = _state_of(state or {})
     policy = SavePolicy(
         save_secs=save_secs, save_steps=save_steps, max_to_keep=max_to_keep, keep_every_n_hours=keep_every_n_hours
     )
     return Run(os.fspath(logdir), state=state, options=options or Options(), policy=policy)
 
 
-def _of_frameworks() -> dict[str, Any]:
-    """Return what a `TrainingState` captures of PyTorch, where the program has imported it."""
+def _state_of(objects: Mapping[str, Any]) -> TrainingState:
+    """Return the state of a program's objects, with what is PyTorch's where the program has imported it."""
     if "torch" not in sys.modules:
-        return {}
-    tensors = import_module("supervisor_core.torch.tensors")  # by its name: it stands above this package
-    return {"kinds": tensors.KINDS, "sources": tensors.random_sources, "facts": tensors.thread_facts}
+        return TrainingState(objects=objects, can_be_read_in_place=True)
+    state: TrainingState = import_module("supervisor_core.torch.run_watch").state_of(objects)  # it stands above this
+    return state

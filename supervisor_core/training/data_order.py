@@ -48,7 +48,7 @@ def unknown_order(loader: Any) -> tuple[str, ...]:
     if not is_known_loader(loader):
         return (LOADER.format(type(loader).__name__),)
     for sampler in all_samplers(loader):
-        is_known = _package(type(sampler)) in FRAMEWORKS or isinstance(sampler, Sequence)
+        is_known = _package(type(sampler)) in {*FRAMEWORKS, "accelerate"} or isinstance(sampler, Sequence)
         if not is_known and not callable(getattr(sampler, "set_epoch", None)):
             return (SAMPLER.format(type(sampler).__name__),)
     return ()

@@ -34,13 +34,16 @@ class Due:
     after it has set `at`. So whichever comes last, an ask that no save has served stays due.
     """
 
-    __slots__ = ("asked_by", "at", "step")
+    __slots__ = ("_save_step", "asked_by", "at", "note_step", "step")
 
     def __init__(self) -> None:
         self.at = math.inf
         """Monotonic time of the next save by time."""
         self.step: float = math.inf
-        """Step of the next save by steps."""
+        """Step of the next save by steps, or of the next note, whichever comes first."""
+        self._save_step: float = math.inf
+        self.note_step: float = math.inf
+        """Step whose state is noted next."""
         self.asked_by: Trigger | None = None
         """What the next one was asked for by; None if it is by time or by steps."""
 
@@ -51,6 +54,16 @@ class Due:
 
     def plan(self, at: float, step: float) -> None:
         """Set when the next one falls due by itself; one that was asked for stays due."""
-        self.step, self.at = step, at
+        self._save_step, self.at = step, at
+        self.step = min(step, self.note_step)
         if self.asked_by is not None:
             self.at = -math.inf
+
+    def plan_note(self, step: float) -> None:
+        """Set after which step the state is noted next; infinity: after none."""
+        self.note_step = step
+        self.step = min(self._save_step, step)
+
+    def is_save(self, step: int, now: float) -> bool:
+        """Return whether a checkpoint is due after this step, at this monotonic time."""
+        return now >= self.at or step >= self._save_step

@@ -4,7 +4,8 @@ callbacks of a framework's ``fit``."""
 from __future__ import annotations
 
 import os
-from contextlib import AbstractContextManager
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
 
 from supervisor_core.options import Options
 from supervisor_core.storage.local import absolute
@@ -18,6 +19,18 @@ def last_of_epoch(run: Run) -> AbstractContextManager[None]:
     """Allow an epoch's last batch the default hang timeout at least while the block runs: its smaller batch may be
     compiled for, and the program's loop may evaluate in it without a phase."""
     return run._recorder_now.progress.first_call(is_step=False)
+
+
+@contextmanager
+def end_of_epoch(run: Run) -> Iterator[None]:
+    """Be in what follows an epoch's batches while the block runs: what is saved at a signal is the state before it."""
+    has_copy = run._hold()
+    try:
+        with last_of_epoch(run):
+            yield
+    finally:
+        if has_copy and run._saver is not None:
+            run._saver.release_held()
 
 
 class InLoop:
@@ -45,12 +58,17 @@ class InLoop:
         return self.run.phase(name)
 
     def should_stop(self) -> bool:
-        """Return whether the loop is about to end: a signal came, or a stop was requested."""
+        """Return whether the loop is about to end: a signal came, a stop was requested, or it is finished."""
         return self.run.should_stop()
 
     def request_stop(self) -> None:
-        """Ask the training to end at its next step; from any thread."""
+        """Ask the training to end at its next step; from any thread. The next start trains on: see `finish`."""
         self.run.request_stop()
+
+    def finish(self) -> None:
+        """Say that the training is completed: the loop ends after the present step, and so does each later start; see
+        `supervisor_core.Run.finish`."""
+        self.run.finish()
 
 
 class FitSessions:

@@ -3,13 +3,24 @@ how many batches after its last step (`Accumulated`)."""
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
+from supervisor_core.training.objects import Part
 from supervisor_core.training.random_state import RandomSource
-from supervisor_core.training.state import Part
 
+BATCHES = "number of batches in an epoch"
+"""The name of this fact in checkpoints."""
+
+_LOG = logging.getLogger("supervisor_core")
+
+MANY = 1000
+NO_STEP = (
+    "%d batches, and the optimizer has made no step: nothing is saved after them. If another optimizer makes the "
+    "steps, give that one to the training's session."
+)
 ACCUMULATED = "It was saved with the gradients of {} accumulated batches, which are not captured."
 
 
@@ -105,6 +116,8 @@ class Accumulated:
     def add(self) -> None:
         """A batch has ended that made no step."""
         self.count += 1
+        if self.count == MANY:
+            _LOG.warning(NO_STEP, MANY)
 
     def stepped(self) -> None:
         """A batch has ended that made a step."""
@@ -115,6 +128,11 @@ class Accumulated:
     def is_longest(self) -> bool:
         """Whether more batches than ever have made no step: training may make none any more."""
         return self.count > self._longest
+
+    @property
+    def is_at_boundary(self) -> bool:
+        """Whether the training can stop here: no gradients are accumulated, or more batches than ever made no step."""
+        return not self.count or self.is_longest
 
     @property
     def limits(self) -> tuple[str, ...]:

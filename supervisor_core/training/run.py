@@ -29,10 +29,12 @@ from supervisor_core.run.status import RunStatus
 from supervisor_core.storage.local import absolute, join
 from supervisor_core.training.due import Due, SavePolicy
 from supervisor_core.training.ending import STOP_GRACE_SECS, RunEnding
-from supervisor_core.training.finished_loops import STEPS_ONCE, finished, refuse_again
+from supervisor_core.training.finished_loops import Goal
 from supervisor_core.training.save_point import SavePoint
 from supervisor_core.training.saver import Saver
 from supervisor_core.training.state import Exactness, TrainingState
+from supervisor_core.training.state_notes import StateNotes
+from supervisor_core.training.step_loop import steps_of
 
 _LOG = logging.getLogger("supervisor_core")
 
@@ -96,13 +98,18 @@ class Run:
             task=task,
             checkpoint_interval_secs=policy.save_secs,
             clock=clock,
+            snapshots=("copy", "shards") if state.can_be_read_in_place else ("copy",),
         )
         self._session, self._ending = self._lifecycle.state, self._lifecycle.ending
         self._step, self._due = first_step, Due()
+        self._notes = StateNotes(state, self._due, clock)
         self._restored: Sealed | None = None
         self._exactness: Exactness | None = None
         self._loss_finite: bool | None = None
-        self._is_entered = self._ended = self._is_interrupt_due = False
+        self._ended = self._is_interrupt_due = False
+        self.is_entered = False
+        """Whether the session has begun."""
+        self.goal = Goal(state.counters, logdir)
         self.save_point = SavePoint(state, lambda: self._step)
         self.unfinished: str | None = None
         """What it means if the interpreter ends and the session has not: the record's error. None: no failure."""
@@ -127,9 +134,9 @@ class Run:
             NoUsableCheckpointError: if there are checkpoints, and none can be read.
             CheckpointError: if an object refuses its state, or no checkpoint could be saved.
         """
-        if self._is_entered:
+        if self.is_entered:
             raise RuntimeError("This run was entered before; call supervise() again for another session.")
-        self._is_entered = True
+        self.is_entered = True
         open_sessions.stop_left()
         after_attempt = SealedStore(self._directory).newest_attempt() if self._task is None else 0
         recorder = self._lifecycle.begin(self._stop_at_exit, ends_with_call=True, after_attempt=after_attempt)
@@ -178,6 +185,7 @@ class Run:
                 self._exactness = self.state.resume(manifest, tree, versions())
                 at, size = manifest.saved_at, manifest.bytes
                 recorder.saves.restored(path=sealed.path, step=step, saved_at=at, size_bytes=size)
+        self.goal.restored()
         self._saver, exactness = saver, self._exactness  # before the restore there is nothing to save
         if self._writer is not None:
             self._writer.add_session_log(_START, self._step)
@@ -195,6 +203,7 @@ class Run:
             self._lifecycle.services.add(saver)
             saver.start(self._step, sealed)
             self._session.checkpoints = saver
+            self._notes.begin(self._writer if self.options.write_telemetry else None, recorder.session_id, self._step)
         recorder.enter("training")
         self._step_ended = recorder.progress.step_ended
         recorder.progress.begins(self._monotonic())
@@ -213,8 +222,9 @@ class Run:
 
     @property
     def exactness(self) -> Exactness | None:
-        """Whether the resume was exact; None for a new run."""
-        return self._exactness
+        """Whether the resume was exact, as far as is known by now; None for a new run."""
+        found, recorder = self._exactness, self._session.recorder
+        return found if found is None or recorder is None else found.seen_by(recorder.resume_check)
 
     @property
     def newest_checkpoint(self) -> str | None:
@@ -266,24 +276,14 @@ class Run:
             self._session.recorder.progress.moved(self._monotonic())
 
     def steps(self, until: int) -> Iterator[int]:
-        """Yield the number of each step from the restored one up to ``until``, and count it when the next is asked for.
-
-        Ends early when a stop is requested.
+        """Yield the number of each step from the restored one up to ``until``; ends early when a stop is requested. A
+        step is counted when the next one is asked for.
+        Without ``with`` the loop is the session: it begins and ends with it.
 
         Args:
             until: the run's last step, over all sessions.
         """
-        is_stopped, point = self.stop_probe(), self.save_point
-        refuse_again(self.logdir, "steps", until, self._step, STEPS_ONCE)
-        try:
-            while self._step < until and not is_stopped():
-                point.is_in_step = True
-                yield self._step
-                point.is_in_step = False
-                self.step()
-        finally:
-            point.leave()
-        finished(self.logdir, "steps", until, self._step)
+        return steps_of(self, until)
 
     def left_step(self, is_done: bool) -> None:
         """For an adapter that knows: the loop over `steps` is left in its body, and whether the step is done."""
@@ -292,8 +292,8 @@ class Run:
             self.step()
 
     def should_stop(self) -> bool:
-        """Return whether the training is to end: a signal came, or a stop was requested. Cheap."""
-        return self._coord.should_stop()
+        """Return whether the training is to end: a signal came, a stop was requested, or it is finished. Cheap."""
+        return self._coord.should_stop() or self.goal.is_finished
 
     def stop_probe(self) -> Callable[[], object]:
         """Return the quickest `should_stop`, for every step: what it returns is true if the training is to end."""
@@ -305,8 +305,20 @@ class Run:
         return None if self._signum is None else signal.Signals(self._signum).name
 
     def request_stop(self) -> None:
-        """Ask the training to end at its next step; from any thread."""
+        """Ask the training to end at its next step; from any thread. The next start trains on: see `finish`."""
         self._coord.request_stop()
+
+    def finish(self) -> None:
+        """Complete the training after the present step, as for early stopping: a later start makes no step, unless it
+        has more steps or epochs. In several processes call it in each of them, in the same step.
+
+        Example:
+            for step in run.steps(10_000):
+                if train_step() < 0.01:
+                    run.finish()
+        """
+        self.goal.finish()
+        self.state_changed()
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
@@ -327,6 +339,11 @@ class Run:
             if has_copy and self._saver is not None:
                 self._saver.release_held()
             self._recorder_now.progress.begins(self._monotonic())
+
+    def state_changed(self) -> None:
+        """Say that the state has changed without a step, as at an epoch's end: the next save of this step is made."""
+        if self._saver is not None:
+            self._saver.state_changed()
 
     def _hold(self) -> bool:
         """A phase begins that does not train: save what is due, or keep a copy for a signal in it; return whether."""
@@ -361,7 +378,9 @@ class Run:
             self.ask_for_save()
             return None
         with self._recorder_now.progress.held():
-            return self._saver.save(self._step, "manual")
+            path = self._saver.save(self._step, "manual")
+        self._notes.saved(self._step)
+        return path
 
     def wait_until_saved(self) -> None:
         """Wait until no checkpoint is being written: the newest one is durable, or has failed."""
@@ -403,13 +422,14 @@ class Run:
 
     def _save_due(self) -> None:
         saver = self._saver
-        if saver is None or self._ended:
+        if saver is None or self._ended or not self._notes.note(self._step):
             return
         if self._loss_finite is False:
             saver.refuse(self._step, f"the watched loss {self.options.watched_loss!r} is not finite")
         else:
             with self._recorder_now.progress.held():
-                saver.save_due(self._step, self._due.asked_by or "timer")
+                if saver.save_due(self._step, self._due.asked_by or "timer"):
+                    self._notes.saved(self._step)
         self._recorder_now.progress.begins(self._monotonic())
 
     # The end.

@@ -10,7 +10,7 @@ import logging
 import math
 import os
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from queue import SimpleQueue
 from typing import Any
@@ -20,7 +20,7 @@ from supervisor_core.checkpoint.doubt import doubt_of
 from supervisor_core.checkpoint.manifest import Manifest
 from supervisor_core.checkpoint.recovery import Skipped, log_skipped
 from supervisor_core.checkpoint.sealed_files import SealedFiles
-from supervisor_core.checkpoint.sealed_store import Sealed, SealedStore
+from supervisor_core.checkpoint.sealed_store import Sealed, SealedStore, StagedFiles
 from supervisor_core.checkpoint.tree_file import require_training
 from supervisor_core.clock import Clock
 from supervisor_core.engine.coordinator import text_of
@@ -34,6 +34,7 @@ from supervisor_core.events.telemetry import CheckpointRecord, ThreadState, Thre
 from supervisor_core.options import Options
 from supervisor_core.training.due import Due, SavePolicy
 from supervisor_core.training.state import Captured, TrainingState
+from supervisor_core.training.to_verify import newest_to_verify
 from supervisor_core.training.tree import read_tree, write_tree
 
 _LOG = logging.getLogger("supervisor_core")
@@ -52,12 +53,18 @@ class Job:
     trigger: Trigger
     captured: Captured = _NOTHING
     blocked_secs: float = 0.0
+    in_place: bool = False
+    """Whether the state is written as it is, while the training waits."""
+    is_abandoned: bool = False
+    """Whether the training does not wait for that any more: the state may change."""
     done: threading.Event = field(default_factory=threading.Event)
     """Set when it has ended."""
     error: Exception | None = None
     """What kept it from being saved."""
     path: str | None = None
     """The whole checkpoint's directory."""
+    version: int = 0
+    """`Saver.state_changed` was called so often before."""
 
 
 class Saver(Checkpoints):
@@ -110,6 +117,7 @@ class Saver(Checkpoints):
         self._stopped = self._is_warned = False
         self._due = due
         self._left_at: tuple[int, int] | None = None
+        self._version = self._saved_version = 0
         self._thread = threading.Thread(target=self._work, name=self.name, daemon=True)
 
     @property
@@ -171,6 +179,8 @@ class Saver(Checkpoints):
         """Keep a copy of this moment, in memory: what `save_held` saves, until `release_held`. Return whether there is
         a new one: not where this step is saved, or a copy is kept. One that cannot be made is only logged."""
         under_way = self._current
+        if self._options.snapshot == "shards":  # there is no memory for a copy
+            return False
         if self._held is not None or self._is_on_disk(step) or (under_way is not None and under_way.step == step):
             return False
         try:
@@ -179,7 +189,7 @@ class Saver(Checkpoints):
             reason = f"{type(error).__name__}: {text_of(error)}"
             _LOG.warning("A signal in this phase saves nothing, as the state cannot be copied: %s", reason)
             return False
-        self._held = Job(step, "signal", captured)
+        self._held = Job(step, "signal", captured, version=self._version)
         return True
 
     def release_held(self) -> None:
@@ -233,6 +243,11 @@ class Saver(Checkpoints):
         """See `Checkpoints.save_now`: at the end of the step under way."""
         self._due.ask(trigger)
 
+    def state_changed(self) -> None:
+        """The state has changed without a step, as at an epoch's end: a checkpoint of this step is not of this state,
+        and the next save of the same step is made."""
+        self._version += 1
+
     def loop_ended(self, step: int) -> None:
         """Say that the loop has ended after this step, and that it is left by the thread that calls."""
         self._left_at = threading.get_ident(), step
@@ -278,15 +293,20 @@ class Saver(Checkpoints):
             decoded[:] = ()  # one that did not verify, before the next is read
             decoded.append(self._read_files(files))
 
-        recovery, manifest = self._store.newest_usable(start_over=start_over, decode=decode)
+        history = None if self._recorder is None else self._recorder.history
+        recovery, manifest = newest_to_verify(self._store, self._options.verify_resume, history, decode)
+        if manifest is None:
+            recovery, manifest = self._store.newest_usable(start_over=start_over, decode=decode)
         if recovery.chosen is None or manifest is None:
             self._skipped = recovery.skipped
             return None, recovery.skipped
         return Sealed(path=recovery.chosen.path, manifest=manifest, skipped=recovery.skipped), decoded[0]
 
     def _is_on_disk(self, step: int) -> bool:
-        """Return whether the newest checkpoint is of this step, and has not been deleted since."""
-        return self.newest is not None and step == self.newest[1] and os.path.isdir(self.newest[0])
+        """Return whether the newest checkpoint is of this step and state, and has not been deleted since."""
+        if self.newest is None or step != self.newest[1] or self._saved_version != self._version:
+            return False
+        return os.path.isdir(self.newest[0])
 
     def _plan(self, step: int) -> None:
         """Plan the next checkpoint after one of this step, which serves what was asked for until now."""
@@ -328,9 +348,9 @@ class Saver(Checkpoints):
     def _hand_over(self, step: int, trigger: Trigger, deadline: Deadline = NEVER) -> Job:
         started = self._clock.monotonic()
         self._plan(step)
-        job = Job(step, trigger)
+        job = Job(step, trigger, version=self._version, in_place=self._options.snapshot == "shards")
         try:
-            job.captured = self._state.capture(step)
+            job.captured = self._state.capture(step, in_place=job.in_place)
         except Exception as error:
             job.error = error
             self._finished(job, None, self._clock.monotonic() - started)
@@ -338,6 +358,8 @@ class Saver(Checkpoints):
             return job
         job.blocked_secs = job.captured.blocked_secs + self._clock.monotonic() - started
         self._put(job, deadline)
+        if job.in_place and not job.done.wait(deadline.timeout):
+            job.is_abandoned = True
         return job
 
     def _work(self) -> None:
@@ -354,8 +376,11 @@ class Saver(Checkpoints):
             except Exception as error:
                 job.error = error
             self._stage = _RECORDING
+            secs = job.blocked_secs + self._clock.monotonic() - started
+            if job.in_place:
+                job.blocked_secs = secs
             try:
-                self._finished(job, sealed, job.blocked_secs + self._clock.monotonic() - started)
+                self._finished(job, sealed, secs)
             finally:
                 self._current = None
                 job.done.set()
@@ -366,7 +391,7 @@ class Saver(Checkpoints):
         losses = self._losses_not_finite()  # of the moment that is saved: writing may take minutes
         return self._store.save(
             self._manifest(job),
-            lambda directory: doubt_of(self._failure, losses, self._write_files(directory, job.captured.tree)),
+            lambda directory: self._write_files(directory, job, losses),
             staging=job.captured.staging,
             max_to_keep=self._policy.max_to_keep,
             keep_every_n_hours=self._policy.keep_every_n_hours,
@@ -378,10 +403,13 @@ class Saver(Checkpoints):
         """Return the losses whose newest values are NaN or infinite, of all that were logged so far."""
         return () if self._writer is None else self._writer.losses_not_finite()
 
-    def _write_files(self, directory: str, tree: Mapping[str, Any]) -> str | None:
-        """Write a captured tree into the files of a new checkpoint; return the name of an array that has NaN."""
-        with_nan = write_tree(directory, tree, self._state.kinds)
-        return None if with_nan is None else with_nan.removeprefix("objects/")
+    def _write_files(self, directory: str, job: Job, losses: tuple[str, ...]) -> StagedFiles:
+        """Write what was captured into the files of a new checkpoint."""
+        with_nan, files = write_tree(directory, job.captured.tree, self._state.kinds)
+        if job.is_abandoned:
+            raise SaveFailedError("The training went on before its state was written.")
+        name = None if with_nan is None else with_nan.removeprefix("objects/")
+        return StagedFiles(doubt_of(self._failure, losses, name), files)
 
     def _check_saved(self, files: SealedFiles) -> None:
         """Check that what was saved will be read again."""
@@ -425,7 +453,7 @@ class Saver(Checkpoints):
         )  # fmt: skip
         self._failures_in_a_row = self._failures_in_a_row + 1 if sealed is None else 0
         if sealed is not None:
-            self.newest = sealed.path, job.step
+            self.newest, self._saved_version = (sealed.path, job.step), job.version
         recorder = self._recorder
         assert recorder is not None  # before the session's begin
         self._record(

@@ -12,13 +12,15 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 from supervisor_core.checkpoint.manifest import Manifest
 from supervisor_core.errors import CheckpointError
+from supervisor_core.events.resume_record import ResumeRecord
 from supervisor_core.training import random_state
+from supervisor_core.training.objects import Environment, Part, access, flattened
 from supervisor_core.training.random_state import RandomSource, process_sources
+from supervisor_core.training.step_loop import LoopWatch
 from supervisor_core.training.tree import ArrayKind, Copied, NumpyArrays, check_tree, copy_tree, other_dtypes
 
 _LOG = logging.getLogger("supervisor_core")
@@ -40,6 +42,15 @@ class Exactness:
 
     reasons: tuple[str, ...] = ()
     """Why it was not, or may not have been: one sentence each."""
+    observed: str | None = None
+    """What the recomputed steps have shown so far, as ``3 of 3 recomputed losses equal``; None while nothing was
+    compared. Where a value differs, the first of `reasons` says so."""
+
+    def seen_by(self, check: ResumeRecord | None) -> Exactness:
+        """Return this with what the recomputed steps have shown."""
+        if check is None:
+            return self
+        return Exactness(((f"{check.text}.",) if check.tag else ()) + self.reasons, observed=check.text)
 
     @property
     def is_exact(self) -> bool:
@@ -62,66 +73,13 @@ class Captured:
     """How long the training was blocked before, to write those."""
 
 
-class Access(NamedTuple):
-    """How to get the state of an object, and how to set it."""
-
-    get: Callable[[], Any]
-    set: Callable[[Any], object]
-
-
-class Part:
-    """An adapter's own object among the objects of a training, with ``state_dict`` and ``load_state_dict``.
-
-    Those of the program are asked for their state at a session's begin, and after a restore. These say themselves what
-    of theirs may be looked at.
-    """
-
-    shift: str | None = None
-    """What the last restored state differs in from the saved one: a sentence; None where it does not."""
-
-    def probe(self) -> Any:
-        """Return what can be checked of its state: without side effects, copies of arrays, and other ranks."""
-        return None
-
-
-_METHODS = (("state_dict", "load_state_dict"), ("get_state", "set_state"), ("getstate", "setstate"))
-
-
-def access(name: str, target: Any) -> Access:
-    """Return how to reach an object's state.
-
-    Raises:
-        TypeError: if it has no pair of methods for that.
-    """
-    if isinstance(target, Access):
-        return target
-    if type(target) is dict:
-        return Access(lambda: target, partial(_set_dict, target))
-    for getter, setter in _METHODS:
-        if callable(getattr(target, getter, None)) and callable(getattr(target, setter, None)):
-            return Access(getattr(target, getter), getattr(target, setter))
-    if hasattr(target, "bit_generator"):  # numpy.random.Generator
-        generator = target.bit_generator
-        return Access(lambda: generator.state, lambda state: setattr(generator, "state", state))
-    expected = " or ".join("/".join(pair) for pair in _METHODS[:2])
-    raise TypeError(
-        f"state[{name!r}] is a {type(target).__module__}.{type(target).__qualname__}; expected an object with "
-        f"{expected}, or a dict."
-    )
-
-
-def _set_dict(target: dict[Any, Any], state: Mapping[Any, Any]) -> None:
-    target.clear()
-    target.update(state)
-
-
 @dataclass(kw_only=True)
 class TrainingState:
     """The parts of a training's state; see the module's docstring."""
 
     objects: Mapping[str, Any] = field(default_factory=dict)
-    """The program's objects by name: dicts, and those with ``state_dict``/``load_state_dict`` or
-    ``get_state``/``set_state``."""
+    """The program's objects by name: those with ``state_dict``/``load_state_dict`` or ``get_state``/``set_state``, and
+    dicts, lists and tuples of them; see `flattened`."""
     counters: dict[str, int] = field(default_factory=dict)
     """Counters besides the step, as ``epoch`` and ``batch``."""
     sources: Callable[[], tuple[RandomSource, ...]] = process_sources
@@ -132,13 +90,36 @@ class TrainingState:
     """Returns what has to be the same for an exact resume: name, as "number of workers" -> value."""
     limits: Callable[[], tuple[str, ...]] = tuple
     """Returns sentences: what cannot be captured."""
+    watched: Callable[[], Mapping[str, Any]] = dict
+    """Returns arrays to note digests of, by name, besides those of the objects that are no `Part`."""
+    can_be_read_in_place: bool = False
+    """Whether its kinds of arrays can be written without a copy: `Options.snapshot`."""
+
+    watch: LoopWatch | None = None
+    """What the framework looks at around a loop over `Run.steps`."""
 
     is_mid_step: bool = False
     """Whether the program has left its loop in the middle of a step: its state may be of the next one."""
 
     def __post_init__(self) -> None:
+        self.objects = flattened(self.objects)
         for name, target in self.objects.items():
             access(name, target)
+
+    @property
+    def has_data(self) -> bool:
+        """Whether the position in the training data is captured."""
+        return DATA in self.objects
+
+    def add(self, name: str, part: Part) -> None:
+        """Have one more object in the state; before the session begins.
+
+        Raises:
+            ValueError: if there is one of that name.
+        """
+        if name in self.objects:
+            raise ValueError(f"The state has an object {name!r} already; give that one another name.")
+        self.objects = {**self.objects, name: part}
 
     def probe(self) -> None:
         """See whether the state can be saved, before anything is restored or trained. Copies no array, waits for no
@@ -153,37 +134,68 @@ class TrainingState:
             for name, target in self.objects.items():
                 own = target.probe if isinstance(target, Part) else access(name, target).get
                 probe(own, self.kinds, f"state[{name!r}]")
+            self._probe_facts()
         finally:
             random_state.restore(sources, before)
 
-    def capture(self, step: int) -> Captured:
+    def _probe_facts(self) -> None:
+        try:
+            self.facts()
+        except Exception as error:
+            raise CheckpointError(
+                f"Nothing can be saved: what a checkpoint says of the training is not known, because of "
+                f"{type(error).__name__}: {error}"
+            ) from error
+
+    def capture(self, step: int, *, in_place: bool = False) -> Captured:
         """Copy the state of this moment to host memory.
+
+        Args:
+            step: the step that has ended.
+            in_place: refer to the arrays of the objects instead: the training waits until they are written.
 
         Raises:
             CheckpointError: if an object's state has a value that cannot be saved.
         """
-        tree = self.copied(self.objects)
-        has_data = DATA in self.objects
+        tree = self.copied(self.objects, in_place=in_place)
+        has_data = self.has_data
+        is_data_named = has_data or (self.watch is not None and self.watch.sees_data)
         return Captured(
             tree=tree,
             counters={"step": step, **self.counters},
             names=(*self.objects, *(f"random:{name}" for name in tree["random"])),
             not_captured=(
-                *(() if has_data else (NO_DATA_POSITION,)),
+                *(() if is_data_named else (NO_DATA_POSITION,)),
                 *((MID_STEP,) if self.is_mid_step else ()),
-                *self.limits(),
+                *self.all_limits(),
             ),
             data_position=digest(tree["objects"][DATA]) if has_data else None,
         )
 
-    def copied(self, names: Iterable[str]) -> dict[str, Any]:
+    def all_limits(self) -> tuple[str, ...]:
+        """Return what cannot be captured: sentences."""
+        watched = () if self.watch is None else self.watch.limits
+        unsaved = (item.limit for item in self.objects.values() if isinstance(item, Environment))
+        return (*self.limits(), *watched, *unsaved)
+
+    def copied(self, names: Iterable[str], *, in_place: bool = False) -> dict[str, Any]:
         """Return the states of objects, by their names, and the random states, copied to host memory.
+
+        Args:
+            names: the objects.
+            in_place: see `capture`; the position in the data is copied all the same.
 
         Raises:
             CheckpointError: if an object's state has a value that cannot be saved.
         """
         objects = {
-            name: copy_tree(access(name, self.objects[name]).get(), self.kinds, f"state[{name!r}]") for name in names
+            name: copy_tree(
+                access(name, self.objects[name]).get(),
+                self.kinds,
+                f"state[{name!r}]",
+                in_place=in_place and name != DATA,
+            )
+            for name in names
         }
         states = copy_tree(random_state.capture(self.sources()), self.kinds, "the random state")
         return {"objects": objects, "random": states}
@@ -201,7 +213,7 @@ class TrainingState:
         """
         exactness = Exactness(tuple(dict.fromkeys(self.reasons(manifest, tree, versions))))
         if exactness.is_exact:
-            _LOG.info("Resumed exactly at step %d.", manifest.step)
+            _LOG.info("Resumed at step %d: nothing is known against an exact resume.", manifest.step)
         else:
             _LOG.warning("Resumed at step %d, not exactly: %s", manifest.step, " ".join(exactness.reasons))
         return exactness
@@ -245,7 +257,9 @@ class TrainingState:
                 raise CheckpointError(
                     f"state[{name!r}] refused the checkpoint's state: {type(error).__name__}: {error}"
                 ) from error
-            if name != DATA and not isinstance(target, Part):
+            if isinstance(target, Part):
+                reasons += [target.shift] if target.shift and name != DATA else []
+            elif name != DATA:
                 reasons += _other_dtypes(name, objects[name], access(name, target).get())
         reasons += [
             f'"{name}" is in the checkpoint, and this program has no state of that name.'

@@ -14,24 +14,15 @@ import math
 import os
 import sys
 from collections.abc import Callable, Collection, Iterator, Mapping
-from functools import cache
-from importlib import import_module
 from typing import Any, NamedTuple, Protocol
 
 from supervisor_core.checkpoint import contents, safetensors_file
 from supervisor_core.checkpoint.keys import require_short
-from supervisor_core.checkpoint.safetensors_file import Array
+from supervisor_core.checkpoint.nan_check import has_nan
+from supervisor_core.checkpoint.safetensors_file import Array, ArrayBytes, Written
 from supervisor_core.checkpoint.sealed_files import SealedFiles
 from supervisor_core.checkpoint.tree_file import MAX_DEPTH, STRUCTURE, encode, read_structure
 from supervisor_core.errors import CheckpointError, DamagedCheckpointError, SaveFailedError, UnreadableCheckpointError
-from supervisor_core.install import install_command
-from supervisor_core.training.nan_check import has_nan
-
-
-def _no_safetensors() -> ImportError:
-    return ImportError(
-        f"A checkpoint with arrays needs safetensors, which is not installed: {install_command('training')}"
-    )
 
 
 class ArrayKind(Protocol):
@@ -59,8 +50,8 @@ class ArrayKind(Protocol):
             TypeError: see `check`.
         """
 
-    def save(self, arrays: Mapping[str, Any], path: str) -> str | None:
-        """Write copies, by name, into a new file or directory; return the name of one that has NaN, if there is one."""
+    def save(self, arrays: Mapping[str, Any], path: str) -> Written:
+        """Write copies, by name, into a new file or directory; return what is known of it."""
 
     def load(self, files: SealedFiles, names: Collection[str]) -> Mapping[str, Any]:
         """Read them from a checkpoint that anybody may have written.
@@ -89,7 +80,7 @@ class NumpyArrays:
     def check(self, value: Any) -> None:
         """See `ArrayKind.check`."""
         dtype = value.dtype
-        if dtype.hasobject or dtype.kind in "USVmM" or not _is_known(dtype):
+        if dtype.newbyteorder("=").str[1:] not in _NAMES:
             raise TypeError(f"an array of {dtype}, which a checkpoint cannot hold")
 
     def copy(self, value: Any) -> Any:
@@ -99,12 +90,9 @@ class NumpyArrays:
         self.check(value)
         return np.array(value, copy=True, order="C")
 
-    def save(self, arrays: Mapping[str, Any], path: str) -> str | None:
+    def save(self, arrays: Mapping[str, Any], path: str) -> Written:
         """See `ArrayKind.save`."""
-        from safetensors.numpy import save_file
-
-        save_file(dict(arrays), path)
-        return array_with_nan(arrays)
+        return safetensors_file.write(path, {name: _numbers(array) for name, array in arrays.items()})
 
     def load(self, files: SealedFiles, names: Collection[str]) -> Mapping[str, Any]:
         """See `ArrayKind.load`."""
@@ -115,6 +103,17 @@ _DTYPES = {
     "BOOL": "bool", "U8": "u1", "I8": "i1", "U16": "<u2", "I16": "<i2", "F16": "<f2", "U32": "<u4", "I32": "<i4",
     "F32": "<f4", "U64": "<u8", "I64": "<i8", "F64": "<f8", "C64": "<c8",
 }  # fmt: skip
+_NAMES = {"b1" if name == "bool" else name.lstrip("<"): kind for kind, name in _DTYPES.items()}
+
+
+def _numbers(array: Any) -> ArrayBytes:
+    import numpy as np
+
+    def pieces() -> Iterator[Any]:
+        whole = np.asarray(array)  # also of a scalar of numpy's
+        yield whole.astype(array.dtype.newbyteorder("<"), order="C", copy=False).reshape(-1).view(np.uint8)
+
+    return ArrayBytes(_NAMES[array.dtype.newbyteorder("=").str[1:]], array.shape, array.nbytes, pieces)
 
 
 def _allocate(array: Array) -> tuple[memoryview, Callable[[], Any]]:
@@ -133,53 +132,33 @@ def array_with_nan(arrays: Mapping[str, Any]) -> str | None:
     return next((name for name, bits in memory.items() if has_nan(arrays[name].dtype.name, bits)), None)
 
 
-@cache
-def _is_known(dtype: Any) -> bool:
-    import numpy as np
-
-    return is_known("numpy", np.empty(0, dtype))
-
-
-def is_known(framework: str, array: Any) -> bool:
-    """Return whether safetensors can hold arrays like one.
-
-    Args:
-        framework: the name of safetensors' module for it, as ``numpy``.
-        array: an array; best without numbers.
-
-    Raises:
-        ImportError: if safetensors is not installed.
-    """
-    try:
-        save = import_module(f"safetensors.{framework}").save
-    except ModuleNotFoundError as error:
-        raise _no_safetensors() from error
-    try:
-        save({"": array})
-    except Exception:  # KeyError, or one of its own
-        return False
-    return True
-
-
 class Copied(NamedTuple):
-    """A leaf's copy in host memory."""
+    """A leaf's copy in host memory; or the leaf, where it is written while the training waits."""
 
     kind: str
     value: Any
 
 
-def copy_tree(tree: Any, kinds: tuple[ArrayKind, ...], path: str = "state") -> Any:
+def copy_tree(tree: Any, kinds: tuple[ArrayKind, ...], path: str = "state", *, in_place: bool = False) -> Any:
     """Return a tree with copies of its containers, and a `Copied` for each array, unless it is one already.
 
     Args:
         tree: the tree.
         kinds: the kinds of arrays in it.
         path: its name, for errors.
+        in_place: refer to the arrays, as they are: nothing may change them until they are written.
 
     Raises:
         CheckpointError: for a value that cannot be saved; names its path and its type.
     """
-    return _walked(tree, kinds, path, lambda kind, value: Copied(kind.name, kind.copy(value)), 0)
+
+    def array(kind: ArrayKind, value: Any) -> Copied:
+        if not in_place:
+            return Copied(kind.name, kind.copy(value))
+        kind.check(value)
+        return Copied(kind.name, value)
+
+    return _walked(tree, kinds, path, array, 0)
 
 
 def check_tree(tree: Any, kinds: tuple[ArrayKind, ...], path: str = "state") -> None:
@@ -242,32 +221,29 @@ def other_dtypes(saved: Any, present: Any, path: str = "") -> Iterator[tuple[str
             yield path, before, now
 
 
-def write_tree(directory: str, tree: Any, kinds: tuple[ArrayKind, ...]) -> str | None:
-    """Write what `copy_tree` returned into a directory; return the name of an array that has NaN, if there is one.
+def write_tree(directory: str, tree: Any, kinds: tuple[ArrayKind, ...]) -> Written:
+    """Write what `copy_tree` returned into a directory; return what is known of its files.
 
     Raises:
         OSError: if it cannot be written.
         SaveFailedError: if the arrays of a kind are gone.
         CheckpointError: if there are more values besides the arrays than a checkpoint holds.
-        ImportError: if safetensors is not installed.
     """
     arrays: dict[str, dict[str, Any]] = {}
     structure = _encode(tree, arrays, "")
-    with_nan: str | None = None
+    written = Written()
     for kind in kinds:
         if found := arrays.get(kind.name):
             try:
-                name = kind.save(found, os.path.join(directory, kind.file))
-                with_nan = with_nan or name
-            except ModuleNotFoundError as error:
-                raise _no_safetensors() from error
+                new = kind.save(found, os.path.join(directory, kind.file))
+                written = Written(written.with_nan or new.with_nan, written.files + new.files)
             except Exception as error:
                 if isinstance(error, (OSError, SaveFailedError)):
                     raise
                 raise OSError(f"{kind.file} could not be written: {error}") from error
     with open(os.path.join(directory, STRUCTURE), "xb") as file:
         file.write(encode(structure))
-    return with_nan
+    return written
 
 
 def read_tree(files: SealedFiles, kinds: tuple[ArrayKind, ...]) -> Any:
@@ -336,3 +312,19 @@ def path_below(path: str, key: Any) -> str:
     """Return the path of an item in a tree, as the names of arrays have it."""
     part = str(key).replace("/", "|")
     return f"{path}/{part}" if path else part
+
+
+def mapped(tree: Any, of_leaf: Callable[[Any, str], Any], path: str = "") -> Any:
+    """Return a state tree with what a function returns for each leaf and its path.
+
+    Args:
+        tree: the tree.
+        of_leaf: the function.
+        path: the tree's own path.
+    """
+    if isinstance(tree, Mapping):
+        return {key: mapped(item, of_leaf, path_below(path, key)) for key, item in tree.items()}
+    if type(tree) in (list, tuple):
+        items = enumerate(tree)
+        return type(tree)(mapped(item, of_leaf, path_below(path, number)) for number, item in items)
+    return of_leaf(tree, path)

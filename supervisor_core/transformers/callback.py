@@ -17,13 +17,13 @@ from supervisor_core.checkpoint.recovery import Skipped
 from supervisor_core.checkpoint.sealed_store import Sealed, SealedStore
 from supervisor_core.engine.timeouts import stop_timeout
 from supervisor_core.errors import CheckpointError, SupervisorError
-from supervisor_core.options import Options
+from supervisor_core.options import Options, refuse_verify_resume
 from supervisor_core.storage.local import absolute
-from supervisor_core.torch.ranks_state import NUMBER
 from supervisor_core.torch.tensors import structure_of
 from supervisor_core.torch.workers import outlive_signals
 from supervisor_core.training.due import SavePolicy
 from supervisor_core.training.finished_loops import finished, refuse_again
+from supervisor_core.training.ranks import NUMBER
 from supervisor_core.training.run import Run
 from supervisor_core.training.save_point import OpenPhase
 from supervisor_core.training.state import Exactness, TrainingState
@@ -72,6 +72,7 @@ class SupervisorCallback(TrainerCallback):
     ) -> None:
         self._logdir = None if logdir is None else absolute(logdir)
         self._options = options or Options()
+        refuse_verify_resume(self._options, "a Trainer")
         self._policy = SavePolicy(save_secs=save_secs, save_steps=save_steps)
         self._args: Any = None
         self._found: Sealed | None = None
@@ -171,6 +172,7 @@ class SupervisorCallback(TrainerCallback):
             "sources": lambda: (),
             "facts": lambda: facts,
             "limits": lambda: (*data.DOUBTS[self._doubt], *others),
+            "watched": lambda: {"model": dict(model.named_parameters())} if model is not None else {},
         }
         named: dict[str, Any] = {
             "options": self._options,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import sys
 from collections.abc import Callable
 from contextlib import suppress
@@ -12,11 +11,13 @@ import torch
 from torch.utils.data import BatchSampler, IterableDataset, SequentialSampler
 from transformers import TrainerControl
 
-from supervisor_core.torch.loop import model_limits
-from supervisor_core.torch.ranks_state import NUMBER
+from supervisor_core.torch.draws import SOURCES, process_states
+from supervisor_core.torch.loop_facts import model_limits
+from supervisor_core.torch.position import samples_of
 from supervisor_core.torch.tensors import model_facts, random_sources, unwrapped
 from supervisor_core.training import random_state
 from supervisor_core.training.data_order import FRAMEWORKS, is_known_loader
+from supervisor_core.training.ranks import NUMBER
 
 SKIPS_NOTHING = "ignore_data_skip is set: after a resume the epoch's data begin at their start."
 ONLY_MODEL = "save_only_model is set: optimizer, scheduler and random states are not saved."
@@ -71,7 +72,7 @@ class DrawWatch:
         """The states after the last batches, of those that are looked at with each."""
         self._still: dict[_Source, object] = {}
         """The states at the last look, of the others."""
-        self._watched = set(_SOURCES)
+        self._watched = set(SOURCES)
         self._shared: set[_Source] = set()
         """Those from which the training draws, too."""
         self._batches = 0
@@ -93,7 +94,7 @@ class DrawWatch:
         self.unknown -= self._shared
         self.before, self._after = now or None, {}
         self._batches += bool(now)
-        if self._batches == FIRST and len(self._watched) == len(_SOURCES):
+        if self._batches == FIRST and len(self._watched) == len(SOURCES):
             self._watched = set(self._shared)
             self._steps = EVERY
         self._steps += 1 if self._watched else EVERY
@@ -113,7 +114,7 @@ class DrawWatch:
         if self.found:
             return
         self._steps = 0
-        now = {source: source() for source in _SOURCES if source not in self._watched}
+        now = {source: source() for source in SOURCES if source not in self._watched}
         changed = {source for source, state in now.items() if self._still.get(source, state) != state}
         self._still = now
         self.unknown |= changed
@@ -161,7 +162,7 @@ def limits(args: Any, state: Any, loader: Any, model: Any) -> tuple[str, ...]:
         if stateful:
             found.append(CALLBACKS.format(", ".join(sorted(stateful))))
     if model is not None and args.ddp_broadcast_buffers is False:
-        found += model_limits(model, args.world_size)
+        found += model_limits(args.world_size, model)
     return tuple(found)
 
 
@@ -189,15 +190,14 @@ def facts(args: Any, state: Any, loader: Any, model: Any) -> dict[str, str]:
         NUMBER: str(args.world_size),
         **model_facts(unwrapped(model), with_dtype=True),
     }
-    dataset = getattr(loader, "dataset", None)
-    if dataset is not None and hasattr(dataset, "__len__"):
-        found["number of samples"] = str(len(dataset))
+    if (samples := samples_of(loader)) is not None:
+        found["number of samples"] = str(samples)
     return found
 
 
 def _draws(dataset: Any, collate: Any) -> bool:
     """Return whether making a batch of one of some samples, from first to last, changes a random state."""
-    states, before = random_state.capture(random_sources()), _process_states()
+    states, before = random_state.capture(random_sources()), process_states()
     last = len(dataset) - 1 if hasattr(dataset, "__len__") else 0
     try:
         with suppress(Exception):  # the Trainer raises it, too, with more to say
@@ -205,28 +205,8 @@ def _draws(dataset: Any, collate: Any) -> bool:
                 sample = dataset[index]
                 if collate is not None:
                     collate([sample])
-                if _process_states() != before:
+                if process_states() != before:
                     break
-        return _process_states() != before
+        return process_states() != before
     finally:
         random_state.restore(random_sources(), states)
-
-
-def _process_states() -> tuple[object, ...]:
-    """Return the random states that a dataset may draw from, to be compared."""
-    return tuple(source() for source in _SOURCES)
-
-
-def _numpy_state() -> object:
-    numpy: Any = sys.modules.get("numpy")
-    if numpy is None:
-        return None
-    name, keys, *rest = numpy.random.get_state()
-    return name, keys.tobytes(), *rest
-
-
-def _torch_state() -> object:
-    return torch.get_rng_state().numpy().tobytes()
-
-
-_SOURCES: tuple[_Source, ...] = (random.getstate, _numpy_state, _torch_state)

@@ -14,11 +14,11 @@ from supervisor_core.checkpoint.manifest import Manifest
 from supervisor_core.checkpoint.sealed_store import Sealed
 from supervisor_core.errors import CheckpointError, RanksError
 from supervisor_core.events.telemetry import Trigger
-from supervisor_core.torch.distributed_run import At, DistributedRun, Row
-from supervisor_core.torch.rank_saver import expect
 from supervisor_core.torch.ranks import Ranks, present_ranks
-from supervisor_core.torch.ranks_state import RanksState
 from supervisor_core.torch.shards import is_sharded
+from supervisor_core.training.distributed_run import At, DistributedRun, Row
+from supervisor_core.training.rank_saver import expect
+from supervisor_core.training.ranks_state import RanksState
 from supervisor_core.training.saver import Job
 from supervisor_core.training.state import TrainingState
 from supervisor_core.transformers import sealing

@@ -168,7 +168,7 @@ class TensorBoard:
 
     def address(self, hosted: bool, dark: bool = False, **state: Any) -> str:
         """The tab's address in a state: ``run="a/b", x="step"``; within TensorBoard's page, or its frame by itself."""
-        own = urlencode(state)
+        own = urlencode(state, doseq=True)
         if not hosted:
             return f"{self.url}/data/plugin_entry.html?name=supervisor#{own}"
         query = "?darkMode=true" if dark else ""

@@ -12,6 +12,7 @@ from typing import Any
 from tensorboard.compat.proto.event_pb2 import SessionLog
 
 from supervisor_core.events.event_format import event_prefix, frame, scalar_prefix, version_event
+from supervisor_core.events.resume_record import ResumeRecord
 from supervisor_core.events.telemetry import (
     CheckpointRecord,
     HeartbeatRecord,
@@ -51,8 +52,11 @@ class Scripted:
         rate: steps per second.
         adopted: whether it found its model alive in the cluster at that step.
         resume_exact: whether it goes on exactly, and why not.
+        observed: the number of recomputed losses that were equal.
         skipped: checkpoints that its restore passed over.
         nan_from: the step from which the loss is NaN.
+        placed: the fields of the session record that say whose it is and on what it runs.
+        host: the machine.
     """
 
     directory: Path
@@ -68,8 +72,11 @@ class Scripted:
     adopted: bool = False
     resume_exact: bool | None = None
     resume_reasons: tuple[str, ...] = ()
+    observed: int = 0
     skipped: tuple[dict[str, str], ...] = ()
     nan_from: int | None = None
+    placed: dict[str, Any] = field(default_factory=dict)
+    host: str = "trainer-0"
     at: float = field(init=False)
     done: int = 0
     spent: dict[str, float] = field(default_factory=dict)
@@ -97,7 +104,7 @@ class Scripted:
             SessionRecord(
                 session=self.session,
                 attempt=self.attempt,
-                host="trainer-0",
+                host=self.host,
                 pid=4000 + self.attempt,
                 facade="Supervisor",
                 started_at=self.start,
@@ -114,8 +121,12 @@ class Scripted:
                 ),
                 checkpoint_interval_secs=self.save_every,
                 heartbeat_secs=self.beat_every,
+                **self.placed,
             )
         )
+        if self.observed:
+            equal = self.observed
+            self._record(ResumeRecord(session=self.session, what="losses", compared=equal, equal=equal))
 
     def train(self, secs: float, failing_saves: bool = False, late_summaries: bool = False) -> Scripted:
         """Do steps for ``secs``; scalars, heartbeats and saves come as they fall due."""

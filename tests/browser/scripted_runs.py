@@ -31,7 +31,7 @@ def checkpoint_file(run: Path, step: int) -> None:
 
 def write_stormy(run: Path, now: float, running: bool = True, reasons: tuple[str, ...] = RESUME_REASONS) -> Scripted:
     """A run of most of an hour: killed twice, preempted once, a stall, failed saves, a service that was late. Its
-    resumes were not exact, unknown, exact."""
+    resumes were not exact, unknown, observed to be exact."""
     first = Scripted(run, now - 3300, rate=3.0)
     first.train(700)
     resume = {"resume_exact": False, "resume_reasons": reasons}
@@ -40,7 +40,9 @@ def write_stormy(run: Path, now: float, running: bool = True, reasons: tuple[str
     second.stop("signal", signal="SIGTERM")
     third = Scripted(run, now - 1580, attempt=3, step=second.step, rate=3.0)
     third.train(260, failing_saves=True).train(160)
-    fourth = Scripted(run, now - 1010, attempt=4, step=second.step, rate=3.2, resume_exact=True)
+    placed = {"labels": {"team": "vision", "user": "ada"}, "world_size": 4, "device_count": 4, "device_kind": "H100"}
+    observed = {"resume_exact": True, "observed": 3}
+    fourth = Scripted(run, now - 1010, attempt=4, step=second.step, rate=3.2, placed=placed, **observed)
     fourth.train(990)
     if not running:
         fourth.stop()
@@ -183,3 +185,37 @@ def newest_saves(run: Path, count: int) -> list[int]:
     """The largest steps whose checkpoints are named in the run's events."""
     events = b"".join(path.read_bytes() for path in run.glob("events*"))
     return sorted({int(step) for step in re.findall(rb"model\.ckpt-(\d+)\"", events)})[-count:]
+
+
+def write_night(logdir: Path, now: float, healthy: int = 60) -> dict[str, float]:
+    """A fleet over ten hours: a node that took down 14 runs within 40 s, of which one stays down, a storage that failed
+    the saves of 6 runs, a run whose program fails, one that hangs for a while; the others are well. Returns when."""
+    outage, storage = now - 6 * 3600.0, now - 3 * 3600.0
+    sparse = {"tags": ("loss",), "rate": 0.1, "save_every": 1800.0, "beat_every": 60.0}
+    for number in range(14):
+        run, placed = logdir / "sweep" / f"lr={number:02d}", {"labels": {"team": "vision"}}
+        first = Scripted(run, now - 9.5 * 3600, placed=placed, host="gpu-7", **sparse)
+        first.train(outage + number * 3.0 - first.at)
+        if number != 9:
+            second = Scripted(
+                run, first.at + 280 + number * 5, attempt=2, step=first.step - 40, placed=placed, host="gpu-8", **sparse
+            )
+            second.train(now - second.at)
+    for number in range(6):
+        run = Scripted(
+            logdir / "speech" / f"seed-{number}", now - 8 * 3600, placed={"labels": {"team": "speech"}},
+            host=f"cpu-{number}", **sparse,
+        )  # fmt: skip
+        run.train(storage + number * 20 - run.at).save("OSError: [Errno 5] Input/output error").train(1200)
+        run.train(now - run.at)
+    bad = Scripted(logdir / "speech" / "broken", now - 4 * 3600, host="cpu-9", **sparse).train(3600)
+    bad.stop("error", error="ValueError: no such file: shard-7")
+    slow = Scripted(logdir / "text" / "long", now - 9 * 3600, host="cpu-8", **sparse).train(3600)
+    slow.stall(900)
+    slow.train(now - slow.at)
+    for number in range(healthy):
+        run = Scripted(logdir / "text" / f"seed-{number:03d}", now - 7 * 3600, host=f"tpu-{number % 8}", **sparse)
+        run.train(now - run.at if number % 3 else 3 * 3600)
+        if not number % 3:
+            run.stop()
+    return {"outage": outage, "storage": storage}

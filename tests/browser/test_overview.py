@@ -31,7 +31,8 @@ def logdir(tmp_path_factory: pytest.TempPathFactory, scripted: ModuleType) -> It
     """Runs in all states, and runs and tags with names that mean harm."""
     directory = tmp_path_factory.mktemp("logs")
     now = time.time()
-    running = scripted.Scripted(directory / "good" / "running", now - 300).train(296)
+    placed = {"labels": {"team": "vision", "user": "<b>ada</b>"}}
+    running = scripted.Scripted(directory / "good" / "running", now - 300, placed=placed).train(296)
     scripted.Scripted(directory / "good" / "done", now - 900).train(300).stop()
     scripted.Scripted(directory / "bad" / "failed", now - 900).train(300).stop("error", error="ValueError: <b>NaN</b>")
     scripted.Scripted(directory / "bad" / "lost", now - 9000).train(300)
@@ -166,11 +167,11 @@ def test_an_address_with_an_unknown_state_shows_all(tab: Callable[..., Any], boa
 
 
 def test_one_line_has_everything(tab: Callable[..., Any], board: Any) -> None:
-    """Step, rate with its sparkline, checkpoint against its interval, restarts, goodput, last seen."""
+    """Its checkbox, step, rate with its sparkline, checkpoint against its interval, restarts, goodput, last seen."""
     shown = tab().open(board, filter="good/running")
     row = shown.find(".body .row:not([hidden])")
-    cells = row.locator("[role=gridcell]").all_inner_texts()
-    assert "running" in cells[0] and cells[1] == "good/running"
+    cells = row.locator("[role=gridcell]").all_inner_texts()[1:]
+    assert "running" in cells[0] and cells[1].split("\n") == ["good/running", "team=vision user=<b>ada</b>"]
     assert re.match(r"[\d,]+$", cells[2])
     assert re.search(r"[\d.]+", cells[3])
     assert re.search(r"\d+ (s|min) / 2 min", cells[4])
@@ -193,6 +194,14 @@ def test_filters_by_regular_expression_and_sorts_by_a_click(tab: Callable[..., A
     shown.find(".search").focus()
     shown.page.keyboard.press("Escape")
     assert len(shown.rows()) == 6 + len(HOSTILE)
+
+
+def test_filters_by_labels(tab: Callable[..., Any], board: Any) -> None:
+    """A line has them beside its name, and a whole one can be asked for."""
+    shown = tab().open(board, filter="^team=vision$")
+    shown.find(".note", has_text="1 of").wait_for()
+    assert shown.rows() == ["good/running"]
+    assert shown.find(".body .row:not([hidden]) .labels").inner_text() == "team=vision user=<b>ada</b>"
 
 
 def test_a_regular_expression_that_would_take_years_is_stopped(tab: Callable[..., Any], board: Any) -> None:

@@ -47,6 +47,7 @@ def test_says_in_sentences_what_happened_and_what_it_cost(tab: Callable[..., Any
     )
     assert re.search(r"2 of 2\d recorded saves failed", words)
     assert "1 stall" in words
+    assert "4 processes on 4 \N{MULTIPLICATION SIGN} H100, trainer-0: team=vision, user=ada" in words
 
 
 def test_begins_with_what_is_wrong_and_where_it_hangs(
@@ -81,17 +82,17 @@ def test_says_whether_each_resume_was_exact(tab: Callable[..., Any], board: Any)
     stays text; the cells are read like all others."""
     shown = tab().open(board, run="stormy")
     for name, words in (
-        ("Restarts", ["exact", "unknown", "not exact"]),
-        ("Sessions", ["exact", "unknown", "not exact", "\u2013"]),
+        ("Restarts", ["observed exact", "unknown", "not exact"]),
+        ("Sessions", ["observed exact", "unknown", "not exact", "\u2013"]),
     ):
         table = shown.find(f"[role=region][aria-label={name}]")
         heads = table.locator("th").all_inner_texts()
         cells = [row.locator("td").all_inner_texts() for row in table.locator("tbody tr").all()]
         assert [row[heads.index("Resume")].lstrip("✓·≠").strip() for row in cells] == words
-    reasons = cells[2][heads.index("Why not exact")]
+    reasons = cells[2][heads.index("Evidence")]
     assert reasons.startswith("DataLoader without position: 312 batches will repeat; <b>xxx")
     assert reasons.endswith("x…; another number of workers") and len(reasons) < 300
-    assert [row[heads.index("Why not exact")] for row in cells[:2]] == ["", ""]
+    assert [row[heads.index("Evidence")] for row in cells[:2]] == ["3 of 3 recomputed losses equal", ""]
 
 
 def test_says_what_is_beyond_the_limits(tab: Callable[..., Any], board: Any) -> None:
@@ -231,6 +232,19 @@ def test_every_mark_is_reached_by_keyboard(tab: Callable[..., Any], board: Any) 
     assert press(",") != said[-1]
     assert re.search(r"loss: [\d.]+ at step", press("Shift+ArrowLeft"))
     assert shown.find(".chart .readout").first.inner_text()
+
+
+def test_what_is_read_follows_a_zoom(tab: Callable[..., Any], board: Any) -> None:
+    """The readout is of what is drawn below the pointer, also where only the drawing moves."""
+    shown = tab().open(board, run="stormy")
+    shown.find(".chart .muted", has_text="point").first.wait_for()
+    area = shown.find(".chart-area").first
+    area.hover(position={"x": 300, "y": 40})
+    readout = shown.find(".chart .readout").first
+    before = readout.inner_text()
+    assert before
+    area.evaluate("area => document.querySelector('button[aria-label=\"Zoom in\"]').click()")
+    readout.filter(has_not_text=before).wait_for()
 
 
 def test_signs_are_explained(tab: Callable[..., Any], board: Any) -> None:

@@ -16,7 +16,8 @@ from supervisor_core.checkpoint.doubt import Doubt
 from supervisor_core.checkpoint.guard import Publisher
 from supervisor_core.checkpoint.manifest import Manifest
 from supervisor_core.checkpoint.sealed_files import SealedFiles
-from supervisor_core.checkpoint.sealed_store import SealedStore, prefix_of
+from supervisor_core.checkpoint.sealed_listing import prefix_of
+from supervisor_core.checkpoint.sealed_store import SealedStore, StagedFiles
 from supervisor_core.checkpoint.set_aside import MAX_SET_ASIDE
 from supervisor_core.errors import (
     DamagedCheckpointError,
@@ -27,11 +28,12 @@ from supervisor_core.errors import (
 from supervisor_core.storage.local import LOCAL
 
 
-def write(directory: str) -> None:
+def write(directory: str) -> StagedFiles:
     """Write two files, one in a directory of its own."""
     Path(directory, "weights").write_bytes(b"w" * 5000)
     Path(directory, "shards").mkdir()
     Path(directory, "shards", "0").write_bytes(b"s" * 10)
+    return StagedFiles()
 
 
 def saved(store: SealedStore, *steps: int, saved_at: float = 100.0, **options: object) -> list[str]:
@@ -89,7 +91,7 @@ def test_a_directory_that_other_processes_have_begun(tmp_path: Path) -> None:
     assert [file.path for file in made.manifest.files] == ["shards/0", "theirs", "weights"]
     store.discard(store.stage(8))
 
-    def fail(directory: str) -> None:
+    def fail(directory: str) -> StagedFiles:
         raise OSError(28, "No space left on device")
 
     with pytest.raises(OSError, match="No space"):
@@ -159,7 +161,7 @@ def test_a_save_that_fails_leaves_nothing(tmp_path: Path) -> None:
     store = SealedStore(tmp_path)
     saved(store, 1)
 
-    def fail(directory: str) -> None:
+    def fail(directory: str) -> StagedFiles:
         write(directory)
         raise OSError(28, "No space left on device")
 
@@ -222,9 +224,9 @@ def test_the_last_good_checkpoint_is_kept(tmp_path: Path) -> None:
     in doubt."""
     doubt = Doubt("There is NaN.", ("loss",))
 
-    def write_nan(directory: str) -> Doubt:
+    def write_nan(directory: str) -> StagedFiles:
         write(directory)
-        return doubt
+        return StagedFiles(doubt)
 
     for attempt in (1, 2, 3):
         store = SealedStore(tmp_path, publisher=publisher(attempt))
@@ -306,11 +308,11 @@ def test_directories_nested_too_deep_are_not_sealed(tmp_path: Path) -> None:
     """That is an error of the save, whose leftovers are deleted; and damage for a reader."""
     store = SealedStore(tmp_path)
     with pytest.raises(OSError, match="nested deeper than 64") as caught:
-        store.save(Manifest(format="test", step=1), lambda path: nested(Path(path), 66))
+        store.save(Manifest(format="test", step=1), lambda path: nested(Path(path), 66) or StagedFiles())
     assert os.listdir(tmp_path) == []
     damage = manifests.refusal(str(tmp_path), caught.value)
     assert not isinstance(damage, UnreadableCheckpointError) and "nested deeper" in str(damage)
-    store.save(Manifest(format="test", step=1), lambda path: nested(Path(path), 64))
+    store.save(Manifest(format="test", step=1), lambda path: nested(Path(path), 64) or StagedFiles())
 
 
 def test_many_files_in_a_deep_folder_cost_as_much_as_in_any(tmp_path: Path) -> None:

@@ -19,8 +19,6 @@ from supervisor_core.events import EventsWriter
 Seen = Callable[..., set[str]]
 
 COMMANDS = ("inspect", "verify", "exporter", "report")
-ARGUMENTS = {"report": ("--html", "-")}
-"""What a command needs besides."""
 
 
 @pytest.fixture
@@ -44,16 +42,16 @@ def seen(
         served[:] = [found.directory for watch in serving.watches for found in watch.refresh().runs.values()]
         raise click.exceptions.Exit(0)
 
-    def instead_of_choosing(look: Look, *_: object) -> None:
+    def instead_of_reporting(look: Look, *_: object) -> None:
         served[:] = [each.watched.directory for each in look.runs.values()]
         raise click.exceptions.Exit(0)
 
     monkeypatch.setattr(exporter, "_web", instead_of_listening)
-    monkeypatch.setattr(report, "_chosen", instead_of_choosing)
+    monkeypatch.setattr(report, "_report_fleet", instead_of_reporting)
 
     def call(*arguments: object) -> set[str]:
         if request.param in ("exporter", "report"):
-            result, paths = run(request.param, *ARGUMENTS.get(request.param, ()), *arguments), served
+            result, paths = run(request.param, *arguments), served
         else:
             result = run(request.param, "--json", *arguments)
             whole = json.loads(result.stdout)
@@ -124,7 +122,7 @@ def test_what_cannot_be_used(
 ) -> None:
     """It is named in the same words by each command, with what was expected; status 2."""
     given = [argument.format(logs=logs) for argument in arguments]
-    result = run(command, *ARGUMENTS.get(command, ()), *given)
+    result = run(command, *given)
     assert result.exit_code == 2
     assert result.stderr.splitlines()[-1].startswith("Error: ")
     assert said.format(logs=logs, command=command) in result.stderr.splitlines()[-1]
@@ -151,7 +149,7 @@ def test_what_may_have_been_meant(
     """One line says it, with names that are spelled like what came."""
     (logs / "empty").mkdir()
     (logs / "x" / "a" / "below" / "c").mkdir()
-    result = run(command, *ARGUMENTS.get(command, ()), *(argument.format(logs=logs) for argument in arguments))
+    result = run(command, *(argument.format(logs=logs) for argument in arguments))
     assert result.exit_code == 2
     assert result.stderr.startswith("Error: ") and result.stderr.count("\n") == 1
     assert said.format(logs=logs, command=command) in result.stderr

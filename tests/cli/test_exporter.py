@@ -14,6 +14,7 @@ import threading
 import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import Result
@@ -146,6 +147,22 @@ def test_several_logdirs_and_another_path(start: Callable[..., Running], logdir:
     assert 'supervisor_global_step{run="b"} 7.0\n' in body
 
 
+@pytest.mark.parametrize("flags", [(), ("--detail",)], ids=["brief", "detail"])
+def test_how_much_of_each_run(
+    start: Callable[..., Running], tmp_path: Path, module_at: Callable[[str], Any], flags: tuple[str, ...]
+) -> None:
+    """Of a run that was given up years ago little is served, unless --detail asks for everything."""
+    module_at("run/watch/run_writer.py").RunFile(tmp_path / "old").ready().beat(1_700_000_005.0, steps=5)
+    running = start(tmp_path, *flags)
+    url = running.wait_for(r"Serving (\S+)$")
+    running.wait_for("Looked at 1 runs")
+    with urllib.request.urlopen(url) as answer:
+        body = answer.read().decode()
+    assert ('supervisor_steps_total{run="old"} 5.0\n' in body) == bool(flags)
+    with urllib.request.urlopen(url.replace("/metrics", "/runs/old/metrics")) as answer:
+        assert 'supervisor_steps_total{run="old"} 5.0\n' in answer.read().decode()
+
+
 def test_a_port_in_use(run: Run, logdir: Path) -> None:
     """An address that cannot be had ends it with one line and status 1."""
     with socket.create_server(("127.0.0.1", 0)) as taken:
@@ -168,6 +185,8 @@ def test_a_port_in_use(run: Run, logdir: Path) -> None:
             ["--web.allowed-host", "a:80"],
             "--web.allowed-host is 'a:80'; expected a name like",
         ),
+        (["--shard", "3/3"], "'3/3': of 3 shards the first is 0 and the last 2, not 3."),
+        (["--shard", "3"], "'3': expected I/N like 0/4, or the name of a pod like exporter-0/4."),
         (["--web.config.file", "{file}"], "The web configuration {file} cannot be used: the file is 'x'"),
         (["--web.config.file", "/no/such"], "The web configuration /no/such cannot be read: No such file"),
     ],

@@ -33,9 +33,9 @@ def test_the_dashboard_goes_by_other_labels(run: Callable[..., Result]) -> None:
     by_name, by_team = (json.loads(run("dashboard", "--by", by).stdout) for by in ("run", "run,team"))
     assert by_name == dashboard(by=("run",)) and by_team == dashboard(by=("run", "team"))
     queries = [item["query"]["query"] for item in by_name["templating"]["list"] if item["type"] == "query"]
-    assert queries == ["label_values(supervisor_sessions_total, run)"]
+    assert queries == ["label_values(supervisor_run_state, run)"]
     assert "namespace" not in json.dumps(by_name["panels"])
-    assert 'label_values(supervisor_sessions_total{team=~"$team"}, run)' in [
+    assert 'label_values(supervisor_run_state{team=~"$team"}, run)' in [
         item["query"]["query"] for item in by_team["templating"]["list"] if item["type"] == "query"
     ]
     assert "&var-team=${__data.fields.team:percentencode}" in json.dumps(by_team["panels"])
@@ -53,7 +53,7 @@ def test_every_option_arrives(run: Callable[..., Result]) -> None:
         *("manifests", "--image", "registry:5000/x@sha256:0f", "--logdir", "gs://bucket/logs", "--namespace", "ml"),
         *("--claim", "disk", "--label", "release=prometheus", "--label", "team.example.org/name=a_b"),
         *("--interval", "30s", "--runbook-base", "https://wiki.example.org/alerts"),
-        *("--prometheus-namespace", "observed", "--by", "run,team"),
+        *("--prometheus-namespace", "observed", "--by", "run,team", "--shards", "4"),
     )
     where = Deployed(
         image="registry:5000/x@sha256:0f",
@@ -62,6 +62,7 @@ def test_every_option_arrives(run: Callable[..., Result]) -> None:
         claim="disk",
         prometheus_namespace="observed",
         labels={"release": "prometheus", "team.example.org/name": "a_b"},
+        shards=4,
     )
     base = "https://wiki.example.org/alerts"
     expected = manifests(where, Thresholds(interval_secs=30), runbook_base=base, by=("run", "team"))

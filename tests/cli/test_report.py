@@ -49,24 +49,27 @@ def test_the_only_run_needs_no_name(run: Command, tmp_path: Path) -> None:
     assert os.listdir(tmp_path / "out") == ["report.html"]
 
 
-def test_of_several_runs_one_has_to_be_named(run: Command, tmp_path: Path) -> None:
-    """The error lists them, those that need somebody first."""
+def test_one_of_several_runs(run: Command, tmp_path: Path) -> None:
+    """The one that is named; a name that is none is an error with those that there are."""
     write(tmp_path / "a")
     write(tmp_path / "z", "error", error="ValueError: x")
-    done = run("report", tmp_path, "--html", tmp_path / "r.html")
-    assert done.exit_code == 2
-    assert done.stderr == f"Error: {tmp_path} has 2 runs; give one of them with --run: z (failed), a (completed).\n"
     assert run("report", tmp_path, "--run", "z", "--html", tmp_path / "r.html").exit_code == 0
     assert '"run":"z"' in (tmp_path / "r.html").read_text()
     missing = run("report", tmp_path, "--run", "b", "--html", tmp_path / "r.html")
     assert (missing.exit_code, missing.stderr) == (2, f"Error: {tmp_path} has no run 'b'; it has 2 runs: 'a', 'z'.\n")
 
 
-def test_a_long_list_of_runs_is_cut(run: Command, tmp_path: Path) -> None:
-    """Ten of them are named."""
-    for number in range(12):
-        write(tmp_path / f"run-{number:02d}")
-    assert run("report", tmp_path, "--html", tmp_path / "r.html").stderr.endswith("run-09 (completed) and 2 more.\n")
+def test_several_runs_or_a_window_are_the_fleet_s(run: Command, tmp_path: Path) -> None:
+    """A page of one run is that of --run, or of --html alone where there is one run."""
+    write(tmp_path / "a")
+    target = tmp_path / "r.html"
+    assert run("report", tmp_path, "--html", target).exit_code == 0
+    assert '"run":"a"' in target.read_text()
+    done = run("report", tmp_path, "--since", "1h", "--html", target)
+    assert (done.exit_code, done.output) == (0, f"{target}: the fleet, 1 run, in 0.0 MB.\n")
+    assert "fleet report</title>" in target.read_text()
+    write(tmp_path / "b")
+    assert "the fleet, 2 runs, in" in run("report", tmp_path, "--html", target).output
 
 
 def test_without_runs_there_is_no_report(run: Command, tmp_path: Path) -> None:
@@ -150,6 +153,7 @@ def test_a_clone_without_its_frontend_says_what_to_do(run: Command, tmp_path: Pa
 
 def test_another_projects_package_is_left_alone(run: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The tab's package has a name that others may use: then the error says whose it is."""
+    write(tmp_path / "digits")
     other = ModuleType("tb_plugin")
     other.__file__ = "/site/tb_plugin/__init__.py"
     monkeypatch.setitem(sys.modules, "tb_plugin", other)

@@ -18,6 +18,10 @@ from hangs import HANGING_LINE, HOLD_LOCK_OF_INTERPRETER
 
 from supervisor_core.checkpoint.logdir_lock import LogdirLock
 from supervisor_core.cli import stacks as command
+from supervisor_core.cli.answers import Answers
+from supervisor_core.cli.logdirs import Logdir
+from supervisor_core.cli.look import Looking
+from supervisor_core.events.writer import EventsWriter
 from supervisor_core.process.identity import boot_id
 from supervisor_core.process.outside import OutsideStacks, ThreadState, find_py_spy
 from supervisor_core.process.page_writer import ProgressPage
@@ -95,6 +99,7 @@ def test_threads_are_shown_with_what_the_kernel_says(
     ("change", "said"),
     [
         ({}, "progressing"),
+        ({"hang_timeout_secs": 300.0}, "progressing"),
         ({"hang_timeout_secs": None}, "no progress is expected"),
         ({"hang_timeout_secs": 2.0}, "no progress for 3 s (hang timeout 2 s)"),
     ],
@@ -104,6 +109,8 @@ def test_a_session_progresses_within_its_hang_timeout(change: dict[str, Any], sa
     page = read_page(session.path.with_suffix(".page"))
     assert page is not None
     assert command._progress(replace(page, **change), 3.0) == said
+    waits = replace(page, hang_timeout_secs=300.0)
+    assert command._progress(waits, 19.0) == "no progress for 19 s (hang timeout 300 s)"
 
 
 def test_without_py_spy_what_the_session_wrote_is_shown(
@@ -120,6 +127,22 @@ def test_without_py_spy_what_the_session_wrote_is_shown(
     assert f"Not read from outside: {PROBLEM}." in done.stdout
     assert "Stacks written by the process itself: no progress for 30 s; innermost line last:" in done.stdout
     assert "    /x/train.py:88 step\n" in done.stdout
+
+
+def test_an_assistant_gets_the_threads_of_now(
+    outside: list[OutsideStacks], session: StacksFile, tmp_path: Path
+) -> None:
+    """The innermost frames of each thread of the run's process, marked as texts from outside."""
+    with EventsWriter(tmp_path / "run") as writer:
+        writer.scalar("loss", 0.5, 7)
+    deep = [f"/x/a.py:{line} f" for line in range(100)]
+    outside += [OutsideStacks(stacks={"MainThread": (*deep, *OWN)}, threads={}, holds_lock="MainThread")]
+    answers = Answers(Looking([Logdir(path=str(tmp_path / "run"))], whole=None), wait_secs=60.0)
+    [process] = json.loads(answers.stacks("."))["now"]
+    assert (process["pid"], process["step"], process["source"]) == (os.getpid(), 7, "⟦py-spy⟧")
+    assert process["holds_lock"] == "⟦MainThread⟧"
+    [thread] = process["threads"]
+    assert len(thread["frames"]) == 30 and thread["frames"][-3:] == [f"⟦{frame}⟧" for frame in OWN]
 
 
 def test_json_has_all_of_it(run: Callable[..., Any], outside: list[OutsideStacks], session: StacksFile) -> None:

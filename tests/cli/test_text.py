@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import io
 import time
+from functools import partial
 
 import pytest
+from rich.console import Console
 
-from supervisor_core.cli.text import ago, moment, size
+from supervisor_core.cli.text import ago, listed, moment, size
 from supervisor_core.run.words import count, duration, rate, share
 
 
@@ -78,3 +81,20 @@ def test_a_moment_is_local_time(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_numbers(text: str, expected: str) -> None:
     """Numbers keep the digits that matter and name their unit."""
     assert text == expected
+
+
+@pytest.mark.parametrize("width", range(30, 130, 7))
+def test_a_narrow_terminal_wraps_tables_and_cuts_nothing(width: int) -> None:
+    """Each letter is there, and a column whose cells are short is wrapped between words, where there is room."""
+    heads = ("session", "started", "steps", "ended", "resume", "then")
+    rows = [
+        ("1", "2026-11-26 22:03:06", "0 to 5,000", "lost", "", "2.8 s down, 841 steps recomputed"),
+        ("2", "2026-11-26 22:03:16", "4,353 to 6,654", "signal SIGINT", "observed exact", ""),
+    ]
+    output = io.StringIO()
+    columns = {head: partial(lambda place, row: row[place], place) for place, head in enumerate(heads)}
+    Console(file=output, width=width, color_system=None).print(*listed(rows, columns))
+    printed = output.getvalue()
+    assert sorted("".join(printed.split())) == sorted("".join(("".join(map("".join, rows)) + "".join(heads)).split()))
+    assert max(map(len, printed.splitlines())) <= width
+    assert width < 70 or "recomputed" in printed

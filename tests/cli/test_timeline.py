@@ -13,6 +13,7 @@ from supervisor_core.cli.overview import overview
 from supervisor_core.cli.sentences import SHOWN_NONFINITE, advice_text, again_text
 from supervisor_core.cli.text import SHOWN_ROWS, STATES
 from supervisor_core.cli.timeline import bar
+from supervisor_core.events.resume_record import ResumeRecord
 from supervisor_core.run.checkpoints import Checkpoint
 from supervisor_core.run.finding import Finding
 from supervisor_core.run.findings import findings
@@ -20,7 +21,6 @@ from supervisor_core.run.fold import RunFold
 from supervisor_core.run.model import (
     AtRisk,
     Goodput,
-    NonFinite,
     ProgramLaunch,
     Run,
     Silence,
@@ -30,6 +30,7 @@ from supervisor_core.run.model import (
     ThreadTick,
 )
 from supervisor_core.run.snapshot import WatchedRun
+from supervisor_core.run.tag_values import NonFinite
 from tests.cli.conftest import END, START, restart, session, shown
 
 GOODPUT = Goodput(
@@ -58,6 +59,17 @@ def run(**changes: Any) -> Run:
         "last_event_at": END,
     }
     return replace(RunFold("a/[b]").run(START), **{**values, **changes})
+
+
+def test_a_long_error_is_cut_in_the_table_and_whole_below() -> None:
+    """The columns after it stay where they are."""
+    error = f"RuntimeError: [pair.cc:561] Connection closed by peer{' and again' * 200}"
+    first = replace(session(1, 0.0, 400.0, "error", first_step=0, last_step=850), error=error)
+    lines = shown(run(sessions=(first, session(2, 500.0, 1000.0, "running", first_step=800))), 10_000).splitlines()
+    head = next(line for line in lines if line.startswith("session "))
+    assert len(head) < 250 and head.rstrip().endswith("then")
+    assert any("Connection closed by peer and again" in line and " ... " in line for line in lines if error not in line)
+    assert [line for line in lines if error in line] == [f"session 1: error {error}"]
 
 
 def thread(name: str, session: str = "s2", **more: Any) -> ThreadHistory:
@@ -142,6 +154,20 @@ def test_an_earlier_session_loses_what_a_later_one_goes_back_behind() -> None:
     eventful = run(sessions=(run().sessions[0], second, third), restarts=(run().restarts[0], again))
     drawn = lane(shown(eventful, 113), "sessions").split()
     assert drawn == ["█" * 20 + "▒" * 20 + "✗", "▒" * 20 + "✗", "█" * 20]
+
+
+def test_whose_it_is_and_where_it_runs() -> None:
+    """Host, processes, devices and labels, as far as they are known; each session's host where they differ."""
+    first, last = run().sessions
+    last = replace(last, host="node-3", pid=4711, world_size=32, device_count=32, device_kind="NVIDIA H100")
+    lines = shown(
+        run(sessions=(replace(first, host="node-2"), last), labels={"team": "a[b]", "user": "ada"})
+    ).splitlines()
+    assert lines[1:4] == ["Process 4711 on node-3", "32 processes on 32 x NVIDIA H100", "team=a[b], user=ada"]
+    rows = [line.split()[:2] for line in lines if line.startswith(("session ", "1 ", "2 "))]
+    assert rows == [["session", "host"], ["1", "node-2"], ["2", "node-3"]]
+    alone = shown(run(sessions=(first, replace(last, host=first.host, world_size=1, device_count=None))))
+    assert "processes" not in alone and "session  started" in alone
 
 
 def test_values_that_are_not_finite_are_shown_by_tag() -> None:
@@ -274,11 +300,24 @@ def test_recomputed_steps_are_as_exact_as_they_are_known(most: int | None, words
     assert again_text(restart) == words
 
 
-@pytest.mark.parametrize(("exact", "word"), [(True, "exact"), (False, "not exact")])
-def test_a_session_has_the_verdict_on_its_resume(exact: bool, word: str) -> None:
-    """In a column that is there only where a session has one."""
+EQUAL = ResumeRecord(session="b", what="losses", compared=3, equal=3)
+
+
+@pytest.mark.parametrize(
+    ("exact", "check", "word"),
+    [
+        (True, None, "nothing against it"),
+        (True, EQUAL, "observed exact"),
+        (None, EQUAL, "observed exact"),
+        (False, None, "not exact"),
+        (False, EQUAL, "not exact"),
+    ],
+)
+def test_a_session_has_the_verdict_on_its_resume(exact: bool | None, check: ResumeRecord | None, word: str) -> None:
+    """In a column that is there only where a session has one; what was observed has a line, too."""
     first, second = run().sessions
-    drawn = shown(run(sessions=(first, replace(second, resume_exact=exact))), 160)
+    drawn = shown(run(sessions=(first, replace(second, resume_exact=exact, resume_check=check))), 160)
+    assert ("Resume: 3 of 3 recomputed losses equal." in drawn) is (check is not None)
     start = drawn.index("session  started")
     head, one, two = (line.split("  ") for line in drawn[start:].splitlines()[:3])
     assert "resume" in head and word in two and word not in one

@@ -40,7 +40,7 @@ def test_without_arguments(run: Run, name: str) -> None:
     """The error names what is missing, and the first example of the help, which the command accepts."""
     said = error_of(run(name))
     what, example = re.fullmatch(r"(.+) is missing, as in `(.+)`", said).groups()  # type: ignore[union-attr]
-    assert what == {"stacks": "PID|LOGDIR", "run": "LOGDIR -- COMMAND", "report": "--html"}.get(name, "LOGDIR")
+    assert what == {"stacks": "PID|LOGDIR", "run": "LOGDIR -- COMMAND"}.get(name, "LOGDIR")
     assert f"\n    {example}\n" in run(name, "--help").stdout
     program, command, *words = shlex.split(example)
     assert (program, command) == ("tb-supervisor", name)
@@ -88,7 +88,7 @@ def test_an_archive_has_to_be_unpacked(run: Run, tmp_path: Path, name: str, file
             "There is no option --hang-timeout. It is an option of run: `tb-supervisor inspect --help` lists those of "
             "this command.",
         ),
-        ("--follow logs", "It is an option of inspect, and comes after the command: tb-supervisor inspect --follow."),
+        ("--follow logs", "It is an option of export and inspect, and comes after the command: tb-supervisor export"),
         ("--hold 5m", "It is an option of manifests and rules, and comes after the command: tb-supervisor manifests"),
         ("manifests /a --logdir /b", "Several logdirs were given, /b and /a; expected one."),
         ("stacks nosuch", "nosuch does not exist. The directory {here} has no 'nosuch'. Expected the number of a"),

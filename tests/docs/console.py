@@ -24,6 +24,8 @@ ROOT = Path(__file__).parents[2]
 HOST = "node-3"
 """What the machine is called on every page."""
 COLUMNS = 100
+CONTROLS = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
+"""What makes text bold."""
 PLACES = re.compile(r"(?<![\w./-])/(?=(?:tmp|runs|data|mnt)\b)")
 """Where the absolute paths of pages begin; the test puts a directory of its own before them."""
 WAITS_SECS = 60
@@ -120,7 +122,7 @@ class Terminal:
             **{name: os.environ[name] for name in ("PYTHONPATH", "CI") if name in os.environ},
             "PATH": f"{commands}:{os.environ['PATH']}",
             "HOME": str(self.home),
-            "TERM": "dumb",
+            "TERM": "linux",  # of a dumb one nothing asks for the width
             "NO_COLOR": "1",
             "LC_ALL": "C.UTF-8",
             "OMP_NUM_THREADS": "1",  # PyTorch's threads wait actively for each other
@@ -188,7 +190,7 @@ class Terminal:
         return PLACES.sub(f"{self.directory}/", text)
 
     def _shown(self, said: bytes) -> str:
-        text = said.decode("utf-8", "replace").replace("\r\n", "\n")
+        text = CONTROLS.sub("", said.decode("utf-8", "replace").replace("\r\n", "\n"))
         return re.sub(rf"\b{re.escape(socket.gethostname())}\b", HOST, text.replace(f"{self.directory}/", "/"))
 
 

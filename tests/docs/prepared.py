@@ -21,7 +21,7 @@ from supervisor_core.events.telemetry import (
     StopRecord,
     summary_bytes,
 )
-from tests.checkpoint.bundle_writer import floats, write_bundle
+from tests.checkpoint.bundle_writer import Tensor, floats, write_bundle
 from tests.checkpoint.bundle_writer import step as number_of
 
 HOUR = 3600.0
@@ -146,5 +146,19 @@ def for_the_exporter(root: Path) -> None:
     four_runs(root / "data")
 
 
-PREPARED: dict[str, Callable[[Path], None]] = {"cli.md": four_runs, "exporter.md": for_the_exporter}
+def for_the_command_line(root: Path) -> None:
+    """`four_runs`, and two checkpoints of one training, in which one tensor of two has changed."""
+    four_runs(root)
+    for number, scale in ((1000, 1.0), (2000, 1.02)):
+        values = {"objects/model/head": scale, "objects/model/layer0": 1.0}
+        tensors = {
+            name: Tensor(
+                "float32", (300, 200), struct.pack("<60000f", *(index % 97 / 97 * by for index in range(60_000)))
+            )
+            for name, by in values.items()
+        }
+        write_bundle(root / "runs" / "tuning" / "checkpoints" / f"ckpt-{number}", tensors)
+
+
+PREPARED: dict[str, Callable[[Path], None]] = {"cli.md": for_the_command_line, "exporter.md": for_the_exporter}
 """Page -> makes it, below the directory that stands for ``/`` on the page."""

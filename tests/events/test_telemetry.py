@@ -9,6 +9,7 @@ import pytest
 from tensorboard.compat.proto import summary_pb2, types_pb2
 
 from supervisor_core.errors import EventsError
+from supervisor_core.events.resume_record import DigestRecord, ResumeRecord
 from supervisor_core.events.telemetry import (
     KINDS,
     MAX_BYTES,
@@ -44,6 +45,8 @@ RECORDS: list[Record] = [
         stall=OpenStall(since=1.0, step=7, blocked_since=2.0, stacks={"Main": ("a.py:1 f",)}),
     ),
     RecoveryRecord(session="s", error="UnavailableError: gone", losses=2, step=9, restored_step=7, secs=0.5),
+    DigestRecord(session="s", step=3, states={"model": "0123456789ab"}),
+    ResumeRecord(session="s", what="losses", compared=3, equal=2, tag="loss", step=15, before="0.4", now="nan"),
     LaunchRecord(
         launch="h-1-2", state="end", attempt=2, started_at=1.5, session="s", cause="oom", signal="SIGKILL", oom_kills=1,
         action="restart", reason="progress", progress=True, backoff_secs=0.5, stderr="Fehlschläge\n",

@@ -22,9 +22,14 @@ HERE = Path(__file__).parents[2] / "examples" / "kubernetes"
 @pytest.fixture
 def directory(tmp_path: Path) -> Path:
     """The overlays, beside the bases that the command writes."""
-    shutil.copytree(HERE / "overlays", tmp_path / "overlays")
-    assert CliRunner().invoke(main, ["manifests", "--kustomize", str(tmp_path)]).exit_code == 0
-    return tmp_path
+    return written(tmp_path)
+
+
+def written(directory: Path, *options: str) -> Path:
+    """The overlays, beside the bases that the command writes with these options."""
+    shutil.copytree(HERE / "overlays", directory / "overlays")
+    assert CliRunner().invoke(main, ["manifests", *options, "--kustomize", str(directory)]).exit_code == 0
+    return directory
 
 
 def loaded(path: Path) -> list[Any]:
@@ -47,8 +52,8 @@ def merged(overlay: Path) -> list[Any]:
                 name, tag = container["image"].split(":")
                 container["image"] = f"{image['newName']}:{tag}" if name == image["name"] else container["image"]
         for patch in kustomization.get("patches", ()):
-            target = {"name": item["metadata"]["name"], **patch["target"]}
-            if target == {"kind": item["kind"], "name": item["metadata"]["name"]}:
+            has = {"kind": item["kind"], "name": item["metadata"]["name"]}
+            if all(re.fullmatch(wanted, has[field]) for field, wanted in patch["target"].items()):
                 for change in yaml.safe_load(patch["patch"]):
                     patched(item, change)
     return found
@@ -85,6 +90,15 @@ def test_kubernetes_takes_an_overlay(directory: Path, overlay: str, namespace: s
     for item in deployments:
         (container,) = item["spec"]["template"]["spec"]["containers"]
         assert container["image"].startswith("registry.example.org/tb-supervisor:")
+
+
+def test_an_overlay_is_of_shards_too(tmp_path: Path) -> None:
+    """What it sets of a Deployment it sets of the StatefulSet that divides the runs."""
+    found = by_name(merged(written(tmp_path, "--shards", "3") / "overlays" / "team-a"))
+    exporter = found["StatefulSet", "tb-supervisor-exporter"]
+    kubernetes_validate.validate(exporter, "1.30", strict=True)
+    (volume,) = exporter["spec"]["template"]["spec"]["volumes"]
+    assert volume["persistentVolumeClaim"]["claimName"] == "team-a-runs"
 
 
 def test_volumes_of_two_namespaces_lead_to_one_export(directory: Path) -> None:

@@ -16,6 +16,7 @@ import yaml
 from supervisor_core import __version__
 from supervisor_core.cli import main
 from supervisor_core.metrics.config_files import rule_groups
+from supervisor_core.metrics.table import ALL_METRICS
 
 ROOT = Path(__file__).parents[2]
 HERE = ROOT / "examples" / "monitoring"
@@ -48,6 +49,24 @@ def test_prometheus_takes_its_configuration(tmp_path: Path, source: str) -> None
     )
     assert checked.returncode == 0, checked.stderr
     assert "1 rule files found" in checked.stdout
+
+
+@pytest.mark.skipif(shutil.which("promtool") is None, reason="promtool is missing")
+def test_one_of_several_prometheus_servers_takes_its_files(tmp_path: Path) -> None:
+    """promtool accepts its configuration with the rules of a shard, and those of the ruler above; no label of its own
+    is one that a metric has."""
+    text = (HERE / "several" / "prometheus.yml").read_text("utf-8")
+    (tmp_path / "prometheus.yml").write_text(text)
+    (tmp_path / "rules").mkdir()
+    (tmp_path / "rules" / "shard.rules.yaml").write_text(json.dumps(rule_groups(level="shard")))
+    (tmp_path / "fleet.rules.yaml").write_text(json.dumps(rule_groups(level="fleet")))
+    for words in (("config", "prometheus.yml"), ("rules", "fleet.rules.yaml")):
+        done = subprocess.run(["promtool", "check", *words], cwd=tmp_path, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+    external = yaml.safe_load(text)["global"]["external_labels"].keys()
+    assert not {label for metric in ALL_METRICS for label in metric.labels} & external
+    for line in re.findall(r"tb-supervisor (rules --level \w+)", text):
+        main.make_context("tb-supervisor", line.split())
 
 
 @pytest.mark.skipif(shutil.which("amtool") is None, reason="amtool is missing")

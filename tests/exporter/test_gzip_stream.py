@@ -8,7 +8,7 @@ import zlib
 from hypothesis import given
 from hypothesis import strategies as st
 
-from supervisor_core.metrics.page import GzipStream, deflate
+from supervisor_core.metrics.gzip_stream import GzipStream, deflate
 
 
 @given(st.lists(st.binary()), st.lists(st.binary()))

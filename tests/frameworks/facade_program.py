@@ -8,6 +8,11 @@
     save_on_error=1
     save_at=5     ask for a checkpoint within this step, after its update, and begin a phase that would save what is due
     every=100     steps between checkpoints, in place of 2
+    stop_at=15    get SIGTERM in this step
+    verify=3      `Options.verify_resume`
+    broken=1      the batches depend on a variable that no checkpoint has; with Keras they are drawn without a seed
+    log=1         log the loss where the facade logs nothing by itself; log=0: nowhere
+    finish_at=5   the program finishes the training within this step, after its update, in a loop of its own
 
 Two checkpoints are kept. In each step the saves before it have ended. At the end it says the sum of the weights.
 """
@@ -19,6 +24,7 @@ import math
 import os
 import signal
 import sys
+import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
@@ -30,7 +36,11 @@ FACADE, LOGDIR, STEPS = sys.argv[1], sys.argv[2], int(sys.argv[3])
 GIVEN = {name: int(value) for name, value in (item.split("=") for item in sys.argv[4:])}
 KEPT, EVERY = 2, GIVEN.get("every", 2)
 OPTIONS = Options(
-    save_on_error=bool(GIVEN.get("save_on_error")), retry_initial_secs=0.01, retry_max_secs=0.02, metrics_linger_secs=0
+    save_on_error=bool(GIVEN.get("save_on_error")),
+    retry_initial_secs=0.01,
+    retry_max_secs=0.02,
+    metrics_linger_secs=0,
+    verify_resume=GIVEN.get("verify", 0),
 )
 DIRECTORY = Path(LOGDIR, "checkpoints")
 
@@ -41,21 +51,34 @@ class Story:
     def __init__(self) -> None:
         self.bad = 0
         self.now = -1
+        self.carried = 0.0
+        self.flush: Callable[[], object] = bool
+        """Has what was logged so far written."""
+        self.must_stop: Callable[[], object] = lambda: True
+        """Returns whether a signal has asked the session to end."""
         self.save: Callable[[], object] = bool
         """Asks for a checkpoint."""
+        self.finish: Callable[[], object] = bool
+        """Finishes the training."""
         self.phase: Callable[[str], AbstractContextManager[None]] = nullcontext
         """Returns a block that is in a phase of the session."""
 
     def batch(self, step: int) -> float:
         """Return the batch of a step, at its begin."""
         self.happen(step)
-        return math.nan if step >= GIVEN.get("nan_at", STEPS) else 1.0
+        self.carried += GIVEN.get("broken", 0)
+        return math.nan if step >= GIVEN.get("nan_at", STEPS) else 1.0 + 0.125 * self.carried
 
     def happen(self, step: int) -> None:
         """Do what is due at the begin of a step."""
         away, self.now = DIRECTORY.with_name("away"), step
         if step == GIVEN.get("kill_at"):
+            self.flush()
             os.kill(os.getpid(), signal.SIGKILL)
+        if step == GIVEN.get("stop_at"):
+            signal.raise_signal(signal.SIGTERM)
+            while not self.must_stop():
+                time.sleep(0.01)
         if step == GIVEN.get("file_at"):
             DIRECTORY.rename(away)
             DIRECTORY.write_text("a file where the directory was")
@@ -69,12 +92,20 @@ class Story:
             self.save()
             with self.phase("evaluating"):
                 pass
+        if self.now == GIVEN.get("finish_at"):
+            self.finish()
         self.bad += not math.isfinite(loss)
         if self.bad == GIVEN.get("raises", 0) and self.bad:
             raise FloatingPointError(f"the loss is {loss}")
 
 
 STORY = Story()
+
+
+def use(run: Any, save: Callable[[], object] | None = None) -> None:
+    """Let the story act upon a session."""
+    STORY.save, STORY.phase, STORY.must_stop = save or run.save, run.phase, run.should_stop
+    STORY.flush = run.writer.flush if run.writer is not None else bool
 
 
 def say_weights(*parts: Any) -> None:
@@ -101,12 +132,14 @@ def supervise() -> None:
     with supervisor_core.supervise(
         LOGDIR, state={"weight": weight}, options=OPTIONS, save_secs=None, save_steps=EVERY, max_to_keep=KEPT
     ) as run:
-        STORY.save, STORY.phase = run.save, run.phase
+        use(run)
+        STORY.finish = run.finish
         for step in run.steps(STEPS):
             run.wait_until_saved()
             loss = STORY.batch(step) * (weight.value + 1).sum()
             weight.value = weight.value + 1 + 0 * loss
-            run.log("loss", loss)
+            if GIVEN.get("log", 1):
+                run.log("loss", loss)
             STORY.stepped(loss)
     say_weights(weight.value)
 
@@ -125,16 +158,18 @@ def torch_loop(within: bool) -> None:
         max_to_keep=KEPT,
     )  # fmt: skip
 
-    STORY.save, STORY.phase = (loop.save if within else loop.run.save), loop.phase
+    STORY.finish = loop.finish
 
     def train() -> None:
         for _ in loop:
+            use(loop.run, loop.save if within else loop.run.save)
             loop.run.wait_until_saved()
             loss = model(torch.full((1, 3), STORY.batch(loop.run.global_step))).sum()
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
-            loop.log("loss", loss)
+            if GIVEN.get("log", 1):
+                loop.log("loss", loss)
             STORY.stepped(loss.item())
 
     if within:
@@ -160,12 +195,14 @@ def lightning_fit() -> None:
         def training_step(self, batch: Any, number: int) -> Any:
             run = supervisor.run
             assert run is not None
-            STORY.save, STORY.phase = run.save, run.phase
+            use(run)
             run.wait_until_saved()
             self.loss = self.layer(batch * STORY.batch(run.global_step)).sum()
             return self.loss
 
         def on_train_batch_end(self, *arguments: Any) -> None:
+            if GIVEN.get("log") and supervisor.run is not None:
+                supervisor.run.log("loss", self.loss)
             STORY.stepped(self.loss.item())
 
         def configure_optimizers(self) -> Any:
@@ -191,12 +228,14 @@ def keras_fit() -> None:
     class Steps(keras.callbacks.Callback):
         def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
             if supervisor.is_training and supervisor.run is not None:
-                STORY.save, STORY.phase = supervisor.run.save, supervisor.run.phase
+                use(supervisor.run)
                 supervisor.run.wait_until_saved()
                 STORY.happen(supervisor.run.global_step)
 
         def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-            if supervisor.is_training:
+            if supervisor.is_training and supervisor.run is not None:
+                if GIVEN.get("log"):
+                    supervisor.run.log("loss", logs["loss"], supervisor.run.global_step - 1)
                 STORY.stepped(logs["loss"])
 
         def get_state(self) -> dict[str, Any]:
@@ -207,6 +246,8 @@ def keras_fit() -> None:
 
     keras.utils.set_random_seed(1)
     values = np.ones((STEPS, 3), np.float32)
+    if GIVEN.get("broken"):
+        values += np.random.default_rng().random((STEPS, 3), np.float32)
     values[GIVEN.get("nan_at", STEPS) :] = math.nan
     model = keras.Sequential([keras.layers.Input((3,)), keras.layers.Dense(1)])
     model.compile("sgd", "mse")
@@ -224,12 +265,14 @@ def jax_loop() -> None:
     with supervised(
         LOGDIR, state={"weight": jnp.zeros(3)}, options=OPTIONS, save_secs=None, save_steps=EVERY, max_to_keep=KEPT
     ) as run:
-        STORY.save, STORY.phase = run.run.save, run.phase
+        use(run.run)
+        STORY.finish = run.finish
         for step in run.steps(STEPS):
             run.run.wait_until_saved()
             loss = (run.state["weight"] + 1).sum() * STORY.batch(step)
             run.state = {"weight": run.state["weight"] + 1 + 0 * loss}
-            run.log("loss", loss)
+            if GIVEN.get("log", 1):
+                run.log("loss", loss)
             STORY.stepped(float(loss))
     say_weights(run.state["weight"])
 
@@ -260,7 +303,7 @@ def trainer() -> None:
     class Steps(transformers.TrainerCallback):  # type: ignore[misc]
         def on_step_begin(self, *arguments: Any, **named: Any) -> None:
             assert supervisor.run is not None
-            STORY.save, STORY.phase = supervisor.run.save, supervisor.run.phase
+            use(supervisor.run)
             supervisor.run.wait_until_saved()
 
         def on_step_end(self, *arguments: Any, **named: Any) -> None:
@@ -293,6 +336,7 @@ def graph() -> tuple[Any, Any, Callable[[Any, Any], None]]:
         train_op = tf.group(weight.assign_add(tf.ones([3]) + 0 * loss), v1.assign_add(step, 1))
 
     def train(session: Any, writer: Any) -> None:
+        STORY.flush = writer.flush
         now = int(session.run(step))
         value, _ = session.run([loss, train_op], {batch: STORY.batch(now)})
         writer.add_summary(v1.Summary(value=[v1.Summary.Value(tag="loss", simple_value=value)]), now)

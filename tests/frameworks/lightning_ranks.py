@@ -131,6 +131,8 @@ class Model(lightning.LightningModule):
             os.kill(os.getpid(), signal.SIGKILL)
         elif plan["act"] == "fail":
             raise ArithmeticError("the loss exploded")
+        elif plan["act"] == "hang":
+            PAUSE.wait()
         elif plan["act"] == "stop":
             run.request_stop()
         else:

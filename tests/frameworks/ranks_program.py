@@ -12,7 +12,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -63,6 +63,11 @@ def act(plan: dict[str, Any], loop: Any, rank: int) -> None:
         return
     if plan["act"] == "hang":
         PAUSE.wait()
+    if plan["act"] == "evaluate":
+        with loop.phase("evaluating"):
+            while not (Path(loop.run.logdir).parent / "goes").exists():
+                PAUSE.wait(0.01)
+        return
     if plan["act"] == "wait":
         directory = Path(loop.run.logdir).parent
         (directory / "waits").touch()
@@ -124,6 +129,12 @@ def total(parts: Iterable[Any]) -> str:
     return str(sums.item().hex())
 
 
+def own_epochs(loop: Any) -> Iterator[Any]:
+    """Yield the batches of a program with a loop over epochs of its own."""
+    for _ in loop.epochs():
+        yield from loop
+
+
 def train_forked(directory: str, plan: dict[str, Any] | None) -> None:
     """Train as a process that the launcher started, and not forked: without the launcher's signal handlers."""
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
@@ -164,9 +175,11 @@ def train(directory: str, plan: dict[str, Any] | None = None, **options: Any) ->
     )  # fmt: skip
     told = said if plan.get("act") in ("full", "state") else None
     others = [Path(directory) / f"rank-{each}" for each in range(dist.get_world_size())] if fails else []
+    has_said = False
     with Telling(told, others), nullcontext() if plan.get("bare") else loop:
-        for number, batch in enumerate(loop):
-            if not number and loop.exactness is not None:
+        for batch in own_epochs(loop) if plan.get("epochs") else loop:
+            is_first, has_said = not has_said, True
+            if is_first and loop.exactness is not None:
                 print(" ".join(("exact", *loop.exactness.reasons)), file=said)
                 if plan.get("act") == "show":
                     moments = [each["exp_avg"] for each in optimizer.state.values()]
@@ -182,6 +195,8 @@ def train(directory: str, plan: dict[str, Any] | None = None, **options: Any) ->
             optimizer.step()
             optimizer.zero_grad()
             print(f"{loop.epoch} {loop.batch} {ids.tolist()} {loss.item().hex()}", file=said)
+            if loop.global_step == plan.get("finish_at"):
+                loop.finish()
             if plan.get("act") == "leave" and loop.run.global_step == plan["step"] - 1:
                 break
     print(f"end {total(model.parameters())}", file=said)

@@ -16,8 +16,8 @@ from supervisor_core.training.data_order import LOADER, SAMPLER
 
 PROGRAM = Path(__file__).parent / "begin_program.py"
 NEEDS = {
-    "supervise": ("safetensors",),
-    "torch": ("torch", "safetensors"),
+    "supervise": (),
+    "torch": ("torch",),
     "lightning": ("lightning",),
     "transformers": ("transformers", "accelerate"),
     "jax": ("jax", "orbax"),

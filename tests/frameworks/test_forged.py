@@ -449,13 +449,13 @@ import os, sys
 import orbax.checkpoint as ocp
 from supervisor_core.checkpoint.manifest import read_manifest
 from supervisor_core.checkpoint.sealed_files import SealedFiles
-from supervisor_core.jax.arrays import _opened
+from supervisor_core.checkpoint.orbax_arrays import folder_of
 
 checkpoint, secret = sys.argv[1:]
 path = os.path.join(checkpoint, "orbax", "_METADATA")
 before = open(path, "rb").read()
 files = SealedFiles(checkpoint, read_manifest(checkpoint))
-with _opened(files, "orbax", files.below("orbax"), before) as folder:
+with folder_of(files, "orbax", files.below("orbax"), before) as folder:
     os.unlink(path)
     os.symlink(secret, path)
     assert open(os.path.join(folder, "_METADATA"), "rb").read() == before

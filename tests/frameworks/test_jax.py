@@ -22,7 +22,7 @@ import numpy as np  # noqa: E402
 
 from supervisor_core import Options  # noqa: E402
 from supervisor_core.checkpoint.sealed_files import SealedFiles  # noqa: E402
-from supervisor_core.errors import SaveFailedError  # noqa: E402
+from supervisor_core.errors import RanksError, SaveFailedError  # noqa: E402
 from supervisor_core.jax import supervised  # noqa: E402
 from supervisor_core.jax.arrays import JaxArrays  # noqa: E402
 from supervisor_core.jax.loop import LEFT, MOST_AHEAD, NOT_SET  # noqa: E402
@@ -309,7 +309,7 @@ def test_what_a_left_loop_saves(tmp_path: Path) -> None:
 
 
 def test_wrong_arguments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Are refused before anything is written, and so is a training of several processes."""
+    """Are refused before anything is written, and so are processes that do not know each other."""
     monkeypatch.setattr(jax, "process_count", lambda: 1)
     with pytest.raises(TypeError, match=r"state\['data'\] is a builtins.list"):
         supervised(tmp_path, state={}, data=[1, 2])
@@ -319,6 +319,6 @@ def test_wrong_arguments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
         supervised(tmp_path, state={}, save_steps=0)
     monkeypatch.setattr(jax, "process_count", lambda: 4)
     monkeypatch.setattr(jax, "process_index", lambda: 2)
-    with pytest.raises(ValueError, match="This is process 2 of 4"):
+    with pytest.raises(RanksError, match=r"process 2 of 4, and they have no coordination service: call jax\.distrib"):
         supervised(tmp_path, state={})
     assert not list(tmp_path.iterdir())

@@ -33,7 +33,7 @@ from supervisor_core.lightning.ranks import (  # noqa: E402
     limits_of,
     refuse_optimizer,
 )
-from supervisor_core.torch.loop import BUFFERS  # noqa: E402
+from supervisor_core.torch.loop_facts import BUFFERS  # noqa: E402
 
 STEPS = 18
 pytestmark = pytest.mark.timeout(400)  # several processes each, of which every one may wait for every other
@@ -102,6 +102,15 @@ def test_a_stop(
     elif (act, rank) == ("SIGTERM", 1):
         for before, (verdict, *after), expected in zip(first, stopped.run(), truth, strict=True):
             assert verdict == "exact" and [*steps(before), *steps(after)] == steps(expected)
+
+
+def test_the_first_error_is_why_a_run_failed(tmp_path: Path, job: Callable[[Path], Job]) -> None:
+    """Rank 0 fails as well, since it has lost that rank: its own error comes after it."""
+    failed = job(tmp_path)
+    failed.run({"act": "fail", "rank": 1, "step": 5, "observed": 3600})
+    (session,) = failed.watch().sessions
+    assert (failed.status, session.outcome) == (1, "error")
+    assert (session.error or "").startswith("ArithmeticError: the loss exploded on rank 1; then on rank 0: ")
 
 
 @pytest.mark.parametrize("arguments", [{"accumulate_grad_batches": 2}, {"manual": True}], ids=["accumulated", "manual"])

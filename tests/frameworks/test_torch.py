@@ -26,17 +26,17 @@ from supervisor_core.checkpoint.manifest import Manifest, read_manifest  # noqa:
 from supervisor_core.checkpoint.sealed_files import SealedFiles  # noqa: E402
 from supervisor_core.engine.progress import Progress  # noqa: E402
 from supervisor_core.options import Options  # noqa: E402
-from supervisor_core.torch import supervised  # noqa: E402
-from supervisor_core.torch.loop import LEFT, _facts  # noqa: E402
+from supervisor_core.torch import supervised, tensors  # noqa: E402
+from supervisor_core.torch.loop import LEFT  # noqa: E402
+from supervisor_core.torch.loop_facts import loader_facts  # noqa: E402
 from supervisor_core.torch.position import (  # noqa: E402
-    BATCHES,
-    WORKERS_BEGIN,
     LoaderPosition,
     batch_size_of,
 )
 from supervisor_core.torch.tensors import KINDS, random_sources  # noqa: E402
+from supervisor_core.training.position import BATCHES  # noqa: E402
 from supervisor_core.training.state import TrainingState  # noqa: E402
-from supervisor_core.training.tree import read_tree, write_tree  # noqa: E402
+from supervisor_core.training.tree import copy_tree, read_tree, write_tree  # noqa: E402
 
 SAMPLES, BATCH, EPOCHS = 45, 8, 3
 STEPS = 6 * EPOCHS
@@ -121,11 +121,13 @@ def train(
         LOADERS[kind](), logdir, epochs=EPOCHS, model=model, optimizer=optimizer, scheduler=scheduler, ema=average,
         scaler=scaler, save_secs=None, save_steps=4, replay="replayed" in kind, **options,
     )  # fmt: skip
+    has_said = False
     with loop if within else nullcontext():
-        for number, (ids, features, labels) in enumerate(loop):
-            if loop.run.global_step and not number:
+        for ids, features, labels in loop:
+            if loop.run.global_step and not has_said:
                 assert loop.exactness is not None
                 say(" ".join(("exact", *loop.exactness.reasons)))
+            has_said = True
             loop.run.wait_until_saved()  # so that it is known which checkpoints there are
             event(loop, loop.run.global_step)
             with torch.autocast("cpu", dtype=torch.bfloat16, enabled=amp):
@@ -153,7 +155,7 @@ def test_a_killed_training_goes_on_bit_by_bit(tmp_path: Path, kind: str) -> None
     model and its average at the end. `test_torch_loaders` has the plain loader, and workers."""
     truth, _, verdict, steps = killed_and_resumed(tmp_path, partial(train, kind=kind), at(9, signal.SIGKILL))
     assert steps == truth[-len(steps) :] and len(steps) > len(truth) // 3
-    assert verdict == (f"exact {WORKERS_BEGIN}" if kind == "stateful with two workers" else "exact")
+    assert verdict == ("exact")
 
 
 @pytest.mark.parametrize("amp", [False, True])
@@ -268,12 +270,12 @@ def test_a_compiled_or_wrapped_model_has_the_same_names(tmp_path: Path) -> None:
             model = torch.nn.DataParallel(torch.compile(model, backend="eager")) if compiled else model
             loop = supervised([1, 2], tmp_path / "run", model=model, epochs=1 if compiled else 2)
             for _ in loop:
-                say(str(loop.exactness))
+                say(str(loop.exactness and loop.exactness.reasons))
 
         return run
 
     assert trial(tmp_path, body(True))[0] == 0
-    assert trial(tmp_path, body(False)) == (0, ["Exactness(reasons=())"] * 2)
+    assert trial(tmp_path, body(False)) == (0, ["()"] * 2)
 
 
 def test_pytorchs_own_writer(tmp_path: Path) -> None:
@@ -308,12 +310,13 @@ def test_wrong_arguments(tmp_path: Path) -> None:
 
 
 def test_a_step_takes_few_calls(tmp_path: Path) -> None:
-    """Where nothing is due: the iteration, the count of the step, and its note for other threads."""
+    """Where nothing is due: the loop's three generators, the step's number, its count, and its note for other
+    threads."""
     model = torch.nn.Linear(2, 2)
     with supervised([0] * 1000, tmp_path, model=model, options=Options(handle_signals=False)) as loop:
         batches = iter(loop)
         next(batches)
-        assert calls_of(lambda: next(batches)) <= 3
+        assert calls_of(lambda: next(batches)) <= 6
 
 
 @pytest.mark.parametrize("kind", ["a dataset that draws", "shuffled"])
@@ -352,7 +355,7 @@ def test_another_batch_size(tmp_path: Path, kind: str, size: int, batch: int, sh
     def part(size: int) -> tuple[LoaderPosition, TrainingState]:
         data = loader(size)
         position = LoaderPosition(data, random_sources, batch_size=batch_size_of(data))
-        facts = _facts(data, 1)
+        facts = loader_facts(data)
         return position, TrainingState(
             objects={"data": position}, sources=random_sources, kinds=KINDS, facts=lambda: facts
         )
@@ -372,6 +375,27 @@ def test_another_batch_size(tmp_path: Path, kind: str, size: int, batch: int, sh
     assert exactness.reasons == (shift, f"Another batch size: 8 at the save, {size} now.")
     assert position.batch == batch
     assert [index for ids, *_ in position.batches() for index in ids.tolist()] == order[batch * size :]
+
+
+def test_tensors_are_written_as_they_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a copy of the state, a tensor is written in pieces, also one that is no block of memory, or a parameter
+    in training; the format's own library reads it."""
+    monkeypatch.setattr(tensors, "PIECE_BYTES", 40)
+    numbers = torch.arange(60, dtype=torch.float32)
+    state = {
+        "parameter": torch.nn.Parameter(numbers.reshape(6, 10)),
+        "transposed": numbers.reshape(6, 10).T,
+        "halves": numbers.to(torch.bfloat16),
+        "a scalar": torch.tensor(3),
+        "none": torch.zeros(0, 4),
+    }
+    tree = copy_tree(state, KINDS, in_place=True)
+    assert all(tree[name].value is tensor for name, tensor in state.items())
+    write_tree(str(tmp_path), tree, KINDS)
+    library = pytest.importorskip("safetensors.torch", reason="safetensors is not installed")
+    for found in (read_tree(SealedFiles.of(str(tmp_path)), KINDS), library.load_file(tmp_path / "torch.safetensors")):
+        for name, tensor in state.items():
+            assert torch.equal(found[name], tensor) and found[name].dtype == tensor.dtype
 
 
 def test_a_loader_s_own_generator_goes_on_between_epochs(tmp_path: Path) -> None:
@@ -421,14 +445,15 @@ def test_the_last_batch_of_an_epoch_may_take_longer(
 
 def test_another_number_of_batches() -> None:
     """Is named, as a loader of the program's own may have no batch size; a stream's is not asked for."""
-    assert _facts([1, 2, 3], 1)[BATCHES] == "3"
-    assert _facts(DataLoader(samples(), BATCH), 1)[BATCHES] == "6"
-    assert BATCHES not in _facts(DataLoader(Stream(), BATCH), 1)
-    assert BATCHES not in _facts(iter([1]), 1)
+    assert loader_facts([1, 2, 3])[BATCHES] == "3"
+    assert loader_facts(DataLoader(samples(), BATCH))[BATCHES] == "6"
+    assert BATCHES not in loader_facts(DataLoader(Stream(), BATCH))
+    assert BATCHES not in loader_facts(iter([1]))
 
 
 def test_a_step_does_nothing_on_a_device(tmp_path: Path) -> None:
-    """Between two bodies of the loop no operation of PyTorch runs: so there is no synchronisation and no collective."""
+    """Between two bodies of the loop no operation of PyTorch runs: so there is no synchronisation and no collective.
+    But for steps whose state is noted, of a model on the CPU."""
 
     def work(say: Say) -> None:
         from torch.utils._python_dispatch import TorchDispatchMode
@@ -443,11 +468,11 @@ def test_a_step_does_nothing_on_a_device(tmp_path: Path) -> None:
         loop = supervised([torch.ones(3)] * 20, tmp_path, model=model, optimizer=optimizer, save_secs=None)
         batches = iter(loop)
         loss = model(next(batches)).sum()
-        for _ in range(5):
+        for step in range(1, 8):
             optimizer.step()
-            with Seen():
+            with nullcontext() if step in (1, 2, 4) else Seen():
                 next(batches)
-        assert loop.run.global_step == 5
+        assert loop.run.global_step == 7
         with Seen():
             loss.item()
         loop.run.request_stop()

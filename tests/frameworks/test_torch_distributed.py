@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -35,14 +36,15 @@ from supervisor_core.engine.loop_exit import LoopExit  # noqa: E402
 from supervisor_core.engine.retry import is_outside_fault  # noqa: E402
 from supervisor_core.errors import CheckpointError, LogdirInUseError, RanksError  # noqa: E402
 from supervisor_core.torch import supervised  # noqa: E402
-from supervisor_core.torch.distributed_run import At, DistributedRun, RankSaver, Row  # noqa: E402
 from supervisor_core.torch.position import LoaderPosition  # noqa: E402
 from supervisor_core.torch.ranks import Ranks, stale_store  # noqa: E402
-from supervisor_core.torch.ranks_state import ALONE, NUMBER, RanksState  # noqa: E402
-from supervisor_core.torch.shards import ShardFiles, Shards, refuse_split  # noqa: E402
+from supervisor_core.torch.shards import ShardFiles, Shards, refuse_split, write_shards  # noqa: E402
 from supervisor_core.torch.tensors import KINDS, random_sources  # noqa: E402
 from supervisor_core.training import random_state  # noqa: E402
+from supervisor_core.training.distributed_run import At, DistributedRun, RankSaver, Row  # noqa: E402
 from supervisor_core.training.due import Due, SavePolicy  # noqa: E402
+from supervisor_core.training.ranks import NUMBER  # noqa: E402
+from supervisor_core.training.ranks_state import ALONE, RanksState  # noqa: E402
 from supervisor_core.training.tree import read_tree  # noqa: E402
 
 STEPS = 18
@@ -210,6 +212,20 @@ def test_a_loop_that_all_ranks_leave(tmp_path: Path, job: Callable[[Path], Job],
     assert (one.outcome, two.outcome, left.watch().checkpoints[-1].step) == ("completed", "error", 7)
 
 
+def test_epochs_of_the_program_that_all_ranks_finish(
+    tmp_path: Path, job: Callable[[Path], Job], truth: list[list[str]]
+) -> None:
+    """Killed in the second epoch, it goes on bit by bit; finished by all ranks in the same step, it is completed."""
+    ranks = job(tmp_path)
+    ranks.run({"act": "kill", "rank": 1, "step": 9, "epochs": True})
+    assert ranks.status != 0
+    for said, expected in zip(ranks.run({"epochs": True, "finish_at": 13}), truth, strict=True):
+        assert said[0] == "exact" and said[1:-1] == expected[8:14]
+    assert ranks.status == 0 and [len(said) for said in ranks.run({"epochs": True})] == [1, 1]
+    ends = [(one.outcome, one.last_step) for one in ranks.watch().sessions][1:]
+    assert ends == [("completed", 14)] * 2
+
+
 @pytest.mark.timeout(600)  # PyTorch is imported six times, one after the other where there is one core
 def test_torchrun_under_the_restarter(tmp_path: Path) -> None:
     """A rank that is killed ends torchrun, which is started again, and the record names the rank: the run goes on
@@ -258,6 +274,26 @@ else:
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines() == ["in the child", "left open: 2", "left open: 0"]
+
+
+def test_no_thread_of_a_group_is_left_when_the_interpreter_ends() -> None:
+    """Also where something still refers to a session that has ended, and the program has destroyed all groups."""
+    program = """
+import atexit, os
+import torch.distributed as dist
+from supervisor_core.torch.ranks import Ranks
+threads = lambda: len(os.listdir("/proc/self/task"))
+before = threads()
+atexit.register(lambda: print(threads() - before, flush=True))
+dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+ranks = Ranks()
+ranks.open()
+assert ranks.compare([1]) == [[1]]
+dist.destroy_process_group()
+assert threads() > before
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (0, "0\n"), done.stderr
 
 
 def test_wrong_calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -325,7 +361,10 @@ def test_a_rank_that_cannot_write_its_shards(tmp_path: Path, monkeypatch: pytest
 
     monkeypatch.setattr("supervisor_core.torch.shards.write", full)
     parts = Shards("model", lambda whole: {"weight": 1.0}, lambda state, whole: None)
-    state = RanksState(ranks=Others(), objects={"model": parts}, shards=(parts,))
+    ranks = Others()
+    state = RanksState(
+        ranks=ranks, objects={"model": parts}, shards=(parts,), write_shards=partial(write_shards, ranks)
+    )
     store = SealedStore(tmp_path)
     session = Mock()
     saver = RankSaver(store, state, SavePolicy(), session=session, options=Options(), due=Due(), clock=SYSTEM_CLOCK)
@@ -348,6 +387,16 @@ def test_ranks_that_left_wait_for_the_last_checkpoint(tmp_path: Path) -> None:
     run._compare(Row(At.END, 5))
     run._compare(Row(At.RECORDED, 5))
     assert others.meetings == 1
+
+
+@pytest.mark.parametrize("signum", [None, 15])
+def test_what_a_signal_ends(tmp_path: Path, signum: int | None) -> None:
+    """A framework's own end of a program comes before the signal, in each rank: not after a loop that was complete."""
+    others = Others(1)
+    run = run_with(tmp_path, others)
+    run._met_at_end, run._session.reason.signum = True, signum
+    run._recorded(None)
+    assert others.has_left is (signum is not None)
 
 
 @pytest.mark.parametrize("rank", [0, 1])

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import os
+import pickle
 import random
 import signal
 import warnings
 from collections.abc import Callable, Iterator
 from itertools import islice
+from multiprocessing.reduction import ForkingPickler
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from trial import Say, trial
 
@@ -46,6 +49,37 @@ class Samples(Dataset[Any]):
     def __getitem__(self, index: int) -> tuple[int, Any, int]:
         Samples.loaded += 1
         return index, torch.sin(torch.arange(4.0) + index), index % 2
+
+
+class Noisy(Samples):
+    """Draws noise from a random state of its process, or from a generator of its own.
+
+    Args:
+        source: which one.
+    """
+
+    def __init__(self, source: str) -> None:
+        self.source = source
+        self.transforms = [{"rng": np.random.default_rng(3)}]
+
+    def __getitem__(self, index: int) -> tuple[int, Any, int]:
+        _, features, label = super().__getitem__(index)
+        draw = {
+            "torch": lambda: torch.rand(()).item(),
+            "numpy": np.random.random,
+            "python": random.random,
+            "its own": self.transforms[0]["rng"].random,
+        }
+        return index, features + draw[self.source](), label
+
+
+class Collate:
+    """The program's own, with something that it asks for later."""
+
+    pad = 3
+
+    def __call__(self, samples: Any) -> Any:
+        return torch.utils.data.default_collate(samples)
 
 
 class Doubling(DataLoader[Any]):
@@ -190,16 +224,16 @@ def loaders() -> dict[str, tuple[Callable[[], Any], tuple[str, ...]]]:
         ),
         "buckets": (lambda: DataLoader(data, batch_sampler=Buckets()), ()),
         "buckets and workers": (lambda: DataLoader(data, batch_sampler=Buckets(), num_workers=2), ()),
-        "workers": (lambda: DataLoader(data, num_workers=2, **shuffled), (WORKERS_DRAW,)),
+        "workers": (lambda: DataLoader(data, num_workers=2, **shuffled), ()),
         "persistent workers": (
             lambda: DataLoader(data, num_workers=2, persistent_workers=True, **shuffled),
-            (WORKERS_STAY,),
+            (),
         ),
         "persistent workers and a generator": (
             lambda: DataLoader(
                 data, num_workers=2, persistent_workers=True, generator=own().manual_seed(9), **shuffled
             ),
-            (WORKERS_STAY,),
+            (),
         ),
         "a stream that is longer than its length": (lambda: DataLoader(Stream(), BATCH, num_workers=2), ()),
     }
@@ -221,9 +255,11 @@ def train(kind: str, logdir: Path | None, say: Say, kill_at: int = -1) -> None:
         batches = loop = supervised(
             loader, logdir, epochs=EPOCHS, model=model, optimizer=optimizer, save_secs=None, save_steps=4
         )
-    for number, (ids, features, labels) in enumerate(islice(batches, 100)):
+    has_said = False
+    for ids, features, labels in islice(batches, 100):
         if loop is not None:
-            if not number and loop.exactness is not None:
+            is_first, has_said = not has_said, True
+            if is_first and loop.exactness is not None:
                 say(" ".join((f"resumed {Samples.loaded}", *loop.exactness.reasons)))
             loop.run.wait_until_saved()
             if loop.run.global_step == kill_at:
@@ -247,6 +283,15 @@ def bare(loader: Any) -> Iterator[Any]:
 
 OTHERS: dict[str, Callable[[], Any]] = {
     "a sampler that goes on": lambda: DataLoader(Samples(), BATCH, sampler=GoesOn()),
+    **{
+        f"workers that draw from {source}": lambda source=source: DataLoader(
+            Noisy(source), BATCH, shuffle=True, num_workers=2
+        )
+        for source in ("torch", "its own")
+    },
+    "persistent workers that draw": lambda: DataLoader(
+        Noisy("torch"), BATCH, shuffle=True, num_workers=2, persistent_workers=True
+    ),
     "infinite with workers": lambda: Infinite(Samples(), BATCH, shuffle=True, num_workers=2),
 }
 """Those that no resume brings back."""
@@ -278,13 +323,31 @@ def test_a_loader_of_any_kind(tmp_path: Path, kind: str) -> None:
 
 @pytest.mark.parametrize(
     ("kind", "reason"),
-    [("a sampler that goes on", SAMPLER.format("GoesOn")), ("infinite with workers", LOADER.format("Infinite"))],
+    [
+        ("a sampler that goes on", SAMPLER.format("GoesOn")),
+        ("infinite with workers", LOADER.format("Infinite")),
+        *((f"workers that draw from {source}", WORKERS_DRAW) for source in ("torch", "its own")),
+        ("persistent workers that draw", WORKERS_STAY),
+    ],
 )
 def test_what_no_resume_brings_back_is_named(tmp_path: Path, kind: str, reason: str) -> None:
     """A loader or a sampler that keeps something from epoch to epoch: other samples come, as many as without us."""
     truth, said, verdict = killed_and_resumed(tmp_path, kind)
     assert reason in verdict
     assert said != truth and len(said) == len(truth)
+
+
+def test_what_wraps_a_collate_fn_has_its_attributes(tmp_path: Path) -> None:
+    """The program finds its own through the loader, also after several loops and in a copy."""
+    loader = DataLoader(Samples(), BATCH, num_workers=2, collate_fn=Collate())
+    for name in ("one", "two"):
+        supervised(loader, tmp_path / name, model=torch.nn.Linear(4, 2))
+    assert isinstance(loader.collate_fn.given, Collate)
+    copy = pickle.loads(pickle.dumps(loader.collate_fn))
+    assert copy.pad == 3 and copy([3, 4]).tolist() == [3, 4] and not hasattr(copy, "none")
+    spawned = pickle.loads(ForkingPickler.dumps(loader.collate_fn))  # as a worker gets it that is not forked
+    spawned.seen[0] = 1
+    assert loader.collate_fn.seen[0] == 1
 
 
 class Once:

@@ -30,9 +30,9 @@ from supervisor_core.checkpoint.manifest import NAME, Manifest, read_manifest  #
 from supervisor_core.checkpoint.sealed_store import Sealed  # noqa: E402
 from supervisor_core.clock import SYSTEM_CLOCK  # noqa: E402
 from supervisor_core.errors import CheckpointError, NoUsableCheckpointError, RanksError  # noqa: E402
-from supervisor_core.torch.distributed_run import At, Row  # noqa: E402
-from supervisor_core.torch.ranks_state import NUMBER  # noqa: E402
+from supervisor_core.training.distributed_run import At, Row  # noqa: E402
 from supervisor_core.training.due import Due, SavePolicy  # noqa: E402
+from supervisor_core.training.ranks import NUMBER  # noqa: E402
 from supervisor_core.training.saver import Job as SaveJob  # noqa: E402
 from supervisor_core.transformers import SupervisorCallback, ranks  # noqa: E402
 from supervisor_core.transformers import data as hf_data  # noqa: E402

@@ -74,6 +74,8 @@ class Happens(transformers.TrainerCallback):
             return
         if plan.get("once") and run.exactness is not None:
             return
+        if plan.get("hangs"):
+            PAUSE.wait()
         os.kill(os.getppid() if plan.get("launcher") else os.getpid(), getattr(signal, plan["signal"]))
         while not run._coord.should_stop():  # the next agreement has it
             PAUSE.wait(0.01)

@@ -175,13 +175,16 @@ class Others:
     ) -> None:
         self.rank, self.size, self.is_chief = rank, size, rank == 0
         self.said, self.announced, self.row = said, announced, row
-        self.meetings = 0
+        self.meetings, self.has_left = 0, False
 
     def open(self) -> None:
         """Connected."""
 
     def meet(self) -> None:
         self.meetings += 1
+
+    def leave(self) -> None:
+        self.has_left = True
 
     def together(self) -> AbstractContextManager[None]:
         return nullcontext()

@@ -16,13 +16,15 @@ from supervisor_core.checkpoint.guard import Publisher
 from supervisor_core.checkpoint.manifest import Manifest
 from supervisor_core.checkpoint.recovery import Skipped
 from supervisor_core.checkpoint.sealed_files import SealedFiles
-from supervisor_core.checkpoint.sealed_store import MAX_OF_OTHERS, SealedStore
+from supervisor_core.checkpoint.sealed_listing import MAX_OF_OTHERS
+from supervisor_core.checkpoint.sealed_store import SealedStore, StagedFiles
 from supervisor_core.checkpoint.set_aside import MAX_SET_ASIDE, NOTE
 from supervisor_core.checkpoint.state_file import read_state
 from supervisor_core.errors import CheckpointError, SaveFailedError
 from supervisor_core.storage.local import LOCAL
 from supervisor_core.storage.opening import is_wrong_kind
-from supervisor_core.training.state import Access, TrainingState
+from supervisor_core.training.objects import Access
+from supervisor_core.training.state import TrainingState
 from supervisor_core.training.tree import write_tree
 
 pytestmark = pytest.mark.timeout(600)  # three processes, each with its framework
@@ -129,6 +131,12 @@ OTHERS = (
 )
 
 
+def one_file(directory: str) -> StagedFiles:
+    """Write an empty file."""
+    Path(directory, "a").touch()
+    return StagedFiles()
+
+
 def test_only_our_own_are_deleted(tmp_path: Path) -> None:
     """Of what looks like a checkpoint that was set aside, or like a save or a deletion that was killed, only that is
     deleted which has our own name, and our own note."""
@@ -149,7 +157,7 @@ def test_only_our_own_are_deleted(tmp_path: Path) -> None:
     before = sorted(os.listdir(directory))
     store = SealedStore(directory, publisher=Publisher(session="s1", attempt=1))
     for number in range(2 * MAX_SET_ASIDE):
-        path = store.save(Manifest(format="test", step=100 + number), lambda path: Path(path, "a").touch()).path
+        path = store.save(Manifest(format="test", step=100 + number), one_file).path
         Path(path, "a").unlink()
         store.set_aside([Skipped(path, "it was altered")])
     there = sorted(name for name in os.listdir(directory) if not name.startswith("ckpt-1") or name in before)
@@ -202,7 +210,7 @@ def test_many_directories_with_one_manifest(tmp_path: Path, forging: ModuleType)
     """One of megabytes, in as many directories as somebody likes: of each a little is kept, of each other user the
     newest are looked at, and this user's own are, whatever their steps."""
     store = SealedStore(tmp_path, publisher=Publisher(session="s1", attempt=1))
-    own = store.save(Manifest(format="state-tree", step=5), lambda path: Path(path, "a").touch()).path
+    own = store.save(Manifest(format="state-tree", step=5), one_file).path
     names = tuple("p" * 1000 + str(number) for number in range(300))
     files = tuple(manifests.SealedFile(f"{number:x}", 0, 0) for number in range(2000))
     many = Manifest(format="state-tree", step=6, attempt=10**9, files=files, preserved=names)
@@ -213,14 +221,14 @@ def test_many_directories_with_one_manifest(tmp_path: Path, forging: ModuleType)
         if number > MAX_OF_OTHERS:
             os.link(tmp_path / "one", path / manifests.NAME)
         os.chown(path, forging.NOBODY, forging.NOBODY)
-    found = store._found()
+    found = store._listing.found()
     assert len(found) == MAX_OF_OTHERS + 1
     assert own in {item.path for item, _ in found} and str(tmp_path / "ckpt-104") not in {
         item.path for item, _ in found
     }
     kept = [manifest for _, manifest in found if manifest is not None]
     assert sum(len(manifest.files) for manifest in kept) == 0
-    assert [len(manifest.preserved) for _, manifest in reversed(store._whole())] == [300, 0, 0, 0, 0]
+    assert [len(manifest.preserved) for _, manifest in reversed(store._listing.whole())] == [300, 0, 0, 0, 0]
     assert os.path.basename(own) == "ckpt-5" and store.newest_usable(read_data=False)[0].chosen is not None
 
 

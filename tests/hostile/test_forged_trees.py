@@ -141,6 +141,46 @@ def test_a_doubt_that_is_written_is_read() -> None:
     assert manifests.decode(manifests.encode(manifest)) == manifest
 
 
+PIECES: dict[str, dict[str, tuple[str, list[int], int]]] = {
+    "a name that is none": {"objects/m": ("U8", [16], 16)},
+    "more than its array": {"objects/m#2:4:4:float32": ("U8", [16], 16)},
+    "other dimensions": {"objects/m#0,0:4:4:float32": ("U8", [16], 16)},
+    "less than its array": {"objects/m#0:4:999999999999999:float32": ("U8", [16], 16)},
+    "two arrays": {"objects/m#0:2:4:float32": ("U8", [8], 8), "objects/m#2:2:4:int32": ("U8", [8], 8)},
+    "no bytes": {"objects/m#0:0:0:float32": ("U8", [0], 0)},
+    "other bytes": {"objects/m#0:3:3:float32": ("U8", [16], 16)},
+    "numbers": {"objects/m#0:4:4:float32": ("F32", [4], 16)},
+    "a dtype that is code": {"objects/m#0:4:4:__import__('os')": ("U8", [16], 16)},
+    "many digits": {f"objects/m#0:{'9' * 5000}:4:float32": ("U8", [16], 16)},
+    "another array": {"objects/n#0:4:4:float32": ("U8", [16], 16)},
+}
+
+
+@pytest.mark.parametrize("kind", [*PIECES, "FIFO", "link", "not listed"])
+def test_pieces_that_cannot_be(tmp_path: Path, forging: ModuleType, kind: str) -> None:
+    """Of an array that is split over JAX's processes: `verify` and a resume pass over the checkpoint."""
+    good = {"objects/m#0:2:4:float32": ("U8", [8], 8), "objects/m#2:2:4:float32": ("U8", [8], 8)}
+    path = tmp_path / "ckpt-1"
+    checkpoint(path, [["m", {"array": ["sharded", "objects/m"]}]])
+    (path / "sharded").mkdir()
+    file = path / "sharded" / "0.safetensors"
+    file.write_bytes(forging.safetensors(PIECES.get(kind, good), bytes(16)))
+
+    def check() -> None:
+        contents.check(SealedFiles(str(path), Manifest(format="state-tree", step=1, files=files)), "state-tree")
+
+    files = manifests.list_files(str(path))
+    if kind not in PIECES:
+        check()
+        file.unlink()
+        os.mkfifo(file) if kind == "FIFO" else file.symlink_to("/etc/passwd")
+        if kind == "not listed":
+            files = tuple(item for item in files if item.path == "tree.json")
+    with pytest.raises(CheckpointError) as caught:
+        check()
+    assert "/bin/" not in str(caught.value)
+
+
 MEMORY_BYTES = 512 << 20
 CHECK = """
 import resource, sys

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from supervisor_core.events.resume_record import ResumeRecord
 from supervisor_core.events.telemetry import HeartbeatRecord, SessionRecord, ThreadStatus, WorkerStatus
 from supervisor_core.metrics.collector import RunCollector
 from supervisor_core.metrics.listener import Listener, Request, Response
@@ -58,8 +59,14 @@ def running() -> RunStatus:
             resume_exact=False,
             checkpoint_interval_secs=600.0,
             versions={"supervisor": "0.1.0", "tensorflow": "2.21.0", "google-crc32c": "1.9.0"},
+            world_size=4,
+            device_kind="NVIDIA H100",
+            device_count=8,
         ),
+        resume_check=ResumeRecord(session="3f2a", what="losses", compared=3, equal=3),
+        labels={"team": "vision", "user": "ada"},
         session_seen_at=NOW,
+        ended_at=NOW,
         restarts={"lost": 1, "signal": 1},
         global_step=12_345,
         steps=2_345,
@@ -71,6 +78,7 @@ def running() -> RunStatus:
         step_secs=Distribution(bounds=(0.1, 0.25, 1.0), counts=(2_000, 300, 40, 5), sum=287.5),
         checkpoint=CheckpointStatus(
             recommended_interval_secs=420.0,
+            present_interval_secs=600.0,
             last_success=Checkpoint(session="", at=NOW - 90, step=11_600, bytes=104_857_600),
             saves=7,
             failures=1,
@@ -88,6 +96,8 @@ def running() -> RunStatus:
             WorkerStatus(name="worker:2", state="lost", last_seen_at=NOW - 300),
         ),
         launches={"oom": 1, "preempted": 2},
+        failures={("trainer-0", "lost"): 0, ("trainer-7", "oom"): 1},
+        lost_process_secs={"infrastructure_recovery_from_disruption": 480.0, "stall": 0.0},
         steps_lost=130,
         activity_secs={"productive": 3000.5, "program_startup": 12.0, "checkpoint_restore": 0.0},
         run_activity_secs={"productive": 9000.5, "infrastructure_recovery_from_disruption": 60.0},

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from supervisor_core.metrics.table import ALL_METRICS
+from supervisor_core.metrics.metric import Metric, RunMetric, Stage, is_false, is_true
+from supervisor_core.metrics.table import ALL_METRICS, EXPORTER_METRICS, RUN_METRICS
 from supervisor_core.options import OPTION_NAMES, PHASES
 
 DOCS = Path(__file__).parents[2] / "docs" / "metrics.md"
@@ -19,6 +20,15 @@ TEXT = DOCS.read_text(encoding="utf-8") if DOCS.parent.is_dir() else ""
 QUERIES = re.findall(r"```promql\n(.*?)```", TEXT, re.DOTALL)
 
 pytestmark = pytest.mark.skipif(not TEXT, reason="the documentation is not part of what is tested here")
+
+
+def stage_of(metric: Metric) -> str:
+    """How far an exporter serves a metric, as the table has it: empty for what is about no run, or of live ones."""
+    is_of_runs = "run" in metric.labels and metric.served_by != "trainer"
+    if isinstance(metric, RunMetric) and metric.brief in (is_true, is_false):
+        assert metric.stage is Stage.LIVE
+        return "trouble"
+    return {Stage.AT_REST: "always", Stage.DEAD: "dead", Stage.DETAIL: "detail"}.get(metric.stage, "") * is_of_runs
 
 
 def test_every_metric_is_documented() -> None:
@@ -30,9 +40,9 @@ def test_every_metric_is_documented() -> None:
             " | ".join(
                 (
                     metric.type,
-                    ", ".join(f"`{label}`" for label in metric.labels),
-                    metric.unit,
-                    metric.served_by,
+                    ", ".join(f"`{label}`" for label in metric.labels if label != "run" or metric not in RUN_METRICS),
+                    "" if metric.served_by == "both" or metric in EXPORTER_METRICS.values() else metric.served_by,
+                    stage_of(metric),
                     metric.help,
                 )
             ),
@@ -79,8 +89,8 @@ def test_every_query_is_valid(tmp_path: Path, promtool) -> None:
     "module",
     [
         "address",
-        *("metrics.access", "metrics.collector", "metrics.config_files", "metrics.labels", "metrics.page"),
-        *("metrics.render", "metrics.server"),
+        *("metrics.access", "metrics.collector", "metrics.config_files", "metrics.gzip_stream"),
+        *("metrics.labels", "metrics.render", "metrics.server"),
         *("restarter.not_started", "restarter.failure", "cli"),
     ],
 )

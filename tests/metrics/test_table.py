@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 from dataclasses import replace
 from pathlib import Path
-from typing import get_args
 
 import pytest
 
@@ -13,7 +12,7 @@ from supervisor_core.metrics import table
 from supervisor_core.metrics.metric import Metric, Sample
 from supervisor_core.metrics.table import ALL_METRICS, RUN_METRICS
 from supervisor_core.run.finding import Finding
-from supervisor_core.run.status import RunStatus, ServedState, StallStatus
+from supervisor_core.run.status import RunStatus, StallStatus
 
 
 def read(name: str, status: RunStatus, now: float) -> list[Sample]:
@@ -74,6 +73,13 @@ def test_a_stalled_run_has_one_series_of_its_place(running: RunStatus) -> None:
     location = sample.labels.pop("location")
     assert location.startswith("a\\n.py:1 in fxxx") and len(location) == 120
     assert sample.labels == {"run": "mnist/train", "phase": "training", "thread": "MainThread", "activity": "busy"}
+    of_rank = replace(place, verdict="rank 2 hangs", culprit="rank 2", culprit_location="train.py:14 in stuck")
+    [sample] = read("supervisor_stall_info", replace(running, stall=of_rank), 0.0)
+    known = {"culprit": "rank 2", "location": "train.py:14 in stuck", "phase": "training", "verdict": "rank 2 hangs"}
+    assert sample.labels == {"run": "mnist/train", **known}
+    undecided = replace(place, verdict="undecided: two groups: ...")
+    [sample] = read("supervisor_stall_info", replace(running, stall=undecided), 0.0)
+    assert sample.labels == {"run": "mnist/train", "phase": "training", "verdict": "undecided: two groups: ..."}
     [sample] = read("supervisor_stall_info", replace(running, stall=StallStatus(phase="saving")), 0.0)
     assert sample == Sample({"run": "mnist/train", "phase": "saving"}, 1)
 
@@ -117,12 +123,10 @@ def test_the_table_needs_no_metrics_library() -> None:
     assert not [name for name in imported if name and name.startswith("prometheus_client")]
 
 
-def test_one_state_is_1(running: RunStatus) -> None:
-    """Every state has a series, and only the present one's is 1."""
-    samples = read("supervisor_run_state", replace(running, state="lost"), 0)
-    assert {sample.labels["state"]: sample.value for sample in samples} == {
-        state: state == "lost" for state in get_args(ServedState)
-    }
+def test_one_state_is_served(running: RunStatus) -> None:
+    """The present state has a series, which is 1; no other has one."""
+    [sample] = read("supervisor_run_state", replace(running, state="lost"), 0)
+    assert sample == Sample({"run": "mnist/train", "state": "lost"}, 1)
     assert read("supervisor_run_state", replace(running, state=None), 0) == []
 
 

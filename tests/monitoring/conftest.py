@@ -17,6 +17,7 @@ for name in (
     "writing_scenarios",
     "silent_scenarios",
     "death_scenarios",
+    "rest_scenarios",
     "servers",
     "end_to_end",
 ):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from monitoring_happenings import BROKEN, KILLED, MANY, SILENT, TWICE, Moments, ends, resumed, turns
-from monitoring_served import HOUR, MINUTE, Target, Value, always, clock, exporter, trainer, until
+from monitoring_served import DAY, HOUR, MINUTE, Target, Value, always, clock, exporter, trainer, until
 
 AT = 5 * MINUTE
 """When it happens, where nothing else is said."""
@@ -41,6 +41,8 @@ RESTARTING = {"restarting": until(AT, always(0), always(1))}
 OLD = {"exporter_last_event_timestamp_seconds": always(-HOUR)}
 FOUND: dict[str, Any] = {"start": AT, "seen": always(-HOUR), "progress": always(-HOUR), "serves": OLD}
 """A run that died an hour before an exporter looks for the first time."""
+AGAIN = until(AT, always(-2 * DAY), ends(AT + 15 * MINUTE))
+"""When something last happened in a run that was over for two days, and goes on for a quarter of an hour."""
 
 DEATH_SCENARIOS: dict[str, list[tuple[str, list[Target], Moments]]] = {
     KILLED: [
@@ -80,6 +82,20 @@ DEATH_SCENARIOS: dict[str, list[tuple[str, list[Target], Moments]]] = {
             "an exporter takes a session for lost that its trainer shows alive",
             [dead(session="a"), trainer(session="a")],
             NEVER,
+        ),
+        (
+            "it completed two days ago, is started again, and dies",
+            [
+                exporter(
+                    {"exporter_last_event_timestamp_seconds": AGAIN},
+                    active=until(AT, always(0), always(1)),
+                    seen=AGAIN,
+                    progress=AGAIN,
+                    saved=always(None),
+                    **turns("completed", AT, "running", AT + 15 * MINUTE, "lost"),
+                )
+            ],
+            {AT: SILENT, AT + 16 * MINUTE: SILENT, AT + 18 * MINUTE: {KILLED}, AT + 23 * MINUTE: {KILLED}},
         ),
         ("it was dead before an exporter first looked", [dead(at=0, **FOUND)], NEVER),
         (

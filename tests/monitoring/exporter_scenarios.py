@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 from monitoring_happenings import (
     DOWN,
     GONE,
     KILLED,
     LATER,
+    SHARD,
     SILENT,
     TWICE,
     UNREADABLE,
@@ -17,7 +21,38 @@ from monitoring_happenings import (
 )
 from monitoring_served import HOUR, MINUTE, Target, always, clock, exporter, trainer, until
 
+
+def shard(index: int, count: float = 3, **what: Any) -> Target:
+    """An exporter that serves one shard: a run of its own."""
+    return exporter(run=f"r{index}", instance=f"exporter-{index}", shard=(index, always(count)), **what)
+
+
 EXPORTER_SCENARIOS: dict[str, list[tuple[str, list[Target], Moments]]] = {
+    SHARD: [
+        ("all shards", [shard(0), shard(1), shard(2)], {HOUR: SILENT}),
+        ("the only shard", [shard(0, 1)], {HOUR: SILENT}),
+        ("a shard that never came", [shard(0), shard(2)], {9 * MINUTE: SILENT, 12 * MINUTE: {SHARD}, HOUR: {SHARD}}),
+        (
+            "a shard that is gone, its target too, and comes back",
+            [shard(0), shard(1, end=30 * MINUTE), replace(shard(1), start=50 * MINUTE, instance="new"), shard(2)],
+            {29 * MINUTE: SILENT, 39 * MINUTE: SILENT, 42 * MINUTE: {SHARD}, 52 * MINUTE: SILENT, HOUR: SILENT},
+        ),
+        (
+            "two exporters of one shard, and none of another",
+            [shard(0), replace(shard(0), instance="exporter-9"), shard(1)],
+            {12 * MINUTE: {SHARD}},
+        ),
+        (
+            "shards that do not agree on their number",
+            [shard(0, 2), shard(1, 3), shard(2, 3)],
+            {9 * MINUTE: SILENT, 12 * MINUTE: {SHARD}},
+        ),
+        (
+            "shards of another exporter",
+            [shard(0), shard(1), shard(2), shard(0, 1, job="elsewhere")],
+            {HOUR: SILENT},
+        ),
+    ],
     UNREADABLE: [
         (
             "a run that cannot be read",
@@ -54,6 +89,21 @@ EXPORTER_SCENARIOS: dict[str, list[tuple[str, list[Target], Moments]]] = {
             "one training that its trainer and two exporters serve",
             [trainer(session="a"), exporter(session="a"), exporter(session="a", instance="exporter-2")],
             {HOUR: SILENT},
+        ),
+        (
+            "two runs of one name in two shards",
+            [shard(0, 2), replace(shard(1, 2), run="r0")],
+            {5 * MINUTE: SILENT, 15 * MINUTE: {TWICE}},
+        ),
+        (
+            "one shard that two exporters serve, and a run that changes its shard",
+            [
+                *(replace(shard(0, 2), instance=f"e{number}") for number in range(2)),
+                shard(1, 2, end=20 * MINUTE),
+                replace(shard(0, 2), run="r1", start=20 * MINUTE, instance="e2"),
+                replace(shard(1, 2), run="r2", start=20 * MINUTE, instance="e3"),
+            ],
+            {15 * MINUTE: SILENT, 40 * MINUTE: SILENT},
         ),
         (
             "a restart in another pod",

@@ -20,6 +20,7 @@ NAN, TWICE = "SupervisorLossNotFinite", "SupervisorRunDuplicated"
 VANISHED = "SupervisorLogdirUnreachable"
 MANY = "SupervisorManyLost"
 UNREADABLE, DOWN = "SupervisorEventsUnreadable", "SupervisorExporterDown"
+SHARD = "SupervisorShardMissing"
 
 SILENT: set[str] = set()
 
@@ -41,6 +42,11 @@ STOPPED = until(20 * MINUTE, always(300), always(None))
 """The hang timeout of a session that has ended: a stopped one has none."""
 LATER = until(9 * MINUTE, always(None), clock)
 """When an exporter looked last, whose first look takes 9 minutes."""
+READING = {
+    "exporter_last_refresh_timestamp_seconds": LATER,
+    "exporter_first_look_timestamp_seconds": until(9 * MINUTE, clock, always(None)),
+}
+"""The same, of one that serves the runs that it has read, and keeps these up to date."""
 
 
 def turns(*states: str | float) -> dict[str, Callable[[float], str]]:

@@ -56,6 +56,7 @@ SCENARIOS: dict[str, list[tuple[str, list[Target], Moments]]] = {
         ("too rarely", [trainer(recommended=always(100), **FAILED)], {HOUR: {FAR}}),
         ("too often", [trainer(recommended=always(6000), **FAILED)], {HOUR: {FAR}}),
         ("both know of it", [each(recommended=always(100), **FAILED) for each in (trainer, exporter)], {HOUR: {FAR}}),
+        ("by steps", [trainer(recommended=always(100), present=always(50), **FAILED)], {HOUR: SILENT}),
         ("near enough", [trainer(recommended=always(400), **FAILED)], {HOUR: SILENT}),
         (
             "too few failures for a recommendation",

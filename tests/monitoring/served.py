@@ -58,6 +58,8 @@ class Target:
     rate: Value = USUAL["rate"]
     interval: Value = USUAL["interval"]
     recommended: Value = NOTHING
+    present: Value | None = None
+    """How often it saves, beside `recommended`; None: as `interval`."""
     saved: Value = USUAL["saved"]
     failed_saves: Value = ZERO
     """How many in a row."""
@@ -67,6 +69,8 @@ class Target:
     """Its id, where the scenario is about that."""
     seen: Value = clock
     """When its session was last seen alive."""
+    ended: Value = NOTHING
+    """When the run ended."""
     labels: str = ""
     """Further labels of its series, as the scraper adds them, each with a comma before it."""
     thread_up: Value = ONE
@@ -80,6 +84,8 @@ class Target:
     """Whether Prometheus reaches it, where the scenario is about that."""
     logdir: str = "/logs"
     """The exporter's, in which the run is."""
+    shard: tuple[int, Value] | None = None
+    """Which shard the exporter serves, and of how many."""
 
     def series(self) -> dict[str, Value]:
         """What Prometheus gets, by name and labels."""
@@ -87,6 +93,7 @@ class Target:
             ("active", "", ""): self.active,
             ("last_progress_timestamp_seconds", "", ""): self.progress,
             ("session_last_seen_timestamp_seconds", "", ""): self.seen,
+            ("run_end_timestamp_seconds", "", ""): self.ended,
             ("progress_timeout_seconds", "", ""): self.timeout,
             ("sessions_total", "", ""): self.sessions,
             ("session_start_timestamp_seconds", "", ""): self.session_start or always(self.start),
@@ -94,6 +101,7 @@ class Target:
             ("steps_per_second", "", ""): self.rate,
             ("checkpoint_interval_seconds", "", ""): self.interval,
             ("checkpoint_recommended_interval_seconds", "", ""): self.recommended,
+            ("checkpoint_present_interval_seconds", "", ""): self.present or self.interval,
             ("checkpoint_last_success_timestamp_seconds", "", ""): self.saved,
             ("checkpoint_failures_in_a_row", "", ""): self.failed_saves,
             ("events_failing", "", ""): self.events_failing,
@@ -103,10 +111,10 @@ class Target:
         }
         if self.state is not None:
             for state in ("stalled", "lost", "failed", "unreachable"):  # what the rules and panels go by
-                served["run_state", "state", state] = lambda t, state=state: float(self.state(t) == state)
+                served["run_state", "state", state] = lambda t, state=state: 1 if self.state(t) == state else None
             served["run_error_info", "error", "ValueError"] = lambda t: 1 if self.state(t) == "failed" else None
         for phase in PHASES:
-            served["phase", "phase", phase] = lambda t, phase=phase: float(self.phase(t) == phase)
+            served["phase", "phase", phase] = lambda t, phase=phase: 1 if self.phase(t) == phase else None
         for worker, state in self.workers.items():
             for name, read in OF_A_WORKER.items():
                 served[name, "worker", worker] = lambda t, state=state, read=read: read(state(t))
@@ -140,6 +148,9 @@ class Target:
                     labels += f',logdir="{self.logdir}"'
                 named[f"supervisor_{name}{{{labels}}}"] = self.exporter.get(name, value)
             named[f'process_start_time_seconds{{job="{self.job}",instance="{self.instance}"}}'] = always(self.start)
+        if self.shard is not None:
+            labels = f'job="{self.job}",instance="{self.instance}",shard="{self.shard[0]}"'
+            named[f"supervisor_exporter_shards{{{labels}}}"] = self.shard[1]
         there = {name: self._while_there(value) for name, value in named.items()}
         return there | {f'up{{job="{self.job}",instance="{self.instance}"}}': self.up}
 
@@ -156,6 +167,7 @@ OF_A_WORKER: Mapping[str, Callable[[str | None], float | None]] = {
 EXPORTERS_OWN: Mapping[str, Value] = {
     "exporter_build_info": ONE,
     "exporter_last_refresh_timestamp_seconds": clock,
+    "exporter_first_look_timestamp_seconds": always(None),
     "exporter_refresh_failures_total": ZERO,
     "exporter_logdir_up": ONE,
     "exporter_runs": ONE,

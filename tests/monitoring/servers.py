@@ -31,6 +31,7 @@ def queries_of(dashboard: Mapping[str, Any], run: str) -> list[str]:
 def as_asked(query: str, run: str) -> str:
     """A query as Grafana asks it: of one run, with *All* chosen for the labels that tell runs of one name apart."""
     chosen = {"$__rate_interval": "10s", "$run": run, "$namespace": ".*", "$cluster": ".*"}
+    chosen |= {"$__range": "1h", "$group": "team"}
     for name, value in chosen.items():
         query = query.replace(name, value)
     return query
@@ -110,7 +111,7 @@ class Prometheus(Server):
         program: str,
         directory: Path,
         *,
-        targets: Mapping[str, str],
+        targets: Mapping[str, str | list[str]],
         rules: str,
         alertmanager: str | None = None,
         interval: str = "1s",
@@ -121,7 +122,8 @@ class Prometheus(Server):
             "global": {"scrape_interval": interval, "scrape_timeout": "1s", "evaluation_interval": interval},
             "rule_files": [str(directory / "rules.yaml")],
             "scrape_configs": [
-                {"job_name": job, "static_configs": [{"targets": [target]}]} for job, target in targets.items()
+                {"job_name": job, "static_configs": [{"targets": [found] if isinstance(found, str) else found}]}
+                for job, found in targets.items()
             ],
         }
         if alertmanager is not None:

@@ -13,6 +13,7 @@ from monitoring_happenings import (
     LATE,
     LATER,
     LONG,
+    READING,
     SILENT,
     STALLED,
     Moments,
@@ -323,6 +324,24 @@ STATE_SCENARIOS: dict[str, list[tuple[str, list[Target], Moments]]] = {
                 )
             ],
             {8 * MINUTE: SILENT, 10 * MINUTE: SILENT, 30 * MINUTE: SILENT},
+        ),
+        (
+            "what an exporter brings up to date during its first look is believed at once",
+            [exporter(READING, progress=always(0))],
+            {8 * MINUTE: {STALLED}, 30 * MINUTE: {STALLED}},
+        ),
+        (
+            "a first look that hangs is not believed any more",
+            [
+                exporter(
+                    {
+                        "exporter_last_refresh_timestamp_seconds": always(None),
+                        "exporter_first_look_timestamp_seconds": always(60),
+                    },
+                    progress=always(200),
+                )
+            ],
+            {9 * MINUTE: SILENT, 12 * MINUTE: {DOWN}, 30 * MINUTE: {DOWN}},
         ),
         (
             "an exporter that has gone says nothing of a run",

@@ -10,14 +10,16 @@ import re
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from monitoring_cluster_scenarios import CLUSTER_SCENARIOS
 from monitoring_death_scenarios import DEATH_SCENARIOS
 from monitoring_exporter_scenarios import EXPORTER_SCENARIOS
-from monitoring_happenings import DOWN, HUNG, KILLED, MANY, STALLED, VANISHED, Moments, ends
+from monitoring_happenings import DOWN, HUNG, KILLED, MANY, SHARD, STALLED, UNREADABLE, VANISHED, Moments, ends, turns
+from monitoring_rest_scenarios import REST_SCENARIOS
 from monitoring_scenarios import SCENARIOS
-from monitoring_served import HOUR, MINUTE, Target, exporter, series_of, trainer
+from monitoring_served import DAY, HOUR, MINUTE, Target, always, exporter, series_of, trainer, until
 from monitoring_silent_scenarios import SILENT_SCENARIOS
 from monitoring_state_scenarios import LOST, STATE_SCENARIOS
 from monitoring_writing_scenarios import WRITING_SCENARIOS
@@ -29,6 +31,7 @@ pytestmark = pytest.mark.timeout(900)  # the first test waits for all scenarios
 GROUPS = (
     *(STATE_SCENARIOS, SCENARIOS, CLUSTER_SCENARIOS, EXPORTER_SCENARIOS, WRITING_SCENARIOS, SILENT_SCENARIOS),
     DEATH_SCENARIOS,
+    REST_SCENARIOS,
 )
 EVERY = {about: [case for group in GROUPS for case in group.get(about, ())] for group in GROUPS for about in group}
 CASES = [(about, *case) for about, cases in EVERY.items() for case in cases]
@@ -87,6 +90,23 @@ def test_what_fires(wrong: dict[int, str], number: int) -> None:
     assert number not in wrong, wrong[number]
 
 
+def test_an_empty_mount_point_makes_no_run_unreadable(rules_test: Callable[..., str], tmp_path: Path) -> None:
+    """Whatever the thresholds: runs that were unreachable, and that an exporter which starts again does not know, are
+    no runs that cannot be read."""
+    away = until(10 * MINUTE, always(1), until(12 * MINUTE, always(0), always(None)))
+    was = exporter(
+        {"exporter_run_read_success": away},
+        end=12 * MINUTE,
+        **turns("running", 10 * MINUTE, "unreachable"),
+    )
+    unreadable = exporter({"exporter_run_read_success": until(10 * MINUTE, always(1), always(0))}, run="s")
+    rules = rule_groups(Thresholds(interval_secs=15, hold_secs=MINUTE))
+    query = f'ALERTS{{alertname="{UNREADABLE}",alertstate="firing"}}'
+    fires = {f'{{alertname="{UNREADABLE}",run="s"}}': 1.0}
+    queries = [(f"count by (alertname, run) ({query})", at, fires) for at in (12 * MINUTE, 14 * MINUTE, 16 * MINUTE)]
+    rules_test(tmp_path, series_of([was, unreadable], 20 * MINUTE, 15), 15, rules=rules, queries=queries)
+
+
 STEP = 60
 FIRST_OF_EXPORTER = "First: check whether the exporter runs; if the alert has a logdir, check whether ls answers there."
 LOST_TEXT = (
@@ -102,6 +122,21 @@ STALL_TEXT = (
 INSPECT = " Command: tb-supervisor inspect --run=. --"
 AT_STEP = 'thread="MainThread",location="train.py:88 in step",phase="training"'
 NAMED = {
+    "of exporters that divide the runs, which of them report": (
+        SHARD,
+        "warning",
+        [exporter(instance=f"e{number}", run=f"r{number}", shard=(number, lambda t: 3)) for number in (0, 2)],
+        {},
+        [
+            (
+                {"job": "exporter"},
+                "A shard of the exporter exporter is missing.",
+                "Of the shards of the exporter exporter only these report: 0 of 3, 2 of 3. A training in another "
+                "shard that dies now may cause no alert. First: check whether an exporter runs and is scraped for "
+                "each shard from 0 on.",
+            )
+        ],
+    ),
     "of an exporter, which logdir is behind; one that is gone names none": (
         DOWN,
         "warning",
@@ -163,6 +198,24 @@ NAMED = {
             for run, process in (("r", " (process 4711 on trainer-0)"), ("q", ""))
         ],
     ),
+    "whose it is, by its labels; none of them is a label of the alert": (
+        KILLED,
+        "critical",
+        [exporter(**LOST)],
+        {
+            'supervisor_run_info{run="r",job="exporter",instance="exporter-1",host="trainer-0",pid="4711",'
+            'user="ada",team="@here",namespace="ml",exported_namespace="x",device_count="8"}': 1
+        },
+        [
+            (
+                {"run": "r", "host": "trainer-0"},
+                "The training r is lost.",
+                f"The training process of the run r (process 4711 on trainer-0) {LOST_TEXT}".replace(
+                    " First: ", r" Labels: team=\x40here, user=ada. First: "
+                ),
+            )
+        ],
+    ),
     "how many died together, and on which hosts": (
         MANY,
         "critical",
@@ -188,7 +241,7 @@ NAMED = {
         "critical",
         [
             trainer(run=run, instance=instance, **HUNG)
-            for run, instance in (("r", "t"), ("q", "q"), ("w", "w"), ("b", "b"))
+            for run, instance in (("r", "t"), ("q", "q"), ("w", "w"), ("b", "b"), ("c", "c"), ("u", "u"))
         ],
         {
             f'supervisor_stall_info{{run="r",job="trainer",instance="t",{AT_STEP}}}': 1,
@@ -196,6 +249,10 @@ NAMED = {
             'supervisor_stall_info{run="q",job="trainer",instance="q",phase="training"}': 1,
             f'supervisor_stall_info{{run="w",job="trainer",instance="w",{AT_STEP},activity="waits"}}': 1,
             f'supervisor_stall_info{{run="b",job="trainer",instance="b",{AT_STEP},activity="busy"}}': 1,
+            'supervisor_stall_info{run="c",job="trainer",instance="c",culprit="rank 2",'
+            'location="train.py:14 in stuck",phase="training",verdict="rank 2 hangs; rank 0 waits for it"}': 1,
+            'supervisor_stall_info{run="u",job="trainer",instance="u",phase="training",'
+            'verdict="undecided: two groups"}': 1,
             'supervisor_run_info{run="r",job="trainer",instance="t",logdir="/mnt/its own/r"}': 1,
             'supervisor_run_info{run="r",job="exporter",instance="e",logdir="/logs/r"}': 1,
             'supervisor_exporter_build_info{job="exporter",instance="e"}': 1,
@@ -212,6 +269,8 @@ NAMED = {
                 ("q", "", ""),
                 ("w", " MainThread waits at train.py:88 in step.", f"{INSPECT} '/mnt/its own/w'"),
                 ("b", " MainThread is busy at train.py:88 in step.", ""),
+                ("c", " Of its processes: rank 2 hangs; rank 0 waits for it.", ""),
+                ("u", " Of its processes: undecided: two groups.", ""),
             )
         ],
     ),
@@ -262,12 +321,26 @@ def test_an_alert_links_to_the_run_at_its_time(rules_test: Callable[..., str], t
     """In the tab and in the dashboard, whatever the run is called."""
     screens = Screens(tensorboard_url="http://tb:6006/", dashboard_url="https://grafana/d/tb-supervisor")
     rules = rule_groups(Thresholds(interval_secs=STEP), screens=screens)
-    for rule in rules["groups"][0]["rules"]:
+    for rule in (rule for group in rules["groups"] for rule in group["rules"]):
         if "alert" in rule:
             rule["annotations"] = {name: text for name, text in rule["annotations"].items() if name in LINKS}
     expected = [({"severity": "critical", "run": "a b/ü"}, LINKS)]
     series = series_of([exporter(run="a b/ü", **LOST)], 40 * MINUTE, STEP)
     rules_test(tmp_path, series, STEP, rules=rules, alerts=[(KILLED, 40 * MINUTE, expected)])
+
+
+def test_a_run_that_ended_long_ago_costs_no_recorded_series(rules_test: Callable[..., str], tmp_path: Path) -> None:
+    """Nothing is recorded of it, however much an exporter serves of it; of one that ended an hour ago it is."""
+    series = {}
+    for run, ago in (("old", 2 * DAY), ("new", HOUR)):
+        over: Any = always(-ago)
+        ended = {"active": always(0), "seen": over, "progress": over, "state": lambda t: "completed"}
+        series |= series_of(
+            [exporter({"exporter_last_event_timestamp_seconds": over}, run=run, **ended)], 20 * MINUTE, STEP
+        )
+    query = 'group by (run) ({__name__=~"run:.*"})'
+    rules = rule_groups(Thresholds(interval_secs=STEP))
+    rules_test(tmp_path, series, STEP, rules=rules, queries=[(query, 20 * MINUTE, {'{run="new"}': 1})])
 
 
 def test_the_rule_file_is_valid(promtool: Callable[..., str], tmp_path: Path) -> None:

@@ -32,7 +32,8 @@ def test_one_that_hangs_is_not_hidden_by_its_namesake(
 
 def test_an_alert_s_text_is_about_its_own_run() -> None:
     """A query in an alert's text selects by all the labels that distinguish runs."""
-    rules = rule_groups(by=("run", "namespace"))["groups"][0]["rules"]
+    groups = rule_groups(by=("run", "namespace"))["groups"]
+    rules = [rule for group in groups for rule in group["rules"]]
     (failed,) = [rule for rule in rules if rule.get("alert") == BROKEN]
     wanted = "printf `run:supervisor_run_error:known{run=%[1]q,namespace=%[2]q}` $labels.run $labels.namespace | query"
     assert wanted in failed["annotations"]["summary"] and wanted in failed["annotations"]["description"]
@@ -42,7 +43,7 @@ def test_an_alert_names_the_namespace_of_its_run(rules_test: Callable[..., str],
     """In its summary, and in the link to the dashboard: a chat that prints no labels shows whose run it is."""
     screens = Screens(dashboard_url="https://grafana/d/tb-supervisor")
     rules = rule_groups(Thresholds(interval_secs=30), by=("run", "namespace", "cluster"), screens=screens)
-    for rule in rules["groups"][0]["rules"]:
+    for rule in (rule for group in rules["groups"] for rule in group["rules"]):
         if "alert" in rule:
             rule["annotations"] = {name: rule["annotations"].get(name, "") for name in ("summary", "dashboard_url")}
     texts = {

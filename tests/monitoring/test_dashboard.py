@@ -6,14 +6,15 @@ import json
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from monitoring_happenings import ends
 from monitoring_served import MINUTE, exporter, series_of, trainer
 
-from supervisor_core.metrics.config_files import Screens, dashboard
-from supervisor_core.metrics.table import ALL_METRICS, RUN_STATES
+from supervisor_core.metrics.config_files import Screens, dashboard, rule_groups
+from supervisor_core.metrics.table import ALL_METRICS
+from supervisor_core.run.status import ServedState
 
 PANEL_TYPES = {"row", "stat", "state-timeline", "table", "timeseries"}
 """Panels that every Grafana has, and that our users can read."""
@@ -24,23 +25,40 @@ SERVED = {metric.name for metric in ALL_METRICS} | {
     if metric.type == "histogram"
     for suffix in ("_bucket", "_sum", "_count")
 }
+RECORDED = {rule["record"] for group in rule_groups()["groups"] for rule in group["rules"] if "record" in rule}
 PANELS = dashboard()["panels"]
+EVERY = {"run": dashboard(), "fleet": dashboard(fleet=True)}
 
 
-def expressions() -> list[str]:
-    """Every query of the dashboard: of its panels, its annotations, its variables."""
-    content = dashboard()
-    found = [target["expr"] for panel in PANELS for target in panel.get("targets", ())]
+@pytest.fixture(params=EVERY.values(), ids=EVERY)
+def content(request: pytest.FixtureRequest) -> dict[str, Any]:
+    """Each dashboard."""
+    found: dict[str, Any] = request.param
+    return found
+
+
+def expressions(content: dict[str, Any]) -> list[str]:
+    """Every query of a dashboard: of its panels, its annotations, its variables."""
+    found = [target["expr"] for panel in content["panels"] for target in panel.get("targets", ())]
     found += [annotation["expr"] for annotation in content["annotations"]["list"]]
     return found + [item["query"]["query"] for item in content["templating"]["list"] if item["type"] == "query"]
 
 
-def test_it_is_plain_json() -> None:
+def test_it_is_plain_json(content: dict[str, Any]) -> None:
     """It survives being written and read."""
-    assert json.loads(json.dumps(dashboard(), allow_nan=False)) == dashboard()
+    assert json.loads(json.dumps(content, allow_nan=False)) == content
 
 
-@pytest.mark.parametrize("expression", expressions())
+def test_a_fleet_is_shown_by_what_is_recorded_of_it() -> None:
+    """Whatever the number of runs: only the table of those that need somebody asks for more."""
+    names = [re.findall(r"[a-z]*:?supervisor_[\w:]+", expression) for expression in expressions(EVERY["fleet"])]
+    assert {name for found in names for name in found} - {"supervisor_finding"} <= {
+        name for name in RECORDED if name.startswith("fleet:")
+    }
+    assert all(found for found in names)
+
+
+@pytest.mark.parametrize("expression", expressions(EVERY["run"]))
 def test_only_what_is_served_is_asked_for(expression: str) -> None:
     """Every metric that a query names exists."""
     named = set(re.findall(r"\bsupervisor_\w+", expression))
@@ -53,31 +71,34 @@ def test_every_state_of_a_run_has_a_text() -> None:
     (mapping,) = panel["fieldConfig"]["defaults"]["mappings"]
     asked = re.findall(r'state="(\w+)",run="\$run"[^}]*} == 1\) \* (\d+)', panel["targets"][0]["expr"])
     assert {text["text"]: value for value, text in mapping["options"].items()} == dict(asked)
-    assert {state for state, _ in asked} == set(RUN_STATES)
+    assert {state for state, _ in asked} == set(get_args(ServedState))
 
 
-def test_ids_are_unique() -> None:
+def test_ids_are_unique(content: dict[str, Any]) -> None:
     """No two panels have one id, and no two queries of a panel one letter."""
-    assert len({panel["id"] for panel in PANELS}) == len(PANELS)
-    for panel in PANELS:
+    assert len({panel["id"] for panel in content["panels"]}) == len(content["panels"])
+    assert EVERY["run"]["uid"] != EVERY["fleet"]["uid"]
+    for panel in content["panels"]:
         letters = [target["refId"] for target in panel.get("targets", ())]
         assert len(set(letters)) == len(letters)
 
 
-def test_every_panel_explains_itself() -> None:
+def test_every_panel_explains_itself(content: dict[str, Any]) -> None:
     """Panels are of kinds that are known, have a title, and but for rows a description and queries of that source."""
-    for panel in PANELS:
+    for panel in content["panels"]:
         assert panel["type"] in PANEL_TYPES and panel["title"]
         if panel["type"] != "row":
             assert panel["description"].endswith(".") and panel["targets"]
             assert {target["datasource"]["uid"] for target in panel["targets"]} == {"${datasource}"}
 
 
-def test_a_link_to_a_run_has_any_name() -> None:
+@pytest.mark.parametrize(("fleet", "names"), [(False, 4), (True, 3)])
+def test_a_link_to_a_run_has_any_name(fleet: bool, names: int) -> None:
     """Grafana leaves ``&``, ``+`` and ``%`` in what it puts into an address, unless it is to be percent-encoded."""
-    links = re.findall(r'"url": "([^"]*)"', json.dumps(dashboard(Screens(tensorboard_url="http://tensorboard:6006"))))
+    found = dashboard(Screens(tensorboard_url="http://tensorboard:6006"), fleet=fleet)
+    links = re.findall(r'"url": "([^"]*)"', json.dumps(found))
     put = [name for link in links for name in re.findall(r"\$\{(?!__dashboard|datasource)[^}]+\}", link)]
-    assert len(put) == 4 and all(name.endswith(":percentencode}") for name in put)
+    assert len(put) == names and all(name.endswith(":percentencode}") for name in put)
 
 
 def test_a_lost_run_is_not_counted_as_stalled(rules_test: Callable[..., str], tmp_path: Path) -> None:
@@ -90,6 +111,21 @@ def test_a_lost_run_is_not_counted_as_stalled(rules_test: Callable[..., str], tm
     ]
     queries = [(panel["targets"][0]["expr"], 10 * MINUTE, {"{}": 1})]
     rules_test(tmp_path, series_of(targets, 10 * MINUTE, 15), 15, queries=queries)
+
+
+def test_active_is_what_trains(rules_test: Callable[..., str], tmp_path: Path) -> None:
+    """One that hangs or is lost is not; without any run that trains it is 0."""
+    (panel,) = [panel for panel in PANELS if panel["title"] == "Active"]
+    states = {"a": ("running", "lost"), "b": ("stalled", "stalled"), "c": ("running", "running"), "d": ("lost", "lost")}
+    series = {
+        f'supervisor_run_state{{run="{run}",state="{state}",job="{job}"}}': "1x9"
+        for run, (by_trainer, by_exporter) in states.items()
+        for job, state in (("training", by_trainer), ("exporter", by_exporter))
+    }
+    query = panel["targets"][0]["expr"]
+    rules_test(tmp_path, series, 60, queries=[(query, 60, {"{}": 2})])
+    none = {'supervisor_run_state{run="b",state="stalled"}': "1x9"}
+    rules_test(tmp_path, none, 60, queries=[(query, 60, {"{}": 0})])
 
 
 def test_what_is_to_be_seen() -> None:
@@ -110,7 +146,7 @@ def test_what_is_to_be_seen() -> None:
     assert [item["name"] for item in dashboard()["templating"]["list"]] == ["datasource", "namespace", "cluster", "run"]
 
 
-def test_grafana_models_it_as_it_is() -> None:
+def test_grafana_models_it_as_it_is(content: dict[str, Any]) -> None:
     """Read into Grafana's own model of a dashboard and written again, nothing is lost or changed.
 
     But for what an annotation of Prometheus has besides: the model of annotations is that of all sources.
@@ -121,11 +157,11 @@ def test_grafana_models_it_as_it_is() -> None:
     from grafana_foundation_sdk.models.dashboard import Dashboard
 
     register_default_plugins()
-    written = json.loads(JSONEncoder(sort_keys=True).encode(Dashboard.from_json(dashboard())))
+    written = json.loads(JSONEncoder(sort_keys=True).encode(Dashboard.from_json(content)))
     prometheus_only = {
         f".annotations.list[0].{name}" for name in ("step", "textFormat", "titleFormat", "useValueForTime")
     }
-    assert set(missing(dashboard(), written)) == prometheus_only
+    assert set(missing(content, written)) == (prometheus_only if content["annotations"]["list"] else set())
 
 
 def missing(ours: Any, theirs: Any, path: str = "") -> list[str]:

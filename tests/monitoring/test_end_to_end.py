@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
+import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -59,12 +60,20 @@ def worker(tmp_path: Path) -> Iterator[Callable[[], subprocess.Popen[str]]]:
         process.communicate()
 
 
+def details(exporter: str, run: str) -> str:
+    """What an exporter serves of one run: in its page of all runs a worker that is well has no series."""
+    with urllib.request.urlopen(f"http://{exporter}/runs/{run}/metrics", timeout=30) as page:
+        text: str = page.read().decode()
+    return text
+
+
 @pytest.mark.timeout(600)
 def test_exactly_the_right_alert_arrives(
     prometheus: Prometheus,
     trainer: Trainer,
     webhook: Webhook,
     worker: Callable[[], subprocess.Popen[str]],
+    exporter: str,
     tmp_path: Path,
 ) -> None:
     """Killed, hung in a step, too slow, a worker of its cluster killed: the loss, or stall, arrives, once and alone,
@@ -92,8 +101,8 @@ def test_exactly_the_right_alert_arrives(
     assert webhook.next() == RESUMED
 
     process = worker()
-    for job in ("training", "exporter"):
-        wait_until(lambda job=job: prometheus.value(f'supervisor_worker_up{{job="{job}"}}'), f"the worker from {job}")
+    wait_until(lambda: prometheus.value('supervisor_worker_up{job="training"}'), "the worker from its chief")
+    wait_until(lambda: "worker:1" in details(exporter, "digits"), "the worker from the exporter")
     process.kill()
     assert webhook.next() == ("firing", "SupervisorWorkerLost", "digits")
     process = worker()

@@ -25,12 +25,15 @@ from supervisor_core.metrics.exporter import Exporter
 from supervisor_core.metrics.render import choose_format, label_text
 from supervisor_core.run.logdir_watch import LogdirWatch
 
-RULES = rule_groups()["groups"][0]["rules"]
+RULES = [rule for group in rule_groups()["groups"] for rule in group["rules"]]
 ALERTS = [rule for rule in RULES if "alert" in rule]
 WITH_COMMAND = 7
 """How many alerts say which command to give."""
 LABELS = ("thread", "worker", "logdir", "job", "instance")
-RECORDED = {"supervisor_stall_info": ("thread", "location"), "run:supervisor_run_error:known": ("error",)}
+RECORDED = {
+    "supervisor_stall_info": ("thread", "culprit", "location", "verdict"),
+    "run:supervisor_run_error:known": ("error",),
+}
 MARKUP = re.compile(r"[<>&@\[\]`]")
 
 
@@ -67,7 +70,7 @@ def texts(
 ) -> list[Text]:
     """Every alert of every run, as whoever is on call reads it."""
     logdir = next(iter(runs.values())).parent
-    exporter = Exporter([LogdirWatch(str(logdir))])
+    exporter = Exporter([LogdirWatch(str(logdir))], detail=True)  # they were lost long ago, and are at rest
     exporter.refresh()
     page = exporter.scrape(choose_format("")).decode()
     series = [

@@ -7,12 +7,14 @@ is allowed.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 import yaml
 
 from supervisor_core.metrics.config_files import Deployed, manifests, rule_groups, to_yaml
+from supervisor_core.shard import RunShard
 
 kubernetes_validate = pytest.importorskip("kubernetes_validate", reason="for development only")
 jsonschema = pytest.importorskip("jsonschema", reason="comes with kubernetes-validate")
@@ -167,6 +169,29 @@ def test_the_logdir_is_only_read(name: str) -> None:
         "capabilities": {"drop": ["ALL"]},
         "readOnlyRootFilesystem": True,
     }
+
+
+def test_shards_are_a_set() -> None:
+    """Each pod is started at once, has the end of its name as its shard, and is found by the Service that there is."""
+    found = objects(replace(WHERE, shards=3))
+    one, three = objects()["Deployment", EXPORTER]["spec"], found["StatefulSet", EXPORTER]["spec"]
+    kubernetes_validate.validate(found["StatefulSet", EXPORTER], "1.30", strict=True)
+    assert ("Deployment", EXPORTER) not in found and ("Service", three["serviceName"]) in found
+    assert (three["replicas"], three["podManagementPolicy"], three["selector"]) == (3, "Parallel", one["selector"])
+    (container,) = three["template"]["spec"]["containers"]
+    (option,) = set(container["args"]) - set(one["template"]["spec"]["containers"][0]["args"])
+    (variable,) = container["env"]
+    assert variable["valueFrom"] == {"fieldRef": {"fieldPath": "metadata.name"}}
+    for index in range(3):
+        text = option.removeprefix("--shard=").replace(f"$({variable['name']})", f"{EXPORTER}-{index}")
+        assert RunShard.parse(text) == RunShard(index, 3)
+    assert three["template"]["metadata"]["labels"] == one["template"]["metadata"]["labels"]
+
+
+def test_shards_of_an_object_store_have_no_volume() -> None:
+    """As one exporter."""
+    found = objects(Deployed(image="i", namespace="ml", logdir="gs://bucket/logs", claim="logs", shards=2))
+    assert "volumes" not in found["StatefulSet", EXPORTER]["spec"]["template"]["spec"]
 
 
 def test_the_rules_are_the_rules() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -86,8 +87,10 @@ def test_which_sessions_are_two_runs(
 ) -> None:
     """Trainer and exporters may name different sessions of one run for a while: all but one had ended by then. It fires
     at the seconds of `firing` and at no others, though it is held for no time."""
-    rules = rule_groups(Thresholds(interval_secs=1))["groups"][0]["rules"]
-    needed = [rule for rule in rules if rule.get("alert") == TWICE or "exporter" in rule.get("record", "")]
+    groups = rule_groups(Thresholds(interval_secs=1))["groups"]
+    rules = [rule for group in groups for rule in group["rules"]]
+    what = re.compile("exporter|followed|session_of_several|session:info")
+    needed = [rule for rule in rules if rule.get("alert") == TWICE or what.search(rule.get("record", ""))]
     for rule in needed:
         rule.pop("for", None)
     expr = f'count by (alertname) (ALERTS{{alertname="{TWICE}"}})'

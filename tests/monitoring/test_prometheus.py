@@ -10,8 +10,9 @@ from collections.abc import Callable, Iterator
 import pytest
 from monitoring_servers import Prometheus, as_asked, queries_of, wait_until
 
+from supervisor_core.engine.recorder import StopInfo
 from supervisor_core.engine.service import ServiceRegistry
-from supervisor_core.engine.session_recorder import SessionRecorder, StopInfo
+from supervisor_core.engine.session_recorder import SessionRecorder
 from supervisor_core.events.file_writer import FileWriter
 from supervisor_core.events.telemetry import HeartbeatRecord, SessionRecord, ThreadStatus, WorkerStatus
 from supervisor_core.metrics.collector import RunCollector
@@ -19,19 +20,26 @@ from supervisor_core.metrics.config_files import dashboard, rule_groups, to_yaml
 from supervisor_core.metrics.exporter import Exporter
 from supervisor_core.metrics.server import MetricsServer
 from supervisor_core.metrics.web import Web
-from supervisor_core.options import PHASES, Options
+from supervisor_core.options import Options
 from supervisor_core.run.checkpoints import Checkpoint
+from supervisor_core.run.finding import Finding
 from supervisor_core.run.logdir_watch import LogdirWatch
 from supervisor_core.run.status import CheckpointStatus, Distribution, RunStatus
 from supervisor_core.run.thresholds import Thresholds
 
-RULES = rule_groups(Thresholds(interval_secs=1))["groups"][0]["rules"]
+GROUPS = rule_groups(Thresholds(interval_secs=1))["groups"]
+for rule in (rule for group in GROUPS for rule in group["rules"]):
+    rule["expr"] = rule["expr"].replace(" offset 1m", " offset 2s")  # what a fleet is recorded by, each second
+RULES = [rule for group in GROUPS for rule in group["rules"]]
 RECORDED = [rule["record"] for rule in RULES if "record" in rule]
 ONLY_IN_NEED = {
     "logdir:supervisor_exporter_behind:seconds",
     "logdir:supervisor_exporter_first_look:info",
     "run:supervisor_exporter_doubted:info",
     "run:supervisor_exporter_gap:info",
+    "run:supervisor_exporter_reported:timestamp_seconds",
+    "run:supervisor_session_of_several:info",
+    "supervisor_exporter_shards",
     "run:supervisor_run_error:known",
     "run:supervisor_stalled:live",
     "run:supervisor_down:seconds",
@@ -40,7 +48,8 @@ ONLY_IN_NEED = {
     *(f"run:supervisor_{state}:known" for state in ("stalled", "lost", "failed", "ended")),
     *(f"run:supervisor_reported_{state}:timestamp_seconds" for state in ("stalled", "lost", "failed", "over")),
 }
-"""Recorded only when an exporter is behind, or has not yet looked, or restarts; or of a run in that state."""
+"""Recorded only when an exporter is behind, or has not yet looked, or restarts; or of a run in that state; or of a run
+of which several sessions are reported, or which an exporter reports as not over; or of shards."""
 
 
 def everything(tick: int) -> RunStatus:
@@ -60,6 +69,7 @@ def everything(tick: int) -> RunStatus:
             checkpoint_interval_secs=600.0,
             versions={"supervisor": "0.1.0"},
         ),
+        labels={"team": "vision", "user": "ada"},
         session_seen_at=now,
         beat=HeartbeatRecord(session="3f2a"),
         restarts={"lost": 1, "signal": 1},
@@ -72,6 +82,7 @@ def everything(tick: int) -> RunStatus:
         step_secs=steps,
         checkpoint=CheckpointStatus(
             recommended_interval_secs=420.0,
+            present_interval_secs=600.0,
             last_success=Checkpoint(session="", at=now - 90, step=11_600, bytes=104_857_600),
             saves=tick,
             failures=1,
@@ -84,7 +95,10 @@ def everything(tick: int) -> RunStatus:
         events_failing=False,
         loss_finite=True,
         activity_secs={"productive": 3000.5 + tick, "program_startup": 12.0},
-        run_activity_secs={"productive": 9000.5, "infrastructure_recovery_from_disruption": 60.0},
+        run_activity_secs={"productive": 9000.5 + tick, "infrastructure_recovery_from_disruption": 60.0},
+        failures={("node-1", "lost"): tick},
+        lost_process_secs={"stall": 8.0 * tick},
+        findings=tuple(Finding(kind=kind, severity="page", text=kind) for kind in ("lost", "failed")),
         goodput=0.875,
         info={"logdir": "/data/everything"},
     )
@@ -112,7 +126,7 @@ def prometheus(tool: Callable[[str], str], tmp_path_factory: pytest.TempPathFact
             tool("prometheus"),
             directory,
             targets={"training": trainer.address, "exporter": web.address},
-            rules=to_yaml({"groups": [{"name": "supervisor", "interval": "1s", "rules": RULES}]}),
+            rules=to_yaml({"groups": [{**group, "interval": "1s"} for group in GROUPS]}),
         )
         try:
             yield server
@@ -121,10 +135,20 @@ def prometheus(tool: Callable[[str], str], tmp_path_factory: pytest.TempPathFact
             exporter.stop()
 
 
-def test_every_panel_has_data(prometheus: Prometheus) -> None:
+@pytest.mark.parametrize("fleet", [False, True], ids=["run", "fleet"])
+def test_every_panel_has_data(prometheus: Prometheus, fleet: bool) -> None:
     """Every query of the dashboard, its annotations included, finds something to show."""
-    for query in queries_of(dashboard(), "everything"):
+    for query in queries_of(dashboard(fleet=fleet), "everything"):
         prometheus.data(query)
+
+
+def test_the_fleet_is_what_its_runs_are(prometheus: Prometheus) -> None:
+    """One run trains, by team and by user; its time, its failures and what they cost are those of the fleet."""
+    running = {"team": "vision", "user": "ada", "state": "running"}
+    query = 'fleet:supervisor_runs:count{state="running"}'
+    wait_until(lambda: [running.items() <= item["metric"].items() for item in prometheus.query(query)] == [True], query)
+    assert prometheus.query("fleet:supervisor_failures:increase1m")[0]["metric"]["host"] == "node-1"
+    assert prometheus.query("fleet:supervisor_lost_process_seconds:increase1m")[0]["metric"]["team"] == "vision"
 
 
 def test_the_state_of_a_run_is_that_of_the_source_that_knows_most(prometheus: Prometheus) -> None:
@@ -148,8 +172,12 @@ def test_the_run_can_be_chosen(prometheus: Prometheus) -> None:
 @pytest.mark.parametrize("name", [name for name in RECORDED if name not in ONLY_IN_NEED])
 def test_every_recording_has_data(prometheus: Prometheus, name: str) -> None:
     """What is recorded has a value, one per run."""
+    if name.startswith(("shard:", "fleet:")):  # not one per run
+        prometheus.data(name)
+        return
     prometheus.data(name)
-    expected = len(PHASES) if name == "run:supervisor_phase:live" else 1
+    by_source = ("run:supervisor_followed:info", "run:supervisor_session:info", "run:supervisor_phase:live")
+    expected = 2 if name in by_source else 1  # the trainer says training, the exporter stopped
 
     def recorded() -> set[tuple[tuple[str, str], ...]]:
         found = {tuple(sorted(item["metric"].items())) for item in prometheus.query(name)}

@@ -14,8 +14,9 @@ import sys
 import threading
 
 from supervisor_core.clock import SYSTEM_CLOCK
+from supervisor_core.engine.recorder import StopInfo
 from supervisor_core.engine.service import ServiceRegistry
-from supervisor_core.engine.session_recorder import SessionRecorder, StopInfo
+from supervisor_core.engine.session_recorder import SessionRecorder
 from supervisor_core.events.file_writer import FileWriter
 from supervisor_core.options import Options
 

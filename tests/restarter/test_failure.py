@@ -93,10 +93,39 @@ def test_the_rank_that_failed_first_is_the_failure_of_torchrun() -> None:
     assert str(one) == "KeyError at a.py:4 in f on rank 1"
     killed = failure_of((printed_by(0, lost) + TABLE.format(1, -9)).encode(), None, 5)
     assert killed == Failure(type="SIGKILL", step=5, rank=1) and str(killed) == "SIGKILL on rank 1"
+    error_first = failure_of((printed_by(0, "KeyError: 1") + TABLE.format(1, -9)).encode(), None, 5)
+    assert error_first == Failure(type="KeyError", where="a.py:3 in f", step=5, rank=0)  # torchrun has killed the other
     all_lost = failure_of((printed_by(0, lost) + TABLE.format(1, -15)).encode(), None, None)
     assert all_lost == Failure(type="RuntimeError", where="a.py:3 in f", rank=0)
     silent = failure_of(TABLE.format(1, 1).encode(), None, None)
     assert silent is not None and (silent.type, silent.rank) == ("ChildFailedError", None)
+
+
+LIGHTNINGS = (
+    "[rank: {}] Child process with PID 8082 terminated with code {}. Forcefully terminating all other processes"
+)
+
+
+def test_the_rank_that_failed_first_is_the_failure_of_lightnings_launcher() -> None:
+    """Which is rank 0 itself: it fails when it loses that rank, or kills itself by SIGKILL."""
+    lost = "RuntimeError: [tcp/pair.cc:553] Connection closed by peer [127.0.0.1]:9429"
+    first = Failure(type="KeyError", where="a.py:4 in f", step=5, rank=1)
+    for order in ((1, 2, 0), (0, 2, 1), (2, 0, 1)):
+        printed = "".join(printed_by(rank, "KeyError: 1" if rank == 1 else lost) for rank in order)
+        assert failure_of(printed.encode(), None, 5) == first
+        assert failure_of(printed.encode(), signal.SIGKILL, 5) == first
+    named = printed_by(1, "KeyError: 1") + LIGHTNINGS.format(1, 1)
+    assert failure_of(named.encode(), signal.SIGKILL, 5) == first
+    end = ChildEnd(signal=signal.SIGKILL)
+    assert cause_of(EndedLaunch(end=end, failure=first), asked_to_stop=False, is_hung=False, never=()) == "error"
+    killed = printed_by(2, lost) + LIGHTNINGS.format(1, -9)
+    assert failure_of(killed.encode(), signal.SIGKILL, 5) == Failure(type="SIGKILL", step=5, rank=1)
+    by_launcher = printed_by(0, "KeyError: 1") + LIGHTNINGS.format(1, -9)  # which has killed it
+    assert failure_of(by_launcher.encode(), None, 5) == Failure(type="KeyError", where="a.py:3 in f", step=5, rank=0)
+    whole = Failure(type="SIGKILL", step=5)  # of a job whose first process was killed, and the others lost it
+    assert failure_of((printed_by(1, lost) + printed_by(2, lost)).encode(), signal.SIGKILL, 5) == whole
+    of_rank_0 = printed_by(0, "KeyError: 1") + printed_by(1, lost)
+    assert failure_of(of_rank_0.encode(), None, 5) == Failure(type="KeyError", where="a.py:3 in f", step=5, rank=0)
 
 
 def test_who_has_only_lost_another_rank() -> None:

@@ -222,12 +222,11 @@ class Trainer:
         record = SessionRecord(
             session=self.id,
             attempt=self.attempt,
-            host="host",
             pid=1,
             facade="Supervisor",
             restored_step=restored_step,
             heartbeat_secs=self.every,
-            **{"started_at": self.started_at, "checkpoint_interval_secs": 600.0, **more},
+            **{"host": "host", "started_at": self.started_at, "checkpoint_interval_secs": 600.0, **more},
         )
         self.file.record(record, self.step, self.now)
         return self.enter("training")

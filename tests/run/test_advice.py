@@ -17,9 +17,10 @@ from supervisor_core.run.advice import (
     Costs,
     advice,
     cost_ratio,
-    expected_failures,
+    present_interval,
     recommended_interval,
 )
+from supervisor_core.run.exact_tests import poisson_interval
 from supervisor_core.run.model import Run
 
 COSTS = Costs(trained_secs=50_000.0, failures=5, saves=20, save_secs=100.0, blocked_secs=40.0)
@@ -71,12 +72,12 @@ def test_no_interval_is_absurdly_short(trained: float, failures: int, saves: int
     ("seen", "low", "high"), [(3, 0.619, 8.767), (5, 1.623, 11.668), (10, 4.795, 18.390), (100, 81.36, 121.63)]
 )
 def test_the_range_is_that_of_a_poisson_count(seen: int, low: float, high: float) -> None:
-    """The exact 95 % limits of the tables, to some percent; the interval's are by the square root of them."""
-    assert expected_failures(seen) == (pytest.approx(low, rel=0.04), pytest.approx(high, rel=0.01))
+    """The limits of the interval are by the square root of the exact 95 % limits of the tables."""
+    assert poisson_interval(seen) == (pytest.approx(low, rel=1e-3), pytest.approx(high, rel=1e-3))
     found = advice(replace(COSTS, failures=seen), None)
     assert found.recommended_interval_secs is not None
     assert found.recommended_high_secs == pytest.approx(
-        found.recommended_interval_secs * math.sqrt(seen / low), rel=0.03
+        found.recommended_interval_secs * math.sqrt(seen / low), rel=1e-3
     )
 
 
@@ -108,6 +109,24 @@ def test_a_run_is_advised_from_its_own_saves_and_failures(
     ended = run_of(killed, resumed.stop("signal"))
     assert ended.advice.mtbf_secs == pytest.approx(trained / 2, abs=1)
     assert ended.advice.failures == 2
+
+
+def test_a_run_that_saves_by_steps_is_judged_by_how_often_it_saves(trainer: Any, run_of: Callable[..., Run]) -> None:
+    """Ten minutes are configured, and it saves after every ten seconds of training."""
+    session = trainer("a", 1e9).ready(0)
+    for _ in range(12):
+        session.train(10, 1.0).save(blocked_secs=0.5)
+    run = run_of(session.stop("completed"))
+    assert run.sessions[-1].checkpoint_interval_secs == 600.0
+    assert run.advice.present_interval_secs == pytest.approx(10.0, rel=0.1)
+
+
+@pytest.mark.parametrize(("saves", "interval"), [(2, 600.0), (3, 100.0)])
+def test_few_saves_do_not_say_how_often_a_run_saves(saves: int, interval: float) -> None:
+    """The configured interval counts until then, and where saves are about as frequent."""
+    assert present_interval(Costs(trained_secs=100.0 * saves, saves=saves), 600.0) == interval
+    assert present_interval(Costs(trained_secs=400.0 * saves, saves=saves), 600.0) == 600.0
+    assert present_interval(Costs(trained_secs=100.0 * saves, saves=saves), None) is None
 
 
 def test_a_run_that_fails_all_the_time_is_not_advised_to_save_all_the_time(

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from supervisor_core.run import other_writers
 from supervisor_core.run.fold import RunFold
-from supervisor_core.run.model import NonFinite, Run
+from supervisor_core.run.model import Run
+from supervisor_core.run.tag_values import NonFinite
 
 RunOf = Callable[..., Run]
 T = 1_600_000_000.0

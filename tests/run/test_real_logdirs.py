@@ -66,3 +66,14 @@ def test_sessions_and_restarts_are_sane(facts: dict[str, Any], runs: dict[str, R
     assert [restart.rewind_steps for restart in run.restarts] == rewinds
     assert all(restart.downtime_secs is not None and restart.downtime_secs >= 0 for restart in run.restarts)
     assert sum(run.goodput.secs.values()) == run.goodput.wall_secs
+
+
+def test_lightning_s_hyperparameters(runs: dict[str, Run]) -> None:
+    """Its logger writes them into the run itself; no other run has some."""
+    found = {name: run.hparams for name, run in runs.items() if run.hparams}
+    assert {name: len(hparams) for name, hparams in found.items()} == {
+        "lightning/rf-detr-502-tags": 88,
+        "lightning/version_13": 26,
+        "lightning/version_14": 21,
+    }
+    assert found["lightning/version_13"]["data/batch_size"] == 32.0

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from supervisor_core.events.resume_record import ResumeRecord
 from supervisor_core.events.telemetry import WorkerStatus
 from supervisor_core.metrics.page import run_status
 from supervisor_core.metrics.table import RUN_METRICS
@@ -79,6 +80,8 @@ def test_the_table_says_what_an_exporter_serves(killed: Any, resumed: Any, train
     third.threads = ({"name": "checkpoint", "state": "idle", "ticks": 3, "last_tick_at": third.now},)
     third.workers = ({"name": "worker:1", "state": "running", "steps": 3, "last_seen_at": third.now},)
     third.loss_finite, third.rate = True, 1.0
+    check = ResumeRecord(session=third.id, compared=3, equal=3)
+    third.file.record(check, third.step, third.now)
     third.train(30).save().beat()
     status = run_status(run_of(killed, resumed, third), third.now)
     assert status.session is not None
@@ -87,12 +90,14 @@ def test_the_table_says_what_an_exporter_serves(killed: Any, resumed: Any, train
     names = {metric.name for metric in RUN_METRICS if list(metric.read(status, third.now))}
     not_now = {
         "supervisor_run_error_info",
+        "supervisor_run_end_timestamp_seconds",
         "supervisor_stall_info",
         "supervisor_finding",
         "supervisor_finding_text_info",
         "supervisor_clock_skew_seconds",
         "supervisor_watchdog_acted_total",
         "supervisor_checkpoint_recommended_interval_seconds",
+        "supervisor_checkpoint_present_interval_seconds",
     }
     assert names | not_now == {metric.name for metric in RUN_METRICS if metric.served_by in ("both", "exporter")}
 
@@ -254,7 +259,8 @@ def test_counted_seconds_never_fall(killed: Any, resumed: Any, fold_of: Any) -> 
     productive = []
     for chunk in chunks:
         fold.update([chunk])
-        after = run_status(fold.run(resumed.now), resumed.now).run_activity_secs
+        now = chunk.last_at or 0.0
+        after = run_status(fold.run(now), now).run_activity_secs
         assert all(after[bucket] >= before[bucket] for bucket in BUCKETS)
         productive.append(after["productive"])
         before = after

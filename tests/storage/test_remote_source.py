@@ -94,12 +94,42 @@ def test_a_look_is_one_listing(logdir: str, monkeypatch: pytest.MonkeyPatch) -> 
     before = source.requests
     assert index.refresh().changed == {}
     assert [name for name in asked if name in ("find", "cat_file")] == ["find"] and source.requests == before + 1
-    assert source.names(f"{logdir}/team-0") == [f"run-{run}" for run in sorted(range(0, 30, 3), key=str)]
+    assert source.names(f"{logdir}/team-0") == ([f"run-{run}" for run in sorted(range(0, 30, 3), key=str)], True)
     asked.clear()
     writers[7].scalar("loss", 2.0, 2)
     writers[7].flush()
     assert list(index.refresh().changed) == ["team-1/run-7"]
     assert asked.count("cat_file") == 1
+    for writer in writers:
+        writer.close()
+
+
+def test_a_grown_file_is_one_request(logdir: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a logdir that is too large to be listed in each look: what shows that it has grown has what is new."""
+    import fsspec
+
+    from supervisor_core.storage import remote_listing
+
+    monkeypatch.setattr(remote_listing, "SMALL_REQUESTS", 0)
+    writers = [EventsWriter(f"{logdir}/run-{run}") for run in range(5)]
+    for writer in writers:
+        writer.scalar("loss", 1.0, 1)
+        writer.flush()
+    index = LogdirIndex(logdir)
+    index.refresh()
+    source = index._source
+    assert isinstance(source, RemoteSource)
+    for step in (2, 3, 4):
+        for writer in writers:
+            writer.scalar("loss", float(step), step)
+            writer.flush()
+        listings, reads = source.listings, source.reads
+        changed = index.refresh().changed
+        assert [chunks[0].scalars["loss"].steps.tolist() for chunks in changed.values()] == [[step]] * 5
+        assert (source.listings, source.reads) == (listings, reads + 5)
+    filesystem = fsspec.filesystem("memory")
+    filesystem.rm(f"{logdir}/run-3", recursive=True)
+    assert index.refresh().removed == ("run-3",)
     for writer in writers:
         writer.close()
 

@@ -1,4 +1,4 @@
-"""What docs/cluster.md shows for Kubernetes and for Slurm describes clusters that can be read."""
+"""The examples that docs/cluster.md names for Kubernetes and for Slurm describe clusters that can be read."""
 
 from __future__ import annotations
 
@@ -15,17 +15,12 @@ import yaml
 from supervisor_core.engine.tf_config import parse_tf_config
 
 ROOT = Path(__file__).parents[2]
-PAGE = (ROOT / "docs" / "cluster.md").read_text("utf-8")
-
-
-def block(section: str, language: str) -> str:
-    """Return the first block of a language in a section."""
-    return PAGE.split(f"\n## {section}\n", 1)[1].split(f"```{language}\n", 1)[1].split("```", 1)[0]
+EXAMPLES = ROOT / "examples" / "preemption"
 
 
 def test_the_tfjob_has_a_chief_servers_and_workers() -> None:
     """The operator takes a container called `tensorflow`; all share the logdir, and what dies is started again."""
-    job: dict[str, Any] = yaml.safe_load(block("Kubernetes: TFJob", "yaml"))
+    job: dict[str, Any] = yaml.safe_load((EXAMPLES / "tfjob.yaml").read_text("utf-8"))
     replicas = job["spec"]["tfReplicaSpecs"]
     assert set(replicas) == {"Chief", "PS", "Worker"}
     for replica in replicas.values():
@@ -47,8 +42,7 @@ def test_the_slurm_script_gives_each_process_its_task(tmp_path: Path) -> None:
         path = tmp_path / name
         path.write_text(f"#!/bin/bash\n{body}\n")
         path.chmod(path.stat().st_mode | stat.S_IXUSR)
-    script = tmp_path / "job.sh"
-    script.write_text(block("Slurm", "sh"))
+    script = EXAMPLES / "cluster.sbatch"
     environment = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}", "SLURM_JOB_NODELIST": "[a-d]"}
     done = subprocess.run(["bash", str(script)], env=environment, capture_output=True, text=True, check=True)
     tasks = [parse_tf_config(line) for line in done.stdout.splitlines()]

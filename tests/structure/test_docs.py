@@ -16,14 +16,16 @@ import pytest
 from supervisor_core.checkpoint.ledger import decode as decode_ledger
 from supervisor_core.checkpoint.ledger import encode as encode_ledger
 from supervisor_core.engine.environment import ADDRESS_VARIABLE, LOGDIR_VARIABLE
-from supervisor_core.engine.task_record import TaskRecord, decode, encode
+from supervisor_core.engine.placement import FOUND_IN
 from supervisor_core.engine.tf_config import TF_CONFIG_VARIABLE
 from supervisor_core.engine.timeouts import HANG_TIMEOUT_VARIABLE, STOP_TIMEOUT_VARIABLE
 from supervisor_core.events.telemetry import KINDS, WorkerState, WorkerStatus, from_json, to_json
-from supervisor_core.options import HANG_TIMEOUT_SECS, OPTION_NAMES, Options
+from supervisor_core.options import CACHE_VARIABLE, HANG_TIMEOUT_SECS, OPTION_NAMES, Options
 from supervisor_core.process.outside import TRACER_VARIABLE
 from supervisor_core.process.runtime_directory import VARIABLE as RUNTIME_DIRECTORY_VARIABLE
 from supervisor_core.process.runtime_directory import XDG_VARIABLE
+from supervisor_core.run.task_record import TaskRecord, decode, encode
+from supervisor_core.session_labels import VARIABLE as LABELS_VARIABLE
 from tb_plugin.loader import SupervisorLoader
 
 if sys.version_info >= (3, 11):
@@ -51,13 +53,22 @@ def test_options_page_lists_every_option_with_its_default() -> None:
         assert table[name][0] == f"`{getattr(Options(), name)!r}`"
 
 
+def test_options_page_lists_every_label_that_is_found() -> None:
+    """Each with the variables that it is looked for in, in their order."""
+    table = rows((ROOT / "docs/options.md").read_text(), "## Labels")
+    named = {label: tuple(re.findall(r"`(\w+)`", cells[0])) for label, cells in table.items()}
+    assert named == FOUND_IN
+
+
 def test_options_page_lists_every_budget_and_variable() -> None:
     """The default hang timeouts are the code's, and so are the environment's variables."""
     page = (ROOT / "docs/options.md").read_text()
     assert {phase: float(cells[0]) for phase, cells in rows(page, "## Hang timeouts").items()} == HANG_TIMEOUT_SECS
     assert set(rows(page, "## Environment")) == {
         ADDRESS_VARIABLE,
+        CACHE_VARIABLE,
         LOGDIR_VARIABLE,
+        LABELS_VARIABLE,
         RUNTIME_DIRECTORY_VARIABLE,
         HANG_TIMEOUT_VARIABLE,
         STOP_TIMEOUT_VARIABLE,
@@ -99,10 +110,10 @@ def test_events_page_lists_the_fields_of_a_worker() -> None:
     assert set(table) == {item.name for item in fields(WorkerStatus)}
 
 
-def test_events_page_lists_every_field_of_the_other_processes_heartbeats() -> None:
+def test_the_page_of_formats_lists_every_field_of_the_other_processes_heartbeats() -> None:
     """Their files are documented field by field; the example is one, whole."""
     heading = "## Heartbeats of the other processes"
-    section = (ROOT / "docs/events.md").read_text().split(f"\n{heading}\n", 1)[1].split("\n#", 1)[0]
+    section = (ROOT / "docs/formats.md").read_text().split(f"\n{heading}\n", 1)[1].split("\n#", 1)[0]
     assert set(rows(section.split("\nHow the chief judges")[0])) == {"v"} | {item.name for item in fields(TaskRecord)}
     example = section.split("```json\n", 1)[1].split("\n```", 1)[0]
     assert json.loads(encode(decode(example.encode()))) == json.loads(example)
@@ -221,9 +232,10 @@ def test_promises_name_tests_that_exist() -> None:
         assert f"\ndef {test}(" in (ROOT / path).read_text(), f"{path}::{test}"
 
 
-def test_storage_page_shows_a_ledger_that_is_read() -> None:
+def test_the_page_of_formats_shows_a_ledger_that_is_read() -> None:
     """The example is one, whole, and each of its fields is described."""
-    section = (ROOT / "docs/storage.md").read_text().split("The ledger, as one JSON object and a newline:", 1)[1]
+    section = (ROOT / "docs/formats.md").read_text().split("## The ledger", 1)[1].split("\n## ")[0]
+    section = section.split("The ledger, as one JSON object and a newline:", 1)[1]
     example = json.loads(section.split("```json\n", 1)[1].split("\n```", 1)[0])
     assert json.loads(encode_ledger(decode_ledger(json.dumps(example).encode()))) == example
     assert set(rows(section)) == set(example)

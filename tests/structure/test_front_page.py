@@ -39,13 +39,6 @@ def test_links_are_rebased_for_the_home_and_plain_text_for_the_package(front_pag
     assert front_page.package_page(readme) == front_page.WRITTEN + "# A\n\nx, all, l\n"
 
 
-def test_the_table_of_what_is_seen_is_the_readmes(front_page: Any) -> None:
-    """Only the table behind the mark is replaced."""
-    page = f"a\n\n{front_page.WRITTEN}| old |\n|---|\n\n| other |\n"
-    changed = front_page.with_table(page, "## What each way sees\n\n| new |\n|---|\n| row |\n\nmore\n")
-    assert changed == f"a\n\n{front_page.WRITTEN}| new |\n|---|\n| row |\n\n| other |\n"
-
-
 def test_the_package_is_described_by_the_first_sentence() -> None:
     """A package index shows it beside the name."""
     sentence = README.split("\n\n")[1]

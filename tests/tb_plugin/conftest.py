@@ -23,7 +23,6 @@ from supervisor_core.run.model import (
     Advice,
     AtRisk,
     Goodput,
-    NonFinite,
     Recovery,
     Restart,
     Run,
@@ -37,6 +36,7 @@ from supervisor_core.run.model import (
     WorkerSpan,
 )
 from supervisor_core.run.snapshot import LogdirSnapshot, WatchedRun
+from supervisor_core.run.tag_values import NonFinite
 from tb_plugin.backend import Backend
 from tb_plugin.http import Answer
 from tb_plugin.index import Index
@@ -165,6 +165,7 @@ def a_rich_run(name: str = "a") -> Run:
                 inferred=False,
             ),
         ),
+        labels={"team": "vision"},
         at_risk=AtRisk(steps=12, secs=6.0, saved_step=180),
         nonfinite_tags=(NonFinite(tag="loss", values=3, first_step=110, last_step=112),),
         silences=(Silence(session="one", since=NOW - 300, until=NOW - 250, secs=50.0),),
@@ -211,7 +212,7 @@ def a_rich_run(name: str = "a") -> Run:
         ),
         checkpoints=(
             Checkpoint(session="one", at=NOW - 300, step=100, on_disk=True, bytes=9, secs=1.5),
-            Checkpoint(session="two", at=NOW - 20, step=180, on_disk=False, consistent=True),
+            Checkpoint(session="two", at=NOW - 20, step=180, path="/r/ckpt-180", on_disk=False, consistent=True),
             Checkpoint(session="two", at=NOW - 10, error="OSError: no space left"),
         ),
         threads=(
@@ -283,6 +284,9 @@ class FakeWatch:
                 on_progress(done + 1, len(self.runs))
         return LogdirSnapshot(logdir=self.logdir, at=self.at, runs=dict(self.runs), problems=self.problems)
 
+    def close(self) -> None:
+        """There is no cache."""
+
 
 @dataclass
 class FakeSource:
@@ -313,8 +317,8 @@ class Bench:
         self.logdirs = [Logdir(watch.logdir) for watch in watches]
         self.index = Index(self.logdirs, 5.0, self.watches.__getitem__, self.clock)
         self.scalar_store = ScalarStore(self.sources.__getitem__, 1 << 30, 1.0, self.clock)
-        backend = Backend(self.index, self.scalar_store, first_view_secs=0.0)
-        plugin = _Plugin(applications(files or static_files(), backend.answer))
+        self.backend = Backend(self.index, self.scalar_store, first_view_secs=0.0)
+        plugin = _Plugin(applications(files or static_files(), self.backend.answer))
         self.address = f"{path_prefix}/data/plugin/supervisor/"
         self.client = Client(TensorBoardWSGI([plugin], path_prefix))
 
@@ -351,6 +355,7 @@ class Bench:
 
     def close(self) -> None:
         self.scalar_store.close()
+        self.backend.checkpoint_reader.close()
 
 
 class _Plugin(Tab):

@@ -33,7 +33,7 @@ def test_a_tag_must_be_named(bench: Callable[..., Bench]) -> None:
         ("checkpoints", {"limit": "10001"}, "a whole number from 1 to 10,000"),
         ("checkpoints", {"offset": "-5"}, "a whole number from 0"),
         ("checkpoints", {"order": "random"}, "one of newest, oldest"),
-        ("scalars", {"by": "epoch"}, "one of wall, step"),
+        ("scalars", {"by": "epoch"}, "one of wall, step, running"),
         ("scalars", {"pixels": "15"}, "a whole number from 16 to 8,192"),
         ("scalars", {"pixels": "8193"}, "a whole number from 16 to 8,192"),
         *((route, {"from_": text}, "a number") for route in WINDOWED for text in ("nan", "inf", "-inf", "1e999", "x")),

@@ -10,8 +10,10 @@ from typing import Any
 import pytest
 
 import tb_plugin
+from supervisor_core.checkpoint.values import CheckpointValues, Difference, TensorChange, TensorValues
 from supervisor_core.events.chunk import Chunk, FileFacts, Problem
 from tb_plugin.backend import ROUTES
+from tb_plugin.checkpoint_values import Asked, answer_of
 from tests.tb_plugin.conftest import LOGDIR, NOW, Bench, FakeSource, a_rich_run, points, watched
 
 PAGE = (Path(tb_plugin.__file__).parent / "http_api.md").read_text(encoding="utf-8")
@@ -94,6 +96,7 @@ def test_every_route_is_described() -> None:
         ("checkpoints", ("checkpoints",)),
         ("stalls", ("stalls",)),
         ("tags", ()),
+        ("incidents", ()),
     ],
 )
 def test_every_field_is_described(bench: Callable[..., Bench], tab: Bench, route: str, tables: tuple[str, ...]) -> None:
@@ -112,6 +115,19 @@ def test_every_field_is_described(bench: Callable[..., Bench], tab: Bench, route
     assert published(*tables) <= served
 
 
+def test_every_field_of_values_is_described() -> None:
+    """What is said of a checkpoint that was read, and of what changed, is on the page; and the other way."""
+    tensor = TensorValues(name="w", dtype="float32", shape=(3,), nan=1)
+    values = CheckpointValues(path="after", format="sealed", tensors=(tensor,))
+    changes = tuple(
+        TensorChange(name=kind, kind=kind, dtypes=("float32", "float32"), shapes=((3,), (3,)))
+        for kind in ("changed", "frozen")
+    )
+    change = Difference(before="before", after="after", tensors=changes)
+    answer = answer_of(Asked("a", "after", NOW, "before"), values=values, change=change)
+    assert set(keys(answer)) == set(re.findall(r'"(\w+)":', SECTIONS["checkpoint_values"]))
+
+
 def test_every_column_is_described(tab: Bench) -> None:
     """The columns and the header of binary answers are those of the page."""
     marks, _ = tab.columns("checkpoint_marks", run="a")
@@ -123,6 +139,12 @@ def test_every_column_is_described(tab: Bench) -> None:
     assert re.findall(r"`(\w+)`", listed)[:4] == header["columns"]
     besides = set(re.findall(r'"(\w+)":', SECTIONS["scalars"]))
     assert set(keys(header)) == besides | {"v", "length", "columns"}
+    header, _ = tab.columns("timeline")
+    section = SECTIONS["timeline"]
+    listed = section.split("columns: ")[1].split("The first")[0]
+    assert [name for name in re.findall(r"`(\w+)`", listed) if name not in ("runs", "kinds")] == header["columns"]
+    assert set(keys(header)) == set(re.findall(r'"(\w+)":', section)) | {"v", "length", "columns"}
+    assert header["kinds"] == re.findall(r"\w+", section.split('"kinds": [')[1].split("]")[0])
 
 
 def test_errors_are_described(tab: Bench) -> None:

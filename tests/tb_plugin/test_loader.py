@@ -51,9 +51,15 @@ def test_flags_have_defaults_and_bounds() -> None:
         "supervisor_refresh_secs": 5.0,
         "supervisor_runs": "",
         "supervisor_memory_mb": 512,
+        "supervisor_cache": "",
     }
     given = flags_of("--supervisor_refresh_secs=0.5", "--supervisor_runs=^a", "--supervisor_memory_mb", "64")
-    assert vars(given) == {"supervisor_refresh_secs": 0.5, "supervisor_runs": "^a", "supervisor_memory_mb": 64}
+    assert vars(given) == {
+        "supervisor_refresh_secs": 0.5,
+        "supervisor_runs": "^a",
+        "supervisor_memory_mb": 64,
+        "supervisor_cache": "",
+    }
 
 
 @pytest.mark.parametrize(

@@ -18,14 +18,20 @@ NUMBERS = (
 )  # fmt: skip
 PARAMETERS = {
     "runs": ("since",),
+    "fields": (),
+    "columns": ("since",),
     "run": (),
     "threads": ("from", "to"),
     "workers": ("from", "to"),
     "checkpoints": ("offset", "limit"),
     "checkpoint_marks": ("from", "to", "pixels"),
+    "checkpoint_values": (),
     "stalls": (),
     "tags": (),
     "scalars": ("from", "to", "pixels", "smoothing"),
+    "compare": (),
+    "timeline": ("from", "to"),
+    "incidents": ("from", "to"),
     "metrics": (),
     "alerts": (),
 }
@@ -60,11 +66,11 @@ def odd_queries(route: str) -> Iterator[str]:
     """Each odd number in each of a route's numbers, each odd text in each other parameter, and queries odd as such."""
     for name in PARAMETERS.get(route, ()):
         for value in NUMBERS:
-            yield f"run=a&tag=loss&{name}={quote(value)}"
-            yield f"run=a&tag=loss&{name}={quote(value)}&{name}=1"
-    for name in ("run", "tag", "by", "order"):
+            yield f"run=a&tag=loss&key=host&{name}={quote(value)}"
+            yield f"run=a&tag=loss&key=host&{name}={quote(value)}&{name}=1"
+    for name in ("run", "tag", "by", "order", "key", "path"):
         for value in TEXTS:
-            others = {"run": "a", "tag": "loss", name: value}
+            others = {"run": "a", "tag": "loss", "key": "host", name: value}
             yield "&".join(f"{key}={quote(text, errors='surrogatepass')}" for key, text in others.items())
     yield from QUERIES.values()
 

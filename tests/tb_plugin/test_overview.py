@@ -48,6 +48,7 @@ def test_a_line_says_how_a_run_is(bench: Callable[..., Bench]) -> None:
             "sick_threads": 1,
             "workers": 2,
             "sick_workers": 1,
+            "labels": {"team": "vision"},
             "stalled_since": NOW - 30,
             "problem": None,
         }

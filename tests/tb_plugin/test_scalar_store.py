@@ -61,7 +61,7 @@ def test_a_file_that_was_replaced_is_counted_again() -> None:
     made.chunks += source("/a/1", 2, from_start=True).chunks
     store.clock.now += 1.0
     assert store.counts("/a") == {"loss": 2}
-    assert run.bytes == 2 * 48 + 600
+    assert run.bytes == 2 * 24 + 600
     made.chunks.append(Chunk(path="/a/1", from_start=True))
     store.clock.now += 1.0
     assert store.counts("/a") == {}

@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 
 from supervisor_core.events.chunk import Chunk
 from supervisor_core.run.model import Run
+from supervisor_core.run.thinning import thin
 from tb_plugin import scalars
-from tb_plugin.scalars import Segments, smooth, thin
+from tb_plugin.scalars import Segments, smooth
 from tests.tb_plugin.conftest import (
     LOGDIR,
     NOW,
@@ -69,6 +70,24 @@ def test_abandoned_points_are_there_and_known_as_such(restarted: Bench) -> None:
     assert columns["step"] == [*range(1, 131), *range(101, 201)]
     assert columns["segment"] == [0] * 130 + [1] * 100
     assert columns["value"][129:131] == [1 / 130, 1 / 101]
+
+
+def test_running_time_leaves_downtime_out(restarted: Bench) -> None:
+    """The first session ran for 480 s, and the second goes on from there; bounds are running times, too."""
+    header, columns = restarted.columns("scalars", run="a", tag="loss", by="running")
+    assert header["columns"] == ["wall", "step", "value", "segment", "running"]
+    expected = [*np.arange(1.0, 131.0), *(480 + np.arange(101, 201) / 10)]
+    assert columns["running"] == pytest.approx(expected, abs=1e-6)
+    assert columns["wall"][0] == NOW - 599
+    header, columns = restarted.columns("scalars", run="a", tag="loss", by="running", from_=129.5, to=490.25)
+    assert columns["step"] == [130, 101, 102]
+
+
+def test_what_has_no_running_time_is_left_out(bench: Callable[..., Bench]) -> None:
+    """A run of which no start is known has none."""
+    tab = bench(a_run())
+    tab.sources[DIRECTORY] = FakeSource([chunk("one", loss=points([1, 2], [NOW - 2, NOW - 1], [0.5, 0.25]))])
+    assert tab.columns("scalars", run="a", tag="loss", by="running")[0]["points"] == 0
 
 
 def test_a_window_is_cut_by_wall_time_or_step(restarted: Bench) -> None:

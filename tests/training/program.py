@@ -1,10 +1,14 @@
 """A training without a framework, for `test_run`: program.py LOGDIR STEPS [what happens] [at which step]
 
-Its loss depends on every random state and on the data's order, so equal bits at the end prove an exact resume.
+Its loss depends on every random state and on the data's order, so equal bits at the end prove an exact resume. With
+``TRIAL_BROKEN=1`` it depends on a variable that no checkpoint has, too. With ``TRIAL_OBSERVE=1`` it says what was
+observed of its resume, and logs to standard error. ``TRIAL_VERIFY=3`` is `Options.verify_resume`. With
+``TRIAL_LOG=0`` it logs no loss.
 """
 
 from __future__ import annotations
 
+import logging
 import os
 import random
 import signal
@@ -52,24 +56,37 @@ def main() -> None:
     """Train, and print the bits at the end."""
     logdir, steps = sys.argv[1], int(sys.argv[2])
     event, at = (sys.argv[3], int(sys.argv[4])) if len(sys.argv) > 4 else ("nothing", -1)
+    is_broken, is_observed = (os.environ.get(name) == "1" for name in ("TRIAL_BROKEN", "TRIAL_OBSERVE"))
+    if is_observed:
+        logging.basicConfig(level=logging.INFO)
+    carried = 0.0
+    options = supervisor_core.Options(verify_resume=int(os.environ.get("TRIAL_VERIFY", "0")))
     random.seed(1)
     np.random.seed(2)
     model, data = Model(), Data()
-    with supervisor_core.supervise(logdir, state={"model": model, "data": data}, save_secs=None, save_steps=4) as run:
+    with supervisor_core.supervise(
+        logdir, state={"model": model, "data": data}, options=options, save_secs=None, save_steps=4
+    ) as run:
         if run.exactness is not None:
             print("exact" if run.exactness.is_exact else run.exactness.reasons, flush=True)
         for step in run.steps(steps):
             run.wait_until_saved()  # so that it is known which checkpoints there are
-            model.weight = model.weight * 0.9 + next(data) + random.random() * np.random.standard_normal(8)
-            run.log({"loss": model.weight.sum()})
+            model.weight = model.weight * 0.9 + next(data) + random.random() * np.random.standard_normal(8) + carried
+            carried += is_broken
+            if os.environ.get("TRIAL_LOG") != "0":
+                run.log({"loss": model.weight.sum()})
             if step == at:
                 happen(event, run)
         print("left", flush=True)
+    if is_observed and run.exactness is not None:
+        print("observed", run.exactness.observed, flush=True)
     print(run.global_step, model.weight.tobytes().hex(), flush=True)
 
 
 def happen(event: str, run: supervisor_core.Run) -> None:
     """What is to happen in the middle of a step."""
+    if run.writer is not None:
+        run.writer.flush()
     os.kill(os.getpid(), signal.SIGKILL if event == "kill" else signal.SIGTERM)
     while not run.should_stop():
         time.sleep(0.01)

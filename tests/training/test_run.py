@@ -247,6 +247,14 @@ def test_wrong_arguments_are_refused_at_once(tmp_path: Path, options: dict[str, 
         supervise("gs://bucket/run")
 
 
+@pytest.mark.parametrize("until", ["3", -1, True, None, float("nan")])
+def test_a_number_of_steps_that_is_none(tmp_path: Path, until: Any) -> None:
+    """Is refused where it is given."""
+    run = supervise(tmp_path)
+    with pytest.raises(ValueError, match=rf"steps\(\) was given {until!r}; expected the number of steps"):
+        run.steps(until)
+
+
 def test_the_copy_of_a_state_is_let_go_when_it_is_saved(tmp_path: Path) -> None:
     """It would otherwise be in memory, of the host or of a device, until the next save."""
     copies: list[weakref.ref[Any]] = []
@@ -458,7 +466,7 @@ def test_the_events_file_is_tensorboards(tmp_path: Path) -> None:
     assert {"loss", "supervisor/session", "supervisor/checkpoint", "supervisor/stop"} <= tags
     manifest = json.loads((tmp_path / "checkpoints" / "ckpt-2" / "supervisor-manifest.json").read_text())
     assert manifest["captured"] == ["random:python", "random:numpy"]
-    assert [path for path, _, _ in manifest["files"]] == ["tree.json"]  # without arrays there is no need of safetensors
+    assert [path for path, _, _ in manifest["files"]] == ["tree.json"]
 
 
 def test_a_step_reads_the_clock_once_and_nothing_of_the_state(tmp_path: Path) -> None:
@@ -476,7 +484,7 @@ def test_a_step_reads_the_clock_once_and_nothing_of_the_state(tmp_path: Path) ->
             self.reads += threading.current_thread() is threading.main_thread()
             return super().monotonic()
 
-    clock, options = Counting(), Options(save_on_stop=False)
+    clock, options = Counting(), Options(save_on_stop=False, write_telemetry=False)  # else some steps are noted
     model = OnDevice()
     state = TrainingState(objects={"model": model})
     with Run(str(tmp_path), state=state, options=options, policy=SavePolicy(), clock=clock) as run:

@@ -119,7 +119,8 @@ def test_an_alert_says_what_the_finding_says(served: Any, rules_test: Callable[.
     series, said = served
     of_run = {name: each for name, each in series.items() if 'run="hangs at a line"' in name}
     alert = "SupervisorTrainingStalled"
-    (rule,) = (rule for rule in rule_groups()["groups"][0]["rules"] if rule.get("alert") == alert)
+    rules = (rule for group in rule_groups()["groups"] for rule in group["rules"])
+    (rule,) = (rule for rule in rules if rule.get("alert") == alert)
     told = rules_test(
         tmp_path,
         of_run,

@@ -274,6 +274,8 @@ def with_ours(asked: Asked) -> None:
         else:
             training.learn(ahead, interruption)
             ahead = drawn.draw()
+    if not begun:  # nothing was left to do
+        say_verdict(loop.exactness)
     training.end()
 
 

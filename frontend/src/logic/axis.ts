@@ -51,7 +51,8 @@ export function defaultAxis(sessions: readonly Session[]): AxisKind {
   return running > 0 && running < (1 - MOSTLY_IDLE) * wall ? "relative" : "wall";
 }
 
-function padded(lo: number, hi: number, least: number): View {
+/** A stretch with some room at both ends; `least`: how wide it is where it would be a point. */
+export function padded(lo: number, hi: number, least: number): View {
   if (!(hi > lo)) return { lo: lo - least / 2, hi: lo + least / 2 };
   const room = (hi - lo) * 0.01;
   return { lo: lo - room, hi: hi + room };

@@ -12,12 +12,12 @@ const SPECIAL = /[\\^$.*+?()[\]{}|]/;
 export class NameFilter {
   /** Why names are filtered by plain text; null where they are not. */
   problem: string | null = null;
-  private text = "";
-  private isRegular = false;
+  #text = "";
+  #isRegular = false;
   /** What the last answer said. It stays while the next expression is matched. */
-  private found = new Map<string, boolean>();
-  private answered = "";
-  private question: AbortController | null = null;
+  #found = new Map<string, boolean>();
+  #answered = "";
+  #question: AbortController | null = null;
 
   /** `changed` is called when names are known that were not at the last `select`. */
   constructor(
@@ -27,54 +27,54 @@ export class NameFilter {
 
   /** Whether an answer has yet to come. */
   get isAsking(): boolean {
-    return this.question !== null;
+    return this.#question !== null;
   }
 
-  /** What a text selects. A name that is not known yet is selected. */
-  select<Item>(text: string, items: Item[], nameOf: (item: Item) => string): Item[] {
-    if (text !== this.text) this.begin(text);
-    if (!this.isRegular) {
+  /** What a text selects: items with a name that it is found in. A name that is not known yet is selected. */
+  select<Item>(text: string, items: Item[], namesOf: (item: Item) => string[]): Item[] {
+    if (text !== this.#text) this.#begin(text);
+    if (!this.#isRegular) {
       const wanted = text.toLowerCase();
-      return items.filter((item) => nameOf(item).toLowerCase().includes(wanted));
+      return items.filter((item) => namesOf(item).some((name) => name.toLowerCase().includes(wanted)));
     }
-    const names = items.map(nameOf);
-    const unknown = this.answered === text ? names.filter((name) => !this.found.has(name)) : names;
-    if (unknown.length && !this.question) void this.ask(text, unknown);
-    return items.filter((item) => this.found.get(nameOf(item)) ?? true);
+    const names = [...new Set(items.flatMap(namesOf))];
+    const unknown = this.#answered === text ? names.filter((name) => !this.#found.has(name)) : names;
+    if (unknown.length && !this.#question) void this.#ask(text, unknown);
+    return items.filter((item) => namesOf(item).some((name) => this.#found.get(name) ?? true));
   }
 
-  private begin(text: string): void {
-    this.question?.abort();
-    this.question = null;
-    this.text = text;
+  #begin(text: string): void {
+    this.#question?.abort();
+    this.#question = null;
+    this.#text = text;
     this.problem = null;
-    this.isRegular = SPECIAL.test(text);
+    this.#isRegular = SPECIAL.test(text);
     try {
       new RegExp(text);
     } catch {
-      this.isPlain("Not a regular expression");
+      this.#isPlain("Not a regular expression");
     }
   }
 
-  private isPlain(problem: string): void {
-    this.isRegular = false;
+  #isPlain(problem: string): void {
+    this.#isRegular = false;
     this.problem = problem;
   }
 
-  private async ask(text: string, names: string[]): Promise<void> {
+  async #ask(text: string, names: string[]): Promise<void> {
     const question = new AbortController();
-    this.question = question;
+    this.#question = question;
     try {
       const answers = await this.match(text, names, question.signal);
       if (question.signal.aborted) return;
-      if (this.answered !== text) this.found = new Map();
-      this.answered = text;
-      for (const [i, name] of names.entries()) this.found.set(name, answers[i] ?? false);
+      if (this.#answered !== text) this.#found = new Map();
+      this.#answered = text;
+      for (const [i, name] of names.entries()) this.#found.set(name, answers[i] ?? false);
     } catch {
       if (question.signal.aborted) return;
-      this.isPlain("The regular expression cannot be used, or takes too long");
+      this.#isPlain("The regular expression cannot be used, or takes too long");
     }
-    this.question = null;
+    this.#question = null;
     this.changed();
   }
 }

@@ -2,6 +2,7 @@
 import type { RunDetail, WorkerHistory } from "../types/api";
 import { formatAgo, formatAtLeast, formatCount, formatDuration, formatRate, plural, UNKNOWN } from "./format";
 import { silenceCause } from "./hover";
+import { labelWords, placeWords } from "./placement";
 import { reasonOf } from "./words";
 import { countWords } from "./workers";
 
@@ -22,7 +23,14 @@ export function headline(run: RunDetail, workers: readonly WorkerHistory[], now:
     silenceSentence(run),
     nonfiniteSentence(run),
     workerSentence(run, workers),
+    placeSentence(run),
   ].filter((s): s is Sentence => s !== null);
+}
+
+function placeSentence(run: RunDetail): Sentence | null {
+  const [place, labels] = [placeWords(run), labelWords(run.labels).join(", ")];
+  if (!place && !labels) return null;
+  return { sign: "·", lead: place || "Labels", rest: labels };
 }
 
 function workerSentence(run: RunDetail, workers: readonly WorkerHistory[]): Sentence | null {

@@ -221,6 +221,7 @@ export function stallHover(stall: Stall): Hover {
       ["Until", stall.until == null ? "it lasts" : formatMoment(stall.until)],
       ["At step", formatCount(stall.step)],
       ["Hang timeout", formatDuration(stall.timeout_secs)],
+      ...(stall.verdict ? ([["Which one", stall.verdict]] as [string, string][]) : []),
       ...(line ? ([["Line", brief(line)]] as [string, string][]) : []),
       ...(how ? ([["It is", how]] as [string, string][]) : []),
     ],

@@ -7,7 +7,7 @@ import type { Word } from "./words";
 const MOST_REASONS = 3;
 const MOST_LETTERS = 160;
 
-export type Resume = "exact" | "inexact" | "unknown";
+export type Resume = "observed" | "exact" | "inexact" | "unknown";
 
 export const RESUMES: Record<Resume, Word> = {
   inexact: {
@@ -25,17 +25,26 @@ export const RESUMES: Record<Resume, Word> = {
     rank: 1,
   },
   exact: {
-    glyph: "✓",
-    label: "exact",
+    glyph: "·",
+    label: "nothing against it",
     tone: "good",
-    meaning: "It goes on exactly as the run would have without the restart.",
+    meaning: "All that was captured was restored. No logged value was computed twice, so nothing was observed.",
     rank: 2,
+  },
+  observed: {
+    glyph: "✓",
+    label: "observed exact",
+    tone: "good",
+    meaning: "The steps that were computed again logged the same bits as before the restart.",
+    rank: 3,
   },
 };
 
 /** What a session says of its resume: silence is not a yes. */
 export function resumeOf(session: Session | undefined): Resume {
-  return session?.resume_exact === true ? "exact" : session?.resume_exact === false ? "inexact" : "unknown";
+  if (session?.resume_exact === false) return "inexact";
+  if (session?.resume_check) return "observed";
+  return session?.resume_exact === true ? "exact" : "unknown";
 }
 
 /** Whether there was anything to resume: a run's first session began from nothing, unless it says otherwise. */
@@ -51,9 +60,17 @@ export function reasonsText(session: Session | undefined): string {
   return shown.join("; ");
 }
 
-/** `exact`, `not exact: no position; another number of workers`, or `unknown`. */
-export function resumeText(session: Session | undefined): string {
-  const { label } = RESUMES[resumeOf(session)];
+/** Why it is not exact, and what the steps show that were computed again; empty where neither is known. */
+export function evidenceText(session: Session | undefined): string {
+  const check = session?.resume_check;
   const why = resumeOf(session) === "inexact" ? reasonsText(session) : "";
-  return why ? `${label}: ${why}` : label;
+  return [why, check && check.tag == null ? check.text : ""].filter(Boolean).join("; ");
+}
+
+/** `observed exact: 3 of 3 recomputed losses equal`, `nothing observed against it`, `not exact: why`, or `unknown`. */
+export function resumeText(session: Session | undefined): string {
+  if (resumeOf(session) === "exact") return "nothing observed against it";
+  const { label } = RESUMES[resumeOf(session)];
+  const evidence = evidenceText(session);
+  return evidence ? `${label}: ${evidence}` : label;
 }

@@ -2,7 +2,7 @@
 import type { RunLine, RunsAnswer } from "../types/api";
 
 export class RunStore {
-  private readonly lines = new Map<string, RunLine>();
+  readonly #lines = new Map<string, RunLine>();
   generation: number | null = null;
   latest: RunsAnswer | null = null;
 
@@ -11,12 +11,12 @@ export class RunStore {
     if (since !== this.generation) return new Set();
     const changed = new Set(answer.removed);
     if (answer.full) {
-      for (const name of this.lines.keys()) changed.add(name);
-      this.lines.clear();
+      for (const name of this.#lines.keys()) changed.add(name);
+      this.#lines.clear();
     }
-    for (const name of answer.removed) this.lines.delete(name);
+    for (const name of answer.removed) this.#lines.delete(name);
     for (const line of answer.runs) {
-      this.lines.set(line.run, line);
+      this.#lines.set(line.run, line);
       changed.add(line.run);
     }
     this.generation = answer.generation;
@@ -25,14 +25,14 @@ export class RunStore {
   }
 
   get(name: string): RunLine | undefined {
-    return this.lines.get(name);
+    return this.#lines.get(name);
   }
 
   get size(): number {
-    return this.lines.size;
+    return this.#lines.size;
   }
 
   all(): RunLine[] {
-    return [...this.lines.values()];
+    return [...this.#lines.values()];
   }
 }

@@ -1,6 +1,7 @@
 /** A tag's raw points as lines: one per segment, what was abandoned apart. */
 import type { Columns, ScalarHeader } from "../types/api";
 import { column } from "./columns";
+import { lowerBound } from "./search";
 
 export interface Line {
   segment: number;
@@ -15,11 +16,10 @@ export interface Line {
   wall: Float64Array;
 }
 
-/** `place` says where a point is on the axis, from its moment, step and segment. */
-export function linesOf(
-  scalars: Columns<ScalarHeader>,
-  place: (wall: number, step: number, segment: number) => number,
-): Line[] {
+/** Where a point is on the axis, from its moment, step and segment, and its place in the columns. */
+export type Place = (wall: number, step: number, segment: number, i: number) => number;
+
+export function linesOf(scalars: Columns<ScalarHeader>, place: Place): Line[] {
   const wall = column(scalars, "wall");
   const step = column(scalars, "step");
   const value = column(scalars, "value");
@@ -38,7 +38,7 @@ export function linesOf(
       lines.push({
         segment: index,
         abandoned,
-        xs: Float64Array.from(part, (i) => place(wall[i] as number, step[i] as number, index)),
+        xs: Float64Array.from(part, (i) => place(wall[i] as number, step[i] as number, index, i)),
         raw,
         shown: smoothed ? Float64Array.from(part, (i) => smoothed[i] as number) : raw,
         step: Float64Array.from(part, (i) => step[i] as number),
@@ -68,10 +68,11 @@ export function extent(lines: readonly Line[], lo: number, hi: number, positive:
   let least = Infinity;
   let most = -Infinity;
   for (const line of lines) {
-    for (let i = 0; i < line.xs.length; i++) {
+    for (let i = lowerBound(line.xs, lo); i < line.xs.length; i++) {
       const x = line.xs[i] as number;
       const y = line.shown[i] as number;
-      if (!(x >= lo && x <= hi) || !Number.isFinite(y) || (positive && y <= 0)) continue;
+      if (x > hi) break;
+      if (!(x >= lo) || !Number.isFinite(y) || (positive && y <= 0)) continue;
       if (y < least) least = y;
       if (y > most) most = y;
     }

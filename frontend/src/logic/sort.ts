@@ -1,29 +1,37 @@
 /** The order of the overview. What is not known comes last, whichever way round. */
 import type { RunLine } from "../types/api";
+import type { Setting } from "../types/columns";
 import { urgencyOf } from "./findings";
+import { isColumn } from "./list_columns";
 
-export type SortKey = "state" | "run" | "step" | "rate" | "checkpoint" | "restarts" | "goodput" | "last";
+type OwnKey = "state" | "run" | "step" | "rate" | "checkpoint" | "restarts" | "goodput" | "last";
+
+/** A column of the list's own, or the key of a chosen one. */
+export type SortKey = OwnKey | `${string}:${string}` | "duration" | "started" | "host";
+export type Direction = "min" | "max";
 
 export interface Sort {
   key: SortKey;
   descending: boolean;
 }
 
-export const SORT_KEYS: readonly SortKey[] = [
-  "state",
-  "run",
-  "step",
-  "rate",
-  "checkpoint",
-  "restarts",
-  "goodput",
-  "last",
-];
+const OWN_KEYS: readonly string[] = ["state", "run", "step", "rate", "checkpoint", "restarts", "goodput", "last"];
 
-const collator = new Intl.Collator("en", { numeric: true });
+export const collator = new Intl.Collator("en", { numeric: true });
 
-/** Most urgent first: by state; newest first: by last seen. */
+export const isSortKey = (key: string): key is SortKey => OWN_KEYS.includes(key) || isColumn(key);
+
+/** Names of tags whose highest value is the best. */
+const HIGHER = /acc|auc|bleu|f1|iou|map\b|precision|psnr|recall|return|reward|rouge|score|ssim|success|throughput/i;
+
+/** Whether a tag's lowest or highest value is the best: as chosen, else by the tag's name. */
+export const directionOf = (tag: string, best: Direction | null): Direction =>
+  best ?? (HIGHER.test(tag) ? "max" : "min");
+
+/** Most urgent first: by state; newest first: by last seen; the best first: by a tag. */
 export function startsDescending(key: SortKey): boolean {
+  if (key.startsWith("tag:")) return directionOf(key, null) === "max";
+  if (isColumn(key)) return key === "started";
   return key !== "state" && key !== "run" && key !== "goodput";
 }
 
@@ -43,12 +51,30 @@ function sortValue(line: RunLine, key: SortKey): number | null {
       return line.goodput;
     case "last":
       return line.last_event;
-    case "run":
+    default:
       return null;
   }
 }
 
-export function sortRuns(lines: readonly RunLine[], sort: Sort): RunLine[] {
+/** What is not known comes last, whichever way round; so does what is not finite among numbers. */
+export function settingsOrder(a: Setting | null, b: Setting | null, descending: boolean): number {
+  if (a === null || b === null) return Number(a === null) - Number(b === null);
+  if (typeof a !== typeof b) return Number(typeof a !== "number") - Number(typeof b !== "number");
+  const order = typeof a === "number" ? a - Number(b) : collator.compare(String(a), String(b));
+  return descending ? -order : order;
+}
+
+/** `valueIn`: what a run has in a chosen column. */
+export function sortRuns(
+  lines: readonly RunLine[],
+  sort: Sort,
+  valueIn: (key: string, run: string) => Setting | null = () => null,
+): RunLine[] {
+  if (isColumn(sort.key)) {
+    const keyed = lines.map((line) => ({ line, value: valueIn(sort.key, line.run) }));
+    keyed.sort((a, b) => settingsOrder(a.value, b.value, sort.descending) || collator.compare(a.line.run, b.line.run));
+    return keyed.map((item) => item.line);
+  }
   const sign = sort.descending ? -1 : 1;
   const keyed = lines.map((line) => ({ line, value: sortValue(line, sort.key) }));
   keyed.sort((a, b) => {

@@ -4,15 +4,54 @@ import type { AxisKind } from "./axis";
 import { STANDINGS } from "./findings";
 import type { Hidden } from "./hidden";
 import { formatHidden, parseHidden } from "./hidden";
+import type { Period } from "./period";
+import { isPeriod } from "./period";
 import type { Sort } from "./sort";
-import { SORT_KEYS } from "./sort";
+import { isSortKey } from "./sort";
 import { isWord, RUN_STATES } from "./words";
 
 /** What an address calls the ages beyond which runs are hidden, in seconds. */
 export const AGES: Readonly<Record<string, number>> = { "24h": 86_400, "7d": 7 * 86_400 };
 
+export type ViewName = "list" | "compare" | "timeline";
+
+/** A run that is compared with others, in its colour: a place in the palette. */
+export interface Chosen {
+  run: string;
+  colour: number;
+}
+
+export const MOST_CHOSEN = 50;
+
 export interface UrlState {
+  /** The run whose page is shown; null for a view of many. */
   run: string | null;
+  /** What is shown of many runs. */
+  view: ViewName;
+  /** The runs that are compared: at most `MOST_CHOSEN`. */
+  chosen: readonly Chosen[];
+  /** The run that the others are compared with; null for none. */
+  baseline: string | null;
+  /** Further columns of the list, by their keys; null for none chosen. */
+  columns: readonly string[] | null;
+  /** A regular expression that groups the compared runs by what it captures of their names. */
+  group: string;
+  /** Columns of the comparison only where the runs differ. */
+  onlyDiffering: boolean;
+  /** Columns that the comparison does not show, by their keys. */
+  without: readonly string[];
+  /** Which value of a tag is the best; null: by the tag's name. */
+  best: "min" | "max" | null;
+  /** The column that the comparison is sorted by, with "-" before it where it descends; empty for the best first. */
+  compareSort: string;
+  /** What groups the lanes of the timeline: "prefix", "host" or "label:<name>". */
+  lanesBy: string;
+  /** What the timeline shows. */
+  period: Period;
+  /** The stretch of the timeline of which it is said what happened; null for all of it. */
+  stretch: { lo: number; hi: number } | null;
+  /** Groups of lanes whose healthy runs are shown, too. */
+  unfolded: readonly string[];
   /** null: chosen by how much of the time nothing ran. */
   axis: AxisKind | null;
   /** The stretch shown; null for all of it, new events included. */
@@ -39,6 +78,19 @@ export interface UrlState {
 
 export const INITIAL: UrlState = {
   run: null,
+  view: "list",
+  chosen: [],
+  baseline: null,
+  columns: null,
+  group: "",
+  onlyDiffering: false,
+  without: [],
+  best: null,
+  compareSort: "",
+  lanesBy: "prefix",
+  period: "12h",
+  stretch: null,
+  unfolded: [],
   axis: null,
   zoom: null,
   tags: null,
@@ -57,8 +109,21 @@ export const INITIAL: UrlState = {
 export function formatState(state: UrlState): string {
   const words = new URLSearchParams();
   if (state.run !== null) words.set("run", state.run);
+  if (state.view !== "list") words.set("view", state.view);
+  for (const { run, colour } of state.chosen) words.append("with", `${colour}~${run}`);
+  if (state.baseline !== null) words.set("base", state.baseline);
+  for (const key of state.columns ?? []) words.append("col", key);
+  if (state.group) words.set("group", state.group);
+  if (state.onlyDiffering) words.set("differ", "1");
+  for (const key of state.without) words.append("without", key);
+  if (state.best) words.set("best", state.best);
+  if (state.compareSort) words.set("by", state.compareSort);
+  if (state.lanesBy !== INITIAL.lanesBy) words.set("lanes", state.lanesBy);
+  if (state.period !== INITIAL.period) words.set("period", state.period);
+  if (state.stretch) words.set("happened", formatStretch(state.stretch));
+  for (const key of state.unfolded) words.append("unfold", key);
   if (state.axis) words.set("x", state.axis);
-  if (state.zoom) words.set("zoom", `${round(state.zoom.lo)}~${round(state.zoom.hi)}`);
+  if (state.zoom) words.set("zoom", formatStretch(state.zoom));
   if (state.tags) {
     if (state.tags.length === 0) words.append("tag", "");
     for (const tag of state.tags) words.append("tag", tag);
@@ -78,24 +143,46 @@ export function formatState(state: UrlState): string {
 }
 
 const round = (x: number): number => Number(x.toPrecision(14));
+const formatStretch = ({ lo, hi }: { lo: number; hi: number }): string => `${round(lo)}~${round(hi)}`;
+
+function parseStretch(word: string | null): { lo: number; hi: number } | null {
+  const [lo, hi] = (word ?? "").split("~").map(Number);
+  return lo !== undefined && hi !== undefined && Number.isFinite(lo) && Number.isFinite(hi) && lo < hi
+    ? { lo, hi }
+    : null;
+}
 
 /** Whatever the text holds: what cannot be read is as at first. */
 export function parseState(text: string): UrlState {
   const words = new URLSearchParams(text);
   const axis = words.get("x");
-  const zoom = (words.get("zoom") ?? "").split("~").map(Number);
   const smoothing = Number(words.get("smooth") ?? 0);
   const sort = words.get("sort") ?? "";
-  const key = SORT_KEYS.find((name) => name === sort.replace(/^-/, ""));
+  const key = sort.replace(/^-/, "");
   const tags = words.getAll("tag");
   const state = words.get("state") ?? "";
   const standing = words.get("standing") ?? "";
   const age = words.get("age") ?? "";
-  const [lo, hi] = zoom;
-  const stretch =
-    lo !== undefined && hi !== undefined && Number.isFinite(lo) && Number.isFinite(hi) && lo < hi ? { lo, hi } : null;
+  const view = words.get("view");
+  const best = words.get("best");
+  const columns = words.getAll("col");
+  const stretch = parseStretch(words.get("zoom"));
+  const period = words.get("period") ?? "";
   return {
     run: words.get("run"),
+    view: view === "compare" || view === "timeline" ? view : "list",
+    chosen: parseChosen(words.getAll("with")),
+    baseline: words.get("base"),
+    columns: columns.length ? columns : null,
+    group: words.get("group") ?? "",
+    onlyDiffering: words.get("differ") === "1",
+    without: words.getAll("without"),
+    best: best === "min" || best === "max" ? best : null,
+    compareSort: words.get("by") ?? "",
+    lanesBy: words.get("lanes") || INITIAL.lanesBy,
+    period: isPeriod(period) ? period : INITIAL.period,
+    stretch: parseStretch(words.get("happened")),
+    unfolded: words.getAll("unfold"),
     // A stretch is on an axis: links from before there was a choice mean wall time.
     axis: axis === "step" || axis === "relative" || axis === "wall" ? axis : stretch ? "wall" : null,
     zoom: stretch,
@@ -109,6 +196,16 @@ export function parseState(text: string): UrlState {
     age: Object.hasOwn(AGES, age) ? age : null,
     hidden: parseHidden(words.getAll("hide")),
     showHidden: words.get("hidden") === "shown",
-    sort: key ? { key, descending: sort.startsWith("-") } : INITIAL.sort,
+    sort: isSortKey(key) ? { key, descending: sort.startsWith("-") } : INITIAL.sort,
   };
+}
+
+function parseChosen(words: readonly string[]): Chosen[] {
+  const chosen = new Map<string, Chosen>();
+  for (const word of words) {
+    const [, colour, run] = /^(\d{1,2})~(.*)$/s.exec(word) ?? [];
+    if (run !== undefined && Number(colour) < MOST_CHOSEN && chosen.size < MOST_CHOSEN && !chosen.has(run))
+      chosen.set(run, { run, colour: Number(colour) });
+  }
+  return [...chosen.values()];
 }

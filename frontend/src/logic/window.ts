@@ -6,8 +6,8 @@ import type { View } from "./view";
 const MARGIN = 0.5;
 
 export interface Stretch {
-  by: "wall" | "step";
-  /** Moments, or steps; null: from the first, to the last. */
+  by: "wall" | "step" | "running";
+  /** Moments, seconds, or steps; null: from the first, to the last. */
   from: number | null;
   to: number | null;
 }

@@ -29,6 +29,7 @@ export function workerHover(worker: WorkerHistory, at: number, near: number): Ho
     add("Last seen", formatMoment(worker.last_seen));
     if (state === "waiting") add("Waits for", worker.waiting_for);
     add("Phase", worker.phase);
+    if (worker.place?.location) add("Makes no progress at", brief(worker.place.location));
     if (worker.step != null) add("Step", formatCount(worker.step));
     if (worker.steps != null) add("Steps of its own", formatCount(worker.steps));
   }

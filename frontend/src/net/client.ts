@@ -13,6 +13,10 @@ import type {
   ThreadHistory,
   WorkerHistory,
 } from "../types/api";
+import type { CheckpointValues } from "../types/checkpoint_values";
+import type { ColumnsAnswer, FieldsAnswer } from "../types/columns";
+import type { CompareAnswer } from "../types/compare";
+import type { IncidentsAnswer, TimelineHeader } from "../types/timeline";
 import { BackendError } from "./backend_error";
 import { report, reportClient } from "./report";
 
@@ -20,13 +24,13 @@ export { BackendError } from "./backend_error";
 
 const PATIENCE_MS = 30_000;
 
-async function request(
-  path: string,
-  args: Record<string, string | number | null>,
-  signal?: AbortSignal,
-): Promise<Response> {
+/** Arguments by name; one that has several values occurs as often. */
+type Arguments = Record<string, string | number | readonly string[] | null>;
+
+async function request(path: string, args: Arguments, signal?: AbortSignal): Promise<Response> {
   const words = new URLSearchParams();
-  for (const [key, value] of Object.entries(args)) if (value !== null) words.set(key, String(value));
+  for (const [key, value] of Object.entries(args))
+    for (const each of typeof value === "object" ? (value ?? []) : [value]) words.append(key, String(each));
   const query = words.size ? `?${words}` : "";
   let response: Response;
   try {
@@ -52,7 +56,7 @@ async function request(
   throw new BackendError(response.status >= 502 ? "gone" : "refused", text);
 }
 
-async function json<T>(path: string, args: Record<string, string | number | null>, signal?: AbortSignal): Promise<T> {
+async function json<T>(path: string, args: Arguments, signal?: AbortSignal): Promise<T> {
   const response = await request(path, args, signal);
   try {
     return (await response.json()) as T;
@@ -62,11 +66,7 @@ async function json<T>(path: string, args: Record<string, string | number | null
   }
 }
 
-async function columns<H>(
-  path: string,
-  args: Record<string, string | number | null>,
-  signal?: AbortSignal,
-): Promise<Columns<H>> {
+async function columns<H>(path: string, args: Arguments, signal?: AbortSignal): Promise<Columns<H>> {
   const response = await request(path, args, signal);
   try {
     return decodeColumns<H>(await response.arrayBuffer());
@@ -77,7 +77,7 @@ async function columns<H>(
 }
 
 export interface WindowQuery {
-  by: "wall" | "step";
+  by: "wall" | "step" | "running";
   from: number | null;
   to: number | null;
   pixels: number;
@@ -90,6 +90,9 @@ export interface ScalarQuery extends WindowQuery {
 
 const backend = {
   runs: (since: number | null, signal?: AbortSignal) => json<RunsAnswer>("runs", { since }, signal),
+  fields: (signal?: AbortSignal) => json<FieldsAnswer>("fields", {}, signal),
+  columns: (keys: readonly string[], since: number | null, signal?: AbortSignal) =>
+    json<ColumnsAnswer>("columns", { key: keys, since }, signal),
   run: (run: string, signal?: AbortSignal) => json<RunDetail>("run", { run }, signal),
   threads: async (run: string, signal?: AbortSignal) =>
     (await json<{ threads: ThreadHistory[] }>("threads", { run }, signal)).threads,
@@ -97,6 +100,8 @@ const backend = {
     (await json<{ workers: WorkerHistory[] }>("workers", { run }, signal)).workers,
   checkpoints: (run: string, offset: number, limit: number, order: "newest" | "oldest", signal?: AbortSignal) =>
     json<CheckpointPage>("checkpoints", { run, offset, limit, order }, signal),
+  checkpointValues: (run: string, path: string, signal?: AbortSignal) =>
+    json<CheckpointValues>("checkpoint_values", { run, path }, signal),
   checkpointMarks: (run: string, query: WindowQuery, signal?: AbortSignal) =>
     columns<MarksHeader>("checkpoint_marks", { run, ...query }, signal),
   stalls: async (run: string, signal?: AbortSignal) =>
@@ -104,6 +109,12 @@ const backend = {
   tags: async (run: string, signal?: AbortSignal) => (await json<{ tags: Tag[] }>("tags", { run }, signal)).tags,
   scalars: (run: string, tag: string, query: ScalarQuery, signal?: AbortSignal) =>
     columns<ScalarHeader>("scalars", { run, tag, ...query }, signal),
+  compare: (runs: readonly string[], tags: readonly string[], signal?: AbortSignal) =>
+    json<CompareAnswer>("compare", { run: runs, tag: tags }, signal),
+  timeline: (from: number | null, by: string, signal?: AbortSignal) =>
+    columns<TimelineHeader>("timeline", { from, by }, signal),
+  incidents: (from: number | null, to: number | null, signal?: AbortSignal) =>
+    json<IncidentsAnswer>("incidents", { from, to }, signal),
 };
 
 export type Client = typeof backend;
@@ -113,24 +124,24 @@ export const client: Client = report ? reportClient(report) : backend;
 
 /** One question at a time: asking again calls the one before off, and its answer never arrives. */
 export class Latest {
-  private current: AbortController | null = null;
+  #current: AbortController | null = null;
 
   /** The answer, or null where another question or `cancel` overtook it. */
   async ask<T>(question: (signal: AbortSignal) => Promise<T>): Promise<T | null> {
-    this.current?.abort();
+    this.#current?.abort();
     const own = new AbortController();
-    this.current = own;
+    this.#current = own;
     try {
       const answer = await question(own.signal);
-      return this.current === own ? answer : null;
+      return this.#current === own ? answer : null;
     } catch (error) {
-      if (this.current !== own || own.signal.aborted) return null;
+      if (this.#current !== own || own.signal.aborted) return null;
       throw error;
     }
   }
 
   cancel(): void {
-    this.current?.abort();
-    this.current = null;
+    this.#current?.abort();
+    this.#current = null;
   }
 }

@@ -33,6 +33,9 @@ export function readAddress(): string {
   return "";
 }
 
+/** The whole address: a link to what is shown. */
+export const wholeAddress = (): string => host.location.href;
+
 function decode(text: string): string {
   try {
     return decodeURIComponent(text);
@@ -43,7 +46,7 @@ function decode(text: string): string {
 
 /** Write our part of the address. `replace`: the browser's way back does not stop here. */
 export function writeAddress(state: string, replace: boolean): void {
-  if (readAddress() === state) return;
+  if (readAddress() === state || window.location.protocol === "about:") return; // a frame's own text has no address
   const storage = host === window ? undefined : host.tensorboard?.tf_storage;
   if (storage) storage.setString(KEY, state, { useLocationReplace: replace });
   else if (replace) window.history.replaceState(null, "", ownAddress(state));

@@ -51,6 +51,10 @@ export const report = readReport();
 
 const bytesOf = (base64: string): ArrayBuffer => Uint8Array.from(atob(base64), (sign) => sign.charCodeAt(0)).buffer;
 
+const oneRun = async (): Promise<never> => {
+  throw new BackendError("missing", "A report has one run.");
+};
+
 /** Answers from the page: all there is, whatever stretch is asked for. */
 export function reportClient({ answers, marks, scalars }: Report): Client {
   const curves = new Map(Object.entries(scalars));
@@ -64,6 +68,9 @@ export function reportClient({ answers, marks, scalars }: Report): Client {
       const ordered = order === "newest" ? checkpoints : checkpoints.toReversed();
       return { total, offset, checkpoints: ordered.slice(offset, offset + limit) };
     },
+    checkpointValues: async () => {
+      throw new BackendError("missing", "A report has no files of checkpoints.");
+    },
     checkpointMarks: async () => decodeColumns<MarksHeader>(bytesOf(marks)),
     stalls: async () => answers.stalls.stalls,
     tags: async () => answers.tags.tags,
@@ -75,5 +82,10 @@ export function reportClient({ answers, marks, scalars }: Report): Client {
       if (smoothing && !found.header.thinned) found.columns.smoothed = smoothed(found, smoothing);
       return found;
     },
+    fields: oneRun,
+    columns: oneRun,
+    compare: oneRun,
+    timeline: oneRun,
+    incidents: oneRun,
   };
 }

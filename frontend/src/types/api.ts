@@ -56,6 +56,8 @@ export interface RunLine {
   recoveries: number;
   goodput: number | null;
   stalled_since: number | null;
+  /** Whose it is, and where it runs, by name. */
+  labels: Record<string, string>;
 }
 
 export interface RunsAnswer {
@@ -94,6 +96,8 @@ export interface Session {
   resume_exact: boolean | null;
   /** Why it does not, or may not. */
   resume_reasons: string[];
+  /** What the steps show that it recomputed; null where no logged value was compared. `tag`: the first that differs. */
+  resume_check: { text: string; tag: string | null } | null;
   /** Its model was found alive in the cluster, and kept. */
   adopted: boolean;
   skipped_checkpoints: { path: string; reason: string }[];
@@ -102,6 +106,11 @@ export interface Session {
   restoring_secs: number | null;
   progress_timeout_secs: number | null;
   last_progress: number | null;
+  /** Processes that train together. */
+  world_size: number | null;
+  device_kind: string | null;
+  /** Of all processes. */
+  device_count: number | null;
 }
 
 export interface Restart {
@@ -237,6 +246,8 @@ export interface RunDetail {
   /** Worst first; null where they are not known. */
   findings: Finding[] | null;
   inferred: boolean;
+  /** Those of its newest session that has any. */
+  labels: Record<string, string>;
   problem: string | null;
   step: number | null;
   steps_per_sec: number | null;
@@ -317,6 +328,8 @@ export interface WorkerHistory {
   host: string | null;
   pid: number | null;
   error: string | null;
+  /** Where it is while it makes no progress. */
+  place?: { location: string | null; waits_in: string | null } | null;
   thinned: boolean;
   spans: WorkerSpan[];
 }
@@ -336,6 +349,8 @@ export interface Stall {
   same_frames?: boolean | null;
   activity?: string | null;
   blocked_since?: number | null;
+  /** Of several processes: which one kept the others waiting. */
+  verdict?: string | null;
   stacks: Record<string, string[]>;
 }
 

@@ -13,6 +13,8 @@ export class Canvas {
   readonly context: CanvasRenderingContext2D;
   width = 0;
   height = 0;
+  /** Dots for a CSS pixel. */
+  ratio = 1;
 
   constructor(name: string) {
     this.element = document.createElement("canvas");
@@ -23,6 +25,7 @@ export class Canvas {
   /** Clear it for drawing, in a size of CSS pixels. */
   begin(width: number, height: number): CanvasRenderingContext2D {
     const ratio = Math.max(leastDots, window.devicePixelRatio || 1);
+    this.ratio = ratio;
     const w = Math.max(1, Math.round(width * ratio));
     const h = Math.max(1, Math.round(height * ratio));
     if (this.element.width !== w || this.element.height !== h || this.width !== width || this.height !== height) {

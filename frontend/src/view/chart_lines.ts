@@ -1,18 +1,32 @@
-/** A tag's lines, drawn: what was kept strong, what was abandoned dimmed and dashed. */
+/** A curve's lines, drawn: what was kept strong, what was abandoned dimmed and dashed. */
 
+import type { Scaling } from "../logic/raster";
+import { cover } from "../logic/raster";
 import { lowerBound } from "../logic/search";
 import type { Line } from "../logic/segments";
 import type { View } from "../logic/view";
 import { toPixel } from "../logic/view";
 import type { YScale } from "../logic/y_scale";
 import { yPixel } from "../logic/y_scale";
-import type { Theme } from "./theme";
 
 export interface Box {
   left: number;
   top: number;
   width: number;
   height: number;
+}
+
+export interface LineStyle {
+  /** Colours: of what was kept, of what was abandoned, of the signs for values that are no numbers. */
+  kept: string;
+  abandoned: string;
+  odd: string;
+  /** Of lines that were kept, in pixels. */
+  width: number;
+  /** Whether raw values are seen behind smoothed ones. */
+  withRaw: boolean;
+  /** Whether dense lines may be drawn in columns. */
+  columns: boolean;
 }
 
 /** With fewer points than this in sight each gets a dot. */
@@ -27,7 +41,7 @@ export function drawLines(
   y: YScale,
   box: Box,
   clip: Pick<Box, "left" | "width">,
-  theme: Theme,
+  style: LineStyle,
 ): void {
   c.save();
   c.beginPath();
@@ -38,20 +52,19 @@ export function drawLines(
   for (const pass of [true, false]) {
     for (const line of lines) {
       if (line.abandoned !== pass) continue;
-      const smoothed = line.shown !== line.raw;
-      c.strokeStyle = line.abandoned ? theme.wasted : theme.line;
+      c.strokeStyle = line.abandoned ? style.abandoned : style.kept;
       c.fillStyle = c.strokeStyle;
       c.setLineDash(line.abandoned ? [5, 3] : []);
-      if (smoothed) {
+      if (line.shown !== line.raw && style.withRaw) {
         c.globalAlpha = line.abandoned ? 0.12 : 0.25;
         c.lineWidth = 1;
-        trace(c, line.xs, line.raw, view, y, box, false);
+        trace(c, line.xs, line.raw, view, y, box, false, style.columns);
       }
       c.globalAlpha = line.abandoned ? 0.6 : 1;
-      c.lineWidth = line.abandoned ? 1.25 : 1.75;
-      trace(c, line.xs, line.shown, view, y, box, dots);
+      c.lineWidth = line.abandoned ? Math.min(style.width, 1.25) : style.width;
+      trace(c, line.xs, line.shown, view, y, box, dots, style.columns);
       c.setLineDash([]);
-      markOdd(c, line, view, box, theme);
+      markOdd(c, line, view, box, style.odd);
     }
   }
   c.restore();
@@ -65,11 +78,12 @@ function trace(
   y: YScale,
   box: Box,
   dots: boolean,
+  columns: boolean,
 ): void {
-  const from = Math.max(0, lowerBound(xs, view.lo) - 1);
-  const to = Math.min(xs.length, lowerBound(xs, view.hi) + 1);
-  if (isDense(ys, from, to, y, box)) {
-    fillColumns(c, xs, ys, from, to, view, y, box);
+  const range = inSight(xs, view);
+  const { from, to } = range;
+  if (columns && travelOf(ys, from, to, y, box, MOST_TRAVEL_PX) > MOST_TRAVEL_PX) {
+    fillColumns(c, xs, ys, range, view, y, box);
     return;
   }
   c.lineJoin = "bevel";
@@ -106,18 +120,32 @@ function trace(
   }
 }
 
-function isDense(ys: Float64Array, from: number, to: number, y: YScale, box: Box): boolean {
+/** The points that are seen, and one more at either side, to which lines lead. */
+export function inSight(xs: Float64Array, view: View): { from: number; to: number } {
+  return { from: Math.max(0, lowerBound(xs, view.lo) - 1), to: Math.min(xs.length, lowerBound(xs, view.hi) + 1) };
+}
+
+/** By how many pixels a line goes up and down, a little more for each point; counted to somewhat above `most`. */
+export function travelOf(ys: Float64Array, from: number, to: number, y: YScale, box: Box, most: number): number {
   let travel = 0;
   let last = NaN;
-  for (let i = from; i < to; i++) {
+  for (let i = from; i < to && travel <= most; i++) {
     const py = yPixel(ys[i] as number, y, box.top, box.height);
     const by = Math.abs(py - last);
     // A point costs something even where the line stands still.
     travel += 1 + (Number.isFinite(by) ? by : 0);
-    if (travel > MOST_TRAVEL_PX) return true;
     last = py;
   }
-  return false;
+  return travel;
+}
+
+/** Where points lie in a box of this size. */
+export function placingOf(view: View, scale: YScale, width: number, height: number): Scaling {
+  const { log } = scale;
+  const exponent = (y: number): number => (log ? Math.log10(y) : y);
+  const perX = width / (view.hi - view.lo || 1);
+  const perY = -height / (exponent(scale.hi) - exponent(scale.lo));
+  return { left: -view.lo * perX, perX, top: height - exponent(scale.lo) * perY, perY, log };
 }
 
 /** Where many points share a pixel: a bar from the lowest to the highest, which is drawn in a tenth of a line's time. */
@@ -125,58 +153,25 @@ function fillColumns(
   c: CanvasRenderingContext2D,
   xs: Float64Array,
   ys: Float64Array,
-  from: number,
-  to: number,
+  range: { from: number; to: number },
   view: View,
   y: YScale,
-  box: Box,
+  { left, top, width, height }: Box,
 ): void {
   const thick = c.lineWidth;
-  let at = NaN;
-  let high = 0;
-  let low = 0;
-  let last = 0;
-  const flush = (): void => {
-    if (!Number.isNaN(at)) c.fillRect(at, high - thick / 2, 1, low - high + thick);
-  };
-  for (let i = from; i < to; i++) {
-    const value = ys[i] as number;
-    if (!Number.isFinite(value) || (y.log && value <= 0)) {
-      flush();
-      at = NaN;
-      continue;
-    }
-    const px = Math.floor(toPixel(xs[i] as number, view, box.left, box.width));
-    const py = yPixel(value, y, box.top, box.height);
-    if (px !== at) {
-      const gap = px - at;
-      if (gap > 0) {
-        // Each column reaches to the line's height at its edge.
-        const edge = last + (py - last) * (0.5 / gap);
-        high = Math.min(high, edge);
-        low = Math.max(low, edge);
-      }
-      flush();
-      // Columns that hold no point are crossed on a straight line.
-      for (let k = 1; k < gap; k++) {
-        const a = last + ((py - last) * (k - 0.5)) / gap;
-        const b = last + ((py - last) * (k + 0.5)) / gap;
-        c.fillRect(at + k, Math.min(a, b) - thick / 2, 1, Math.abs(b - a) + thick);
-      }
-      const joined = !(gap > 0) ? py : last + ((py - last) * (gap - 0.5)) / gap;
-      at = px;
-      high = Math.min(py, joined);
-      low = Math.max(py, joined);
-    } else if (py < high) high = py;
-    else if (py > low) low = py;
-    last = py;
+  const highest = new Float64Array(width + 2).fill(Infinity);
+  const lowest = new Float64Array(width + 2).fill(-Infinity);
+  cover(highest, lowest, xs, ys, range, placingOf(view, y, width, height), 0, width);
+  for (let column = 0; column < width; column++) {
+    const high = highest[column + 1] as number;
+    const low = lowest[column + 1] as number;
+    if (high <= low) c.fillRect(left + column, top + high - thick / 2, 1, low - high + thick);
   }
-  flush();
 }
 
 /** Values that are no numbers get a sign at the bottom, where they were written. */
-function markOdd(c: CanvasRenderingContext2D, line: Line, view: View, box: Box, theme: Theme): void {
-  c.fillStyle = theme.tone.warn ?? theme.text;
+export function markOdd(c: CanvasRenderingContext2D, line: Line, view: View, box: Box, colour: string): void {
+  c.fillStyle = colour;
   let last = -Infinity;
   for (let i = 0; i < line.raw.length; i++) {
     if (Number.isFinite(line.raw[i])) continue;

@@ -28,16 +28,16 @@ function copiedBySelection(text: string): boolean {
   }
 }
 
-/** Copy what `text` returns when it is pressed, and say whether that was done. */
-export async function copyFrom(button: HTMLButtonElement, text: string): Promise<void> {
+/** Copy a text, and say on the button whether that was done, until it has its own words again. */
+export async function copyFrom(button: HTMLButtonElement, text: string, words = COPY): Promise<void> {
   setText(button, (await copied(text)) ? "Copied" : "Not allowed");
-  window.setTimeout(() => setText(button, COPY), SHOWN_MS);
+  window.setTimeout(() => setText(button, words), SHOWN_MS);
 }
 
 const COPY = "Copy";
 
 export function copyButton(text: () => string, props: Record<string, string | number> = {}): HTMLButtonElement {
-  const button = h("button", { type: "button", class: "copy", "aria-label": "Copy the command", ...props }, COPY);
+  const button = h("button", { class: "copy", "aria-label": "Copy the command", ...props }, COPY);
   button.addEventListener("click", (event) => {
     event.stopPropagation();
     void copyFrom(button, text());

@@ -19,6 +19,7 @@ export function h<K extends keyof HTMLElementTagNameMap>(
   ...children: Child[]
 ): HTMLElementTagNameMap[K] {
   const element = document.createElement(tag);
+  if (element instanceof HTMLButtonElement) element.type = "button";
   if (props) setProps(element, props);
   const shown = tag === "pre" ? printableLines : printable;
   for (const child of children) if (child) element.append(typeof child === "string" ? shown(child) : child);

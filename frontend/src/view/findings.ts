@@ -8,32 +8,32 @@ import { copyButton } from "./copy";
 import { fill, h, setText } from "./element";
 
 export class FindingList {
-  private readonly list = h("ul", { class: "findings" });
-  readonly element = h("section", { "aria-label": "Findings", hidden: true }, this.list);
-  private shown = "";
-  private ages: [HTMLElement, Finding][] = [];
+  readonly #list = h("ul", { class: "findings" });
+  readonly element = h("section", { "aria-label": "Findings", hidden: true }, this.#list);
+  #shown = "";
+  #ages: [HTMLElement, Finding][] = [];
 
   /** Null: they could not be had. */
   update(findings: readonly Finding[] | null, now: number): void {
     const key = JSON.stringify(findings);
-    if (key !== this.shown) {
-      this.shown = key;
-      this.ages = [];
-      const items = findings?.map((finding) => this.item(finding));
-      fill(this.list, ...(items ?? [h("li", { class: "card finding dim" }, h("p", {}, NOT_JUDGED))]));
+    if (key !== this.#shown) {
+      this.#shown = key;
+      this.#ages = [];
+      const items = findings?.map((finding) => this.#item(finding));
+      fill(this.#list, ...(items ?? [h("li", { class: "card finding dim" }, h("p", {}, NOT_JUDGED))]));
       this.element.hidden = findings?.length === 0;
     }
     this.tick(now);
   }
 
   tick(now: number): void {
-    for (const [element, finding] of this.ages) setText(element, ` ${sinceWords(finding, now)}`);
+    for (const [element, finding] of this.#ages) setText(element, ` ${sinceWords(finding, now)}`);
   }
 
-  private item(finding: Finding): HTMLElement {
+  #item(finding: Finding): HTMLElement {
     const word = wordOf(SEVERITIES, finding.severity);
     const age = h("span", { class: "since muted", title: finding.since === null ? null : formatMoment(finding.since) });
-    this.ages.push([age, finding]);
+    this.#ages.push([age, finding]);
     const { action } = finding;
     return h(
       "li",

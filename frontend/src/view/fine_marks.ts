@@ -9,9 +9,9 @@ import { BackendError, client, Latest } from "../net/client";
 import { MARK_COLUMNS } from "./run_data";
 
 export class FineMarks {
-  private readonly latest = new Latest();
-  private asked = "";
-  private found: { marks: Marks; stretch: Stretch } | null = null;
+  readonly #latest = new Latest();
+  #asked = "";
+  #found: { marks: Marks; stretch: Stretch } | null = null;
 
   constructor(
     private readonly run: string,
@@ -20,37 +20,37 @@ export class FineMarks {
 
   /** The plot with the finest marks there are. */
   on(plot: Plot): Plot {
-    const { found } = this;
+    const found = this.#found;
     return found && plot.marks.thinned ? withMarks(plot, refined(plot.marks, found.marks, found.stretch)) : plot;
   }
 
   async fetch(plot: Plot, stretch: Stretch): Promise<void> {
     if (!plot.marks.thinned || stretch.from === null) {
-      this.latest.cancel();
-      this.asked = "";
-      if (this.found) {
-        this.found = null;
+      this.#latest.cancel();
+      this.#asked = "";
+      if (this.#found) {
+        this.#found = null;
         this.changed();
       }
       return;
     }
     const asked = `${stretch.by} ${stretch.from} ${stretch.to} ${JSON.stringify(plot.detail.checkpoints)}`;
-    if (asked === this.asked) return;
-    this.asked = asked;
+    if (asked === this.#asked) return;
+    this.#asked = asked;
     const query = { ...stretch, pixels: columnsOf(stretch, MARK_COLUMNS) };
     try {
-      const answer = await this.latest.ask((signal) => client.checkpointMarks(this.run, query, signal));
+      const answer = await this.#latest.ask((signal) => client.checkpointMarks(this.run, query, signal));
       if (!answer) return;
-      this.found = { marks: marksOf(answer), stretch };
+      this.#found = { marks: marksOf(answer), stretch };
       this.changed();
     } catch (error) {
       if (!(error instanceof BackendError)) throw error;
       // Those of the whole run stay.
-      this.asked = "";
+      this.#asked = "";
     }
   }
 
   close(): void {
-    this.latest.cancel();
+    this.#latest.cancel();
   }
 }

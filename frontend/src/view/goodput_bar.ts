@@ -5,26 +5,26 @@ import type { Goodput } from "../types/api";
 import { h, refresh } from "./element";
 
 export class GoodputBar {
-  private readonly bar = h("div", { class: "goodput-bar", "aria-hidden": "true" });
-  private readonly list = h("ul", { class: "goodput-parts" });
-  private readonly title = h("h2", {});
+  readonly #bar = h("div", { class: "goodput-bar", "aria-hidden": "true" });
+  readonly #list = h("ul", { class: "goodput-parts" });
+  readonly #title = h("h2", {});
   readonly element = h(
     "section",
     { class: "goodput card", "aria-label": "Where the time went" },
-    this.title,
-    this.bar,
-    this.list,
+    this.#title,
+    this.#bar,
+    this.#list,
   );
 
   update(goodput: Goodput): void {
     const parts = partsOf(goodput);
     refresh(
-      this.title,
+      this.#title,
       h("span", { class: "big" }, formatShare(goodput.ratio)),
       ` goodput of ${formatDuration(goodput.wall_secs)}`,
     );
     refresh(
-      this.bar,
+      this.#bar,
       ...parts.map((part) => {
         const words = `${part.label}: ${formatDuration(part.secs)}, ${formatShare(part.share)}`;
         const piece = h(
@@ -37,7 +37,7 @@ export class GoodputBar {
       }),
     );
     refresh(
-      this.list,
+      this.#list,
       ...parts.map((part) =>
         h(
           "li",

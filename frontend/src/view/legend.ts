@@ -3,14 +3,14 @@ import { OUTCOMES } from "../logic/words";
 import { h } from "./element";
 
 const SIGNS: [string, string, string][] = [
-  ["▬", "bar", "a session, from its start to its end; its colour and the sign at its beginning say how it ended"],
-  ["▨", "red hatching", "recomputed by a later session; at the end of the last bar: steps at risk, in no checkpoint"],
-  ["○", "blank stretch", "silent: the session's process did not run"],
+  ["▬", "bar", "a session, its colour and the sign at its beginning say how it ended"],
+  ["▨", "red hatching", "recomputed later; at the end of the last bar: at risk, in no checkpoint"],
+  ["○", "blank stretch", "silent: the process did not run"],
   ["↻", "dashed line", "a restart: recomputed steps, downtime, whether it was exact"],
   ["↺", "dotted line", "a restart within a session"],
   ["◆", "filled", "a checkpoint on disk; a bar with a number stands for many"],
-  ["◇", "hollow", "a checkpoint whose files were deleted"],
-  ["✕", "red", "a save that failed"],
+  ["◇", "hollow", "a deleted checkpoint"],
+  ["✕", "red", "a failed save"],
   ["‖", "box", "a hang: no progress for longer than the hang timeout"],
   ["┼", "thin lanes", "service threads, a tick for each call; hatched while overdue or failing"],
   ["━", "thick lanes", "other processes of the cluster; dashed while waiting, hatched in trouble"],

@@ -55,7 +55,7 @@ export function paintBoundaries(frame: Frame, top: number, height: number, waste
     const place = within ? -at : at;
     if (drawn.has(place)) continue;
     drawn.add(place);
-    c.strokeStyle = theme.tone[within ? "warn" : "bad"] ?? theme.text;
+    c.strokeStyle = theme.tone[within ? "warn" : "bad"];
     c.lineWidth = 1;
     c.globalAlpha = within ? 0.9 : 0.75;
     c.setLineDash(within ? [1, 3] : [4, 3]);
@@ -155,7 +155,7 @@ export function paintSessions(frame: Frame, row: Row & { kind: "sessions" }): vo
     const w = Math.min(to, left + width + 2) - x;
     const y = row.y + bar.row * (row.barHeight + 2);
     const word = wordOf(OUTCOMES, session.outcome);
-    const colour = theme.tone[word.tone] ?? theme.muted;
+    const colour = theme.tone[word.tone];
     c.fillStyle = colour;
     c.globalAlpha = 0.22;
     c.fillRect(x, y, w, row.barHeight);
@@ -167,7 +167,7 @@ export function paintSessions(frame: Frame, row: Row & { kind: "sessions" }): vo
     }
     if (plot.risk && i === plot.bars.length - 1) {
       const lo = Math.max(px(frame, plot.risk.lo), x);
-      hatch(c, lo, y, Math.min(px(frame, plot.risk.hi), x + w) - lo, row.barHeight, theme.tone.bad ?? theme.text, 7);
+      hatch(c, lo, y, Math.min(px(frame, plot.risk.hi), x + w) - lo, row.barHeight, theme.tone.bad, 7);
     }
     if (plot.axis.kind !== "step") paintSilences(frame, silences.get(session.id) ?? [], y, row.barHeight);
     c.strokeStyle = colour;
@@ -208,7 +208,7 @@ function paintSilences(frame: Frame, silences: readonly Silence[], y: number, he
     if (to <= from) continue;
     c.fillStyle = theme.background;
     c.fillRect(from, y, to - from, height);
-    c.fillStyle = theme.tone.warn ?? theme.text;
+    c.fillStyle = theme.tone.warn;
     c.fillRect(from, y, 1, height);
     c.fillRect(to - 1, y, 1, height);
     if (to - from > 14) {
@@ -257,7 +257,7 @@ export function paintCheckpoints(frame: Frame, row: Row): PaintedMarks {
     c.lineWidth = 5;
     cross(c, x, y, 5);
     c.stroke();
-    c.strokeStyle = theme.tone.bad ?? theme.text;
+    c.strokeStyle = theme.tone.bad;
     c.lineWidth = 2.5;
     cross(c, x, y, 5);
     c.stroke();
@@ -280,7 +280,7 @@ function writeCount(frame: Frame, cluster: Cluster, y: number): void {
 
 export function paintStalls(frame: Frame, row: Row): void {
   const { c, theme, plot, left, width } = frame;
-  const colour = theme.tone.warn ?? theme.text;
+  const colour = theme.tone.warn;
   const right = left + width;
   const boxes = plot.stalls
     .map((stall) => {

@@ -2,6 +2,7 @@
 
 import { sessionAt } from "../logic/plot";
 import type { Row } from "../logic/rows_of_plot";
+import type { Tone } from "../logic/words";
 import { WORKER_STATES, wordOf } from "../logic/words";
 import type { CrowdSpan } from "../logic/workers";
 import { isTrouble } from "../logic/workers";
@@ -16,9 +17,9 @@ type LaneRow = Row & { kind: "thread" | "worker" };
 const SIGN_PX = 14;
 
 /** A stretch with something wrong: `share` of the lane's height, from its bottom. */
-function bar(frame: Frame, row: Row, lo: number, hi: number, tone: string, gap: number, share = 1): void {
+function bar(frame: Frame, row: Row, lo: number, hi: number, tone: Tone, gap: number, share = 1): void {
   const { c, theme } = frame;
-  const colour = theme.tone[tone] ?? theme.text;
+  const colour = theme.tone[tone];
   const h = Math.max(5, (row.h - 2) * share);
   const y = row.y + row.h - 1 - h;
   c.fillStyle = colour;
@@ -29,9 +30,9 @@ function bar(frame: Frame, row: Row, lo: number, hi: number, tone: string, gap: 
 }
 
 /** A stretch in which all is well: thick where work is done. */
-function line(frame: Frame, row: Row, lo: number, hi: number, tone: string, thick: number, alpha: number): void {
+function line(frame: Frame, row: Row, lo: number, hi: number, tone: Tone, thick: number, alpha: number): void {
   const { c, theme } = frame;
-  c.fillStyle = theme.tone[tone] ?? theme.muted;
+  c.fillStyle = theme.tone[tone];
   c.globalAlpha = alpha;
   c.fillRect(lo, row.y + row.h / 2 - thick / 2, hi - lo, thick);
   c.globalAlpha = 1;
@@ -57,14 +58,14 @@ export function paintThread(frame: Frame, row: LaneRow): void {
       }
     }
     let last = -Infinity;
-    c.fillStyle = theme.tone.calm ?? theme.muted;
+    c.fillStyle = theme.tone.calm;
     for (const [at, , ok] of history.seen_ticks) {
       const x = place(at, session);
       if (x < left || x > right || !ok || x - last < 1) continue;
       last = x;
       c.fillRect(Math.round(x), y - 4, 1, 8);
     }
-    c.strokeStyle = theme.tone.bad ?? theme.text;
+    c.strokeStyle = theme.tone.bad;
     c.lineWidth = 2;
     for (const [at, , ok] of history.seen_ticks) {
       const x = place(at, session);
@@ -144,12 +145,12 @@ function paintStart(frame: Frame, row: LaneRow, since: number): void {
 }
 
 /** On a ground of its own, so that it can be read over hatching. */
-function sign(frame: Frame, row: LaneRow, text: string, x: number, tone: string | null): void {
+function sign(frame: Frame, row: LaneRow, text: string, x: number, tone: Tone | null): void {
   const { c, theme } = frame;
   c.font = theme.font;
   c.textBaseline = "middle";
   c.fillStyle = theme.background;
   c.fillRect(x - 2, row.y + 1, c.measureText(text).width + 4, row.h - 2);
-  c.fillStyle = (tone && theme.tone[tone]) || theme.text;
+  c.fillStyle = tone ? theme.tone[tone] : theme.text;
   c.fillText(text, x, row.y + row.h / 2 + 0.5);
 }

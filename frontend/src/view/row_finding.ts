@@ -24,74 +24,74 @@ function saidOf({ finding, more_findings: more }: RunLine): string | null {
 const needsAction = ({ standing, finding }: RunLine): boolean => standing === "needs_you" && finding !== null;
 
 export class RowFinding {
-  private readonly sign = h("span", { class: "sign", role: "img" });
-  private readonly text = h("span", { class: "text" });
-  private readonly since = h("span", { class: "since muted" });
-  private readonly command = h("code", {});
-  private readonly action = h("span", { class: "action" });
-  private readonly copy = copyButton(() => this.line?.finding?.action ?? "", {
+  readonly #sign = h("span", { class: "sign", role: "img" });
+  readonly #text = h("span", { class: "text" });
+  readonly #since = h("span", { class: "since muted" });
+  readonly #command = h("code", {});
+  readonly #action = h("span", { class: "action" });
+  readonly #copy = copyButton(() => this.#line?.finding?.action ?? "", {
     tabindex: -1,
     title: "Copy the command (c)",
   });
-  private readonly runbook = h("a", { target: "_blank", rel: "noopener", tabindex: -1 }, "Runbook");
-  private readonly stacks = h("button", { type: "button", class: "link", tabindex: -1 }, "Stacks");
-  private readonly todo = h(
+  readonly #runbook = h("a", { target: "_blank", rel: "noopener", tabindex: -1 }, "Runbook");
+  readonly #stacks = h("button", { class: "link", tabindex: -1 }, "Stacks");
+  readonly #todo = h(
     "p",
     { class: "do" },
-    this.command,
-    this.action,
-    h("span", { class: "links" }, this.copy, this.runbook, this.stacks),
+    this.#command,
+    this.#action,
+    h("span", { class: "links" }, this.#copy, this.#runbook, this.#stacks),
   );
   readonly element = h(
     "div",
     { class: "cell finding", role: "gridcell" },
-    this.sign,
-    h("div", {}, h("p", { class: "said" }, this.text, this.since), this.todo),
+    this.#sign,
+    h("div", {}, h("p", { class: "said" }, this.#text, this.#since), this.#todo),
   );
-  private line: RunLine | null = null;
+  #line: RunLine | null = null;
 
   constructor() {
-    this.runbook.addEventListener("click", (event) => event.stopPropagation());
+    this.#runbook.addEventListener("click", (event) => event.stopPropagation());
   }
 
   show(line: RunLine, now: number): void {
-    this.line = line;
+    this.#line = line;
     const { finding } = line;
     const said = saidOf(line);
     this.element.hidden = said === null;
     if (said === null) return;
     const word = finding ? wordOf(SEVERITIES, finding.severity) : UNKNOWN;
     this.element.className = `cell finding ${word.tone}`;
-    setText(this.sign, word.glyph);
-    setAttribute(this.sign, "aria-label", word.label);
-    setAttribute(this.sign, "title", word.meaning);
-    setText(this.text, said);
-    setText(this.since, finding ? ` ${sinceWords(finding, now)}` : "");
-    setAttribute(this.since, "title", finding?.since == null ? null : formatMoment(finding.since));
-    this.todo.hidden = !needsAction(line);
-    if (!finding || this.todo.hidden) return;
+    setText(this.#sign, word.glyph);
+    setAttribute(this.#sign, "aria-label", word.label);
+    setAttribute(this.#sign, "title", word.meaning);
+    setText(this.#text, said);
+    setText(this.#since, finding ? ` ${sinceWords(finding, now)}` : "");
+    setAttribute(this.#since, "title", finding?.since == null ? null : formatMoment(finding.since));
+    this.#todo.hidden = !needsAction(line);
+    if (!finding || this.#todo.hidden) return;
     const runbook = runbookOf(finding);
-    this.command.hidden = this.copy.hidden = !(finding.is_command && finding.action !== null);
-    this.action.hidden = finding.is_command || finding.action === null;
-    setText(this.command, finding.action ?? "");
-    setText(this.action, `→ ${finding.action ?? ""}`);
-    this.runbook.hidden = runbook === null;
-    setAttribute(this.runbook, "href", runbook);
-    this.stacks.hidden = !(finding.kind === "stalled" && line.stalled_since !== null);
+    this.#command.hidden = this.#copy.hidden = !(finding.is_command && finding.action !== null);
+    this.#action.hidden = finding.is_command || finding.action === null;
+    setText(this.#command, finding.action ?? "");
+    setText(this.#action, `→ ${finding.action ?? ""}`);
+    this.#runbook.hidden = runbook === null;
+    setAttribute(this.#runbook, "href", runbook);
+    this.#stacks.hidden = !(finding.kind === "stalled" && line.stalled_since !== null);
   }
 
   /** For the keyboard: the list is one stop for Tab. */
   copyCommand(): void {
-    if (!this.element.hidden && !this.todo.hidden && !this.copy.hidden)
-      void copyFrom(this.copy, this.line?.finding?.action ?? "");
+    if (!this.element.hidden && !this.#todo.hidden && !this.#copy.hidden)
+      void copyFrom(this.#copy, this.#line?.finding?.action ?? "");
   }
 }
 
 /** Measures what is not in the page. Fonts are those of the page, which does not load any. */
 export class FindingRuler {
-  private readonly context = document.createElement("canvas").getContext("2d") as CanvasRenderingContext2D;
-  private readonly words = new Map<string, number>();
-  private fonts = "";
+  readonly #context = document.createElement("canvas").getContext("2d") as CanvasRenderingContext2D;
+  readonly #words = new Map<string, number>();
+  #fonts = "";
 
   /** The height that a run's finding takes, in pixels; 0 where it has none. */
   heightOf(line: RunLine, width: number, now: number, like: HTMLElement): number {
@@ -101,7 +101,7 @@ export class FindingRuler {
     const room = width - SIGN * rem;
     const family = getComputedStyle(like).fontFamily;
     const since = line.finding ? sinceWords(line.finding, now) : "";
-    let lines = this.lines(`${said} ${since}`, room, `${0.8125 * rem}px ${family}`);
+    let lines = this.#lines(`${said} ${since}`, room, `${0.8125 * rem}px ${family}`);
     let height = lines * LINE;
     if (needsAction(line) && line.finding) {
       const { action, is_command: isCommand } = line.finding;
@@ -109,26 +109,26 @@ export class FindingRuler {
       if (action !== null) {
         const font = isCommand ? `${0.75 * rem}px ${MONO}` : `${0.8125 * rem}px ${family}`;
         const text = isCommand ? action : `→ ${action}`;
-        lines = this.lines(text, room, font);
+        lines = this.#lines(text, room, font);
         // The links have a line of their own where they do not fit beside it.
-        if (lines > 1 || this.widthOf(text, font) > room - LINKS * rem) height += lines * LINE;
+        if (lines > 1 || this.#widthOf(text, font) > room - LINKS * rem) height += lines * LINE;
       }
     }
     return Math.ceil((height + BELOW) * rem);
   }
 
-  private lines(text: string, width: number, font: string): number {
-    return linesOf(printable(text), width, (word) => this.widthOf(word, font));
+  #lines(text: string, width: number, font: string): number {
+    return linesOf(printable(text), width, (word) => this.#widthOf(word, font));
   }
 
-  private widthOf(word: string, font: string): number {
-    if (this.fonts !== font) this.context.font = this.fonts = font;
+  #widthOf(word: string, font: string): number {
+    if (this.#fonts !== font) this.#context.font = this.#fonts = font;
     const key = `${font} ${word}`;
-    const known = this.words.get(key);
+    const known = this.#words.get(key);
     if (known !== undefined) return known;
-    if (this.words.size > MOST_WORDS) this.words.clear();
-    const { width } = this.context.measureText(word);
-    this.words.set(key, width);
+    if (this.#words.size > MOST_WORDS) this.#words.clear();
+    const { width } = this.#context.measureText(word);
+    this.#words.set(key, width);
     return width;
   }
 }

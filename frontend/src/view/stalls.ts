@@ -6,7 +6,7 @@ import { h, refresh } from "./element";
 
 export class StallList {
   readonly element = h("section", { class: "stalls", "aria-label": "Stalls", hidden: true });
-  private shown = "";
+  #shown = "";
 
   /** Whether the newest session, `session`, hangs now: the stacks of that stall are open then. */
   update(stalls: readonly Stall[], session: string | undefined): boolean {
@@ -14,37 +14,37 @@ export class StallList {
     const key = stalls
       .map(
         (stall) =>
-          `${stall.since} ${stall.until} ${Math.round(stall.secs)} ${stall.same_frames} ${stall.activity} ${stall.blocked_since}`,
+          `${stall.since} ${stall.until} ${Math.round(stall.secs)} ${stall.same_frames} ${stall.activity} ${stall.blocked_since} ${stall.verdict}`,
       )
       .join();
-    if (key === this.shown) return now >= 0;
-    this.shown = key;
-    const open = this.items.map((item) => item.open);
-    refresh(this.element, h("h2", {}, "Stalls"), ...stalls.map((stall, i) => this.item(stall, open[i] ?? i === now)));
+    if (key === this.#shown) return now >= 0;
+    this.#shown = key;
+    const open = this.#items.map((item) => item.open);
+    refresh(this.element, h("h2", {}, "Stalls"), ...stalls.map((stall, i) => this.#item(stall, open[i] ?? i === now)));
     this.element.hidden = stalls.length === 0;
     return now >= 0;
   }
 
-  private get items(): HTMLDetailsElement[] {
+  get #items(): HTMLDetailsElement[] {
     return [...this.element.querySelectorAll("details")];
   }
 
   /** Open one and bring it into sight. */
   reveal(index: number): void {
-    const item = this.items[index];
+    const item = this.#items[index];
     if (!item) return;
     item.open = true;
     item.scrollIntoView({ block: "nearest" });
     item.querySelector("summary")?.focus({ preventScroll: true });
   }
 
-  private item(stall: Stall, open: boolean): HTMLDetailsElement {
+  #item(stall: Stall, open: boolean): HTMLDetailsElement {
     const until = stall.until == null ? "and still lasts" : `until ${formatMoment(stall.until)}`;
     const step = stall.step == null ? "" : `, at step ${formatCount(stall.step)}`;
     const line = innermost(stall);
     const thread = stalledThread(stall);
-    const where = line ? `, ${thread} in ${line}` : "";
-    const how = secondLook(stall);
+    const where = stall.verdict ? `: ${stall.verdict}` : line ? `, ${thread} in ${line}` : "";
+    const how = stall.verdict ? null : secondLook(stall);
     const summary = h(
       "summary",
       {},

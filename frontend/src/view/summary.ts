@@ -8,35 +8,35 @@ import { h, pill, refresh } from "./element";
 import { GoodputBar } from "./goodput_bar";
 
 export class Summary {
-  private readonly sentences = h("ul", { class: "sentences", "aria-label": "What happened" });
-  private readonly goodput = new GoodputBar();
-  private readonly advice = h("section", { class: "advice card", "aria-label": "Checkpoint interval", hidden: true });
-  readonly element = h("div", { class: "summary" }, this.sentences, this.goodput.element, this.advice);
-  private detail: RunDetail | null = null;
-  private workers: readonly WorkerHistory[] = [];
+  readonly #sentences = h("ul", { class: "sentences", "aria-label": "What happened" });
+  readonly #goodput = new GoodputBar();
+  readonly #advice = h("section", { class: "advice card", "aria-label": "Checkpoint interval", hidden: true });
+  readonly element = h("div", { class: "summary" }, this.#sentences, this.#goodput.element, this.#advice);
+  #detail: RunDetail | null = null;
+  #workers: readonly WorkerHistory[] = [];
 
   update(detail: RunDetail, workers: readonly WorkerHistory[], now: number): void {
-    this.detail = detail;
-    this.workers = workers;
-    this.goodput.update(detail.goodput);
+    this.#detail = detail;
+    this.#workers = workers;
+    this.#goodput.update(detail.goodput);
     const words = adviceWords(detail.advice, detail.goodput.wall_secs);
-    this.advice.hidden = words === null;
-    if (words) refresh(this.advice, h("h2", {}, sign("→ ", "glyph"), words.title), h("p", {}, words.detail));
+    this.#advice.hidden = words === null;
+    if (words) refresh(this.#advice, h("h2", {}, sign("→ ", "glyph"), words.title), h("p", {}, words.detail));
     this.tick(now);
   }
 
   /** Ages grow without news. */
   tick(now: number): void {
-    const { detail } = this;
+    const detail = this.#detail;
     if (!detail) return;
     const state = wordOf(RUN_STATES, detail.state);
-    const said = headline(detail, this.workers, itsNow(detail, now));
+    const said = headline(detail, this.#workers, itsNow(detail, now));
     const key = JSON.stringify([detail.state, said]);
-    if (this.sentences.dataset.key === key) return;
-    this.sentences.dataset.key = key;
+    if (this.#sentences.dataset.key === key) return;
+    this.#sentences.dataset.key = key;
     const damaged = detail.corrupt_records;
     refresh(
-      this.sentences,
+      this.#sentences,
       ...said.map(({ sign: glyph, lead, rest }, i) =>
         h(
           "li",

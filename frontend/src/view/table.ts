@@ -7,8 +7,8 @@ export interface Column<Row> {
   name: string;
   /** What is shown. */
   show(row: Row): string | Node;
-  /** The name and value in CSV: raw numbers and moments, units in the name. */
-  csv: [string, (row: Row) => Cell][];
+  /** In CSV, raw numbers and moments, units in the name: fields as they are, or a name and its value. */
+  csv: readonly ((keyof Row & string) | [string, (row: Row) => Cell])[];
   number?: boolean;
   wide?: boolean;
 }
@@ -36,17 +36,17 @@ export function makeTable<Row>(label: string, columns: readonly Column<Row>[], r
 
 export function csvOf<Row>(columns: readonly Column<Row>[], rows: Iterable<Row>): string {
   const cells = columns.flatMap((column) => column.csv);
-  const head = cells.map(([name]) => name);
   return toCsv(
-    head,
+    cells.map((cell) => (typeof cell === "string" ? cell : cell[0])),
     (function* () {
-      for (const row of rows) yield cells.map(([, value]) => value(row));
+      for (const row of rows)
+        yield cells.map((cell) => (typeof cell === "string" ? (row[cell] as Cell) : cell[1](row)));
     })(),
   );
 }
 
-export function download(name: string, text: string): void {
-  const url = URL.createObjectURL(new Blob([text], { type: "text/csv;charset=utf-8" }));
+export function download(name: string, content: BlobPart, type = "text/csv;charset=utf-8"): void {
+  const url = URL.createObjectURL(new Blob([content], { type }));
   const link = h("a", { href: url, download: name });
   document.body.append(link);
   link.click();

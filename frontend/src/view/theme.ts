@@ -1,4 +1,5 @@
 /** The style's colours, for what is drawn on canvas. */
+import type { Tone } from "../logic/words";
 import { remPx } from "./element";
 
 export interface Theme {
@@ -8,8 +9,7 @@ export interface Theme {
   grid: string;
   background: string;
   accent: string;
-  /** By tone. */
-  tone: Record<string, string>;
+  tone: Record<Tone, string>;
   /** Lines of tags. */
   line: string;
   wasted: string;
@@ -19,7 +19,6 @@ export interface Theme {
 export function readTheme(element: Element): Theme {
   const style = getComputedStyle(element);
   const v = (name: string): string => style.getPropertyValue(`--${name}`).trim();
-  const tones = ["good", "live", "calm", "warn", "bad", "dim"];
   return {
     text: v("text"),
     muted: v("muted"),
@@ -27,7 +26,14 @@ export function readTheme(element: Element): Theme {
     grid: v("grid"),
     background: v("background"),
     accent: v("accent"),
-    tone: Object.fromEntries(tones.map((tone) => [tone, v(tone)])),
+    tone: {
+      good: v("good"),
+      live: v("live"),
+      calm: v("calm"),
+      warn: v("warn"),
+      bad: v("bad"),
+      dim: v("dim"),
+    },
     line: v("line"),
     wasted: v("wasted"),
     // The drawing's rows do not grow, so its letters only do as far as they fit.

@@ -36,27 +36,27 @@ import type { Theme } from "./theme";
 const NEAR_PX = 6;
 
 export class Timeline {
-  private readonly canvas = new Canvas("timeline-canvas");
-  private readonly names = h("div", { class: "row-names", "aria-hidden": "true" });
-  readonly element = h("div", { class: "timeline" }, this.names, this.canvas.element);
-  private plot: Plot | null = null;
-  private rows: Row[] = [];
-  private height = 0;
-  private painted: PaintedMarks = { good: [], failed: [] };
-  private geometry = { left: 0, width: 1 };
-  private view: View = { lo: 0, hi: 1 };
+  readonly #canvas = new Canvas("timeline-canvas");
+  readonly #names = h("div", { class: "row-names", "aria-hidden": "true" });
+  readonly element = h("div", { class: "timeline" }, this.#names, this.#canvas.element);
+  #plot: Plot | null = null;
+  #rows: Row[] = [];
+  #height = 0;
+  #painted: PaintedMarks = { good: [], failed: [] };
+  #geometry = { left: 0, width: 1 };
+  #view: View = { lo: 0, hi: 1 };
 
   constructor() {
-    this.canvas.element.setAttribute("role", "img");
+    this.#canvas.element.setAttribute("role", "img");
   }
 
   setPlot(plot: Plot): void {
-    this.plot = plot;
+    this.#plot = plot;
     const { rows, height } = rowsOf(plot);
-    this.rows = rows;
-    this.height = height;
+    this.#rows = rows;
+    this.#height = height;
     fill(
-      this.names,
+      this.#names,
       ...rows.map((row) => {
         const sick = row.kind === "worker" ? sickWord(row, plot) : null;
         const text = `${sick ? `${sick.glyph} ` : ""}${rowName(row, plot)}`;
@@ -66,42 +66,42 @@ export class Timeline {
         return name;
       }),
     );
-    setAttribute(this.canvas.element, "aria-label", describe(plot));
+    setAttribute(this.#canvas.element, "aria-label", describe(plot));
   }
 
   draw(view: View, left: number, width: number, theme: Theme): void {
-    if (!this.plot) return;
-    this.view = view;
-    this.geometry = { left, width };
-    const c = this.canvas.begin(left + width + 1, this.height);
-    const frame: Frame = { c, theme, plot: this.plot, view, left, width };
+    if (!this.#plot) return;
+    this.#view = view;
+    this.#geometry = { left, width };
+    const c = this.#canvas.begin(left + width + 1, this.#height);
+    const frame: Frame = { c, theme, plot: this.#plot, view, left, width };
     c.save();
     c.beginPath();
-    c.rect(left, 0, width + 1, this.height);
+    c.rect(left, 0, width + 1, this.#height);
     c.clip();
-    for (const row of this.rows) {
+    for (const row of this.#rows) {
       if (row.kind === "sessions") paintSessions(frame, row);
       else if (row.kind === "stalls") paintStalls(frame, row);
       else if (row.kind === "thread") paintThread(frame, row);
       else if (row.kind === "worker") paintWorkers(frame, row);
     }
-    paintBoundaries(frame, 0, this.height, false);
-    for (const row of this.rows) {
+    paintBoundaries(frame, 0, this.#height, false);
+    for (const row of this.#rows) {
       if (row.kind === "labels") paintLabels(frame, row);
-      else if (row.kind === "checkpoints") this.painted = paintCheckpoints(frame, row);
+      else if (row.kind === "checkpoints") this.#painted = paintCheckpoints(frame, row);
     }
     c.restore();
   }
 
   /** What is at a place, in words; null where nothing is. */
   hoverAt(px: number, py: number): Hover | null {
-    const { plot } = this;
-    if (!plot || px < this.geometry.left - NEAR_PX) return null;
-    const row = rowAt(this.rows, py);
-    const x = fromPixel(px, this.view, this.geometry.left, this.geometry.width);
-    const own = row && this.hoverInRow(row, px, py, x, plot);
+    const plot = this.#plot;
+    if (!plot || px < this.#geometry.left - NEAR_PX) return null;
+    const row = rowAt(this.#rows, py);
+    const x = fromPixel(px, this.#view, this.#geometry.left, this.#geometry.width);
+    const own = row && this.#hoverInRow(row, px, py, x, plot);
     if (own) return own;
-    const near = this.nearestMark(px);
+    const near = this.#nearestMark(px);
     if (near) return near;
     const cut = plot.axis.cuts.find(({ lo, hi }) => x >= lo && x <= hi);
     return cut ? cutHover(cut.secs) : null;
@@ -109,11 +109,11 @@ export class Timeline {
 
   /** Every mark with a description, by its place on the axis and its height in the drawing, from left to right. */
   marks(): { x: number; py: number }[] {
-    const { plot } = this;
+    const plot = this.#plot;
     if (!plot) return [];
     const { axis } = plot;
     const found: { x: number; py: number }[] = [];
-    for (const row of this.rows) {
+    for (const row of this.#rows) {
       const py = row.y + row.h / 2;
       if (row.kind === "sessions") {
         const top = row.y + Math.min(row.h, row.barHeight) / 2;
@@ -126,9 +126,9 @@ export class Timeline {
       } else if (row.kind === "stalls")
         for (const stall of plot.stalls) found.push({ x: axis.ofWall(stall.since), py });
       else if (row.kind === "checkpoints") {
-        const { left, width } = this.geometry;
-        for (const { left: a, right: b } of [...this.painted.good, ...this.painted.failed])
-          found.push({ x: fromPixel((a + b) / 2, this.view, left, width), py });
+        const { left, width } = this.#geometry;
+        for (const { left: a, right: b } of [...this.#painted.good, ...this.#painted.failed])
+          found.push({ x: fromPixel((a + b) / 2, this.#view, left, width), py });
       }
     }
     return found.filter(({ x }) => Number.isFinite(x)).sort((a, b) => a.x - b.x || a.py - b.py);
@@ -136,23 +136,23 @@ export class Timeline {
 
   /** The stall at a place: its index; -1 where there is none. */
   stallAt(px: number, py: number): number {
-    const { plot } = this;
-    if (!plot || rowAt(this.rows, py)?.kind !== "stalls") return -1;
+    const plot = this.#plot;
+    if (!plot || rowAt(this.#rows, py)?.kind !== "stalls") return -1;
     return plot.stalls.findIndex((stall) => {
-      const lo = this.px(plot.axis.ofWall(stall.since));
-      const hi = Math.max(this.px(plot.axis.ofWall(stall.until ?? stall.since + stall.secs)), lo + 8);
+      const lo = this.#px(plot.axis.ofWall(stall.since));
+      const hi = Math.max(this.#px(plot.axis.ofWall(stall.until ?? stall.since + stall.secs)), lo + 8);
       return px >= lo - 2 && px <= hi + 2;
     });
   }
 
-  private hoverInRow(row: Row, px: number, py: number, x: number, plot: Plot): Hover | null {
+  #hoverInRow(row: Row, px: number, py: number, x: number, plot: Plot): Hover | null {
     switch (row.kind) {
       case "labels":
         return null;
       case "checkpoints": {
-        const failed = this.clusterAt(this.painted.failed, px);
+        const failed = this.#clusterAt(this.#painted.failed, px);
         if (failed) return clusterHover(failed, plot, true);
-        const good = this.clusterAt(this.painted.good, px);
+        const good = this.#clusterAt(this.#painted.good, px);
         return good ? clusterHover(good, plot, false) : null;
       }
       case "stalls": {
@@ -160,49 +160,53 @@ export class Timeline {
         return stall ? stallHover(stall) : null;
       }
       case "sessions": {
-        const mark = this.nearestMark(px, 3);
+        const mark = this.#nearestMark(px, 3);
         if (mark) return mark;
         const at = Math.floor((py - row.y) / (row.barHeight + 2));
         const i = plot.bars.findIndex(
           (bar) =>
             bar &&
             bar.row === at &&
-            px >= this.px(bar.lo) - 2 &&
-            px <= Math.max(this.px(bar.hi), this.px(bar.lo) + 2) + 2,
+            px >= this.#px(bar.lo) - 2 &&
+            px <= Math.max(this.#px(bar.hi), this.#px(bar.lo) + 2) + 2,
         );
         const session = plot.detail.sessions[i];
         if (!session) return null;
-        const silence = plot.axis.kind === "step" ? undefined : this.silenceAt(px, session.id, plot);
+        const silence = plot.axis.kind === "step" ? undefined : this.#silenceAt(px, session.id, plot);
         if (silence) return silenceHover(silence);
         const { risk } = plot;
         const isRisk =
-          risk && plot.detail.at_risk && i === plot.bars.length - 1 && px >= this.px(risk.lo) && px <= this.px(risk.hi);
+          risk &&
+          plot.detail.at_risk &&
+          i === plot.bars.length - 1 &&
+          px >= this.#px(risk.lo) &&
+          px <= this.#px(risk.hi);
         return isRisk && plot.detail.at_risk ? riskHover(plot.detail.at_risk) : sessionHover(session);
       }
       case "thread":
-        return this.threadAt(row.lane, x, plot);
+        return this.#threadAt(row.lane, x, plot);
       case "worker":
-        return this.workerAt(row.lane, x, plot);
+        return this.#workerAt(row.lane, x, plot);
     }
   }
 
-  private silenceAt(px: number, session: string, plot: Plot): Silence | undefined {
+  #silenceAt(px: number, session: string, plot: Plot): Silence | undefined {
     return plot.detail.silences.find((silence) => {
-      const lo = this.px(plot.axis.ofWall(silence.since));
+      const lo = this.#px(plot.axis.ofWall(silence.since));
       return (
         silence.session === session &&
         px >= lo - 2 &&
-        px <= Math.max(this.px(plot.axis.ofWall(silence.until)), lo + 3) + 2
+        px <= Math.max(this.#px(plot.axis.ofWall(silence.until)), lo + 3) + 2
       );
     });
   }
 
-  private workerAt(index: number, x: number, plot: Plot): Hover | null {
+  #workerAt(index: number, x: number, plot: Plot): Hover | null {
     const lane = plot.workerLanes[index];
-    const near = ((this.view.hi - this.view.lo) / this.geometry.width) * NEAR_PX;
+    const near = ((this.#view.hi - this.#view.lo) / this.#geometry.width) * NEAR_PX;
     const sessions = plot.axis.kind === "step" ? plot.detail.sessions.map((_, i) => i).reverse() : [0];
     for (const session of sessions) {
-      const wall = plot.axis.toWall(x) ?? this.wallOfStep(x, session, plot);
+      const wall = plot.axis.toWall(x) ?? this.#wallOfStep(x, session, plot);
       if (wall === null || (plot.axis.kind === "step" && sessionAt(plot, wall) !== session)) continue;
       const worker = lane?.workers[0];
       const hover = lane?.crowd ? crowdHover(lane, wall, near) : worker ? workerHover(worker, wall, near) : null;
@@ -211,10 +215,10 @@ export class Timeline {
     return null;
   }
 
-  private threadAt(lane: number, x: number, plot: Plot): Hover | null {
-    const near = ((this.view.hi - this.view.lo) / this.geometry.width) * NEAR_PX;
+  #threadAt(lane: number, x: number, plot: Plot): Hover | null {
+    const near = ((this.#view.hi - this.#view.lo) / this.#geometry.width) * NEAR_PX;
     for (const { history, session } of plot.lanes[lane]?.histories ?? []) {
-      const wall = plot.axis.toWall(x) ?? this.wallOfStep(x, session, plot);
+      const wall = plot.axis.toWall(x) ?? this.#wallOfStep(x, session, plot);
       const since = history.spans[0]?.[0];
       const until = history.spans.at(-1)?.[1];
       if (since === undefined || until === undefined || wall === null) continue;
@@ -223,7 +227,7 @@ export class Timeline {
     return null;
   }
 
-  private wallOfStep(step: number, session: number, plot: Plot): number | null {
+  #wallOfStep(step: number, session: number, plot: Plot): number | null {
     const way = plot.ways[session];
     if (!way || way.steps.length < 2) return null;
     const first = way.steps[0] as number;
@@ -233,33 +237,33 @@ export class Timeline {
     return way.walls[i] ?? null;
   }
 
-  private clusterAt(clusters: readonly Cluster[], px: number): Cluster | null {
+  #clusterAt(clusters: readonly Cluster[], px: number): Cluster | null {
     return clusters.find(({ left, right }) => px >= left - NEAR_PX && px <= right + NEAR_PX) ?? null;
   }
 
   /** A restart, or one within a session. */
-  private nearestMark(px: number, near = NEAR_PX): Hover | null {
-    const boundary = this.nearest(this.plot?.boundaries ?? [], px, near);
+  #nearestMark(px: number, near = NEAR_PX): Hover | null {
+    const boundary = this.#nearest(this.#plot?.boundaries ?? [], px, near);
     if (boundary) {
-      const at = this.px(boundary.x);
-      return boundariesHover((this.plot?.boundaries ?? []).filter(({ x }) => Math.abs(this.px(x) - at) < 1));
+      const at = this.#px(boundary.x);
+      return boundariesHover((this.#plot?.boundaries ?? []).filter(({ x }) => Math.abs(this.#px(x) - at) < 1));
     }
-    const recovery = this.nearest(this.plot?.recoveries ?? [], px, near);
+    const recovery = this.#nearest(this.#plot?.recoveries ?? [], px, near);
     return recovery && recoveryHover(recovery);
   }
 
-  private nearest<Mark extends { x: number }>(marks: readonly Mark[], px: number, near: number): Mark | null {
+  #nearest<Mark extends { x: number }>(marks: readonly Mark[], px: number, near: number): Mark | null {
     let best: Mark | null = null;
     let distance = near;
     for (const mark of marks) {
-      const away = Math.abs(this.px(mark.x) - px);
+      const away = Math.abs(this.#px(mark.x) - px);
       if (away <= distance) [best, distance] = [mark, away];
     }
     return best;
   }
 
-  private px(x: number): number {
-    return toPixel(x, this.view, this.geometry.left, this.geometry.width);
+  #px(x: number): number {
+    return toPixel(x, this.#view, this.#geometry.left, this.#geometry.width);
   }
 }
 

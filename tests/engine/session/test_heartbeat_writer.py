@@ -12,6 +12,8 @@ from typing import Any
 import pytest
 
 from supervisor_core.engine.heartbeat_writer import HeartbeatWriter
+from supervisor_core.engine.progress import Progress
+from supervisor_core.events.place import Place
 from supervisor_core.events.telemetry import HeartbeatRecord, StallRecord, StopRecord
 
 SESSION = "6f1d3c0a9b7e4d21"
@@ -113,6 +115,20 @@ def test_stalls_and_what_it_waits_for_are_said(heartbeats, filesystem) -> None:
     assert filesystem.written.get()["waiting_for"] == "the chief"
     worker.waiting_for(None)
     assert filesystem.written.get()["waiting_for"] is None
+
+
+def test_its_progress_is_said_at_once_when_it_is_known_and_then_with_each_beat(heartbeats, filesystem) -> None:
+    """And at once where it is without progress: who has said nothing of it makes each verdict undecided."""
+    worker = heartbeats()
+    assert filesystem.written.get()["progress_age_secs"] is None
+    progress = Progress()
+    worker.note_place(None, progress.snapshot())
+    assert filesystem.written.get()["progress_age_secs"] is not None
+    worker.note_place(None, progress.snapshot())
+    worker.note_place(Place(digest="a"), progress.snapshot())
+    assert filesystem.written.get()["place"]["digest"] == "a"
+    worker.note_place(None, progress.snapshot())
+    assert filesystem.written.get()["place"] is None and filesystem.written.empty()
 
 
 def test_the_last_word_is_there_when_the_process_ends(tmp_path: Path, heartbeats, threads) -> None:

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from supervisor_core.engine.task_record import TaskRecord
 from supervisor_core.engine.worker_registry import ObservedWorker, by_name, state_of
 from supervisor_core.events.telemetry import WorkerStatus
+from supervisor_core.run.task_record import TaskRecord
 
 
 def record(**values: Any) -> TaskRecord:

@@ -17,7 +17,8 @@ import pytest
 from supervisor_core.checkpoint.lease_file import LeaseRecord, decode, encode
 from supervisor_core.checkpoint.logdir_lock import LEASE_NAME
 from supervisor_core.engine import stall_stacks
-from supervisor_core.engine.session_recorder import SessionRecorder, StopInfo
+from supervisor_core.engine.recorder import StopInfo
+from supervisor_core.engine.session_recorder import SessionRecorder
 from supervisor_core.events.telemetry import CheckpointRecord
 from supervisor_core.options import Options
 from supervisor_core.process import runtime_directory

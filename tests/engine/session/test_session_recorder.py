@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from supervisor_core.checkpoint.logdir_lock import LEASE_NAME
-from supervisor_core.engine.session_recorder import StopInfo
+from supervisor_core.engine.recorder import StopInfo
 from supervisor_core.errors import LogdirInUseError
 from supervisor_core.events.chunk import Chunk, TelemetryMark
 from supervisor_core.events.file_writer import FileWriter
@@ -21,8 +21,11 @@ from supervisor_core.events.telemetry import (
     WorkerStatus,
 )
 from supervisor_core.metrics.table import RUN_METRICS
+from supervisor_core.options import Options
 from supervisor_core.run.advice import Costs
 from supervisor_core.run.fold import RunFold
+
+RUN_INFO = next(metric for metric in RUN_METRICS if metric.name == "supervisor_run_info")
 
 
 def recover(run, error: str) -> None:
@@ -41,6 +44,26 @@ def test_a_session_says_who_it_is_and_how_it_ended(begin, writer) -> None:
     assert session.services == (ServiceInterval(name="checkpoint", interval_secs=600),)
     assert (stop.session, stop.reason, stop.final_checkpoint_step) == (run.session_id, "exhausted", 7)
     assert writer.synced == ["session", "stop"]
+
+
+def test_a_session_says_whose_it_is(begin, writer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In its own metrics from the start, in its record once it is ready: until then the launcher may say more."""
+    monkeypatch.setenv("SUPERVISOR_LABELS", "team=vision,my-team=x")
+    monkeypatch.setenv("SLURM_JOB_ID", "4711")
+    run = begin(Options(labels={"project": "digits"}))
+    labels = run.status().labels
+    assert (labels["team"], labels["project"], labels["job_id"], "my-team" in labels) == (
+        "vision",
+        "digits",
+        "4711",
+        False,
+    )
+    monkeypatch.setenv("WORLD_SIZE", "4")
+    run.ready()
+    (session,) = writer.of("session")
+    assert (session.labels, session.world_size) == (labels, 4)
+    (info,) = (dict(sample.labels) for sample in RUN_INFO.read(run.status(), 0.0))
+    assert info["team"] == "vision" and info["world_size"] == "4"
 
 
 def test_a_session_ends_once(begin, writer) -> None:
@@ -189,8 +212,10 @@ def test_the_table_says_what_a_trainer_serves(begin) -> None:
     status = replace(run.status(), steps_per_second=1.0, steps_lost=0, threads=(thread,), workers=(worker,))
     names = {metric.name for metric in RUN_METRICS if list(metric.read(status, 1e9))}
     not_now = {
+        "supervisor_resume_observed",
         "supervisor_run_error_info",
         "supervisor_checkpoint_recommended_interval_seconds",
+        "supervisor_checkpoint_present_interval_seconds",
         "supervisor_stall_info",
         "supervisor_watchdog_acted_total",
     }

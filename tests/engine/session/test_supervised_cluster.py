@@ -8,8 +8,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from supervisor_core.engine.recorder import StopInfo
 from supervisor_core.engine.service import ServiceRegistry
-from supervisor_core.engine.session_recorder import SessionRecorder, StopInfo
+from supervisor_core.engine.session_recorder import SessionRecorder
 from supervisor_core.events.telemetry import HeartbeatRecord
 from supervisor_core.options import Options
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from supervisor_core.engine.heartbeat_writer import TaskFile
-from supervisor_core.engine.task_record import TASKS_DIRECTORY, TaskRecord, read_record
+from supervisor_core.run.task_record import TASKS_DIRECTORY, TaskRecord, read_record
 from supervisor_core.storage.filesystem import Check, unguarded
 from supervisor_core.storage.local import LocalFilesystem
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from supervisor_core.engine.task_record import MAX_BYTES, TaskRecord, decode, encode, file_name
+from supervisor_core.run.task_record import MAX_BYTES, TaskRecord, decode, encode, file_name
 
 RECORD = TaskRecord(
     task="worker:1",

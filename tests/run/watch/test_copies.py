@@ -75,3 +75,22 @@ def test_runs_of_other_writers_are_never_copies(tmp_path: Path, writing: Any, lo
     writing.RunFile(tmp_path / "run").scalar("loss", 1, clock.now - 5).scalar("loss", 2, clock.now - 4)
     shutil.copytree(tmp_path / "run", tmp_path / "copy")
     assert kinds(look()) == {"run": "running", "copy": "running"}
+
+
+@pytest.mark.parametrize("names_itself", [False, True])
+def test_a_forged_copy_hides_no_run(names_itself: bool, tmp_path: Path, writing: Any, look: Look, clock: Any) -> None:
+    """Whoever can read a session's id can write newer events of it elsewhere: the run in its own place keeps its
+    state."""
+    writing.RunFile(tmp_path / "run", session="one").ready(logdir=str(tmp_path / "run")).beat(clock.now - 300, steps=5)
+    named = str(tmp_path / ("forged" if names_itself else "run"))
+    forged = writing.RunFile(tmp_path / "forged", session="one").ready(logdir=named).beat(clock.now - 1, steps=9)
+    assert kinds(look())["run"] == "lost"
+    forged.stop(clock.now)
+    assert kinds(look())["run"] == "lost"
+
+
+def test_another_name_of_a_directory_is_a_copy(tmp_path: Path, writing: Any, look: Look, clock: Any) -> None:
+    """A link to a run's directory is not a second run."""
+    writing.RunFile(tmp_path / "run").ready(logdir=str(tmp_path / "run")).beat(clock.now - 5, steps=5)
+    (tmp_path / "link").symlink_to("run")
+    assert sorted(kinds(look()).values()) in (["running"], ["copy of run", "running"], ["copy of link", "running"])

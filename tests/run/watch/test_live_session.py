@@ -18,8 +18,9 @@ from hangs import HANGING_LINE, HOLD_LOCK_OF_INTERPRETER
 
 from supervisor_core.checkpoint.lease_file import LeaseRecord
 from supervisor_core.checkpoint.logdir_lock import LEASE_NAME, LogdirLock
+from supervisor_core.engine.recorder import StopInfo
 from supervisor_core.engine.service import ServiceRegistry
-from supervisor_core.engine.session_recorder import SessionRecorder, StopInfo
+from supervisor_core.engine.session_recorder import SessionRecorder
 from supervisor_core.events.file_writer import FileWriter
 from supervisor_core.metrics.page import run_status
 from supervisor_core.options import Options

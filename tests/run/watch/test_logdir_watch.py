@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import doctest
 import errno
+import gc
 import os
 import shutil
 from pathlib import Path
@@ -16,6 +17,7 @@ from supervisor_core.events.scan import RecordScan, Window
 from supervisor_core.run import logdir_watch
 from supervisor_core.run.fold import RunFold
 from supervisor_core.run.logdir_watch import LogdirWatch
+from supervisor_core.run.model import DOWNTIME
 
 LOGDIRS = Path(__file__).parents[3] / "shared" / "logdirs"
 
@@ -48,10 +50,51 @@ def test_only_what_changes_is_put_together_again(tmp_path: Path, writing, clock)
     assert (before["live"].run.state, after["live"].run.state) == ("running", "lost")
 
 
+def test_what_an_ended_run_was_understood_from_is_read_again(
+    tmp_path: Path, writing, clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is not held, of thousands of runs it is most of the memory: once something happens to the run, its files are
+    read again, once, and the result is that of a new watch."""
+    done = writing.RunFile(tmp_path / "done").ready().beat(clock.now - 50, steps=5).stop(clock.now - 40)
+    writing.RunFile(tmp_path / "live").ready().beat(clock.now - 1, steps=5)
+    read_again, resume = [], RunIndex.resume
+
+    def noted(index: RunIndex, positions: dict) -> None:
+        read_again.append(index.name)
+        resume(index, positions)
+
+    monkeypatch.setattr(RunIndex, "resume", noted)
+    watch = LogdirWatch(str(tmp_path), clock=clock)
+    before = watch.refresh().runs
+    gc.collect()
+    ours = [fold.name for fold in gc.get_objects() if isinstance(fold, RunFold) and fold.name in ("done", "live")]
+    assert ours == ["live"]
+    clock.now += 3600
+    assert watch.refresh().runs["done"] is before["done"]
+    assert read_again == []
+    for step in (6, 7):
+        done.scalar("loss", step, clock.now - 5)
+        found = watch.refresh().runs["done"]
+        assert found == LogdirWatch(str(tmp_path), clock=clock).refresh().runs["done"]
+        assert found.run.last_step == step
+    assert read_again == ["done"]
+
+
+def test_downtime_grows_of_a_run_that_failed_ahead_of_the_reader_s_clock(tmp_path: Path, writing, clock) -> None:
+    """A run whose last record is still to come by the reader's clock is down from then on, like any other."""
+    writing.RunFile(tmp_path / "a").ready().beat(clock.now - 5, steps=5).stop(clock.now + 1, "error")
+    watch = LogdirWatch(str(tmp_path), clock=clock)
+    assert watch.refresh().runs["a"].run.state == "failed"
+    clock.now += 101
+    assert watch.refresh().runs["a"].run.goodput.secs[DOWNTIME] == pytest.approx(100, abs=1.0)
+
+
 def test_what_was_read_so_far(tmp_path: Path, writing, clock) -> None:
-    """During a look, the runs can be had that it has read to their ends; of those that have ended nothing is redone."""
+    """During a look, the runs can be had that it has read to their ends, those first that were written last; of those
+    that have ended nothing is redone."""
     for name in ("a", "b"):
-        writing.RunFile(tmp_path / name).ready().beat(clock.now - 50, steps=5).stop(clock.now - 40)
+        file = writing.RunFile(tmp_path / name).ready().beat(clock.now - 50, steps=5).stop(clock.now - 40)
+        os.utime(file.path, (clock.now, clock.now - (name == "b")))
     watch = LogdirWatch(str(tmp_path), clock=clock)
     seen = []
     snapshot = watch.refresh(lambda done, total: seen.append(watch.so_far()))

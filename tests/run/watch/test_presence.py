@@ -173,3 +173,19 @@ def test_a_package_that_is_missing(tmp_path: Path) -> None:
 
     assert CheckpointPresence(None, missing).within("gs://bucket/run")("m-1") is None
     assert missing(str(tmp_path))[0] is LOCAL
+
+
+def test_a_listing_of_an_earlier_moment_proves_no_absence() -> None:
+    """Of an object store: what is in it is there; what is not may have come since, or is not known."""
+    known = {"gs://b/run": (["ckpt-1.index"], False), "gs://b/new": (["ckpt-1.index"], True)}
+
+    def listed(directory: str) -> tuple[list[str], bool]:
+        if directory not in known:
+            raise OSError(errno.ENODATA, "not listed")
+        return known[directory]
+
+    presence = CheckpointPresence("gs://b", listed=listed)
+    assert [presence.within("gs://b/run")(path) for path in ("ckpt-1", "ckpt-2")] == [True, None]
+    assert [presence.within("gs://b/new")(path) for path in ("ckpt-1", "ckpt-2")] == [True, False]
+    assert presence.within("gs://b/new")("gs://b/run/ckpt-2") is None
+    assert presence.within("gs://b/other")("ckpt-1") is None

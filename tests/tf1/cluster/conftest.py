@@ -16,6 +16,8 @@ import pytest
 from forked import Forked, ForkServer
 from ports import free_port
 
+from supervisor_core.events.index import LogdirIndex
+from supervisor_core.run.fold import RunFold
 from supervisor_core.run.logdir_watch import LogdirWatch
 from supervisor_core.run.model import Run, WorkerHistory
 
@@ -126,9 +128,11 @@ class Cluster:
         return LogdirWatch(self.logdir).refresh().runs["."].run
 
     def worker(self, name: str) -> WorkerHistory | None:
-        """Return what the chief has recorded of another process."""
-        runs = LogdirWatch(self.logdir).refresh().runs
-        return next((worker for run in runs.values() for worker in run.run.workers if worker.name == name), None)
+        """Return what the chief has recorded of another process; a watch reads that one's own file, too."""
+        fold = RunFold(".")
+        for chunks in LogdirIndex(self.logdir).refresh().changed.values():
+            fold.update(chunks)
+        return next((worker for worker in fold.run(time.time()).workers if worker.name == name), None)
 
     def sees(self, name: str, state: str) -> Callable[[], bool]:
         """Return a function that returns whether the chief has recorded a process in this state."""

@@ -13,9 +13,9 @@ import pytest
 
 from supervisor_core.checkpoint.logdir_lock import LogdirLock
 from supervisor_core.engine.heartbeat_writer import TaskFile
-from supervisor_core.engine.task_record import TaskRecord
 from supervisor_core.options import Options
 from supervisor_core.process.identity import this_machine
+from supervisor_core.run.task_record import TaskRecord
 from supervisor_core.tf1.cluster.task import CHECK_SECS, REMOTE_CHECK_SECS, ParameterServer
 
 FILE = ".supervisor.tasks/ps-0.json"

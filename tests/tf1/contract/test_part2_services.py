@@ -187,7 +187,7 @@ def test_a_global_step_of_rank_1_counts(ours: Any, logdir: str, read_events: Any
         supervisor.summary_computed(sess, sess.run(supervisor.summary_op))
     assert v1.train.latest_checkpoint(logdir) == f"{logdir}/model.ckpt-8"
     steps = [event.step for file in read_events(logdir, telemetry=False) for event in file if event.summary.value]
-    assert steps[-1] == 8
+    assert max(steps) == 8  # the service may write its first summary, of step 7, after this one
 
 
 def test_an_op_added_too_late_is_explained(train: Any) -> None:

@@ -1,0 +1,107 @@
+"""``sharded/``: arrays of JAX that are split over processes, of which each has written its pieces into a file.
+
+``sharded/2.safetensors`` is of process 2. In it each piece is bytes under a name that says all of it:
+
+    objects/params/kernel#8,0:4,16:16,16:float32    path in the tree # first index : shape : shape of the array : dtype
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Collection, Iterator, Mapping
+from typing import NamedTuple
+
+from supervisor_core.checkpoint import safetensors_file
+from supervisor_core.checkpoint.sealed_files import SealedFiles
+from supervisor_core.errors import DamagedCheckpointError
+
+FOLDER = "sharded"
+
+_NUMBERS = r"\d{1,15}(?:,\d{1,15}){0,63}"
+_NAME = re.compile(
+    rf"(?P<path>.+)#(?P<first>{_NUMBERS}):(?P<shape>{_NUMBERS}):(?P<whole>{_NUMBERS}):"
+    r"(?P<dtype>bool|(?:u?int|b?float|complex)\d{1,3}(?:_e\dm\d[a-z0-9]{0,8})?)",
+    re.DOTALL,
+)
+_OF_A_RANK = re.compile(r"ranks/\d+/")
+_WIDEST = 16
+
+
+class Piece(NamedTuple):
+    """A piece of an array."""
+
+    path: str
+    """The array's place in the tree."""
+    first: tuple[int, ...]
+    """Its first index in each dimension."""
+    shape: tuple[int, ...]
+    whole: tuple[int, ...]
+    """The shape of the array."""
+    dtype: str
+    """As ``bfloat16``."""
+
+    @property
+    def name(self) -> str:
+        """Its name in a file."""
+        first, shape, whole = (",".join(map(str, numbers)) for numbers in (self.first, self.shape, self.whole))
+        return f"{self.path}#{first}:{shape}:{whole}:{self.dtype}"
+
+
+def piece_of(name: str) -> Piece:
+    """Return what a name in a file says.
+
+    Raises:
+        ValueError: if it is none.
+    """
+    found = _NAME.fullmatch(name)
+    if found is None:
+        raise ValueError("a piece has a name that is none")
+    first, shape, whole = (tuple(map(int, found[part].split(","))) for part in ("first", "shape", "whole"))
+    if not len(first) == len(shape) == len(whole):
+        raise ValueError("a piece has other dimensions than its array")
+    if any(begin + length > end for begin, length, end in zip(first, shape, whole, strict=True)):
+        raise ValueError("a piece lies outside of its array")
+    return Piece(found["path"], first, shape, whole, found["dtype"])
+
+
+def shared_path(name: str) -> str:
+    """Return the path of an array, without the rank in whose part of the tree it is."""
+    return _OF_A_RANK.sub("", name, count=1) if _OF_A_RANK.match(name) else name
+
+
+def files_of(files: SealedFiles, names: Collection[str]) -> Mapping[str, list[tuple[Piece, str]]]:
+    """Return the pieces of arrays, each with its file, by the arrays' paths; reads no content.
+
+    Args:
+        files: the checkpoint's.
+        names: the arrays' names in the tree.
+
+    Raises:
+        DamagedCheckpointError: if a file is none of pieces, or the pieces are not all of an array.
+        UnreadableCheckpointError: if the file system refuses a file.
+    """
+    found: dict[str, list[tuple[Piece, str]]] = {}
+    for file in files.below(FOLDER):
+        for piece in _pieces(files, file):
+            found.setdefault(piece.path, []).append((piece, file))
+    if missing := {shared_path(name) for name in names} - found.keys():
+        raise DamagedCheckpointError(f"{files.path(FOLDER)}: {min(missing)!r:.80} is not in it")
+    for path, pieces in found.items():
+        alike = {(piece.whole, piece.dtype) for piece, _ in pieces}
+        covered = sum(math.prod(piece.shape) for piece, _ in pieces)
+        if len(alike) > 1 or covered != math.prod(pieces[0][0].whole):
+            raise DamagedCheckpointError(f"{files.path(FOLDER)}: the pieces of {path!r:.80} are not all of it")
+    return found
+
+
+def _pieces(files: SealedFiles, file: str) -> Iterator[Piece]:
+    for array in safetensors_file.arrays(files, file):
+        try:
+            piece = piece_of(array.name)
+        except ValueError as error:
+            raise DamagedCheckpointError(f"{files.path(file)}: {error}") from error
+        count = math.prod(piece.shape)
+        if array.dtype != "U8" or not count or array.bytes % count or not 1 <= array.bytes // count <= _WIDEST:
+            raise DamagedCheckpointError(f"{files.path(file)}: a piece has not the bytes of its shape")
+        yield piece

@@ -1,0 +1,195 @@
+"""``tb-supervisor export``: scalars, and the history of runs, as tables in files."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext, suppress
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from supervisor_core.cli import NO_SPACE, WrongInput, paths, require_system, seconds_option
+from supervisor_core.cli.exporter import configure_log
+from supervisor_core.cli.logdirs import Logdir, cache, existing, filters, logdirs
+from supervisor_core.cli.look import Look, Looking
+from supervisor_core.cli.text import runs_bar
+from supervisor_core.errors import EventsError, SupervisorError
+from supervisor_core.log import printable
+from supervisor_core.storage.local import local_path
+
+if TYPE_CHECKING:
+    from supervisor_core.history.export import Export
+
+wait: Callable[[float], object] = threading.Event().wait
+"""Waits for these seconds."""
+_LOG = logging.getLogger("supervisor_core")
+_OTHER_FILES = (".json", ".ndjson", ".tsv", ".txt", ".pq", ".arrow", ".feather", ".xlsx", ".gz", ".zip", ".zst")
+"""Endings of names that are meant to be files, in formats that there are not."""
+
+
+def _print_schema(context: click.Context, _: click.Parameter, wanted: bool) -> None:
+    if not wanted or context.resilient_parsing:
+        return
+    from supervisor_core.history.rows import SCALARS, TABLES
+    from supervisor_core.history.table import FlatTable
+
+    def columns(table: FlatTable) -> dict[str, Any]:
+        return {"columns": {column.name: {"type": column.type, "text": column.text} for column in table.columns}}
+
+    tables = {table.name: {"key": ["logdir", *table.key], "day": table.day, **columns(table)} for table in TABLES}
+    click.echo(json.dumps({**tables, SCALARS.name: columns(SCALARS)}, indent=2))
+    context.exit()
+
+
+@click.command(
+    short_help="Write scalars, and the history of runs, into files.",
+    epilog="\b\nExamples:\n"
+    "  tb-supervisor export -o runs.parquet /runs\n"
+    "  tb-supervisor export -o restarts.csv --table restarts /runs\n"
+    "  tb-supervisor export --follow -o history /runs",
+)
+@logdirs()
+@filters
+@cache
+@click.option(
+    "--output",
+    "-o",
+    "output",
+    required=True,
+    metavar="FILE|DIR",
+    shell_complete=paths,
+    help="A file .parquet, .csv or .jsonl, replaced if it exists; or a directory, created if it is missing.",
+)
+@click.option(
+    "--table",
+    metavar="TABLE",
+    help="The table in FILE: scalars, sessions, session_days, restarts, checkpoints or findings.  [default: scalars]",
+)
+@click.option(
+    "--format",
+    "format_name",
+    type=click.Choice(["parquet", "jsonl"]),
+    help="Of the files in DIR. Parquet needs pyarrow, which the extra [data] installs.  [default: parquet]",
+)
+@click.option("--follow", is_flag=True, help="Bring DIR up to date again and again, until Ctrl-C or SIGTERM.")
+@seconds_option("--interval", "How often --follow looks.", default="5m", least=1.0, most=86_400.0)
+@click.option(
+    "--schema",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_print_schema,
+    help="Print tables and columns as JSON, and exit.",
+)
+def export(
+    logdirs: tuple[str, ...],
+    include: str | None,
+    exclude: str | None,
+    cache: str | None,
+    output: str,
+    table: str | None,
+    format_name: str | None,
+    follow: bool,
+    interval_secs: float,
+) -> None:
+    """Write values and history of the runs in and below each LOGDIR, of any writer.
+
+    Into FILE: one table of all runs, the scalars if nothing else is said. It is there as a whole or not at all.
+
+    Into DIR: sessions, session_days, restarts, checkpoints and findings, in files by day. A row replaces the one with
+    its key, so it may be called as often as you like. Rows of runs that were deleted stay. A file is replaced as a
+    whole: a kill at any time leaves none torn.
+
+    Exit status: 0 if all was written, or after Ctrl-C with --follow; 1 if a part of LOGDIR could not be read; 2 if
+    LOGDIR is not a directory, FILE or DIR cannot be written, or an argument is wrong; 74 if the disk is full.
+    """
+    require_system("export", "linux", "darwin")
+    from supervisor_core.cli.export_file import TABLE_NAMES, export_file, is_file_name
+
+    local_output = local_path(output)
+    if not local_output:
+        raise WrongInput(f"--output is {output!r}; expected a local directory or file; a bucket may be mounted there.")
+    is_file = is_file_name(local_output)
+    if is_file and (follow or format_name is not None):
+        wrong = "--follow brings a directory up to date" if follow else "--format is of the files in a directory"
+        raise click.UsageError(f"{wrong}, and {output} is one file, whose ending says its format.")
+    if not is_file and table is not None:
+        raise click.UsageError(f"--table is of one file; name one that ends in .parquet, .csv or .jsonl, not {output}.")
+    if not is_file and local_output.lower().endswith(_OTHER_FILES) and not os.path.isdir(local_output):
+        raise click.UsageError(
+            f"{output} is a file of no known format; expected the ending .parquet, .csv or .jsonl, or a directory."
+        )
+    if table is not None and table not in TABLE_NAMES:
+        raise click.UsageError(f"--table is {table!r}; expected {', '.join(TABLE_NAMES[:-1])} or {TABLE_NAMES[-1]}.")
+    configure_log()
+    try:
+        if is_file:
+            is_whole = export_file(local_output, table or TABLE_NAMES[0], existing(logdirs), include, exclude, cache)
+        else:
+            is_whole = _export_directory(
+                local_output, existing(logdirs), include, exclude, cache, format_name, interval_secs if follow else None
+            )
+    except SupervisorError as error:
+        raise WrongInput(str(error)) from error
+    except OSError as error:
+        if error.errno in NO_SPACE:
+            raise
+        raise WrongInput(f"{output} cannot be written: {error.strerror or error}.") from error
+    if not is_whole:
+        click.get_current_context().exit(1)
+
+
+def _export_directory(
+    directory: str,
+    logdirs: Sequence[Logdir],
+    include: str | None,
+    exclude: str | None,
+    cache: str | None,
+    format_name: str | None,
+    follow_secs: float | None,
+) -> bool:
+    """Bring a directory up to date, once or until interrupted; return whether all could be read the first time."""
+    from supervisor_core.history.archive import Archive
+    from supervisor_core.history.export import Export
+    from supervisor_core.history.formats import JsonLines, Parquet
+
+    form = JsonLines() if format_name == "jsonl" else Parquet()
+    looking = Looking(logdirs, include, exclude, cache=cache, all_saves=True, whole=None)
+    with (
+        Archive(directory, looking.path, form) as archive,
+        suppress(KeyboardInterrupt) if follow_secs is not None else nullcontext(),
+    ):
+        exporting = Export(archive, looking.path)
+        with runs_bar("reading") as on_progress:
+            look = looking.look(on_progress)
+        _store(exporting, look, directory)
+        if follow_secs is not None:
+            _follow(exporting, looking, directory, follow_secs)
+    for problem in look.problems:
+        click.echo(printable(problem), err=True)
+    return not look.problems and all(seen.watched.read_ok for seen in look.runs.values())
+
+
+def _store(exporting: Export, look: Look, directory: str) -> None:
+    changed = exporting.update((seen.watched, seen.findings) for seen in look.runs.values())
+    found = ", ".join(f"{number:,} {name}" for name, number in changed.items() if number)
+    if found:
+        click.echo(printable(f"{directory}: {found}"))
+
+
+def _follow(exporting: Export, looking: Looking, directory: str, interval_secs: float) -> None:
+    """Look and store until interrupted. What could not be stored is tried again at the next look."""
+    failed = False
+    while True:
+        wait(interval_secs)
+        try:
+            _store(exporting, looking.look(), directory)
+            failed = False
+        except (EventsError, OSError) as error:
+            if not failed:
+                _LOG.warning("%s could not be brought up to date, and is tried again: %s", directory, error)
+            failed = True

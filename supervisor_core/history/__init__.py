@@ -1,0 +1,1 @@
+"""The history of runs as tables, in files that outlive the logdir: JSON lines, or Parquet."""

@@ -1,0 +1,334 @@
+"""`RunTracker`: one run of a logdir, from what is new in its events files to the run as it stands.
+
+What a session cannot write into its events file is looked up elsewhere, see `live_session`.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+
+from supervisor_core.events.chunk import Chunk, FileFacts
+from supervisor_core.events.index import RunIndex
+from supervisor_core.events.telemetry import SessionRecord
+from supervisor_core.run.bounds import UNSEEN
+from supervisor_core.run.file_fold import RESTARTER_SUFFIX
+from supervisor_core.run.first_error import has_lost_unknown_rank, with_first_error
+from supervisor_core.run.fold import RunFold
+from supervisor_core.run.fold_cache import FoldCache, KeptRun
+from supervisor_core.run.goodput import is_down
+from supervisor_core.run.live_session import LeaseReader, PageReader, with_lease, with_page
+from supervisor_core.run.model import Run, Session
+from supervisor_core.run.presence import CheckpointPresence
+from supervisor_core.run.restarter_process import restarter_runs
+from supervisor_core.run.snapshot import WatchedRun
+from supervisor_core.run.task_files import TaskReader, ranks_here, with_ranks, with_shared_timeout, with_verdict
+from supervisor_core.run.writer_clock import WriterClock
+from supervisor_core.storage.local import local_path
+from supervisor_core.systems import free_bytes
+
+_LOG = logging.getLogger("supervisor_core")
+
+_ENDED = ("completed", "stopped", "failed")
+"""The states that only a new session, or what happens to its files, changes."""
+_FEW_SESSIONS = 100
+"""Of an ended run with so few, what can be put together again within milliseconds is not kept."""
+_FEW_SESSIONS_ALIVE = 5
+"""Likewise of a live run, which almost every look puts together again."""
+_SOON_READ_BYTES = 16 << 20
+"""Events files of an ended run that are read again within tens of milliseconds."""
+_MOVING = ("running", "stalled", "lost")
+"""The states in which time alone changes a run: its state, or where its time goes."""
+
+
+class RunTracker:
+    """One run: its fold, and the last result. Used by one thread at a time.
+
+    Args:
+        index: reads its events files.
+        presence: where its checkpoints are looked for.
+        kept_ticks: see `RunFold`.
+        all_saves: likewise.
+        cache: what earlier looks have understood; None: nothing.
+    """
+
+    def __init__(
+        self,
+        index: RunIndex,
+        presence: CheckpointPresence,
+        kept_ticks: int | None,
+        cache: FoldCache | None = None,
+        *,
+        all_saves: bool = True,
+    ) -> None:
+        self.index = index
+        self._presence = presence
+        self._kept_ticks, self._all_saves = kept_ticks, all_saves
+        self._cache = cache
+        self._loaded: RunFold | None = RunFold(index.name, kept_ticks=kept_ticks, all_saves=all_saves)
+        self._times_read_again = 0
+        self._is_kept = False
+        self.claim: str | None = None
+        """Until it is read: the label under which its own process serves it, as far as is known."""
+        self.kept_at = -math.inf
+        """Monotonic time at which the cache had all of it."""
+        self._lease = LeaseReader(index.directory)
+        self._page = PageReader(index.directory)
+        self._tasks = TaskReader(index.directory)
+        self._clock = WriterClock()
+        self._dead: str | None = None
+        self._lost: str | None = None
+        self._fresh = True
+        self._stamp: object = None
+        self._last: WatchedRun | None = None
+        self._looked_at = 0.0
+
+    @property
+    def _fold(self) -> RunFold:
+        """The run's fold: that of a run whose last result was kept is fetched from the cache, or read again, when it is
+        needed."""
+        if self._loaded is None:
+            state = None if self._cache is None else self._cache.fold(self.index.name)
+            if self._cache is not None:
+                self._cache.forget(self.index.name)
+            if state is not None:
+                self._loaded = RunFold.resumed(state)
+                return self._loaded
+            self._loaded = RunFold(self.index.name, kept_ticks=self._kept_ticks, all_saves=self._all_saves)
+            self._times_read_again += 1
+            self._fresh, self._is_kept = True, False
+            self.index.resume({})
+            for chunk in self.index.pieces():
+                self._loaded.update([chunk])
+        return self._loaded
+
+    def begin(self, *, peeks: bool) -> None:
+        """Go on from what the cache has of the run; else find out what it calls itself.
+
+        Args:
+            peeks: whether the first records of its newest file may be read for that: where a request costs nothing.
+        """
+        kept = None if self._cache is None else self._cache.kept(self.index.name)
+        if kept is None and peeks:
+            for chunk in self.index.peek(lambda name: name.endswith(RESTARTER_SUFFIX)):
+                self.update([chunk])
+                records = [getattr(mark, "record", None) for mark in chunk.marks]
+                found = [record.run for record in records if isinstance(record, SessionRecord)]
+                self.claim = found[-1] if found else None
+                if found:
+                    return
+        if kept is not None:
+            self.claim = kept.claim
+            self._loaded = None
+            self.index.resume(kept.positions)
+            self._last, self._stamp, self._looked_at, self._dead = kept.last, kept.stamp, kept.looked_at, kept.dead
+            self._fresh, self._is_kept = kept.last is None, True
+
+    def is_to_keep(self, now: float, least_secs: float) -> bool:
+        """Whether the cache has less of it, at a monotonic time: of a run that goes on, for so long."""
+        if self._is_kept or self._lost is not None or self._loaded is None:
+            return False
+        is_over = self._last is not None and self._last.run.state not in _MOVING
+        return is_over or now - self.kept_at >= least_secs
+
+    def kept(self) -> tuple[str, KeptRun, tuple[object, ...]]:
+        """Return what the cache is to have of it."""
+        last = self._last
+        is_at_rest = last is not None and not self._fresh and last.problem is None and last.run.state not in _MOVING
+        kept = KeptRun(
+            positions=self.index.positions,
+            last=last if is_at_rest else None,
+            stamp=self._stamp,
+            looked_at=self._looked_at,
+            dead=self._dead,
+            claim=last.own_name if last is not None else self.claim,
+        )
+        return self.index.name, kept, self._fold.state
+
+    def was_kept(self, now: float) -> None:
+        """Say that the cache has all of it, at a monotonic time."""
+        self._is_kept, self.kept_at = True, now
+
+    def update(self, chunks: Sequence[Chunk]) -> None:
+        """Add new events."""
+        self._fresh, self._is_kept = True, False
+        try:
+            before = self._times_read_again
+            fold = self._fold
+            if self._times_read_again == before:  # else these chunks are in it
+                fold.update(chunks)
+        except Exception as error:  # a fault of ours; it must not cost the other runs
+            _LOG.exception("The events of run %s could not be understood", self.index.name)
+            self._lost = f"its events could not be understood: {error!r}"
+
+    def catch_up(self) -> None:
+        """Read what is new since it was read, unless it is over."""
+        if self._last is None or self._last.run.state in _MOVING:
+            for chunk in self.index.pieces():
+                self.update([chunk])
+
+    def settle(self, now: float, boot_now: float) -> None:
+        """Put the run together, if it has ended: so that of many runs not all is kept at once that is needed for it."""
+        if not self._fresh:
+            return
+        try:
+            session = self._fold.newest_session
+        except Exception:  # as in `update`; the look that follows reports it
+            _LOG.debug("Run %s could not be put together", self.index.name, exc_info=True)
+            return
+        if session is not None and session.outcome not in ("running", "unknown"):
+            self.refresh(now, boot_now)
+
+    def has_died(self, now: float, boot_now: float) -> bool:
+        """Return whether the process of the newest session is over, though no record says so; True once."""
+        if not self._fresh and self._last is not None and self._last.run.state not in _MOVING:
+            return False
+        try:
+            session = self._fold.newest_session
+            if session is None or session.outcome != "running" or session.id == self._dead:
+                return False
+            death = self._page.death(session, now, boot_now)
+        except Exception:  # as in `update`; the look that follows reports it
+            _LOG.debug("The page of run %s could not be read", self.index.name, exc_info=True)
+            return False
+        if death is None:
+            return False
+        self._fold.died(death)
+        self._dead, self._fresh, self._is_kept = session.id, True, False
+        return True
+
+    def _observe(self, files: Sequence[FileFacts], now: float) -> None:
+        """Take the newest time of the newest session."""
+        session = self._fold.newest_session
+        if session is not None and session.ended_at is not None and not (session.inferred or session.gone):
+            times = [file.written_at for file in files if file.path in session.files and file.written_at is not None]
+            written_at, ahead = max(times, default=None), self._ahead_by_lease(session, now)
+            if ahead is not None:  # on a full disk an events file is written again and again, and has nothing new
+                written_at = None
+            self._clock.observe(session.id, at=session.ended_at, written_at=written_at, now=now, ahead_secs=ahead)
+
+    def _ahead_by_lease(self, session: Session, now: float) -> float | None:
+        """Return by how much the clock of an open session is ahead by its lease; None where that is unknown, and once
+        its events were seen to move."""
+        if session.outcome != "running" or self._clock.is_moving:
+            return None
+        lease = self._lease.read(now)
+        return self._lease.clock.skew_secs if lease is not None and lease.session == session.id else None
+
+    def refresh(self, now: float, boot_now: float, unread: str | None = None) -> WatchedRun:
+        """Return the run as it is now; the same object as before, where nothing has changed.
+
+        Args:
+            now: the present wall time.
+            boot_now: the same by `supervisor_core.clock.boot_secs`.
+            unread: why it was not read to its end; None where it was.
+        """
+        index = self.index
+        files, left_out, identity, unreachable = index.files, index.left_out, index.identity, index.problem is not None
+        problem = unread or self._lost or self.index.problem or _unreadable(files)
+        last, stamp = self._last, self._presence.stamp(self.index.directory)
+        if (
+            last is not None
+            and not self._fresh
+            and last.run.state not in _MOVING
+            and not _is_down(last.run, self._looked_at)
+            and not (last.run.state == "unknown" and last.run.launches)  # its restarter may have gone
+            and (last.files, last.left_out_files, last.identity) == (files, left_out, identity)
+            and (last.problem, self._stamp) == (problem or _dropped(last), stamp)
+        ):
+            return last
+        self._fresh, self._stamp, self._looked_at = False, stamp, self._clock.now(now)
+        try:
+            clock = self._clock
+            self._observe(files, now)
+            run = self._fold.run(clock.now(now), self._presence.within(self.index.directory), restarter_runs)
+            is_gone = bool(run.sessions) and run.sessions[-1].gone
+            if run.state in _MOVING and not is_gone:
+                names = [worker.name for worker in ranks_here(run)]
+                is_stalled = run.state == "stalled"
+                run = with_ranks(run, self._tasks.read(names, clock.now(now), is_stalled=is_stalled))
+                page = with_shared_timeout(self._page.read(run.sessions[-1], now), run, clock.now(now))
+                run = with_page(run, page, clock.now(now), boot_now)
+            elif run.state == "failed" and has_lost_unknown_rank(run):
+                names = [worker.name for worker in ranks_here(run)]
+                run = with_ranks(run, self._tasks.read(names, clock.now(now), is_stalled=True))
+                run = replace(run, sessions=with_first_error(run.sessions, run.workers))
+            if run.state == "lost" and not is_gone:
+                run = with_lease(run, self._lease.read(now, clock.known_ahead_secs), self._lease.clock.now(now))
+                clock = clock if run.state == "lost" or self._lease.clock.skew_secs is None else self._lease.clock
+            if run.state in _MOVING and not is_gone:
+                run = with_verdict(run, clock.now(now))
+            if clock.is_moving or run.state in ("running", "stalled"):
+                run = replace(run, clock_skew_secs=clock.skew_secs)
+        except Exception as error:  # as above
+            _LOG.debug("Run %s could not be put together", self.index.name, exc_info=True)
+            run = last.run if last is not None else RunFold(self.index.name).run(now, lambda path: None)
+            problem = f"it could not be put together: {error!r}"
+        found = WatchedRun(
+            run=run,
+            directory=index.directory,
+            files=files,
+            unreachable=unreachable,
+            left_out_files=left_out,
+            free_bytes=_free_bytes(index.directory) if run.state in _MOVING and not unreachable else None,
+            identity=identity,
+            problem=problem,
+        )
+        dropped = None if problem else _dropped(found)
+        self._last = found if dropped is None else replace(found, problem=dropped)
+        self._is_kept &= run.state in _MOVING
+        few_sessions = _FEW_SESSIONS if run.state in _ENDED else _FEW_SESSIONS_ALIVE
+        if run.state != "lost" and len(run.sessions) <= few_sessions:
+            self._fold.rest()
+        if self._cache is None and self._may_let_go(run):
+            self._loaded = None
+        return self._last
+
+    def _may_let_go(self, run: Run) -> bool:
+        """Whether the fold is rather read again should anything happen to the run: two fifths of the memory of a reader
+        of thousands of runs are folds of those that have ended. Done once, for a run to which something does happen."""
+        return (
+            run.state in _ENDED
+            and self._times_read_again == 0
+            and self._dead is None
+            and self._last is not None
+            and self._last.problem is None
+            and self._last.bytes <= _SOON_READ_BYTES
+            and local_path(self.index.directory) is not None
+            and not _is_down(run, self._looked_at)
+        )
+
+
+_LEAST_SECS = 1e-3
+
+
+def _is_down(run: Run, at: float) -> bool:
+    """Return whether the time since the run's death was downtime at the last look: it grows, or ends, with this one.
+
+    A death that is still to come by the reader's clock, which may be behind, counts: its downtime begins.
+    """
+    if not run.sessions or run.sessions[-1].ended_at is None:
+        return False
+    return is_down(run.state, run.sessions[-1], max(at, run.sessions[-1].ended_at + _LEAST_SECS))
+
+
+def _unreadable(files: Sequence[FileFacts]) -> str | None:
+    return next((f"{file.path}: {file.skipped}" for file in files if file.unreadable), None)
+
+
+def _free_bytes(directory: str) -> int | None:
+    local = local_path(directory)
+    if local is None:
+        return None
+    try:
+        return free_bytes(local)
+    except OSError:
+        return None
+
+
+def _dropped(watched: WatchedRun) -> str | None:
+    found = watched.dropped
+    parts = [f"{kind} dropped {found[kind]:,} x" for kind in UNSEEN if kind in found]
+    return f"more than is kept of one run (docs/limits.md): {', '.join(parts)}" if parts else None

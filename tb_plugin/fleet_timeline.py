@@ -1,0 +1,194 @@
+"""All runs over the same time: what each did as columns, and what happened as sentences.
+
+Times are by the reader's clock. What a run did is computed once, and again after the run has changed.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from supervisor_core.run.heartbeat_folds import natural_order
+from supervisor_core.run.incidents import (
+    Sentence,
+    incident_sentences,
+    planned_moments,
+    planned_sentences,
+    recent,
+    together,
+)
+from supervisor_core.run.model import Run
+from supervisor_core.run.run_incidents import LANE_KINDS, TROUBLE, Incident, incidents, lane_items
+from supervisor_core.run.run_json import plain
+from tb_plugin.run_data import RunView, View
+
+MOST_ITEMS = 200_000
+"""How many are sent, about; more are thinned."""
+MOST_SENTENCES = 300
+"""How many are sent."""
+_MOST_RUNS_OF_SENTENCE = 200
+_FINEST = 4_096
+"""Columns of a stretch into which items are joined, where they are too many."""
+
+PREFIX, HOST, LABEL = "prefix", "host", "label:"
+"""What groups runs; after the last comes the name of a label."""
+_MOST_LABELS = 20
+_IS_TROUBLE = np.array([kind in TROUBLE for kind in LANE_KINDS])
+
+Floats = NDArray[np.float64]
+
+
+def timeline_columns(
+    view: View, since: float, until: float, by: str = PREFIX
+) -> tuple[Mapping[str, Floats], Mapping[str, Any]]:
+    """Return what the runs did in a stretch of time: what ``timeline`` answers as columns, and what it says of them.
+
+    Args:
+        view: the runs.
+        since: begin of the stretch; may be infinite, as its end.
+        until: its end.
+        by: what groups the runs: ``prefix``, of their names, ``host``, or ``label:<name>``.
+    """
+    shown = _shown(view)
+    lanes = [run.once(_lane) for run in shown]
+    items = np.concatenate([np.empty((0, 3)), *lanes])
+    run = np.repeat(np.arange(len(lanes)), [len(lane) for lane in lanes])
+    begins, ends = items[:, 1], np.minimum(items[:, 2], max(view.at, 0.0))
+    ends = np.maximum(begins, ends)
+    inside = np.flatnonzero((ends >= since) & (begins <= until))
+    run, kind, begins, ends = run[inside], items[inside, 0], begins[inside], ends[inside]
+    low = float(begins.min()) if len(begins) and math.isinf(since) else since
+    high = view.at if math.isinf(until) else until
+    run, kind, begins, ends, thinned = _thinned(run, kind, begins, ends, low, high)
+    present, run = np.unique(run, return_inverse=True)
+    trouble = _IS_TROUBLE[kind.astype(np.int64)]
+    counts = np.bincount(run[trouble], minlength=len(present))
+    lasted = np.minimum(ends, high) - np.maximum(begins, low)
+    lost_secs = np.bincount(run[trouble], lasted[trouble], minlength=len(present))
+    there = [shown[index] for index in present]
+    hosts = [_host(item.run, low) for item in there]
+    needs_you = np.array([item.row.get("standing") == "needs_you" for item in there], np.bool_)
+    urgency = [(not need, -secs) for need, secs in zip(needs_you, lost_secs, strict=True)]
+    header = {
+        "at": view.at,
+        "from": low if math.isfinite(low) else None,
+        "to": high,
+        "kinds": list(LANE_KINDS),
+        "trouble": [index for index, name in enumerate(LANE_KINDS) if name in TROUBLE],
+        "thinned": thinned,
+        "all_runs": len(shown),
+        "runs": [item.name for item in there],
+        "host": hosts,
+        "incidents": counts.tolist(),
+        "needs_you": [index for index, need in enumerate(needs_you) if need],
+        "ahead": [[index, item.run.clock_skew_secs] for index, item in enumerate(there) if item.run.clock_skew_secs],
+        "label_names": sorted({name for item in there for name in item.run.labels})[:_MOST_LABELS],
+        "groups": _groups(_keys(there, hosts, by), (counts > 0) | needs_you, urgency),
+    }
+    return {"run": run.astype(np.float64), "kind": kind, "since": begins, "until": ends}, plain(header)
+
+
+def _keys(shown: Sequence[RunView], hosts: Sequence[str | None], by: str) -> list[str]:
+    """Return the name of the group that each run is in."""
+    if by == HOST:
+        return [host or "host not known" for host in hosts]
+    if by.startswith(LABEL):
+        name = by.removeprefix(LABEL)
+        return [f"{name}={item.run.labels[name]}" if name in item.run.labels else f"without {name}" for item in shown]
+    parts = [item.name.split("/")[:-1] for item in shown]
+    least, most = min(parts, default=[]), max(parts, default=[])  # what these share, all share
+    pairs = zip(least, most, strict=False)
+    shared = next((depth for depth, (one, other) in enumerate(pairs) if one != other), len(least))
+    keys = ["/".join(each[: shared + 1]) for each in parts]
+    return keys if len(set(keys)) * 2 <= len(keys) else [""] * len(keys)  # each run in a directory of its own
+
+
+def _groups(keys: Sequence[str], troubled: NDArray[np.bool_], urgency: Sequence[tuple[bool, float]]) -> list[Any]:
+    """Return name, runs to look at, the most urgent first, and the others, of each group: as indices. The group that
+    lost most time comes first."""
+    groups: defaultdict[str, tuple[list[int], list[int]]] = defaultdict(lambda: ([], []))
+    for index, key in enumerate(keys):
+        groups[key][0 if troubled[index] else 1].append(index)
+    for first, _ in groups.values():
+        first.sort(key=urgency.__getitem__)
+    lost = {key: (not found[0], sum(urgency[index][1] for index in found[0])) for key, found in groups.items()}
+    return [[key, *groups[key]] for key in sorted(groups, key=lambda key: (lost[key], natural_order(key)))]
+
+
+def _shown(view: View) -> list[RunView]:
+    """Return the runs, without copies of others: what happened to a run happened once."""
+    return [run for run in view.runs.values() if run.watched.copy_of is None]
+
+
+def _lane(shown: RunView) -> Floats:
+    rows = [(LANE_KINDS.index(kind), since, until) for kind, since, until in lane_items(shown.run)]
+    return np.array(rows, np.float64).reshape(-1, 3)
+
+
+def _thinned(
+    run: NDArray[np.int64], kind: Floats, begins: Floats, ends: Floats, low: float, high: float
+) -> tuple[NDArray[np.int64], Floats, Floats, Floats, bool]:
+    """Return fewer items where they are too many: of one run and kind those that begin in the same column are one."""
+    columns, thinned = _FINEST, len(run) > MOST_ITEMS
+    while len(run) > MOST_ITEMS and columns >= 64:
+        column = np.clip((begins - low) / max(high - low, 1e-9) * columns, -1, columns).astype(np.int64)
+        key = (run * len(LANE_KINDS) + kind.astype(np.int64)) * (columns + 2) + column + 1
+        order = np.argsort(key, kind="stable")
+        starts = np.flatnonzero(np.diff(key[order], prepend=-1))
+        run, kind = run[order][starts], kind[order][starts]
+        begins, ends = np.minimum.reduceat(begins[order], starts), np.maximum.reduceat(ends[order], starts)
+        columns //= 4
+    return run, kind, begins, ends, thinned
+
+
+def _host(run: Run, since: float) -> str | None:
+    """Return the host on which a run went down first after a moment; else that of its newest session."""
+    sessions = [session for session in run.sessions if session.host]
+    ends = (each.host for each in sessions if each.outcome in ("lost", "error") and (each.ended_at or 0.0) >= since)
+    return next(ends, sessions[-1].host if sessions else None)
+
+
+def happened(view: View, since: float, until: float) -> dict[str, Any]:
+    """Return what happened to all runs in a stretch of time, as ``incidents`` answers it."""
+    shown = _shown(view)
+    looked_at = [item for run in shown for item in recent(_incidents(run, view.at), since, until)]
+    found = incident_sentences(together(looked_at), since, until)
+    planned = planned_sentences(((run.name, run.once(_planned)) for run in shown), since, until)
+    first = sorted(found, key=lambda item: not item.is_group)[:MOST_SENTENCES]
+    return {
+        "v": 1,
+        "at": view.at,
+        "total": len(found) + len(planned),
+        "sentences": plain([_as_json(item) for item in (*first, *planned)]),
+    }
+
+
+def _incidents(shown: RunView, now: float) -> Sequence[Incident]:
+    """Return the incidents of a run; whether a run that is down is given up is a matter of the time."""
+    known = shown.once(_dated)
+    is_decided = all(item.until is not None or item.is_over for item in known)
+    return known if is_decided else incidents(shown.run, now, shown.name)
+
+
+def _dated(shown: RunView) -> Sequence[Incident]:
+    return incidents(shown.run, shown.run.last_event_at or 0.0, shown.name)
+
+
+def _planned(shown: RunView) -> Sequence[tuple[str, float]]:
+    return planned_moments(shown.run)
+
+
+def _as_json(item: Sentence) -> dict[str, Any]:
+    return {
+        "at": item.at,
+        "text": item.text,
+        "count": len(item.runs),
+        "runs": list(item.runs[:_MOST_RUNS_OF_SENTENCE]),
+        "together": item.is_group,
+        "open": item.is_open,
+    }

@@ -1,0 +1,251 @@
+"""Compared runs in a real browser: their curves over each other, the cursor, the baseline, and what is taken away."""
+
+from __future__ import annotations
+
+import csv
+import re
+import struct
+import sys
+import time
+import xml.etree.ElementTree as ET
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+RUNS = ("sweep/lr=0.1", "sweep/lr=0.01", "sweep/<b>&\"'")
+RESTARTED = RUNS[0]
+COLOURS = ("#1155cc", "#ff0000", "#00aa00")
+"""Of the first three places of the palette, in the light theme."""
+HAS_COLOURS = """(colours) => {
+    const canvas = document.querySelector('.overlay-area canvas');
+    const {data} = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height);
+    const has = colour => {
+        const parts = [1, 3, 5].map(at => parseInt(colour.slice(at, at + 2), 16));
+        for (let i = 0; i < data.length; i += 4)
+            if (data[i + 3] > 200 && parts.every((part, k) => Math.abs(data[i + k] - part) < 30)) return true;
+        return false;
+    };
+    return colours.filter(has);
+}"""
+"""Which colours are drawn, apart from what the edges of lines lose."""
+
+
+@pytest.fixture(scope="module")
+def logdir(tmp_path_factory: pytest.TempPathFactory, scripted: ModuleType) -> Path:
+    """Three runs, begun 100 s after each other; the first was killed, and resumed at an earlier step 240 s later."""
+    directory = tmp_path_factory.mktemp("logs")
+    now = time.time() - 3600
+    sessions = [scripted.Scripted(directory / run, now + 100 * number) for number, run in enumerate(RUNS)]
+    for session in sessions:
+        session.train(400)
+    again = scripted.Scripted(directory / RESTARTED, sessions[0].at + 240, attempt=2, step=3000)
+    again.train(300).stop()
+    for session in sessions[1:]:
+        session.train(300).stop()
+    return directory
+
+
+@pytest.fixture(scope="module")
+def board(tensorboard: Callable[..., Any], logdir: Path) -> Any:
+    """TensorBoard as most have it."""
+    return tensorboard(logdir)
+
+
+def opened(shown: Any, board: Any, **state: Any) -> Any:
+    """The page with all runs, once their curves are there."""
+    shown.page.goto("about:blank")
+    chosen = [f"{number}~{run}" for number, run in enumerate(RUNS)]
+    shown.page.goto(board.address(shown.hosted, **{"view": "compare", "with": chosen, **state}))
+    shown.find(".chart .muted", has_text=re.compile("^3 runs, (extremes|dashed)")).first.wait_for()
+    return shown
+
+
+def painted(shown: Any, *colours: str) -> None:
+    """Wait for a frame in which exactly these of the runs' colours are drawn."""
+    shown.page.wait_for_function(f"(want) => ({HAS_COLOURS})({list(COLOURS)!r}).join() === want", arg=",".join(colours))
+
+
+def values(shown: Any) -> dict[str, list[str]]:
+    """The cells beside each run of the table of values, where the cursor is."""
+    rows = shown.find(".compare-legend tbody tr").all()
+    return {
+        row.locator(".run-name").get_attribute("title").removesuffix(": open its page"): [
+            cell for cell in row.locator("td:not([hidden])").all_inner_texts()
+        ]
+        for row in rows
+    }
+
+
+def where(shown: Any) -> str:
+    """The place of the cursor, in words."""
+    text: str = shown.find(".compare-legend .table-head .muted").inner_text()
+    return text
+
+
+def curve_of(scripted: ModuleType) -> Callable[[str, int], float]:
+    """What was written of a tag at a step."""
+    value_of: Callable[[str, int], float] = sys.modules[scripted.Scripted.__module__].value_of
+    return value_of
+
+
+def test_each_run_is_drawn_in_its_colour_and_pointing_at_one_fades_the_others(
+    tab: Callable[..., Any], board: Any
+) -> None:
+    """In the charts, the table of values and the table of runs alike; recomputed points are told."""
+    shown = opened(tab(), board, x="wall")
+    shown.excuse("willReadFrequently")  # of this test's own look at the canvas
+    assert "dashed: recomputed" in shown.find(".chart .muted").first.inner_text()
+    painted(shown, *COLOURS)
+    shown.find(".compare-legend tbody tr").nth(1).hover()
+    painted(shown, COLOURS[1])
+    assert shown.find(".compare-table tr.active").get_attribute("data-run") == RUNS[1]
+    shown.find(f".compare-table tr[data-run='{RUNS[0]}']").hover()
+    painted(shown, COLOURS[0])
+    shown.find(".top h1").hover()
+    painted(shown, *COLOURS)
+
+
+def test_one_cursor_reads_every_run(tab: Callable[..., Any], board: Any, scripted: ModuleType) -> None:
+    """The table has each run's value at the step that is pointed at, as it was written, smoothed beside it; a run that
+    did not come that far has none. Without a cursor it has the last values."""
+    value_of = curve_of(scripted)
+    shown = opened(tab(), board, smooth="0.5")
+    assert where(shown) == "last values"
+    assert [cells[-1] for cells in values(shown).values()] == ["5,980", "6,960", "6,960"]
+    area = shown.find(".overlay-area").first
+    box = area.bounding_box()
+    shown.page.mouse.move(box["x"] + box["width"] / 2, box["y"] + 20)
+    shown.find(".compare-legend .table-head .muted", has_text="at step").wait_for()
+    for raw, smoothed, step in values(shown).values():
+        assert float(raw) == pytest.approx(value_of("loss", int(step.replace(",", ""))), rel=1e-3)
+        assert 0 < float(smoothed) != float(raw)
+    shown.page.mouse.move(box["x"] + box["width"] * 0.97, box["y"] + 20)
+    shown.page.wait_for_function("document.querySelector('.compare-legend tbody td').textContent === '\u2013'")
+    assert [cells[0] == "\N{EN DASH}" for cells in values(shown).values()] == [True, False, False]
+    shown.find(".compare-legend select").select_option("accuracy")
+    shown.page.mouse.move(5, 5)
+    shown.find(".compare-legend .table-head .muted", has_text="last values").wait_for()
+
+
+def test_a_baseline_is_in_the_address_and_the_others_are_compared_with_it(tab: Callable[..., Any], board: Any) -> None:
+    """Pinned and unpinned at the run; the link shows it again."""
+    shown = opened(tab(hosted=True), board)
+    shown.frame.get_by_role("button", name=f"Baseline {RUNS[1]}").click()
+    shown.page.wait_for_url(re.compile("base%3Dsweep"))
+    shown.page.reload()
+    shown.find(".compare-legend tr.baseline").wait_for()
+    shown.find(".chart .muted", has_text=re.compile("^3 runs, dashed")).first.wait_for()
+    shown.inside().wait_for_function("document.querySelector('.compare-legend tbody td').textContent !== '\u2013'")
+    cells = list(values(shown).values())
+    assert cells[1][1] == ""
+    assert float(cells[0][1]) == pytest.approx(float(cells[0][0]) - float(cells[1][0]), abs=2e-4)
+    shown.frame.get_by_role("button", name=f"Baseline {RUNS[1]}").click()
+    shown.page.wait_for_url(lambda url: "base%3D" not in url)
+
+
+def test_running_time_cuts_restarts_out(tab: Callable[..., Any], board: Any) -> None:
+    """By running time all end after about 700 s, by wall time as much later as it was down, and began later."""
+    shown = opened(tab(), board, x="relative")
+    ends = {}
+    for axis, by in (("Running time", "running"), ("Wall time", "wall")):
+        shown.frame.get_by_role("button", name=axis).click()
+        with shown.page.expect_download() as download:
+            shown.find(".chart .muted", has_text=re.compile("^3 runs, dashed")).first.wait_for()
+            shown.frame.get_by_role("button", name="Download loss as CSV").click()
+        rows = list(csv.DictReader(Path(download.value.path()).read_text().splitlines()))
+        column = "running_secs" if by == "running" else "wall_time"
+        ends[by] = [max(float(row[column]) for row in rows if row["run"] == run) for run in RUNS]
+    assert ends["running"] == pytest.approx([700, 700, 700], abs=20)
+    assert ends["wall"][0] - ends["wall"][1] == pytest.approx(140, abs=20)
+
+
+def test_zoom_by_mouse_and_keys_is_in_the_address(tab: Callable[..., Any], board: Any) -> None:
+    """As on the page of a run: a link shows the same stretch, 0 and Escape show all again; keys move the cursor."""
+    shown = opened(tab(hosted=True), board)
+    box = shown.find(".overlay-area").first.bounding_box()
+    shown.page.mouse.move(box["x"] + 300, box["y"] + 50)
+    shown.page.mouse.down()
+    shown.page.mouse.move(box["x"] + 500, box["y"] + 50, steps=4)
+    shown.page.mouse.up()
+    shown.page.wait_for_url(re.compile("x%3Dstep.*zoom"))
+    link = shown.page.url
+    other = tab(hosted=True)
+    other.page.goto(link)
+    other.frame.get_by_role("button", name="Reset zoom", disabled=False).wait_for()
+    other.find(".plots .strip").focus()
+    other.page.keyboard.press("Shift+ArrowRight")
+    other.find(".compare-legend .table-head .muted", has_text="at step").wait_for()
+    other.page.keyboard.press("0")
+    other.page.wait_for_url(lambda url: "zoom" not in url)
+    other.page.keyboard.press("+")
+    other.page.wait_for_url(re.compile("zoom"))
+    other.page.keyboard.press("Escape")
+    other.page.wait_for_url(lambda url: "zoom" not in url)
+    assert other.find(".compare-page").count() == 1
+
+
+@pytest.mark.parametrize("page", ["compare", "run"])
+def test_charts_can_be_taken_away(tab: Callable[..., Any], board: Any, logdir: Path, tmp_path: Path, page: str) -> None:
+    """As points, each as it was written; as lines, whatever the names hold; as a picture, sharper than the screen."""
+    shown = tab()
+    if page == "run":
+        shown.open(board, run=RESTARTED, tag="loss", x="step")
+        shown.find(".chart .muted", has_text="points").wait_for()
+    else:
+        opened(shown, board)
+    files = {}
+    for kind in ("CSV", "SVG", "PNG"):
+        with shown.page.expect_download() as download:
+            shown.frame.get_by_role("button", name=f"Download loss as {kind}").click()
+        name = download.value.suggested_filename
+        files[kind] = tmp_path / name
+        download.value.save_as(files[kind])
+        assert re.fullmatch(r"(compare|sweep-lr-0.1)-loss-(points|chart)\.\w+", name) and name.endswith(kind.lower())
+    rows = list(csv.DictReader(files["CSV"].read_text().splitlines()))
+    assert {row["run"] for row in rows} == ({RESTARTED} if page == "run" else set(RUNS))
+    written = EventAccumulator(str(logdir / RESTARTED), {"scalars": 0}, purge_orphaned_data=False).Reload()
+    mine = [row for row in rows if row["run"] == RESTARTED]
+    events = [(event.step, event.value) for event in written.Scalars("loss")]
+    assert sorted((int(row["step"]), float(row["value"])) for row in mine) == sorted(events)
+    again = len(events) - len({step for step, _ in events})
+    assert sum(row["kept"] == "false" for row in mine) == again > 40
+    drawing = ET.fromstring(files["SVG"].read_text())
+    texts = {element.text for element in drawing.iter("{http://www.w3.org/2000/svg}text")}
+    assert texts >= ({f"{RESTARTED}: loss", "step"} if page == "run" else {*RUNS, "loss", "step"})
+    head = files["PNG"].read_bytes()[:24]
+    assert head[:8] == b"\x89PNG\r\n\x1a\n"
+    width, height = struct.unpack(">II", head[16:24])
+    assert width == 2 * int(drawing.attrib["width"]) and height == 2 * int(drawing.attrib["height"])
+
+
+@pytest.mark.parametrize("width", [1280, 380])
+@pytest.mark.parametrize("dark", [False, True])
+def test_is_accessible(tab: Callable[..., Any], board: Any, width: int, dark: bool) -> None:
+    """No violation in either theme, as wide as a screen or a phone; nothing sticks out, and every control is reached
+    with the keyboard."""
+    shown = tab(viewport={"width": width, "height": 860}, color_scheme="dark" if dark else "light")
+    opened(shown, board, base=RUNS[1], smooth="0.5")
+    assert shown.violations() == []
+    assert shown.beyond() == []
+    if width < 1000 or dark:
+        return
+    reached = set()
+    for _ in range(80):
+        shown.page.keyboard.press("Tab")
+        reached.add(shown.inside().evaluate("document.activeElement.ariaLabel || document.activeElement.textContent"))
+    names = {f"{what} {run}" for what in ("Baseline", "Compare without") for run in RUNS}
+    assert reached >= {*names, "Step", "Copy link", "Download loss as SVG", "Tag whose values are listed"}
+
+
+def test_without_runs_it_says_what_to_do(tab: Callable[..., Any], board: Any) -> None:
+    """So it does once the last run was taken out; the way back goes to the list."""
+    shown = tab()
+    shown.page.goto(board.address(False, view="compare", **{"with": f"0~{RUNS[1]}"}))
+    shown.frame.get_by_role("button", name=f"Compare without {RUNS[1]}").click()
+    assert "choose runs by their checkboxes" in shown.find(".empty").inner_text()
+    shown.page.keyboard.press("Escape")
+    assert len(shown.rows()) == len(RUNS)

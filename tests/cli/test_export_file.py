@@ -1,0 +1,178 @@
+"""``tb-supervisor export -o FILE``: one table of all runs in one file."""
+
+from __future__ import annotations
+
+import csv
+import errno
+import json
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import Result
+
+from supervisor_core.cli import export_file
+from supervisor_core.events.telemetry import SessionRecord, StopRecord, summary_bytes
+from supervisor_core.events.writer import EventsWriter
+from tests.conftest import StillClock
+
+Command = Callable[..., Result]
+START = 1_795_222_244.0
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="works on Linux and macOS")
+
+
+def write(run: Path, session: str, attempt: int, steps: range, at: float) -> None:
+    """A session that wrote its loss and ended, or died, a minute after its last step."""
+    with EventsWriter(run, clock=StillClock(at)) as writer:
+        record = SessionRecord(
+            session=session, attempt=attempt, started_at=at, restored_step=steps.start if attempt > 1 else None
+        )
+        writer.summary(summary_bytes(record), steps.start)
+        for step in steps:
+            writer.scalar("loss", step / 4, step)
+        writer.summary(summary_bytes(StopRecord(session=session, reason="error", step=steps[-1])), steps[-1])
+
+
+@pytest.fixture
+def logs(tmp_path: Path) -> Path:
+    """A run of two sessions, of which the second went back by two steps; and one of another writer."""
+    write(tmp_path / "logs" / "a", "a1", 1, range(5), START)
+    write(tmp_path / "logs" / "a", "a2", 2, range(3, 6), START + 1000)
+    with EventsWriter(tmp_path / "logs" / "b", clock=StillClock(START)) as writer:
+        writer.scalar("acc", float("nan"), 7)
+    return tmp_path / "logs"
+
+
+def lines(path: Path) -> list[dict[str, Any]]:
+    """The rows of a file of JSON lines."""
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def test_scalars_are_what_a_file_holds(run: Command, logs: Path, tmp_path: Path) -> None:
+    """All points of all runs, those too that were done again; each with its session, and whether it was kept."""
+    done = run("export", logs, "-o", tmp_path / "runs.jsonl")
+    assert (done.exit_code, done.output) == (0, f"{tmp_path}/runs.jsonl: 9 scalars of 2 runs.\n")
+    rows = lines(tmp_path / "runs.jsonl")
+    assert [(row["run"], row["tag"], row["step"], row["session"], row["kept"]) for row in rows] == [
+        *(("a", "loss", step, "a1", step <= 3) for step in range(5)),
+        *(("a", "loss", step, "a2", True) for step in range(3, 6)),
+        ("b", "acc", 7, "inferred-1", True),
+    ]
+    assert [row["value"] for row in rows] == [*(step / 4 for step in (0, 1, 2, 3, 4, 3, 4, 5)), None]
+    assert rows[0]["wall_time"] == START and rows[0]["running_time"] == rows[5]["running_time"] == 0.0
+
+
+def test_a_link_says_the_format_by_its_own_name(run: Command, logs: Path, tmp_path: Path) -> None:
+    """Whatever the file that it leads to is called."""
+    (tmp_path / "runs.jsonl").symlink_to(tmp_path / "newest")
+    assert run("export", logs, "-o", tmp_path / "runs.jsonl").exit_code == 0
+    assert len(lines(tmp_path / "newest")) == 9 and (tmp_path / "runs.jsonl").is_symlink()
+
+
+def test_every_format_has_the_same_rows(run: Command, logs: Path, tmp_path: Path) -> None:
+    """Parquet and CSV have the value that JSON cannot hold, too; the table of columns is in the Parquet file."""
+    parquet = pytest.importorskip("pyarrow.parquet", reason="pyarrow is not installed")
+    for suffix in ("parquet", "csv", "jsonl"):
+        assert run("export", logs, "-o", tmp_path / f"runs.{suffix}").exit_code == 0
+    expected = lines(tmp_path / "runs.jsonl")
+    table = parquet.read_table(tmp_path / "runs.parquet")
+    rows = table.to_pylist()
+    assert str(rows[-1].pop("value")) == "nan" and expected[-1].pop("value") is None
+    assert rows == expected
+    assert table.schema.field("kept").metadata[b"description"].startswith(b"False where")
+    with open(tmp_path / "runs.csv", newline="") as file:
+        read = list(csv.DictReader(file))
+    assert read[-1].pop("value") == "nan"
+    assert read == [{name: str(value).replace("True", "true").replace("False", "false") for name, value in row.items()}
+                    for row in expected]  # fmt: skip
+
+
+def test_the_other_tables(run: Command, logs: Path, tmp_path: Path) -> None:
+    """With the columns that they have in a directory."""
+    for table, count in (("sessions", 3), ("restarts", 1), ("checkpoints", 0), ("findings", 1)):
+        done = run("export", logs, "-o", tmp_path / f"{table}.csv", "--table", table)
+        assert (done.exit_code, done.output) == (0, f"{tmp_path}/{table}.csv: {count} {table} of 2 runs.\n")
+    with open(tmp_path / "restarts.csv", newline="") as file:
+        (restart,) = csv.DictReader(file)
+    assert (restart["run"], restart["rewind_steps"], restart["at"]) == ("a", "1", "2026-11-21T01:07:24.000000Z")
+    assert restart["logdir"] == str(logs)
+
+
+def test_several_logdirs_are_one_table(run: Command, logs: Path, tmp_path: Path) -> None:
+    """Names are relative to what the logdirs have in common; filters choose runs by their names in their logdirs."""
+    assert run("export", logs / "a", logs / "b", "-o", tmp_path / "runs.jsonl").exit_code == 0
+    assert [row["run"] for row in lines(tmp_path / "runs.jsonl")] == ["a"] * 8 + ["b"]
+    assert run("export", logs, "--exclude", "a", "-o", tmp_path / "runs.jsonl").exit_code == 0
+    assert [row["run"] for row in lines(tmp_path / "runs.jsonl")] == ["b"]
+
+
+def test_what_cannot_be_read_is_said(run: Command, logs: Path, tmp_path: Path) -> None:
+    """The rest is there, and the exit status is 1. The end of a file that a kill has left is no fault."""
+    (file,) = (logs / "b").iterdir()
+    whole = file.read_bytes()
+    file.write_bytes(whole[:-3])
+    done = run("export", logs, "-o", tmp_path / "runs.jsonl")
+    assert (done.exit_code, len(lines(tmp_path / "runs.jsonl")), done.stderr) == (0, 8, "")
+    file.write_bytes(whole[:-3] + b"x" + whole[-2:])
+    done = run("export", logs, "-o", tmp_path / "runs.jsonl")
+    assert (done.exit_code, len(lines(tmp_path / "runs.jsonl"))) == (1, 8)
+    assert done.stderr.startswith(f"b: {file} at byte ") and done.stderr.count("\n") == 1
+
+
+def test_progress_is_runs_and_values(run: Command, logs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Values move while one large run is read; runs are those of all logdirs."""
+    said: list[dict[str, Any]] = []
+
+    @contextmanager
+    def recorded(*_: object) -> Iterator[Callable[..., None]]:
+        yield lambda **given: said.append(given)
+
+    monkeypatch.setattr(export_file, "progress_bar", recorded)
+    assert run("export", logs / "a", logs / "b", "-o", tmp_path / "runs.csv").exit_code == 0
+    assert [given["description"] for given in said if "description" in given] == ["0", "5", "8", "9"]
+    assert [(given["completed"], given["total"]) for given in said if "total" in given] == [(1, 1), (2, 2)]
+
+
+def test_without_runs_nothing_is_replaced(run: Command, logs: Path, tmp_path: Path) -> None:
+    """An error says that there are none, as that of every command."""
+    (tmp_path / "runs.csv").write_text("before")
+    for more in ((), ("--table", "sessions")):
+        done = run("export", logs, "--include", "c", "-o", tmp_path / "runs.csv", *more)
+        assert done.exit_code == 2 and "There are no events files in" in done.stderr and "'c'" in done.stderr
+    assert (tmp_path / "runs.csv").read_text() == "before"
+
+
+def test_a_full_disk_leaves_what_was_there(
+    run: Command, logs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the exit status of every command; nothing half is left."""
+    (tmp_path / "runs.csv").write_text("before")
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    done = run("export", logs, "-o", tmp_path / "runs.csv")
+    assert (done.exit_code, done.stderr) == (74, "Error: Cannot write the output: No space left on device.\n")
+    assert (tmp_path / "runs.csv").read_text() == "before" and sorted(os.listdir(tmp_path)) == ["logs", "runs.csv"]
+
+
+def test_wrong_calls(run: Command, logs: Path, tmp_path: Path) -> None:
+    """Each says what is wrong, and what is right."""
+    (tmp_path / "dir.csv").mkdir()
+    for given, text in (
+        (("-o", tmp_path / "x.csv", "--follow"), "--follow brings a directory up to date, and"),
+        (("-o", tmp_path / "x.csv", "--format", "jsonl"), "--format is of the files in a directory, and"),
+        (("-o", tmp_path / "x.csv", "--table", "loss"), "--table is 'loss'; expected scalars, sessions,"),
+        (("-o", tmp_path / "x", "--table", "sessions"), "--table is of one file; name one that ends in .parquet, .csv"),
+        (("-o", tmp_path / "dir.csv", "--table", "sessions"), "--table is of one file"),
+        (("-o", tmp_path / "x.xlsx"), "x.xlsx is a file of no known format; expected the ending .parquet,"),
+        (("-o", tmp_path / "x.csv.gz"), "x.csv.gz is a file of no known format"),
+        (("-o", tmp_path / "no" / "x.csv"), f"The directory {tmp_path}/no does not exist; create it first."),
+    ):
+        done = run("export", logs, *given)
+        assert done.exit_code == 2 and text in done.stderr, done.stderr

@@ -1,0 +1,369 @@
+"""PyTorch: a program with a loop over epochs of its own, ``for epoch in loop.epochs()``, killed and resumed."""
+
+from __future__ import annotations
+
+import re
+import signal
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from trial import PAUSE, Event, Say, at, killed_and_resumed, run_of, trial
+
+torch = pytest.importorskip("torch", reason="torch is not installed: make test-frameworks has it")
+
+import torch._dynamo  # noqa: E402, F811  # which the first optimizer imports: once here, not in each trial
+from torch.utils.data import DataLoader, IterableDataset, TensorDataset  # noqa: E402
+
+from supervisor_core.torch import supervised  # noqa: E402
+from supervisor_core.torch.epoch_pass import LEFT_AFTER, NOT_ITERATED  # noqa: E402
+
+ROOT = Path(__file__).parents[2]
+EPOCHS, BATCHES = 3, 6
+
+
+class Stream(IterableDataset[Any]):
+    """Samples without a length, which draw."""
+
+    def __iter__(self) -> Iterator[Any]:
+        for index in range(45):
+            yield torch.tensor(index), torch.randn(4)
+
+
+def loader_of(kind: str) -> Any:
+    """A loader of six batches."""
+    data = TensorDataset(torch.arange(45), torch.randn(45, 4, generator=torch.Generator().manual_seed(1)))
+    return DataLoader(Stream(), 8) if kind == "stream" else DataLoader(data, 8, shuffle=True)
+
+
+def program(
+    logdir: Path,
+    say: Say,
+    *,
+    event: Event = lambda loop, step: None,
+    after: Callable[[Any, int], None] = lambda loop, epoch: None,
+    kind: str = "shuffled",
+    most: int = 99,
+    within: bool = False,
+    **options: Any,
+) -> None:
+    """Train as the examples of PyTorch do: a function for an epoch, a test, and the scheduler's step after it; say each
+    step's bits."""
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Dropout(0.3), torch.nn.Linear(8, 1))
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.1)
+    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, step_size=1, gamma=0.5)
+
+    def train(loader: Any, epoch: int) -> None:
+        model.train()
+        for _, (ids, features) in enumerate(loader):
+            loop.run.wait_until_saved()
+            event(loop, loop.global_step)
+            optimizer.zero_grad()
+            loss = model(features).square().mean()
+            loss.backward()
+            optimizer.step()
+            say(f"{epoch} {loop.batch} {loop.global_step} {ids.tolist()} {loss.item().hex()}")
+            if loop.batch + 1 == most:
+                break
+
+    def test(epoch: int) -> None:
+        model.eval()
+        with torch.no_grad():
+            say(f"test {epoch} {model(torch.randn(3, 4)).sum().item().hex()} {scheduler.get_last_lr()}")
+
+    options = {"epochs": EPOCHS, "save_secs": None, "save_steps": 2, **options}
+    loop = supervised(loader_of(kind), logdir, model=model, optimizer=optimizer, scheduler=scheduler, **options)
+
+    said: list[int] = []
+
+    def train_all() -> None:
+        for epoch in loop.epochs():
+            order = torch.randn(2).sum().item()  # what a program draws before the batches is drawn at a resume, too
+            if loop.exactness is not None and not said:
+                said.append(epoch)
+                say(" ".join(("exact", *loop.exactness.reasons)))
+            train(loop, epoch)
+            test(epoch)
+            after(loop, epoch)
+            scheduler.step()
+            assert order is not None
+
+    if within:
+        with loop:
+            train_all()
+    else:
+        train_all()
+    say("end " + torch.cat([part.flatten() for part in model.parameters()]).double().sum().item().hex())
+
+
+def in_epoch(number: int, signum: int) -> Callable[[Any, int], None]:
+    """What happens in the part of an epoch after its batches."""
+
+    def after(loop: Any, epoch: int) -> None:
+        if epoch == number:
+            loop.run.wait_until_saved()
+            at(0, signum)(loop.run if signum == signal.SIGKILL else loop, 0)
+
+    return after
+
+
+@pytest.mark.parametrize("kind", ["shuffled", "stream"])
+@pytest.mark.parametrize("step", [3, 6, 9, 11])
+def test_a_killed_program_goes_on_in_its_epoch(tmp_path: Path, kind: str, step: int) -> None:
+    """In its first epoch or a later one, at its begin and its end: the same steps, tests and schedule."""
+    truth, _, verdict, steps = killed_and_resumed(tmp_path, partial(program, kind=kind), at(step, signal.SIGKILL))
+    assert verdict == "exact" and steps == truth[-len(steps) :]
+    saved = step - step % 2
+    assert len(steps) == 18 - saved + 3 - (saved - 1) // 6 + 1  # with the tests of the epochs, and the end
+
+
+@pytest.mark.parametrize("save_steps", [2, 3, 4])
+@pytest.mark.parametrize("most", [99, 2])
+def test_a_kill_between_the_batches_and_the_epochs_end(tmp_path: Path, save_steps: int, most: int) -> None:
+    """What follows the batches is done once more, from the state before it: the schedule is that of no kill. Also where
+    the program leaves an epoch's batches by ``break``."""
+
+    def killed(logdir: Path, say: Say, event: Event | None = None) -> None:
+        options: dict[str, Any] = {} if event is None else {"after": in_epoch(1, signal.SIGKILL)}
+        program(logdir, say, save_steps=save_steps, most=most, **options)
+
+    truth, _, verdict, steps = killed_and_resumed(tmp_path, killed, at(0, 0))
+    assert verdict == "exact" and steps == truth[-len(steps) :]
+
+
+def test_a_finished_program_is_over(tmp_path: Path) -> None:
+    """Its last checkpoint is of the last epoch's end: a later start does nothing, and one with more epochs goes on."""
+    _, truth = trial(tmp_path, lambda say: program(tmp_path / "truth", say, epochs=4))
+    run = tmp_path / "run"
+    status, first = trial(tmp_path, lambda say: program(run, say))
+    assert status == 0 and first[:-1] == truth[: 7 * EPOCHS]
+    status, again = trial(tmp_path, lambda say: program(run, say))
+    assert (status, again) == (0, first[-1:])
+    status, more = trial(tmp_path, lambda say: program(run, say, epochs=4))
+    assert (status, more) == (0, ["exact", *truth[7 * EPOCHS :]])
+    assert [(one.outcome, one.last_step) for one in run_of(run).sessions][1:] == [("completed", 18), ("completed", 24)]
+
+
+@pytest.mark.parametrize("within", [False, True])
+@pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_within_an_epoch(tmp_path: Path, signum: int, within: bool) -> None:
+    """The process ends when the step has ended: no test and no schedule of half an epoch."""
+    _, truth = trial(tmp_path, lambda say: program(tmp_path / "truth", say))
+
+    def body(say: Say) -> None:
+        try:
+            program(tmp_path / "run", say, event=at(8, signum), within=within)
+        except KeyboardInterrupt:
+            say("interrupted")
+
+    status, first = trial(tmp_path, body)
+    ends = ["interrupted"] if signum == signal.SIGINT else []
+    assert (status, first) == (0 if ends else -signum, [*truth[:10], *ends])
+    status, (verdict, *second) = trial(tmp_path, lambda say: program(tmp_path / "run", say, within=within))
+    assert (status, verdict, second) == (0, "exact", truth[10:])
+    assert [one.outcome for one in run_of(tmp_path / "run").sessions] == ["signal", "completed"]
+
+
+def test_a_signal_after_the_batches(tmp_path: Path) -> None:
+    """The state before is saved at once, however long a test goes on; at its end that of the epoch's end is, too."""
+    _, truth = trial(tmp_path, lambda say: program(tmp_path / "truth", say))
+
+    def after(loop: Any, epoch: int) -> None:
+        if epoch == 1:
+            signal.raise_signal(signal.SIGTERM)
+            while loop.run.newest_checkpoint is None:
+                PAUSE.wait(0.01)
+
+    status, first = trial(tmp_path, lambda say: program(tmp_path / "run", say, after=after, save_steps=99))
+    assert (status, first) == (-signal.SIGTERM, truth[:14])
+    saved = run_of(tmp_path / "run").checkpoints
+    assert [item.step for item in saved] == [12, 12]
+    status, (verdict, *second) = trial(tmp_path, lambda say: program(tmp_path / "run", say))
+    assert (status, verdict, second) == (0, "exact", truth[14:])
+
+
+@pytest.mark.parametrize("how", ["steps", "finish", "request_stop"])
+def test_a_training_that_ends_within_an_epoch(tmp_path: Path, how: str) -> None:
+    """What follows its batches may run, and is not in the checkpoint: one that goes on later does it at the end."""
+    _, truth = trial(tmp_path, lambda say: program(tmp_path / "truth", say))
+    run = tmp_path / "run"
+
+    def event(loop: Any, step: int) -> None:
+        if step == 7 and how != "steps":
+            getattr(loop, how)()
+
+    def after(loop: Any, epoch: int) -> None:
+        if epoch:
+            with loop.phase("evaluating"):
+                loop.finish() if how == "steps" else loop.save()
+
+    ends = {"steps": {"steps": 8, "epochs": None}, "finish": {"epochs": 2}, "request_stop": {}}[how]
+    status, first = trial(tmp_path, lambda say: program(run, say, event=event, after=after, **ends))
+    assert status == 0 and first[:9] == truth[:9] and first[9].startswith("test 1 ") and len(first) == 11
+    if how != "request_stop":
+        assert trial(tmp_path, lambda say: program(run, say, **ends)) == (0, first[-1:])
+    status, (verdict, *second) = trial(tmp_path, lambda say: program(run, say))
+    assert (status, verdict, second) == (0, "exact", truth[9:])
+
+
+def test_early_stopping_after_an_epoch(tmp_path: Path) -> None:
+    """By `finish` it is completed for good; a loop over epochs that is left by ``break`` trains on, and says so."""
+    run = tmp_path / "run"
+    after: Callable[[Any, int], None] = lambda loop, epoch: loop.finish() if epoch == 1 else None  # noqa: E731
+    status, first = trial(tmp_path, lambda say: program(run, say, after=after))
+    assert status == 0 and len(first) == 15
+    assert trial(tmp_path, lambda say: program(run, say)) == (0, first[-1:])
+
+    def left(say: Say) -> None:
+        loop = supervised([1, 2], tmp_path / "left", epochs=3, model=torch.nn.Linear(1, 1))
+        for epoch in loop.epochs():
+            say(f"{epoch} {list(loop)} {loop.exactness and loop.exactness.reasons}")
+            if epoch == 0 or epoch == 2:
+                break
+        say(str(loop.global_step))
+
+    assert trial(tmp_path, left) == (0, ["0 [1, 2] None", "2"])
+    assert trial(tmp_path, left) == (0, [f"1 [1, 2] {(LEFT_AFTER,)}", f"2 [1, 2] {(LEFT_AFTER,)}", "6"])
+
+
+@pytest.mark.parametrize("within", [False, True])
+def test_an_error_in_an_epoch(tmp_path: Path, within: bool) -> None:
+    """In its batches, or after them: it is the session's, nothing is saved, and a later start goes on exactly."""
+    _, truth = trial(tmp_path, lambda say: program(tmp_path / "truth", say))
+
+    def fail(loop: Any, step: int) -> None:
+        if step == 9:
+            raise ArithmeticError("the loss exploded")
+
+    def after(loop: Any, epoch: int) -> None:
+        if epoch == 1:
+            raise ArithmeticError("the test failed")
+
+    status, _ = trial(tmp_path, lambda say: program(tmp_path / "run", say, event=fail, within=within))
+    assert status == 1
+    status, (_, *second) = trial(tmp_path, lambda say: program(tmp_path / "run", say, after=after, within=within))
+    assert status == 1 and second == truth[9:14]
+    status, (verdict, *third) = trial(tmp_path, lambda say: program(tmp_path / "run", say))
+    assert (status, verdict, third) == (0, "exact", truth[13:])
+    assert [one.outcome for one in run_of(tmp_path / "run").sessions] == ["error", "error", "completed"]
+
+
+def test_it_stands_in_the_loaders_place(tmp_path: Path) -> None:
+    """A function of the program's may ask for its length and dataset. A loader instead of it is found."""
+    loader = loader_of("shuffled")
+    loop = supervised(loader, tmp_path / "run", epochs=2, model=torch.nn.Linear(1, 1))
+    assert (len(loop), loop.dataset) == (BATCHES, loader.dataset)
+    with pytest.raises(RuntimeError) as raised:
+        for _ in loop.epochs():
+            assert len(list(loader)) == BATCHES
+    assert str(raised.value) == NOT_ITERATED
+    with pytest.raises(TypeError, match="has no length"):
+        len(supervised(loader_of("stream"), tmp_path / "run", model=torch.nn.Linear(1, 1)))
+    with pytest.raises(ValueError, match="a range of steps, which has no epochs"):
+        supervised(range(3), tmp_path / "run", model=torch.nn.Linear(1, 1)).epochs()
+
+
+def test_variables_around_both_loops_are_named(tmp_path: Path) -> None:
+    """What the function with the loop over the epochs has, and what the one with the batches has."""
+    model = torch.nn.Linear(1, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    average = torch.optim.swa_utils.AveragedModel(model)
+    loop = supervised([torch.ones(1, 1)] * 2, tmp_path / "run", epochs=2, model=model, optimizer=optimizer)
+
+    def train() -> None:
+        own = torch.Generator()
+        for batch in loop:
+            optimizer.zero_grad()
+            (model(batch) * torch.rand((), generator=own)).sum().backward()
+            optimizer.step()
+            average.update_parameters(model)
+
+    def main() -> None:
+        scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 1)
+        for _ in loop.epochs():
+            train()
+            scheduler.step()
+
+    main()
+    names = [name for name in ("scheduler", "own", "average") if any(f" {name} is not" in text for text in loop.limits)]
+    assert names == ["scheduler", "own", "average"], loop.limits
+
+
+@pytest.mark.parametrize("kind", ["shuffled", "stream", "stateful stream"])
+@pytest.mark.parametrize("step", [4, 7])
+def test_the_last_batch_is_seen(tmp_path: Path, kind: str, step: int) -> None:
+    """Also of a stream, which has no length: the batch after it is fetched in the body, and a kill and a resume change
+    no bit of what the data and the model draw."""
+
+    def flat(logdir: Path, say: Say, event: Event = lambda loop, step: None) -> None:
+        torch.set_num_threads(1)
+        torch.manual_seed(0)
+        model = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Dropout(0.3), torch.nn.Linear(8, 1))
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        loader = WithState() if kind == "stateful stream" else loader_of(kind)
+        loop = supervised(loader, logdir, epochs=2, model=model, optimizer=optimizer, save_secs=None, save_steps=1)
+        for ids, features in loop:
+            if loop.exactness is not None and loop.global_step == loop.run._restored.manifest.step:  # type: ignore[union-attr]
+                say(" ".join(("exact", *loop.exactness.reasons)))
+            loop.run.wait_until_saved()
+            event(loop, loop.global_step)
+            is_last = [loop.is_last, loop.is_last][1]
+            optimizer.zero_grad()
+            loss = model(features).square().mean()
+            loss.backward()
+            optimizer.step()
+            say(f"{loop.epoch} {loop.batch} {is_last} {ids.tolist()} {loss.item().hex()}")
+
+    truth, _, verdict, steps = killed_and_resumed(tmp_path, flat, at(step, signal.SIGKILL))
+    assert verdict == "exact" and steps == truth[step:]
+    assert [line.split()[2] for line in truth] == [*["False"] * 5, "True"] * 2
+
+
+def test_the_changes_that_the_guide_shows_are_those_of_the_example() -> None:
+    """At most 8 lines are changed or added, and each line is in the example, in its order."""
+    page = (ROOT / "docs" / "torch-howto.md").read_text("utf-8").split("loop over epochs", 1)[1]
+    diff = re.findall(r"^```diff\n(.*?)^```$", page, re.DOTALL | re.MULTILINE)[0].splitlines()
+    example = iter([line.strip() for line in (ROOT / "examples" / "torch_mnist.py").read_text("utf-8").splitlines()])
+    assert 3 < sum(line.startswith("+") for line in diff) <= 8
+    missing = [line for line in diff if not line.startswith("-") and line[1:].strip() not in example]
+    assert missing == []
+
+
+@pytest.mark.timeout(600)  # a framework's first import, on a busy machine
+def test_the_example_goes_on_exactly(tmp_path: Path, starter_of: Callable[..., Any]) -> None:
+    """Killed with -9 in its second epoch: its tests print what those of a program print that nothing has killed."""
+    arguments = [str(ROOT / "examples" / "torch_mnist.py"), "--epochs", "3", "--save-steps", "20", "--logdir"]
+    starter = starter_of("torch")
+    tests = [line for line in starter.run([*arguments, str(tmp_path / "whole")]).stdout.splitlines() if "Test" in line]
+    program = starter.start([*arguments, str(tmp_path / "run")])
+    while not program.stdout.readline().startswith("Train Epoch: 1 [3200"):
+        pass
+    program.kill()
+    program.wait()
+    program.close()
+    resumed = starter.run([*arguments, str(tmp_path / "run")])
+    assert "nothing is known against an exact resume" in resumed.stderr and len(tests) == 3
+    assert [line for line in resumed.stdout.splitlines() if "Test" in line] == tests[1:]
+
+
+class WithState:
+    """A stream that draws, with a position of its own."""
+
+    def __init__(self) -> None:
+        self.at = 0
+
+    def __iter__(self) -> Iterator[Any]:
+        while self.at < 6:
+            self.at += 1
+            yield torch.arange(8) + 8 * self.at, torch.randn(8, 4)
+        self.at = 0
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"at": self.at}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.at = state["at"]

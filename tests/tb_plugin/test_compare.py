@@ -1,0 +1,176 @@
+from __future__ import annotations
+
+import dataclasses
+import math
+import re
+from collections.abc import Callable
+from typing import Any, cast
+
+import numpy as np
+import pytest
+
+from tb_plugin.compare import comparison
+from tb_plugin.run_data import RunView
+from tb_plugin.scalar_store import RunScalars
+from tests.tb_plugin.conftest import LOGDIR, NOW, Bench, FakeSource, a_rich_run, a_run, a_session, points, watched
+from tests.tb_plugin.test_contract import SECTIONS, keys
+from tests.tb_plugin.test_scalars import chunk
+
+
+@pytest.fixture
+def restarted(bench: Callable[..., Bench]) -> Bench:
+    """A run killed at step 130 that went on from 100, and one that did nothing."""
+    tab = bench(dataclasses.replace(a_rich_run(), recoveries=()), a_run("b"))
+    first, second = np.arange(1, 131), np.arange(101, 201)
+    accuracy = points([1, 2, 150], [NOW - 599, NOW - 598, NOW - 1], [np.inf, 0.5, np.nan])
+    tab.sources[f"{LOGDIR}/a"] = FakeSource(
+        [
+            chunk("one", loss=points(first, NOW - 600 + first, np.where(first == 120, -5.0, 1 / first))),
+            chunk("two", loss=points(second, NOW - 60 + second / 10, 1 / second), accuracy=accuracy),
+        ]
+    )
+    tab.sources[f"{LOGDIR}/b"] = FakeSource()
+    return tab
+
+
+def test_a_tag_has_its_kept_points_only(restarted: Bench) -> None:
+    """What was done again after a restart counts once: the least value of all, at step 120, was abandoned."""
+    (run,) = restarted.json("compare", run="a", tag=["loss", "no such tag"])["runs"]
+    assert run["tags"] == ["accuracy", "loss"]
+    assert run["values"] == {
+        "loss": {
+            "points": 200,
+            "last": 1 / 200,
+            "last_step": 200,
+            "min": 1 / 200,
+            "min_step": 200,
+            "max": 1.0,
+            "max_step": 1,
+            "nonfinite": 0,
+            "first_nonfinite_step": None,
+        }
+    }
+
+
+def test_values_that_are_not_finite_are_counted(restarted: Bench) -> None:
+    """They are neither the smallest nor the largest; as the last value they are null."""
+    (run,) = restarted.json("compare", run="a", tag="accuracy")["runs"]
+    values = run["values"]["accuracy"]
+    assert (values["last"], values["last_step"], values["nonfinite"], values["first_nonfinite_step"]) == (
+        None,
+        150,
+        2,
+        1,
+    )
+    assert (values["min"], values["min_step"], values["max"], values["max_step"]) == (0.5, 2, 0.5, 2)
+
+
+def test_the_rest_is_as_the_run_has_it(restarted: Bench) -> None:
+    """State, steps, goodput and lost time are those of ``run`` and ``runs``."""
+    (compared,) = restarted.json("compare", run="a")["runs"]
+    (line, _) = restarted.json("runs")["runs"]
+    assert {name: compared[name] for name in ("state", "step", "steps_per_sec", "goodput", "restarts", "labels")} == {
+        name: line[name] for name in ("state", "step", "steps_per_sec", "goodput", "restarts", "labels")
+    }
+    assert (compared["started"], compared["duration_secs"], compared["lost_secs"]) == (NOW - 600, 60.0, 52.5)
+    assert compared["values"] == {}
+
+
+def test_points_of_a_run_are_needed_once(restarted: Bench) -> None:
+    """A run that has not changed is answered though its points were let go of."""
+    before = restarted.json("compare", run="a", tag="loss")
+    restarted.sources.clear()
+    restarted.scalar_store._runs.clear()
+    assert restarted.json("compare", run="a", tag="loss") == before
+
+
+def test_points_that_were_read_before_are_not_final() -> None:
+    """A run was looked at after its points were read: they are read again, though the run has not changed since."""
+    source, run = FakeSource([chunk("one", loss=points([1], [NOW - 2], [1.0]))]), RunScalars("/a")
+    shown = RunView(name="a", directory="/a", watched=watched(a_run("a")), findings=(), row={}, generation=1)
+
+    def last(read_at: float) -> float:
+        run.refresh(lambda _: cast("Any", source))
+        run.is_read, run.read_at = True, read_at
+        (row,) = comparison({"a": shown}, ["loss"], lambda directory, wait_secs: run, 0.0)["runs"]
+        return float(row["values"]["loss"]["last"])
+
+    assert last(-math.inf) == 1.0
+    source.chunks.append(chunk("one", loss=points([2], [NOW - 1], [2.0])))
+    assert last(math.inf) == 2.0
+    source.chunks.append(chunk("one", loss=points([3], [NOW], [3.0])))
+    assert last(math.inf) == 2.0, "the run has not changed"
+
+
+def test_a_run_that_is_gone_does_not_spoil_the_others(restarted: Bench) -> None:
+    """It says so, nothing is known of it, and it makes no column differ."""
+    found = restarted.json("compare", run=["gone", "b"])
+    gone, other = found["runs"]
+    assert "no run 'gone'" in gone["problem"]
+    assert {name for name, value in gone.items() if value not in (None, {})} == {"run", "problem"}
+    assert (other["run"], other["problem"]) == ("b", None)
+    assert found["differing"] == []
+    assert gone.keys() == other.keys()
+
+
+def test_columns_that_differ_are_named(bench: Callable[..., Bench]) -> None:
+    """Fields, and keys of labels, versions and what was recorded: those that one run lacks, too."""
+    session = {"facade": "supervise", "host": "node-1", "world_size": 2, "versions": {"torch": "2.13", "numpy": "2.1"}}
+    other = {**session, "world_size": 4, "versions": {"torch": "2.12", "numpy": "2.1"}}
+    tab = bench(
+        a_run(
+            "a",
+            sessions=(a_session("one", **session),),
+            step=7,
+            labels={"team": "vision"},
+            hparams={"lr": 0.1, "amp": True},
+        ),
+        a_run("b", sessions=(a_session("two", **other),), step=7, hparams={"lr": 0.2, "amp": 1.0}),
+    )
+    tab.sources.update({f"{LOGDIR}/{name}": FakeSource() for name in "ab"})
+    differing = tab.json("compare", run=["a", "b"])["differing"]
+    assert differing == ["labels.team", "hparams.amp", "hparams.lr", "versions.torch", "recorded.world_size"]
+
+
+def test_a_run_has_the_name_that_it_was_asked_for_by(restarted: Bench) -> None:
+    """Whoever asks by another one, as an old link does, finds its answer."""
+    found = restarted.json("compare", run=[f"{LOGDIR}/a", "b"])["runs"]
+    assert [(run["run"], run["problem"]) for run in found] == [(f"{LOGDIR}/a", None), ("b", None)]
+    assert found[0]["tags"] == ["accuracy", "loss"]
+
+
+def test_names_are_guessed_for_one_run_only(restarted: Bench) -> None:
+    """Of fifty runs that are gone, each guess would compare a name with thousands of others."""
+    (gone,) = restarted.json("compare", run="aa")["runs"]
+    assert gone["problem"] == "There is no run 'aa'; did you mean 'a'?"
+    problems = [run["problem"] for run in restarted.json("compare", run=["aa", "bb", "b"])["runs"]]
+    assert problems == ["There is no run 'aa'.", "There is no run 'bb'.", None]
+
+
+def test_points_that_cannot_be_read_are_a_problem(restarted: Bench) -> None:
+    """The rest of the run is there."""
+    restarted.sources[f"{LOGDIR}/b"] = FakeSource(error=OSError("stale handle"))
+    first, second = restarted.json("compare", run=["a", "b"], tag="loss")["runs"]
+    assert first["values"]["loss"]["points"] == 200
+    assert "stale handle" in second["problem"]
+    assert (second["state"], second["tags"], second["values"]) == ("running", None, None)
+
+
+def test_too_many_runs_are_refused(restarted: Bench) -> None:
+    """50 runs and 20 tags are the most; none is too few."""
+    assert "'run' occurs 51 times" in restarted.error("compare", 400, run=[f"r{number}" for number in range(51)])
+    assert "'tag' occurs 21 times" in restarted.error("compare", 400, run="a", tag=[f"t{each}" for each in range(21)])
+    assert "'run' is missing" in restarted.error("compare", 400)
+
+
+def test_every_field_is_described(restarted: Bench) -> None:
+    """What the answer holds is in http_api.md, and the other way."""
+    session = a_session("s", facade="supervise", world_size=1, device_kind="cpu", device_count=1, host="node-7")
+    session = dataclasses.replace(session, versions={"torch": "2"}, checkpoint_interval_secs=60.0)
+    hparams = {"lr": 0.1, "optimizer": "adam", "amp": True}
+    run = dataclasses.replace(a_run("c"), sessions=(session,), labels={"team": "vision"}, hparams=hparams)
+    restarted.watches[LOGDIR].runs["c"] = watched(run)
+    restarted.index.refresh()
+    restarted.sources[f"{LOGDIR}/c"] = FakeSource([chunk("x", loss=points([1], [NOW], [1.0]))])
+    described = set(re.findall(r'"(\w+)":', SECTIONS["compare"]))
+    assert set(keys(restarted.json("compare", run=["a", "c"], tag="loss"))) == described
