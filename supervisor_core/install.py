@@ -21,6 +21,8 @@ PY_SPY = "py-spy>=0.4.3"
 CRC32C = "google-crc32c>=1.7"
 PYARROW = "pyarrow>=16"
 MCP = "mcp>=2"
+APPRISE = "apprise>=1.9"
+OTLP = "opentelemetry-exporter-otlp-proto-http>=1.28"
 
 EXTRAS: Mapping[str, tuple[str, ...]] = {
     "tab": ("tensorboard>=2.16.2", "werkzeug>=2.2"),
@@ -32,6 +34,8 @@ EXTRAS: Mapping[str, tuple[str, ...]] = {
     "transformers": ("transformers>=5", "accelerate>=1.3", "torch>=2.6"),
     "data": (PYARROW,),
     "mcp": (MCP,),
+    "notify": (APPRISE,),
+    "otlp": (OTLP,),
     "demo": ("tensorflow>=2.16.1", "scikit-learn>=1.4"),
 }
 """What each extra installs, as in pyproject.toml; without ``tab``, which most of them bring for whoever looks."""
