@@ -22,7 +22,7 @@ LAYERS = [
     {"training"},
     {"restarter"},
     {"engine"},
-    {"history", "metrics"},
+    {"history", "metrics", "notify"},
     {"run"},
     {"events", "checkpoint"},
     {"storage", "process"},
@@ -60,6 +60,8 @@ HEAVY = {
     "msgspec": {"checkpoint", "events", "history", "run"},
     "pyarrow": {"history"},
     "mcp": {"cli"},
+    "apprise": {"notify"},
+    "opentelemetry": {"metrics"},
 }
 
 PUBLIC = [
