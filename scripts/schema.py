@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""Write the published JSON Schemas: of the records in the events file, and of ``tb-supervisor inspect --json``.
+"""Write the published JSON Schemas: of the records in the events file, of ``tb-supervisor inspect --json``, and of the
+events of messages.
 
-Both come from the fields of the classes.
+All come from the fields of the classes.
 
-scripts/schema.py            write docs/events.schema.json and docs/inspect.schema.json
+scripts/schema.py            write docs/events.schema.json, docs/inspect.schema.json and docs/event.schema.json
 scripts/schema.py --check    exit status 1 where one is not what this would write
 """
 
@@ -22,6 +23,8 @@ import msgspec
 
 from supervisor_core.cli.inspect import SCHEMA_VERSION as INSPECT_VERSION
 from supervisor_core.events.telemetry import KINDS, SCHEMA_VERSION
+from supervisor_core.notify.event import SCHEMA_VERSION as EVENT_VERSION
+from supervisor_core.notify.event import Event
 from supervisor_core.run.finding import Finding
 from supervisor_core.run.model import ProgramLaunch, Run, WorkerHistory, WorkerSpan
 from supervisor_core.run.run_json import OF_READING, shown
@@ -78,6 +81,22 @@ def inspect_schema() -> dict[str, Any]:
     }
 
 
+def event_schema() -> dict[str, Any]:
+    """Return the schema of one event, as a command or a callable gets it."""
+    schema = InspectSchema()
+    schema.of(Event)
+    event = schema.parts.pop("Event")
+    event["properties"]["at"] = {"type": "number"}
+    return {
+        "$schema": DIALECT,
+        "title": "An event: what --on-event and on_event get",
+        "type": "object",
+        "properties": {"v": {"const": EVENT_VERSION}, **event["properties"]},
+        "required": ["v", *event["required"]],
+        "$defs": schema.parts,
+    }
+
+
 class InspectSchema:
     """Collects the definitions of the classes that are shown."""
 
@@ -122,10 +141,12 @@ def hint_of(cls: type, attribute: str) -> Any:
 def main() -> int:
     """Write them, or check them."""
     status = 0
-    for name, found in (("events", events_schema()), ("inspect", inspect_schema())):
+    schemas = {"events": events_schema(), "inspect": inspect_schema(), "event": event_schema()}
+    for name, found in schemas.items():
         path = DOCS / f"{name}.schema.json"
         definitions = ",\n".join(f"{json.dumps(name)}: {json.dumps(each)}" for name, each in found.pop("$defs").items())
-        text = f'{json.dumps(found)[:-1]},\n"$defs": {{\n{definitions}\n}}}}\n'
+        more = f',\n"$defs": {{\n{definitions}\n}}' if definitions else ""
+        text = f"{json.dumps(found)[:-1]}{more}}}\n"
         if "--check" not in sys.argv[1:]:
             path.write_text(text)
         elif not path.exists() or path.read_text() != text:

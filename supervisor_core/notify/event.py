@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from hashlib import sha256
-from typing import Literal
+from typing import Any, Literal
 
 from supervisor_core.run.finding import Severity
 
@@ -38,7 +38,7 @@ class Event:
     logdir: str
     """The run's directory, complete."""
     text: str
-    """What happened, in one line that begins with the run's name: ``tuning: completed after 2 d 4 h, goodput 97.1 %``."""
+    """What happened, in one line after the run's name: ``tuning: completed after 2 d 4 h, goodput 97.1 %``."""
     action: str | None = None
     """What to do first: a sentence, or a command that can be pasted; None where there is nothing to do."""
     at: float
@@ -65,3 +65,9 @@ def event_id(*parts: object) -> str:
         '2bfa839cba4e9050'
     """
     return sha256("\0".join(map(str, parts)).encode()).hexdigest()[:16]
+
+
+def event_json(event: Event) -> dict[str, Any]:
+    """Return an event as the object of docs/event.schema.json: `v`, the version, then its fields."""
+    values = {item.name: getattr(event, item.name) for item in fields(event)}
+    return {"v": SCHEMA_VERSION, **values, "labels": dict(event.labels)}

@@ -62,6 +62,10 @@ class Incident:
     """Whether these are a lower bound: a kill hides the last steps."""
     is_over: bool = False
     """Whether nothing more is to come of it, though it has no `until`: the run has ended, or is given up."""
+    ended: str | None = None
+    """The session that ended, or the launch that had none; None of other incidents."""
+    step: int | None = None
+    """The last step of that session."""
 
     def touches(self, since: float, until: float) -> bool:
         """Return whether any of it lies within a stretch of time."""
@@ -78,6 +82,24 @@ class Incident:
         """
         what = f"{self._what()}{'' if self.why is None else f': {self.why}'}"
         return f"{what}{'' if what.endswith(('.', '!', '?')) else '.'}{self._then()}"
+
+    @property
+    def change(self) -> str:
+        """An end of the run, and its restart, in one line without the run's name.
+
+        Example:
+            >>> Incident(run="a", kind="oom", at=10.0, until=18.0, host="gpu-7", step=2500, repeated_steps=120).change
+            'OOM-killed at step 2,500 on gpu-7; restarted after 8 s, 120 steps recomputed'
+        """
+        step = "" if self.step is None else f" at step {self.step:,}"
+        where = "" if self.host is None else f" on {self.host}"
+        why = "" if self.why is None else f": {self.why.removesuffix('.')}"
+        what = f"{_VERBS.get(self.kind, self.kind).removeprefix('was ')}{step}{where}{why}"
+        if self.until is None:
+            return what
+        least = "at least " if self.is_least else ""
+        again = f", {least}{counted(self.repeated_steps, 'step')} recomputed" if self.repeated_steps else ""
+        return f"{what}; restarted after {duration(self.until - self.at)}{again}"
 
     def _what(self) -> str:
         where = "" if self.host is None else f" on {self.host}"
@@ -191,6 +213,8 @@ class _Incidents:
                 repeated_steps=None if restart is None else restart.rewind_steps,
                 is_least=restart is not None and restart.rewind_steps != restart.rewind_steps_most,
                 is_over=resumed_at is None and self._is_given_up(session.ended_at),
+                ended=session.id,
+                step=session.last_step,
             )
 
     def _launches(self) -> Iterator[Incident]:
@@ -210,6 +234,7 @@ class _Incidents:
                 host=launch.host,
                 why=in_a_line(f"launch {launch.attempt} ended before its first event{why}"),
                 is_over=resumed_at is None and self._is_given_up(launch.ended_at),
+                ended=launch.launch,
             )
 
     def _is_given_up(self, ended_at: float) -> bool:

@@ -1,0 +1,88 @@
+"""What events say, without the run's name: the finding, the restart or the end, in one line."""
+
+from __future__ import annotations
+
+from supervisor_core.notify.run_changes import LIVE, OVER, Started, newest_session
+from supervisor_core.run.finding import Finding
+from supervisor_core.run.model import Outcome
+from supervisor_core.run.snapshot import WatchedRun
+from supervisor_core.run.words import duration, share
+
+_PLANNED: dict[Outcome, str] = {
+    "completed": "completed",
+    "exhausted": "completed",
+    "requested": "stopped",
+    "signal": "stopped",
+}
+
+
+def begins(found: Finding, now: float) -> str:
+    """Return what a finding says, for how long that has been so, and what it costs.
+
+    Example:
+        >>> begins(Finding(kind="lost", since=10.0, text="Its process is gone.", cost="12 steps are lost."), 70.0)
+        'Its process is gone (for 1 min). 12 steps are lost.'
+    """
+    if found.since is None or now - found.since < 1.0:
+        return found.sentence
+    aged = f"{found.text.removesuffix('.')} (for {duration(now - found.since)})."
+    return aged if found.cost is None else f"{aged} {found.cost}"
+
+
+def is_over(said: Finding, watched: WatchedRun, now: float) -> tuple[str, float]:
+    """Return that a finding is over, after how long, and the wall time at which it was.
+
+    Args:
+        said: the finding as it was said.
+        watched: the run as it is now.
+        now: the present wall time.
+    """
+    run, last = watched.run, newest_session(watched.run)
+    ahead, at = run.clock_skew_secs or 0.0, now
+    is_alive = run.state in LIVE
+    what = ""
+    if said.kind in ("lost", "failed") and is_alive and last is not None:
+        what = "runs again"
+        began = (last.started_at or now) - ahead
+        at = began if (said.since or 0.0) < began <= now else now
+    elif said.kind == "stalled":
+        stall = next((item for item in reversed(run.stalls) if item.until is not None), None)
+        until = None if stall is None or stall.until is None else stall.until - ahead
+        at = until if until is not None and (said.since or 0.0) <= until <= now else now
+        what = "makes progress again" if run.state == "running" else ""
+    elif said.kind == "saves_failing" and is_alive:
+        what = "saves again"
+    after = "" if said.since is None or at - said.since < 1.0 else f" after {duration(at - said.since)}"
+    if what:
+        return f"{what}{after}", at
+    why = ", as the run has ended" if run.state in (*OVER, "lost", "failed") else ""
+    return f"over{after}{why}: {said.text}", at
+
+
+def restarted(started: Started) -> str:
+    """Return how the run had ended, and what its restart cost."""
+    if started.incident is not None:
+        return started.incident.change
+    step = None if started.session is None else started.session.restored_step
+    where = "" if step is None else f" at step {step:,}"
+    how = None if started.before is None else _PLANNED.get(started.before.outcome)
+    return f"started again{where}{'' if how is None else f', after it was {how}'}"
+
+
+def ended(watched: WatchedRun, now: float) -> str:
+    """Return how a run has ended, after how long, and its goodput.
+
+    Args:
+        watched: the run; it was completed, or was stopped.
+        now: the present wall time.
+    """
+    run, last = watched.run, newest_session(watched.run)
+    what = "completed"
+    if run.state == "stopped":
+        by = "" if last is None or last.signal is None else f" by {last.signal}"
+        step = "" if run.step is None else f" at step {run.step:,}"
+        what = f"stopped{by}{step}"
+    goodput = run.goodput
+    after = f" after {duration(goodput.wall_secs)}" if goodput.wall_secs >= 1.0 else ""
+    ratio = "" if goodput.ratio is None else f", goodput {share(goodput.ratio)}"
+    return f"{what}{after}{ratio}"
