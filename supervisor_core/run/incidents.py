@@ -11,7 +11,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import exp
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from supervisor_core.run.model import Run
 from supervisor_core.run.run_incidents import ENDS, Incident, IncidentKind, LaneKind, incidents, lane_items
@@ -249,7 +249,7 @@ def _is_open(item: Incident) -> bool:
 def _loop_sentence(ends: Sequence[Incident]) -> Sentence:
     """Return what happened to a run that went down again and again."""
     last = ends[-1]
-    text = f"{last.run} went down {len(ends):,} times within {_within(ends)}{_cause(ends)}. Last: {last.text}"
+    text = f"{last.run} went down {len(ends):,} times within {time_span(ends)}{_cause(ends)}. Last: {last.text}"
     return Sentence(at=ends[0].at, text=text, runs=(last.run,), is_open=_is_open(last))
 
 
@@ -262,16 +262,28 @@ def _group_sentence(group: IncidentGroup) -> Sentence:
         what = f"{len(members):,} runs {_ENDED[members[0].kind]}"
     label = "" if group.label is None else f", all with {group.label}"
     runs = tuple(item.run for item in members)
-    text = f"{what} within {_within(members)}{_place(members)}{label}{_cause(members)}."
-    text += f"{_then(members, kind)} Runs: {_named(runs)}."
+    text = f"{what} within {time_span(members)}{place(members)}{label}{_cause(members)}."
+    text += f"{_then(members, kind)} Runs: {named(runs)}."
     return Sentence(at=members[0].at, text=text, runs=runs, is_group=True, is_open=any(map(_is_open, members)))
 
 
-def _within(members: Sequence[Incident]) -> str:
+class _Placed(Protocol):
+    """Something that happened to a run, somewhere at some time."""
+
+    @property
+    def at(self) -> float: ...
+
+    @property
+    def host(self) -> str | None: ...
+
+
+def time_span(members: Sequence[_Placed]) -> str:
+    """Return how long it took from the first to the last of what happened, which is given by time."""
     return duration(max(1.0, round(members[-1].at - members[0].at)))
 
 
-def _place(members: Sequence[Incident]) -> str:
+def place(members: Sequence[_Placed]) -> str:
+    """Return where things happened as the next words of a sentence; empty where that is unknown."""
     counts = Counter(item.host for item in members if item.host is not None)
     if not counts:
         return ""
@@ -319,10 +331,11 @@ def _number(count: int, total: int) -> str:
 
 
 def _which(names: tuple[str, ...], members: Sequence[Incident]) -> str:
-    return "" if len(names) == len(members) else f": {_named(names)}"
+    return "" if len(names) == len(members) else f": {named(names)}"
 
 
-def _named(names: Sequence[str]) -> str:
+def named(names: Sequence[str]) -> str:
+    """Return names as an enumeration, `NAMED_RUNS` of them at most."""
     more = len(names) - NAMED_RUNS
     return ", ".join(names) if more <= 1 else f"{', '.join(names[:NAMED_RUNS])} and {more:,} more"
 
@@ -360,5 +373,5 @@ def planned_sentences(
     for verb, of in names.items():
         if of:
             what = f"{counted(len(of), 'run')} {verb if len(of) == 1 else _OF_SEVERAL.get(verb, verb)}"
-            found.append(Sentence(at=None, text=f"{what}: {_named(of)}.", runs=tuple(of)))
+            found.append(Sentence(at=None, text=f"{what}: {named(of)}.", runs=tuple(of)))
     return found

@@ -1,0 +1,165 @@
+"""The process that sends one message by Apprise, and `ask`, which starts it and waits for its answer.
+
+Apprise and what it imports write URLs with their tokens to logs and into errors, may hang at any place, and keep 50 MB
+of memory. So each message has a process of its own: the URL goes to its standard input, it writes to nothing, its
+answer is one of few words, and at the time limit it is killed.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from typing import Any
+
+from supervisor_core.notify.secret import Problem, problem_of
+
+SEND_SECS = 30.0
+"""How long one message may take."""
+ANSWER_SECS = 15.0
+"""How long a service may take to connect, and to answer, if its URL has no ``cto`` and ``rto``."""
+
+_START = """\
+import json, sys
+request = json.load(sys.stdin.buffer)
+sys.path[:] = request["path"]
+from supervisor_core.notify.apprise_process import main
+main(request)
+"""
+SECRET_VARIABLES = ("SUPERVISOR_NOTIFY", "SUPERVISOR_PING")
+"""Environment variables with URLs: no process that is started for a message has them."""
+
+
+def environment() -> dict[str, str]:
+    """Return the environment of a process that is started for a message."""
+    return {name: value for name, value in os.environ.items() if name not in SECRET_VARIABLES}
+
+
+def ask(request: Mapping[str, Any], timeout_secs: float = SEND_SECS) -> dict[str, Any]:
+    """Return what a new process answers to a request; see `answer_to`. No error leaves it."""
+    # Isolated: a module beside the program that is called `requests` is not imported.
+    command = [sys.executable or "python3", "-I", "-c", _START]
+    complete = json.dumps({**request, "path": sys.path, "timeout_secs": timeout_secs}).encode()
+    try:
+        done = subprocess.run(
+            command,
+            input=complete,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            env=environment(),
+            timeout=timeout_secs,
+            start_new_session=True,
+        )
+        answer = json.loads(done.stdout)
+    except subprocess.TimeoutExpired:  # its text would hold the command, and its output
+        answer = Problem("killed").as_json()
+    except (OSError, ValueError):
+        answer = Problem("ended").as_json()
+    return answer if isinstance(answer, dict) else Problem("ended").as_json()
+
+
+def main(request: Mapping[str, Any]) -> None:
+    """Answer one request, in a process for it alone."""
+    answers = os.dup(1)
+    nothing = os.open(os.devnull, os.O_RDWR)
+    for descriptor in (0, 1, 2):
+        os.dup2(nothing, descriptor)
+    limit = threading.Timer(request["timeout_secs"], os._exit, (1,))  # if its parent is not there to kill it
+    limit.daemon = True
+    limit.start()
+    try:
+        answer = answer_to(request)
+    except Exception as error:
+        answer = (problem_of(error) or Problem("rejected")).as_json()
+    with os.fdopen(answers, "wb") as file:
+        file.write(json.dumps(answer).encode())
+    os._exit(0)  # a thread of a service's library would hold it up
+
+
+def answer_to(request: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the answer to a request.
+
+    ``{"check": [URL, ...]}`` is answered by ``{"names": [a name, or None for a URL that cannot be used, ...]}``.
+    ``{"url": ..., "title": ..., "body": ..., "type": ...}`` is answered by ``{}`` if it was sent, else by a `Problem`.
+    """
+    try:
+        import apprise
+        import requests
+    except ImportError:
+        return Problem("no_apprise").as_json()
+    seen = _Seen(requests)
+    base = apprise.NotifyBase
+    base.socket_connect_timeout = base.socket_read_timeout = ANSWER_SECS
+    base.overflow_mode = apprise.OverflowMode.TRUNCATE  # not ten text messages for a long one
+    asset = apprise.AppriseAsset(app_id="tb-supervisor", app_desc="tb-supervisor", storage_mode="memory")
+    if "check" in request:
+        return {"names": [_name(apprise.Apprise.instantiate(url, asset=asset)) for url in request["check"]]}
+    service = apprise.Apprise.instantiate(request["url"], asset=asset)
+    if service is None:
+        return Problem("unusable").as_json()
+    sender = apprise.Apprise(asset=asset)
+    sender.add(service)
+    seen.forget()
+    is_sent = sender.notify(
+        title=request["title"], body=request["body"], notify_type=request["type"], body_format=apprise.NotifyFormat.TEXT
+    )
+    return {} if is_sent else seen.problem().as_json()
+
+
+def _name(service: Any) -> str | None:
+    """Return the scheme of a service's URLs; None without a service."""
+    for names in (getattr(service, "protocol", None), getattr(service, "secure_protocol", None)):
+        found: Sequence[str] = (names,) if isinstance(names, str) else tuple(names or ())
+        if found:
+            return str(found[0])
+    return None if service is None else "service"
+
+
+class _Seen(logging.Handler):
+    """What is seen of a message while Apprise sends it, since it returns only whether it was sent.
+
+    Args:
+        requests: the library. From now on it follows no redirect: the one who redirects a message has not taken it.
+    """
+
+    def __init__(self, requests: Any) -> None:
+        super().__init__()
+        self._status: int | None = None
+        self._problem: Problem | None = None
+        logger = logging.getLogger("apprise")
+        logger.setLevel(logging.DEBUG)
+        logger.addHandler(self)
+        logger.propagate = False
+        requests.Session.get_redirect_target = lambda _session, _response: None
+        send = requests.Session.send
+
+        def send_and_see(session: Any, *args: Any, **kwargs: Any) -> Any:
+            response = send(session, *args, **kwargs)
+            with suppress(AttributeError):
+                self._status = int(response.status_code)
+            return response
+
+        requests.Session.send = send_and_see
+
+    def forget(self) -> None:
+        """Forget what was seen until now."""
+        self._status = self._problem = None
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Look which error is being handled while something is logged."""
+        error = sys.exc_info()[1]
+        if error is not None:
+            self._problem = problem_of(error) or self._problem
+
+    def problem(self) -> Problem:
+        """Return why a message was not sent."""
+        if self._problem is not None:
+            return self._problem
+        if self._status is not None and not 200 <= self._status < 300:
+            return Problem("status", self._status)
+        return Problem("rejected")

@@ -1,0 +1,196 @@
+"""`Claims`: which of several watchers sends an event, by files in a directory that all of them can write.
+
+A claim is a file, ``<event>-<service>.<number>``. Who creates it owns it, appends a byte before each attempt to send,
+and ``sent`` after the last, or ``free`` where it gives up. A claim to which nothing is appended for a while is of a
+watcher that has died, or cannot reach the service: another one takes over by creating the file of the next number. No
+clocks are compared, and no file is replaced, so that it works on NFS as on a disk.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import os
+import secrets
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from supervisor_core.clock import SYSTEM_CLOCK, Clock
+from supervisor_core.log import error_text
+from supervisor_core.notify.secret import Secret
+
+TAKE_OVER_SECS = 180.0
+"""After how long without an attempt a claim is taken over: far longer than an attempt takes."""
+FORGET_SECS = 30 * 86400.0
+"""For how long it is known that an event was sent."""
+
+_SENT, _FREE = b"sent", b"free"
+_KEY_FILE = "key"
+_ROUNDS = 200_000
+
+_log = logging.getLogger(__name__)
+
+Owner = Literal["mine", "sent", "other"]
+"""``mine``: to be sent by this watcher. ``sent``: it was sent. ``other``: another watcher is at it."""
+
+
+def default_directory() -> Path:
+    """Return where the claims of this user's watchers are: ``tb-supervisor/notify`` in the directory for states."""
+    state = os.environ.get("XDG_STATE_HOME", "")
+    base = Path(state) if os.path.isabs(state) else Path.home() / ".local" / "state"
+    return base / "tb-supervisor" / "notify"
+
+
+@dataclass(slots=True)
+class _Seen:
+    """What was last seen of a claim that is not this watcher's."""
+
+    number: int
+    size: int
+    since: float
+
+
+class Claims:
+    """The claims of one watcher. Its methods are for one thread for each service.
+
+    None raises an error: where the directory cannot be used, that is logged once, and every event is this watcher's. It
+    is then sent twice, rather than never.
+
+    Args:
+        directory: of all watchers; it is created, for this user alone.
+        clock: replaced in tests.
+    """
+
+    def __init__(self, directory: Path, clock: Clock = SYSTEM_CLOCK) -> None:
+        self._directory, self._clock = directory, clock
+        self._is_failing = False
+        self._salt: bytes | None = None
+        self._owned: dict[str, int] = {}
+        self._seen: dict[str, _Seen] = {}
+
+    def key(self, identity: Secret | None) -> str:
+        """Return what stands for a service in the names of files: a slow hash, by which its URL cannot be guessed."""
+        try:
+            if self._salt is None:
+                self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+                self._remove_old()
+                self._salt = self._shared_salt()
+        except OSError as error:
+            self._failed(error)
+        text = "" if identity is None else identity.reveal()
+        return hashlib.pbkdf2_hmac("sha256", text.encode(), self._salt or b"", _ROUNDS).hex()[:16]
+
+    def take(self, event_id: str, service: str) -> Owner:
+        """Try to own an event, and return who does. Ask again about one of another watcher: it may be taken over.
+
+        Args:
+            event_id: the event.
+            service: the `key` of the service.
+        """
+        name = f"{event_id}-{service}"
+        if name in self._owned:
+            return "mine"
+        try:
+            owner = self._take(name)
+        except OSError as error:
+            self._failed(error)
+            return "mine"
+        self._is_failing = False
+        return owner
+
+    def attempt(self, event_id: str, service: str) -> bool:
+        """Say that an owned event is about to be sent; return False if another watcher has taken it over."""
+        return self._append(f"{event_id}-{service}", b".")
+
+    def sent(self, event_id: str, service: str) -> None:
+        """Say that an owned event was sent."""
+        name = f"{event_id}-{service}"
+        self._append(name, _SENT)
+        self._owned.pop(name, None)
+
+    def give_back(self, event_id: str, service: str) -> None:
+        """Leave an event to other watchers, and forget it."""
+        name = f"{event_id}-{service}"
+        self._append(name, _FREE)
+        self._owned.pop(name, None)
+        self._seen.pop(name, None)
+
+    def _take(self, name: str) -> Owner:
+        number = 0
+        while self._path(name, number + 1).exists():
+            number += 1
+        if self._create(name, number):
+            return "mine"
+        content = self._path(name, number).read_bytes()
+        if content.endswith(_SENT):
+            self._seen.pop(name, None)
+            return "sent"
+        now, seen = self._clock.monotonic(), self._seen.get(name)
+        if seen is None or (seen.number, seen.size) != (number, len(content)):
+            seen = self._seen[name] = _Seen(number, len(content), now)
+        if now - seen.since < TAKE_OVER_SECS and not content.endswith(_FREE):
+            return "other"
+        return "mine" if self._create(name, number + 1) else "other"
+
+    def _create(self, name: str, number: int) -> bool:
+        """Try to own a claim by creating its file."""
+        try:
+            os.close(os.open(self._path(name, number), os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+        except FileExistsError:
+            return False
+        self._owned[name] = number
+        self._seen.pop(name, None)
+        return True
+
+    def _append(self, name: str, data: bytes) -> bool:
+        """Append to an owned claim; return False if another watcher has taken it over."""
+        number = self._owned.get(name)
+        if number is None:  # the directory could not be used
+            return True
+        try:
+            if self._path(name, number + 1).exists():
+                del self._owned[name]
+                return False
+            with open(self._path(name, number), "ab") as file:
+                file.write(data)
+        except OSError as error:
+            self._failed(error)
+        return True
+
+    def _path(self, name: str, number: int) -> Path:
+        return self._directory / f"{name}.{number}"
+
+    def _shared_salt(self) -> bytes:
+        """Return bytes that all watchers of the directory have, and no other one."""
+        path = self._directory / _KEY_FILE
+        if not path.exists():
+            own = path.with_name(f"{_KEY_FILE}-{secrets.token_hex(8)}")
+            with open(os.open(own, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "wb") as file:
+                file.write(secrets.token_bytes(32))
+            try:
+                os.link(own, path)  # complete, or not there
+            except FileExistsError:
+                pass
+            finally:
+                own.unlink()
+        return path.read_bytes()
+
+    def _remove_old(self) -> None:
+        oldest = time.time() - FORGET_SECS
+        with os.scandir(self._directory) as entries:
+            for entry in entries:
+                with suppress(OSError):
+                    if entry.name != _KEY_FILE and entry.stat().st_mtime < oldest:
+                        os.unlink(entry.path)
+
+    def _failed(self, error: OSError) -> None:
+        if not self._is_failing:
+            self._is_failing = True
+            _log.warning(
+                "the directory %s cannot be used: %s. Where several watchers see a run, each sends its messages",
+                self._directory,
+                error_text(error),
+            )

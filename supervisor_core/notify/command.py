@@ -1,0 +1,84 @@
+"""`CommandService`: a command of the user's that gets each event as JSON on its standard input."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+from contextlib import suppress
+from dataclasses import asdict
+
+from supervisor_core.notify.apprise_process import environment
+from supervisor_core.notify.event import SCHEMA_VERSION
+from supervisor_core.notify.message import Message
+from supervisor_core.notify.secret import Secret
+from supervisor_core.notify.services import NotSent, Service
+from supervisor_core.run.words import duration
+
+COMMAND_SECS = 30.0
+"""How long the command may take for one event."""
+
+
+class CommandService(Service):
+    """Runs a command for each event, one at a time, in a process group of its own. Its output is dropped.
+
+    Args:
+        command: a line for the shell.
+        timeout_secs: after that it is killed, with everything that it has started.
+    """
+
+    name = "on-event"
+    takes_each = True
+
+    def __init__(self, command: Secret, timeout_secs: float = COMMAND_SECS) -> None:
+        self.identity, self._timeout_secs = command, timeout_secs
+
+    def send(self, message: Message) -> None:
+        """Run the command for each event of a message."""
+        assert self.identity is not None
+        for event in message.events:
+            self._run(
+                self.identity.reveal(), json.dumps({"schema_version": SCHEMA_VERSION, **asdict(event)}).encode() + b"\n"
+            )
+
+    def _run(self, command: str, line: bytes) -> None:
+        try:
+            process = subprocess.Popen(
+                command,
+                shell=True,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                env=environment(),
+                start_new_session=True,
+            )
+        except OSError as error:
+            raise NotSent(f"the command cannot be started: {error.strerror}") from None
+        try:
+            process.communicate(line, timeout=self._timeout_secs)
+        except subprocess.TimeoutExpired:
+            _kill(process)
+            why = f"the command was killed, it took longer than {duration(self._timeout_secs)}"
+            raise NotSent(why) from None
+        if process.returncode:
+            raise NotSent(_status(process.returncode))
+
+
+def _kill(process: subprocess.Popen[bytes]) -> None:
+    """End a process and what it has started."""
+    with suppress(ProcessLookupError):
+        if hasattr(os, "killpg"):
+            os.killpg(process.pid, signal.SIGKILL)
+        else:
+            process.kill()
+    process.wait()
+    if process.stdin is not None:
+        with suppress(OSError):
+            process.stdin.close()
+
+
+def _status(status: int) -> str:
+    if status > 0:
+        return f"the command ended with status {status}"
+    return f"the command was killed by signal {-status}"

@@ -1,0 +1,256 @@
+"""`Delivery`: what one service is still to get, when it is sent, and what is done when it cannot be sent."""
+
+from __future__ import annotations
+
+import logging
+import math
+import threading
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from supervisor_core.clock import SYSTEM_CLOCK, Clock
+from supervisor_core.notify.claims import Claims
+from supervisor_core.notify.event import Event
+from supervisor_core.notify.message import PRIORITY, Message, message_of
+from supervisor_core.notify.services import NotSent, Service
+from supervisor_core.run.words import counted, duration
+
+MOST_WAITING = 1000
+"""How many events wait for a service; of more, the least urgent ones are only counted."""
+FIRST_RETRY_SECS, LONGEST_RETRY_SECS = 1.0, 300.0
+GIVE_UP_SECS = 3600.0
+"""For how long an event is tried again."""
+LOOK_AGAIN_SECS = 30.0
+"""How often it is looked whether another watcher has sent what it has claimed."""
+_HOUR_SECS = 3600.0
+_FOR_PAGES = 4
+"""One of that many messages of an hour is kept for pages."""
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class _Waiting:
+    """An event that is to be sent."""
+
+    event: Event
+    at: float
+    """When it came, on the monotonic clock."""
+    next_look: float = 0.0
+    """When to look again, of one that another watcher has claimed."""
+
+
+class Delivery:
+    """The events for one service: gathered for some seconds, sent as one message, tried again, within a limit.
+
+    `add` may be called from any thread; everything else from one.
+
+    Args:
+        service: gets the messages.
+        limit_per_hour: how many, at most; one of four is kept for pages.
+        gather_secs: how long after an event others are waited for.
+        claims: shared with other watchers; None if there are none.
+        clock: replaced in tests.
+    """
+
+    def __init__(
+        self,
+        service: Service,
+        *,
+        limit_per_hour: int,
+        gather_secs: float,
+        claims: Claims | None = None,
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
+        self.service = service
+        self._limit = math.inf if service.takes_each else limit_per_hour
+        self._gather_secs = 0.0 if service.takes_each else gather_secs
+        self._claims = claims if service.identity is not None else None
+        self._clock = clock
+        self._key: str | None = None
+        self._lock = threading.Lock()  # guards the next three
+        self._waiting: list[_Waiting] = []
+        self._uncounted = 0
+        self._oldest_uncounted = math.inf
+        self._elsewhere: list[_Waiting] = []
+        self._sent_at: deque[float] = deque()
+        self._failures = 0
+        self._next_try = -math.inf
+
+    def add(self, events: Sequence[Event]) -> None:
+        """Add events that are to be sent."""
+        now = self._clock.monotonic()
+        with self._lock:
+            self._waiting += [_Waiting(event, now) for event in events]
+            if len(self._waiting) > MOST_WAITING:
+                self._waiting.sort(key=lambda item: PRIORITY.index(item.event.topic))  # stable: the oldest first
+                dropped = self._waiting[MOST_WAITING:]
+                del self._waiting[MOST_WAITING:]
+                self._count_only(dropped)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing is to be sent."""
+        with self._lock:
+            return not self._waiting
+
+    def due_in(self) -> float:
+        """Return in how many seconds `deliver` has something to do: 0.0 if now; infinity if not until `add`."""
+        now = self._clock.monotonic()
+        with self._lock:
+            due = min((item.at for item in self._waiting), default=math.inf) + self._gather_secs
+            is_page = any(item.event.topic == "page" for item in self._waiting)
+        due = max(due, self._next_try, self._next_slot(now, is_page))
+        return max(0.0, min(due, min((item.next_look for item in self._elsewhere), default=math.inf)) - now)
+
+    def deliver(self, *, is_last: bool = False) -> bool:
+        """Send one message, if one is due; return whether one was sent.
+
+        Args:
+            is_last: nothing is waited for: neither other events, nor the time of the next attempt, nor the limit.
+        """
+        now = self._clock.monotonic()
+        self._look_elsewhere(now)
+        with self._lock:
+            oldest = min((item.at for item in self._waiting), default=math.inf)
+            is_page = any(item.event.topic == "page" for item in self._waiting)
+        due = max(oldest + self._gather_secs, self._next_try, self._next_slot(now, is_page))
+        if oldest == math.inf or (now < due and not is_last):
+            return False
+        return self._send(now)
+
+    def give_back(self) -> list[Event]:
+        """Leave what was not sent to other watchers, and return it."""
+        with self._lock:
+            left, self._waiting = self._waiting, []
+        for item in left:
+            self._release(item)
+        return [item.event for item in left]
+
+    def _send(self, now: float) -> bool:
+        """Claim what waits, and send it."""
+        with self._lock:
+            waiting, self._waiting = self._waiting, []
+            uncounted, since = self._uncounted, self._oldest_uncounted
+        if self.service.takes_each:
+            waiting, later = waiting[:1], waiting[1:]
+            self._put_back(later)
+        mine = [item for item in waiting if self._is_mine(item, now)]
+        if not mine:
+            return False
+        held = min((item.event.at for item in mine if now - item.at > self._gather_secs + 60.0), default=math.inf)
+        since = min(since, held)
+        message = message_of([item.event for item in mine], more=uncounted, since=None if since == math.inf else since)
+        if not self._try(message):
+            self._put_back(self._not_given_up(mine, self._clock.monotonic()))
+            return False
+        with self._lock:
+            self._uncounted -= uncounted
+            self._oldest_uncounted = math.inf if not self._uncounted else self._oldest_uncounted
+        for item in mine:
+            if self._claims is not None:
+                self._claims.sent(item.event.id, self._service_key())
+        self._sent_at.append(self._clock.monotonic())
+        return True
+
+    def _try(self, message: Message) -> bool:
+        """Send a message; log what is new about whether that works."""
+        name = self.service.name
+        try:
+            self.service.send(message)
+        except NotSent as error:
+            why = str(error)
+        except Exception as error:  # of a service's library: its text may hold a URL
+            why = f"an error of the type {type(error).__name__}"
+        else:
+            if self._failures:
+                _log.info("%s takes messages again", name)
+            self._failures, self._next_try = 0, -math.inf
+            _log.info("%s: sent: %s", name, message.title)
+            return True
+        self._failures += 1
+        wait = min(FIRST_RETRY_SECS * 2.0 ** min(self._failures - 1, 30), LONGEST_RETRY_SECS)
+        self._next_try = -math.inf if self.service.takes_each else self._clock.monotonic() + wait
+        if self.service.takes_each:
+            _log.warning("%s: not done: %s: %s", name, why, message.title)
+        elif self._failures == 1:
+            _log.warning("%s: not sent: %s; tried again for %s: %s", name, why, duration(GIVE_UP_SECS), message.title)
+        return False
+
+    def _not_given_up(self, items: Sequence[_Waiting], now: float) -> list[_Waiting]:
+        """Return what is tried again; what is not is counted, and left to other watchers."""
+        limit = -math.inf if self.service.takes_each else GIVE_UP_SECS
+        given_up = [item for item in items if now - item.at >= limit]
+        for item in given_up:
+            self._release(item)
+        if given_up and not self.service.takes_each:
+            _log.error(
+                "%s: %s given up after %s; the first: %s",
+                self.service.name,
+                counted(len(given_up), "change"),
+                duration(GIVE_UP_SECS),
+                given_up[0].event.text,
+            )
+            with self._lock:
+                self._count_only(given_up)
+        return [item for item in items if now - item.at < limit]
+
+    def _is_mine(self, item: _Waiting, now: float) -> bool:
+        """Return whether this watcher is to send an event; keep one that another watcher has claimed."""
+        if self._claims is None:
+            return True
+        key = self._service_key()
+        owner = self._claims.take(item.event.id, key)
+        if owner == "mine" and self._claims.attempt(item.event.id, key):
+            return True
+        if owner != "sent":
+            item.next_look = now + LOOK_AGAIN_SECS
+            self._elsewhere.append(item)
+        return False
+
+    def _look_elsewhere(self, now: float) -> None:
+        """Take over what another watcher has claimed and does not send."""
+        if self._claims is None:
+            return
+        due = [item for item in self._elsewhere if item.next_look <= now]
+        self._elsewhere = [item for item in self._elsewhere if item.next_look > now]
+        for item in due:
+            owner = self._claims.take(item.event.id, self._service_key())
+            if owner == "mine":
+                self._put_back([item])
+            elif owner == "other" and now - item.at < GIVE_UP_SECS:
+                item.next_look = now + LOOK_AGAIN_SECS
+                self._elsewhere.append(item)
+            elif owner == "other":
+                self._claims.give_back(item.event.id, self._service_key())
+
+    def _release(self, item: _Waiting) -> None:
+        if self._claims is not None:
+            self._claims.give_back(item.event.id, self._service_key())
+
+    def _put_back(self, items: list[_Waiting]) -> None:
+        with self._lock:
+            self._waiting = items + self._waiting
+
+    def _count_only(self, items: Sequence[_Waiting]) -> None:
+        """Count events that are not sent; the lock is held."""
+        self._uncounted += len(items)
+        self._oldest_uncounted = min([self._oldest_uncounted, *(item.event.at for item in items)])
+
+    def _next_slot(self, now: float, is_page: bool) -> float:
+        """Return when the limit allows the next message."""
+        while self._sent_at and self._sent_at[0] <= now - _HOUR_SECS:
+            self._sent_at.popleft()
+        if self._limit == math.inf:
+            self._sent_at.clear()
+            return -math.inf
+        allowed = self._limit if is_page else self._limit - self._limit // _FOR_PAGES
+        over = len(self._sent_at) - int(allowed)
+        return -math.inf if over < 0 else self._sent_at[over] + _HOUR_SECS
+
+    def _service_key(self) -> str:
+        if self._key is None:
+            assert self._claims is not None
+            self._key = self._claims.key(self.service.identity)
+        return self._key

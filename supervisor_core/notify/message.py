@@ -1,0 +1,140 @@
+"""`Message`: what is sent to a service: one event, or all that happened within a few seconds, in a few lines."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from supervisor_core.log import printable
+from supervisor_core.notify.event import Event, Topic
+from supervisor_core.run.finding import Severity
+from supervisor_core.run.incidents import LEAST_RUNS, named, place, time_span
+
+PRIORITY: tuple[Topic, ...] = ("page", "warn", "end", "restart", "info")
+"""What is said first, and is kept where there is too much."""
+MOST_LINES = 10
+"""How many lines of events a message has."""
+_TITLE_CHARACTERS = 200
+
+_MENTION = re.compile(r"<(?=[@!#&])|@(?=(?:everyone|here|channel|all)\b)", re.IGNORECASE)
+"""What a chat takes as a call of all its members, or of one."""
+
+_OF_SEVERAL = {
+    ("lost", "begins"): "were lost",
+    ("failed", "begins"): "failed",
+    ("stalled", "begins"): "stalled",
+    ("stalled", "is_over"): "made progress again",
+    ("saves_failing", "begins"): "began to fail to save",
+    ("saves_failing", "is_over"): "saved again",
+    ("restarted", "happened"): "were restarted",
+    ("completed", "happened"): "were completed",
+    ("stopped", "happened"): "were stopped",
+}
+"""Kind of event, and what it says -> what several runs did."""
+
+AppriseType = Literal["failure", "warning", "info", "success"]
+_TYPES: dict[Severity, AppriseType] = {"page": "failure", "warn": "warning", "info": "info"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Message:
+    """One message. Its texts are printable; its title is one line."""
+
+    title: str
+    body: str
+    severity: Severity
+    """The worst of what it says."""
+    events: tuple[Event, ...]
+    """What it is about, the worst first."""
+    apprise_type: AppriseType = "info"
+    """By what a service chooses a colour, or a sign."""
+
+
+def message_of(events: Sequence[Event], *, more: int = 0, since: float | None = None) -> Message:
+    """Return the message about events.
+
+    Args:
+        events: one or more.
+        more: how many other events there were, which are only counted.
+        since: when the oldest of all happened that could not be sent at once; None if all could.
+    """
+    ordered = tuple(sorted(events, key=lambda event: (PRIORITY.index(event.topic), event.at)))
+    worst, lines = ordered[0], _lines(ordered)
+    total = len(ordered) + more
+    first, of_first = lines[0]
+    title = _plain(first if total == of_first else f"{first.removesuffix('.')} (and {total - of_first:,} more)")
+    is_all = len(lines) == 1 and len(title) <= _TITLE_CHARACTERS
+    body = [] if is_all else [_plain(line) for line, _ in lines[:MOST_LINES]]
+    left = sum(number for _, number in lines[MOST_LINES:]) + more
+    if left:
+        body.append(f"And {left:,} more{'' if since is None else f' since {_minute(since)}'}.")
+    body += _details(worst) if len(ordered) == 1 else [_when(ordered)]
+    body += [
+        f"{name}: {printable(url)}" for name, url in (("Runbook", worst.runbook_url), ("Tab", worst.tab_url)) if url
+    ]
+    return Message(
+        title=title if len(title) <= _TITLE_CHARACTERS else f"{title[: _TITLE_CHARACTERS - 4]} ...",
+        body="\n".join(body),
+        severity=min((event.severity for event in ordered), key=list(_TYPES).index),
+        events=ordered,
+        apprise_type=_type(ordered),
+    )
+
+
+def _type(events: Iterable[Event]) -> AppriseType:
+    """Return how urgent events look: what is over is good news."""
+    bad = [event.severity for event in events if event.what != "is_over" and event.kind != "completed"]
+    return _TYPES[min(bad, key=list(_TYPES).index)] if bad else "success"
+
+
+def _details(event: Event) -> list[str]:
+    """Return what is to be done about a single event, and when and where it happened."""
+    labels = "".join(f", {name}={value}" for name, value in sorted(event.labels.items()))
+    host = "" if event.host is None else f" on {event.host}"
+    at = f"{_second(event.at)} UTC"
+    return [*([] if event.action is None else [printable(event.action)]), _plain(f"{at}{host}, {event.logdir}{labels}")]
+
+
+def _when(events: Sequence[Event]) -> str:
+    """Return when several events happened."""
+    return f"{_second(min(event.at for event in events))} to {_second(max(event.at for event in events))} UTC"
+
+
+def _lines(events: Sequence[Event]) -> list[tuple[str, int]]:
+    """Return lines about events, each with the number of its events: what happened to several runs is one line."""
+    groups: dict[tuple[str, ...], list[Event]] = {}
+    for event in events:
+        groups.setdefault((event.topic, event.kind, event.what), []).append(event)
+    found = []
+    for members in groups.values():
+        runs = list(dict.fromkeys(event.run for event in members))
+        if len(runs) >= LEAST_RUNS:
+            found.append((_of_several(members, runs), len(members)))
+        else:
+            found += [(event.text, 1) for event in members]
+    return found
+
+
+def _of_several(members: Sequence[Event], runs: Sequence[str]) -> str:
+    first = members[0]
+    where = f"within {time_span(members)}{place(members)}"
+    what = _OF_SEVERAL.get((first.kind, first.what))
+    if what is None:
+        return f"{len(runs):,} runs {where}: {named(runs)}. The first: {first.text}"
+    return f"{len(runs):,} runs {what} {where}. Runs: {named(runs)}."
+
+
+def _second(at: float) -> str:
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(at))
+
+
+def _minute(at: float) -> str:
+    return time.strftime("%H:%M UTC", time.gmtime(at))
+
+
+def _plain(text: str) -> str:
+    """Return a text that no terminal obeys, and by which no chat calls its members."""
+    return _MENTION.sub(lambda found: f"{found[0]} ", printable(text))

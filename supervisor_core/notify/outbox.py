@@ -1,0 +1,137 @@
+"""`Outbox`: takes events from a watcher, and sends them to all services, each in a thread of its own."""
+
+from __future__ import annotations
+
+import logging
+import math
+import threading
+from collections.abc import Collection, Sequence
+
+from supervisor_core.clock import SYSTEM_CLOCK, Clock
+from supervisor_core.notify.claims import Claims
+from supervisor_core.notify.delivery import Delivery
+from supervisor_core.notify.event import Event, Topic
+from supervisor_core.notify.services import Service
+from supervisor_core.run.words import counted
+
+_KNOWN_EVENTS = 10_000
+"""How many events are remembered, so that none is sent twice."""
+_LAST_RETRY_SECS = 1.0
+"""The wait between attempts while the outbox is closed."""
+_LONGEST_WAIT_SECS = 3600.0
+
+_log = logging.getLogger(__name__)
+
+
+class Outbox:
+    """Sends events to services. A service that hangs or fails holds up neither the caller nor other services.
+
+    Args:
+        services: get the messages.
+        topics: what is sent; other events are left out.
+        limit_per_hour: how many messages a service gets in an hour, at most.
+        gather_secs: how long after an event others are waited for, which go into the same message.
+        claims: what is shared with other watchers; None if there are none.
+        clock: replaced in tests.
+    """
+
+    def __init__(
+        self,
+        services: Sequence[Service],
+        *,
+        topics: Collection[Topic],
+        limit_per_hour: int,
+        gather_secs: float,
+        claims: Claims | None = None,
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
+        self._topics = frozenset(topics)
+        self._known: dict[str, None] = {}
+        self._lanes = [
+            _Lane(
+                Delivery(service, limit_per_hour=limit_per_hour, gather_secs=gather_secs, claims=claims, clock=clock),
+                clock,
+            )
+            for service in services
+        ]
+
+    def put(self, events: Sequence[Event]) -> None:
+        """Take events that are to be sent. It neither waits nor raises; an event that came before is left out."""
+        chosen = [event for event in events if event.topic in self._topics and event.id not in self._known]
+        self._known.update(dict.fromkeys(event.id for event in chosen))
+        while len(self._known) > _KNOWN_EVENTS:
+            del self._known[next(iter(self._known))]
+        if chosen:
+            for lane in self._lanes:
+                lane.add(chosen)
+
+    def close(self, timeout_secs: float) -> bool:
+        """Send what is left at once, and end. Return whether everything was sent; what was not is logged.
+
+        Args:
+            timeout_secs: how long it may take, at most.
+        """
+        for lane in self._lanes:
+            lane.begin_closing(timeout_secs)
+        return all([lane.end() for lane in self._lanes])
+
+
+class _Lane:
+    """The thread of one service."""
+
+    def __init__(self, delivery: Delivery, clock: Clock) -> None:
+        self._delivery, self._clock = delivery, clock
+        self._changed = threading.Condition()  # guards the next one
+        self._until = math.inf
+        self._thread = threading.Thread(target=self._serve, name=f"supervisor-{delivery.service.name}", daemon=True)
+        self._thread.start()
+
+    def add(self, events: Sequence[Event]) -> None:
+        """Add events."""
+        self._delivery.add(events)
+        with self._changed:
+            self._changed.notify_all()
+
+    def begin_closing(self, timeout_secs: float) -> None:
+        """Have the thread send what is left, and end."""
+        with self._changed:
+            self._until = min(self._until, self._clock.monotonic() + timeout_secs)
+            self._changed.notify_all()
+
+    def end(self) -> bool:
+        """Wait for the thread until the time is over; return whether everything was sent."""
+        self._thread.join(max(0.0, self._until - self._clock.monotonic()))
+        left = self._delivery.give_back()
+        hangs = self._thread.is_alive()
+        if left or hangs:
+            what = f"{counted(len(left), 'change')} not sent" if left else "the last message may not have been sent"
+            first = f"; the first: {left[0].text}" if left else ""
+            _log.warning("%s: %s in time%s", self._delivery.service.name, what, first)
+        return not left and not hangs
+
+    def _serve(self) -> None:
+        while self._wait():
+            self._deliver(is_last=False)
+        while not self._delivery.is_empty and self._clock.monotonic() < self._until:
+            if not self._deliver(is_last=True) and not self._delivery.is_empty:
+                with self._changed:
+                    self._changed.wait(min(_LAST_RETRY_SECS, max(0.0, self._until - self._clock.monotonic())))
+
+    def _wait(self) -> bool:
+        """Wait until something is to be done; return False if that is to close."""
+        with self._changed:
+            while self._until == math.inf:
+                secs = self._delivery.due_in()
+                if secs <= 0:
+                    return True
+                self._changed.wait(min(secs, _LONGEST_WAIT_SECS))
+        return False
+
+    def _deliver(self, *, is_last: bool) -> bool:
+        try:
+            return self._delivery.deliver(is_last=is_last)
+        except Exception as error:  # the thread goes on; the error's text may hold a secret
+            _log.error("%s: an error of the type %s", self._delivery.service.name, type(error).__name__)
+            with self._changed:
+                self._changed.wait(_LAST_RETRY_SECS)
+            return False

@@ -1,0 +1,87 @@
+"""`Ping`: requests a URL while the watcher sees: its server gives the alarm when the requests cease."""
+
+from __future__ import annotations
+
+import http.client
+import logging
+import math
+import threading
+import urllib.error
+import urllib.request
+
+from supervisor_core.clock import SYSTEM_CLOCK, Clock
+from supervisor_core.notify.secret import Problem, Secret, problem_of
+
+PING_SECS = 60.0
+"""How often, at most."""
+ANSWER_SECS = 10.0
+"""How long the server may take."""
+
+_log = logging.getLogger(__name__)
+
+
+class Ping:
+    """Requests a URL in a thread of its own, after looks that have seen everything.
+
+    Args:
+        url: of a dead man's switch.
+        clock: replaced in tests.
+
+    Raises:
+        ValueError: if it is no address of a web server; the text holds nothing of it.
+    """
+
+    def __init__(self, url: Secret, clock: Clock = SYSTEM_CLOCK) -> None:
+        if not is_web_address(url):
+            raise ValueError("the ping URL is not http://... or https://...")
+        self._url, self._clock = url, clock
+        self._last = -math.inf
+        self._is_failing = False
+        self._seen = threading.Event()
+        self._is_closed = False
+        self._thread = threading.Thread(target=self._serve, name="supervisor-ping", daemon=True)
+        self._thread.start()
+
+    def seen(self) -> None:
+        """Say that a look has seen everything. It never waits."""
+        now = self._clock.monotonic()
+        if now - self._last >= PING_SECS:
+            self._last = now
+            self._seen.set()
+
+    def close(self) -> None:
+        """End: no request is made from now on."""
+        self._is_closed = True
+        self._seen.set()
+
+    def _serve(self) -> None:
+        while True:
+            self._seen.wait()
+            if self._is_closed:
+                return
+            self._seen.clear()
+            problem = _request(self._url)
+            if problem is not None and not self._is_failing:
+                _log.warning("the ping URL cannot be reached: %s; tried again every minute", problem)
+            elif problem is None and self._is_failing:
+                _log.info("the ping URL is reached again")
+            self._is_failing = problem is not None
+
+
+def is_web_address(url: Secret) -> bool:
+    """Return whether a URL is one of a web server."""
+    scheme, _, rest = url.reveal().partition("://")
+    return scheme.lower() in ("http", "https") and bool(rest)
+
+
+def _request(url: Secret) -> Problem | None:
+    """Request a URL; return why that was not possible."""
+    try:
+        request = urllib.request.Request(url.reveal(), headers={"User-Agent": "tb-supervisor"})
+        with urllib.request.urlopen(request, timeout=ANSWER_SECS):
+            return None
+    except urllib.error.HTTPError as error:
+        error.close()
+        return Problem("status", error.code)
+    except (OSError, ValueError, http.client.HTTPException) as error:  # their texts may hold the URL
+        return problem_of(error) or Problem("unusable" if isinstance(error, ValueError) else "connection")
