@@ -7,10 +7,9 @@ import os
 import signal
 import subprocess
 from contextlib import suppress
-from dataclasses import asdict
 
 from supervisor_core.notify.apprise_process import environment
-from supervisor_core.notify.event import SCHEMA_VERSION
+from supervisor_core.notify.event import event_json
 from supervisor_core.notify.message import Message
 from supervisor_core.notify.secret import Secret
 from supervisor_core.notify.services import NotSent, Service
@@ -38,9 +37,7 @@ class CommandService(Service):
         """Run the command for each event of a message."""
         assert self.identity is not None
         for event in message.events:
-            self._run(
-                self.identity.reveal(), json.dumps({"schema_version": SCHEMA_VERSION, **asdict(event)}).encode() + b"\n"
-            )
+            self._run(self.identity.reveal(), json.dumps(event_json(event)).encode() + b"\n")
 
     def _run(self, command: str, line: bytes) -> None:
         try:
