@@ -77,7 +77,7 @@ async function bundle(entry, name) {
   const { code } = await minify(outputFiles[0].text, {
     module: true,
     ecma: 2022,
-    compress: { passes: 3, lhs_constants: false },
+    compress: { passes: 3, lhs_constants: false, pure_getters: true },
   });
   const hash = createHash("sha256").update(code).digest("hex").slice(0, 8).toUpperCase();
   const file = `${name}-${hash}.js`;

@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import test from "node:test";
 import type { Line } from "../src/logic/segments";
 import type { LineStyle } from "../src/view/chart_lines";
-import { drawLines } from "../src/view/chart_lines";
+import { drawPieces } from "../src/view/chart_lines";
 
 const BOX = { left: 50, top: 10, width: 1000, height: 140 };
 const VIEW = { lo: 0, hi: 20_000 };
@@ -37,12 +37,11 @@ function drawn(values: (i: number) => number, log = false): Recorder {
   const shown = xs.map((_, i) => values(i));
   const line = { abandoned: false, segment: 0, xs, raw: shown, shown, step: xs, wall: xs } satisfies Line;
   const recorder = new Recorder();
-  drawLines(
+  drawPieces(
     recorder as unknown as CanvasRenderingContext2D,
-    [line],
+    [{ lines: [line], lo: -Infinity, hi: Infinity }],
     VIEW,
     { lo: log ? 0.1 : -1, hi: 10, log, ticks: [] },
-    BOX,
     BOX,
     STYLE,
   );
@@ -76,12 +75,11 @@ test("a dense line crosses stretches without points, as a stroke would", () => {
   const shown = xs.map((_, i) => zigzag(i));
   const recorder = new Recorder();
   const line = { abandoned: false, segment: 0, xs, raw: shown, shown, step: xs, wall: xs } satisfies Line;
-  drawLines(
+  drawPieces(
     recorder as unknown as CanvasRenderingContext2D,
-    [line],
+    [{ lines: [line], lo: -Infinity, hi: Infinity }],
     VIEW,
     { lo: -1, hi: 10, log: false, ticks: [] },
-    BOX,
     BOX,
     STYLE,
   );

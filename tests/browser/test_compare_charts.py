@@ -21,7 +21,7 @@ RESTARTED = RUNS[0]
 COLOURS = ("#1155cc", "#ff0000", "#00aa00")
 """Of the first three places of the palette, in the light theme."""
 HAS_COLOURS = """(colours) => {
-    const canvas = document.querySelector('.overlay-area canvas');
+    const canvas = document.querySelector('.compare-views .chart-area canvas');
     const {data} = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height);
     const has = colour => {
         const parts = [1, 3, 5].map(at => parseInt(colour.slice(at, at + 2), 16));
@@ -116,7 +116,7 @@ def test_one_cursor_reads_every_run(tab: Callable[..., Any], board: Any, scripte
     shown = opened(tab(), board, smooth="0.5")
     assert where(shown) == "last values"
     assert [cells[-1] for cells in values(shown).values()] == ["5,980", "6,960", "6,960"]
-    area = shown.find(".overlay-area").first
+    area = shown.find(".compare-views .chart-area").first
     box = area.bounding_box()
     shown.page.mouse.move(box["x"] + box["width"] / 2, box["y"] + 20)
     shown.find(".compare-legend .table-head .muted", has_text="at step").wait_for()
@@ -166,7 +166,7 @@ def test_running_time_cuts_restarts_out(tab: Callable[..., Any], board: Any) -> 
 def test_zoom_by_mouse_and_keys_is_in_the_address(tab: Callable[..., Any], board: Any) -> None:
     """As on the page of a run: a link shows the same stretch, 0 and Escape show all again; keys move the cursor."""
     shown = opened(tab(hosted=True), board)
-    box = shown.find(".overlay-area").first.bounding_box()
+    box = shown.find(".compare-views .chart-area").first.bounding_box()
     shown.page.mouse.move(box["x"] + 300, box["y"] + 50)
     shown.page.mouse.down()
     shown.page.mouse.move(box["x"] + 500, box["y"] + 50, steps=4)

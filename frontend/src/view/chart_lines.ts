@@ -1,5 +1,6 @@
 /** A curve's lines, drawn: what was kept strong, what was abandoned dimmed and dashed. */
 
+import type { Shown } from "../logic/layers";
 import type { Scaling } from "../logic/raster";
 import { cover } from "../logic/raster";
 import { lowerBound } from "../logic/search";
@@ -34,7 +35,28 @@ const DOTS = 60;
 /** Lines that go up and down by more pixels than this are drawn in columns: beyond it a stroke costs several frames. */
 const MOST_TRAVEL_PX = 15_000;
 
-export function drawLines(
+export function drawPieces(
+  c: CanvasRenderingContext2D,
+  pieces: readonly Shown[],
+  view: View,
+  y: YScale,
+  box: Box,
+  style: LineStyle,
+): void {
+  for (const piece of pieces) {
+    const clip = clipOf(piece, view, box);
+    if (clip.width > 0) drawLines(c, piece.lines, view, y, box, clip, style);
+  }
+}
+
+/** The columns of a piece, in pixels from the left of the canvas. */
+export function clipOf({ lo, hi }: Shown, view: View, { left, width }: Box): { left: number; width: number } {
+  const from = Math.max(left, Math.round(toPixel(lo, view, left, width)));
+  const to = Math.min(left + width, Math.round(toPixel(hi, view, left, width)));
+  return { left: from, width: Math.max(0, to - from) };
+}
+
+function drawLines(
   c: CanvasRenderingContext2D,
   lines: readonly Line[],
   view: View,

@@ -7,6 +7,7 @@ import type { Stretch } from "../logic/window";
 import type { Tag } from "../types/api";
 import type { ChartOptions } from "./chart";
 import { Chart } from "./chart";
+import { arrange } from "./chart_frame";
 import type { Curve } from "./curve_loader";
 import { CurveLoader } from "./curve_loader";
 import { h } from "./element";
@@ -54,23 +55,15 @@ export class Charts {
   /** Show exactly these, in their order. */
   show(names: string[], options: ChartOptions): void {
     this.#smoothing = options.smoothing;
-    for (const [name, chart] of this.#charts) {
-      if (names.includes(name)) continue;
-      chart.element.remove();
-      this.#charts.delete(name);
-    }
-    names.forEach((name, i) => {
-      let chart = this.#charts.get(name);
-      if (!chart) {
-        chart = new Chart(name, () => this.remove(name));
-        this.#charts.set(name, chart);
-        this.added(chart);
-        this.#showCurve(this.#loader.curve(this.run, name));
-      }
-      chart.setOptions(options);
-      const at = this.element.children[i];
-      if (at !== chart.element) this.element.insertBefore(chart.element, at ?? null);
+    arrange(this.element, this.#charts, names, (name) => {
+      const chart = new Chart(name, () => this.remove(name));
+      this.added(chart);
+      return chart;
     });
+    for (const [name, chart] of this.#charts) {
+      chart.setOptions(options);
+      this.#showCurve(this.#loader.curve(this.run, name));
+    }
   }
 
   /** Fetch what a stretch needs. */

@@ -7,6 +7,7 @@ import type { Chosen, UrlState } from "../logic/url_state";
 import type { View } from "../logic/view";
 import { stretchOf } from "../logic/window";
 import { AxisFrame } from "./axis_frame";
+import { arrange } from "./chart_frame";
 import type { Curve } from "./curve_loader";
 import { CurveLoader } from "./curve_loader";
 import { h } from "./element";
@@ -99,17 +100,7 @@ export class CompareCharts {
     this.#runsOf = runsOf;
     this.#unread = unread;
     const kind = state.axis ?? "step";
-    for (const [tag, chart] of this.#charts) {
-      if (tags.includes(tag)) continue;
-      this.#seen.unobserve(chart.element);
-      chart.element.remove();
-      this.#charts.delete(tag);
-    }
-    tags.forEach((tag, i) => {
-      const chart = this.#charts.get(tag) ?? this.#add(tag);
-      const at = this.#list.children[i];
-      if (at !== chart.element) this.#list.insertBefore(chart.element, at ?? null);
-    });
+    arrange(this.#list, this.#charts, tags, (tag) => this.#make(tag));
     if (this.tag === null || !this.#charts.has(this.tag)) this.tag = tags[0] ?? null;
     if (kind !== this.#axis.kind) {
       this.#axis = overlayAxis(kind, null);
@@ -173,9 +164,8 @@ export class CompareCharts {
     this.#loader.setPlace(kind, (scalars) => placing(kind, scalars));
   }
 
-  #add(tag: string): OverlayChart {
+  #make(tag: string): OverlayChart {
     const chart = new OverlayChart(tag, () => this.to.hide(tag));
-    this.#charts.set(tag, chart);
     this.#seen.observe(chart.element);
     listen(chart.area, this.#gestures(chart), false);
     return chart;
@@ -231,7 +221,7 @@ export class CompareCharts {
     );
     const by = BY[this.kind];
     const stretch = zoom.stretch && { ...stretchOf(this.#axis, zoom.stretch), by };
-    // Of many lines over each other nobody sees half a pixel.
+    // Half a pixel of many lines over each other cannot be seen.
     const width = geometry.width / (state.chosen.length > FEW ? 2 : 1);
     this.#loader.fetch(order, { by, smoothing: state.smoothing, stretch, width });
   }

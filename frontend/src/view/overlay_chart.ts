@@ -3,59 +3,25 @@ import type { Axis } from "../logic/axis";
 import { plural } from "../logic/format";
 import { fromPixel } from "../logic/view";
 import { makeYScale } from "../logic/y_scale";
-import { Canvas } from "./canvas";
 import type { Figure } from "./chart_export";
-import { chartButtons } from "./chart_export";
-import { paintGrid } from "./chart_frame";
+import { ChartFrame, paintGrid } from "./chart_frame";
 import type { Box } from "./chart_lines";
-import { h, setAttribute, setText } from "./element";
 import type { Look, OverlayCurve } from "./overlay_paint";
-import { CurvePixels, isCrowded, runAt, scaleOf, strokeCurves } from "./overlay_paint";
+import { CurvePixels, isCrowded, runAt, strokeCurves } from "./overlay_paint";
 import type { Theme } from "./theme";
 
 const HEIGHT = 190;
 const PAD = 6;
 
-export class OverlayChart {
-  readonly #note = h("span", { class: "muted" }, "reading…");
-  readonly area = h("div", { class: "chart-area overlay-area", role: "img" });
-  readonly element: HTMLElement;
-  readonly #canvas = new Canvas("chart-canvas");
+export class OverlayChart extends ChartFrame {
   readonly #pixels = new CurvePixels();
   /** Whether it is in sight: what is not is not drawn. */
   isSeen = false;
   curves: readonly OverlayCurve[] = [];
   #look: Look = { view: { lo: 0, hi: 1 }, log: false, highlighted: null, baseline: null };
   #box: Box = { left: 0, top: PAD, width: 1, height: HEIGHT - 2 * PAD };
-  /** As it was drawn last. */
-  #figure: Figure | null = null;
   #thinned = false;
   #scale = makeYScale(null, false, HEIGHT);
-
-  constructor(
-    readonly tag: string,
-    hide: () => void,
-  ) {
-    const close = h(
-      "button",
-      { class: "icon", title: "Hide this tag", "aria-label": `Hide ${tag}`, onclick: hide },
-      "×",
-    );
-    this.element = h(
-      "section",
-      { class: "chart", "aria-label": `Scalar ${tag}` },
-      h(
-        "div",
-        { class: "chart-head" },
-        h("h3", { title: tag }, tag),
-        this.#note,
-        ...chartButtons(tag, () => this.#figure),
-        close,
-      ),
-      this.area,
-    );
-    this.area.append(this.#canvas.element);
-  }
 
   /** `waiting`: how many runs' curves are still to come; `failed`: why some cannot be had. */
   setCurves(curves: readonly OverlayCurve[], thinned: boolean, waiting: number, failed: string | null): void {
@@ -69,9 +35,7 @@ export class OverlayChart {
       again && "dashed: recomputed",
       failed,
     ];
-    const said = words.filter(Boolean).join(", ");
-    setText(this.#note, said);
-    setAttribute(this.area, "aria-label", `${this.tag}: ${said}`);
+    this.say(words.filter(Boolean).join(", "));
   }
 
   draw(axis: Axis, look: Look, left: number, width: number, theme: Theme): void {
@@ -79,12 +43,13 @@ export class OverlayChart {
     this.#box = { ...this.#box, left, width };
     const box = this.#box,
       { curves } = this;
-    this.#scale = scaleOf(curves, look, box.height);
-    const c = this.#canvas.begin(left + width + 1, HEIGHT);
+    const pieces = curves.flatMap(({ shown }) => shown);
+    this.#scale = this.scaleOf(pieces, look.view, look.log, box.height);
+    const c = this.canvas.begin(left + width + 1, HEIGHT);
     const crowded = isCrowded(curves, look.view, this.#scale, box);
     // Pixels replace what is there: the grid is then painted behind them.
     if (crowded) {
-      this.#pixels.paint(c, this.#canvas.ratio, curves, look, this.#scale, box, theme);
+      this.#pixels.paint(c, this.canvas.ratio, curves, look, this.#scale, box, theme);
       c.globalCompositeOperation = "destination-over";
     }
     paintGrid(c, axis, look.view, this.#scale, box, theme);
@@ -95,7 +60,7 @@ export class OverlayChart {
       strokeCurves(to, curves, look, this.#scale, at, theme, columns);
     };
     const named = curves.map((curve) => ({ ...curve, thinned: this.#thinned }));
-    this.#figure = { name: "compare", tag: this.tag, axis, view: look.view, box, theme, paint, curves: named };
+    this.figure = { name: "compare", tag: this.tag, axis, view: look.view, box, theme, paint, curves: named };
   }
 
   /** The run whose line is at a place of the chart. */

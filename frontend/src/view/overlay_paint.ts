@@ -4,13 +4,11 @@ import type { Shown } from "../logic/layers";
 import { Raster } from "../logic/raster";
 import { interpolate } from "../logic/search";
 import type { Line } from "../logic/segments";
-import { extent } from "../logic/segments";
 import type { View } from "../logic/view";
-import { toPixel } from "../logic/view";
 import type { YScale } from "../logic/y_scale";
-import { makeYScale, yPixel } from "../logic/y_scale";
+import { yPixel } from "../logic/y_scale";
 import type { Box } from "./chart_lines";
-import { drawLines, inSight, markOdd, placingOf, travelOf } from "./chart_lines";
+import { clipOf, drawPieces, inSight, markOdd, placingOf, travelOf } from "./chart_lines";
 import type { Theme } from "./theme";
 
 export interface OverlayCurve {
@@ -28,7 +26,7 @@ export interface Look {
   baseline: string | null;
 }
 
-/** Beyond so many pixels up and down, all lines of a chart together, they are pixels: strokes would cost several frames. */
+/** Lines that together go up and down by more pixels than this are drawn as pixels: strokes would cost several frames. */
 const MOST_STROKES_PX = 8_000;
 const FAINT = 0.78;
 const BEHIND = 0.65;
@@ -57,20 +55,6 @@ function styled(curves: readonly OverlayCurve[], look: Look, theme: Theme): Styl
     });
 }
 
-export function scaleOf(curves: readonly OverlayCurve[], { view, log }: Look, height: number): YScale {
-  let least = Infinity;
-  let most = -Infinity;
-  for (const { shown } of curves) {
-    for (const { lines, lo, hi } of shown) {
-      const range = extent(lines, Math.max(lo, view.lo), Math.min(hi, view.hi), log);
-      if (!range) continue;
-      least = Math.min(least, range[0]);
-      most = Math.max(most, range[1]);
-    }
-  }
-  return makeYScale(least <= most ? [least, most] : null, log, height);
-}
-
 /** Whether there are more lines in sight than can be drawn as strokes in a frame. */
 export function isCrowded(curves: readonly OverlayCurve[], view: View, scale: YScale, box: Box): boolean {
   let left = MOST_STROKES_PX;
@@ -86,13 +70,6 @@ export function isCrowded(curves: readonly OverlayCurve[], view: View, scale: YS
   return false;
 }
 
-/** The columns of a piece, in pixels from the left of the canvas. */
-function clipOf({ lo, hi }: Shown, view: View, { left, width }: Box): { left: number; width: number } {
-  const from = Math.max(left, Math.round(toPixel(lo, view, left, width)));
-  const to = Math.min(left + width, Math.round(toPixel(hi, view, left, width)));
-  return { left: from, width: Math.max(0, to - from) };
-}
-
 export function strokeCurves(
   c: CanvasRenderingContext2D,
   curves: readonly OverlayCurve[],
@@ -104,10 +81,7 @@ export function strokeCurves(
 ): void {
   for (const { curve, colour, width, withRaw } of styled(curves, look, theme)) {
     const style = { kept: colour, abandoned: colour, odd: colour, width, withRaw, columns };
-    for (const piece of curve.shown) {
-      const clip = clipOf(piece, look.view, box);
-      if (clip.width > 0) drawLines(c, piece.lines, look.view, scale, box, clip, style);
-    }
+    drawPieces(c, curve.shown, look.view, scale, box, style);
   }
 }
 
