@@ -175,7 +175,7 @@ test("the address holds the view, whatever the names in it", () => {
     log: true,
     allWorkers: true,
     filter: "^a.*[",
-    state: "lost",
+    state: "lost" as const,
     age: "7d",
     hidden: new Map([["a b~/<c>&d", "lost.2"]]),
     showHidden: true,

@@ -1,4 +1,4 @@
-/** The period that the timeline shows: so many seconds until now; null: all. */
+/** The period that the timeline shows: the seconds that it reaches back from now, its name, and what a reader hears; null: all. */
 export const PERIODS = {
   "12h": [43_200, "12 h", "the last 12 hours"],
   "24h": [86_400, "24 h", "the last 24 hours"],
@@ -6,5 +6,3 @@ export const PERIODS = {
   all: [null, "All", "all of the time"],
 } as const;
 export type Period = keyof typeof PERIODS;
-
-export const isPeriod = (word: string): word is Period => Object.hasOwn(PERIODS, word);

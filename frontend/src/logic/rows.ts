@@ -22,6 +22,23 @@ export function rowAt(tops: Float64Array, y: number): number {
   return Math.min(tops.length - 2, tops[first] === y ? first : Math.max(0, first - 1));
 }
 
+/** The row that a key goes to from this one, in a box of this height; null of a key that goes to none. */
+export function rowAfter(key: string, row: number, tops: Float64Array, height: number): number | null {
+  const last = tops.length - 2;
+  const from = tops[row] ?? 0;
+  const page = height * 0.8;
+  const rows: Record<string, number> = {
+    ArrowDown: row + 1,
+    ArrowUp: row - 1,
+    PageDown: Math.max(row + 1, rowAt(tops, from + page)),
+    PageUp: Math.min(row - 1, rowAt(tops, from - page)),
+    Home: 0,
+    End: last,
+  };
+  const to = rows[key];
+  return to === undefined ? null : Math.max(0, Math.min(last, to));
+}
+
 export function visibleRows(top: number, height: number, tops: Float64Array, spare = 6): Slice {
   const count = tops.length - 1;
   if (!count) return { first: 0, end: 0 };

@@ -1,11 +1,11 @@
 /** What a link shows a colleague: the run, the axis and its stretch, tags, smoothing, filter and order. */
-import type { Standing } from "../types/api";
+import type { RunState, Standing } from "../types/api";
 import type { AxisKind } from "./axis";
 import { STANDINGS } from "./findings";
 import type { Hidden } from "./hidden";
 import { formatHidden, parseHidden } from "./hidden";
 import type { Period } from "./period";
-import { isPeriod } from "./period";
+import { PERIODS } from "./period";
 import type { Sort } from "./sort";
 import { isSortKey } from "./sort";
 import { isWord, RUN_STATES } from "./words";
@@ -64,7 +64,7 @@ export interface UrlState {
   allWorkers: boolean;
   filter: string;
   /** One state only; null for all. */
-  state: string | null;
+  state: RunState | null;
   /** How runs are: one standing only; null for all. */
   standing: Standing | null;
   /** Runs last seen longer ago are hidden: a key of `AGES`; null for all. */
@@ -76,128 +76,132 @@ export interface UrlState {
   sort: Sort;
 }
 
-export const INITIAL: UrlState = {
-  run: null,
-  view: "list",
-  chosen: [],
-  baseline: null,
-  columns: null,
-  group: "",
-  onlyDiffering: false,
-  without: [],
-  best: null,
-  compareSort: "",
-  lanesBy: "prefix",
-  period: "12h",
-  stretch: null,
-  unfolded: [],
-  axis: null,
-  zoom: null,
-  tags: null,
-  smoothing: 0,
-  log: false,
-  allWorkers: false,
-  filter: "",
-  state: null,
-  standing: null,
-  age: null,
-  hidden: new Map(),
-  showHidden: false,
-  sort: { key: "state", descending: false },
+const round = (x: number): number => Number(x.toPrecision(14));
+
+/** How a field stands in an address. */
+interface Codec<T> {
+  name: string;
+  /** The words for a value; none for the initial one. */
+  write(value: T): readonly string[];
+  /** The value; the initial one where the words hold none. */
+  read(words: string[]): T;
+}
+
+const own = <T>(name: string, write: Codec<T>["write"], read: Codec<T>["read"]): Codec<T> => ({ name, write, read });
+const text = (name: string, initial = ""): Codec<string> =>
+  own(
+    name,
+    (value) => (value === initial ? [] : [value]),
+    ([word]) => word || initial,
+  );
+const maybe = (name: string): Codec<string | null> =>
+  own(
+    name,
+    (value) => (value === null ? [] : [value]),
+    ([word]) => word ?? null,
+  );
+const flag = (name: string, yes = "1"): Codec<boolean> =>
+  own(
+    name,
+    (value) => (value ? [yes] : []),
+    ([word]) => word === yes,
+  );
+const list = (name: string): Codec<readonly string[]> =>
+  own(
+    name,
+    (value) => value,
+    (words) => words,
+  );
+/** A key of the table. */
+const oneOf = <T extends string, I extends T | null>(
+  name: string,
+  table: Record<T, unknown>,
+  initial: I,
+): Codec<T | I> =>
+  own<T | I>(
+    name,
+    (value) => (value === initial ? [] : [value as T]),
+    ([word = ""]) => (isWord(table, word) ? word : initial),
+  );
+const stretch = (name: string): Codec<{ lo: number; hi: number } | null> =>
+  own(
+    name,
+    (value) => (value ? [`${round(value.lo)}~${round(value.hi)}`] : []),
+    ([word = ""]) => {
+      const [lo = NaN, hi = NaN] = word.split("~").map(Number);
+      return lo < hi && Number.isFinite(hi - lo) ? { lo, hi } : null;
+    },
+  );
+
+/** In the order in which they stand in an address. */
+const FIELDS: { readonly [K in keyof UrlState]: Codec<UrlState[K]> } = {
+  run: maybe("run"),
+  view: oneOf("view", { list: 0, compare: 0, timeline: 0 }, "list"),
+  chosen: own("with", (chosen) => chosen.map(({ run, colour }) => `${colour}~${run}`), parseChosen),
+  baseline: maybe("base"),
+  columns: own(
+    "col",
+    (keys) => keys ?? [],
+    (words) => (words.length ? words : null),
+  ),
+  group: text("group"),
+  onlyDiffering: flag("differ"),
+  without: list("without"),
+  best: oneOf("best", { min: 0, max: 0 }, null),
+  compareSort: text("by"),
+  lanesBy: text("lanes", "prefix"),
+  period: oneOf("period", PERIODS, "12h"),
+  stretch: stretch("happened"),
+  unfolded: list("unfold"),
+  axis: oneOf("x", { step: 0, relative: 0, wall: 0 }, null),
+  zoom: stretch("zoom"),
+  tags: own(
+    "tag",
+    (tags) => (tags?.length === 0 ? [""] : (tags ?? [])),
+    (words) => (words.length ? words.filter(Boolean) : null),
+  ),
+  smoothing: own(
+    "smooth",
+    (value) => (value > 0 ? [String(value)] : []),
+    ([word]) => {
+      const value = Number(word);
+      return value >= 0 && value <= 0.999 ? value : 0;
+    },
+  ),
+  log: flag("log"),
+  allWorkers: flag("workers", "all"),
+  filter: text("filter"),
+  state: oneOf("state", RUN_STATES, null),
+  standing: oneOf("standing", STANDINGS, null),
+  age: oneOf("age", AGES, null),
+  hidden: own("hide", formatHidden, parseHidden),
+  showHidden: flag("hidden", "shown"),
+  sort: own(
+    "sort",
+    ({ key, descending }) => (key !== "state" || descending ? [descending ? `-${key}` : key] : []),
+    ([word = ""]) => {
+      const key = word.replace(/^-/, "");
+      return isSortKey(key) ? { key, descending: word !== key } : { key: "state", descending: false };
+    },
+  ),
 };
+
+const CODECS = Object.entries(FIELDS) as [keyof UrlState, Codec<unknown>][];
 
 export function formatState(state: UrlState): string {
   const words = new URLSearchParams();
-  if (state.run !== null) words.set("run", state.run);
-  if (state.view !== "list") words.set("view", state.view);
-  for (const { run, colour } of state.chosen) words.append("with", `${colour}~${run}`);
-  if (state.baseline !== null) words.set("base", state.baseline);
-  for (const key of state.columns ?? []) words.append("col", key);
-  if (state.group) words.set("group", state.group);
-  if (state.onlyDiffering) words.set("differ", "1");
-  for (const key of state.without) words.append("without", key);
-  if (state.best) words.set("best", state.best);
-  if (state.compareSort) words.set("by", state.compareSort);
-  if (state.lanesBy !== INITIAL.lanesBy) words.set("lanes", state.lanesBy);
-  if (state.period !== INITIAL.period) words.set("period", state.period);
-  if (state.stretch) words.set("happened", formatStretch(state.stretch));
-  for (const key of state.unfolded) words.append("unfold", key);
-  if (state.axis) words.set("x", state.axis);
-  if (state.zoom) words.set("zoom", formatStretch(state.zoom));
-  if (state.tags) {
-    if (state.tags.length === 0) words.append("tag", "");
-    for (const tag of state.tags) words.append("tag", tag);
-  }
-  if (state.smoothing > 0) words.set("smooth", String(state.smoothing));
-  if (state.log) words.set("log", "1");
-  if (state.allWorkers) words.set("workers", "all");
-  if (state.filter) words.set("filter", state.filter);
-  if (state.state) words.set("state", state.state);
-  if (state.standing) words.set("standing", state.standing);
-  if (state.age) words.set("age", state.age);
-  for (const word of formatHidden(state.hidden)) words.append("hide", word);
-  if (state.showHidden) words.set("hidden", "shown");
-  const { key, descending } = state.sort;
-  if (key !== INITIAL.sort.key || descending) words.set("sort", descending ? `-${key}` : key);
+  for (const [key, { name, write }] of CODECS) for (const word of write(state[key])) words.append(name, word);
   return words.toString();
 }
 
-const round = (x: number): number => Number(x.toPrecision(14));
-const formatStretch = ({ lo, hi }: { lo: number; hi: number }): string => `${round(lo)}~${round(hi)}`;
-
-function parseStretch(word: string | null): { lo: number; hi: number } | null {
-  const [lo, hi] = (word ?? "").split("~").map(Number);
-  return lo !== undefined && hi !== undefined && Number.isFinite(lo) && Number.isFinite(hi) && lo < hi
-    ? { lo, hi }
-    : null;
-}
-
 /** Whatever the text holds: what cannot be read is as at first. */
-export function parseState(text: string): UrlState {
-  const words = new URLSearchParams(text);
-  const axis = words.get("x");
-  const smoothing = Number(words.get("smooth") ?? 0);
-  const sort = words.get("sort") ?? "";
-  const key = sort.replace(/^-/, "");
-  const tags = words.getAll("tag");
-  const state = words.get("state") ?? "";
-  const standing = words.get("standing") ?? "";
-  const age = words.get("age") ?? "";
-  const view = words.get("view");
-  const best = words.get("best");
-  const columns = words.getAll("col");
-  const stretch = parseStretch(words.get("zoom"));
-  const period = words.get("period") ?? "";
-  return {
-    run: words.get("run"),
-    view: view === "compare" || view === "timeline" ? view : "list",
-    chosen: parseChosen(words.getAll("with")),
-    baseline: words.get("base"),
-    columns: columns.length ? columns : null,
-    group: words.get("group") ?? "",
-    onlyDiffering: words.get("differ") === "1",
-    without: words.getAll("without"),
-    best: best === "min" || best === "max" ? best : null,
-    compareSort: words.get("by") ?? "",
-    lanesBy: words.get("lanes") || INITIAL.lanesBy,
-    period: isPeriod(period) ? period : INITIAL.period,
-    stretch: parseStretch(words.get("happened")),
-    unfolded: words.getAll("unfold"),
-    // A stretch is on an axis: links from before there was a choice mean wall time.
-    axis: axis === "step" || axis === "relative" || axis === "wall" ? axis : stretch ? "wall" : null,
-    zoom: stretch,
-    tags: tags.length ? tags.filter((tag) => tag !== "") : null,
-    smoothing: smoothing >= 0 && smoothing <= 0.999 ? smoothing : 0,
-    log: words.get("log") === "1",
-    allWorkers: words.get("workers") === "all",
-    filter: words.get("filter") ?? "",
-    state: isWord(RUN_STATES, state) ? state : null,
-    standing: isWord(STANDINGS, standing) ? standing : null,
-    age: Object.hasOwn(AGES, age) ? age : null,
-    hidden: parseHidden(words.getAll("hide")),
-    showHidden: words.get("hidden") === "shown",
-    sort: isSortKey(key) ? { key, descending: sort.startsWith("-") } : INITIAL.sort,
-  };
+export function parseState(address: string): UrlState {
+  const words = new URLSearchParams(address);
+  const read = CODECS.map(([key, codec]) => [key, codec.read(words.getAll(codec.name))]);
+  const state: UrlState = Object.fromEntries(read);
+  // A stretch is on an axis: links from before there was a choice mean wall time.
+  if (state.zoom) state.axis ??= "wall";
+  return state;
 }
 
 function parseChosen(words: readonly string[]): Chosen[] {
@@ -209,3 +213,5 @@ function parseChosen(words: readonly string[]): Chosen[] {
   }
   return [...chosen.values()];
 }
+
+export const INITIAL = parseState("");

@@ -77,6 +77,6 @@ export function wordOf<K extends string>(words: Record<K, Word>, key: string): W
 }
 
 /** Whether a key is one of these words, and not something that every object has. */
-export function isWord<K extends string>(words: Record<K, Word>, key: string): key is K {
+export function isWord<K extends string>(words: Record<K, unknown>, key: string): key is K {
   return Object.hasOwn(words, key);
 }

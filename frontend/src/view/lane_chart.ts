@@ -3,7 +3,7 @@ import type { FleetLane, FleetRow, Item } from "../logic/fleet_lanes";
 import { itemsIn } from "../logic/fleet_lanes";
 import { formatDuration, formatMoment, plural } from "../logic/format";
 import { printable } from "../logic/printable";
-import { rowAt, scrollToRow, topsOf, visibleRows } from "../logic/rows";
+import { rowAfter, rowAt, scrollToRow, topsOf, visibleRows } from "../logic/rows";
 import { clockTicks } from "../logic/ticks";
 import type { View } from "../logic/view";
 import { fromPixel, toPixel } from "../logic/view";
@@ -226,17 +226,8 @@ export class LaneChart {
   #onKey(event: KeyboardEvent): void {
     if (event.ctrlKey || event.metaKey || event.altKey) return;
     const { rows } = this.#shown;
-    const page = Math.floor(this.#scroller.clientHeight / LANE_PX) - 1;
-    const moves: Record<string, number> = {
-      ArrowDown: 1,
-      ArrowUp: -1,
-      PageDown: page,
-      PageUp: -page,
-      Home: -rows.length,
-      End: rows.length,
-    };
-    const by = moves[event.key];
-    if (by !== undefined) this.#activate(this.#active + by);
+    const row = rowAfter(event.key, this.#active, this.#tops, this.#scroller.clientHeight);
+    if (row !== null) this.#activate(row);
     else if (event.key === "Enter" || event.key === " ") {
       const lane = rows[this.#active]?.lane;
       const last = lane && itemsIn(lane, this.zoom.view).findLast(({ kind }) => /bad|warn/.test(LANE_WORDS[kind][1]));

@@ -4,7 +4,7 @@ import { formatCount, titleOf } from "../logic/format";
 import { isHidden } from "../logic/hidden";
 import { columnText, isColumn, listCsv, namesOf } from "../logic/list_columns";
 import { labelWords } from "../logic/placement";
-import { rowAt, scrollToRow, topsOf, visibleRows } from "../logic/rows";
+import { rowAfter, scrollToRow, topsOf, visibleRows } from "../logic/rows";
 import type { SortKey } from "../logic/sort";
 import { isSortKey, sortRuns, startsDescending } from "../logic/sort";
 import type { UrlState } from "../logic/url_state";
@@ -322,21 +322,11 @@ export class Overview {
 
   #onKey(event: KeyboardEvent): void {
     if (event.target !== this.#grid) return;
-    const page = this.#grid.clientHeight * 0.8;
-    const from = this.#tops[this.#active] ?? 0;
-    const moves: Record<string, number> = {
-      ArrowDown: 1,
-      ArrowUp: -1,
-      PageDown: Math.max(1, rowAt(this.#tops, from + page) - this.#active),
-      PageUp: Math.min(-1, rowAt(this.#tops, from - page) - this.#active),
-      Home: -this.#lines.length,
-      End: this.#lines.length,
-    };
-    const by = moves[event.key];
-    if (by !== undefined) {
+    const row = rowAfter(event.key, this.#active, this.#tops, this.#grid.clientHeight);
+    if (row !== null) {
       event.preventDefault();
       const from = this.#lines[this.#active];
-      this.#moveTo(this.#active + by);
+      this.#moveTo(row);
       const to = this.#lines[this.#active];
       if (event.shiftKey && from && to) this.#choosing.extend(from.run, to.run);
       else this.#choosing.settle();

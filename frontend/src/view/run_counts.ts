@@ -3,11 +3,19 @@ import { STANDINGS, standingWords } from "../logic/findings";
 import { formatCount, plural } from "../logic/format";
 import type { UrlState } from "../logic/url_state";
 import { RUN_STATES, wordOf } from "../logic/words";
-import type { RunLine, RunState, Standing } from "../types/api";
+import type { RunLine, Standing } from "../types/api";
 import { fill, h } from "./element";
 
-/** Above the list, in this order. */
-const ORDER: readonly Standing[] = ["needs_you", "fine", "over", "unknown"];
+/** Above the list in any case, in this order; before what is unknown. */
+const ALWAYS: readonly Standing[] = ["needs_you", "fine", "over"];
+
+interface Button {
+  class: string;
+  title: string;
+  said: (Node | string)[];
+  /** What a click changes. */
+  patch: Partial<UrlState>;
+}
 
 export class RunCounts {
   readonly standings = h("div", { class: "standings", role: "group", "aria-label": "How the runs are" });
@@ -16,64 +24,58 @@ export class RunCounts {
   constructor(private readonly change: (patch: Partial<UrlState>, replace: boolean) => void) {}
 
   update(named: readonly RunLine[], { standing, state }: UrlState): void {
-    this.#showStandings(named, standing);
-    this.#showChips(named, state);
+    const standings = countsOf(
+      named.map((line) => line.standing),
+      [...ALWAYS, standing],
+    );
+    this.#show(this.standings, standings, standing, (name, count, on) => {
+      const { tone, meaning } = STANDINGS[name];
+      return {
+        class: `chip standing ${count ? tone : "dim"}`,
+        title: `${meaning} ${on ? "Show all runs." : "Show only these."}`,
+        said: [standingWords(name, count, formatCount(count))],
+        patch: { standing: on ? null : name },
+      };
+    });
+    const states = countsOf(
+      named.map((line) => line.state),
+      [state],
+    );
+    states.sort(([a], [b]) => wordOf(RUN_STATES, a).rank - wordOf(RUN_STATES, b).rank);
+    this.#show(this.chips, states, state, (name, count, on) => {
+      const { tone, glyph, label } = wordOf(RUN_STATES, name);
+      return {
+        class: `chip ${tone}`,
+        title: on ? "Show all states" : `Only ${plural(count, "run")}: ${label}`,
+        said: [h("span", { class: "glyph", "aria-hidden": "true" }, glyph), `${formatCount(count)} ${label}`],
+        patch: { state: on ? null : name },
+      };
+    });
   }
 
-  #showStandings(named: readonly RunLine[], chosen: Standing | null): void {
-    const counts = new Map<Standing, number>();
-    for (const { standing } of named) counts.set(standing, (counts.get(standing) ?? 0) + 1);
-    const shown = (Object.keys(STANDINGS) as Standing[])
-      .filter((name) => name !== "unknown" || name === chosen || counts.has(name))
-      .sort((a, b) => ORDER.indexOf(a) - ORDER.indexOf(b));
-    const key = shown.map((name) => `${name}:${counts.get(name)}`).join() + chosen;
-    if (this.standings.dataset.key === key) return;
-    this.standings.dataset.key = key;
-    fill(
-      this.standings,
-      ...shown.map((name) => {
-        const word = STANDINGS[name];
-        const count = counts.get(name) ?? 0;
-        const on = chosen === name;
-        return h(
-          "button",
-          {
-            class: `chip standing ${count ? word.tone : "dim"}`,
-            "aria-pressed": String(on),
-            title: `${word.meaning} ${on ? "Show all runs." : "Show only these."}`,
-            onclick: () => this.change({ standing: on ? null : name }, true),
-          },
-          standingWords(name, count, formatCount(count)),
-        );
-      }),
-    );
+  #show<Name>(
+    bar: HTMLElement,
+    counts: readonly [Name, number][],
+    chosen: Name | null,
+    button: (name: Name, count: number, on: boolean) => Button,
+  ): void {
+    const key = JSON.stringify([counts, chosen]);
+    if (bar.dataset.key === key) return;
+    bar.dataset.key = key;
+    const buttons = counts.map(([name, count]) => {
+      const on = chosen === name;
+      const { said, patch, ...props } = button(name, count, on);
+      const onclick = (): void => this.change(patch, true);
+      return h("button", { ...props, "aria-pressed": String(on), onclick }, ...said);
+    });
+    fill(bar, ...buttons);
   }
+}
 
-  #showChips(named: readonly RunLine[], chosen: string | null): void {
-    const counts = new Map<string, number>();
-    for (const line of named) counts.set(line.state, (counts.get(line.state) ?? 0) + 1);
-    if (chosen && !counts.has(chosen)) counts.set(chosen, 0);
-    const keys = [...counts.keys()].sort((a, b) => wordOf(RUN_STATES, a).rank - wordOf(RUN_STATES, b).rank);
-    const key = keys.map((k) => `${k}:${counts.get(k)}`).join() + chosen;
-    if (this.chips.dataset.key === key) return;
-    this.chips.dataset.key = key;
-    fill(
-      this.chips,
-      ...keys.map((name) => {
-        const word = wordOf(RUN_STATES, name as RunState);
-        const on = chosen === name;
-        return h(
-          "button",
-          {
-            class: `chip ${word.tone}`,
-            "aria-pressed": String(on),
-            title: on ? "Show all states" : `Only ${plural(counts.get(name) ?? 0, "run")}: ${word.label}`,
-            onclick: () => this.change({ state: on ? null : name }, true),
-          },
-          h("span", { class: "glyph", "aria-hidden": "true" }, word.glyph),
-          `${formatCount(counts.get(name))} ${word.label}`,
-        );
-      }),
-    );
-  }
+/** How often each name is there; `wanted`, those that are listed in any case, come first. */
+function countsOf<Name>(names: readonly Name[], wanted: readonly (Name | null)[]): [Name, number][] {
+  const counts = new Map<Name, number>();
+  for (const name of wanted) if (name !== null) counts.set(name, 0);
+  for (const name of names) counts.set(name, (counts.get(name) ?? 0) + 1);
+  return [...counts];
 }
