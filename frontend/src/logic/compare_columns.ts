@@ -68,15 +68,17 @@ const number = (
   format: (value: number) => string,
 ): CompareColumn => ({ ...plain(key, name, title, value), format });
 
+/** What is there under a name: not what every object has. */
+const own = <T>(from: Readonly<Record<string, T>> | null | undefined, name: string): T | undefined =>
+  from && Object.hasOwn(from, name) ? from[name] : undefined;
+
 type Mapped = "hparams" | "labels" | "recorded" | "versions";
 
 function settings(runs: readonly ComparedRun[], field: Mapped, title: string): CompareColumn[] {
   const names = [...new Set(runs.flatMap((run) => Object.keys(run[field] ?? {})))].sort(collator.compare);
   return names.map((name) => {
-    const value = (run: ComparedRun): Setting | null =>
-      Object.hasOwn(run[field] ?? {}, name) ? (run[field]?.[name] ?? null) : null;
-    const key = `${field}.${name}`;
-    return { ...plain(key, name, `${title}: ${name}`, value), format: settingText };
+    const column = plain(`${field}.${name}`, name, `${title}: ${name}`, (run) => own(run[field], name) ?? null);
+    return { ...column, format: settingText };
   });
 }
 
@@ -84,8 +86,7 @@ function settings(runs: readonly ComparedRun[], field: Mapped, title: string): C
 const settingText = (value: number): string => String(value);
 
 function tagColumns(tag: string, best: Direction): CompareColumn[] {
-  const of = (run: ComparedRun): TagSummary | undefined =>
-    run.values && Object.hasOwn(run.values, tag) ? run.values[tag] : undefined;
+  const of = (run: ComparedRun): TagSummary | undefined => own(run.values, tag);
   const word = best === "min" ? "lowest" : "highest";
   const [value, step]: ["min" | "max", "min_step" | "max_step"] = [best, `${best}_step`];
   return [

@@ -19,6 +19,10 @@ export interface Hover {
   note?: string;
 }
 
+/** The rows that have a value. */
+const rowsOf = (...rows: [name: string, value: string | false | null | undefined][]): Hover["rows"] =>
+  rows.filter((row): row is [string, string] => Boolean(row[1]));
+
 /** The same in one line, for who listens. */
 export function spoken({ title, rows, note }: Hover): string {
   return [title, ...rows.map(([name, value]) => `${name}: ${value}`), note ?? ""].filter(Boolean).join("; ");
@@ -27,23 +31,23 @@ export function spoken({ title, rows, note }: Hover): string {
 export function sessionHover(session: Session): Hover {
   const word = wordOf(OUTCOMES, session.outcome);
   const secs = session.started != null && session.ended != null ? session.ended - session.started : null;
-  const rows: [string, string][] = [
+  const { adopted, host, pid, skipped_checkpoints: skipped } = session;
+  const readying = (session.starting_secs ?? 0) + (session.restoring_secs ?? 0);
+  const rows = rowsOf(
     ["Started", formatMoment(session.started)],
     [session.outcome === "running" ? "Last seen" : "Ended", formatMoment(session.ended)],
     ["Lasted", formatDuration(secs)],
     ["Steps", `${formatCount(session.first_step)} to ${formatCount(session.last_step)}`],
-  ];
-  if (session.adopted) rows.push(["Model", "found alive in the parameter servers"]);
-  else if (session.restored_checkpoint) rows.push(["Restored", session.restored_checkpoint]);
-  if (hasResumed(session)) rows.push(["Resume", resumeText(session)]);
-  if (session.skipped_checkpoints.length)
-    rows.push(["Passed over", plural(session.skipped_checkpoints.length, "checkpoint")]);
-  const readying = (session.starting_secs ?? 0) + (session.restoring_secs ?? 0);
-  if (readying > 0) rows.push(["Until training", formatDuration(readying)]);
-  if (session.host) rows.push(["Host", session.pid == null ? session.host : `${session.host}, pid ${session.pid}`]);
-  if (session.signal) rows.push(["Signal", session.signal]);
-  if (session.error) rows.push(["Error", brief(session.error)]);
-  if (session.gone) rows.push(["Process", "gone: killed, or it crashed"]);
+    ["Model", adopted && "found alive in the parameter servers"],
+    ["Restored", !adopted && session.restored_checkpoint],
+    ["Resume", hasResumed(session) && resumeText(session)],
+    ["Passed over", skipped.length > 0 && plural(skipped.length, "checkpoint")],
+    ["Until training", readying > 0 && formatDuration(readying)],
+    ["Host", host && (pid == null ? host : `${host}, pid ${pid}`)],
+    ["Signal", session.signal],
+    ["Error", session.error && brief(session.error)],
+    ["Process", session.gone && "gone: killed, or it crashed"],
+  );
   return {
     title: `${word.glyph} Session ${session.attempt}: ${word.label}`,
     rows,
@@ -56,7 +60,7 @@ export function boundaryHover(boundary: Boundary): Hover {
   const word = reasonOf(restart);
   return {
     title: `↻ Restart ${boundary.number}`,
-    rows: [
+    rows: rowsOf(
       ["Before it", `${word.glyph} ${word.label}`],
       ["Started again", formatMoment(restart.at)],
       ["Downtime", formatDuration(restart.downtime_secs)],
@@ -69,8 +73,8 @@ export function boundaryHover(boundary: Boundary): Hover {
           : `${formatAtLeast(restart.rewind_steps, restart.rewind_steps_most)} steps`,
       ],
       ["Resume", resumeText(after)],
-      ...(restart.launch?.text ? [["Launch", restart.launch.text] as [string, string]] : []),
-    ],
+      ["Launch", restart.launch?.text],
+    ),
     ...(adopted ? { note: ADOPTED } : restart.inferred ? { note: "Inferred from what was written." } : {}),
   };
 }
@@ -132,15 +136,15 @@ function markHover(marks: Marks, i: number): Hover {
   const there = onDisk(flags);
   return {
     title: isGood(flags) ? `◆ Checkpoint of step ${formatCount(known(marks.step[i]))}` : "✕ A save failed",
-    rows: [
+    rows: rowsOf(
       [isGood(flags) ? "Durable" : "Failed", formatMoment(known(marks.at[i]))],
-      ...(isGood(flags) ? [] : ([["At step", formatCount(known(marks.step[i]))]] as [string, string][])),
+      ["At step", !isGood(flags) && formatCount(known(marks.step[i]))],
       ["Size", formatBytes(known(marks.bytes[i]))],
       ["Took", formatDuration(known(marks.saveSecs[i]))],
       ["Held training up", formatDuration(known(marks.blockedSecs[i]))],
       ["Files", isDamaged(flags) ? "damaged" : there === null ? "not known" : there ? "on disk" : "deleted"],
-      ...(isInDoubt(flags) ? ([["In doubt", "the table of checkpoints says why"]] as [string, string][]) : []),
-    ],
+      ["In doubt", isInDoubt(flags) && "the table of checkpoints says why"],
+    ),
     ...(isGood(flags) ? {} : { note: brief(marks.errors.get(i) ?? "The table of checkpoints says why.") }),
   };
 }
@@ -156,7 +160,7 @@ function crowdHover(marks: Marks, wanted: readonly number[], failedOnes: boolean
   const count = sum(marks.count);
   return {
     title: failedOnes ? `✕ ${plural(count, "save")} failed` : `◆ ${plural(count, "checkpoint")}`,
-    rows: [
+    rows: rowsOf(
       ["From", formatMoment(known(marks.at[wanted[0] ?? 0]))],
       ["To", formatMoment(known(marks.lastAt[wanted.at(-1) ?? 0]))],
       [
@@ -165,8 +169,8 @@ function crowdHover(marks: Marks, wanted: readonly number[], failedOnes: boolean
       ],
       ["Took, mean", formatDuration(mean(marks.saveSecs))],
       ["Blocked, mean", formatDuration(mean(marks.blockedSecs))],
-      ...(failedOnes ? [] : ([["On disk", formatCount(sum(marks.onDisk))]] as [string, string][])),
-    ],
+      ["On disk", !failedOnes && formatCount(sum(marks.onDisk))],
+    ),
     note: `${failedOnes ? newestError(marks, wanted) : ""}Zoom in to see each one.`,
   };
 }
@@ -215,16 +219,16 @@ export function stallHover(stall: Stall): Hover {
   const how = secondLook(stall);
   return {
     title: `‖ Stalled for ${formatDuration(stall.secs)}`,
-    rows: [
+    rows: rowsOf(
       ["Phase", stall.phase],
       ["Since", formatMoment(stall.since)],
       ["Until", stall.until == null ? "it lasts" : formatMoment(stall.until)],
       ["At step", formatCount(stall.step)],
       ["Hang timeout", formatDuration(stall.timeout_secs)],
-      ...(stall.verdict ? ([["Which one", stall.verdict]] as [string, string][]) : []),
-      ...(line ? ([["Line", brief(line)]] as [string, string][]) : []),
-      ...(how ? ([["It is", how]] as [string, string][]) : []),
-    ],
+      ["Which one", stall.verdict],
+      ["Line", line && brief(line)],
+      ["It is", how],
+    ),
     note: Object.keys(stall.stacks).length ? "Click for the Python stacks." : "No stacks were taken.",
   };
 }
@@ -237,14 +241,14 @@ export function threadHover(history: ThreadHistory, at: number, near: number): H
     null,
   );
   const word = wordOf(THREAD_STATES, span?.[2] ?? history.state);
-  const rows: [string, string][] = [
+  const error = span?.[4] ?? history.last_error;
+  const rows = rowsOf(
     ["Every", history.interval_secs == null ? "whenever there is work" : formatDuration(history.interval_secs)],
     ["Ticks", `${formatCount(history.ticks)}, ${formatCount(history.failures)} failed`],
-  ];
-  if (span && span[3] > 0) rows.push(["Late by", formatDuration(span[3])]);
-  if (tick) rows.push([tick[2] ? "Tick" : "✕ Failed tick", `${formatMoment(tick[0])}, ${formatDuration(tick[1])}`]);
-  const error = span?.[4] ?? history.last_error;
-  if (error) rows.push([span?.[4] ? "Error" : "Last error", error]);
+    ["Late by", span && span[3] > 0 && formatDuration(span[3])],
+    [tick?.[2] ? "Tick" : "✕ Failed tick", tick && `${formatMoment(tick[0])}, ${formatDuration(tick[1])}`],
+    [span?.[4] ? "Error" : "Last error", error],
+  );
   return { title: `${word.glyph} ${history.name}: ${word.label}`, rows, note: word.meaning };
 }
 

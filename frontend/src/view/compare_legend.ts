@@ -20,14 +20,15 @@ interface Row {
   cells: Record<"raw" | "smoothed" | "step" | "difference", HTMLElement>;
 }
 
+const head = (name: string, title?: string): HTMLElement => h("th", { scope: "col", class: "num", title }, name);
 const cell = (): HTMLElement => h("td", { class: "num" });
 
 export class CompareLegend {
   readonly #select = h("select", { "aria-label": "Tag whose values are listed" });
   readonly #where = h("span", { class: "muted" });
   readonly #body = h("tbody", {});
-  readonly #smoothedHead = h("th", { scope: "col", class: "num" }, "Smoothed");
-  readonly #differenceHead = h("th", { scope: "col", class: "num", title: "Difference to the baseline" }, "Δ");
+  readonly #smoothedHead = head("Smoothed");
+  readonly #differenceHead = head("Δ", "Difference to the baseline");
   readonly element = h(
     "section",
     { class: "compare-legend", "aria-label": "Values at the cursor" },
@@ -45,10 +46,10 @@ export class CompareLegend {
             "tr",
             {},
             h("th", { scope: "col" }, "Run"),
-            h("th", { scope: "col", class: "num" }, "Value"),
+            head("Value"),
             this.#smoothedHead,
             this.#differenceHead,
-            h("th", { scope: "col", class: "num" }, "Step"),
+            head("Step"),
           ),
         ),
         this.#body,
