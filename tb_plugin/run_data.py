@@ -7,12 +7,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
+from supervisor_core.run.advice import proposed_interval
 from supervisor_core.run.checkpoints import Checkpoint
 from supervisor_core.run.finding import Finding
 from supervisor_core.run.findings import standing
 from supervisor_core.run.model import Run
 from supervisor_core.run.run_json import as_json, plain, run_json
 from supervisor_core.run.snapshot import LogdirSnapshot, WatchedRun
+from supervisor_core.run.words import pause_text, place_text
 from tb_plugin.lanes import is_present, is_sick
 
 _T = TypeVar("_T")
@@ -174,11 +176,14 @@ _AS_INSPECT = (
 
 def _described(shown: RunView) -> bytes:
     run, watched = shown.run, shown.watched
+    proposed = proposed_interval(run.advice, run.goodput.wall_secs)
     values = {
         "run": shown.name,
         "findings": None if shown.findings is None else as_json(shown.findings),
         **run_json(watched, _AS_INSPECT),
         "problem": watched.problem,
+        "place": _place(run),
+        "proposed_interval": None if proposed is None else dict(zip(("what", "why"), proposed, strict=True)),
         "launch": as_json(run.launches[-1]) if run.launches else None,
         "checkpoints": {
             "count": len(run.checkpoints),
@@ -188,11 +193,20 @@ def _described(shown: RunView) -> bytes:
             "on_disk": sum(item.on_disk is True for item in run.checkpoints),
         },
         "stalls": len(run.stalls) + len(run.service_stalls),
-        "silences": as_json(run.silences[-MOST_SILENCES:]),
+        "silences": [{**as_json(item), "why": pause_text(item.cause)} for item in run.silences[-MOST_SILENCES:]],
         "threads": list(dict.fromkeys(thread.name for thread in run.threads)),
         "workers": len(run.workers),
     }
     return json.dumps(plain(values), allow_nan=False, separators=(",", ":")).encode()
+
+
+def _place(run: Run) -> str | None:
+    """Return where the newest session runs, or ran, and on what; None where nothing is known beside its host."""
+    if not run.sessions:
+        return None
+    last = run.sessions[-1]
+    known = place_text(last.world_size, last.device_count, last.device_kind)
+    return ", ".join(filter(None, (known, last.host))) if known else None
 
 
 def checkpoint_page(run: Run, offset: int, limit: int, *, oldest_first: bool) -> dict[str, Any]:

@@ -47,7 +47,7 @@ from supervisor_core.run.model import (
     ThreadHistory,
 )
 from supervisor_core.run.tag_values import LastValue
-from supervisor_core.run.words import UNKNOWN, count, duration, in_a_line, rate, share
+from supervisor_core.run.words import UNKNOWN, count, duration, in_a_line, place_text, rate, share
 
 Stretch = tuple[float, float, str]
 """From, to, and the character that stands for it."""
@@ -160,9 +160,7 @@ def _process(run: Run) -> list[str]:
     has_ended = not last.is_open and last.outcome != "lost"
     end = " is gone: it was killed or crashed" if last.gone else " has ended" if has_ended else ""
     process = "" if last.pid is None or last.host is None else f"Process {last.pid} on {last.host}{end}"
-    processes = f"{count(last.world_size)} processes" if (last.world_size or 1) > 1 else ""
-    devices = f"{count(last.device_count)} x {last.device_kind or 'device'}" if last.device_count else ""
-    place = " on ".join(filter(None, (processes, devices)))
+    place = place_text(last.world_size, last.device_count, last.device_kind)
     labels = ", ".join(f"{name}={value}" for name, value in run.labels.items())
     return list(filter(None, (process, place, labels)))
 

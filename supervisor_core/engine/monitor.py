@@ -17,7 +17,7 @@ from supervisor_core.clock import SYSTEM_CLOCK, Clock, boot_secs
 from supervisor_core.engine.checkpoint_stats import CheckpointStats
 from supervisor_core.engine.deadline import NEVER, Deadline
 from supervisor_core.engine.pace_watch import PaceWatch
-from supervisor_core.engine.pauses import Pause, PauseCause
+from supervisor_core.engine.pauses import Pause
 from supervisor_core.engine.place_watch import PlaceWatch
 from supervisor_core.engine.progress import Progress, ProgressSnapshot
 from supervisor_core.engine.recorder import TelemetrySink
@@ -37,20 +37,12 @@ from supervisor_core.run.culprit import Rank, Verdict, verdict_of
 from supervisor_core.run.model import PRODUCTIVE
 from supervisor_core.run.recomputed import checked
 from supervisor_core.run.status import RunStatus, ServedState
-from supervisor_core.run.words import next_sentence
+from supervisor_core.run.words import next_sentence, pause_text
 
 _LOG = logging.getLogger("supervisor_core")
 
 TICK_SECS = 1.0
 """The monitor's interval in seconds: the resolution of stalls and of the rate."""
-
-_PAUSES: Mapping[PauseCause | None, str] = {
-    "stopped": "This process was stopped (SIGSTOP, or a frozen container)",
-    "machine_suspended": "This machine was suspended",
-    "machine_paused": "This machine did not run (a frozen virtual machine)",
-    "interpreter_blocked": "Native code held Python's interpreter lock: no Python code of this process could run",
-    None: "This process did not run (SIGSTOP, or its machine was frozen or suspended)",
-}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -337,7 +329,8 @@ class SessionMonitor:
         pauses = self._progress.take_pauses()
         self._blocked = None
         for pause in pauses:
-            _LOG.warning("%s for %.0f s.", _PAUSES[pause.cause], pause.secs)
+            why = pause_text(pause.cause, "this process", "this machine")
+            _LOG.warning("%s for %.0f s.", why[:1].upper() + why[1:], pause.secs)
             self._pause = pause
             if not pause.is_silence and pause.is_hang:
                 self._blocked = pause

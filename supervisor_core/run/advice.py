@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from supervisor_core.run.exact_tests import poisson_interval
 from supervisor_core.run.model import Advice
+from supervisor_core.run.words import counted, duration, share
 
 MIN_FAILURES = 3
 """Failures before anything is recommended: fewer say too little about the failure rate."""
@@ -20,6 +21,12 @@ LEAST_INTERVAL_SECS = 10.0
 
 MIN_SAVES = 3
 """Saves before their number says how often a run saves."""
+
+LEAST_RATIO = math.sqrt(2.0)
+"""A present interval closer to the recommended one than this is not worth a change."""
+
+LEAST_SAVING = 0.001
+"""The least share of the time for which a change is worth while."""
 
 FAILURES = ("lost", "error", "signal")
 """Outcomes of a session that count as failures of its run."""
@@ -139,3 +146,43 @@ def advice(costs: Costs, present_interval_secs: float | None) -> Advice:
         present_cost_ratio=cost_ratio(present_interval_secs, cost, believed_mtbf),
         recommended_cost_ratio=cost_ratio(recommended, cost, believed_mtbf),
     )
+
+
+def proposed_interval(advice: Advice, wall_secs: float) -> tuple[str, str] | None:
+    """Return which interval to configure, and why, in sentences; None where the present one is good enough, or too
+    little is known.
+
+    Args:
+        advice: of the run.
+        wall_secs: the run's wall time, of which the costs are shares.
+    """
+    present, better = advice.present_interval_secs, advice.recommended_interval_secs
+    if better is None:
+        return None
+    if present is None:
+        return f"Save every {duration(better)}", f"No interval is configured.{_costs(advice)}"
+    saving = (advice.present_cost_ratio or 0.0) - (advice.recommended_cost_ratio or 0.0)
+    if max(present, better) < LEAST_RATIO * min(present, better) or saving <= LEAST_SAVING:
+        return None
+    as_long = f", {duration(saving * wall_secs)} in as long again" if wall_secs > 0 else ""
+    why = (
+        f"It is expected to save {share(saving)} of the time{as_long}: saving and lost work are expected to cost "
+        f"{share(advice.present_cost_ratio)} now, and {share(advice.recommended_cost_ratio)} then.{_costs(advice)}"
+    )
+    return f"Save every {duration(better)} instead of {duration(present)}", why
+
+
+def _costs(advice: Advice) -> str:
+    """Return what the recommendation is computed from, in sentences that follow others."""
+    text = ""
+    if advice.save_cost_secs is not None:
+        text += f" A save blocks training for {duration(advice.save_cost_secs)}."
+    if advice.mtbf_secs is not None:
+        text += (
+            f" Every {duration(advice.mtbf_secs)} of training a session was killed, failed, or was stopped by a signal "
+            f"({counted(advice.failures, 'session')}; those that got the run no further do not count)."
+        )
+    low, high = advice.recommended_low_secs, advice.recommended_high_secs
+    if low is not None and high is not None:
+        text += f" With 95 % confidence the best interval is between {duration(low)} and {duration(high)}."
+    return text

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from supervisor_core.events.place import Pace
 
@@ -85,6 +85,38 @@ def pace_text(pace: Pace | None) -> str:
         '200ms, 25%'
     """
     return UNKNOWN if pace is None else f"{duration(pace.step_secs)}, {pace.own_secs / (pace.step_secs or 1.0):.0%}"
+
+
+def place_text(world_size: int | None, device_count: int | None, device_kind: str | None) -> str:
+    """Return the processes and devices of a session; empty where it is one process and its devices are unknown.
+
+    Example:
+        >>> place_text(32, 32, "NVIDIA H100"), place_text(None, 8, None), place_text(1, None, "cpu")
+        ('32 processes on 32 x NVIDIA H100', '8 x device', '')
+    """
+    processes = f"{count(world_size)} processes" if (world_size or 1) > 1 else ""
+    devices = f"{count(device_count)} x {device_kind or 'device'}" if device_count else ""
+    return " on ".join(filter(None, (processes, devices)))
+
+
+_PAUSES: Mapping[str | None, str] = {
+    "stopped": "{process} was stopped (SIGSTOP, or a frozen container)",
+    "machine_suspended": "{machine} was suspended",
+    "machine_paused": "{machine} did not run (a frozen virtual machine)",
+    "interpreter_blocked": "native code held Python's interpreter lock: no Python code of {process} could run",
+}
+_ANY_PAUSE = "{process} was stopped by a signal, or {machine} was frozen or suspended"
+
+
+def pause_text(cause: str | None, process: str = "it", machine: str = "its machine") -> str:
+    """Return why a process did not run, as half a sentence.
+
+    Args:
+        cause: see `supervisor_core.engine.pauses`; None where unknown.
+        process: what the process is called.
+        machine: what its machine is called.
+    """
+    return _PAUSES.get(cause, _ANY_PAUSE).format(process=process, machine=machine)
 
 
 def next_sentence(text: str | None) -> str:

@@ -18,7 +18,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 FRONTEND = ROOT / "frontend"
 STATIC = ROOT / "tb_plugin" / "static"
-MOST_KILOBYTES = 71.5
+MOST_KILOBYTES = 70
 
 
 def run_node(*command: str, needs: str) -> None:

@@ -167,6 +167,15 @@ def a_rich_run(name: str = "a") -> Run:
         ),
         labels={"team": "vision"},
         at_risk=AtRisk(steps=12, secs=6.0, saved_step=180),
+        advice=Advice(
+            save_cost_secs=0.5,
+            mtbf_secs=600.0,
+            failures=3,
+            present_interval_secs=60.0,
+            recommended_interval_secs=25.0,
+            present_cost_ratio=0.058,
+            recommended_cost_ratio=0.041,
+        ),
         nonfinite_tags=(NonFinite(tag="loss", values=3, first_step=110, last_step=112),),
         silences=(Silence(session="one", since=NOW - 300, until=NOW - 250, secs=50.0),),
         recoveries=(

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ from supervisor_core.run.run_json import run_json
 from supervisor_core.run.snapshot import WatchedRun
 from tb_plugin import backend, run_data
 from tb_plugin.lanes import thread_lanes
-from tests.tb_plugin.conftest import NOW, Bench, FakeWatch, a_rich_run, a_run, changed, watched
+from tests.tb_plugin.conftest import NOW, Bench, FakeWatch, a_rich_run, a_run, a_session, changed, watched
 
 
 def test_one_run_has_all_its_fields(bench: Callable[..., Bench]) -> None:
@@ -36,6 +37,35 @@ def test_one_run_has_all_its_fields(bench: Callable[..., Bench]) -> None:
     assert (answer["workers"], second["adopted"]) == (2, False)
     assert answer["at"] == NOW
     assert sum(answer["goodput"]["secs"].values()) == answer["goodput"]["wall_secs"]
+
+
+@pytest.mark.parametrize(
+    ("newest", "place"),
+    [
+        ({"world_size": 32, "device_count": 32, "device_kind": "H100"}, "32 processes on 32 x H100, node-3"),
+        ({"device_count": 8, "host": None}, "8 x device"),
+        ({"world_size": 1, "device_kind": "cpu"}, None),
+    ],
+)
+def test_where_the_newest_session_runs_is_in_words(
+    bench: Callable[..., Bench], newest: dict[str, Any], place: str | None
+) -> None:
+    """Nothing where it is one process whose devices are not known."""
+    sessions = (a_session("one", world_size=7), a_session("two", **{"host": "node-3", **newest}))
+    assert bench(a_run("a", sessions=sessions)).json("run", run="a")["place"] == place
+
+
+def test_causes_and_the_better_interval_are_in_words(bench: Callable[..., Bench]) -> None:
+    """So that no view needs words of its own."""
+    answer = bench(a_rich_run()).json("run", run="a")
+    assert answer["proposed_interval"]["what"] == "Save every 25 s instead of 1 min"
+    assert "is expected to save 1.7 % of the time" in answer["proposed_interval"]["why"]
+    (silence,) = answer["silences"]
+    assert silence["why"] == "it was stopped by a signal, or its machine was frozen or suspended"
+    paused = replace(a_rich_run().silences[0], cause="machine_paused")
+    answer = bench(a_run("a", silences=(paused,))).json("run", run="a")
+    assert answer["silences"][0]["why"] == "its machine did not run (a frozen virtual machine)"
+    assert answer["proposed_interval"] is None
 
 
 def test_a_run_is_described_once_for_each_look_that_changed_it(

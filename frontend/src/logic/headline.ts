@@ -1,8 +1,7 @@
 /** What happened, when, and what it cost: facts in a few sentences. What is wrong, findings say, and only they. */
 import type { RunDetail, WorkerHistory } from "../types/api";
 import { formatAgo, formatAtLeast, formatCount, formatDuration, formatRate, plural, UNKNOWN } from "./format";
-import { silenceCause } from "./hover";
-import { labelWords, placeWords } from "./placement";
+import { labelWords } from "./placement";
 import { reasonOf } from "./words";
 import { countWords } from "./workers";
 
@@ -28,9 +27,8 @@ export function headline(run: RunDetail, workers: readonly WorkerHistory[], now:
 }
 
 function placeSentence(run: RunDetail): Sentence | null {
-  const [place, labels] = [placeWords(run), labelWords(run.labels).join(", ")];
-  if (!place && !labels) return null;
-  return { sign: "·", lead: place || "Labels", rest: labels };
+  const labels = labelWords(run.labels).join(", ");
+  return run.place || labels ? { sign: "·", lead: run.place ?? "Labels", rest: labels } : null;
 }
 
 function workerSentence(run: RunDetail, workers: readonly WorkerHistory[]): Sentence | null {
@@ -145,7 +143,7 @@ function silenceSentence({ silences, goodput }: RunDetail): Sentence | null {
   const secs = goodput.secs.silent ?? sum(silences.map((silence) => silence.secs));
   const [first] = silences;
   if (!first || !(secs > 0)) return null;
-  const why = silences.length > 1 ? `, ${plural(silences.length, "time")}` : `: ${silenceCause(first)}`;
+  const why = silences.length > 1 ? `, ${plural(silences.length, "time")}` : `: ${first.why}`;
   return { sign: "○", lead: `Silent for ${formatDuration(secs)}`, rest: `the process did not run${why}` };
 }
 

@@ -182,16 +182,6 @@ function newestError(marks: Marks, wanted: readonly number[]): string {
 
 const least = (values: readonly number[]): number => values.reduce((a, b) => Math.min(a, b), Infinity);
 
-const CAUSES: Readonly<Record<string, string>> = {
-  stopped: "it was stopped (SIGSTOP, or a frozen container)",
-  machine_suspended: "its machine was suspended",
-  machine_paused: "its machine did not run (a frozen virtual machine)",
-};
-
-/** Why a process did not run. */
-export const silenceCause = ({ cause }: Silence): string =>
-  CAUSES[cause ?? ""] ?? "stopped by a signal, or its machine frozen or suspended";
-
 export function silenceHover(silence: Silence): Hover {
   return {
     title: `○ Silent for ${formatDuration(silence.secs)}`,
@@ -199,7 +189,7 @@ export function silenceHover(silence: Silence): Hover {
       ["Since", formatMoment(silence.since)],
       ["Until", formatMoment(silence.until)],
     ],
-    note: `The process did not run: ${silenceCause(silence)}.`,
+    note: `The process did not run: ${silence.why}.`,
   };
 }
 

@@ -192,19 +192,6 @@ export interface Goodput {
   secs: Record<string, number>;
 }
 
-export interface Advice {
-  save_cost_secs: number | null;
-  mtbf_secs: number | null;
-  failures: number;
-  present_interval_secs: number | null;
-  recommended_interval_secs: number | null;
-  /** The range in which the best one lies with 95 % confidence. */
-  recommended_low_secs: number | null;
-  recommended_high_secs: number | null;
-  present_cost_ratio: number | null;
-  recommended_cost_ratio: number | null;
-}
-
 export interface FileProblem {
   path: string;
   offset: number | null;
@@ -218,8 +205,8 @@ export interface Silence {
   since: number;
   until: number;
   secs: number;
-  /** `stopped`, `machine_suspended`, `machine_paused`; null where unknown. */
-  cause: string | null;
+  /** In words. */
+  why: string;
 }
 
 /** Values of one tag that are NaN or infinite. */
@@ -271,7 +258,10 @@ export interface RunDetail {
   goodput: Goodput;
   at_risk: AtRisk | null;
   silences: Silence[];
-  advice: Advice;
+  /** Which interval to configure, and why; null where the present one is good enough. */
+  proposed_interval: { what: string; why: string } | null;
+  /** Processes, devices and host of the newest session; null where nothing is known beside its host. */
+  place: string | null;
   problems: FileProblem[];
   /** What was beyond a bound and left out, by kind (docs/limits.md). */
   dropped: Record<string, number>;

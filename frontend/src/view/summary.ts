@@ -1,5 +1,4 @@
 /** The facts: how the run is, what happened, where its time went, and a better interval where there is one. */
-import { adviceWords } from "../logic/advice";
 import { formatCount, itsNow } from "../logic/format";
 import { headline } from "../logic/headline";
 import { RUN_STATES, wordOf } from "../logic/words";
@@ -19,9 +18,9 @@ export class Summary {
     this.#detail = detail;
     this.#workers = workers;
     this.#goodput.update(detail.goodput);
-    const words = adviceWords(detail.advice, detail.goodput.wall_secs);
-    this.#advice.hidden = words === null;
-    if (words) refresh(this.#advice, h("h2", {}, sign("→ ", "glyph"), words.title), h("p", {}, words.detail));
+    const better = detail.proposed_interval;
+    this.#advice.hidden = better === null;
+    if (better) refresh(this.#advice, h("h2", {}, sign("→ ", "glyph"), better.what), h("p", {}, better.why));
     this.tick(now);
   }
 
