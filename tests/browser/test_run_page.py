@@ -47,7 +47,7 @@ def test_says_in_sentences_what_happened_and_what_it_cost(tab: Callable[..., Any
     )
     assert re.search(r"2 of 2\d recorded saves failed", words)
     assert "1 stall" in words
-    assert "4 processes on 4 \N{MULTIPLICATION SIGN} H100, trainer-0: team=vision, user=ada" in words
+    assert "4 processes on 4 x H100, trainer-0: team=vision, user=ada" in words
 
 
 def test_begins_with_what_is_wrong_and_where_it_hangs(
