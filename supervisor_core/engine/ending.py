@@ -30,6 +30,7 @@ from supervisor_core.clock import Clock
 from supervisor_core.engine import open_sessions
 from supervisor_core.engine.coordinator import text_of
 from supervisor_core.engine.deadline import Deadline
+from supervisor_core.engine.environment import LAST_PUSH_SECS
 from supervisor_core.engine.recorder import StopInfo
 from supervisor_core.engine.saving import Checkpoints, loss_text
 from supervisor_core.engine.session_state import SessionState, StopReason
@@ -231,11 +232,14 @@ class Ending:
         return max(AGAIN_SECS, self._state.deadline.for_records.timeout)
 
     def stop_serving(self) -> None:
-        """Stop serving metrics; lingers until the end has been seen, as far as the moment allows."""
+        """Stop serving and pushing metrics; waits until the end has been seen, as far as the moment allows."""
         if (run := self._state.recorder) is None or self.is_inactive:
             return
         linger_secs = self._options.metrics_linger_secs if self._state.reason.signum != signal.SIGINT else 0.0
-        run.close(linger_secs if self._state.reason.signum is None else self._state.deadline.linger_secs(linger_secs))
+        if self._state.reason.signum is None:
+            run.close(linger_secs)
+        else:
+            run.close(*map(self._state.deadline.linger_secs, (linger_secs, LAST_PUSH_SECS)))
 
     # In a signal's thread, where the loop's may not get there; or where another session's end ends the process.
 

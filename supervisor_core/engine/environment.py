@@ -1,5 +1,5 @@
-"""What a session takes from its environment: the run's name, versions, the address of the metrics server, the place of
-its progress page, and whether its checkpoints' directory can be written."""
+"""What a session takes from its environment: the run's name, versions, where its metrics are served and pushed, the
+place of its progress page, and whether its checkpoints' directory can be written."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from supervisor_core.address import parse_address
 from supervisor_core.checkpoint.lease_file import is_same
+from supervisor_core.engine.deadline import Deadline
 from supervisor_core.engine.monitor import SessionIdentity
 from supervisor_core.engine.placement import labels_of_session
 from supervisor_core.errors import SaveFailedError
@@ -30,6 +31,7 @@ from supervisor_core.storage.directory import may_pass, probe, why_unwritable
 from supervisor_core.storage.local import absolute, local_path, refuse_link
 
 if TYPE_CHECKING:
+    from supervisor_core.metrics.push import MetricsPusher
     from supervisor_core.metrics.server import MetricsServer
 
 _LOG = logging.getLogger("supervisor_core")
@@ -122,8 +124,15 @@ LINGER_SCRAPES = 2
 """Number of scrapes after the stop before the endpoint closes."""
 
 
+PUSH_VARIABLE = "SUPERVISOR_OTLP_ENDPOINT"
+"""Environment variable: the URL of an OTLP receiver, to which metrics are pushed."""
+
+LAST_PUSH_SECS = 5.0
+"""How long the end of a session waits for the last push at most."""
+
+
 class MetricsEndpoint:
-    """The metrics server of this process, if an address is configured.
+    """How this process's metrics leave it: a server if an address is configured, pushes if a receiver is.
 
     Args:
         options: for the address.
@@ -131,15 +140,23 @@ class MetricsEndpoint:
         ready: whether training is in progress, for ``/-/ready``.
 
     Raises:
-        OptionsError: if the address is malformed.
+        OptionsError: if the address, or the receiver's, is malformed.
     """
 
     def __init__(self, options: Options, source: Callable[[], Iterable[RunStatus]], ready: Callable[[], bool]) -> None:
         self._server: MetricsServer | None = None
-        address = options.metrics_address or os.environ.get(ADDRESS_VARIABLE)
+        self._pusher: MetricsPusher | None = None
+        address, receiver = options.metrics_address or os.environ.get(ADDRESS_VARIABLE), os.environ.get(PUSH_VARIABLE)
         if address:
             parse_address(address, ADDRESS_VARIABLE)  # Options has checked its own
-            # Imported only if metrics are served, so that other programs do not pay for the HTTP server.
+        # Imported only if metrics are served or pushed, so that other programs do not pay for HTTP.
+        if receiver:
+            from supervisor_core.metrics.collector import PROCESS, RunCollector
+            from supervisor_core.metrics.push import MetricsPusher
+
+            self._pusher = MetricsPusher((RunCollector(source), PROCESS), receiver, named=PUSH_VARIABLE)
+            self._pusher.start()
+        if address:
             from supervisor_core.metrics.collector import PROCESS, RunCollector
             from supervisor_core.metrics.server import MetricsServer
 
@@ -151,18 +168,24 @@ class MetricsEndpoint:
         """The URL of the metrics; None if none are served."""
         return None if self._server is None else self._server.url
 
-    def close(self, linger_secs: float) -> None:
-        """Wait for two more scrapes if there has been one, then free the port.
+    def close(self, linger_secs: float, push_secs: float = LAST_PUSH_SECS) -> None:
+        """Push a last time; wait for two more scrapes if there has been one, then free the port.
 
         Args:
-            linger_secs: how long to wait at most, in seconds.
+            linger_secs: how long to wait for scrapes at most, in seconds.
+            push_secs: how long to wait for the last push at most.
         """
         server, self._server = self._server, None
-        if server is None:
-            return
-        if server.scrapes and linger_secs > 0:
-            server.wait_for_scrapes(LINGER_SCRAPES, linger_secs)
-        server.close()
+        pusher, self._pusher = self._pusher, None
+        deadline = Deadline.after(push_secs)
+        if pusher is not None:
+            pusher.finish()
+        if server is not None:
+            if server.scrapes and linger_secs > 0:
+                server.wait_for_scrapes(LINGER_SCRAPES, linger_secs)
+            server.close()
+        if pusher is not None:
+            pusher.wait(deadline.remaining())
 
 
 def page_directory() -> Path | None:

@@ -23,6 +23,7 @@ from supervisor_core.clock import SYSTEM_CLOCK, Clock, boot_secs
 from supervisor_core.engine.checkpoint_stats import CheckpointStats, costs_before, log_save
 from supervisor_core.engine.deadline import NEVER, Deadline
 from supervisor_core.engine.environment import (
+    LAST_PUSH_SECS,
     MetricsEndpoint,
     dead_before,
     new_page,
@@ -210,7 +211,7 @@ class SessionRecorder:
 
         Raises:
             LogdirInUseError: if another live chief holds the logdir.
-            OptionsError: if the metrics address is malformed.
+            OptionsError: if the metrics address, or that of the receiver of pushes, is malformed.
         """
         directory = page_directory()
         if self._logdir_lock is not None:
@@ -415,14 +416,15 @@ class SessionRecorder:
             stop = StopInfo(reason="error", error=text, final_checkpoint=path, final_checkpoint_step=step)
             self.end(stop, deadline)
 
-    def close(self, linger_secs: float | None = None) -> None:
-        """Stop serving metrics after Prometheus has had time for a last scrape.
+    def close(self, linger_secs: float | None = None, push_secs: float = LAST_PUSH_SECS) -> None:
+        """Push metrics a last time, and stop serving them after Prometheus has had time for a last scrape.
 
         Args:
-            linger_secs: how long to wait for it at most. Default: `Options.metrics_linger_secs`.
+            linger_secs: how long to wait for the scrape at most. Default: `Options.metrics_linger_secs`.
+            push_secs: how long to wait for the push at most.
         """
         if self._endpoint is not None:
-            self._endpoint.close(self.options.metrics_linger_secs if linger_secs is None else linger_secs)
+            self._endpoint.close(self.options.metrics_linger_secs if linger_secs is None else linger_secs, push_secs)
 
     def loss_read(self, is_finite: bool) -> None:
         """Record whether the watched loss is finite; write a change at once."""

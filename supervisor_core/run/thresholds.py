@@ -16,6 +16,9 @@ RUN_LABELS = ("run", "cluster")
 KUBERNETES_RUN_LABELS = ("run", "namespace", "cluster")
 """The same where the Prometheus operator adds ``namespace`` to trainers, and to an exporter in their namespace."""
 
+PUSH_SECS = 15.0
+"""How often a training pushes its metrics, where it does. The rules do not count what is older than two pushes."""
+
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
 _DURATION = re.compile(r"(?:[0-9]+w)?(?:[0-9]+d)?(?:[0-9]+h)?(?:[0-9]+m(?!s))?(?:[0-9]+s)?(?:[0-9]+ms)?")
 

@@ -15,7 +15,7 @@ import pytest
 
 from supervisor_core.checkpoint.ledger import decode as decode_ledger
 from supervisor_core.checkpoint.ledger import encode as encode_ledger
-from supervisor_core.engine.environment import ADDRESS_VARIABLE, LOGDIR_VARIABLE
+from supervisor_core.engine.environment import ADDRESS_VARIABLE, LOGDIR_VARIABLE, PUSH_VARIABLE
 from supervisor_core.engine.placement import FOUND_IN
 from supervisor_core.engine.tf_config import TF_CONFIG_VARIABLE
 from supervisor_core.engine.timeouts import HANG_TIMEOUT_VARIABLE, STOP_TIMEOUT_VARIABLE
@@ -69,6 +69,7 @@ def test_options_page_lists_every_budget_and_variable() -> None:
         CACHE_VARIABLE,
         LOGDIR_VARIABLE,
         LABELS_VARIABLE,
+        PUSH_VARIABLE,
         RUNTIME_DIRECTORY_VARIABLE,
         HANG_TIMEOUT_VARIABLE,
         STOP_TIMEOUT_VARIABLE,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import urllib.request
+from dataclasses import replace
 
 import pytest
 
@@ -10,6 +11,7 @@ from supervisor_core.engine.environment import ADDRESS_VARIABLE, MetricsEndpoint
 from supervisor_core.errors import OptionsError
 from supervisor_core.options import Options
 from supervisor_core.run.status import RunStatus
+from tests.otlp_receiver import OtlpReceiver
 
 STATUS = RunStatus(run="a", active=True, phase="training")
 
@@ -55,3 +57,28 @@ def test_without_scrapes_the_end_does_not_wait() -> None:
     served = endpoint(Options(metrics_address=":0"))
     served.close(1e6)
     assert served.url is None
+
+
+def test_a_receiver_is_pushed_to(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a port that anybody could reach: when the session begins, and when it ends, though nobody lingers."""
+    now = [STATUS]
+    with OtlpReceiver() as receiver:
+        monkeypatch.setenv("SUPERVISOR_OTLP_ENDPOINT", receiver.url)
+        pushed = MetricsEndpoint(Options(), source=lambda: now, ready=lambda: True)
+        assert pushed.url is None
+        (first,) = receiver.wait_for(lambda found: found)
+        assert first.values()['supervisor_active{run="a"}'] == 1
+        assert "process_resident_memory_bytes" in first.values()
+        now[:] = [replace(STATUS, active=False)]
+        pushed.close(0.0)
+        assert receiver.full[-1].values()['supervisor_active{run="a"}'] == 0
+        pushed.close(0.0)
+        assert len(receiver.full) == 2
+
+
+def test_a_receiver_that_is_none_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As of an address that is none; its value may hold a token."""
+    monkeypatch.setenv("SUPERVISOR_OTLP_ENDPOINT", "prometheus:9090/token")
+    with pytest.raises(OptionsError, match=r"^SUPERVISOR_OTLP_ENDPOINT is not") as found:
+        endpoint(Options())
+    assert "token'" not in str(found.value) and "prometheus:" not in str(found.value)
