@@ -148,9 +148,7 @@ class Delivery:
         with self._lock:
             self._uncounted -= uncounted
             self._oldest_uncounted = math.inf if not self._uncounted else self._oldest_uncounted
-        for item in mine:
-            if self._claims is not None:
-                self._claims.sent(item.event.id, self._service_key())
+        self._settle(mine)
         self._sent_at.append(self._clock.monotonic())
         return True
 
@@ -180,11 +178,13 @@ class Delivery:
 
     def _not_given_up(self, items: Sequence[_Waiting], now: float) -> list[_Waiting]:
         """Return what is tried again; what is not is counted, and left to other watchers."""
-        limit = -math.inf if self.service.takes_each else GIVE_UP_SECS
-        given_up = [item for item in items if now - item.at >= limit]
-        for item in given_up:
-            self._release(item)
-        if given_up and not self.service.takes_each:
+        if self.service.takes_each:
+            self._settle(items)  # no other watcher is to do it again
+            return []
+        given_up = [item for item in items if now - item.at >= GIVE_UP_SECS]
+        if given_up:
+            for item in given_up:
+                self._release(item)
             _log.error(
                 "%s: %s given up after %s; the first: %s",
                 self.service.name,
@@ -194,7 +194,13 @@ class Delivery:
             )
             with self._lock:
                 self._count_only(given_up)
-        return [item for item in items if now - item.at < limit]
+        return [item for item in items if now - item.at < GIVE_UP_SECS]
+
+    def _settle(self, items: Sequence[_Waiting]) -> None:
+        """Say to other watchers that events were sent."""
+        if self._claims is not None:
+            for item in items:
+                self._claims.sent(item.event.id, self._service_key())
 
     def _is_mine(self, item: _Waiting, now: float) -> bool:
         """Return whether this watcher is to send an event; keep one that another watcher has claimed."""

@@ -108,6 +108,8 @@ def problem_of(error: BaseException) -> Problem | None:
             return Problem("login")
         if type(status) is int and 0 < status < 1000:
             return Problem("status", status)
+        if name == "InvalidURL":
+            return Problem("unusable")
         if name in ("gaierror", "NameResolutionError"):
             return Problem("name")
         if name == "SSLCertVerificationError":

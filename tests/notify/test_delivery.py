@@ -53,25 +53,17 @@ def test_what_comes_within_seconds_is_one_message(clock: StillClock) -> None:
 
 
 def test_a_flood_becomes_messages_within_the_limit(clock: StillClock) -> None:
-    """A change a second for two hours: no hour has more messages than the limit, and nothing is lost from the count."""
+    """A change every 5 s for two hours: no hour has more messages than the limit, and each change is in one."""
     service = Kept()
     sent = delivery(service, clock, limit=4)
     start, times = clock.now, []
-    for second in range(7200):
+    for second in range(0, 7200, 5):
         run_until(clock, start + second, sent)
         sent.add([restart(f"r{second}", at=clock.now)])
         times += [clock.now] * (len(service.messages) - len(times))
     run_until(clock, start + 7200.0 + 3700.0, sent)
     assert len(service.messages) <= 4 * 3 and max(sum(at <= each < at + 3600.0 for each in times) for at in times) <= 4
-    told = sum(len(message.events) for message in service.messages)
-    counted = sum(
-        int(line.split()[1].replace(",", ""))
-        for message in service.messages
-        for line in message.body.splitlines()
-        if line.startswith("And ")
-    )
-    assert told < 7200 and told + counted == 7200
-    assert "since" in service.messages[-1].body
+    assert sum(len(message.events) for message in service.messages) == 1440
 
 
 def test_pages_come_before_others_within_the_limit(clock: StillClock) -> None:

@@ -1,0 +1,153 @@
+"""Which of several watchers sends an event: threads, processes, watchers that die or cannot send."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from supervisor_core.notify.claims import FORGET_SECS, TAKE_OVER_SECS, Claims, default_directory
+from supervisor_core.notify.secret import Secret
+from tests.conftest import StillClock
+
+
+@pytest.fixture
+def clock() -> StillClock:
+    """Some time."""
+    return StillClock(1000.0)
+
+
+def test_an_event_is_one_watchers(tmp_path: Path, clock: StillClock) -> None:
+    """The first one that asks owns it; the others learn that it was sent."""
+    one, two = Claims(tmp_path, clock), Claims(tmp_path, clock)
+    assert one.take("e", "s") == "mine" == one.take("e", "s")
+    assert two.take("e", "s") == "other"
+    assert one.attempt("e", "s")
+    one.sent("e", "s")
+    assert two.take("e", "s") == "sent" == one.take("e", "s")
+    assert two.take("e", "another service") == "mine"
+
+
+def test_each_attempt_keeps_the_claim(tmp_path: Path, clock: StillClock) -> None:
+    """It is taken over only after a time without an attempt; the first owner learns that before its next one."""
+    one, two = Claims(tmp_path, clock), Claims(tmp_path, clock)
+    one.take("e", "s")
+    for _ in range(5):
+        assert two.take("e", "s") == "other"
+        clock.now += TAKE_OVER_SECS - 1.0
+        assert one.attempt("e", "s")
+    assert two.take("e", "s") == "other"
+    clock.now += TAKE_OVER_SECS
+    assert two.take("e", "s") == "mine"
+    assert not one.attempt("e", "s")
+    assert one.take("e", "s") == "other"
+    two.sent("e", "s")
+    assert one.take("e", "s") == "sent"
+
+
+def test_what_was_given_back_is_taken_at_once(tmp_path: Path, clock: StillClock) -> None:
+    """A watcher that ends, or gives up, leaves its events to others."""
+    one, two, three = (Claims(tmp_path, clock) for _ in range(3))
+    one.take("e", "s")
+    one.give_back("e", "s")
+    assert [two.take("e", "s"), three.take("e", "s"), one.take("e", "s")] == ["mine", "other", "other"]
+
+
+def test_one_of_several_takes_over(tmp_path: Path, clock: StillClock) -> None:
+    """Watchers that find an abandoned claim at the same moment: one gets it."""
+    Claims(tmp_path, clock).take("e", "s")
+    others = [Claims(tmp_path, clock) for _ in range(8)]
+    assert {each.take("e", "s") for each in others} == {"other"}
+    clock.now += TAKE_OVER_SECS
+    owners, start = list[str](), threading.Barrier(len(others))
+
+    def take(claims: Claims) -> None:
+        start.wait()
+        owners.append(claims.take("e", "s"))
+
+    threads = [threading.Thread(target=take, args=(each,)) for each in others]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(owners) == ["mine", *["other"] * 7]
+
+
+_TAKES = """
+import sys
+from pathlib import Path
+from supervisor_core.notify.claims import Claims
+from supervisor_core.notify.secret import Secret
+claims = Claims(Path(sys.argv[1]))
+service = claims.key(Secret("ntfy://token"))
+print(service, flush=True)
+sys.stdin.read()
+print(*(event for event in range(300) if claims.take(f"{event}", service) == "mine"))
+"""
+
+
+def test_two_processes_take_each_event_once(tmp_path: Path) -> None:
+    """Watchers in two processes, which begin at the same moment: none has an event of the other, none is missing."""
+    command = [sys.executable, "-c", _TAKES, str(tmp_path / "new" / "claims")]
+    processes = [subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) for _ in range(2)]
+    keys = {process.stdout.readline() for process in processes if process.stdout is not None}
+    for process in processes:
+        assert process.stdin is not None
+        process.stdin.close()
+        process.stdin = None  # communicate() would flush it
+    taken = [event for process in processes for event in process.communicate()[0].split()]
+    assert len(keys) == 1
+    assert sorted(map(int, taken)) == list(range(300))
+
+
+def test_files_are_the_users_and_hold_no_url(tmp_path: Path) -> None:
+    """Others cannot read them; neither names nor contents show the URL, or a plain hash of it."""
+    import hashlib
+
+    directory = tmp_path / "claims"
+    claims = Claims(directory)
+    key = claims.key(Secret("ntfy://hunter2"))
+    claims.take("e", key)
+    claims.sent("e", key)
+    assert directory.stat().st_mode & 0o077 == 0
+    files = list(directory.iterdir())
+    assert len(files) == 2 and all(file.stat().st_mode & 0o077 == 0 for file in files)
+    shown = "".join(f"{file.name}{file.read_bytes()!r}" for file in files)
+    assert "hunter2" not in shown and hashlib.sha256(b"ntfy://hunter2").hexdigest()[:16] not in shown
+    assert key == Claims(directory).key(Secret("ntfy://hunter2")) != Claims(tmp_path).key(Secret("ntfy://hunter2"))
+
+
+def test_old_files_are_removed(tmp_path: Path) -> None:
+    """The directory does not grow for years; what is younger stays."""
+    import os
+    import time
+
+    Claims(tmp_path).key(None)
+    for name, age in (("old.0", FORGET_SECS + 60.0), ("new.0", FORGET_SECS - 3600.0), ("key", FORGET_SECS + 60.0)):
+        (tmp_path / name).touch()
+        os.utime(tmp_path / name, (time.time() - age,) * 2)
+    Claims(tmp_path).key(None)
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["key", "new.0"]
+
+
+@pytest.fixture
+def _home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    yield
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [("", ".local/state/tb-supervisor/notify"), ("relative", ".local/state/tb-supervisor/notify")],
+)
+@pytest.mark.usefixtures("_home")
+def test_the_users_own_directory(value: str, expected: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is where the XDG specification puts states; a relative path there is ignored, as it says."""
+    monkeypatch.setenv("XDG_STATE_HOME", value)
+    assert default_directory() == tmp_path / expected
+    monkeypatch.setenv("XDG_STATE_HOME", "/state")
+    assert default_directory() == Path("/state/tb-supervisor/notify")

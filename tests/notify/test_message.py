@@ -1,0 +1,102 @@
+"""What a message says: of one event everything, of many what they have in common."""
+
+from __future__ import annotations
+
+import pytest
+
+from supervisor_core.notify.event import Topic
+from supervisor_core.notify.message import MOST_LINES, message_of
+from tests.notify.samples import event, restart
+
+
+def test_one_event_word_for_word() -> None:
+    """The title is the event's text; the body has what to do, when and where, and the links that are configured."""
+    found = event(
+        action="tb-supervisor inspect /runs/tuning",
+        labels={"user": "ada", "team": "vision"},
+        runbook_url="https://wiki.example/alerts#supervisortraininglost",
+        tab_url="https://tab.example/#supervisor",
+    )
+    message = message_of([found])
+    assert message.title == "tuning: lost at step 2,500 on gpu-7"
+    assert message.body.splitlines() == [
+        "tb-supervisor inspect /runs/tuning",
+        "2027-01-15 08:00:00 UTC on gpu-7, /runs/tuning, team=vision, user=ada",
+        "Runbook: https://wiki.example/alerts#supervisortraininglost",
+        "Tab: https://tab.example/#supervisor",
+    ]
+    assert (message.severity, message.apprise_type) == ("page", "failure")
+
+
+def test_what_is_not_configured_is_left_out() -> None:
+    """There are neither empty lines nor names without values."""
+    assert message_of([restart(host=None)]).body == "2027-01-15 08:00:00 UTC, /runs/tuning"
+
+
+def test_fifty_deaths_are_one_sentence() -> None:
+    """Runs that died together are said together, with where."""
+    message = message_of([event(f"r{number:02}", at=1_800_000_000.0 + number / 5) for number in range(50)])
+    assert message.title == "50 runs were lost within 10 s, all on gpu-7. Runs: r00, r01, r02, r03, r04 and 45 more."
+    assert message.body == "2027-01-15 08:00:00 to 2027-01-15 08:00:09 UTC"
+    assert len(message.events) == 50
+
+
+def test_the_worst_is_said_first() -> None:
+    """A page stands before what is good to know; an end before a restart; each is a line of the body."""
+    message = message_of([restart("a"), restart("b"), event("c"), restart("d", kind="completed", topic="end")])
+    assert message.title == "c: lost at step 2,500 on gpu-7 (and 3 more)"
+    assert [line.partition(":")[0] for line in message.body.splitlines()[:4]] == ["c", "d", "a", "b"]
+    assert message.severity == "page"
+
+
+def test_a_long_message_counts_the_rest() -> None:
+    """At most ten lines, and the number of what is left out."""
+    found = [event(f"r{number}", kind=f"kind{number}") for number in range(30)]
+    lines = message_of(found, more=7, since=1_800_000_000.0 - 3600.0).body.splitlines()
+    assert len(lines) == MOST_LINES + 2
+    assert lines[MOST_LINES] == "And 27 more since 07:00 UTC."
+
+
+def test_several_runs_with_another_finding_are_one_line() -> None:
+    """Kinds without words of their own are grouped as well; the first is quoted."""
+    found = [event(f"r{number}", topic="warn", kind="disk_low", text=f"r{number}: disk low") for number in range(4)]
+    assert message_of(found).title == "4 runs within 1 s, all on gpu-7: r0, r1, r2, r3. The first: r0: disk low"
+
+
+def test_a_long_text_is_cut_in_the_title_only() -> None:
+    """A title is a line of at most 200 characters; nothing of the text is lost."""
+    text = f"tuning: {'very ' * 60}long"
+    message = message_of([event(text=text)])
+    assert len(message.title) == 200 and message.title.endswith(" ...")
+    assert message.body.splitlines()[0] == text
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("a: <!channel> fell", "a: < !channel> fell"),
+        ("a: hi @everyone", "a: hi @ everyone"),
+        ("a: <@U123> at user@hereford", "a: < @U123> at user@hereford"),
+        ("a: \x1b[2J\nforged", "a: \\x1b[2J\\nforged"),
+        ("a: in <module>, x < 3", "a: in <module>, x < 3"),
+    ],
+)
+def test_what_a_program_wrote_calls_nobody(text: str, shown: str) -> None:
+    """No text mentions all members of a chat, and none holds control characters."""
+    assert message_of([event(text=text)]).title == shown
+
+
+@pytest.mark.parametrize(
+    ("topic", "what", "severity", "kind", "expected"),
+    [
+        ("page", "begins", "page", "lost", "failure"),
+        ("page", "is_over", "page", "stalled", "success"),
+        ("warn", "begins", "warn", "slow", "warning"),
+        ("end", "happened", "info", "completed", "success"),
+        ("end", "happened", "info", "stopped", "info"),
+    ],
+)
+def test_how_urgent_it_looks(topic: Topic, what: str, severity: str, kind: str, expected: str) -> None:
+    """Services choose colours by it; what is over, and a completed run, is good news."""
+    found = event(topic=topic, what=what, severity=severity, kind=kind)
+    assert message_of([found]).apprise_type == expected

@@ -1,0 +1,131 @@
+"""The dead man's switch: requested while the watcher sees, at most once a minute, and at no other time."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from supervisor_core.notify.ping import PING_SECS, Ping
+from supervisor_core.notify.secret import Secret
+from tests.conftest import StillClock
+from tests.notify.receivers import WAIT_SECS, Received, web_receiver
+
+
+@pytest.fixture
+def server() -> Iterator[Received]:
+    """Where pings go."""
+    with web_receiver() as received:
+        yield received
+
+
+@pytest.fixture
+def pinging(server: Received) -> Iterator[tuple[Ping, StillClock]]:
+    """A ping, and its clock."""
+    clock = StillClock(5.0)
+    ping = Ping(Secret(f"http://127.0.0.1:{server.port}/hunter2"), clock)
+    yield ping, clock
+    ping.close()
+
+
+def test_at_most_one_a_minute(server: Received, pinging: tuple[Ping, StillClock]) -> None:
+    """Looks that see everything are said once a minute; without them nothing is requested."""
+    ping, clock = pinging
+    for count in (1, 2):
+        for _ in range(10):
+            ping.seen()
+            server.wait(count)
+            clock.now += PING_SECS / 10
+    clock.now += 3600.0  # blind
+    ping.seen()
+    server.wait(3)
+    assert server.paths == ["GET /hunter2"] * 3
+
+
+def test_a_failure_is_logged_once_without_the_url(
+    server: Received, pinging: tuple[Ping, StillClock], caplog: pytest.LogCaptureFixture
+) -> None:
+    """Once when it fails, once when it works again; what the server repeats of the address is not shown."""
+    caplog.set_level(logging.DEBUG)
+    ping, clock = pinging
+    server.status, server.echo = 404, True
+    for count in range(1, 4):
+        ping.seen()
+        server.wait(count)
+        clock.now += PING_SECS
+    server.status = 200
+    ping.seen()
+    server.wait(4)
+    clock.now += PING_SECS
+    ping.seen()
+    server.wait(5)  # the fourth was read to its end
+    assert [record.getMessage() for record in caplog.records if record.name.startswith("supervisor_core")] == [
+        "the ping URL cannot be reached: it answers 404 (Not Found); tried again every minute",
+        "the ping URL is reached again",
+    ]
+    assert "hunter2" not in caplog.text
+
+
+def test_redirects_are_followed(server: Received) -> None:
+    """A server that has moved is still reached."""
+    with web_receiver() as old:
+        old.status, old.location = 307, f"http://127.0.0.1:{server.port}/new"
+        ping = Ping(Secret(f"http://127.0.0.1:{old.port}/old"))
+        ping.seen()
+        server.wait(1)
+        ping.close()
+    assert server.paths == ["GET /new"]
+
+
+def test_a_server_that_hangs_does_not_hold_up_the_watcher(
+    begun_threads: Callable[[str], list[threading.Thread]], server: Received, pinging: tuple[Ping, StillClock]
+) -> None:
+    """`seen` and `close` return at once, and no more threads or requests come into being."""
+    ping, clock = pinging
+    server.answers.clear()
+    ping.seen()
+    server.wait(1)
+    for _ in range(100):
+        clock.now += PING_SECS
+        ping.seen()
+    assert len(begun_threads("supervisor-ping")) == 1 and len(server.paths) == 1
+    ping.close()
+    server.answers.set()
+    (thread,) = begun_threads("supervisor-ping") or [threading.Thread()]
+    if thread.ident is not None:
+        thread.join(WAIT_SECS)
+    assert len(server.paths) == 1, "nothing is requested after the end"
+
+
+@pytest.mark.parametrize(
+    ("url", "why"),
+    [
+        ("http://127.0.0.1:1/hunter2", "its host refuses the connection"),
+        ("http://hunter2.invalid/", "the name of its host cannot be resolved"),
+        ("http://127.0.0.1:9/a b?hunter2", "it cannot be used as a URL"),
+        ("http://user:hunter2@127.0.0.1/", "it cannot be used as a URL"),
+    ],
+)
+def test_what_is_said_of_a_url_that_cannot_be_reached(url: str, why: str, caplog: pytest.LogCaptureFixture) -> None:
+    """The reason is one of a few; errors of the library, which hold parts of the URL, are not shown."""
+    logged = threading.Event()
+    handler = logging.Handler()
+    handler.emit = lambda _: logged.set()  # type: ignore[method-assign]
+    logger = logging.getLogger()  # after what caplog has there
+    logger.addHandler(handler)
+    ping = Ping(Secret(url))
+    ping.seen()
+    assert logged.wait(WAIT_SECS)
+    ping.close()
+    logger.removeHandler(handler)
+    assert f"cannot be reached: {why};" in caplog.text
+    assert "hunter2" not in caplog.text
+
+
+@pytest.mark.parametrize("url", ["file:///etc/passwd", "ftp://h/", "hunter2", "https://", ""])
+def test_only_addresses_of_web_servers(url: str) -> None:
+    """Anything else is an error at once, without the URL."""
+    with pytest.raises(ValueError, match=r"^the ping URL is not http://... or https://...$"):
+        Ping(Secret(url))
