@@ -28,7 +28,14 @@ from typing import Any, Literal
 import yaml
 
 from supervisor_core.run.finding import KINDS
-from supervisor_core.run.thresholds import DEFAULT_RUNBOOK_BASE, KUBERNETES_RUN_LABELS, RUN_LABELS, Thresholds, duration
+from supervisor_core.run.thresholds import (
+    DEFAULT_RUNBOOK_BASE,
+    KUBERNETES_RUN_LABELS,
+    PUSH_SECS,
+    RUN_LABELS,
+    Thresholds,
+    duration,
+)
 from supervisor_core.session_labels import RESERVED
 
 Level = Literal["all", "shard", "fleet"]
@@ -250,6 +257,7 @@ def _values(limits: Thresholds) -> dict[str, str]:
         "down_secs": f"{limits.dead_hold_secs + 2 * limits.interval_secs:.10g}",
         "followed_secs": f"{max(limits.forget_secs, limits.silent_secs) + limits.behind_secs + late_secs:.10g}",
         "late_secs": f"{late_secs:.10g}",
+        "push_old_secs": f"{2 * max(PUSH_SECS, limits.interval_secs):.10g}",
         "many_gap": duration(2 * limits.many_window_secs),
         "many_keep_secs": f"{12 * limits.many_window_secs:.10g}",
         "slow_past": duration(24 * limits.slow_window_secs),

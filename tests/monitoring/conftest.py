@@ -18,6 +18,7 @@ for name in (
     "silent_scenarios",
     "death_scenarios",
     "rest_scenarios",
+    "push_scenarios",
     "servers",
     "end_to_end",
 ):

@@ -82,6 +82,8 @@ class Target:
     exporter: Mapping[str, Value] | None = None
     up: Value = NOTHING
     """Whether Prometheus reaches it, where the scenario is about that."""
+    pushes: Callable[[float], bool] | None = None
+    """Whether a push of it arrives; what was pushed is not ended where no further one arrives. None: it is scraped."""
     logdir: str = "/logs"
     """The exporter's, in which the run is."""
     shard: tuple[int, Value] | None = None
@@ -179,6 +181,11 @@ def trainer(**what: Any) -> Target:
     return Target(**what)
 
 
+def pushed(pushes: Callable[[float], bool] = lambda t: True, **what: Any) -> Target:
+    """A training process that nobody scrapes, and the moments at which a push of it arrives."""
+    return Target(**{"instance": "node-1:17", **what}, pushes=pushes)
+
+
 def exporter(serves: Mapping[str, Value] | None = None, **what: Any) -> Target:
     """An exporter, what it serves of one run, and what it serves of itself."""
     return Target(**{"job": "exporter", "instance": "exporter-1", **what}, exporter=serves or {})
@@ -186,14 +193,20 @@ def exporter(serves: Mapping[str, Value] | None = None, **what: Any) -> Target:
 
 def series_of(targets: Iterable[Target], end: float, step: int) -> dict[str, str]:
     """What Prometheus gets of targets until a moment, by name and labels, as promtool reads it."""
-    return {name: values(value, end, step) for target in targets for name, value in target.series().items()}
+    return {
+        name: values(value, end, step, target.pushes) for target in targets for name, value in target.series().items()
+    }
 
 
-def values(value: Value, end: float, step: int) -> str:
-    """A series as promtool reads it; where it ends it is marked stale, as Prometheus does with what it gets no more."""
+def values(value: Value, end: float, step: int, pushes: Callable[[float], bool] | None = None) -> str:
+    """A series as promtool reads it; where it ends it is marked stale, as Prometheus does with what it gets no more,
+    and a push with what is over."""
     words: list[str] = []
     there = False
     for t in range(0, int(end) + step, step):
+        if pushes is not None and not pushes(t):
+            words.append("_")
+            continue
         number = value(t)
         words.append(repr(float(number)) if number is not None else "stale" if there else "_")
         there = number is not None

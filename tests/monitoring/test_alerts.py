@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from monitoring_cluster_scenarios import CLUSTER_SCENARIOS
 from monitoring_death_scenarios import DEATH_SCENARIOS
 from monitoring_exporter_scenarios import EXPORTER_SCENARIOS
 from monitoring_happenings import DOWN, HUNG, KILLED, MANY, SHARD, STALLED, UNREADABLE, VANISHED, Moments, ends, turns
+from monitoring_push_scenarios import PUSH_SCENARIOS
 from monitoring_rest_scenarios import REST_SCENARIOS
 from monitoring_scenarios import SCENARIOS
 from monitoring_served import DAY, HOUR, MINUTE, Target, always, exporter, series_of, trainer, until
@@ -32,6 +34,7 @@ GROUPS = (
     *(STATE_SCENARIOS, SCENARIOS, CLUSTER_SCENARIOS, EXPORTER_SCENARIOS, WRITING_SCENARIOS, SILENT_SCENARIOS),
     DEATH_SCENARIOS,
     REST_SCENARIOS,
+    PUSH_SCENARIOS,
 )
 EVERY = {about: [case for group in GROUPS for case in group.get(about, ())] for group in GROUPS for about in group}
 CASES = [(about, *case) for about, cases in EVERY.items() for case in cases]
@@ -52,19 +55,21 @@ def apart(series: str, number: int) -> str:
     return series.replace("{", f'{{cluster="{number}:",', 1)
 
 
-@pytest.fixture(scope="module")
-def wrong(rules_test: Callable[..., str], tmp_path_factory: pytest.TempPathFactory) -> dict[int, str]:
+Case = tuple[str, str, list[Target], Moments]
+
+
+def wrong_of(cases: list[Case], rules_test: Callable[..., str], directory: Path) -> dict[int, str]:
     """What promtool finds wrong, by the scenario's number. Scenarios of like length are put through it together, since
     most of its time goes into evaluating the rules at each moment, for however many runs."""
     batches: dict[tuple[float, int], list[int]] = {}
-    for number, (*_, moments) in enumerate(CASES):
+    for number, (*_, moments) in enumerate(cases):
         batches.setdefault(batch_of(moments), []).append(number)
     found: dict[int, str] = {}
     for (_, step), numbers in batches.items():
         series: dict[str, str] = {}
         queries = []
         for number in numbers:
-            _, _, targets, moments = CASES[number]
+            _, _, targets, moments = cases[number]
             served = series_of(targets, max(moments), step)
             series |= {apart(name, number): text for name, text in served.items()}
             firing = f'ALERTS{{alertstate="firing",run=~"{number}:.*"}}'
@@ -76,7 +81,7 @@ def wrong(rules_test: Callable[..., str], tmp_path_factory: pytest.TempPathFacto
                 for at, names in moments.items()
             ]
         rules = rule_groups(Thresholds(interval_secs=step))
-        said = rules_test(tmp_path_factory.mktemp("rules"), series, step, rules=rules, queries=queries, check=False)
+        said = rules_test(directory, series, step, rules=rules, queries=queries, check=False)
         failures = re.findall(r'expr: ".*?run=~.{1,2}"(\d+):(.*?)(?=expr: "|\Z)', said, re.DOTALL)
         assert failures or "SUCCESS" in said, said
         for number, text in failures:
@@ -84,10 +89,37 @@ def wrong(rules_test: Callable[..., str], tmp_path_factory: pytest.TempPathFacto
     return found
 
 
+@pytest.fixture(scope="module")
+def wrong(rules_test: Callable[..., str], tmp_path_factory: pytest.TempPathFactory) -> dict[int, str]:
+    """What promtool finds wrong with the scenarios."""
+    return wrong_of(CASES, rules_test, tmp_path_factory.mktemp("rules"))
+
+
 @pytest.mark.parametrize("number", range(len(CASES)), ids=[f"{case[0]}: {case[1]}" for case in CASES])
 def test_what_fires(wrong: dict[int, str], number: int) -> None:
     """At each moment of the scenario exactly the alerts fire that should, each once."""
     assert number not in wrong, wrong[number]
+
+
+@pytest.mark.long
+def test_the_same_fires_where_trainings_push(rules_test: Callable[..., str], tmp_path: Path) -> None:
+    """Each scenario of minutes with a training that is scraped, as one that pushes: the same alerts at the same
+    moments. Those of hours are evaluated too rarely for that to make a difference."""
+    pushing = [
+        (about, text, [behind_a_wall(target) for target in targets], moments)
+        for about, text, targets, moments in CASES
+        if batch_of(moments)[1] == BATCHES[0][1] and any(behind_a_wall(target) is not target for target in targets)
+    ]
+    assert len(pushing) > 40
+    wrong = wrong_of(pushing, rules_test, tmp_path)
+    assert not wrong, {pushing[number][:2]: text for number, text in wrong.items()}
+
+
+def behind_a_wall(target: Target) -> Target:
+    """A training that pushes what it would be scraped for; anything else as it is."""
+    if target.exporter is not None or target.pushes is not None:
+        return target
+    return replace(target, pushes=lambda t: target.start <= t < target.end)
 
 
 def test_an_empty_mount_point_makes_no_run_unreadable(rules_test: Callable[..., str], tmp_path: Path) -> None:
