@@ -158,6 +158,7 @@ COMMANDS = {
     "run": "supervisor_core.cli.run",
     "stacks": "supervisor_core.cli.stacks",
     "verify": "supervisor_core.cli.verify",
+    "watch": "supervisor_core.cli.watch",
 }
 """Command -> the module that defines it."""
 

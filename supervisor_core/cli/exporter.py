@@ -123,7 +123,7 @@ def exporter(
 
     configure_log()
     watches: list[LogdirWatch] = []
-    for logdir in existing(logdirs, _found_or_awaited):
+    for logdir in existing(logdirs, found_or_awaited):
         try:  # no metric needs more ticks
             watch = LogdirWatch(
                 logdir.path, logdir.include(include), exclude, shard=shard, kept_ticks=1, all_saves=False, cache=cache
@@ -132,7 +132,7 @@ def exporter(
         except EventsError as error:
             raise WrongInput(str(error)) from error
     stop = threading.Event()
-    with _on_stop_signal(stop.set):
+    with on_stop_signal(stop.set):
         serving = Exporter(
             watches,
             interval_secs=refresh_interval_secs,
@@ -150,7 +150,8 @@ def exporter(
         serving.stop()
 
 
-def _on_stop_signal(call: Callable[[], None]) -> AbstractContextManager[object]:
+def on_stop_signal(call: Callable[[], None]) -> AbstractContextManager[object]:
+    """Return the block in which a signal that ends the process calls this instead, in a thread."""
     if IS_WINDOWS:
         for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGBREAK):  # type: ignore[attr-defined]
             signal.signal(signum, lambda *_: call())
@@ -173,14 +174,14 @@ def _start(serving: Exporter, stop: threading.Event) -> None:
             pass
 
 
-def _found_or_awaited(path: str) -> Logdir:
+def found_or_awaited(path: str) -> Logdir:
     """Return the directory of a path, as `find_logdir` does; one that is not there, or does not answer, is awaited."""
     local = local_path(path)
     if local is None:
         return Logdir(path=path)
     from supervisor_core.engine.blocking_call import BlockingCall
 
-    check = BlockingCall(lambda: find_logdir(path), name="exporter-check")
+    check = BlockingCall(lambda: find_logdir(path), name="logdir-check")
     awaited = Logdir(path=os.path.abspath(local))
     if not check.wait(_CHECK_SECS):  # a dead mount: the other logdirs are to be served all the same
         _LOG.warning("%s does not answer; waiting for it", path)
@@ -188,7 +189,7 @@ def _found_or_awaited(path: str) -> Logdir:
     try:
         found = check.result()
     except NoSuchLogdir as error:
-        _LOG.warning("%s The exporter waits for it", error.message)
+        _LOG.warning("%s Waiting for it", error.message)
         return awaited
     return replace(found, path=os.path.abspath(local_path(found.path) or found.path))
 

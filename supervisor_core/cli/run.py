@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import logging
 import os
 import shutil
 import signal
@@ -17,8 +18,10 @@ import click
 from supervisor_core.cli import Command, WrongInput, hints, require_system, seconds_option
 from supervisor_core.cli.exporter import configure_log
 from supervisor_core.cli.logdirs import directories, empty
+from supervisor_core.cli.notify_options import notify_options, settings_of
 from supervisor_core.errors import SupervisorError
 from supervisor_core.log import error_text
+from supervisor_core.notify.settings import NotifySettings
 from supervisor_core.options import STOP_TIMEOUT_SECS
 from supervisor_core.storage.local import local_path
 
@@ -100,6 +103,7 @@ def _count_option(name: str, default: int, text: str) -> Callable[[Command], Com
     help="With --nodes: the number of this machine, from 0. Default: SLURM_NODEID, or JOB_COMPLETION_INDEX. Node 0 "
     "decides for all.",
 )
+@notify_options
 @click.argument("command", metavar="[LOGDIR --] COMMAND...", nargs=-1, type=click.UNPROCESSED)
 def run(logdir: str | None, never: tuple[int, ...], node: int | None, command: tuple[str, ...], **given: Any) -> None:
     """Run COMMAND, and run it again whenever it dies or hangs, as long as that gets the run in the logdir further.
@@ -131,9 +135,10 @@ def run(logdir: str | None, never: tuple[int, ...], node: int | None, command: t
         raise WrongInput("COMMAND is empty: ''; expected a program. If it came from a variable, that is not set.")
     node = _node(node, given["nodes"], os.environ)
     configure_log()
+    notify = _notify(given, node)
     counts = {item.name: given.pop(item.name) for item in fields(Limits) if item.name in given}
     limits = Limits(**counts, never=(NEVER_STATUS, *never))
-    options = RestarterOptions(logdir=logdir, command=command, limits=limits, **given)
+    options = RestarterOptions(logdir=logdir, command=command, limits=limits, notify=notify, **given)
     display = Display()
     if sys.stderr.isatty():
         from supervisor_core.cli.display import TerminalDisplay  # which imports rich
@@ -152,6 +157,19 @@ def run(logdir: str | None, never: tuple[int, ...], node: int | None, command: t
     except OSError as error:
         raise click.ClickException(f"Cannot start the program: {error_text(error)}.") from error
     _end_process(end)
+
+
+def _notify(given: dict[str, Any], node: int) -> NotifySettings | None:
+    """Return where messages are sent; None where they are not. What only the environment says ends no training."""
+    is_asked = any(given[name] for name in ("notify", "on_event", "ping"))
+    try:
+        settings = settings_of(given)
+    except WrongInput as error:
+        if is_asked:
+            raise
+        logging.getLogger("supervisor_core").warning("No messages are sent: %s", error.message)
+        return None
+    return None if node else settings  # node 0 sends them
 
 
 def _logdir_and_command(words: tuple[str, ...]) -> tuple[str, tuple[str, ...]]:

@@ -11,7 +11,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
@@ -52,17 +52,23 @@ class Child:
     Args:
         command: the program and its arguments.
         environment: its environment.
+        spared: returns the processes below this one that belong to no launch.
 
     Raises:
         OSError: if not even the keeper can be started.
     """
 
-    def __init__(self, command: Sequence[str], environment: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        command: Sequence[str],
+        environment: Mapping[str, str],
+        spared: Callable[[], Collection[int]] = frozenset,
+    ) -> None:
         self.leader: int | None = None
         """Its process id; None before it has started."""
         self.left: LeftBehind | None = None
         """What was left running at its end; None before, without any, and after `stop`."""
-        self._program, self._environment = command, environment
+        self._program, self._environment, self._spared = command, environment, spared
         self._kills_before = oom_kills()
         self._data = b""
         self._control, theirs = socket.socketpair()
@@ -161,7 +167,7 @@ class Child:
         """Kill what a killed keeper has left: this process is the parent of its orphans."""
         self._keeper.kill()
         self._close()
-        kill_all_descendants()
+        kill_all_descendants(self._spared)
         return ChildEnd(signal=signal.SIGKILL, oom_kills=self._oom_kills)
 
     def _close(self) -> None:
@@ -189,11 +195,11 @@ def _ended_child() -> int | None:
     return None
 
 
-def kill_all_descendants() -> None:
+def kill_all_descendants(spared: Callable[[], Collection[int]] = frozenset) -> None:
     """Kill every process below this one, and reap those that became its children; return when none is left, but for a
-    py-spy that cannot be killed."""
+    py-spy that cannot be killed, and those that are spared."""
     pause_secs = 0.001
-    while signal_descendants(signal.SIGKILL, besides=left_behind()):
+    while signal_descendants(signal.SIGKILL, besides={*left_behind(), *spared()}):
         reap_orphans()
         time.sleep(pause_secs)
         pause_secs = min(1.0, 2 * pause_secs)

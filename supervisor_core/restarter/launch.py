@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from supervisor_core.events.telemetry import DeathRecord
+from supervisor_core.notify.settings import NotifySettings
 from supervisor_core.options import STOP_TIMEOUT_SECS
 from supervisor_core.process.progress_page import PageReading
 from supervisor_core.restarter.failure import signal_name
@@ -36,6 +37,8 @@ class RestarterOptions:
     """Whether the counts of earlier restarters begin at zero."""
     nodes: int = 1
     """On how many machines the program runs, each with a restarter."""
+    notify: NotifySettings | None = None
+    """Where messages are sent; None: nowhere."""
 
 
 class Display:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Callable, Collection
 from functools import partial
 from pathlib import Path
 
 from supervisor_core.engine.timeouts import HANG_TIMEOUT_VARIABLE, STOP_TIMEOUT_VARIABLE
 from supervisor_core.log import error_text
+from supervisor_core.notify.apprise_process import environment
 from supervisor_core.process.outside import TRACER_VARIABLE
 from supervisor_core.process.runtime_directory import VARIABLE as RUNTIME_DIRECTORY_VARIABLE
 from supervisor_core.process.runtime_directory import private_directory
@@ -30,14 +32,25 @@ def directory_for_pages(display: Display) -> Path | None:
         return None
 
 
-def start_program(options: RestarterOptions, pages_in: Path | None, facts: LaunchFacts) -> Child | None:
+def start_program(
+    options: RestarterOptions,
+    pages_in: Path | None,
+    facts: LaunchFacts,
+    spared: Callable[[], Collection[int]] = frozenset,
+) -> Child | None:
     """Start a launch; None where its keeper could not be started, which the facts say then.
+
+    Args:
+        options: what the command line says.
+        pages_in: the directory for progress pages.
+        facts: the launch.
+        spared: see `Child`.
 
     Raises:
         FileNotFoundError: without a Python interpreter.
     """
     try:
-        return Child(options.command, _environment(options, pages_in))
+        return Child(options.command, _environment(options, pages_in), spared)
     except FileNotFoundError:
         raise
     except OSError as error:  # no more processes, no memory: counted, and tried again
@@ -48,7 +61,7 @@ def start_program(options: RestarterOptions, pages_in: Path | None, facts: Launc
 
 def _environment(options: RestarterOptions, pages_in: Path | None) -> dict[str, str]:
     return {
-        **os.environ,
+        **environment(),  # without the URLs of services: the program sends no messages
         **({} if pages_in is None else {RUNTIME_DIRECTORY_VARIABLE: str(pages_in)}),
         **({} if options.hang_timeout_secs is None else {HANG_TIMEOUT_VARIABLE: f"{options.hang_timeout_secs:g}"}),
         STOP_TIMEOUT_VARIABLE: f"{options.stop_timeout_secs:g}",

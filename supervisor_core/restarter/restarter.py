@@ -41,13 +41,16 @@ from supervisor_core.restarter.policy import (
 )
 from supervisor_core.restarter.processes import become_subreaper
 from supervisor_core.restarter.program import directory_for_pages, start_program
-from supervisor_core.restarter.running import WRITE_SECS, ReceivedSignals, RunningLaunch
+from supervisor_core.restarter.running import WRITE_SECS, ReceivedSignals, RunningLaunch, kill_after_secs
+from supervisor_core.restarter.watch_child import WatchChild, start_watch
 from supervisor_core.run.thresholds import duration
 
 MOST_LONGER_BY = 64.0
 """By this much at most a silence may be longer than usual, after launches that were ended for theirs."""
 READ_SECS = 10.0
 """How long the restart waits for the logdir to say how far the run is."""
+MESSAGES_SECS, LEAST_MESSAGES_SECS = 10.0, 1.0
+"""How long the last messages are waited for; after a stop that took all of its time."""
 
 _LOG = logging.getLogger("supervisor_core")
 
@@ -74,6 +77,7 @@ class Restarter:
         nodes = self.options.nodes
         head = None if nodes == 1 else Head(nodes, self.view, self._logdir, self.display, self._signals)
         self._head = head
+        self._watch: WatchChild | None = None
         self._was_ended_elsewhere = False
         """Whether the last launch was ended here because it had ended on another node."""
         self._longer_by = 1.0
@@ -94,6 +98,14 @@ class Restarter:
             self.display.line(f"{self.view.logdir} is {other}")
             return IN_USE_STATUS
         self.display.line(self._what_is_watched())
+        self._watch = start_watch(self.options, self._pages_in, self.display)
+        try:
+            return self._run()
+        finally:
+            if self._watch is not None:
+                self._watch.end(self._signals.wait_for_stop, self._last_messages_secs())
+
+    def _run(self) -> int:
         decision = self._begin()
         while decision is None or decision.action == "restart":
             if decision is not None and not self._pause(decision):
@@ -172,7 +184,8 @@ class Restarter:
             patience=self._longer_by,
             ended_elsewhere=lambda: None if self._head is None else self._head.ended_elsewhere(),
         )
-        child = start_program(self.options, self._pages_in, facts)
+        spared = frozenset if self._watch is None else self._watch.processes
+        child = start_program(self.options, self._pages_in, facts, spared)
         if child is not None:
             running.run(child, lambda: self._begun(facts))
         self._was_ended_elsewhere = running.was_ended_elsewhere
@@ -250,6 +263,14 @@ class Restarter:
         self.display.line(f"launch {facts.attempt} has ended: {what}; {decision.reason}{after}")
 
     # Helpers.
+
+    def _last_messages_secs(self) -> float:
+        """Return how long the last messages are waited for: after a stop signal, as long as there is time."""
+        came_at = self._signals.stop_came_at
+        if came_at is None:
+            return MESSAGES_SECS
+        left_secs = came_at + kill_after_secs(self.options) - time.monotonic()
+        return min(MESSAGES_SECS, max(LEAST_MESSAGES_SECS, left_secs))
 
     @property
     def _directory(self) -> str:

@@ -60,6 +60,8 @@ class ReceivedSignals:
     def __init__(self) -> None:
         self.stop_signal: int | None = None
         """The first that stops the training; None before it."""
+        self.stop_came_at: float | None = None
+        """Monotonic time at which that came."""
         self._received: list[int] = []
         self._wakeup: socket.socket
         self._waker: socket.socket
@@ -99,6 +101,8 @@ class ReceivedSignals:
             select.select([self], [], [], left_secs)
 
     def _handle(self, signum: int, frame: FrameType | None) -> None:
+        if self.stop_came_at is None and signum in STOPPING:
+            self.stop_came_at = time.monotonic()
         self._received.append(signum)
 
 
@@ -340,7 +344,7 @@ class RunningLaunch:
         is_same = now - self._stopped_at < AGAIN_SECS
         if self.signals.stop_signal is None:
             self.signals.stop_signal = signum
-            secs, kill_secs = self.options.stop_timeout_secs, self._kill_secs
+            secs, kill_secs = self.options.stop_timeout_secs, kill_after_secs(self.options)
             self.display.line(f"{name}: stopping the program; it has {secs:g} s to exit")
         elif is_same:
             return
@@ -357,14 +361,10 @@ class RunningLaunch:
             # The terminal, or the shell, is gone; to the program that is a stop like any other.
             self._stop(child, signal.SIGTERM if signum in (signal.SIGHUP, signal.SIGQUIT) else signum, secs, kill_secs)
 
-    @property
-    def _kill_secs(self) -> float:
-        """How long after a stop signal what still runs is killed."""
-        return self.options.stop_timeout_secs + min(SPARE_SECS, self.options.stop_timeout_secs / 2)
 
     def _stop_in_time(self, child: Child, signum: int, *, came_from_others: bool = False) -> None:
         secs = self.options.stop_timeout_secs
-        self._stop(child, signum, secs, self._kill_secs, came_from_others=came_from_others)
+        self._stop(child, signum, secs, kill_after_secs(self.options), came_from_others=came_from_others)
 
     def _stop(
         self, child: Child, signum: int, secs: float, kill_secs: float, *, came_from_others: bool = False
@@ -405,6 +405,11 @@ class RunningLaunch:
                 self.display.line(f"{said}; sending SIGTERM, and SIGKILL after {LINGER_SECS:g} s")
                 self._is_ending_rest = True
                 child.end_rest()
+
+
+def kill_after_secs(options: RestarterOptions) -> float:
+    """Return how long after a stop signal what still runs is killed."""
+    return options.stop_timeout_secs + min(SPARE_SECS, options.stop_timeout_secs / 2)
 
 
 class _Alarm:

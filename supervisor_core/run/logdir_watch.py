@@ -155,6 +155,7 @@ class LogdirWatch:
             elsewhere=self._index.elsewhere,
             problems=tuple(problems),
             reachable=self._index.is_reachable,
+            is_whole=unread is None,
             requests=requests,
             identity=_identity(self.logdir),
         )

@@ -156,6 +156,8 @@ class LogdirSnapshot:
     """Requests for listings and events files so far, of a remote logdir; a local one takes none."""
     reachable: bool = True
     """Whether the logdir itself is there and could be listed."""
+    is_whole: bool = True
+    """Whether the look came to its end; else some runs are as they were before."""
     identity: tuple[int, int] | None = None
     """Inode and device of the logdir: another file system that is mounted there has others. None where that is not
     known."""

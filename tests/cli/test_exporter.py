@@ -108,7 +108,7 @@ def test_it_answers_to_the_names_that_it_was_given(start: Callable[..., Running]
 def test_a_logdir_that_comes_later(start: Callable[..., Running], logdir: Path, tmp_path: Path) -> None:
     """A logdir that does not exist is said and waited for; as soon as it is there its runs are served."""
     running = start("--logdir", tmp_path / "later", "--refresh-interval", "0.1")
-    running.wait_for("WARNING .*later does not exist. .* The exporter waits for it")
+    running.wait_for("WARNING .*later does not exist. .* Waiting for it")
     url = running.wait_for(r"Serving (\S+)")
     running.wait_for("WARNING .*later does not exist")
     logdir.rename(tmp_path / "later")
@@ -130,7 +130,7 @@ def test_a_logdir_that_does_not_answer(
 
     monkeypatch.setattr(command, "find_logdir", find_logdir)
     monkeypatch.setattr(command, "_CHECK_SECS", 0.01)
-    assert command._found_or_awaited(str(tmp_path)) == Logdir(path=str(tmp_path))
+    assert command.found_or_awaited(str(tmp_path)) == Logdir(path=str(tmp_path))
     assert asked.wait(60)
     assert f"{tmp_path} does not answer; waiting for it" in caplog.text
     answers.set()

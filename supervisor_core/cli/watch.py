@@ -1,0 +1,104 @@
+"""``tb-supervisor watch``: sends messages about the runs below some logdirs, from their events files."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import click
+
+from supervisor_core.cli import WrongInput, hints, seconds_option
+from supervisor_core.cli.exporter import configure_log, found_or_awaited, on_stop_signal
+from supervisor_core.cli.logdirs import Logdir, cache, common_directory, existing, filters, logdirs, name_in
+from supervisor_core.cli.notify_options import notify_options, settings_of
+from supervisor_core.errors import EventsError
+from supervisor_core.notify.sender import Sender, changes_for
+from supervisor_core.notify.settings import NotifySettings
+from supervisor_core.notify.watcher import LogdirLooks, Looked, Watcher
+from supervisor_core.run.logdir_watch import LogdirWatch
+from supervisor_core.run.thresholds import Thresholds
+from supervisor_core.run.words import counted
+from supervisor_core.systems import IS_WINDOWS
+
+LOOK_SECS, SEND_SECS = 1.0, 5.0
+"""How long, after a stop signal, the look under way may take, and what is left to be sent."""
+
+_LOG = logging.getLogger("supervisor_core")
+
+
+@click.command(
+    short_help="Send messages: a run was lost, hangs, was restarted, is done.",
+    epilog="\b\nExamples:\n"
+    "  tb-supervisor watch --notify ntfy://TOPIC /runs\n"
+    "  tb-supervisor watch --on-event 'cat >> events.jsonl' --ping https://HOST/ID '/teams/*/runs'",
+)
+@logdirs()
+@filters
+@cache
+@notify_options
+@seconds_option("--interval", "How often the logdirs are read.", default="15s", least=0.1, most=3600.0)
+def watch(
+    logdirs: tuple[str, ...],
+    include: str | None,
+    exclude: str | None,
+    cache: str | None,
+    interval_secs: float,
+    **given: Any,
+) -> None:
+    """Send a message when something changes in a run in or below LOGDIR, until SIGTERM or SIGINT.
+
+    LOGDIR is a directory, an events file (it stands for its directory), or a pattern; there may be several. Waits for
+    a directory that does not exist yet. Reads the events files of any program.
+
+    Exit status: 0 after SIGTERM or SIGINT; 2 if an argument is wrong.
+    """
+    settings = settings_of(given)
+    if settings is None:
+        raise hints.missing("--notify, --on-event or --ping", click.get_current_context())
+    configure_log()
+    found = existing(logdirs, found_or_awaited)
+    try:  # as the exporter: no finding needs more
+        watches = [
+            LogdirWatch(each.path, each.include(include), exclude, kept_ticks=1, all_saves=False, cache=cache)
+            for each in found
+        ]
+    except EventsError as error:
+        raise WrongInput(str(error)) from error
+    looks = LogdirLooks(watches, partial(_name, found))
+    sender = Sender(settings)
+    changes = changes_for(settings, Thresholds(interval_secs=interval_secs))
+    watcher = Watcher(looks.look, changes, sender.put, seen=sender.seen, interval_secs=interval_secs)
+    stop = threading.Event()
+    thread = threading.Thread(target=watcher.run, args=(stop, _Start(settings)), name="watch", daemon=True)
+    with on_stop_signal(stop.set):
+        thread.start()
+        while not stop.wait(1.0 if IS_WINDOWS else None):  # there Ctrl-C is handled between two waits
+            pass
+        _LOG.info("Stopping")
+        thread.join(LOOK_SECS)
+        sender.close(SEND_SECS)
+        if not thread.is_alive():
+            looks.close()
+
+
+def _name(found: Sequence[Logdir], logdir: str, run: str) -> str:
+    """Return a run's name, relative to what all logdirs have in common."""
+    return run if len(found) == 1 else name_in(common_directory(found), logdir, run)
+
+
+class _Start:
+    """Says once what is watched, after the first look."""
+
+    def __init__(self, settings: NotifySettings) -> None:
+        self._settings = settings
+        self._is_said = False
+
+    def __call__(self, looked: Looked | None) -> bool:
+        """Say it; never ends the watcher."""
+        if looked is not None and not self._is_said:
+            self._is_said = True
+            _LOG.info("Watching %s: %s", counted(len(looked.runs), "run"), self._settings.text)
+        return False

@@ -1,0 +1,136 @@
+"""The process that sends the messages of ``tb-supervisor run``; `WatchOrder` says what it is to do.
+
+    the restarter lives          look, and send; its log has the lines
+    it has said ``end``          look for the last time, send what is left, end
+    it was killed                go on until what that has led to was sent, or nothing has changed for an hour
+
+`supervisor_core.restarter.watch_child` is the restarter's side.
+"""
+
+from __future__ import annotations
+
+import logging
+import signal
+import sys
+import threading
+import time
+from typing import BinaryIO
+
+from supervisor_core.engine.signal_watch import SignalWatch
+from supervisor_core.notify.sender import Sender, changes_for
+from supervisor_core.notify.watcher import LogdirLooks, Looked, Watcher
+from supervisor_core.restarter.watch_child import END, WatchOrder
+from supervisor_core.run.logdir_watch import LogdirWatch
+
+LAST_LOOK_SECS = 8.0
+"""How long the last look may take."""
+SENDS_SECS = 3600.0
+"""How long what is left may take to be sent: as long as a message is tried again."""
+QUIET_SECS = 3600.0
+"""After how long without a change the process ends, whose restarter was killed, while a run is not over."""
+_LIVE = ("running", "stalled")
+
+
+class Lifeline:
+    """What the restarter says, read by a thread.
+
+    Args:
+        said: the input.
+    """
+
+    def __init__(self, said: BinaryIO) -> None:
+        self._said = said
+        self.over = threading.Event()
+        """Set when the restarter ends in order."""
+        self.killed_at: float | None = None
+        """Monotonic time at which it was seen that it was killed; None as long as it lives."""
+        threading.Thread(target=self._read, name="watch-lifeline", daemon=True).start()
+
+    def terminated(self, signum: int) -> None:
+        """Act on SIGTERM. Schedulers send it to all processes of a job: the restarter says itself when it ends."""
+        if self.killed_at is not None:
+            self.over.set()
+
+    def _read(self) -> None:
+        if self._said.readline() == END:
+            self.over.set()
+        else:
+            self.killed_at = time.monotonic()
+
+
+class _Orphan:
+    """Says when a process ends whose restarter was killed: once what that has led to was told, or nothing changes."""
+
+    def __init__(self, order: WatchOrder, lifeline: Lifeline) -> None:
+        self._lifeline = lifeline
+        limits = order.thresholds
+        self._told_secs = 2 * (limits.dead_hold_secs + 2 * order.interval_secs)
+        self._marks: object = None
+        self._changed_at = 0.0
+
+    def is_over(self, looked: Looked | None) -> bool:
+        """Say so after a look."""
+        now = time.monotonic()
+        runs = {} if looked is None else looked.runs
+        marks = {name: (watched.run.state, watched.records) for name, watched in runs.items()}
+        if looked is not None and marks != self._marks:
+            self._marks, self._changed_at = marks, now
+        if self._lifeline.killed_at is None:
+            return False
+        is_live = looked is None or any(watched.run.state in _LIVE for watched in runs.values())
+        quiet_secs = now - max(self._changed_at, self._lifeline.killed_at)
+        return quiet_secs >= (QUIET_SECS if is_live else self._told_secs)
+
+
+def main() -> None:
+    """Do what standard input says."""
+    for signum in (signal.SIGINT, signal.SIGHUP):  # meant for the training
+        signal.signal(signum, signal.SIG_IGN)
+    _log_to_restarter()
+    order = WatchOrder.decode(sys.stdin.buffer.readline())
+    lifeline = Lifeline(sys.stdin.buffer)
+    with SignalWatch(lambda signum: None, others={signal.SIGTERM: lifeline.terminated}, ends=False):
+        watch(order, lifeline)
+
+
+def watch(order: WatchOrder, lifeline: Lifeline) -> None:
+    """Look and send until the restarter ends, or what its death has led to is told; then send what is left."""
+    sender = Sender(order.settings, gather_secs=order.gather_secs)
+    looks = LogdirLooks([LogdirWatch(order.logdir, kept_ticks=1, all_saves=False)], _name)
+    changes = changes_for(order.settings, order.thresholds, order.began_at)
+    watcher = Watcher(looks.look, changes, sender.put, seen=sender.seen, interval_secs=order.interval_secs)
+
+    def look() -> None:
+        try:
+            watcher.run(lifeline.over, _Orphan(order, lifeline).is_over)
+            watcher.look(is_last=True)
+        finally:
+            lifeline.over.set()
+
+    thread = threading.Thread(target=look, name="watch", daemon=True)
+    thread.start()
+    lifeline.over.wait()
+    thread.join(LAST_LOOK_SECS)
+    sender.close(SENDS_SECS)
+
+
+def _name(logdir: str, run: str) -> str:
+    """Return a run's name: below the directory around the logdir, whose last part is the training's name."""
+    name = logdir.rstrip("/").rpartition("/")[2] or logdir
+    return name if run == "." else f"{name}/{run}"
+
+
+class _LineFormatter(logging.Formatter):
+    """Makes lines for the restarter's log, which adds time and level to each."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        text = super().format(record)
+        return f"warning: {text}" if record.levelno >= logging.WARNING else text
+
+
+def _log_to_restarter() -> None:
+    handler = logging.StreamHandler()
+    handler.setFormatter(_LineFormatter("%(message)s"))
+    logging.raiseExceptions = False  # once the restarter is gone nobody reads them
+    logging.basicConfig(handlers=[handler], level=logging.WARNING)
+    logging.getLogger("supervisor_core").setLevel(logging.INFO)
