@@ -56,6 +56,4 @@ def changes_for(settings: NotifySettings, thresholds: Thresholds, since: float |
         thresholds: from when on something is said.
         since: see `Changes`.
     """
-    return Changes(
-        thresholds=thresholds, runbook_base=settings.runbook_base, tab_url=settings.tab_url, since=since
-    )
+    return Changes(thresholds=thresholds, runbook_base=settings.runbook_base, tab_url=settings.tab_url, since=since)

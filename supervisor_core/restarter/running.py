@@ -361,7 +361,6 @@ class RunningLaunch:
             # The terminal, or the shell, is gone; to the program that is a stop like any other.
             self._stop(child, signal.SIGTERM if signum in (signal.SIGHUP, signal.SIGQUIT) else signum, secs, kill_secs)
 
-
     def _stop_in_time(self, child: Child, signum: int, *, came_from_others: bool = False) -> None:
         secs = self.options.stop_timeout_secs
         self._stop(child, signum, secs, kill_after_secs(self.options), came_from_others=came_from_others)
