@@ -6,7 +6,7 @@ import logging
 import threading
 from collections.abc import Sequence
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -15,13 +15,13 @@ from supervisor_core.cli.exporter import configure_log, found_or_awaited, on_sto
 from supervisor_core.cli.logdirs import Logdir, cache, common_directory, existing, filters, logdirs, name_in
 from supervisor_core.cli.notify_options import notify_options, settings_of
 from supervisor_core.errors import EventsError
-from supervisor_core.notify.sender import Sender, changes_for
-from supervisor_core.notify.settings import NotifySettings
-from supervisor_core.notify.watcher import LogdirLooks, Looked, Watcher
-from supervisor_core.run.logdir_watch import LogdirWatch
 from supervisor_core.run.thresholds import Thresholds
 from supervisor_core.run.words import counted
 from supervisor_core.systems import IS_WINDOWS
+
+if TYPE_CHECKING:
+    from supervisor_core.notify.settings import NotifySettings
+    from supervisor_core.notify.watcher import Looked
 
 LOOK_SECS, SEND_SECS = 1.0, 5.0
 """How long, after a stop signal, the look under way may take, and what is left to be sent."""
@@ -58,6 +58,10 @@ def watch(
     settings = settings_of(given)
     if settings is None:
         raise hints.missing("--notify, --on-event or --ping", click.get_current_context())
+    from supervisor_core.notify.sender import Sender, changes_for
+    from supervisor_core.notify.watcher import LogdirLooks, Watcher
+    from supervisor_core.run.logdir_watch import LogdirWatch
+
     configure_log()
     found = existing(logdirs, found_or_awaited)
     try:  # as the exporter: no finding needs more

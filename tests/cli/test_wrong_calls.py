@@ -35,7 +35,7 @@ def test_a_bare_call_prints_the_help(run: Run) -> None:
     assert "\n\nOptions:\n" in bare.stdout
 
 
-@pytest.mark.parametrize("name", ["inspect", "verify", "exporter", "stacks", "run", "report"])
+@pytest.mark.parametrize("name", ["inspect", "verify", "exporter", "stacks", "run", "report", "watch"])
 def test_without_arguments(run: Run, name: str) -> None:
     """The error names what is missing, and the first example of the help, which the command accepts."""
     said = error_of(run(name))

@@ -20,6 +20,8 @@ from supervisor_core.engine.placement import FOUND_IN
 from supervisor_core.engine.tf_config import TF_CONFIG_VARIABLE
 from supervisor_core.engine.timeouts import HANG_TIMEOUT_VARIABLE, STOP_TIMEOUT_VARIABLE
 from supervisor_core.events.telemetry import KINDS, WorkerState, WorkerStatus, from_json, to_json
+from supervisor_core.notify.claims import STATE_VARIABLE
+from supervisor_core.notify.settings import NOTIFY_VARIABLE, PING_VARIABLE
 from supervisor_core.options import CACHE_VARIABLE, HANG_TIMEOUT_SECS, OPTION_NAMES, Options
 from supervisor_core.process.outside import TRACER_VARIABLE
 from supervisor_core.process.runtime_directory import VARIABLE as RUNTIME_DIRECTORY_VARIABLE
@@ -73,6 +75,9 @@ def test_options_page_lists_every_budget_and_variable() -> None:
         RUNTIME_DIRECTORY_VARIABLE,
         HANG_TIMEOUT_VARIABLE,
         STOP_TIMEOUT_VARIABLE,
+        NOTIFY_VARIABLE,
+        PING_VARIABLE,
+        STATE_VARIABLE,
         TF_CONFIG_VARIABLE,
         TRACER_VARIABLE,
         XDG_VARIABLE,
