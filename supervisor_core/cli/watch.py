@@ -33,7 +33,7 @@ _LOG = logging.getLogger("supervisor_core")
     short_help="Send messages: a run was lost, hangs, was restarted, is done.",
     epilog="\b\nExamples:\n"
     "  tb-supervisor watch --notify ntfy://TOPIC /runs\n"
-    "  tb-supervisor watch --on-event 'cat >> events.jsonl' --ping https://HOST/ID '/teams/*/runs'",
+    "  tb-supervisor watch --on-event 'tee -a events.jsonl' --ping https://HOST/ID '/teams/*/runs'",
 )
 @logdirs()
 @filters

@@ -22,6 +22,8 @@ from supervisor_core.clock import SYSTEM_CLOCK, Clock
 from supervisor_core.log import error_text
 from supervisor_core.notify.secret import Secret
 
+STATE_VARIABLE = "XDG_STATE_HOME"
+"""Environment variable of the system's own directory for states of this user."""
 TAKE_OVER_SECS = 180.0
 """After how long without an attempt a claim is taken over: far longer than an attempt takes."""
 FORGET_SECS = 30 * 86400.0
@@ -39,7 +41,7 @@ Owner = Literal["mine", "sent", "other"]
 
 def default_directory() -> Path:
     """Return where the claims of this user's watchers are: ``tb-supervisor/notify`` in the directory for states."""
-    state = os.environ.get("XDG_STATE_HOME", "")
+    state = os.environ.get(STATE_VARIABLE, "")
     base = Path(state) if os.path.isabs(state) else Path.home() / ".local" / "state"
     return base / "tb-supervisor" / "notify"
 
