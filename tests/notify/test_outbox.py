@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from supervisor_core.notify import delivery
 from supervisor_core.notify.claims import Claims
 from supervisor_core.notify.event import Topic
 from supervisor_core.notify.message import Message
@@ -109,6 +110,29 @@ def test_a_service_that_raises_anything_does_not_end_its_thread(caplog: pytest.L
     assert sent.close(WAIT_SECS)
     assert "an error of the type RuntimeError" in caplog.text
     assert "hunter2" not in caplog.text
+
+
+def test_an_error_of_our_own_does_not_end_a_services_thread(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What comes after it is sent."""
+
+    failed = threading.Event()
+
+    def fail(*_: object, **__: object) -> Message:
+        monkeypatch.undo()
+        failed.set()
+        raise AssertionError("hunter2")
+
+    monkeypatch.setattr(delivery, "message_of", fail)
+    service = Kept("notify 1 (json)")
+    sent = outbox(service)
+    sent.put([event("a")])
+    assert failed.wait(WAIT_SECS)
+    sent.put([event("b")])
+    assert sent.close(WAIT_SECS)
+    assert service.runs == ["b"]
+    assert "notify 1 (json): an error of the type AssertionError" in caplog.text and "hunter2" not in caplog.text
 
 
 def test_the_end_sends_what_waits() -> None:
