@@ -19,8 +19,8 @@ from typing import Any
 
 from supervisor_core.notify.secret import Problem, problem_of
 
-SEND_SECS = 30.0
-"""How long one message may take."""
+SEND_SECS = 60.0
+"""How long one message may take; the libraries alone may take many seconds to be read from a slow disk."""
 ANSWER_SECS = 15.0
 """How long a service may take to connect, and to answer, if its URL has no ``cto`` and ``rto``."""
 

@@ -44,7 +44,7 @@ class _Waiting:
 class Delivery:
     """The events for one service: gathered for some seconds, sent as one message, tried again, within a limit.
 
-    `add` may be called from any thread; everything else from one.
+    `add` and `waiting` may be used by any thread, everything else by one.
 
     Args:
         service: gets the messages.
@@ -90,10 +90,10 @@ class Delivery:
                 self._count_only(dropped)
 
     @property
-    def is_empty(self) -> bool:
-        """Whether nothing is to be sent."""
+    def waiting(self) -> list[Event]:
+        """What is to be sent."""
         with self._lock:
-            return not self._waiting
+            return [item.event for item in self._waiting]
 
     def due_in(self) -> float:
         """Return in how many seconds `deliver` has something to do: 0.0 if now; infinity if not until `add`."""

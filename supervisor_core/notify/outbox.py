@@ -18,6 +18,8 @@ _KNOWN_EVENTS = 10_000
 """How many events are remembered, so that none is sent twice."""
 _LAST_RETRY_SECS = 1.0
 """The wait between attempts while the outbox is closed."""
+_GIVE_BACK_SECS = 0.2
+"""How long before the end of the time what was not sent is left to other watchers."""
 _LONGEST_WAIT_SECS = 3600.0
 
 _log = logging.getLogger(__name__)
@@ -83,6 +85,7 @@ class _Lane:
         self._delivery, self._clock = delivery, clock
         self._changed = threading.Condition()  # guards the next one
         self._until = math.inf
+        self._left: list[Event] = []
         self._thread = threading.Thread(target=self._serve, name=f"supervisor-{delivery.service.name}", daemon=True)
         self._thread.start()
 
@@ -101,8 +104,7 @@ class _Lane:
     def end(self) -> bool:
         """Wait for the thread until the time is over; return whether everything was sent."""
         self._thread.join(max(0.0, self._until - self._clock.monotonic()))
-        left = self._delivery.give_back()
-        hangs = self._thread.is_alive()
+        hangs, left = self._thread.is_alive(), self._left or self._delivery.waiting
         if left or hangs:
             what = f"{counted(len(left), 'change')} not sent" if left else "the last message may not have been sent"
             first = f"; the first: {left[0].text}" if left else ""
@@ -112,10 +114,16 @@ class _Lane:
     def _serve(self) -> None:
         while self._wait():
             self._deliver(is_last=False)
-        while not self._delivery.is_empty and self._clock.monotonic() < self._until:
-            if not self._deliver(is_last=True) and not self._delivery.is_empty:
+        is_sent = True
+        while self._delivery.waiting:
+            secs = self._until - _GIVE_BACK_SECS - self._clock.monotonic()
+            if secs <= 0:
+                break
+            if not is_sent:
                 with self._changed:
-                    self._changed.wait(min(_LAST_RETRY_SECS, max(0.0, self._until - self._clock.monotonic())))
+                    self._changed.wait(min(_LAST_RETRY_SECS, secs))
+            is_sent = self._deliver(is_last=True)
+        self._left = self._delivery.give_back()  # here, since the directory of the claims may hang
 
     def _wait(self) -> bool:
         """Wait until something is to be done; return False if that is to close."""

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import http.client
 import logging
 import math
 import threading
-import urllib.error
-import urllib.request
 
 from supervisor_core.clock import SYSTEM_CLOCK, Clock
 from supervisor_core.notify.secret import Problem, Secret, problem_of
@@ -76,6 +73,10 @@ def is_web_address(url: Secret) -> bool:
 
 def _request(url: Secret) -> Problem | None:
     """Request a URL; return why that was not possible."""
+    import http.client  # here, since they take as long as all of this package, and few watchers ping
+    import urllib.error
+    import urllib.request
+
     try:
         request = urllib.request.Request(url.reveal(), headers={"User-Agent": "tb-supervisor"})
         with urllib.request.urlopen(request, timeout=ANSWER_SECS):

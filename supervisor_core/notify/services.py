@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -12,6 +13,8 @@ from supervisor_core.run.words import listed
 
 if TYPE_CHECKING:
     from supervisor_core.notify.message import Message
+
+_log = logging.getLogger(__name__)
 
 EXAMPLE_URL = "ntfy://TOPIC"
 
@@ -82,7 +85,8 @@ def parse_services(urls: Sequence[Secret]) -> list[AppriseService]:
             raise ValueError(
                 f"messages need Apprise, which is not installed. To install it: {install_command('notify')}"
             )
-        raise ValueError(f"the notify URLs cannot be checked: {problem}")
+        _log.warning("the notify URLs cannot be checked: %s", problem)  # no reason to begin without them
+        names = ["not checked"] * len(urls)
     wrong = [str(number) for number, name in enumerate(names, 1) if not name]
     if wrong:
         raise ValueError(

@@ -112,7 +112,7 @@ def test_a_service_that_fails_is_tried_again_then_logged(clock: StillClock, capl
     run_until(clock, start + 10.0 + 1 + 2 + 4 + 8, sent)
     assert service.attempts == 5
     run_until(clock, start + GIVE_UP_SECS + 2 * LONGEST_RETRY_SECS, sent)
-    assert 15 <= service.attempts <= 22 and sent.is_empty
+    assert 15 <= service.attempts <= 22 and not sent.waiting
     assert [record.levelname for record in caplog.records] == ["WARNING", "ERROR"]
     assert caplog.messages[1] == "kept: 1 change given up after 1 h; the first: a: lost at step 2,500 on gpu-7"
     service.fails = None
@@ -182,7 +182,7 @@ def test_a_watcher_that_cannot_reach_the_service_leaves_it_to_the_other(clock: S
     assert well.runs == ["tuning"]
     cut.fails = None
     run_until(clock, clock.now + 4000.0, first, second)
-    assert (cut.runs, well.runs) == ([], ["tuning"]) and first.is_empty
+    assert (cut.runs, well.runs) == ([], ["tuning"]) and not first.waiting
 
 
 def test_without_a_directory_it_is_sent_twice_rather_than_never(

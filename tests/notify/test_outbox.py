@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from supervisor_core.notify import delivery
-from supervisor_core.notify.claims import Claims
+from supervisor_core.notify.claims import Claims, Owner
 from supervisor_core.notify.event import Topic
 from supervisor_core.notify.message import Message
 from supervisor_core.notify.outbox import Outbox
@@ -155,6 +155,27 @@ def test_the_end_tries_again_and_says_what_was_not_sent(tmp_path: Path, caplog: 
     assert service.attempts >= 2
     assert "notify 1 (json): 1 change not sent in time; the first: tuning: lost" in caplog.text
     assert Claims(tmp_path).take(event().id, Claims(tmp_path).key(service.identity)) == "mine"
+
+
+def test_a_directory_that_hangs_does_not_hold_up_the_end(tmp_path: Path) -> None:
+    """The claims' disk may be one of a network that is gone."""
+    free, entered = threading.Event(), threading.Event()
+
+    class HangingClaims(Claims):
+        def take(self, event_id: str, service: str) -> Owner:
+            entered.set()
+            free.wait(WAIT_SECS)
+            return super().take(event_id, service)
+
+        def give_back(self, event_id: str, service: str) -> None:
+            free.wait(WAIT_SECS)
+
+    sent = outbox(Kept(identity="json://h"), claims=HangingClaims(tmp_path))
+    sent.put([event("a")])
+    assert entered.wait(WAIT_SECS)
+    sent.put([event("b")])
+    assert not sent.close(0.3)
+    free.set()
 
 
 def test_a_service_that_takes_each_gets_each_once(caplog: pytest.LogCaptureFixture) -> None:

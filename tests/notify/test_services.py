@@ -151,6 +151,14 @@ def test_without_apprise(monkeypatch: pytest.MonkeyPatch) -> None:
         parse_services([Secret("ntfy://topic")])
 
 
+def test_urls_that_cannot_be_checked_in_time(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    """A disk that is too slow holds up no training: the services are used as they are, which is logged."""
+    monkeypatch.setattr(services, "ask", lambda _: {"problem": "killed", "status": None})
+    (service,) = parse_services([Secret(f"ntfy://{TOKEN}")])
+    assert service.name == "notify 1 (not checked)"
+    assert caplog.messages == ["the notify URLs cannot be checked: it took too long, and was killed"]
+
+
 def test_modules_beside_the_program_are_not_imported(
     web: Received, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
