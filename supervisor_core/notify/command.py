@@ -7,13 +7,16 @@ import os
 import signal
 import subprocess
 from contextlib import suppress
+from typing import TYPE_CHECKING
 
 from supervisor_core.notify.apprise_process import environment
 from supervisor_core.notify.event import event_json
-from supervisor_core.notify.message import Message
 from supervisor_core.notify.secret import Secret
 from supervisor_core.notify.services import NotSent, Service
 from supervisor_core.run.words import duration
+
+if TYPE_CHECKING:
+    from supervisor_core.notify.message import Message
 
 COMMAND_SECS = 30.0
 """How long the command may take for one event."""
