@@ -177,7 +177,8 @@ class KnownRun:
     @property
     def is_settled(self) -> bool:
         """Whether time alone changes nothing in what is to be said of it."""
-        is_over = self.watched.run.state in (*OVER, "lost", "failed")
+        end = end_of(self.watched)
+        is_over = self.watched.run.state in ("lost", "failed") if end is None else end[0] == self.end
         return is_over and all(
             item.said is not None and kind in ("lost", "failed", "completed_unsaved", "completed_without_step")
             for kind, item in self.holding.items()

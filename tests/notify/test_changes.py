@@ -1,0 +1,396 @@
+"""What is told of a run, and what is not: each change once, in the words of the findings."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import shutil
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+
+from supervisor_core.notify.changes import Changes
+from supervisor_core.notify.event import event_json
+from supervisor_core.run.finding import KINDS
+from supervisor_core.run.logdir_watch import LogdirWatch
+from supervisor_core.run.thresholds import Thresholds
+from tests.notify.lives import random_life, short
+from tests.notify.scene import BEGAN, DAY, HOUR, MINUTE, Hands, Hangs, Scene, Scripted, launch, names, trains, voice_stories
+
+STORIES = voice_stories.STORIES
+LATER = {
+    "has a damaged checkpoint": ["warn begins checkpoint_overdue"],
+    "has a checkpoint in doubt": ["warn begins checkpoint_overdue"],
+    "recovers all the time": ["page is_over recovery_loop"],
+}
+"""What is told of stories that go on after the first look, beside what is said at that moment."""
+QUIET = ("restarted", "stopped", "clock_skew", "copy")
+
+
+@pytest.fixture(scope="module")
+def told_stories(tmp_path_factory: pytest.TempPathFactory) -> Scene:
+    """All stories, watched for 20 minutes."""
+    scene = Scene(tmp_path_factory.mktemp("stories"))
+    go_on = [story.write(scene.logdir / name, BEGAN) for name, story in STORIES.items()]
+    scene.look()
+    scene.go_on(20 * MINUTE, *go_on, every=30.0)
+    return scene
+
+
+@pytest.mark.parametrize("name", STORIES)
+def test_a_story_that_is_so_at_the_first_look(told_stories: Scene, name: str) -> None:
+    """What needs somebody is told once, in the words of the finding; what ended before, or long ago, is not."""
+    said = [each.split() for each in STORIES[name].says]
+    is_over = "completed" in name or name == "had nothing to do"
+    expected = [
+        f"{severity} begins {kind}"
+        for severity, kind in said
+        if kind not in QUIET and severity == KINDS[kind].severity and not is_over
+    ]
+    events = [event for _, event in told_stories.told if event.run == name]
+    assert sorted(names(events)) == sorted(expected + LATER.get(name, []))
+    if expected and expected[0].endswith(said[0][1]):
+        first = next(event for event in events if event.kind == said[0][1])
+        assert first.text.startswith(f"{name}: ") and STORIES[name].words.removesuffix(".") in first.text
+        assert first.action or first.severity == "info"
+    assert all(event.logdir == str(told_stories.logdir / name) for event in events)
+
+
+def test_every_event_has_its_own_id_and_fits_the_schema(told_stories: Scene) -> None:
+    """No two events share an id; each is JSON as the published schema says."""
+    events = [event for _, event in told_stories.told]
+    assert len({event.id for event in events}) == len(events) > 30
+    schema = json.loads((Path(__file__).parents[2] / "docs" / "event.schema.json").read_text())
+    for event in events:
+        jsonschema.validate(json.loads(json.dumps(event_json(event))), schema)
+
+
+def _oom(tmp_path: Path) -> tuple[Scene, Any]:
+    """A run that is OOM-killed 20 minutes after its begin, and is started again within 8 s."""
+    run, scene = tmp_path / "tuning", Scene(tmp_path)
+    launch(run, 1, BEGAN)
+    first = Scripted(run, BEGAN, rate=2.0, host="gpu-7")
+    scene.go_on(20 * MINUTE, trains(first))
+    launch(run, 1, BEGAN, first.at + 1, cause="oom", session=first.session, oom_kills=1)
+    launch(run, 2, first.at + 8)
+    second = Scripted(run, first.at + 8, attempt=2, step=first.step - 120, rate=2.0, host="gpu-7",
+                      placed={"previous_outcome": "lost", "previous_step": first.step})  # fmt: skip
+    return scene, second
+
+
+def test_a_restart_within_the_hold_is_told_as_a_restart_only(tmp_path: Path) -> None:
+    """With how it ended, where, how long it was down, and what was recomputed."""
+    scene, second = _oom(tmp_path)
+    events = scene.go_on(5 * MINUTE, trains(second))
+    assert names(events) == ["restart happened restarted"]
+    (event,) = events
+    assert event.text == (
+        "tuning: OOM-killed at step 2,383 on gpu-7; restarted after 8 s, at least 120 steps recomputed"
+    )
+    assert (event.run, event.host, event.step, event.severity) == ("tuning", "gpu-7", 2383, "warn")
+
+
+def test_a_death_is_told_after_its_hold_and_over_when_the_run_is_back(tmp_path: Path) -> None:
+    """Not before the alert's time and at most a look after it; then that it runs again, and the restart."""
+    run, scene = tmp_path / "tuning", Scene(tmp_path)
+    first = Scripted(run, BEGAN)
+    scene.go_on(20 * MINUTE, trains(first))
+    died = first.at
+    events = scene.go_on(10 * MINUTE)
+    assert names(events) == ["page begins lost"]
+    (told_at,) = (at for at, event in scene.told if event.kind == "lost")
+    assert died + 90.0 <= told_at < died + 90.0 + 15.0
+    assert events[0].at == pytest.approx(died, abs=1.0) and "no sign of life" in events[0].text
+    second = Scripted(run, scene.now, attempt=2, step=first.step - 600)
+    again = scene.go_on(5 * MINUTE, trains(second))
+    assert sorted(names(again)) == ["page is_over lost", "restart happened restarted"]
+    assert {event.text for event in again} == {
+        "tuning: runs again after 10 min",
+        "tuning: lost at step 11,915 on trainer-0; restarted after 10 min, at least 600 steps recomputed",
+    }
+
+
+def test_a_hang_is_told_with_its_line_and_over_when_it_goes_on(tmp_path: Path) -> None:
+    """Once each, however often it is looked at."""
+    run, scene = tmp_path / "tuning", Scene(tmp_path)
+    session = Scripted(run, BEGAN)
+    scene.go_on(20 * MINUTE, trains(session))
+    hang = Hangs(session, thread="MainThread", location="/app/train.py:88 load")
+    events = scene.go_on(10 * MINUTE, hang)
+    assert names(events) == ["page begins stalled"]
+    where = "MainThread is at train.py:88 in load"
+    assert events[0].text.startswith(f"tuning: No progress in the phase training: {where} (process 4001 on trainer-0)")
+    assert "(for 6 min 14 s)" in events[0].text and events[0].at == hang.since
+    hang.end()
+    events = scene.go_on(10 * MINUTE, trains(session))
+    assert names(events) == ["page is_over stalled"] and "makes progress again after 9 min 50 s" in events[0].text
+
+
+def test_saves_that_fail_are_told_and_over_with_a_good_one(tmp_path: Path) -> None:
+    """Two failures in a row for two minutes, then a save that succeeds."""
+    scene = Scene(tmp_path)
+    session = Scripted(tmp_path / "tuning", BEGAN)
+    scene.go_on(20 * MINUTE, trains(session))
+    events = scene.go_on(10 * MINUTE, trains(session, failing_saves=True))
+    assert names(events) == ["page begins saves_failing"] and "No space left on device" in events[0].text
+    events = scene.go_on(10 * MINUTE, trains(session))
+    assert names(events) == ["page is_over saves_failing"] and "saves again" in events[0].text
+
+
+def test_a_hang_of_less_than_its_hold_is_not_told(tmp_path: Path) -> None:
+    """Half a minute past the hang timeout."""
+    scene = Scene(tmp_path)
+    session = Scripted(tmp_path / "tuning", BEGAN)
+    scene.go_on(20 * MINUTE, trains(session))
+    hang = Hangs(session)
+    assert scene.go_on(345.0, hang) == []
+    hang.end()
+    assert scene.go_on(10 * MINUTE, trains(session)) == []
+
+
+@pytest.mark.parametrize("reason", ["completed", "exhausted"])
+def test_a_completed_run_is_told_with_its_duration_and_goodput(tmp_path: Path, reason: str) -> None:
+    """At once, and once."""
+    scene = Scene(tmp_path)
+    session = Scripted(tmp_path / "tuning", BEGAN)
+    scene.go_on(2 * HOUR, trains(session), every=60.0)
+    session.stop(reason)
+    events = scene.go_on(HOUR, every=60.0)
+    assert names(events) == ["end happened completed"]
+    assert events[0].text == "tuning: completed after 2 h, goodput 99.5 %" and scene.told[0][0] <= session.at + 60.0
+
+
+def test_a_planned_stop_is_an_end(tmp_path: Path) -> None:
+    """By its own request at once; it pages nobody."""
+    scene = Scene(tmp_path)
+    session = Scripted(tmp_path / "tuning", BEGAN)
+    scene.go_on(HOUR, trains(session), every=60.0)
+    session.stop("requested")
+    events = scene.go_on(HOUR, every=60.0)
+    assert names(events) == ["end happened stopped"]
+    assert events[0].text.startswith("tuning: stopped at step 35,815 after 1 h")
+
+
+def test_a_preemption_that_resumes_is_quiet(tmp_path: Path) -> None:
+    """Neither an end nor a restart, but an info."""
+    run, scene = tmp_path / "tuning", Scene(tmp_path)
+    session = Scripted(run, BEGAN)
+    scene.go_on(HOUR, trains(session), every=15.0)
+    session.stop("signal", signal="SIGTERM")
+    assert scene.look(session.at + 20) == []
+    second = Scripted(run, scene.now + 20, attempt=2, step=session.step)
+    events = scene.go_on(HOUR, trains(second))
+    assert names(events) == ["info happened restarted"] and "stopped by a signal" in events[0].text
+
+
+def test_a_preemption_that_does_not_resume_is_an_end(tmp_path: Path) -> None:
+    """After the time in which a dead run may be started again."""
+    scene = Scene(tmp_path)
+    session = Scripted(tmp_path / "tuning", BEGAN)
+    scene.go_on(HOUR, trains(session))
+    session.stop("signal", signal="SIGTERM")
+    ended = session.at
+    events = scene.go_on(HOUR)
+    assert names(events) == ["end happened stopped"] and "stopped by SIGTERM at step" in events[0].text
+    assert ended + 90.0 <= scene.told[0][0] <= ended + 105.0
+
+
+def test_a_run_that_its_restarter_gives_up_is_told_at_once(tmp_path: Path) -> None:
+    """Nothing will start it again, so that nothing is waited for; while it does, nothing is told."""
+    run, scene = tmp_path / "tuning", Scene(tmp_path)
+    launch(run, 1, BEGAN)
+    session = Scripted(run, BEGAN)
+    scene.go_on(10 * MINUTE, trains(session))
+    session.stop("error", error="ValueError: no such class")
+    how = {"cause": "error", "error": "ValueError at train.py:31", "exit_code": 1, "session": session.session}
+    launch(run, 1, BEGAN, session.at + 1, backoff_secs=300.0, **how)
+    assert scene.go_on(4 * MINUTE) == []
+    launch(run, 2, scene.now)
+    second = Scripted(run, scene.now, attempt=2, step=session.step)
+    assert names(scene.go_on(5 * MINUTE, trains(second))) == ["restart happened restarted"]
+    second.stop("error", error="ValueError: no such class")
+    launch(run, 2, second.start, second.at + 1, **how | {"session": second.session, "action": "end"})
+    events = scene.look(second.at + 2)
+    assert names(events) == ["page begins failed"] and "no such class" in events[0].text
+
+
+def test_launches_without_a_session_are_restarts(tmp_path: Path) -> None:
+    """A program that ends before its first event, and is started again."""
+    run, scene = tmp_path / "tuning", Scene(tmp_path)
+    launch(run, 1, BEGAN)
+    scene.look()
+    launch(run, 1, BEGAN, BEGAN + 20, cause="error", error="ImportError at train.py:3", exit_code=1)
+    launch(run, 2, BEGAN + 30)
+    events = scene.go_on(MINUTE)
+    assert names(events) == ["restart happened restarted"]
+    assert events[0].text == (
+        "tuning: failed on trainer-0: launch 1 ended before its first event, with ImportError at train.py:3; restarted "
+        "after 10 s"
+    )
+
+
+def test_the_last_look_waits_for_nothing(tmp_path: Path) -> None:
+    """Whoever looks no more says now how the run ended."""
+    run, scene = tmp_path / "tuning", Scene(tmp_path)
+    session = Scripted(run, BEGAN)
+    scene.go_on(10 * MINUTE, trains(session))
+    session.stop("signal", signal="SIGTERM")
+    assert scene.look(session.at + 1) == []
+    assert names(scene.look(is_last=True)) == ["end happened stopped"]
+
+
+def test_since_says_from_when_on_ends_are_told(tmp_path: Path) -> None:
+    """What ended or was restarted before the first look is not told, but since another time if that is wanted."""
+    run = tmp_path / "tuning"
+    first = Scripted(run, BEGAN).train(600)
+    Scripted(run, first.at + 20, attempt=2, step=first.step - 10).train(600).stop()
+    assert Scene(tmp_path, BEGAN + HOUR).look() == []
+    since = Scene(tmp_path, BEGAN + HOUR, Changes(since=BEGAN)).look()
+    assert names(since) == ["restart happened restarted", "end happened completed"]
+    assert names(Scene(tmp_path, BEGAN + HOUR, Changes(since=first.at + 60)).look()) == ["end happened completed"]
+
+
+def test_a_run_that_comes_and_ends_between_two_looks(tmp_path: Path) -> None:
+    """Its end is told; that of an old run which is copied into the logdir is not."""
+    scene = Scene(tmp_path)
+    scene.look()
+    Scripted(tmp_path / "short", BEGAN + 1).train(10).stop()
+    Scripted(tmp_path / "broken", BEGAN + 1).train(10).stop("error", error="KeyError: 1")
+    Scripted(tmp_path / "old", BEGAN - DAY).train(10).stop()
+    Scripted(tmp_path / "old and lost", BEGAN - 2 * DAY).train(10)
+    assert sorted(names(scene.go_on(HOUR))) == ["end happened completed", "page begins failed"]
+
+
+def test_a_copy_is_quiet(tmp_path: Path) -> None:
+    """Of a dead run and of one that lives."""
+    scene = Scene(tmp_path)
+    placed = {"logdir": str(tmp_path / "tuning")}
+    session = Scripted(tmp_path / "tuning", BEGAN, placed=placed)
+    scene.go_on(10 * MINUTE, trains(session))
+    shutil.copytree(tmp_path / "tuning", tmp_path / "copy")
+    assert scene.go_on(10 * MINUTE, trains(session)) == []
+    assert [event.run for event in scene.go_on(10 * MINUTE)] == ["tuning"]
+
+
+def test_files_that_cannot_be_read_end_nothing(tmp_path: Path) -> None:
+    """A look that cannot read a run leaves what was known of it; nothing is concluded from its age."""
+    scene = Scene(tmp_path)
+    session = Scripted(tmp_path / "tuning", BEGAN)
+    scene.go_on(20 * MINUTE, trains(session))
+    scene.go_on(10 * MINUTE, trains(session, failing_saves=True))
+    assert names(event for _, event in scene.told) == ["page begins saves_failing"]
+    runs = scene.watch.refresh().runs
+    unreadable = {name: replace(watched, problem="Stale file handle") for name, watched in runs.items()}
+    for at in range(0, 300, 15):
+        assert scene.changes.of(unreadable, scene.now + at) == []
+        assert scene.changes.of({}, scene.now + at, unread=["tuning"]) == []
+    later = scene.changes.of(unreadable, scene.now + 900)
+    assert names(later) == ["warn begins read_error"]
+    assert names(scene.changes.of(runs, scene.now + 915)) == ["warn is_over read_error"]
+
+
+def test_a_directory_that_vanishes(tmp_path: Path) -> None:
+    """Of a run that was alive it is told after a minute; of one that had ended, or was dead, it is not."""
+    scene = Scene(tmp_path)
+    session = Scripted(tmp_path / "tuning", BEGAN)
+    Scripted(tmp_path / "done", BEGAN).train(60).stop()
+    Scripted(tmp_path / "dead", BEGAN - HOUR).train(60)
+    scene.go_on(10 * MINUTE, trains(session))
+    assert {event.run for _, event in scene.told} == {"done", "dead"}
+    for path in tmp_path.iterdir():
+        path.rename(tmp_path.parent / f"{tmp_path.name}-{path.name}")
+    events = scene.go_on(10 * MINUTE)
+    assert names(events) == ["page begins unreachable"] and events[0].run == "tuning"
+    (tmp_path.parent / f"{tmp_path.name}-tuning").rename(tmp_path / "tuning")
+    assert "page is_over unreachable" in names(scene.go_on(MINUTE, trains(session)))
+
+
+def test_a_renamed_run_is_the_same(tmp_path: Path) -> None:
+    """What was told of it is not told again under its new name."""
+    scene = Scene(tmp_path)
+    session = Scripted(tmp_path / "tuning", BEGAN)
+    scene.go_on(10 * MINUTE, trains(session))
+    assert names(scene.go_on(10 * MINUTE)) == ["page begins lost"]
+    (tmp_path / "tuning").rename(tmp_path / "tuned")
+    assert scene.go_on(10 * MINUTE) == []
+
+
+def test_clocks_that_differ_are_quiet(tmp_path: Path) -> None:
+    """A machine whose clock is ten minutes behind is neither lost nor told, and its death waits for its hold."""
+    scene = Scene(tmp_path)
+    session = Scripted(tmp_path / "tuning", BEGAN - 10 * MINUTE)
+
+    def trains_behind(until: float) -> None:
+        session.train(max(0.0, until - 10 * MINUTE - session.at))
+        os.utime(session.path, (until, until))
+
+    assert scene.go_on(20 * MINUTE, trains_behind) == []
+    seen = scene.now
+    assert names(scene.go_on(10 * MINUTE)) == ["page begins lost"]
+    assert seen + 60 <= scene.told[0][0] <= seen + 120
+
+
+def test_what_cannot_be_judged_is_logged_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """And nothing else suffers."""
+    session = Scripted(tmp_path / "tuning", BEGAN).train(60)
+    session.stop("error", error="KeyError")
+    snapshot = LogdirWatch(str(tmp_path), clock=Hands(BEGAN + HOUR)).refresh()
+    broken: Any = replace(snapshot.runs["tuning"], run=None)
+    changes = Changes()
+    with caplog.at_level(logging.WARNING, "supervisor_core"):
+        for _ in range(3):
+            events = changes.of({"broken": broken, **snapshot.runs}, BEGAN + HOUR)
+    assert len([each for each in caplog.records if "broken" in each.getMessage()]) == 1
+    assert events == [] and names(Changes().of({"b": broken, **snapshot.runs}, BEGAN + HOUR)) == ["page begins failed"]
+
+
+def test_links_and_the_name_of_the_logdir_itself(tmp_path: Path) -> None:
+    """The runbook's entry, and the run in the tab; a logdir that is a run is called as its directory."""
+    run = tmp_path / "fine tuning"
+    Scripted(run, BEGAN - HOUR, placed={"labels": {"team": "vision"}}).train(600)
+    changes = Changes(runbook_base="http://x/alerts", tab_url="http://tb:6006/")
+    (event,) = Scene(tmp_path, BEGAN, changes).look()
+    assert event.runbook_url == "http://x/alerts#supervisortraininglost"
+    assert event.tab_url == "http://tb:6006/#supervisor&p.supervisor.s=run%3Dfine%2520tuning"
+    assert event.labels == {"team": "vision"}
+    (same,) = Scene(run, BEGAN, Changes()).look()
+    assert (same.run, same.id, same.logdir) == ("fine tuning", event.id, event.logdir)
+    assert same.runbook_url is None and same.tab_url is None
+
+
+def test_thresholds_are_the_alerts(tmp_path: Path) -> None:
+    """Who waits longer before an alert waits longer here."""
+    scene = Scene(tmp_path, changes=Changes(thresholds=Thresholds(dead_hold_secs=600.0)))
+    session = Scripted(tmp_path / "tuning", BEGAN)
+    scene.go_on(10 * MINUTE, trains(session))
+    assert scene.go_on(10 * MINUTE) == [] and names(scene.go_on(MINUTE)) == ["page begins lost"]
+
+
+@pytest.mark.parametrize("seed", range(3, 15))
+def test_who_looks_and_from_where_changes_no_id(tmp_path: Path, seed: int) -> None:
+    """Watchers that look every 5 s or every minute, at different moments, over another mount and from another
+    directory, tell the same events, each once: those of the script."""
+    logdir = tmp_path / "logs"
+    os.symlink(logdir, tmp_path / "mount")
+    lives = [random_life(logdir / "team" / f"run-{number}", BEGAN + 30, 10 * seed + number, 2.0) for number in range(2)]
+    often, seldom, elsewhere = Scene(logdir), Scene(logdir), Scene(tmp_path / "mount" / "team")
+    end = max(life.until for life in lives) + 10 * MINUTE
+    for tick in range(int((end - BEGAN) / 5)):
+        now = BEGAN + 5 * tick
+        for life in lives:
+            life(now)
+        often.look(now)
+        if tick % 12 == 7:
+            seldom.look(now)
+        if tick % 6 == 2:
+            elsewhere.look(now)
+    ids = [sorted(event.id for _, event in scene.told) for scene in (often, seldom, elsewhere)]
+    for life in lives:
+        told = Counter(names(event for _, event in often.told if event.run == f"team/{life.run.name}"))
+        assert told == short(life.due), life.acts
+    assert ids[0] == ids[1] == ids[2] and len(set(ids[0])) == len(ids[0]) > 5
