@@ -20,6 +20,7 @@ from supervisor_core.log import printable
 from supervisor_core.notify import texts
 from supervisor_core.notify.event import Event, Topic, What, event_id
 from supervisor_core.notify.run_changes import (
+    DAILY,
     LIVE,
     OF_READING,
     OVER,
@@ -215,11 +216,15 @@ class Changes:
                 if is_aged(item):
                     continue
                 instance = instance_of(item, watched, now, limits)
+                if known.daily.get(kind) == instance:
+                    continue
                 held = known.holding[kind] = Holding(instance, held_since(item, known, now, limits))
             if held.said is None and not is_aged(item):
                 since = held.since
                 if now - since >= hold_secs(item, watched.run, limits, is_last=is_last):
                     held.said = item
+                    if kind in DAILY:
+                        known.daily[kind] = held.instance
                     yield self._finding(name, watched, held, item, now, "begins", texts.begins(item, now))
 
     def _over(self, name: str, known: KnownRun, holding: Holding, said: Finding, now: float) -> Event:

@@ -41,7 +41,7 @@ _HOLDS: Mapping[str, str] = {
     "checkpoint_interval_far": "hold_secs",
 }
 """For how long a finding must hold before it is an event, as the `for` of its alert; at once where nothing is here."""
-_DAILY = frozenset(("slow", "events_failing", "disk_low", "straggler", "thread_down", "read_error"))
+DAILY = frozenset(("slow", "events_failing", "disk_low", "straggler", "thread_down", "read_error"))
 """Kinds whose begin no record dates: at most one event for each session, kind and day."""
 
 
@@ -78,7 +78,7 @@ def instance_of(found: Finding, watched: WatchedRun, now: float, limits: Thresho
         limits: by which it was found.
     """
     run, kind, key = watched.run, found.kind, run_key(watched)
-    if kind in _DAILY:
+    if kind in DAILY:
         return key, kind, int(now // DAY_SECS)
     if kind == "stalled":
         return key, kind, *_stall(run)
@@ -171,6 +171,8 @@ class KnownRun:
     """The end that was said, or that is from before."""
     alive: tuple[str, float] | None = None
     """The newest session that was seen alive, and when."""
+    daily: dict[str, tuple[object, ...]] = field(default_factory=dict)
+    """Of the kinds of which one a day is said: the last that was, by kind."""
     gone_since: float | None = None
     """Since when its directory has been missing."""
 

@@ -1,4 +1,4 @@
-"""`Life`: a run that trains, hangs, dies, is started again and ends as its script says, and what is to be told of it."""
+"""`Life`: a run that trains, hangs, dies, is started again and ends by its script, and what is to be told of it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Due(NamedTuple):
 
 SLACK = 30.0
 """What a scripted record may be later than its script: heartbeats, and summaries that are written together."""
-HOLDS = {"lost": 90.0, "failed": 90.0, "stalled": 360.0, "worker_lost": 120.0, "saves_failing": 240.0}
+HOLDS = {"lost": 90.0, "failed": 90.0, "stalled": 360.0, "worker_lost": 120.0, "saves_failing": 120.0}
 
 
 @dataclass
@@ -60,7 +60,7 @@ class Life:
         self.at = self.start
         self.launches = 0
         self._unplanned: list[float] = []
-        self._looped_until = 0.0
+        self._looped_until = self._fails_at = 0.0
         self._acts = list(self.acts)
         self._draw = random.Random(self.seed)
         self._act: Act | None = None
@@ -123,7 +123,11 @@ class Life:
         hold = HOLDS[kind]
         if self._ends - since > hold + MINUTE + SLACK:
             self._is_due(f"{severity} begins {kind}", since + hold - SLACK, 2 * SLACK)
-            self._is_due(f"{severity} is_over {kind}", self._ends, SLACK + (HOUR if kind == "saves_failing" else 0.0))
+            self._is_due(
+                f"{severity} is_over {kind}",
+                self._ends,
+                SLACK + (self.session.save_every if kind == "saves_failing" else 0.0),
+            )
 
     def _begin_hang(self) -> None:
         self._hang = Hangs(self.session, thread="MainThread", location="/app/train.py:88 load")
@@ -143,8 +147,11 @@ class Life:
         self._holds("worker_lost", "warn", self._began)
         self.session.worker("worker:1", "running", started_at=self._ends)
 
+    def _begin_disk(self) -> None:
+        self._fails_at = self.session._next_save + self.session.save_every
+
     def _end_disk(self) -> None:
-        self._holds("saves_failing", "page", self._began + self.session.save_every / 2)
+        self._holds("saves_failing", "page", self._fails_at)
 
     def _begin_nan(self) -> None:
         self.session.nan_from = self.session.step + 1
@@ -190,22 +197,28 @@ class Life:
         window = [at for at in self._unplanned if self._ends - at <= WINDOW]
         if len(window) >= LOOP:
             if self._ends > self._looped_until:
+                self._end_loop(self._looped_until)
                 self._is_due("page begins restart_loop", self._ends, SLACK)
             self._looped_until = window[-LOOP] + WINDOW
 
-    def _is_looped_over(self, ended_at: float | None = None) -> None:
-        if self._looped_until and ended_at is None:
-            self._is_due("page is_over restart_loop", self._looped_until, SLACK)
+    def _end_loop(self, at: float) -> None:
+        """Its last restarts are an hour ago, or the run has ended as planned."""
+        if self._looped_until:
+            self._is_due("page is_over restart_loop", min(at, self._looped_until), SLACK)
+        self._looped_until = 0.0
 
     def _begin_complete(self) -> None:
         self.session.stop()
+        self._end_loop(self._ends)
         self._is_due("end happened completed", self._ends, SLACK)
 
     def _begin_request(self) -> None:
         self.session.stop("requested")
+        self._end_loop(self._ends)
         self._is_due("end happened stopped", self._ends, SLACK)
 
     def _begin_die(self) -> None:
+        self._end_loop(self._looped_until)
         self._is_due("page begins lost", self.session.at + 90.0, SLACK)
 
 

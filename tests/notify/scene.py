@@ -69,7 +69,7 @@ class Scene:
 
     def __post_init__(self) -> None:
         self.clock = Hands(self.now)
-        self.watch = LogdirWatch(str(self.logdir), clock=self.clock)
+        self.watch = LogdirWatch(str(self.logdir), kept_ticks=1, all_saves=False, clock=self.clock)
 
     def look(self, at: float | None = None, *, unread: Collection[str] = (), is_last: bool = False) -> list[Event]:
         """Look, at a time; return the events."""
