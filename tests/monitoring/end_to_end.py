@@ -145,9 +145,10 @@ def alerting(
     interval: str = "1s",
     options: Sequence[str] = HOLDS,
     inhibit_rules: Sequence[Mapping[str, Any]] = (),
+    flags: Sequence[str] = (),
 ) -> Iterator[Prometheus]:
     """Have a Prometheus that scrapes the targets, by their jobs, and alerts while the block runs: within seconds, with
-    other options of ``tb-supervisor rules`` as these say."""
+    other options of ``tb-supervisor rules`` as these say. It gets the flags, too."""
     rules = CliRunner().invoke(main, ["rules", f"--interval={interval}", *options])
     assert rules.exit_code == 0
     alertmanager = Alertmanager(tool("prometheus-alertmanager"), directory, webhook.url, inhibit_rules)
@@ -160,6 +161,7 @@ def alerting(
             rules=rules.stdout,
             alertmanager=alertmanager.address,
             interval=interval,
+            flags=flags,
         )
         try:
             yield server

@@ -115,6 +115,7 @@ class Prometheus(Server):
         rules: str,
         alertmanager: str | None = None,
         interval: str = "1s",
+        flags: Sequence[str] = (),
     ) -> None:
         super().__init__(program, directory)
         (directory / "rules.yaml").write_text(rules)
@@ -137,6 +138,7 @@ class Prometheus(Server):
                 f"--web.listen-address={address}",
                 "--rules.alert.resend-delay=1s",
                 "--log.level=warn",
+                *flags,
             ]
         )
 

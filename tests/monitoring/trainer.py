@@ -25,7 +25,7 @@ def main(logdir: str, address: str, budget_secs: str) -> None:
     """Train until the command ``stop``."""
     options = Options(
         run_name="digits",
-        metrics_address=address,
+        metrics_address=address or None,
         heartbeat_secs=1.0,
         hang_timeout_secs={"training": float(budget_secs)},
     )
