@@ -17,6 +17,7 @@ import click
 
 from supervisor_core.cli import WrongInput, paths, seconds_option
 from supervisor_core.cli.logdirs import Logdir, NoSuchLogdir, cache, existing, filters, find_logdir, logdirs
+from supervisor_core.cli.output_file import checked_target
 from supervisor_core.errors import EventsError, OptionsError
 from supervisor_core.log import printable, printable_lines
 from supervisor_core.storage.local import local_path
@@ -24,6 +25,7 @@ from supervisor_core.systems import IS_WINDOWS
 
 if TYPE_CHECKING:
     from supervisor_core.metrics.exporter import Exporter
+    from supervisor_core.metrics.output_files import OutputFile
     from supervisor_core.metrics.web import Web
     from supervisor_core.run.logdir_watch import LogdirWatch
     from supervisor_core.shard import RunShard
@@ -95,6 +97,18 @@ def _shard(context: click.Context, parameter: click.Parameter, given: str | None
 )
 @seconds_option("--refresh-interval", "How often the logdirs are read.", default="15s", least=0.1, most=86_400.0)
 @seconds_option("--forget-after", "How long a lost run counts as active after its last event.", default="7d")
+@click.option(
+    "--textfile",
+    metavar="DIR",
+    shell_complete=paths,
+    help="Write the metrics into DIR/supervisor.prom, too, after each refresh, for node_exporter.",
+)
+@click.option(
+    "--file-sd",
+    metavar="FILE",
+    shell_complete=paths,
+    help="Write the addresses of this machine's live trainings into FILE, for Prometheus.",
+)
 @click.option("--detail", is_flag=True, help="Serve everything of every run, ended ones too: many more series.")
 def exporter(
     logdirs: tuple[str, ...],
@@ -108,6 +122,8 @@ def exporter(
     shard: RunShard | None,
     refresh_interval_secs: float,
     forget_after_secs: float,
+    textfile: str | None,
+    file_sd: str | None,
     detail: bool,
 ) -> None:
     """Serve the metrics of every run in and below each LOGDIR, from their events files, until SIGTERM or SIGINT.
@@ -116,12 +132,13 @@ def exporter(
     a directory that does not exist yet; a pattern stands for what it matches at the start.
 
     Exit status: 0 after SIGTERM or SIGINT; 1 if it cannot listen on the address; 2 if an argument is wrong: an
-    address, an expression, a web configuration, or a logdir that is a file.
+    address, an expression, a web configuration, a logdir that is a file, or a place where no file can be written.
     """
     from supervisor_core.metrics.exporter import Exporter
     from supervisor_core.run.logdir_watch import LogdirWatch
 
     configure_log()
+    written = _outputs(textfile, file_sd)
     watches: list[LogdirWatch] = []
     for logdir in existing(logdirs, found_or_awaited):
         try:  # no metric needs more ticks
@@ -139,6 +156,7 @@ def exporter(
             forget_after_secs=forget_after_secs,
             shard=shard,
             detail=detail,
+            on_page=[each.update for each in written],
         )
         web = _web(serving, address, telemetry_path, config_file, hosts)
         with web:
@@ -148,6 +166,22 @@ def exporter(
                 pass
             _LOG.info("Stopping")
         serving.stop()
+        if textfile is not None:
+            written[0].remove()
+
+
+def _outputs(textfile: str | None, file_sd: str | None) -> list[OutputFile]:
+    """Return the files to write, the page first."""
+    from supervisor_core.metrics.output_files import PAGE_NAME, OutputFile, page, targets
+
+    found = []
+    if textfile is not None:
+        if not os.path.isdir(textfile):
+            raise WrongInput(f"--textfile is {textfile}; expected the directory that node_exporter reads.")
+        found.append(OutputFile(checked_target(os.path.join(textfile, PAGE_NAME)), page))
+    if file_sd is not None:
+        found.append(OutputFile(checked_target(file_sd), targets))
+    return found
 
 
 def on_stop_signal(call: Callable[[], None]) -> AbstractContextManager[object]:

@@ -168,6 +168,11 @@ class MetricsEndpoint:
         """The URL of the metrics; None if none are served."""
         return None if self._server is None else self._server.url
 
+    @property
+    def address(self) -> str | None:
+        """``host:port`` of the metrics; None if none are served."""
+        return None if self._server is None else self._server.address
+
     def close(self, linger_secs: float, push_secs: float = LAST_PUSH_SECS) -> None:
         """Push a last time; wait for two more scrapes if there has been one, then free the port.
 

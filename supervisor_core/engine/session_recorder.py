@@ -286,6 +286,7 @@ class SessionRecorder:
             **asdict(placement()),
             starting_secs=activity["program_startup"],
             restoring_secs=activity["checkpoint_restore"],
+            metrics_address=None if self._endpoint is None else self._endpoint.address,
             **restored,
         )
         self._count_lost(record.restored_step, record.adopted)

@@ -148,6 +148,8 @@ class SessionRecord:
     """What they train on, as ``NVIDIA H100 80GB HBM3``, ``gpu`` or ``cpu``."""
     device_count: Processes | None = None
     """Number of devices of the whole run, of all processes."""
+    metrics_address: Text | None = None
+    """Where the process serves its metrics, as ``host:port``; None if it does not."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -92,6 +92,8 @@ class Exporter:
     """Which part of the runs the watches read, to be served; None: all."""
     detail: bool = False
     """Whether every metric of every run is served, and not only what many runs are watched by."""
+    on_page: Sequence[Callable[[Exporter], object]] = ()
+    """Called with this exporter after each page that it has published, by one thread at a time."""
     clock: Clock = SYSTEM_CLOCK
 
     def __post_init__(self) -> None:
@@ -128,9 +130,14 @@ class Exporter:
         """The logdirs that were missing or could not be listed at their last scan."""
         return tuple(facts.label for facts in self._current.logdirs if not facts.reachable)
 
+    @property
+    def statuses(self) -> Sequence[RunStatus]:
+        """The runs of the current page."""
+        return self._current.page.statuses
+
     def findings(self) -> list[tuple[str, Finding]]:
         """Return what the current page says of its runs: the label of a run, and a finding."""
-        return [(status.run, found) for status in self._current.page.statuses for found in status.findings]
+        return [(status.run, found) for status in self.statuses for found in status.findings]
 
     @property
     def has_looked(self) -> bool:
@@ -184,8 +191,8 @@ class Exporter:
         self._scans = [_Scan(snapshot=found, at=at, secs=secs) for found in snapshots]
         self._publish()
 
-    def scrape(self, format: Format, *, gzip: bool = False) -> bytes:
-        """Return a scrape. Reads no file and waits for nothing."""
+    def scrape(self, format: Format, *, gzip: bool = False, process: bool = True) -> bytes:
+        """Return a scrape, with what this process takes or without. Reads no file and waits for nothing."""
         began = self.clock.monotonic()
         up = self._current
 
@@ -197,7 +204,7 @@ class Exporter:
                 yield EXPORTER_METRICS["shards"], [Sample({"shard": str(self.shard.index)}, self.shard.count)]
             yield EXPORTER_METRICS["scrape_duration_seconds"], [Sample({}, self.clock.monotonic() - began)]
             yield EXPORTER_METRICS["build_info"], [Sample(self._versions, 1)]
-            yield from process_samples()
+            yield from process_samples() if process else ()
 
         return up.page.render(format, now=self.clock.wall(), about=about, gzip=gzip)
 
@@ -258,6 +265,8 @@ class Exporter:
             try:
                 self._unwritten = False
                 self._write()
+                for call in self.on_page:
+                    call(self)
             finally:
                 self._writing.release()
 
@@ -278,9 +287,8 @@ class Exporter:
         own_names = {key: None if run.copy_of is not None else run.own_name for key, run in live.items()}
         own_names |= {key: run.own_name for key, run in gone.items()}
         labels = self._labels_of({**own_names, **unread}, scans)
-        rivals = set(
-            filter(None, unread.values())
-        )  # a run is served once it is known to which of them its name is left
+        # A run is served once it is known to which of them its name is left.
+        rivals = set(filter(None, unread.values()))
         shown = {key: run for key, run in live.items() if own_names[key] not in rivals} if rivals else live
         written = self._write_live(shown, labels, problems, now)
         texts = [text for _, text in written.values()]
@@ -483,8 +491,10 @@ def _facts_samples(logdirs: Sequence[_LogdirFacts]) -> Iterator[tuple[Metric, li
         "refresh_failures_total": [(facts, facts.failures) for facts in logdirs],
     }
     for name, row in rows.items():
-        samples = [Sample({"logdir": facts.label}, value) for facts, value in row if value is not None]
-        yield EXPORTER_METRICS[name], samples
+        yield (
+            EXPORTER_METRICS[name],
+            [Sample({"logdir": each.label}, value) for each, value in row if value is not None],
+        )
 
 
 def _shown_logdir(logdir: str) -> str:

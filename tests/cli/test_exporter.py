@@ -240,3 +240,28 @@ def test_storage_clients_log_only_warnings() -> None:
         assert levels == [logging.INFO, logging.WARNING]
     finally:
         logging.getLogger().setLevel(before)
+
+
+def test_it_writes_files_for_others(start: Callable[..., Running], logdir: Path, tmp_path: Path) -> None:
+    """With the first look there is a page for node_exporter, and a list of targets; the end takes the page away, which
+    would be old, and leaves the targets."""
+    running = start("--logdir", logdir, "--textfile", tmp_path, "--file-sd", tmp_path / "targets.json")
+    running.wait_for("; ready")
+    pause = threading.Event()
+    while not (tmp_path / "targets.json").exists():
+        pause.wait(0.01)
+    assert 'run="a"' in (tmp_path / "supervisor.prom").read_text()
+    assert running.end(signal.SIGTERM) == 0
+    assert not (tmp_path / "supervisor.prom").exists()
+    assert (tmp_path / "targets.json").read_text() == "[]\n"
+
+
+@pytest.mark.parametrize(
+    ("option", "said"),
+    [("--textfile", "--textfile is .*; expected the directory"), ("--file-sd", "The directory .* does not exist")],
+)
+def test_a_place_for_no_file_is_a_wrong_call(run: Run, logdir: Path, option: str, said: str) -> None:
+    """Before anything is served."""
+    result = run("exporter", "--logdir", str(logdir), option, str(logdir / "no" / "where"))
+    assert result.exit_code == 2
+    assert re.search(said, result.stderr)

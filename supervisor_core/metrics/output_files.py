@@ -1,0 +1,89 @@
+"""`OutputFile`: a file that has what an exporter knows, written again after each of its looks.
+
+    DIR/supervisor.prom   the page, for node_exporter's textfile collector
+    FILE                  the addresses of this machine's live trainings, for Prometheus' ``file_sd_configs``
+
+A file is replaced as a whole: whoever reads it finds the old content or the new one.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import socket
+from collections.abc import Callable
+from contextlib import suppress
+
+from supervisor_core.address import format_address, parse_address
+from supervisor_core.errors import OptionsError
+from supervisor_core.log import error_text
+from supervisor_core.metrics.exporter import Exporter
+from supervisor_core.metrics.render import TEXT
+from supervisor_core.metrics.vanished import LIVE
+from supervisor_core.storage.local import filesystem_for
+
+_LOG = logging.getLogger("supervisor_core")
+
+PAGE_NAME = "supervisor.prom"
+"""The page's file. node_exporter reads what ends like this."""
+
+
+class OutputFile:
+    """Keeps a file as an exporter's last look makes it.
+
+    Args:
+        path: of a local file.
+        content: returns what the file has; None leaves it as it is.
+
+    A file that cannot be written is logged, once until it can be again, and holds up no look.
+    """
+
+    def __init__(self, path: str, content: Callable[[Exporter], bytes | None]) -> None:
+        self._path = path
+        self._content = content
+        self._written: bytes | None = None
+        self._fails = False
+
+    def update(self, exporter: Exporter) -> None:
+        """Write what has changed."""
+        content = self._content(exporter)
+        if content is None or content == self._written:
+            return
+        try:
+            filesystem, path = filesystem_for(self._path)
+            filesystem.replace(path, content)
+        except OSError as error:
+            if not self._fails:
+                _LOG.error("%s cannot be written: %s", self._path, error_text(error))
+            self._fails = True
+            return
+        if self._fails:
+            _LOG.info("%s can be written again", self._path)
+        self._written, self._fails = content, False
+
+    def remove(self) -> None:
+        """Remove it: an exporter that has ended knows nothing."""
+        with suppress(OSError):  # not written yet, or removed by others
+            filesystem, path = filesystem_for(self._path)
+            filesystem.remove(path)
+
+
+def page(exporter: Exporter) -> bytes:
+    """Return what a scrape gets, without what is about the process: node_exporter has its own of these names."""
+    return exporter.scrape(TEXT, process=False)
+
+
+def targets(exporter: Exporter) -> bytes | None:
+    """Return the addresses of this machine's live trainings as ``file_sd_configs`` reads them; None before the first
+    look is over: no target is lost when an exporter starts again. An address of every network becomes the machine's
+    name."""
+    if not exporter.has_looked:
+        return None
+    host, found = socket.gethostname(), set()
+    for status in exporter.statuses:
+        session = status.session
+        if session is not None and session.host == host and session.metrics_address and status.state in LIVE:
+            with suppress(OptionsError):  # what others wrote may be anything
+                name, port = parse_address(session.metrics_address)
+                found.add(format_address(host if name in ("0.0.0.0", "::") else name, port))
+    return json.dumps([{"targets": sorted(found)}] if found else [], indent=2).encode() + b"\n"
