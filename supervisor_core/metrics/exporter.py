@@ -62,9 +62,8 @@ MAX_LOGGED = 100
 MAX_NAMED = 10
 """How many deleted runs are named in one line of the log."""
 _STOP_SECS = 2.0
-_SHOW_SECS = 1.0
-_SHOW_SHARE = 0.1
-"""The share of the first scan's time that may be spent on publishing what it has read so far."""
+_SHOW_SECS, _SHOW_SHARE = 1.0, 0.1
+"""How often what the first scan has read so far is published at most, and the share of its time that this may take."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -491,10 +490,8 @@ def _facts_samples(logdirs: Sequence[_LogdirFacts]) -> Iterator[tuple[Metric, li
         "refresh_failures_total": [(facts, facts.failures) for facts in logdirs],
     }
     for name, row in rows.items():
-        yield (
-            EXPORTER_METRICS[name],
-            [Sample({"logdir": each.label}, value) for each, value in row if value is not None],
-        )
+        samples = [Sample({"logdir": facts.label}, value) for facts, value in row if value is not None]
+        yield EXPORTER_METRICS[name], samples
 
 
 def _shown_logdir(logdir: str) -> str:
