@@ -23,6 +23,8 @@ GIVE_UP_SECS = 3600.0
 """For how long an event is tried again."""
 LOOK_AGAIN_SECS = 30.0
 """How often it is looked whether another watcher has sent what it has claimed."""
+YIELD_SECS = 2.0
+"""How long another watcher is given to claim all that both have seen."""
 _HOUR_SECS = 3600.0
 _FOR_PAGES = 4
 """One of that many messages of an hour is kept for pages."""
@@ -77,6 +79,7 @@ class Delivery:
         self._sent_at: deque[float] = deque()
         self._failures = 0
         self._next_try = -math.inf
+        self._has_yielded = False
 
     def add(self, events: Sequence[Event]) -> None:
         """Add events that are to be sent."""
@@ -136,7 +139,7 @@ class Delivery:
         if self.service.takes_each:
             waiting, later = waiting[:1], waiting[1:]
             self._put_back(later)
-        mine = [item for item in waiting if self._is_mine(item, now)]
+        mine = self._claimed(waiting, now)
         if not mine:
             return False
         held = min((item.event.at for item in mine if now - item.at > self._gather_secs + 60.0), default=math.inf)
@@ -202,10 +205,25 @@ class Delivery:
             for item in items:
                 self._claims.sent(item.event.id, self._service_key())
 
+    def _claimed(self, items: list[_Waiting], now: float) -> list[_Waiting]:
+        """Return the events that this watcher is to send."""
+        if self._claims is None:
+            return items
+        mine = []
+        for index, item in enumerate(items):
+            if self._is_mine(item, now):
+                mine.append(item)
+            elif not mine and not self._has_yielded and item in self._elsewhere:
+                # Another watcher is claiming what both have seen: it gets all of it, for one message.
+                self._has_yielded, self._next_try = True, now + YIELD_SECS
+                self._put_back(items[index + 1 :])
+                return []
+        self._has_yielded = False
+        return mine
+
     def _is_mine(self, item: _Waiting, now: float) -> bool:
         """Return whether this watcher is to send an event; keep one that another watcher has claimed."""
-        if self._claims is None:
-            return True
+        assert self._claims is not None
         key = self._service_key()
         owner = self._claims.take(item.event.id, key)
         if owner == "mine" and self._claims.attempt(item.event.id, key):

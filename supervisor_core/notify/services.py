@@ -90,7 +90,7 @@ def parse_services(urls: Sequence[Secret]) -> list[AppriseService]:
     wrong = [str(number) for number, name in enumerate(names, 1) if not name]
     if wrong:
         raise ValueError(
-            f"Apprise knows no service for notify URL {listed(wrong)}, or something of it is missing; "
-            f"expected one as {EXAMPLE_URL}, slack://TOKEN_A/TOKEN_B/TOKEN_C or mailto://USER:PASSWORD@HOST"
+            f"Apprise knows no service for notify URL {listed(wrong)}, or a part of it, or a package for it, is "
+            f"missing; expected one as {EXAMPLE_URL}, slack://TOKEN_A/TOKEN_B/TOKEN_C or mailto://USER:PASSWORD@HOST"
         )
     return [AppriseService(f"notify {number} ({names[number - 1]})", url) for number, url in enumerate(urls, 1)]

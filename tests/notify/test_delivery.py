@@ -148,6 +148,26 @@ def test_two_watchers_send_an_event_once(clock: StillClock, tmp_path: Path) -> N
     assert sorted(services[0].runs + services[1].runs) == sorted(f"r{number}" for number in range(20))
 
 
+def test_what_two_watchers_see_at_once_is_one_message(clock: StillClock, tmp_path: Path) -> None:
+    """The one that comes second leaves all of it to the first, which has claimed only some of it by then."""
+    first, second = Claims(tmp_path, clock), Claims(tmp_path, clock)
+    service = Kept(identity="ntfy://a")
+    sent = delivery(service, clock, claims=second)
+    events = [event(f"r{number}") for number in range(50)]
+    sent.add([*events, event("seen by the second only")])
+    key = first.key(service.identity)
+    first.take(events[0].id, key)
+    run_until(clock, clock.now + 10.0, sent)
+    for each in events[1:]:
+        first.take(each.id, key)
+    run_until(clock, clock.now + 10.0, sent)
+    assert service.runs == ["seen by the second only"]
+    for each in events:
+        first.sent(each.id, key)
+    run_until(clock, clock.now + 4000.0, sent)
+    assert service.runs == ["seen by the second only"]
+
+
 def test_another_service_gets_the_event_too(clock: StillClock, tmp_path: Path) -> None:
     """A claim is for a service: two watchers with different services send to both."""
     services = [Kept(identity="ntfy://a"), Kept(identity="ntfy://b")]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import subprocess
+import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -15,9 +17,13 @@ from supervisor_core.notify.claims import Claims, Owner
 from supervisor_core.notify.event import Topic
 from supervisor_core.notify.message import Message
 from supervisor_core.notify.outbox import Outbox
-from supervisor_core.notify.services import Service
-from tests.notify.receivers import WAIT_SECS
+from supervisor_core.notify.secret import Secret
+from supervisor_core.notify.services import AppriseService, Service
+from supervisor_core.notify.settings import NotifySettings
+from tests.notify.receivers import WAIT_SECS, web_receiver
 from tests.notify.samples import Kept, event, restart
+
+ROOT = Path(__file__).parents[2]
 
 
 class Hangs(Service):
@@ -235,3 +241,44 @@ def test_what_is_sent_is_logged_with_the_services_name(
     assert sent.close(WAIT_SECS)
     assert caplog.messages == ["notify 1 (slack): sent: tuning: lost at step 2,500 on gpu-7"]
     assert begun_threads("notify 1") == []
+
+
+_WATCHER = """
+import sys
+from pathlib import Path
+from supervisor_core.notify.claims import Claims
+from supervisor_core.notify.outbox import Outbox
+from supervisor_core.notify.settings import NotifySettings
+from tests.notify.samples import event
+settings = NotifySettings.decode(sys.stdin.readline())
+box = Outbox(settings.services, topics=["page"], limit_per_hour=20, gather_secs=0.5, claims=Claims(Path(sys.argv[1])))
+print("ready", flush=True)
+sys.stdin.readline()
+box.put([event(f"r{number:02}") for number in range(50)])
+sys.stdin.readline()
+sys.exit(0 if box.close(60.0) else 1)
+"""
+
+
+def test_fifty_deaths_seen_by_two_watchers_are_one_message(tmp_path: Path) -> None:
+    """Two processes with the same service see the same deaths at the same moment: one message comes, with all."""
+    with web_receiver() as server:
+        settings = NotifySettings(notify=(AppriseService("notify 1 (json)", Secret(server.url("hunter2"))),))
+        command = [sys.executable, "-c", _WATCHER, str(tmp_path)]
+        watchers = [
+            subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT)
+            for _ in range(2)
+        ]
+        for line in (f"{settings.encode()}\n", "put\n"):
+            for watcher in watchers:
+                assert watcher.stdin is not None and watcher.stdout is not None
+                watcher.stdin.write(line)
+                watcher.stdin.flush()
+                assert line == "put\n" or watcher.stdout.readline() == "ready\n"
+        server.wait(1)
+        for watcher in watchers:
+            watcher.communicate("end\n")
+        assert [watcher.returncode for watcher in watchers] == [0, 0]
+        assert server.titles == [
+            "50 runs were lost within 1 s, all on gpu-7. Runs: r00, r01, r02, r03, r04 and 45 more."
+        ]

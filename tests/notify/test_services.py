@@ -131,8 +131,8 @@ def test_services_are_named_by_number_and_kind() -> None:
     [
         (["ntfy://topic", TOKEN], "notify URL 2 is not SCHEME://...; expected one as ntfy://TOPIC"),
         ([""], "notify URL 1 is not SCHEME://...; expected one as ntfy://TOPIC"),
-        ([f"{TOKEN}://{TOKEN}"], "Apprise knows no service for notify URL 1, or something of it is missing; expected"),
-        (["ntfy://topic", f"slack://{TOKEN}", f"https://example.com/{TOKEN}"], "for notify URL 2 and 3, or something"),
+        ([f"{TOKEN}://{TOKEN}"], "Apprise knows no service for notify URL 1, or a part of it, or a package"),
+        (["ntfy://topic", f"slack://{TOKEN}", f"https://example.com/{TOKEN}"], "for notify URL 2 and 3, or a part"),
     ],
 )
 def test_urls_that_cannot_be_used(urls: list[str], why: str, capfd: pytest.CaptureFixture[str]) -> None:
