@@ -108,6 +108,7 @@ def of_telemetry() -> Seeds:
         telemetry.StallRecord(session="s", state="begin", phase="training", since=1.7e9 - 60, step=8, secs=5.0,
                               timeout_secs=600.0, stacks={"MainThread": ("a.py:1 in f", "b.py:2 in g")}),
         telemetry.RecoveryRecord(session="s", error="lost", step=8, restored_step=7, secs=3.0),
+        telemetry.NoticeRecord(session="s", severity="page", text="loss", count=2, since=1.7e9, at=1.7e9, step=8),
         DigestRecord(session="s", step=8, states={"model": "0123456789ab"}),
         ResumeRecord(session="s", compared=3, equal=2, tag="loss", step=8, before="0.4", now="nan"),
         beat,

@@ -33,6 +33,7 @@ from supervisor_core.cli.text import (
     size,
     state,
 )
+from supervisor_core.events.notice_record import NoticeRecord
 from supervisor_core.log import printable
 from supervisor_core.process.stacks import MAIN_THREAD, user_line
 from supervisor_core.run.checkpoints import Checkpoint
@@ -72,6 +73,7 @@ _LEGEND = {
     "◆": "checkpoint",
     "✗": "killed or failed",
     "!": "stall or overdue",
+    "▲": "notice",
     "╌": "silent",
     "─": "idle",
 }
@@ -108,6 +110,7 @@ def timeline(run: Run, now: float, width: int, found: Sequence[Finding] = ()) ->
         listed(run.last_values[:SHOWN_VALUES], _LAST_VALUES),
         [*listed(run.launches, _LAUNCHES, cut="then"), *_error_output(run)],
         listed(run.recoveries, RECOVERIES),
+        listed(run.notices, _NOTICES),
         workers(run, now),
         _checkpoints(run.checkpoints),
         listed(troubled, _THREADS),
@@ -198,6 +201,8 @@ def _rows(run: Run, end: float) -> Iterator[tuple[str, list[Stretch]]]:
         yield "checkpoints", sorted(saves, key=lambda save: save[2] == "✗")
     if run.stalls:
         yield "stalls", [(item.since, item.until or end, "!") for item in run.stalls]
+    if run.notices:
+        yield "notices", [(at, at, "▲") for item in run.notices for at in (item.since or 0.0, item.at or 0.0)]
     if run.silences:
         yield "silent", [(item.since, item.until, "╌") for item in run.silences]
     threads: dict[str, list[Stretch]] = {}
@@ -312,6 +317,15 @@ _LAST_VALUES: Mapping[str, Callable[[LastValue], str]] = {
     "last value of": lambda item: literal(item.tag),
     "": lambda item: number(item.value),
     "step": lambda item: count(item.step),
+}
+
+_NOTICES: Mapping[str, Callable[[NoticeRecord], str]] = {
+    "notice": lambda item: literal(item.text),
+    "severity": lambda item: item.severity,
+    "said": lambda item: moment(item.at),
+    "times": lambda item: count(item.count),
+    "step": lambda item: count(item.step),
+    "by": lambda item: literal(item.worker or ""),
 }
 
 _CHECKPOINTS: Mapping[str, Callable[[Checkpoint], str]] = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
-from typing import Any, Generic, Literal, TypeVar
+from typing import Any, Generic, Literal, Protocol, TypeVar
 
 from supervisor_core.checkpoint.recovery import Skipped
 from supervisor_core.clock import SYSTEM_CLOCK, Clock
@@ -13,11 +13,13 @@ from supervisor_core.engine import open_sessions
 from supervisor_core.engine.coordinator import Coordinator
 from supervisor_core.engine.deadline import StopDeadline
 from supervisor_core.engine.ending import Ending
+from supervisor_core.engine.notices import log_unrecorded
 from supervisor_core.engine.service import ServiceRegistry
 from supervisor_core.engine.session_recorder import SessionRecorder
 from supervisor_core.engine.session_state import SessionState
 from supervisor_core.engine.timeouts import stop_timeout
 from supervisor_core.errors import LogdirInUseError, OptionsError
+from supervisor_core.events.notice_record import Severity
 from supervisor_core.events.telemetry import ServiceInterval, SkippedCheckpoint
 from supervisor_core.options import Options
 
@@ -208,3 +210,36 @@ class SessionLifecycle(Generic[EndingT]):
         self._refusal = error
         self.state.is_not_owner, self.state.checkpoints = True, None
         _LOG.info("%s belongs to another run: this process writes no telemetry there. %s", self.state.logdir, error)
+
+
+class _HasLifecycle(Protocol):
+    """A facade."""
+
+    @property
+    def _lifecycle(self) -> SessionLifecycle[Any]: ...
+
+
+class Notifies:
+    """`notify`, of every facade."""
+
+    def notify(self: _HasLifecycle, text: str, severity: Severity = "warn") -> None:
+        """Say something of the run: it becomes a finding for an hour, as those that the supervisor finds itself, and an
+        alert and a message. From any thread, on any rank; cheap. It is logged only outside of a session.
+
+        Args:
+            text: one line; the first 200 characters count. The same text again is counted: leave numbers that change
+                out of it.
+            severity: ``page``: work is being lost, act now. ``warn``: today. ``info``: when there is time.
+
+        Raises:
+            ValueError: if the severity is none of these.
+
+        Example:
+            if accuracy < 0.9 * best:
+                run.notify("validation accuracy fell")
+        """
+        recorder = self._lifecycle.state.recorder
+        if recorder is None:
+            log_unrecorded(text, severity, "no session has begun")
+        else:
+            recorder.notices.say(text, severity)

@@ -33,6 +33,7 @@ from supervisor_core.engine.environment import (
 from supervisor_core.engine.hang_timeouts import HangTimeouts
 from supervisor_core.engine.heartbeat_writer import HeartbeatWriter
 from supervisor_core.engine.monitor import TICK_SECS, SessionIdentity, SessionMonitor
+from supervisor_core.engine.notices import Notices
 from supervisor_core.engine.placement import placement
 from supervisor_core.engine.progress import Progress
 from supervisor_core.engine.recorder import StopInfo, SummaryWriter, TelemetryRecorder, TelemetrySink
@@ -46,11 +47,7 @@ from supervisor_core.engine.worker_registry import WorkerRegistry, read_interval
 from supervisor_core.errors import LogdirInUseError, StalledError
 from supervisor_core.events.events_file import guard_directory
 from supervisor_core.events.resume_record import ResumeRecord
-from supervisor_core.events.telemetry import (
-    CheckpointRecord,
-    RecoveryRecord,
-    StopRecord,
-)
+from supervisor_core.events.telemetry import CheckpointRecord, RecoveryRecord, StopRecord
 from supervisor_core.options import Options
 from supervisor_core.process.outside import allow_tracer
 from supervisor_core.process.progress_page import PageReading, page_in, remove_page
@@ -171,6 +168,8 @@ class SessionRecorder:
             stacks=self._stacks,
             clock=clock,
         )
+        self.notices = Notices(session_id, self._recorder.write, lambda: self.progress.snapshot().global_step, clock)
+        """What the program says of its run."""
         self._endpoint: MetricsEndpoint | None = None
         self._end_lock = threading.Lock()
         self._history = SessionHistory(attempt=1, first_started_at=clock.wall(), exclusive=False)
@@ -369,7 +368,7 @@ class SessionRecorder:
 
     def status(self) -> RunStatus:
         """Return the session's present status, as in a scrape."""
-        return self._monitor.status()
+        return replace(self._monitor.status(), notices=self.notices.newest())
 
     def end(self, stop: StopInfo, deadline: Deadline = NEVER) -> None:
         """End the session: write the stop record, release the lock. Later calls change nothing.
@@ -383,6 +382,7 @@ class SessionRecorder:
             self._worker_registry.stop(deadline)
         if self._resume_check is not None:
             self._resume_check.finish(self._recorder, deadline)
+        self.notices.end()
         self._monitor.stop(deadline)
         self._monitor.ended(STATE_OF_OUTCOME[stop.reason], stop.error)
         self._monitor.enter("stopped")

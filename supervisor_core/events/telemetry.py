@@ -26,6 +26,7 @@ from supervisor_core.events.heartbeat_parts import BeatHistory
 from supervisor_core.events.heartbeat_parts import PauseReport as PauseReport
 from supervisor_core.events.heartbeat_parts import ThreadState as ThreadState
 from supervisor_core.events.heartbeat_parts import ThreadStatus as ThreadStatus
+from supervisor_core.events.notice_record import NoticeRecord as NoticeRecord
 from supervisor_core.events.place import MAX_LOCATION_CHARS, Pace
 from supervisor_core.events.place import WorkerState as WorkerState
 from supervisor_core.events.place import WorkerStatus as WorkerStatus
@@ -399,6 +400,7 @@ Record = (
     | StallRecord
     | RecoveryRecord
     | AboutResume
+    | NoticeRecord
     | StopRecord
     | DeathRecord
     | LaunchRecord

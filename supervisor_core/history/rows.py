@@ -128,6 +128,23 @@ CHECKPOINTS = HistoryTable(
         HistoryColumn("damage", "text", "What a later session found wrong with it."),
     ),
 )
+NOTICES = HistoryTable(
+    name="notices",
+    day="at",
+    key=("run", "session", "severity", "text", "since"),
+    columns=(
+        _LOGDIR,
+        _RUN,
+        _SESSION,
+        HistoryColumn("at", "time", "When the program said it last."),
+        HistoryColumn("since", "time", "When it said it first."),
+        HistoryColumn("severity", "text", "page, warn or info."),
+        HistoryColumn("text", "text", "What it said."),
+        HistoryColumn("count", "whole", "How often."),
+        HistoryColumn("step", "whole", "The step then."),
+        HistoryColumn("worker", "text", "The other process of the cluster that said it."),
+    ),
+)
 FINDINGS = HistoryTable(
     name="findings",
     day="since",
@@ -145,7 +162,7 @@ FINDINGS = HistoryTable(
     ),
 )
 
-TABLES: tuple[HistoryTable, ...] = (SESSIONS, SESSION_DAYS, RESTARTS, CHECKPOINTS, FINDINGS)
+TABLES: tuple[HistoryTable, ...] = (SESSIONS, SESSION_DAYS, RESTARTS, CHECKPOINTS, NOTICES, FINDINGS)
 """Every table of a directory, in the order in which it is written."""
 
 SCALARS = FlatTable(
@@ -197,6 +214,8 @@ def _values(run: Run, found: Sequence[Finding]) -> Iterator[tuple[HistoryTable, 
         yield RESTARTS, {**_fields(restart), **named, "cause": cause}
     for save in run.checkpoints:
         yield CHECKPOINTS, {**_fields(save), "save_secs": save.secs}
+    for notice in run.notices:
+        yield NOTICES, _fields(notice)
     newest = run.sessions[-1] if run.sessions else None
     start = {"since": run.last_event_at if newest is None else _start_of(newest)}
     for finding in found:

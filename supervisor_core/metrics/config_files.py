@@ -64,8 +64,8 @@ _TEMPLATES = {
     r"{{ else }}$'{{ printf `%x` . | reReplaceAll `..` `\x$0` }}'{{ end }}",
 }
 
-_KIND_OF = {kind.alert: name for name, kind in KINDS.items() if kind.alert is not None and name != "unreachable"}
-"""The findings that alerts of a run are about."""
+_KIND_OF = {kind.alert: name for name, kind in KINDS.items() if kind.alert and name not in ("unreachable", "notice")}
+"""The findings that alerts of a run are about, each the only one of its kind."""
 
 _SHOWN = re.compile(r"\{\{\s*((?:\$labels\.\w+|\.(?=[\s}]))[^{}]*?)\s*\}\}")
 """An action whose output is a label."""

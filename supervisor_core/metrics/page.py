@@ -96,6 +96,7 @@ def _earlier(status: RunStatus, secs: float) -> RunStatus:
         session=earlier(status.session, "started_at"),
         checkpoint=replace(status.checkpoint, last_success=earlier(status.checkpoint.last_success, "at")),
         threads=tuple(earlier(each, "last_tick_at") for each in status.threads),
+        notices=tuple(earlier(each, "at") for each in status.notices),
         workers=tuple(earlier(each, "last_seen_at") for each in status.workers),
     )
 
@@ -162,7 +163,7 @@ def copy_status(run: Run, label: str) -> RunStatus:
         run: the run.
         label: the ``run`` label.
     """
-    return replace(_without_session(run, label, 0.0), state="copy", active=None, launches={}, failures={})
+    return replace(_without_session(run, label, 0.0), state="copy", active=None, launches={}, failures={}, notices=())
 
 
 def _without_session(run: Run, label: str, now: float) -> RunStatus:
@@ -182,6 +183,7 @@ def _without_session(run: Run, label: str, now: float) -> RunStatus:
         stalled=None,
         checkpoint=_NOTHING_SAVED,
         steps_lost=None,
+        notices=run.notices,
     )
 
 

@@ -93,6 +93,13 @@ def _finding_texts(status: RunStatus, now: float) -> Iterator[Sample]:
         yield Sample({**labels, **{name: value for name, value in said.items() if value}}, 1)
 
 
+def _notices(status: RunStatus, now: float) -> Iterator[Sample]:
+    """Yield when each severity was said last. One series of each: over time the texts have no bound."""
+    for severity, each in {each.severity: each for each in status.notices}.items():
+        labels = {"run": status.run, "severity": severity, "text": printable(each.text)}
+        yield Sample(labels, each.at or 0.0)
+
+
 def _is_booked(sample: Sample) -> bool:
     """Whether time went into something. What comes at once, with a restart, is served before: Prometheus sees no growth
     of a series that was not there. So is the productive time: a goodput of 0 is the worst."""
@@ -212,6 +219,12 @@ RUN_METRICS: tuple[RunMetric, ...] = (
         labels=("run", "kind", "severity"),
         read=_finding_texts,
         served_by="exporter",
+    ),
+    RunMetric(
+        name="supervisor_notice_timestamp_seconds",
+        help="When the program said something with notify: of each severity the last text.",
+        labels=("run", "severity", "text"),
+        read=_notices,
     ),
     single(
         "watchdog_would_act_total",

@@ -32,6 +32,7 @@ MAX_HISTORY = 100_000
 MAX_STALLS = 1_000
 MAX_RECOVERIES = 10_000
 MAX_SILENCES = 10_000
+MAX_NOTICES = 1_000
 MAX_PROGRAM_LAUNCHES = 10_000
 """Likewise, each of one run."""
 MAX_HISTORY_CHARS = 32 << 20
@@ -58,6 +59,7 @@ class Allowance:
         self.stacks = Pool(MAX_STALLS, MAX_HISTORY_CHARS)
         self.recoveries = Pool(MAX_RECOVERIES, MAX_HISTORY_CHARS)
         self.silences = Pool(MAX_SILENCES, MAX_HISTORY_CHARS)
+        self.notices = Pool(MAX_NOTICES, MAX_HISTORY_CHARS)
         self.launches = Pool(MAX_PROGRAM_LAUNCHES, MAX_HISTORY_CHARS)
         """Begin and end records by a restarter."""
         self.deaths = Pool(MAX_SESSIONS, MAX_HISTORY_CHARS)

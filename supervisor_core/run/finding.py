@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
+from supervisor_core.events.notice_record import Severity as Severity
 from supervisor_core.run.stragglers import LEAST_SHARE
 from supervisor_core.run.thresholds import Thresholds
 from supervisor_core.run.words import duration
-
-Severity = Literal["page", "warn", "info"]
-"""``page``: work is being lost, act now. ``warn``: today. ``info``: when there is time."""
 
 SEVERITIES: Mapping[Severity, str] = {"page": "critical", "warn": "warning", "info": "info"}
 """Worst first, with the ``severity`` label of the alerts of that urgency."""
@@ -99,6 +97,11 @@ KINDS: Mapping[str, Kind] = {
         "another writer's run wrote nothing for longer than is usual for it, and for less than "
         f"{duration(_LIMITS.silent_secs)}",
         "SupervisorRunSilent",
+    ),
+    "notice": Kind(
+        "warn",
+        f"the program has said it with `notify` within {duration(_LIMITS.notice_secs)}; its severity is the one given",
+        "SupervisorNotice",
     ),
     "read_error": Kind("warn", "not all of its files can be read", "SupervisorEventsUnreadable"),
     "copy": Kind("info", "it is a copy of a run in another directory, which its session writes"),

@@ -30,6 +30,7 @@ _RULES = (
     part_findings.speed,
     part_findings.cluster,
     part_findings.threads,
+    part_findings.notices,
     state_findings.ending,
 )
 

@@ -49,6 +49,7 @@ from supervisor_core.run.model import (
     Session,
     Stall,
 )
+from supervisor_core.run.notices import notices_of
 from supervisor_core.run.other_writers import LEAST_HANG_TIMEOUT_SECS
 from supervisor_core.run.rate_history import RateHistory
 from supervisor_core.run.restarter_launches import joined, merged, with_process
@@ -191,6 +192,7 @@ class RunFold:
             stalls=tuple(stall for stall in stalls if stall.service is None),
             service_stalls=tuple(stall for stall in stalls if stall.service is not None),
             silences=tuple(silence for facts in line.facts for silence in facts.silences),
+            notices=notices_of(notice for facts in line.facts for notice in facts.notices),
             goodput=goodput,
             at_risk=None
             if saved is None

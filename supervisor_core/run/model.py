@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from supervisor_core.events.hparams import HParam
+from supervisor_core.events.notice_record import NoticeRecord
 from supervisor_core.events.resume_record import ResumeRecord
 from supervisor_core.events.telemetry import (
     HeartbeatRecord,
@@ -450,6 +451,9 @@ class Run(RunHistory, FileTotals):
     """Ticks of services that did not end; the session may have made progress."""
     silences: tuple[Silence, ...] = ()
     """By session and time."""
+    notices: tuple[NoticeRecord, ...] = ()
+    """What the program has said of it with ``notify``, by the time at which it was said last; `since` and `at` are
+    known."""
     goodput: Goodput
     at_risk: AtRisk | None = None
     """None where no steps are at risk, or it is unknown."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from dataclasses import replace
 
 from supervisor_core.checkpoint.names import last_part
 from supervisor_core.log import command_line
@@ -11,11 +12,11 @@ from supervisor_core.process.stacks import location
 from supervisor_core.run.checkpoints import Checkpoint
 from supervisor_core.run.cluster import name_of_chief
 from supervisor_core.run.culprit import named
-from supervisor_core.run.finding import Finding
+from supervisor_core.run.finding import SEVERITIES, Finding
 from supervisor_core.run.finding_subject import Subject, facts, found
 from supervisor_core.run.model import Session, WorkerHistory
 from supervisor_core.run.stragglers import Paced, Straggler, straggler
-from supervisor_core.run.words import counted, duration, in_a_line, rate, sentence
+from supervisor_core.run.words import counted, duration, in_a_line, next_sentence, rate, sentence
 from supervisor_core.storage.directory import RENAMED
 
 SHOWN_NAMES = 3
@@ -315,6 +316,28 @@ def _of_worker(worker: WorkerHistory) -> str:
 def _since(worker: WorkerHistory) -> float:
     same = [span for span in worker.spans if span.state == worker.state]
     return same[-1].since if same and same[-1] is worker.spans[-1] else worker.last_seen_at or 0.0
+
+
+def notices(about: Subject) -> Iterator[Finding]:
+    """Yield what the program has said of its run: of each severity what it said last, in its own words."""
+    fresh = [each for each in about.run.notices if about.now - (each.at or 0.0) < about.thresholds.notice_secs]
+    for severity in SEVERITIES:
+        said = [each for each in fresh if each.severity == severity]
+        if not said:
+            continue
+        newest, others = said[-1], len(said) - 1
+        more = [f"said {newest.count:,} times"] if newest.count > 1 else []
+        more += [f"{counted(others, 'other notice')} within {duration(about.thresholds.notice_secs)}"] if others else []
+        of = (each for each in about.run.sessions if each.id == newest.session and newest.worker is None)
+        finding = found(
+            "notice",
+            sentence(newest.text if newest.worker is None else f"{named([newest.worker])}: {newest.text}"),
+            since=newest.since,
+            cost=next_sentence("; ".join(more)).strip() if more else None,
+            command=about.inspect(),
+            evidence=facts(next(of, None), step=newest.step, worker=newest.worker, count=newest.count),
+        )
+        yield replace(finding, severity=severity)
 
 
 def threads(about: Subject) -> Iterator[Finding]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from supervisor_core.events.chunk_builder import host_of
+from supervisor_core.events.notice_record import NoticeRecord
 from supervisor_core.events.record_fields import replaced, values_of
 from supervisor_core.events.telemetry import HeartbeatRecord, SessionRecord
 from supervisor_core.options import HANG_TIMEOUT_SECS
@@ -61,6 +62,7 @@ class SessionFacts:
     stalls: tuple[Stall, ...] = ()
     """Of the session and of its services."""
     silences: tuple[Silence, ...] = ()
+    notices: tuple[NoticeRecord, ...] = ()
 
 
 LEAST_SILENCE_SECS = 30.0
@@ -123,6 +125,7 @@ def telemetry_facts(
         recoveries=tuple(fold.steps.recoveries.items),
         stalls=all_stalls,
         silences=_silences(fold, times.started_at),
+        notices=fold.notices.items,
     )
 
 

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from supervisor_core.events.chunk import CoveredBeats, TelemetryMark
 from supervisor_core.events.heartbeat_parts import BeatHistory
+from supervisor_core.events.notice_record import NoticeRecord
 from supervisor_core.events.record_fields import replaced
 from supervisor_core.events.resume_record import ResumeRecord
 from supervisor_core.events.telemetry import (
@@ -25,6 +26,7 @@ from supervisor_core.events.telemetry import (
 from supervisor_core.run.bounds import MAX_THREADS, MAX_WORKERS, Allowance, Named, Newest
 from supervisor_core.run.checkpoints import SaveKey, save_key
 from supervisor_core.run.heartbeat_folds import ThreadFold, WorkerFold
+from supervisor_core.run.notices import NoticeFold
 from supervisor_core.run.session_parts import NOTHING, ActivityFold, SaveFold, SessionClock, StallFold, StepFold
 
 
@@ -53,6 +55,7 @@ class SessionFold:
         self.activity = ActivityFold(pools.silences)
         self.saves = SaveFold(pools.checkpoints)
         self.stalls = StallFold(pools)
+        self.notices = NoticeFold(pools.notices)
         self.threads: Named[ThreadFold] = Named(pools.threads, MAX_THREADS, partial(ThreadFold, kept_ticks=kept_ticks))
         self.workers: Named[WorkerFold] = Named(pools.workers, MAX_WORKERS, partial(WorkerFold, kept_spans=kept_ticks))
         self._records = 0
@@ -65,7 +68,7 @@ class SessionFold:
     @property
     def dropped_history(self) -> int:
         """Number of entries dropped beyond the bounds."""
-        return sum(each.dropped for each in (*self._histories, self.steps.recoveries))
+        return sum(each.dropped for each in (*self._histories, self.steps.recoveries, self.notices))
 
     @property
     def dropped_reports(self) -> int:
@@ -80,6 +83,7 @@ class SessionFold:
     def give_back(self) -> None:
         """Return this session's share of the allowance to the run."""
         self.steps.give_back()
+        self.notices.give_back()
         for history in self._histories:
             history.give_back()
 
@@ -112,6 +116,8 @@ class SessionFold:
             self.steps.recovered(at, record)
         elif isinstance(record, ResumeRecord):
             self.resume_check = record
+        elif isinstance(record, NoticeRecord):
+            self.notices.add(at, record)
         elif isinstance(record, StallRecord):
             self.stalls.add(at, record)
             if record.service is None:
@@ -180,6 +186,7 @@ class SessionFold:
         self.steps.absorb(later.steps)
         self.saves.absorb(later.saves)
         self.stalls.absorb(later.stalls)
+        self.notices.absorb(later.notices)
         for name, thread in later.threads.by_name.items():
             if (whole_thread := self.threads.get(name)) is not None:
                 whole_thread.absorb(thread)

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
+from supervisor_core.events.notice_record import NoticeRecord
 from supervisor_core.events.resume_record import ResumeRecord
 from supervisor_core.events.telemetry import HeartbeatRecord, SessionRecord, ThreadStatus, WorkerStatus
 from supervisor_core.process.stacks import Activity
@@ -145,6 +146,8 @@ class RunStatus:
     """Whether the newest loss is neither NaN nor infinite; None where no loss is known."""
     events_failing: bool | None = None
     """Whether events cannot be written at present; None where unknown."""
+    notices: tuple[NoticeRecord, ...] = ()
+    """What the program has said of the run, by the time at which it was said last."""
     findings: tuple[Finding, ...] = ()
     """What is to be said of the run, worst first; only an exporter judges it."""
     info: Mapping[str, str] = field(default_factory=dict)

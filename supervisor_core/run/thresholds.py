@@ -131,6 +131,9 @@ class Thresholds:
     failures_to_judge: int = 3
     """After how many unplanned restarts the mean time between them says anything."""
 
+    notice_secs: float = 3600.0
+    """For how long what a program says with `notify` holds, after it was said last."""
+
     behind_secs: float = 300.0
     """How old what the exporter serves may be before nothing is concluded from it."""
 

@@ -19,7 +19,7 @@ from supervisor_core.engine import open_sessions
 from supervisor_core.engine.chief_status import ChiefStatus
 from supervisor_core.engine.coordinator import Coordinator
 from supervisor_core.engine.ending import Ending
-from supervisor_core.engine.lifecycle import SessionLifecycle
+from supervisor_core.engine.lifecycle import Notifies, SessionLifecycle
 from supervisor_core.engine.session_state import StopReason
 from supervisor_core.engine.step_lock import StepLock
 from supervisor_core.events.file_writer import FileWriter
@@ -320,7 +320,7 @@ def _give_up(supervisor: tf.compat.v1.train.Supervisor, lifecycle: Lifecycle, cl
         _LOG.info("Stopping after a failed preparation failed: %s", error)
 
 
-class RunMethods:
+class RunMethods(Notifies):
     """What a facade offers of its run beyond the original's API: its status, its metrics, a checkpoint now."""
 
     @property

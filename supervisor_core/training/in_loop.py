@@ -7,6 +7,8 @@ import os
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 
+from supervisor_core.engine.notices import log_unrecorded
+from supervisor_core.events.notice_record import Severity
 from supervisor_core.options import Options
 from supervisor_core.storage.local import absolute
 from supervisor_core.training.due import SavePolicy
@@ -65,6 +67,10 @@ class InLoop:
         """Ask the training to end at its next step; from any thread. The next start trains on: see `finish`."""
         self.run.request_stop()
 
+    def notify(self, text: str, severity: Severity = "warn") -> None:
+        """Say something of the run, as a finding, an alert and a message; see `supervisor_core.Run.notify`."""
+        self.run.notify(text, severity)
+
     def finish(self) -> None:
         """Say that the training is completed: the loop ends after the present step, and so does each later start; see
         `supervisor_core.Run.finish`."""
@@ -97,3 +103,25 @@ class FitSessions:
     def exactness(self) -> Exactness | None:
         """Whether the last ``fit``'s resume was exact; None for a new run."""
         return self._exactness
+
+    def notify(self, text: str, severity: Severity = "warn") -> None:
+        """Say something of the run, as a finding, an alert and a message; see `supervisor_core.Run.notify`. Outside of
+        ``fit`` it is logged only."""
+        notify_in(self._run, text, severity)
+
+
+def notify_in(run: Run | None, text: str, severity: Severity) -> None:
+    """Say something of a callback's run.
+
+    Args:
+        run: its session; None outside of one.
+        text: see `supervisor_core.Run.notify`.
+        severity: likewise.
+
+    Raises:
+        ValueError: if the severity is none.
+    """
+    if run is None:
+        log_unrecorded(text, severity, "no session has begun")
+    else:
+        run.notify(text, severity)

@@ -18,7 +18,7 @@ from supervisor_core.engine import open_sessions
 from supervisor_core.engine.coordinator import Coordinator
 from supervisor_core.engine.deadline import Deadline
 from supervisor_core.engine.environment import versions
-from supervisor_core.engine.lifecycle import SessionLifecycle
+from supervisor_core.engine.lifecycle import Notifies, SessionLifecycle
 from supervisor_core.engine.loop_exit import LoopExit
 from supervisor_core.engine.session_recorder import SessionRecorder
 from supervisor_core.errors import SaveFailedError
@@ -50,7 +50,7 @@ class RunLifecycle(SessionLifecycle[RunEnding]):
     not_begun = "The run has not begun: enter it with `with supervise(...) as run:`."
 
 
-class Run:
+class Run(Notifies):
     """One supervised session; made by `supervise`. Its methods are called by the training's thread.
 
     Args:

@@ -17,12 +17,14 @@ from supervisor_core.checkpoint.recovery import Skipped
 from supervisor_core.checkpoint.sealed_store import Sealed, SealedStore
 from supervisor_core.engine.timeouts import stop_timeout
 from supervisor_core.errors import CheckpointError, SupervisorError
+from supervisor_core.events.notice_record import Severity
 from supervisor_core.options import Options, refuse_verify_resume
 from supervisor_core.storage.local import absolute
 from supervisor_core.torch.tensors import structure_of
 from supervisor_core.torch.workers import outlive_signals
 from supervisor_core.training.due import SavePolicy
 from supervisor_core.training.finished_loops import finished, refuse_again
+from supervisor_core.training.in_loop import notify_in
 from supervisor_core.training.ranks import NUMBER
 from supervisor_core.training.run import Run
 from supervisor_core.training.save_point import OpenPhase
@@ -121,6 +123,10 @@ class SupervisorCallback(TrainerCallback):
             for item in self._found.skipped:
                 _LOG.warning("Skipped the checkpoint %s: %s", item.path, item.reason)
         return None if self._found is None else self._found.path
+
+    def notify(self, text: str, severity: Severity = "warn") -> None:
+        """Say something of the run, as a finding, an alert and a message; see `supervisor_core.Run.notify`."""
+        notify_in(self.run, text, severity)
 
     def __enter__(self) -> SupervisorCallback:
         """Return this; an exception in the block is then the session's error."""

@@ -18,6 +18,7 @@ import pytest
 from click.testing import Result
 from forked import Forked, ForkServer
 
+from supervisor_core.events.notice_record import NoticeRecord
 from supervisor_core.events.telemetry import (
     CheckpointRecord,
     HeartbeatRecord,
@@ -260,6 +261,7 @@ def test_every_field_is_documented(run: Callable[..., Result], write: Write) -> 
         *second_session()[:1],
         (200.0, 150, HeartbeatRecord(session="a2", phase="training", step=150, threads=(thread,), workers=(worker,))),
         (205.0, 150, RecoveryRecord(session="a2", error="UnavailableError: gone", step=150, restored_step=100)),
+        (206.0, 150, NoticeRecord(session="a2", text="accuracy fell")),
         (210.0, 150, StallRecord(session="a2", state="begin", phase="training", since=1.0, stacks={"M": ("f", "g")})),
     )
     whole = json.loads(run("inspect", logdir, "--json").stdout)
@@ -269,7 +271,7 @@ def test_every_field_is_documented(run: Callable[..., Result], write: Write) -> 
     (seen,) = whole["runs"]
     assert set(whole) == documented("")
     assert set(seen) == documented("A run")
-    parts = "findings last_values sessions restarts recoveries workers checkpoints threads stalls"
+    parts = "findings last_values sessions restarts recoveries workers checkpoints threads stalls notices"
     for part in parts.split():
         assert seen[part], part
         assert {key for item in seen[part] for key in item} == documented(part)

@@ -9,6 +9,7 @@ import pytest
 from tensorboard.compat.proto import summary_pb2, types_pb2
 
 from supervisor_core.errors import EventsError
+from supervisor_core.events.notice_record import NoticeRecord
 from supervisor_core.events.resume_record import DigestRecord, ResumeRecord
 from supervisor_core.events.telemetry import (
     KINDS,
@@ -46,6 +47,7 @@ RECORDS: list[Record] = [
     ),
     RecoveryRecord(session="s", error="UnavailableError: gone", losses=2, step=9, restored_step=7, secs=0.5),
     DigestRecord(session="s", step=3, states={"model": "0123456789ab"}),
+    NoticeRecord(session="s", severity="page", text="précision", count=3, since=1.5, at=2.5, step=7, worker="w:1"),
     ResumeRecord(session="s", what="losses", compared=3, equal=2, tag="loss", step=15, before="0.4", now="nan"),
     LaunchRecord(
         launch="h-1-2", state="end", attempt=2, started_at=1.5, session="s", cause="oom", signal="SIGKILL", oom_kills=1,

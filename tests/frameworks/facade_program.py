@@ -12,6 +12,7 @@
     verify=3      `Options.verify_resume`
     broken=1      the batches depend on a variable that no checkpoint has; with Keras they are drawn without a seed
     log=1         log the loss where the facade logs nothing by itself; log=0: nowhere
+    notify_at=5   say something of the run within this step, in a thread, and something before the session begins
     finish_at=5   the program finishes the training within this step, after its update, in a loop of its own
 
 Two checkpoints are kept. In each step the saves before it have ended. At the end it says the sum of the weights.
@@ -24,6 +25,7 @@ import math
 import os
 import signal
 import sys
+import threading
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
@@ -52,6 +54,8 @@ class Story:
         self.bad = 0
         self.now = -1
         self.carried = 0.0
+        self.notify: Callable[..., object] = bool
+        """Says something of the run."""
         self.flush: Callable[[], object] = bool
         """Has what was logged so far written."""
         self.must_stop: Callable[[], object] = lambda: True
@@ -92,11 +96,22 @@ class Story:
             self.save()
             with self.phase("evaluating"):
                 pass
+        if self.now == GIVEN.get("notify_at"):
+            for severity in ("page", "warn", "info"):
+                thread = threading.Thread(target=self.notify, args=(f"this is {severity}", severity))
+                thread.start()
+                thread.join()
         if self.now == GIVEN.get("finish_at"):
             self.finish()
         self.bad += not math.isfinite(loss)
         if self.bad == GIVEN.get("raises", 0) and self.bad:
             raise FloatingPointError(f"the loss is {loss}")
+
+    def speaks_by(self, notify: Callable[..., object]) -> None:
+        """Say things of the run this way from now on; the session has not begun."""
+        self.notify = notify
+        if "notify_at" in GIVEN:
+            notify("too early")
 
 
 STORY = Story()
@@ -129,9 +144,11 @@ def supervise() -> None:
             self.value = np.array(state["value"])
 
     weight = Weight()
-    with supervisor_core.supervise(
+    run = supervisor_core.supervise(
         LOGDIR, state={"weight": weight}, options=OPTIONS, save_secs=None, save_steps=EVERY, max_to_keep=KEPT
-    ) as run:
+    )
+    STORY.speaks_by(run.notify)
+    with run:
         use(run)
         STORY.finish = run.finish
         for step in run.steps(STEPS):
@@ -159,6 +176,7 @@ def torch_loop(within: bool) -> None:
     )  # fmt: skip
 
     STORY.finish = loop.finish
+    STORY.speaks_by(loop.notify)
 
     def train() -> None:
         for _ in loop:
@@ -209,6 +227,7 @@ def lightning_fit() -> None:
             return torch.optim.SGD(self.parameters(), lr=0.1)
 
     supervisor = SupervisorCallback(LOGDIR, options=OPTIONS, save_secs=None, save_steps=EVERY, max_to_keep=KEPT)
+    STORY.speaks_by(supervisor.notify)
     trainer = lightning.Trainer(
         max_epochs=1, callbacks=[supervisor], accelerator="cpu", devices=1, logger=False, enable_checkpointing=False,
         enable_progress_bar=False, enable_model_summary=False, default_root_dir=LOGDIR,
@@ -252,6 +271,7 @@ def keras_fit() -> None:
     model = keras.Sequential([keras.layers.Input((3,)), keras.layers.Dense(1)])
     model.compile("sgd", "mse")
     supervisor = SupervisorCallback(LOGDIR, options=OPTIONS, save_secs=None, save_steps=EVERY, max_to_keep=KEPT)
+    STORY.speaks_by(supervisor.notify)
     model.fit(values, np.ones(STEPS), batch_size=1, shuffle=False, epochs=1, verbose=0, callbacks=[Steps(), supervisor])
     say_weights(*model.get_weights())
 
@@ -262,9 +282,11 @@ def jax_loop() -> None:
 
     from supervisor_core.jax import supervised
 
-    with supervised(
+    run = supervised(
         LOGDIR, state={"weight": jnp.zeros(3)}, options=OPTIONS, save_secs=None, save_steps=EVERY, max_to_keep=KEPT
-    ) as run:
+    )
+    STORY.speaks_by(run.notify)
+    with run:
         use(run.run)
         STORY.finish = run.finish
         for step in run.steps(STEPS):
@@ -316,6 +338,7 @@ def trainer() -> None:
     )  # fmt: skip
     model = Model(transformers.PretrainedConfig())
     supervisor = SupervisorCallback(options=OPTIONS, save_secs=None)
+    STORY.speaks_by(supervisor.notify)
     own = transformers.Trainer(model=model, args=args, train_dataset=data, callbacks=[supervisor, Steps()])
     with supervisor:
         own.train(resume_from_checkpoint=supervisor.resume_from())
@@ -354,6 +377,7 @@ def supervisor_loop() -> None:
         logdir=LOGDIR, saver=v1.train.Saver(max_to_keep=KEPT), save_model_secs=100_000, global_step=step,
         summary_op=None, checkpoint_basename="checkpoints/model.ckpt", options=OPTIONS,
     )  # fmt: skip
+    STORY.speaks_by(supervisor.notify)
     DIRECTORY.mkdir(parents=True, exist_ok=True)
     with supervisor.managed_session() as session:
         while not supervisor.should_stop() and (now := int(session.run(step))) < STEPS:
@@ -376,6 +400,7 @@ def monitored() -> None:
         scaffold=supervisor_core.Scaffold(saver=v1.train.Saver(max_to_keep=KEPT)),
         hooks=[v1.train.StopAtStepHook(last_step=STEPS)],
     ) as session:  # fmt: skip
+        STORY.notify = session.notify
         while not session.should_stop():
             train(session, v1.summary.FileWriterCache.get(LOGDIR))
 

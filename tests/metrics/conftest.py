@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from supervisor_core.events.notice_record import NoticeRecord
 from supervisor_core.events.resume_record import ResumeRecord
 from supervisor_core.events.telemetry import HeartbeatRecord, SessionRecord, ThreadStatus, WorkerStatus
 from supervisor_core.metrics.collector import RunCollector
@@ -104,6 +105,9 @@ def running() -> RunStatus:
         goodput=0.875,
         beat=HeartbeatRecord(session="3f2a", watchdog_would_act=1, watchdog_acted={"stop": 2}, events_dropped=2),
         events_failing=False,
+        notices=(
+            NoticeRecord(session="3f2a", severity="warn", text="accuracy fell", count=2, since=NOW - 9, at=NOW - 5),
+        ),
         loss_finite=True,
         restarting=False,
         clock_skew_secs=-600.0,

@@ -78,6 +78,8 @@ class Target:
     recoveries: Value = ZERO
     workers: Mapping[str, Callable[[float], str | None]] = field(default_factory=dict)
     """The state of each other process of the cluster; None: the chief does not know of it."""
+    notices: Mapping[str, Value] = field(default_factory=dict)
+    """When its program said something, by severity."""
     activity: Mapping[str, Value] = field(default_factory=lambda: {"productive": clock, "program_startup": always(30)})
     exporter: Mapping[str, Value] | None = None
     up: Value = NOTHING
@@ -120,6 +122,8 @@ class Target:
         for worker, state in self.workers.items():
             for name, read in OF_A_WORKER.items():
                 served[name, "worker", worker] = lambda t, state=state, read=read: read(state(t))
+        for severity, value in self.notices.items():
+            served["notice_timestamp_seconds", "severity", severity] = value
         for reason, value in self.restarts.items():
             served["restarts_total", "reason", reason] = value
         for activity, value in self.activity.items():

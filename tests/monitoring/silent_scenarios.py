@@ -1,10 +1,10 @@
-"""What happens to runs of other writers, and to losses: what is served over time, and which alerts fire when."""
+"""What happens to runs of other writers and to losses, what programs say, and which alerts fire when."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from monitoring_happenings import DOWN, GONE, HUNG, NAN, QUIET, SILENT, STALLED, Moments, ends
+from monitoring_happenings import DOWN, GONE, HUNG, NAN, NOTICE, QUIET, SILENT, STALLED, Moments, ends
 from monitoring_served import HOUR, MINUTE, Target, always, exporter, trainer, until
 
 
@@ -14,6 +14,8 @@ def foreign(serves: dict[str, Any] | None = None, **what: Any) -> Target:
     return exporter(serves, **{**unknown, "timeout": always(900), "activity": {}, "phase": lambda t: "", **what})
 
 
+SAID = until(HOUR, always(None), always(HOUR))
+AGAIN = until(90 * MINUTE, SAID, always(90 * MINUTE))
 DIVERGED = until(HOUR, always(1), always(0))
 
 SILENT_SCENARIOS: dict[str, list[tuple[str, list[Target], Moments]]] = {
@@ -65,5 +67,31 @@ SILENT_SCENARIOS: dict[str, list[tuple[str, list[Target], Moments]]] = {
         ("a run that has ended with it", [exporter(loss_finite=always(0), **GONE)], {18 * MINUTE: {NAN}, HOUR: SILENT}),
         ("a run that hangs", [trainer(loss_finite=always(0), **HUNG)], {40 * MINUTE: {STALLED}}),
         ("no loss is known", [trainer(loss_finite=always(None))], {HOUR: SILENT}),
+    ],
+    NOTICE: [
+        (
+            "the program says something: at once, and for an hour",
+            [trainer(notices={"warn": SAID})],
+            {59 * MINUTE: SILENT, HOUR + 30: {NOTICE}, 2 * HOUR - MINUTE: {NOTICE}, 2 * HOUR + MINUTE: SILENT},
+        ),
+        (
+            "it says it again",
+            [trainer(notices={"page": AGAIN})],
+            {2 * HOUR + MINUTE: {NOTICE}, 2.5 * HOUR - MINUTE: {NOTICE}, 2.5 * HOUR + MINUTE: SILENT},
+        ),
+        ("only the exporter knows", [trainer(), exporter(notices={"page": SAID})], {HOUR + 30: {NOTICE}}),
+        ("both know", [trainer(notices={"page": SAID}), exporter(notices={"page": SAID})], {HOUR + 30: [NOTICE]}),
+        ("a page and a warning", [trainer(notices={"page": SAID, "warn": SAID})], {HOUR + 30: [NOTICE, NOTICE]}),
+        ("an info is none", [trainer(notices={"info": SAID})], {HOUR + 30: SILENT}),
+        (
+            "and the run is completed",
+            [exporter(notices={"warn": until(19 * MINUTE, always(None), always(19 * MINUTE))}, **GONE)],
+            {30 * MINUTE: {NOTICE}, 80 * MINUTE: SILENT},
+        ),
+        (
+            "a run whose files the exporter cannot read any more",
+            [exporter({"exporter_run_read_success": until(HOUR, always(1), always(0))}, notices={"warn": ends(HOUR)})],
+            {59 * MINUTE: {NOTICE}, HOUR + 2 * MINUTE: SILENT},
+        ),
     ],
 }

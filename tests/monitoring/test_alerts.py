@@ -17,7 +17,20 @@ import pytest
 from monitoring_cluster_scenarios import CLUSTER_SCENARIOS
 from monitoring_death_scenarios import DEATH_SCENARIOS
 from monitoring_exporter_scenarios import EXPORTER_SCENARIOS
-from monitoring_happenings import DOWN, HUNG, KILLED, MANY, SHARD, STALLED, UNREADABLE, VANISHED, Moments, ends, turns
+from monitoring_happenings import (
+    DOWN,
+    HUNG,
+    KILLED,
+    MANY,
+    NOTICE,
+    SHARD,
+    STALLED,
+    UNREADABLE,
+    VANISHED,
+    Moments,
+    ends,
+    turns,
+)
 from monitoring_push_scenarios import PUSH_SCENARIOS
 from monitoring_rest_scenarios import REST_SCENARIOS
 from monitoring_scenarios import SCENARIOS
@@ -263,6 +276,27 @@ NAMED = {
                 "6 trainings that died within 5m of each other are down: they are lost, or have failed. Hosts: a (2), "
                 'b (1), c (3). Each has an alert of its own, with the label died="together". First: check what these '
                 "trainings share: their hosts, the scheduler, the storage, the network.",
+            )
+        ],
+    ),
+    "what the program says, in its words": (
+        NOTICE,
+        "critical",
+        [trainer(run="r", instance="t")],
+        {
+            'supervisor_notice_timestamp_seconds{run="r",job="trainer",instance="t",severity="page",'
+            'text="accuracy <b>fell</b>"}': 40 * MINUTE - 60,
+            'supervisor_notice_timestamp_seconds{run="r",job="exporter",instance="e",severity="page",'
+            'text="something else"}': 40 * MINUTE - 600,
+            'supervisor_run_info{run="r",job="trainer",instance="t",logdir="/logs/r",team="vision"}': 1,
+        },
+        [
+            (
+                {"run": "r"},
+                r"The program of r says: accuracy \x3cb\x3efell\x3c/b\x3e",
+                "The program of the training r has called notify with this text and the severity page. The alert ends "
+                f"1h after the last call. Labels: team=vision. First: look at the run for what the text says.{INSPECT} "
+                "/logs/r",
             )
         ],
     ),

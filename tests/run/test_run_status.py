@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from supervisor_core.events.notice_record import NoticeRecord
 from supervisor_core.events.resume_record import ResumeRecord
 from supervisor_core.events.telemetry import WorkerStatus
 from supervisor_core.metrics.page import run_status
@@ -82,6 +83,7 @@ def test_the_table_says_what_an_exporter_serves(killed: Any, resumed: Any, train
     third.loss_finite, third.rate = True, 1.0
     check = ResumeRecord(session=third.id, compared=3, equal=3)
     third.file.record(check, third.step, third.now)
+    third.file.record(NoticeRecord(session=third.id, text="accuracy fell"), third.step, third.now)
     third.train(30).save().beat()
     status = run_status(run_of(killed, resumed, third), third.now)
     assert status.session is not None

@@ -207,6 +207,7 @@ def test_the_table_says_what_a_trainer_serves(begin) -> None:
     run.progress.run_ended(True, 0.0, 1.0)
     run.saved(CheckpointRecord(session=run.session_id, trigger="timer", path="p", step=6, bytes=9, secs=3.0))
     run.loss_read(True)
+    run.notices.say("accuracy fell")
     thread = ThreadStatus(name="checkpoint", state="idle", last_tick_at=1.0)
     worker = WorkerStatus(name="worker:1", state="running", steps=1, last_seen_at=1.0)
     status = replace(run.status(), steps_per_second=1.0, steps_lost=0, threads=(thread,), workers=(worker,))

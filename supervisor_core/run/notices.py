@@ -1,0 +1,82 @@
+"""`NoticeFold`: what a program has said of its run with ``notify``, of one session; `notices_of`: of a run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from supervisor_core.events.notice_record import NoticeRecord
+from supervisor_core.events.record_fields import replaced
+from supervisor_core.run.bounds import Pool
+
+
+class NoticeFold:
+    """The newest notices of one session: each once, as its last record has it.
+
+    Args:
+        pool: the bound shared with the run's other sessions.
+    """
+
+    __slots__ = ("_by_key", "_pool", "dropped")
+
+    def __init__(self, pool: Pool) -> None:
+        self._by_key: dict[tuple[Any, ...], NoticeRecord] = {}
+        """The one that was said last comes last."""
+        self._pool = pool
+        self.dropped = 0
+
+    def __len__(self) -> int:
+        return len(self._by_key)
+
+    @property
+    def items(self) -> tuple[NoticeRecord, ...]:
+        """Those that are kept, the one that was recorded last comes last."""
+        return tuple(self._by_key.values())
+
+    def add(self, at: float, record: NoticeRecord) -> None:
+        """Add a record.
+
+        Args:
+            at: its wall time, for one that does not say when it was said.
+            record: the record.
+        """
+        said = at if record.at is None else record.at
+        record = replaced(record, at=said, since=said if record.since is None else record.since)
+        key = _key(record)
+        if self._by_key.pop(key, None) is None:
+            self._by_key[key] = record
+            self._pool.added(self, len(record.text))
+        else:
+            self._by_key[key] = record
+            self._pool.touch(self)
+
+    def absorb(self, later: NoticeFold) -> None:
+        """Add what a later file of the session holds."""
+        for record in later.items:
+            self.add(0.0, record)
+        self.dropped += later.dropped
+
+    def drop(self, count: int) -> int:
+        """See `Share.drop`."""
+        gone = [self._by_key.pop(key) for key in list(self._by_key)[:count]]
+        self.dropped += len(gone)
+        return sum(len(record.text) for record in gone)
+
+    def give_back(self) -> None:
+        """Return this share to the pool."""
+        self._pool.give_back(self)
+
+
+def notices_of(notices: Iterable[NoticeRecord]) -> tuple[NoticeRecord, ...]:
+    """Return the notices of a run, by the time at which they were said last: each once, though two chiefs have recorded
+    what a worker said."""
+    by_key: dict[tuple[Any, ...], NoticeRecord] = {}
+    for record in notices:
+        known = by_key.get(key := _key(record))
+        if known is None or known.count <= record.count:
+            by_key[key] = record
+    return tuple(sorted(by_key.values(), key=lambda record: record.at or 0.0))
+
+
+def _key(record: NoticeRecord) -> tuple[Any, ...]:
+    return record.worker, record.severity, record.text, record.since

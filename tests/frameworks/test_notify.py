@@ -1,0 +1,57 @@
+"""What a program says of its run on each facade: `facade_program.py` is the training."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+from trial import run_of
+
+from supervisor_core.run.findings import findings
+from supervisor_core.run.snapshot import WatchedRun
+
+ROOT = Path(__file__).parents[2]
+PROGRAM = Path(__file__).with_name("facade_program.py")
+NEEDS = {
+    "supervise": "numpy",
+    "torch": "torch",
+    "torch, for": "torch",
+    "lightning": "lightning",
+    "keras": "torch",  # not on TensorFlow: each process takes seconds to import that
+    "jax": "jax",
+    "transformers": "transformers",
+    "Supervisor": "tensorflow",
+    "MonitoredTrainingSession": "tensorflow",
+}
+pytestmark = pytest.mark.timeout(900)  # frameworks are loaded in each process
+
+
+FACADES = [pytest.param(name, marks=() if name == "supervise" else pytest.mark.long) for name in NEEDS]
+
+
+@pytest.mark.parametrize("facade", FACADES)
+def test_what_a_program_says_is_a_finding(tmp_path: Path, starter_of: Callable[[str], Any], facade: str) -> None:
+    """With its severity and in its words, from any thread; before the session it is in the log, and ends nothing."""
+    if not find_spec(NEEDS[facade]):
+        pytest.skip(f"{NEEDS[facade]} is not installed: make test-frameworks has it")
+    environment = {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    done: subprocess.CompletedProcess[str] = starter_of(facade).run(
+        [str(PROGRAM), facade, str(tmp_path), "3", "notify_at=1"], environment
+    )
+    assert done.returncode == 0, done.stderr
+    if facade != "MonitoredTrainingSession":  # which begins as it is made
+        assert "WARNING notify: too early (not recorded: no session has begun)" in done.stderr
+    run = run_of(tmp_path)
+    assert [(each.severity, each.text, each.count) for each in run.notices] == [
+        (severity, f"this is {severity}", 1) for severity in ("page", "warn", "info")
+    ]
+    now = (run.last_event_at or 0.0) + 1
+    said = [
+        (each.severity, each.text) for each in findings(WatchedRun(run=run, files=()), now) if each.kind == "notice"
+    ]
+    assert said == [(severity, f"this is {severity}.") for severity in ("page", "warn", "info")]
+    assert run.state == "completed" and run.sessions[-1].last_step == 3
