@@ -12,6 +12,7 @@ from typing import Any
 from tensorboard.compat.proto.event_pb2 import SessionLog
 
 from supervisor_core.events.event_format import event_prefix, frame, scalar_prefix, version_event
+from supervisor_core.events.notice_record import NoticeRecord
 from supervisor_core.events.resume_record import ResumeRecord
 from supervisor_core.events.telemetry import (
     CheckpointRecord,
@@ -284,6 +285,12 @@ class Scripted:
             worker.update(step=self.step, steps=int((self.at - worker["started_at"]) * self.rate / 3))
         is_server = worker["name"].startswith("ps")
         return {**worker, **({"step": None, "steps": None} if is_server else {})}
+
+    def say(self, text: str, severity: Any = "warn", **how: Any) -> Scripted:
+        """The program says something of its run, now."""
+        said = {"since": self.at, "at": self.at, "step": self.step, **how}
+        self._record(NoticeRecord(session=self.session, severity=severity, text=text, **said))
+        return self
 
     def stop(self, reason: Any = "completed", **how: Any) -> Scripted:
         """Save once more, and end with a stop record."""

@@ -200,6 +200,15 @@ def _nan_and_completed(run: Path, now: float) -> GoesOn:
     return nothing
 
 
+def _says(run: Path, now: float, ago: float = 60.0) -> GoesOn:
+    session = Scripted(run, now - 3 * HOUR).train(3 * HOUR - ago).say("accuracy fell", "page").say("lr is 0.1", "info")
+    return trains(session.train(ago - 10))
+
+
+def _said(run: Path, now: float) -> GoesOn:
+    return _says(run, now, HOUR + 60.0)
+
+
 def _slow(run: Path, now: float, share: float = 1 / 19, hours: float = 6.0) -> GoesOn:
     session = Scripted(run, now - hours * HOUR, save_every=600.0).train((hours - 0.4) * HOUR)
     session.rate *= share
@@ -415,6 +424,8 @@ STORIES: dict[str, Story] = {
     "has a loss that is NaN": Story(_nan, ("page loss_not_finite",), "since step"),
     "has NaN and a full disk": Story(_nan_and_no_saves, ("page saves_failing", "page loss_not_finite")),
     "completed with NaN": Story(_nan_and_completed, ("info loss_not_finite",)),
+    "says something": Story(_says, ("page notice", "info notice"), "accuracy fell"),
+    "said something": Story(_said, ()),
     "is slow": Story(_slow, ("warn slow",), " before."),
     "is slow and young": Story(_slow_and_young, ("warn slow",)),
     "is a little slower": Story(_a_little_slower, ()),
