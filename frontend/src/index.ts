@@ -2,7 +2,6 @@
 import { App } from "./app";
 import { report } from "./net/report";
 import compare from "./style/compare.css";
-import compareTable from "./style/compare_table.css";
 import base from "./style/index.css";
 import overview from "./style/overview.css";
 import print from "./style/print.css";
@@ -16,7 +15,7 @@ export function render(): void {
   if (!report) document.title = "Supervisor";
   // No style element: a report's policy allows none.
   const style = new CSSStyleSheet();
-  style.replaceSync(base + overview + run + compare + compareTable + timeline + print);
+  style.replaceSync(base + overview + run + compare + timeline + print);
   document.adoptedStyleSheets.push(style);
   const root = h("div", { id: "supervisor", class: report && "report" });
   document.body.append(root);

@@ -133,7 +133,7 @@ export class CompareLegend {
     );
     const name = h(
       "button",
-      { class: "link run-name", title: `${run}: open its page`, onclick: () => this.to.open(run) },
+      { class: "plain run-name", title: `${run}: open its page`, onclick: () => this.to.open(run) },
       short,
     );
     const cells = { raw: cell(), smoothed: cell(), difference: cell(), step: cell() };

@@ -210,7 +210,7 @@ export class CompareTable {
     return h(
       "th",
       { scope: "col", class: isNumber ? "num" : null, "aria-sort": sorted, title: title || null },
-      h("button", { "data-key": key }, name),
+      h("button", { class: "plain", "data-key": key }, name),
     );
   }
 
@@ -226,7 +226,7 @@ export class CompareTable {
         h(
           "button",
           {
-            class: "link",
+            class: "plain",
             "data-group": group.name === null ? "" : `=${group.name}`,
             "aria-expanded": String(open),
           },
@@ -255,7 +255,7 @@ export class CompareTable {
         "th",
         { scope: "row" },
         h("span", { class: "swatch", "aria-hidden": "true" }),
-        h("button", { class: "link run-name", "data-open": run.run, title: "Open its page" }, run.run),
+        h("button", { class: "plain run-name", "data-open": run.run, title: "Open its page" }, run.run),
       ),
       ...this.#columns.map((column) => this.#cellOf(column, run, best.get(column.key) ?? null)),
     );

@@ -52,7 +52,7 @@ export class Happenings {
             ? h("span")
             : h(
                 "button",
-                { class: "when", title: "Show this moment", onclick: () => this.show(each) },
+                { class: "plain when", title: "Show this moment", onclick: () => this.show(each) },
                 formatMoment(each.at).slice(5, 16),
               ),
           h("span", {}, each.text),

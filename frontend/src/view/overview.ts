@@ -168,7 +168,7 @@ export class Overview {
   }
 
   #headOf(key: SortKey, label: string, name: string): HTMLElement {
-    const button = h("button", { title: label, onclick: () => this.#sortBy(key) }, label);
+    const button = h("button", { class: "plain", title: label, onclick: () => this.#sortBy(key) }, label);
     const head = h("div", { class: `cell ${name}`, role: "columnheader" }, button);
     this.#heads.set(key, head);
     return head;
