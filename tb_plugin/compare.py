@@ -86,15 +86,17 @@ def comparison(
             rows.append({**_UNKNOWN, "run": name[:_MOST_CHARS], "problem": run})
             continue
         known = facts[name]
-        problem = problems.get(run.name) or run.watched.problem
-        rows.append({**as_json(known.compared), "run": name, "problem": problem, **known.values(tags)})
+        unread = problems.get(run.name)
+        own = {"run": name, "problem": unread or run.watched.problem}
+        reading = unread is None and not known.is_final(tags)
+        rows.append({**as_json(known.compared), **own, **known.values(tags), "reading": reading})
     return {"runs": plain(rows), "differing": plain(differing([each.compared for each in facts.values()]))}
 
 
 def _read(
     unread: Sequence[_Facts], tags: Sequence[str], scalars: Callable[[str, float], RunScalars], wait_secs: float
 ) -> dict[str, str]:
-    """Read the scalars of runs; return why those of some cannot be, by the run's name."""
+    """Read the scalars of runs; return why what is new of some cannot be read, by the run's name."""
     for facts in unread[1:]:  # all are asked for at once, and read one after the other
         _asked(facts, scalars, 0.0)
     problems = {}
@@ -103,7 +105,8 @@ def _read(
         found = _asked(facts, scalars, max(0.0, deadline - time.monotonic()))
         if isinstance(found, RunScalars):
             facts.take(found, tags)
-        elif found is not None:
+            found = found.problem
+        if found is not None:
             problems[facts.shown.name] = found
     return problems
 
@@ -122,5 +125,6 @@ _UNKNOWN: dict[str, Any] = {
     **{name: {} for name in _MAPPINGS},
     "tags": None,
     "values": None,
+    "reading": False,
 }
 """What is known of a run that there is not."""

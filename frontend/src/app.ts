@@ -84,6 +84,8 @@ export class App {
     window.setInterval(() => {
       if (!host.isHidden()) this.#tick();
     }, TICK_MS);
+    // What needs no list does not wait for it.
+    if (this.#state.run === null && this.#state.view !== "list") this.#showView(this.#state.view);
     this.#poller.start();
   }
 
@@ -103,8 +105,10 @@ export class App {
       this.#ahead = answer.at - Date.now() / 1000;
       const changed = this.#store.apply(answer, since);
       this.#failure = null;
+      const page = this.#page;
       this.#show(changed);
-      return await (this.#page ?? this.#overview).load(changed);
+      // A page that was made just now has asked already.
+      return page === this.#page ? await (page ?? this.#overview).load(changed) : true;
     } catch (error) {
       this.#failed(error);
       return false;
@@ -143,7 +147,7 @@ export class App {
     } else if (report?.left_out.length) this.#banner.show("calm", report.left_out.join(" "));
     else if (!this.#failure) this.#banner.hide();
     if (this.#state.run !== null) this.#showRun(this.#state.run);
-    else if (this.#state.view !== "list" && this.#store.size > 0) this.#showView(this.#state.view);
+    else if (this.#state.view !== "list" && (this.#store.size > 0 || reading)) this.#showView(this.#state.view);
     else this.#showOverview(changed !== null);
     this.#tick();
   }

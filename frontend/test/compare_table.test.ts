@@ -39,6 +39,7 @@ const compared = (run: string, over: Partial<ComparedRun> = {}): ComparedRun => 
   versions: {},
   recorded: {},
   tags: ["loss"],
+  reading: false,
   values: { loss: summary({}) },
   ...over,
 });

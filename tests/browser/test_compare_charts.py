@@ -18,6 +18,8 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 RUNS = ("sweep/lr=0.1", "sweep/lr=0.01", "sweep/<b>&\"'")
 RESTARTED = RUNS[0]
+BELOW = "below"
+"""A run whose only tag has no value above 0."""
 COLOURS = ("#1155cc", "#ff0000", "#00aa00")
 """Of the first three places of the palette, in the light theme."""
 HAS_COLOURS = """(colours) => {
@@ -35,8 +37,11 @@ HAS_COLOURS = """(colours) => {
 
 
 @pytest.fixture(scope="module")
-def logdir(tmp_path_factory: pytest.TempPathFactory, scripted: ModuleType) -> Path:
-    """Three runs, begun 100 s after each other; the first was killed, and resumed at an earlier step 240 s later."""
+def logdir(
+    tmp_path_factory: pytest.TempPathFactory, scripted: ModuleType, module_at: Callable[[str], ModuleType]
+) -> Path:
+    """Three runs, begun 100 s after each other; the first was killed, and resumed at an earlier step 240 s later. And
+    one of another program."""
     directory = tmp_path_factory.mktemp("logs")
     now = time.time() - 3600
     sessions = [scripted.Scripted(directory / run, now + 100 * number) for number, run in enumerate(RUNS)]
@@ -46,6 +51,10 @@ def logdir(tmp_path_factory: pytest.TempPathFactory, scripted: ModuleType) -> Pa
     again.train(300).stop()
     for session in sessions[1:]:
         session.train(300).stop()
+    writer = module_at("events/record_writer.py")
+    (directory / BELOW).mkdir()
+    records = [writer.scalar(step, "deficit", -1.0 - step) for step in range(50)]
+    writer.write(str(directory / BELOW / writer.NAME), writer.HEAD, *records)
     return directory
 
 
@@ -189,6 +198,45 @@ def test_zoom_by_mouse_and_keys_is_in_the_address(tab: Callable[..., Any], board
 
 
 @pytest.mark.parametrize("page", ["compare", "run"])
+def test_a_chart_says_that_a_logarithm_shows_nothing(tab: Callable[..., Any], board: Any, page: str) -> None:
+    """As long as the logarithm is on; after that it says again how much there is."""
+    shown = tab()
+    state = {"run": BELOW} if page == "run" else {"view": "compare", "with": f"0~{BELOW}"}
+    shown.page.goto(board.address(False, log="1", tag="deficit", **state))
+    note = shown.find(".chart .muted")
+    shown.find(".chart .muted", has_text="nothing above 0 here: no logarithm").wait_for()
+    shown.frame.get_by_label("Logarithmic").click()
+    shown.find(".chart .muted", has_text="50 points" if page == "run" else "1 run").wait_for()
+    assert "logarithm" not in note.inner_text()
+
+
+def test_values_that_are_being_read_are_asked_for_again(tab: Callable[..., Any], board: Any) -> None:
+    """Where the backend had newer points than it could answer with in time, its next answer is shown, and so are the
+    curves, though no run has changed."""
+    shown = tab()
+    is_read = False
+
+    def held(route: Any) -> None:
+        answer = route.fetch()
+        found = answer.json()
+        if not is_read and found["runs"][0]["values"]:
+            found["runs"][0].update(reading=True)
+            found["runs"][0]["values"]["loss"]["last"] = 0.125
+        route.fulfill(response=answer, json=found)
+
+    shown.page.route(re.compile("plugin/supervisor/compare"), held)
+    shown.page.goto(board.address(False, view="compare", tag="loss", **{"with": f"0~{RUNS[1]}"}))
+    old = shown.find(".compare-table td", has_text="0.125").first
+    old.wait_for()
+    shown.find(".chart .muted", has_text=re.compile("^1 run$")).wait_for()
+    for _ in range(2):  # it goes on asking
+        shown.page.wait_for_event("response", lambda response: "supervisor/compare" in response.url)
+    with shown.page.expect_request(re.compile("supervisor/scalars")):
+        is_read = True
+    old.wait_for(state="detached")
+
+
+@pytest.mark.parametrize("page", ["compare", "run"])
 def test_charts_can_be_taken_away(tab: Callable[..., Any], board: Any, logdir: Path, tmp_path: Path, page: str) -> None:
     """As points, each as it was written; as lines, whatever the names hold; as a picture, sharper than the screen."""
     shown = tab()
@@ -248,4 +296,4 @@ def test_without_runs_it_says_what_to_do(tab: Callable[..., Any], board: Any) ->
     shown.frame.get_by_role("button", name=f"Compare without {RUNS[1]}").click()
     assert "choose runs by their checkboxes" in shown.find(".empty").inner_text()
     shown.page.keyboard.press("Escape")
-    assert len(shown.rows()) == len(RUNS)
+    assert len(shown.rows()) == len(RUNS) + 1

@@ -11,10 +11,10 @@ HEAD = event_format.frame(event_format.version_event(1.7e9))
 NAME = "events.out.tfevents.1700000000.host"
 
 
-def scalar(step: int, tag: str = "loss") -> bytes:
-    """The record of one scalar."""
+def scalar(step: int, tag: str = "loss", value: float | None = None) -> bytes:
+    """The record of one scalar; by default its value is half of the step."""
     event = b"\x09" + struct.pack("<d", 1.7e9 + step) + event_format.step_field(step) + event_format.scalar_prefix(tag)
-    return event_format.frame(event + struct.pack("<f", step / 2))
+    return event_format.frame(event + struct.pack("<f", step / 2 if value is None else value))
 
 
 def summary(value: bytes, step: int = 1) -> bytes:

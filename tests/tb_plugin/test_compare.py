@@ -89,17 +89,18 @@ def test_points_that_were_read_before_are_not_final() -> None:
     source, run = FakeSource([chunk("one", loss=points([1], [NOW - 2], [1.0]))]), RunScalars("/a")
     shown = RunView(name="a", directory="/a", watched=watched(a_run("a")), findings=(), row={}, generation=1)
 
-    def last(read_at: float) -> float:
+    def last(read_at: float, problem: str | None = None) -> tuple[float, bool, str | None]:
         run.refresh(lambda _: cast("Any", source))
-        run.is_read, run.read_at = True, read_at
+        run.is_read, run.read_at, run.problem = True, read_at, problem
         (row,) = comparison({"a": shown}, ["loss"], lambda directory, wait_secs: run, 0.0)["runs"]
-        return float(row["values"]["loss"]["last"])
+        return float(row["values"]["loss"]["last"]), row["reading"], row["problem"]
 
-    assert last(-math.inf) == 1.0
+    assert last(-math.inf) == (1.0, True, None)
+    assert last(-math.inf, "no disk") == (1.0, False, "no disk"), "asking again and again would not help"
     source.chunks.append(chunk("one", loss=points([2], [NOW - 1], [2.0])))
-    assert last(math.inf) == 2.0
+    assert last(math.inf) == (2.0, False, None)
     source.chunks.append(chunk("one", loss=points([3], [NOW], [3.0])))
-    assert last(math.inf) == 2.0, "the run has not changed"
+    assert last(math.inf) == (2.0, False, None), "the run has not changed"
 
 
 def test_a_run_that_is_gone_does_not_spoil_the_others(restarted: Bench) -> None:
@@ -107,7 +108,7 @@ def test_a_run_that_is_gone_does_not_spoil_the_others(restarted: Bench) -> None:
     found = restarted.json("compare", run=["gone", "b"])
     gone, other = found["runs"]
     assert "no run 'gone'" in gone["problem"]
-    assert {name for name, value in gone.items() if value not in (None, {})} == {"run", "problem"}
+    assert {name for name, value in gone.items() if value not in (None, {}, False)} == {"run", "problem"}
     assert (other["run"], other["problem"]) == ("b", None)
     assert found["differing"] == []
     assert gone.keys() == other.keys()

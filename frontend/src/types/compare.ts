@@ -37,6 +37,8 @@ export interface ComparedRun {
   tags: string[] | null;
   /** Of the tags that were asked for; null while its scalars are being read. */
   values: Record<string, TagSummary> | null;
+  /** Whether there may be newer scalars than these: they are being read. */
+  reading: boolean;
 }
 
 export interface CompareAnswer {

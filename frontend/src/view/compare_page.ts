@@ -55,6 +55,8 @@ export class ComparePage implements Page {
   /** What was asked for last. */
   #asked = "";
   #again = 0;
+  /** Runs of which there may be newer scalars than those in the answer. */
+  #beingRead: ReadonlySet<string> = new Set();
   #reading = 0;
   #hovered: string | null = null;
 
@@ -109,6 +111,8 @@ export class ComparePage implements Page {
     if (!state.chosen.length) {
       this.#answer = null;
       this.#asked = "";
+      window.clearTimeout(this.#again);
+      this.#latest.cancel();
       setAttribute(this.element, "aria-busy", null);
       fill(this.element, nothingChosen());
       return;
@@ -137,11 +141,15 @@ export class ComparePage implements Page {
       const answer = await this.#latest.ask((signal) => client.compare(runs, tags, signal));
       if (!answer) return true;
       this.#answer = answer;
+      const reading = new Set(answer.runs.flatMap(({ run, reading }) => (reading ? [run] : [])));
+      const read = [...this.#beingRead].filter((run) => !reading.has(run));
+      this.#beingRead = reading;
       this.#show();
-      if (answer.runs.some((run) => run.tags === null && run.problem === null))
-        this.#again = window.setTimeout(() => void this.#ask(true), AGAIN_MS);
+      // Curves that were asked for meanwhile may lack points, too.
+      if (read.length) this.#charts.refresh(new Set(read));
+      if (reading.size) this.#again = window.setTimeout(() => void this.#ask(true), AGAIN_MS);
       // Which tags there are decides which values are wanted.
-      else void this.#ask(false);
+      void this.#ask(false);
       return true;
     } catch (error) {
       if (!(error instanceof BackendError)) throw error;

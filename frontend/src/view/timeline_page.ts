@@ -18,7 +18,7 @@ import { LaneChart } from "./lane_chart";
 import type { Page } from "./page";
 import { zoomButtons } from "./zoom";
 
-/** With so many runs, what is shown may be this old. */
+/** Of more runs than these, what is shown may be this old. */
 const MANY_RUNS = 1_000;
 const LEAST_AGE_MS = 15_000;
 /** How much of a run's page is around what it is opened at, in seconds. */
@@ -73,6 +73,9 @@ export class TimelinePage implements Page {
   #asked = "";
   #askedSentences = "";
   #askedAt = 0;
+  #loading: Promise<boolean> | null = null;
+  /** Whether something has changed since what is shown, or on its way, was asked for. */
+  #isStale = false;
   #now = Date.now() / 1000;
 
   constructor(
@@ -103,9 +106,21 @@ export class TimelinePage implements Page {
     return secs && this.#now - secs;
   }
 
-  async load(changed: Set<string> | null): Promise<boolean> {
+  load(changed: Set<string> | null): Promise<boolean> {
+    this.#isStale ||= changed === null || changed.size > 0;
+    // A long answer on its way is not called off: what has changed since is asked for the next time.
+    if (changed && this.#loading) return this.#loading;
     const isFresh = this.#lanes.length > MANY_RUNS && performance.now() - this.#askedAt < LEAST_AGE_MS;
-    if (changed && this.#header && (changed.size === 0 || isFresh)) return true;
+    if (changed && this.#header && (!this.#isStale || isFresh)) return Promise.resolve(true);
+    this.#isStale = false;
+    const own = this.#ask().finally(() => {
+      if (this.#loading === own) this.#loading = null;
+    });
+    this.#loading = own;
+    return own;
+  }
+
+  async #ask(): Promise<boolean> {
     this.#asked = this.#question;
     this.#askedAt = performance.now();
     this.#askSentences(true);
@@ -123,6 +138,7 @@ export class TimelinePage implements Page {
     } catch (error) {
       if (!(error instanceof BackendError)) throw error;
       this.#asked = "";
+      this.#isStale = true;
       return false;
     }
   }
