@@ -95,14 +95,19 @@ def compared(logdir: str) -> Iterator[tuple[str, Mapping[str, Any], Mapping[str,
     def asked(route: str, *arguments: tuple[str, str]) -> Any:
         return json.loads(ROUTES[route](backend, Arguments(MultiDict(arguments), {})).body)
 
+    def read(name: str, tags: Sequence[str]) -> Any:
+        while True:
+            (run,) = asked("compare", ("run", name), *(("tag", tag) for tag in tags))["runs"]
+            if not run["reading"]:
+                return run
+
     try:
         for name in index.view().runs:
-            (first,) = asked("compare", ("run", name))["runs"]
+            found = read(name, ())["tags"]
             values, newest = {}, {}
-            for at in range(0, len(first["tags"]), MOST_TAGS):
-                tags = first["tags"][at : at + MOST_TAGS]
-                (run,) = asked("compare", ("run", name), *(("tag", tag) for tag in tags))["runs"]
-                values.update(run["values"])
+            for at in range(0, len(found), MOST_TAGS):
+                tags = found[at : at + MOST_TAGS]
+                values.update(read(name, tags)["values"])
                 columns = asked("columns", *(("key", f"tag:{tag}") for tag in tags))["columns"]
                 newest.update({tag: columns[f"tag:{tag}"].get(name) for tag in tags})
             yield name, values, newest
