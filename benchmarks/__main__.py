@@ -30,6 +30,7 @@ AREAS = (
     "scrape",
     "fleet",
     "objectstore",
+    "notify",
     "pages",
     "imports",
     "restart",
