@@ -83,7 +83,9 @@ class Claims:
         except OSError as error:
             self._failed(error)
         text = "" if identity is None else identity.reveal()
-        return hashlib.pbkdf2_hmac("sha256", text.encode(), self._salt or b"", _ROUNDS).hex()[:16]
+        return hashlib.pbkdf2_hmac(
+            "sha256", text.encode("utf-8", "backslashreplace"), self._salt or b"", _ROUNDS
+        ).hex()[:16]
 
     def take(self, event_id: str, service: str) -> Owner:
         """Try to own an event, and return who does. Ask again about one of another watcher: it may be taken over.

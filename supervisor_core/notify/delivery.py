@@ -101,11 +101,8 @@ class Delivery:
     def due_in(self) -> float:
         """Return in how many seconds `deliver` has something to do: 0.0 if now; infinity if not until `add`."""
         now = self._clock.monotonic()
-        with self._lock:
-            due = min((item.at for item in self._waiting), default=math.inf) + self._gather_secs
-            is_page = any(item.event.topic == "page" for item in self._waiting)
-        due = max(due, self._next_try, self._next_slot(now, is_page))
-        return max(0.0, min(due, min((item.next_look for item in self._elsewhere), default=math.inf)) - now)
+        looks = min((item.next_look for item in self._elsewhere), default=math.inf)
+        return max(0.0, min(self._due(now), looks) - now)
 
     def deliver(self, *, is_last: bool = False) -> bool:
         """Send one message, if one is due; return whether one was sent.
@@ -115,11 +112,8 @@ class Delivery:
         """
         now = self._clock.monotonic()
         self._look_elsewhere(now)
-        with self._lock:
-            oldest = min((item.at for item in self._waiting), default=math.inf)
-            is_page = any(item.event.topic == "page" for item in self._waiting)
-        due = max(oldest + self._gather_secs, self._next_try, self._next_slot(now, is_page))
-        if oldest == math.inf or (now < due and not is_last):
+        due = self._due(now)
+        if due == math.inf or (now < due and not is_last):
             return False
         return self._send(now)
 
@@ -130,6 +124,15 @@ class Delivery:
         for item in left:
             self._release(item)
         return [item.event for item in left]
+
+    def _due(self, now: float) -> float:
+        """Return when a message is to be sent; infinity while nothing waits."""
+        with self._lock:
+            oldest = min((item.at for item in self._waiting), default=math.inf)
+            page = min((item.at for item in self._waiting if item.event.topic == "page"), default=math.inf)
+        any_due = max(oldest + self._gather_secs, self._next_slot(now, is_page=False))
+        page_due = max(page + self._gather_secs, self._next_slot(now, is_page=True))
+        return max(self._next_try, min(any_due, page_due))
 
     def _send(self, now: float) -> bool:
         """Claim what waits, and send it."""
@@ -262,7 +265,7 @@ class Delivery:
         self._uncounted += len(items)
         self._oldest_uncounted = min([self._oldest_uncounted, *(item.event.at for item in items)])
 
-    def _next_slot(self, now: float, is_page: bool) -> float:
+    def _next_slot(self, now: float, *, is_page: bool) -> float:
         """Return when the limit allows the next message."""
         while self._sent_at and self._sent_at[0] <= now - _HOUR_SECS:
             self._sent_at.popleft()

@@ -76,11 +76,14 @@ def test_pages_come_before_others_within_the_limit(clock: StillClock) -> None:
         sent.add([restart(f"r{minute}")])
     assert len(service.messages) == 3
     sent.add([event("dead")])
+    run_until(clock, clock.now + 5.0, sent)
+    sent.add([event("dead, too")])
     run_until(clock, clock.now + 60.0, sent)
     assert len(service.messages) == 4
     assert service.messages[3].title.startswith("dead: lost at step 2,500 on gpu-7 (and ")
+    assert service.messages[3].events[1].run == "dead, too", "pages are gathered as anything else"
     assert service.messages[3].events[0].run == "dead"
-    sent.add([event("dead too")])
+    sent.add([event("a fifth")])
     run_until(clock, start + 3600.0, sent)
     assert len(service.messages) == 4, "no fifth message within the hour"
 

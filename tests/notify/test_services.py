@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from supervisor_core.notify import apprise_process, services
 from supervisor_core.notify.apprise_process import ask
 from supervisor_core.notify.message import message_of
-from supervisor_core.notify.secret import Secret
+from supervisor_core.notify.secret import Problem, Secret
 from supervisor_core.notify.services import AppriseService, NotSent, parse_services
 from tests.notify.receivers import Received, mail_receiver, web_receiver
 from tests.notify.samples import event
@@ -55,18 +56,26 @@ def test_a_mail_has_title_and_body() -> None:
     assert [line.rstrip() for line in text.splitlines() if line.strip()] == MESSAGE.body.splitlines()
 
 
+def test_a_service_that_answers_an_error(web: Received) -> None:
+    """Its status is said, not what it answers: that may repeat the token."""
+    web.status, web.echo = 500, True
+    assert why_not_sent(web.url(TOKEN)) == "it answers 500 (Internal Server Error)"
+
+
 @pytest.mark.parametrize(
-    ("status", "why"),
+    ("answer", "text"),
     [
-        (500, "it answers 500 (Internal Server Error)"),
-        (404, "it answers 404 (Not Found)"),
-        (799, "it answers 799"),
+        ({"problem": "status", "status": 404}, "it answers 404 (Not Found)"),
+        ({"problem": "status", "status": 799}, "it answers 799"),
+        ({"problem": "timeout", "status": None}, "no answer in time"),
+        ({"problem": "status", "status": TOKEN}, "the process that sends ended before it was done"),
+        ({"problem": TOKEN}, "the process that sends ended before it was done"),
+        ({}, "the process that sends ended before it was done"),
     ],
 )
-def test_a_service_that_answers_an_error(web: Received, status: int, why: str) -> None:
-    """Its status is said, not what it answers: that may repeat the token."""
-    web.status, web.echo = status, True
-    assert why_not_sent(web.url(TOKEN)) == why
+def test_what_a_process_answers_is_one_of_few_words(answer: dict[str, Any], text: str) -> None:
+    """Whatever else it answers is not shown."""
+    assert str(Problem.from_json(answer)) == text
 
 
 def test_a_redirect_is_no_success(web: Received) -> None:
@@ -97,7 +106,7 @@ def test_a_service_that_hangs_is_left(web: Received) -> None:
     """After the time limit the process is killed, whatever it does."""
     web.answers.clear()
     request = {"url": f"{web.url(TOKEN)}?rto=600", "title": "t", "body": "b", "type": "info"}
-    assert ask(request, timeout_secs=2.5) == {"problem": "killed", "status": None}
+    assert ask(request, timeout_secs=1.5) == {"problem": "killed", "status": None}
 
 
 def test_a_mail_server_that_does_not_know_the_user() -> None:
