@@ -80,6 +80,7 @@ def start_watch(options: RestarterOptions, pages_in: Path | None, display: Displ
         return None
     local = local_path(options.logdir)
     logdir = options.logdir if local is None else os.path.abspath(local)
+    display.line(f"messages: {options.notify.text}")
     order = WatchOrder(logdir=logdir, began_at=time.time(), settings=options.notify)
     pages = {} if pages_in is None else {RUNTIME_DIRECTORY_VARIABLE: str(pages_in)}
     return WatchChild(order.encode(), logdir, {**environment(), **pages}, display)

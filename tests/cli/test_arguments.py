@@ -15,10 +15,11 @@ from click.testing import Result
 from supervisor_core.cli import exporter, report
 from supervisor_core.cli.look import Look
 from supervisor_core.events import EventsWriter
+from supervisor_core.run.logdir_watch import LogdirWatch
 
 Seen = Callable[..., set[str]]
 
-COMMANDS = ("inspect", "verify", "exporter", "report")
+COMMANDS = ("inspect", "verify", "exporter", "report", "watch")
 
 
 @pytest.fixture
@@ -46,11 +47,17 @@ def seen(
         served[:] = [each.watched.directory for each in look.runs.values()]
         raise click.exceptions.Exit(0)
 
+    def instead_of_looking(watches: list[LogdirWatch], *_: object) -> None:
+        served[:] = [found.directory for watch in watches for found in watch.refresh().runs.values()]
+        raise click.exceptions.Exit(0)
+
+    monkeypatch.setenv("SUPERVISOR_PING", "http://127.0.0.1:9")
+    monkeypatch.setattr("supervisor_core.notify.watcher.LogdirLooks", instead_of_looking)
     monkeypatch.setattr(exporter, "_web", instead_of_listening)
     monkeypatch.setattr(report, "_report_fleet", instead_of_reporting)
 
     def call(*arguments: object) -> set[str]:
-        if request.param in ("exporter", "report"):
+        if request.param in ("exporter", "report", "watch"):
             result, paths = run(request.param, *arguments), served
         else:
             result = run(request.param, "--json", *arguments)
@@ -118,9 +125,15 @@ def test_filters(seen: Seen, logs: Path) -> None:
     ],
 )
 def test_what_cannot_be_used(
-    run: Callable[..., Result], logs: Path, command: str, arguments: list[str], said: str
+    run: Callable[..., Result],
+    logs: Path,
+    command: str,
+    arguments: list[str],
+    said: str,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """It is named in the same words by each command, with what was expected; status 2."""
+    monkeypatch.setenv("SUPERVISOR_PING", "http://127.0.0.1:9")
     given = [argument.format(logs=logs) for argument in arguments]
     result = run(command, *given)
     assert result.exit_code == 2
