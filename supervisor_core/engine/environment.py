@@ -138,12 +138,20 @@ class MetricsEndpoint:
         options: for the address.
         source: returns the present status of every run of the process.
         ready: whether training is in progress, for ``/-/ready``.
+        session: the session's id: what it pushes has an instance of its own, or a dead session's last values would be
+            taken for those of the next.
 
     Raises:
         OptionsError: if the address, or the receiver's, is malformed.
     """
 
-    def __init__(self, options: Options, source: Callable[[], Iterable[RunStatus]], ready: Callable[[], bool]) -> None:
+    def __init__(
+        self,
+        options: Options,
+        source: Callable[[], Iterable[RunStatus]],
+        ready: Callable[[], bool],
+        session: str,
+    ) -> None:
         self._server: MetricsServer | None = None
         self._pusher: MetricsPusher | None = None
         address, receiver = options.metrics_address or os.environ.get(ADDRESS_VARIABLE), os.environ.get(PUSH_VARIABLE)
@@ -154,7 +162,12 @@ class MetricsEndpoint:
             from supervisor_core.metrics.collector import PROCESS, RunCollector
             from supervisor_core.metrics.push import MetricsPusher
 
-            self._pusher = MetricsPusher((RunCollector(source), PROCESS), receiver, named=PUSH_VARIABLE)
+            self._pusher = MetricsPusher(
+                (RunCollector(source), PROCESS),
+                receiver,
+                instance=f"{socket.gethostname()}:{session}",
+                named=PUSH_VARIABLE,
+            )
             self._pusher.start()
         if address:
             from supervisor_core.metrics.collector import PROCESS, RunCollector

@@ -250,7 +250,7 @@ class SessionRecorder:
         if self._worker_registry is not None:
             self._worker_registry.start()
         self._endpoint = MetricsEndpoint(
-            self.options, lambda: [self.status()], lambda: self.progress.phase == "training"
+            self.options, lambda: [self.status()], lambda: self.progress.phase == "training", self.session_id
         )
         self._record_deaths()
 

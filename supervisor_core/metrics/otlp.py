@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import logging
 import os
-import socket
 import struct
 import threading
 from collections.abc import Iterable, Sequence
@@ -58,10 +57,11 @@ class Sender:
 
     Args:
         url: of the receiver's metrics.
+        instance: the label ``instance`` of all that is sent.
         timeout_secs: how long it may take to connect, and to answer.
     """
 
-    def __init__(self, url: str, *, timeout_secs: float) -> None:
+    def __init__(self, url: str, instance: str, *, timeout_secs: float) -> None:
         self._session = _Session()
         _hush()
         self._exporter = OTLPMetricExporter(
@@ -72,7 +72,6 @@ class Sender:
         )
         _hush()  # what was imported for that
         name = os.environ.get("OTEL_SERVICE_NAME") or DEFAULT_JOB
-        instance = f"{socket.gethostname()}:{os.getpid()}"
         self._resource = Resource({"service.name": name, "service.instance.id": instance})
         self._shown: dict[_Series, Family] = {}
 

@@ -74,6 +74,7 @@ class MetricsPusher:
     Args:
         collectors: called in the pusher's thread.
         endpoint, named: see `metrics_url`.
+        instance: tells this training's series from all others': no two sessions have the same.
         interval_secs: seconds from one push to the next.
         clock: dates the pushes.
 
@@ -88,60 +89,64 @@ class MetricsPusher:
         collectors: Iterable[Collector],
         endpoint: str,
         *,
+        instance: str,
         named: str = "The OTLP endpoint",
         interval_secs: float = PUSH_SECS,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self._collectors = tuple(collectors)
         self._url = metrics_url(endpoint, named)
+        self._instance = instance
         parts = urlsplit(self._url)
         self._receiver = format_address(parts.hostname or "", parts.port or (443 if parts.scheme == "https" else 80))
         self._interval_secs = interval_secs
         self._clock = clock
         self._since = clock.wall()
         self._finishing = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="supervisor-push", daemon=True)
+        self._thread: threading.Thread | None = None
         self._pid = os.getpid()
         self._ahead_secs = 0.0
         """By how much the receiver's clock is ahead; 0 if they agree."""
         self._is_taken: bool | None = None
-        self._is_over = self._is_off = False
+        self._is_over = False
 
     def start(self) -> bool:
-        """Begin to push; return whether a thread could be started. If not, the log says why."""
+        """Begin to push; return whether that was possible. If not, the log says why."""
         try:
-            self._thread.start()
-        except RuntimeError as error:
-            _LOG.error("Metrics are not pushed (training continues): %s", error_text(error))
+            # Here, for a process that is forked in the middle of an import has a lock that nothing opens.
+            from supervisor_core.metrics.otlp import Sender
+
+            thread = threading.Thread(target=self._run, args=(Sender,), name="supervisor-push", daemon=True)
+            thread.start()
+        except (ImportError, RuntimeError) as error:
+            why = install_command("otlp") if isinstance(error, ImportError) else error_text(error)
+            _LOG.error("Metrics are not pushed (training continues): %s", why)
             return False
+        self._thread = thread
         return True
 
     def finish(self) -> None:
         """Have the metrics pushed as they are now, and then no more. Does not wait."""
-        self._finishing.set()
+        if os.getpid() == self._pid:  # a forked child may have the event locked
+            self._finishing.set()
 
     def wait(self, timeout_secs: float) -> bool:
         """Wait for the last push; return whether the receiver took it. Says in the log if it did not.
 
         In a process that was forked from the pusher's there is no push, and nothing to wait for.
         """
-        if os.getpid() != self._pid:
+        if self._thread is None or os.getpid() != self._pid:
             return False
-        if self._thread.ident is not None:
-            self._thread.join(timeout_secs)
-        if not self._is_over and not self._is_off:
+        self._thread.join(timeout_secs)
+        if not self._is_over:
             _LOG.warning("The end of the training could not be pushed to %s: an alert may call it lost", self._receiver)
         return self._is_over
 
-    def _run(self) -> None:
+    def _run(self, new_sender: type[Sender]) -> None:
         try:
-            from supervisor_core.metrics.otlp import Sender
-
-            sender = Sender(self._url, timeout_secs=SEND_SECS)
-        except Exception as error:  # others than the first by their type only: their texts may hold URL or headers
-            why = install_command("otlp") if isinstance(error, ImportError) else type(error).__name__
-            _LOG.error("Metrics are not pushed (training continues): %s", why)
-            self._is_off = True
+            sender = new_sender(self._url, self._instance, timeout_secs=SEND_SECS)
+        except Exception as error:  # by its type only: its text may hold the URL, or a header
+            _LOG.error("Metrics are not pushed (training continues): %s", type(error).__name__)
             return
         self._send(sender, ())  # asks the time: what is dated in the future is in the way of all that follows
         while True:

@@ -35,7 +35,11 @@ def receiver() -> Iterator[OtlpReceiver]:
 def pusher(status: Callable[[], RunStatus], url: str, clock, interval_secs: float = 600.0) -> MetricsPusher:
     """A pusher of one run that has begun."""
     pushes = MetricsPusher(
-        (RunCollector(lambda: [status()], clock=clock),), url, interval_secs=interval_secs, clock=clock
+        (RunCollector(lambda: [status()], clock=clock),),
+        url,
+        instance="node-1:3f2a",
+        interval_secs=interval_secs,
+        clock=clock,
     )
     assert pushes.start()
     return pushes
@@ -61,8 +65,7 @@ def test_what_is_pushed_is_what_is_served(receiver: OtlpReceiver, running: RunSt
     (push,) = receiver.wait_for(lambda found: found)
     assert push.values() == served(running, clock)
     assert {each.millis for each in push.samples} == {round(clock.wall() * 1000)}
-    targets = {(each.labels["job"], each.labels["instance"]) for each in push.samples}
-    assert len(targets) == 1 and targets.pop()[0] == "training"
+    assert {(each.labels["job"], each.labels["instance"]) for each in push.samples} == {("training", "node-1:3f2a")}
     pushes.finish()
     assert pushes.wait(60.0)
 
@@ -272,7 +275,8 @@ def test_what_is_no_endpoint_is_an_error(endpoint: str) -> None:
 def test_what_is_not_installed_is_said(running: RunStatus, clock, caplog, monkeypatch: pytest.MonkeyPatch) -> None:
     """Training goes on without pushes; the log has the command that installs what they need, and no more."""
     monkeypatch.setitem(sys.modules, "supervisor_core.metrics.otlp", None)
-    pushes = pusher(lambda: running, "http://127.0.0.1:1", clock)
+    pushes = MetricsPusher((RunCollector(lambda: [running], clock=clock),), "http://127.0.0.1:1", instance="node-1:a")
+    assert not pushes.start()
     assert not pushes.wait(60.0)
     (record,) = caplog.records
     assert_says(

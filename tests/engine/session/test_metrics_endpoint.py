@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import urllib.request
 from dataclasses import replace
 
@@ -18,7 +19,7 @@ STATUS = RunStatus(run="a", active=True, phase="training")
 
 def endpoint(options: Options) -> MetricsEndpoint:
     """An endpoint that serves one run."""
-    return MetricsEndpoint(options, source=lambda: [STATUS], ready=lambda: True)
+    return MetricsEndpoint(options, source=lambda: [STATUS], ready=lambda: True, session="3f2a")
 
 
 def scrape(url: str) -> str:
@@ -64,11 +65,12 @@ def test_a_receiver_is_pushed_to(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [STATUS]
     with OtlpReceiver() as receiver:
         monkeypatch.setenv("SUPERVISOR_OTLP_ENDPOINT", receiver.url)
-        pushed = MetricsEndpoint(Options(), source=lambda: now, ready=lambda: True)
+        pushed = MetricsEndpoint(Options(), source=lambda: now, ready=lambda: True, session="3f2a")
         assert pushed.url is None
         (first,) = receiver.wait_for(lambda found: found)
         assert first.values()['supervisor_active{run="a"}'] == 1
         assert "process_resident_memory_bytes" in first.values()
+        assert {each.labels["instance"] for each in first.samples} == {f"{socket.gethostname()}:3f2a"}
         now[:] = [replace(STATUS, active=False)]
         pushed.close(0.0)
         assert receiver.full[-1].values()['supervisor_active{run="a"}'] == 0

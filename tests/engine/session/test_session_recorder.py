@@ -46,6 +46,17 @@ def test_a_session_says_who_it_is_and_how_it_ended(begin, writer) -> None:
     assert writer.synced == ["session", "stop"]
 
 
+@pytest.mark.parametrize("address", [":0", None])
+def test_a_session_says_where_it_is_scraped(begin, writer, address: str | None) -> None:
+    """With the port that it has got: so an exporter can list the trainings of its machine."""
+    run = begin(Options(metrics_address=address))
+    run.ready()
+    (session,) = writer.of("session")
+    assert session.metrics_address == (None if address is None else run.metrics_url.split("/")[2])
+    run.end(StopInfo(reason="completed"))
+    run.close(0.0)
+
+
 def test_a_session_says_whose_it_is(begin, writer, monkeypatch: pytest.MonkeyPatch) -> None:
     """In its own metrics from the start, in its record once it is ready: until then the launcher may say more."""
     monkeypatch.setenv("SUPERVISOR_LABELS", "team=vision,my-team=x")
