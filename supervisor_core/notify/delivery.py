@@ -104,6 +104,10 @@ class Delivery:
         looks = min((item.next_look for item in self._elsewhere), default=math.inf)
         return max(0.0, min(self._due(now), looks) - now)
 
+    def next_try_in(self) -> float:
+        """Return how many seconds are waited after attempts that failed."""
+        return max(0.0, self._next_try - self._clock.monotonic())
+
     def deliver(self, *, is_last: bool = False) -> bool:
         """Send one message, if one is due; return whether one was sent.
 

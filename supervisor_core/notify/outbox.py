@@ -16,10 +16,9 @@ from supervisor_core.run.words import counted
 
 _KNOWN_EVENTS = 10_000
 """How many events are remembered, so that none is sent twice."""
-_LAST_RETRY_SECS = 1.0
-"""The wait between attempts while the outbox is closed."""
+_SHORTEST_WAIT_SECS = 0.5
 _GIVE_BACK_SECS = 0.2
-"""How long before the end of the time what was not sent is left to other watchers."""
+"""How long before the end of the time other watchers get what was not sent."""
 _LONGEST_WAIT_SECS = 3600.0
 
 _log = logging.getLogger(__name__)
@@ -121,7 +120,7 @@ class _Lane:
                 break
             if not is_sent:
                 with self._changed:
-                    self._changed.wait(min(_LAST_RETRY_SECS, secs))
+                    self._changed.wait(wait_at_end(self._delivery.next_try_in(), secs))
             is_sent = self._deliver(is_last=True)
         self._left = self._delivery.give_back()  # here, since the directory of the claims may hang
 
@@ -141,5 +140,19 @@ class _Lane:
         except Exception as error:  # the thread goes on; the error's text may hold a secret
             _log.error("%s: an error of the type %s", self._delivery.service.name, type(error).__name__)
             with self._changed:
-                self._changed.wait(_LAST_RETRY_SECS)
+                self._changed.wait(_SHORTEST_WAIT_SECS)
             return False
+
+
+def wait_at_end(next_try_secs: float, left_secs: float) -> float:
+    """Return how long an outbox that is closed waits before the next attempt.
+
+    Args:
+        next_try_secs: how long it would wait otherwise.
+        left_secs: how long the end may still take: there is time for one more attempt, and waits grow as before.
+
+    Example:
+        >>> wait_at_end(300.0, 3600.0), wait_at_end(300.0, 5.0), wait_at_end(300.0, 0.1)
+        (300.0, 2.5, 0.1)
+    """
+    return min(left_secs, max(_SHORTEST_WAIT_SECS, min(next_try_secs, left_secs / 2)))

@@ -9,6 +9,7 @@ import pytest
 
 from supervisor_core.notify.claims import TAKE_OVER_SECS, Claims
 from supervisor_core.notify.delivery import GIVE_UP_SECS, LONGEST_RETRY_SECS, MOST_WAITING, Delivery
+from supervisor_core.notify.outbox import wait_at_end
 from tests.conftest import StillClock
 from tests.notify.samples import Kept, event, restart
 
@@ -124,6 +125,20 @@ def test_a_service_that_fails_is_tried_again_then_logged(clock: StillClock, capl
     assert service.messages[0].title == "b: lost at step 2,500 on gpu-7 (and 1 more)"
     assert "And 1 more since 08:00 UTC." in service.messages[0].body
     assert caplog.messages[2] == "kept takes messages again"
+
+
+def test_at_the_end_it_is_tried_for_as_long_as_there_is_time(clock: StillClock) -> None:
+    """In an hour the waits grow as before; in a few seconds there are some attempts."""
+    for left, least, most in ((3000.0, 12, 30), (5.0, 4, 10)):
+        service = Kept()
+        service.fails = "it answers 500"
+        sent = delivery(service, clock)
+        sent.add([event()])
+        until = clock.now + left
+        while clock.now < until:
+            assert not sent.deliver(is_last=True)
+            clock.now += wait_at_end(sent.next_try_in(), until - clock.now)
+        assert least <= service.attempts <= most
 
 
 def test_events_that_come_meanwhile_go_with_the_next_attempt(clock: StillClock) -> None:
