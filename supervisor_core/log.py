@@ -7,6 +7,7 @@ give is written by `command_line`: they paste it into a shell.
 
 from __future__ import annotations
 
+import html
 import logging
 import numbers
 import traceback
@@ -33,6 +34,16 @@ def printable(text: str) -> str:
         character.encode("unicode_escape").decode() if unicodedata.category(character) in _UNPRINTABLE else character
         for character in text
     )
+
+
+def html_text(text: str) -> str:
+    """Return text of any origin for a page of HTML: `printable`, and no markup.
+
+    Example:
+        >>> html_text("<b>\\x07")
+        '&lt;b&gt;\\\\x07'
+    """
+    return html.escape(printable(text))
 
 
 def printable_lines(text: str) -> str:

@@ -25,6 +25,7 @@ from supervisor_core.run.incidents import (
 from supervisor_core.run.model import Run
 from supervisor_core.run.run_incidents import LANE_KINDS, TROUBLE, Incident, incidents, lane_items
 from supervisor_core.run.run_json import plain
+from tb_plugin.http import HOST, LABEL, PREFIX
 from tb_plugin.run_data import RunView, View
 
 MOST_ITEMS = 200_000
@@ -35,8 +36,6 @@ _MOST_RUNS_OF_SENTENCE = 200
 _FINEST = 4_096
 """Columns of a stretch into which items are joined, where they are too many."""
 
-PREFIX, HOST, LABEL = "prefix", "host", "label:"
-"""What groups runs; after the last comes the name of a label."""
 _MOST_LABELS = 20
 _IS_TROUBLE = np.array([kind in TROUBLE for kind in LANE_KINDS])
 

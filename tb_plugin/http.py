@@ -28,6 +28,9 @@ IMMUTABLE = "public, max-age=31536000, immutable"
 JSON = "application/json"
 BINARY = "application/octet-stream"
 
+PREFIX, HOST, LABEL = "prefix", "host", "label:"
+"""What groups runs; after the last comes the name of a label."""
+
 _WORTH_PACKING = 1_400
 """Bytes: less than this goes into one packet anyway."""
 
@@ -178,10 +181,10 @@ class Arguments:
         return found
 
     def grouping(self) -> str:
-        """Return what groups runs: ``prefix``, where nothing is given, ``host`` or ``label:<name>``."""
-        value = self._values.get("by") or "prefix"
-        if value not in ("prefix", "host") and (value == "label:" or not value.startswith("label:")):
-            raise _bad("by", value, "prefix, host or label:<name>")
+        """Return what groups runs: `PREFIX`, where nothing is given, `HOST` or `LABEL` and a name."""
+        value = self._values.get("by") or PREFIX
+        if value not in (PREFIX, HOST) and (value == LABEL or not value.startswith(LABEL)):
+            raise _bad("by", value, f"{PREFIX}, {HOST} or {LABEL}<name>")
         return value
 
     def choice(self, name: str, choices: Sequence[str]) -> str:

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import html
 import json
 import logging
 import os
@@ -27,7 +26,7 @@ from typing import Any
 
 from supervisor_core.errors import SupervisorError
 from supervisor_core.events.index import RunIndex
-from supervisor_core.log import printable
+from supervisor_core.log import html_text
 from supervisor_core.run.run_json import plain
 from supervisor_core.run.snapshot import WatchedRun
 from tb_plugin.backend import ROUTES, Backend
@@ -302,5 +301,5 @@ def _html(title: str, script: str, data: str) -> bytes:
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     policy = f"default-src 'none'; script-src 'sha256-{digest}'; img-src data:; base-uri 'none'; form-action 'none'"
     return _PAGE.format(
-        policy=policy, title=html.escape(printable(f"{title} - Supervisor report")), data=data, script=script
+        policy=policy, title=html_text(f"{title} - Supervisor report"), data=data, script=script
     ).encode()

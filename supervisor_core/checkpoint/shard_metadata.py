@@ -41,8 +41,8 @@ _Locations = Mapping[tuple[str, tuple[int, ...]], tuple[str, int, int]]
 """Name and offsets of a part -> its file, and where it begins and how long it is there."""
 
 
-class TensorPart(NamedTuple):
-    """A part of a tensor."""
+class SplitPart(NamedTuple):
+    """A part of a split tensor."""
 
     offsets: tuple[int, ...]
     sizes: tuple[int, ...]
@@ -60,7 +60,7 @@ class SplitTensor(NamedTuple):
     dtype: str
     """As ``torch.float32``."""
     size: tuple[int, ...]
-    parts: tuple[TensorPart, ...]
+    parts: tuple[SplitPart, ...]
 
 
 def read(files: SealedFiles, folder: str = FOLDER) -> Mapping[str, SplitTensor]:
@@ -91,7 +91,7 @@ def check_parts(files: SealedFiles, tensors: Mapping[str, SplitTensor]) -> None:
         DamagedCheckpointError: if one is none.
         UnreadableCheckpointError: if the file system refuses a file.
     """
-    by_file: dict[str, list[tuple[str, TensorPart]]] = {}
+    by_file: dict[str, list[tuple[str, SplitPart]]] = {}
     for tensor in tensors.values():
         for part in tensor.parts:
             by_file.setdefault(part.file, []).append((tensor.dtype, part))
@@ -125,7 +125,7 @@ def _check_part(read_at: torch_file.ReadAt, length: int, where: str) -> Any:
         raise DamagedCheckpointError(f"{where}: it is no tensor: {what}") from error
 
 
-def _within(file: OpenFile, part: TensorPart, offset: int, length: int) -> bytes:
+def _within(file: OpenFile, part: SplitPart, offset: int, length: int) -> bytes:
     return file.read_at(part.start + offset, min(length, part.length - offset)) if 0 <= offset < part.length else b""
 
 
@@ -173,7 +173,7 @@ def _tensor(name: str, item: Mapping[str, Any], where: _Locations) -> SplitTenso
             raise ValueError("a part has other dimensions than its tensor")
         if any(offset + length > whole for offset, length, whole in zip(offsets, sizes, size, strict=True)):
             raise ValueError("a part lies outside of its tensor")
-        parts.append(TensorPart(offsets, sizes, *where[name, offsets]))
+        parts.append(SplitPart(offsets, sizes, *where[name, offsets]))
     if sum(math.prod(part.sizes) for part in parts) != math.prod(size):
         raise ValueError("the parts of a tensor are not all of it")
     return SplitTensor(dtype, size, tuple(parts))

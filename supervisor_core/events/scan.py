@@ -41,7 +41,7 @@ _TOGETHER_BYTES = 8 * 1024
 _DENSE_BYTES, _SPARSE_BYTES = 100, 64 * 1024
 """Longer records than the first, on average, are few in a window: then rests up to the second are short."""
 _KNOWN_RECORDS = 64
-"""After so many the average is known."""
+"""From this number on the average is known."""
 
 _header = lru_cache(maxsize=4096)(header)
 

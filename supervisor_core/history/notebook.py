@@ -11,7 +11,7 @@ from typing import Any
 from supervisor_core.errors import EventsError, SupervisorError
 from supervisor_core.history.table import iso_of, stored
 from supervisor_core.install import DISTRIBUTION
-from supervisor_core.log import printable
+from supervisor_core.log import html_text
 from supervisor_core.run.comparison import compared
 from supervisor_core.run.finding import Finding
 from supervisor_core.run.findings import findings
@@ -55,10 +55,10 @@ def run_html(name: str, watched: WatchedRun, at: float, logdir: str) -> str:
     try:
         page = report_page()(name, watched, at, logdir, most_bytes=MOST_BYTES).page.decode()
     except SupervisorError as error:
-        return f"{_table([(name, watched)], at)}<p>{_text(str(error))}</p>"
+        return f"{_table([(name, watched)], at)}<p>{html_text(str(error))}</p>"
     sandbox = "allow-scripts allow-downloads allow-popups"
     style = f"width: 100%; height: {_HEIGHT}px; border: 0"
-    head = f'<iframe title="Report of the run {_text(name)}" sandbox="{sandbox}" style="{style}"'
+    head = f'<iframe title="Report of the run {html_text(name)}" sandbox="{sandbox}" style="{style}"'
     return f'{head} srcdoc="{html.escape(page)}"></iframe>'
 
 
@@ -71,7 +71,7 @@ def runs_html(logdir: str, runs: Sequence[tuple[str, WatchedRun]], at: float) ->
         at: when they were looked at.
     """
     more = f"<p>The first {_MOST_ROWS} are shown.</p>" if len(runs) > _MOST_ROWS else ""
-    return f"<p>{counted(len(runs), 'run')} of {_text(logdir)}</p>{_table(runs[:_MOST_ROWS], at)}{more}"
+    return f"<p>{counted(len(runs), 'run')} of {html_text(logdir)}</p>{_table(runs[:_MOST_ROWS], at)}{more}"
 
 
 _COLUMNS = (
@@ -91,7 +91,7 @@ _COLUMNS = (
 
 def _table(runs: Sequence[tuple[str, WatchedRun]], at: float) -> str:
     head = "".join(f'<th scope="col">{name}</th>' for name in _COLUMNS)
-    rows = "".join(f"<tr>{''.join(f'<td>{_text(cell)}</td>' for cell in _cells(*run, at))}</tr>" for run in runs)
+    rows = "".join(f"<tr>{''.join(f'<td>{html_text(cell)}</td>' for cell in _cells(*run, at))}</tr>" for run in runs)
     return f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"
 
 
@@ -113,7 +113,3 @@ def _cells(name: str, watched: WatchedRun, at: float) -> Sequence[str]:
         run.host or UNKNOWN,
         said[0].sentence if said else "",
     )
-
-
-def _text(text: str) -> str:
-    return html.escape(printable(text))

@@ -31,7 +31,7 @@ SUFFIXES = (".parquet", ".csv", ".jsonl")
 """Endings of the files that can be written."""
 _ROWS_A_PIECE = 10_000
 _ROWS_A_GROUP = 1 << 17
-"""Rows of a Parquet file that are compressed together; held until there are so many."""
+"""Rows of a Parquet file that are compressed together; they are held until then."""
 
 
 class _FormatWriter(Protocol):

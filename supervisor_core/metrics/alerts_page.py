@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import html
 import re
 import time
 from collections.abc import Sequence
@@ -12,7 +11,7 @@ from functools import cache
 from importlib.resources import files
 from itertools import pairwise
 
-from supervisor_core.log import printable
+from supervisor_core.log import html_text
 from supervisor_core.metrics.listener import SECURITY_HEADERS
 from supervisor_core.run.finding import Finding
 
@@ -64,15 +63,11 @@ def _now(said: Sequence[tuple[str, Finding]]) -> str:
 
 def _row(label: str, found: Finding) -> str:
     since = "unknown" if found.since is None else time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(found.since))
-    action = _text(found.action or "")
+    action = html_text(found.action or "")
     shown = f"<code>{action}</code>" if found.is_command else action
     name = f'<a href="#{found.alert.lower()}">{found.severity}</a>' if found.alert else found.severity
-    cells = (_text(label), name, since, _text(found.sentence), shown)
+    cells = (html_text(label), name, since, html_text(found.sentence), shown)
     return f"<tr>{''.join(f'<td>{cell}</td>' for cell in cells)}</tr>\n"
-
-
-def _text(text: str) -> str:
-    return html.escape(printable(text))
 
 
 @cache

@@ -80,7 +80,7 @@ class DeadManTimer:
         self._timer = timer
 
     def arm(self, secs: float) -> None:
-        """Have the stack written in so many seconds, once, unless this is called again, or `close`, before."""
+        """Have the stack written after these seconds, once, unless this is called again, or `close`, before."""
         whole = int(secs)
         value = _Timespec(secs=whole, nanosecs=int((secs - whole) * 1e9))
         if self._timer is None or os.getpid() != self._pid:

@@ -15,15 +15,14 @@ from typing import NamedTuple, Protocol
 
 from supervisor_core.run.model import Run
 from supervisor_core.run.run_incidents import ENDS, Incident, IncidentKind, LaneKind, incidents, lane_items
-from supervisor_core.run.words import counted, duration, listed
+from supervisor_core.run.words import DAY_SECS, counted, duration, listed
 
 LEAST_RUNS = 3
 """Runs that have something in common are one sentence from this number on."""
 NAMED_RUNS = 5
 """How many runs a sentence names."""
 _NAMED_HOSTS = 3
-_DAY_SECS = 86_400.0
-_BEFORE_SECS = 86_400.0
+_BEFORE_SECS = DAY_SECS
 """How long before a stretch of time incidents begin that are looked at, too, for what happens together by chance."""
 _BY_CHANCE = 0.05
 """Expected number of bursts that have no cause in common, among all incidents of a kind."""
@@ -163,7 +162,7 @@ def _bursts(items: Sequence[Incident], window_secs: float) -> Iterator[list[Inci
     """Yield incidents of one kind, by time, those of a burst together: at most one of each run."""
     if not items:
         return
-    span = max(items[-1].at - items[0].at, _DAY_SECS)
+    span = max(items[-1].at - items[0].at, DAY_SECS)
     least = _least_burst(len(items), window_secs / span)
     index = 0
     while index < len(items):
@@ -189,7 +188,7 @@ def _of_window(items: Sequence[Incident], index: int, window_secs: float) -> lis
 
 
 def _least_burst(number: int, share: float) -> int:
-    """Return how many incidents are a burst: so many that chance makes hardly one, if each comes when it likes.
+    """Return the number of incidents that is a burst: chance makes hardly one of it, if each comes independently.
 
     Args:
         number: of incidents.

@@ -82,7 +82,7 @@ def pace_text(pace: Pace | None) -> str:
 
     Example:
         >>> pace_text(Pace(step_secs=0.2, own_secs=0.05))
-        '200ms, 25%'
+        '0.2 s, 25%'
     """
     return UNKNOWN if pace is None else f"{duration(pace.step_secs)}, {pace.own_secs / (pace.step_secs or 1.0):.0%}"
 

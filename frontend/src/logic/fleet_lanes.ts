@@ -15,7 +15,7 @@ export interface Item {
 export interface FleetLane {
   run: string;
   host: string | null;
-  /** The clock of its machine is ahead by so many seconds. */
+  /** By how many seconds the clock of its machine is ahead. */
   ahead: number;
   needsYou: boolean;
   /** None: it is healthy. */

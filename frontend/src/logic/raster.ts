@@ -9,7 +9,7 @@ export interface Scaling {
   log: boolean;
 }
 
-/** Of a dashed line so many pixels are drawn, of as many as the period has. */
+/** Of a dashed line: the pixels that are drawn, of those of a period. */
 const DASH = 5;
 const PERIOD = 8;
 

@@ -3,7 +3,7 @@ import { printable } from "../logic/printable";
 
 let leastDots = 0;
 
-/** From now on draw with at least so many dots for a CSS pixel. */
+/** From now on draw at least this number of dots for a CSS pixel. */
 export function sharpen(dots: number): void {
   leastDots = dots;
 }

@@ -164,7 +164,7 @@ export class CurveLoader {
       if (error.kind === "starting" || error.kind === "gone") {
         this.#flights.delete(curve);
         window.clearTimeout(this.#again);
-        // Where nobody answers, the page asks again in its own time.
+        // Where there is no answer, the page asks again in its own time.
         if (error.kind === "starting") this.#again = window.setTimeout(() => this.#pump(), AGAIN_MS);
         curve.problem = error.kind === "starting" ? "being read…" : error.message;
         this.arrived(curve);
