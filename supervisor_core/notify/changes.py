@@ -23,7 +23,6 @@ from supervisor_core.notify.run_changes import (
     DAILY,
     LIVE,
     OF_READING,
-    OVER,
     QUIET,
     Holding,
     KnownRun,
@@ -50,7 +49,8 @@ from supervisor_core.storage.local import absolute
 _LOG = logging.getLogger("supervisor_core")
 
 _DEFAULTS = Thresholds()
-_GONE = "it is not there"
+_GONE, _GONE_SECS = "it is not there", 3600.0
+"""Of a run that is gone from the disk: why it is unreachable; how long one that was not alive is remembered."""
 
 
 class Changes:
@@ -78,6 +78,9 @@ class Changes:
         self._limits = thresholds
         self._runbook_base, self._tab_url = runbook_base, tab_url
         self._since = since
+        self._looked_at: float | None = None
+        self._was_away = False
+        """Whether there was no look for minutes: the watcher hung, or its machine slept, perhaps with the trainings."""
         self._known: dict[str, KnownRun] = {}
         self._unjudged: set[str] = set()
         """Names of runs of which it is logged that they cannot be judged."""
@@ -95,6 +98,8 @@ class Changes:
         """
         if self._since is None:
             self._since = now
+        self._was_away = self._looked_at is not None and now - self._looked_at > self._limits.behind_secs
+        self._looked_at = now
         events: list[Event] = []
         self._follow_renamed(runs)
         for name, watched in runs.items():
@@ -132,7 +137,8 @@ class Changes:
         if known is None:
             known = self._known[name] = KnownRun(watched=watched, seen_at=now)
             if not is_read:
-                known.restarts, known.end = restart_keys(watched.run), _key_of_end(watched)
+                known.restarts = restart_keys(watched.run)
+                known.end = known.old_end = _key_of_end(watched)
             else:
                 self._begin(known)
         known.watched, known.seen_at, known.gone_since = watched, now, None
@@ -151,7 +157,7 @@ class Changes:
         known.restarts = frozenset(before)
         end = end_of(watched)
         if end is not None and (end[1] is None or end[1] < since):
-            known.end = end[0]
+            known.end = known.old_end = end[0]
 
     def _restarts(self, name: str, known: KnownRun, now: float) -> Iterator[Event]:
         run = known.watched.run
@@ -197,7 +203,7 @@ class Changes:
     ) -> Iterator[Event]:
         """Yield which findings have held for long enough, and which are over."""
         watched, limits = known.watched, self._limits
-        is_before = watched.run.state in OVER and known.end == _key_of_end(watched) and not known.alive
+        is_before = known.old_end is not None and known.old_end == _key_of_end(watched)
         found = {
             item.kind: item
             for item in (() if is_before else findings(watched, now, limits))
@@ -220,8 +226,9 @@ class Changes:
                     continue
                 held = known.holding[kind] = Holding(instance, held_since(item, known, now, limits))
             if held.said is None and not is_aged(item):
-                since = held.since
-                if now - since >= hold_secs(item, watched.run, limits, is_last=is_last):
+                if self._was_away and not is_last:
+                    held.since = now
+                if now - held.since >= hold_secs(item, watched.run, limits, is_last=is_last):
                     held.said = item
                     if kind in DAILY:
                         known.daily[kind] = held.instance
@@ -262,13 +269,14 @@ class Changes:
         )
 
     def _missing(self, name: str, now: float) -> Iterator[Event]:
-        """Yield that a run that was alive is gone from the disk; forget one that has been gone for a day."""
+        """Yield that a run that was alive is gone from the disk; forget one that has been gone for long."""
         known = self._known[name]
         if known.gone_since is None:
             known.gone_since = now
-        if now - known.seen_at > self._limits.forget_secs:
+        is_live = known.watched.run.state in LIVE
+        if now - known.seen_at > (self._limits.forget_secs if is_live else _GONE_SECS):
             del self._known[name]
-        elif known.watched.run.state in LIVE:
+        elif is_live:
             known.watched = replace(known.watched, unreachable=True, problem=_GONE)
             yield from self._findings(name, known, now, is_read=False)
 

@@ -169,6 +169,8 @@ class KnownRun:
     """What `restarts_of` has returned, by key."""
     end: str | None = None
     """The end that was said, or that is from before."""
+    old_end: str | None = None
+    """The end that is from before: of what holds since then nothing is said."""
     alive: tuple[str, float] | None = None
     """The newest session that was seen alive, and when."""
     daily: dict[str, tuple[object, ...]] = field(default_factory=dict)

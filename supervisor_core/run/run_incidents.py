@@ -226,15 +226,18 @@ class _Incidents:
                 continue
             resumed_at = next((at for at in starts if at >= launch.ended_at), None)
             why = "" if launch.error is None else f", with {launch.error}"
+            has_written = any(_overlaps(session, launch) for session in self._run.sessions if session.inferred)
+            text = launch.error if has_written else f"launch {launch.attempt} ended before its first event{why}"
             yield self._new(
                 kind,
                 launch.ended_at,
                 resumed_at,
                 None,
                 host=launch.host,
-                why=in_a_line(f"launch {launch.attempt} ended before its first event{why}"),
+                why=None if text is None else in_a_line(text),
                 is_over=resumed_at is None and self._is_given_up(launch.ended_at),
                 ended=launch.launch,
+                step=launch.step,
             )
 
     def _is_given_up(self, ended_at: float) -> bool:
@@ -292,6 +295,12 @@ class _Incidents:
         if run.loss_nonfinite_at is not None and run.loss_nonfinite_since is not None:
             why, is_over = f"since step {run.loss_nonfinite_since:,}", run.state not in ("running", "stalled")
             yield self._new("loss", run.loss_nonfinite_at, None, None, why=why, is_over=is_over)
+
+
+def _overlaps(session: Session, launch: ProgramLaunch) -> bool:
+    """Return whether a session without telemetry may be of a launch, by their times."""
+    began, ended = launch.started_at or -math.inf, launch.ended_at or math.inf
+    return (session.started_at or -math.inf) <= ended and (session.ended_at or math.inf) >= began
 
 
 _OF_REASON: Mapping[str, IncidentKind] = {"lost": "lost", "error": "error", "oom": "oom", "hang": "hang"}

@@ -42,7 +42,7 @@ LATER = {
     "recovers all the time": ["page is_over recovery_loop"],
 }
 """What is told of stories that go on after the first look, beside what is said at that moment."""
-QUIET = ("restarted", "stopped", "clock_skew", "copy")
+QUIET = ("restarted", "stopped", "clock_skew", "copy", "notice")
 
 
 @pytest.fixture(scope="module")
@@ -65,7 +65,7 @@ def test_a_story_that_is_so_at_the_first_look(told_stories: Scene, name: str) ->
         for severity, kind in said
         if kind not in QUIET and severity == KINDS[kind].severity and not is_over
     ]
-    events = [event for _, event in told_stories.told if event.run == name]
+    events = [event for _, event in told_stories.told if event.run == name and event.kind != "notice"]
     assert sorted(names(events)) == sorted(expected + LATER.get(name, []))
     if expected and expected[0].endswith(said[0][1]):
         first = next(event for event in events if event.kind == said[0][1])
@@ -247,6 +247,34 @@ def test_launches_without_a_session_are_restarts(tmp_path: Path) -> None:
     )
 
 
+def test_a_program_without_telemetry_under_a_restarter(tmp_path: Path) -> None:
+    """Its restarts, by the records of its restarter, and how it ended."""
+    run, scene = tmp_path / "tuning", Scene(tmp_path)
+    write = voice_stories._other_writer(run, BEGAN)
+    launch(run, 1, BEGAN - 3000)
+    assert scene.go_on(10 * MINUTE, write) == []
+    launch(run, 1, BEGAN - 3000, scene.now, cause="oom", step=300, oom_kills=1)
+    launch(run, 2, scene.now + 8)
+    events = scene.go_on(10 * MINUTE, write)
+    assert [event.text for event in events] == ["tuning: OOM-killed at step 300 on trainer-0; restarted after 8 s"]
+    other = tmp_path / "other"
+    write = voice_stories._other_writer(other, scene.now)
+    launch(other, 1, scene.now - 3000)
+    assert scene.go_on(10 * MINUTE, write) == []
+    launch(other, 1, scene.now - 3600, scene.now, cause="completed", action="end")
+    assert [event.text for event in scene.go_on(MINUTE)] == ["other: completed after 1 h"]
+
+
+def test_a_watcher_that_slept_waits_before_it_pages(tmp_path: Path) -> None:
+    """Its machine was suspended, with the training: that one writes again in a moment."""
+    scene = Scene(tmp_path)
+    session = Scripted(tmp_path / "tuning", BEGAN)
+    scene.go_on(20 * MINUTE, trains(session))
+    assert scene.look(scene.now + 8 * HOUR) == []
+    session.freeze(scene.now + 10 - session.at)
+    assert scene.go_on(10 * MINUTE, trains(session)) == []
+
+
 def test_the_last_look_waits_for_nothing(tmp_path: Path) -> None:
     """Whoever looks no more says now how the run ended."""
     run, scene = tmp_path / "tuning", Scene(tmp_path)
@@ -276,7 +304,9 @@ def test_a_run_that_comes_and_ends_between_two_looks(tmp_path: Path) -> None:
     Scripted(tmp_path / "broken", BEGAN + 1).train(10).stop("error", error="KeyError: 1")
     Scripted(tmp_path / "old", BEGAN - DAY).train(10).stop()
     Scripted(tmp_path / "old and lost", BEGAN - 2 * DAY).train(10)
-    assert sorted(names(scene.go_on(HOUR))) == ["end happened completed", "page begins failed"]
+    Scripted(tmp_path / "unsaved", BEGAN + 1).train(10).save("OSError: disk full").stop()
+    found = names(scene.go_on(HOUR))
+    assert sorted(found) == [*["end happened completed"] * 2, "page begins failed"]
 
 
 def test_a_copy_is_quiet(tmp_path: Path) -> None:
@@ -299,12 +329,11 @@ def test_files_that_cannot_be_read_end_nothing(tmp_path: Path) -> None:
     assert names(event for _, event in scene.told) == ["page begins saves_failing"]
     runs = scene.watch.refresh().runs
     unreadable = {name: replace(watched, problem="Stale file handle") for name, watched in runs.items()}
-    for at in range(0, 300, 15):
+    for at in range(0, 600, 15):
         assert scene.changes.of(unreadable, scene.now + at) == []
         assert scene.changes.of({}, scene.now + at, unread=["tuning"]) == []
-    later = scene.changes.of(unreadable, scene.now + 900)
-    assert names(later) == ["warn begins read_error"]
-    assert names(scene.changes.of(runs, scene.now + 915)) == ["warn is_over read_error"]
+    assert names(scene.changes.of(unreadable, scene.now + 600)) == ["warn begins read_error"]
+    assert names(scene.changes.of(runs, scene.now + 615)) == ["warn is_over read_error"]
 
 
 def test_a_directory_that_vanishes(tmp_path: Path) -> None:
