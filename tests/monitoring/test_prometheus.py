@@ -38,6 +38,7 @@ ONLY_IN_NEED = {
     "run:supervisor_exporter_doubted:info",
     "run:supervisor_exporter_gap:info",
     "run:supervisor_exporter_reported:timestamp_seconds",
+    "run:supervisor_push_old:info",
     "run:supervisor_session_of_several:info",
     "supervisor_exporter_shards",
     "run:supervisor_run_error:known",
@@ -49,7 +50,8 @@ ONLY_IN_NEED = {
     *(f"run:supervisor_reported_{state}:timestamp_seconds" for state in ("stalled", "lost", "failed", "over")),
 }
 """Recorded only when an exporter is behind, or has not yet looked, or restarts; or of a run in that state; or of a run
-of which several sessions are reported, or which an exporter reports as not over; or of shards."""
+of which several sessions are reported, or which an exporter reports as not over, or whose newest push is old; or of
+shards."""
 
 
 def everything(tick: int) -> RunStatus:
