@@ -30,7 +30,7 @@ class Ping:
 
     def __init__(self, url: Secret, clock: Clock = SYSTEM_CLOCK) -> None:
         if not is_web_address(url):
-            raise ValueError("the ping URL is not http://... or https://...")
+            raise ValueError("the ping URL is none of a web server, as https://HOST/ID")
         self._url, self._clock = url, clock
         self._last = -math.inf
         self._is_failing = False

@@ -84,7 +84,7 @@ class NotifySettings:
         if not chosen and not ping_url and command is None:
             return None
         if ping_url and not is_web_address(Secret(ping_url)):
-            raise ValueError("the ping URL is not http://... or https://...")
+            raise ValueError("the ping URL is none of a web server, as https://HOST/ID")
         if limit_per_hour < 1:
             raise ValueError(f"the limit is {limit_per_hour} messages per hour; expected at least 1")
         return cls(

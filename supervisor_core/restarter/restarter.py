@@ -103,7 +103,7 @@ class Restarter:
             return self._run()
         finally:
             if self._watch is not None:
-                self._watch.end(self._signals.wait_for_stop, self._last_messages_secs())
+                self._watch.end(self._signals.wait_for_stop, self._last_messages_secs(time.monotonic()))
 
     def _run(self) -> int:
         decision = self._begin()
@@ -264,12 +264,12 @@ class Restarter:
 
     # Helpers.
 
-    def _last_messages_secs(self) -> float:
+    def _last_messages_secs(self, now: float) -> float:
         """Return how long the last messages are waited for: after a stop signal, as long as there is time."""
         came_at = self._signals.stop_came_at
         if came_at is None:
             return MESSAGES_SECS
-        left_secs = came_at + kill_after_secs(self.options) - time.monotonic()
+        left_secs = came_at + kill_after_secs(self.options) - now
         return min(MESSAGES_SECS, max(LEAST_MESSAGES_SECS, left_secs))
 
     @property

@@ -29,6 +29,7 @@ SENDS_SECS = 3600.0
 QUIET_SECS = 3600.0
 """After how long without a change the process ends, whose restarter was killed, while a run is not over."""
 _LIVE = ("running", "stalled")
+_now = time.monotonic
 
 
 class Lifeline:
@@ -44,7 +45,8 @@ class Lifeline:
         """Set when the restarter ends in order."""
         self.killed_at: float | None = None
         """Monotonic time at which it was seen that it was killed; None as long as it lives."""
-        threading.Thread(target=self._read, name="watch-lifeline", daemon=True).start()
+        self.thread = threading.Thread(target=self._read, name="watch-lifeline", daemon=True)
+        self.thread.start()
 
     def terminated(self, signum: int) -> None:
         """Act on SIGTERM. Schedulers send it to all processes of a job: the restarter says itself when it ends."""
@@ -55,7 +57,7 @@ class Lifeline:
         if self._said.readline() == END:
             self.over.set()
         else:
-            self.killed_at = time.monotonic()
+            self.killed_at = _now()
 
 
 class _Orphan:
@@ -70,7 +72,7 @@ class _Orphan:
 
     def is_over(self, looked: Looked | None) -> bool:
         """Say so after a look."""
-        now = time.monotonic()
+        now = _now()
         runs = {} if looked is None else looked.runs
         marks = {name: (watched.run.state, watched.records) for name, watched in runs.items()}
         if looked is not None and marks != self._marks:

@@ -260,6 +260,7 @@ def test_a_stop_does_not_wait_for_a_service_that_hangs(training: Callable[..., R
     running = training("waits", options=["--stop-timeout", "2s"])
     running.trains()
     child = running.child()
+    os.kill(child, signal.SIGTERM)  # as a scheduler does, which signals every process of a job
     running.process.terminate()
     assert running.process.wait() == -signal.SIGTERM
     assert "still sends messages; it ends by itself" in running.log
@@ -324,7 +325,8 @@ def test_a_watcher_is_started_again(
     ping = f"http://127.0.0.1:{receiver.port}/ping"
     for path, urls in ((f"POST /{TOKEN}", [url]), ("POST /other", [url, other])):
         options = [word for each in urls for word in ("--notify", each)]
-        watcher = start("watch", "--interval", "0.5", *options, "--ping", ping, logdir)
+        links = ("--tensorboard-url", "http://tab.example:6006", "--runbook-base", "http://runbook.example/alerts")
+        watcher = start("watch", "--interval", "0.5", *options, "--ping", ping, *links, logdir)
         watcher.said("Watching 1 run: ")
         while path not in receiver.paths:
             receiver.wait(len(receiver.items) + 1)
@@ -334,3 +336,5 @@ def test_a_watcher_is_started_again(
     titles = [item["title"] for item in receiver.items if item is not None]
     assert len(titles) == 2 and titles[0].startswith("tuning: Process ")
     assert receiver.paths.count("GET /ping") == 2
+    told = next(item["message"] for item in receiver.items if item is not None)
+    assert "http://runbook.example/alerts#supervisortraininglost" in told and "http://tab.example:6006/#" in told

@@ -129,5 +129,5 @@ def test_what_is_said_of_a_url_that_cannot_be_reached(url: str, why: str, caplog
 @pytest.mark.parametrize("url", ["file:///etc/passwd", "ftp://h/", "hunter2", "https://", ""])
 def test_only_addresses_of_web_servers(url: str) -> None:
     """Anything else is an error at once, without the URL."""
-    with pytest.raises(ValueError, match=r"^the ping URL is not http://... or https://...$"):
+    with pytest.raises(ValueError, match=r"^the ping URL is none of a web server, as https://HOST/ID$"):
         Ping(Secret(url))

@@ -66,7 +66,7 @@ def test_a_command_is_one_more_service() -> None:
     ("given", "why"),
     [
         ({"command": "  "}, "the command for events is empty; expected a line for the shell"),
-        ({"ping": f"ftp://{TOKEN}"}, r"the ping URL is not http://... or https://..."),
+        ({"ping": f"ftp://{TOKEN}"}, r"the ping URL is none of a web server, as https://HOST/ID"),
         ({"command": "x", "limit_per_hour": 0}, "the limit is 0 messages per hour; expected at least 1"),
         ({"command": "x", "topics": "page,urgent"}, "the topics are 'page,urgent'; expected some of page, warn, info,"),
         ({"command": "x", "topics": ","}, "the topics are ','; expected some of page, warn"),

@@ -1,0 +1,111 @@
+"""The process that sends the messages of ``run``: what it is told, and when it ends without its restarter."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from dataclasses import replace
+
+import pytest
+
+from supervisor_core.notify.secret import Secret
+from supervisor_core.notify.settings import NotifySettings
+from supervisor_core.notify.watcher import Looked
+from supervisor_core.restarter import watching
+from supervisor_core.restarter.launch import RestarterOptions
+from supervisor_core.restarter.restarter import LEAST_MESSAGES_SECS, MESSAGES_SECS, Restarter
+from supervisor_core.restarter.watch_child import END, WatchOrder
+from supervisor_core.restarter.watching import QUIET_SECS, Lifeline
+from supervisor_core.run.fold import RunFold
+from supervisor_core.run.snapshot import WatchedRun
+from supervisor_core.run.thresholds import Thresholds
+
+ORDER = WatchOrder(logdir="/runs/tuning", began_at=5.0, settings=NotifySettings(ping=Secret("http://h/token")))
+
+
+def looked(state: str) -> Looked:
+    """A look at one run."""
+    run = replace(RunFold("tuning").run(1.0, lambda path: None), state=state)
+    return Looked(at=1.0, runs={"tuning": WatchedRun(run=run, files=())})
+
+
+class Line:
+    """A lifeline without a process."""
+
+    killed_at: float | None = None
+
+
+@pytest.fixture
+def now(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The monotonic time."""
+    times = [1000.0]
+    monkeypatch.setattr(watching, "_now", lambda: times[0])
+    return times
+
+
+def test_an_order_is_read_as_it_was_written() -> None:
+    """With the secrets, which nothing else shows."""
+    order = replace(ORDER, thresholds=Thresholds(dead_hold_secs=7.0))
+    assert "token" in order.encode() and "\n" not in order.encode()
+    assert WatchOrder.decode(order.encode().encode()) == order
+    assert "token" not in repr(order)
+
+
+@pytest.mark.parametrize(("state", "secs"), [("lost", 180.0), ("completed", 180.0), ("running", QUIET_SECS)])
+def test_without_a_restarter_it_ends(now: list[float], state: str, secs: float) -> None:
+    """Once what its death has led to was told, or after an hour in which nothing changes."""
+    line = Line()
+    orphan = watching._Orphan(ORDER, line)  # type: ignore[arg-type]
+    assert not orphan.is_over(looked(state))
+    now[0] += 10 * QUIET_SECS
+    assert not orphan.is_over(looked(state)), "the restarter lives"
+    line.killed_at = now[0]
+    now[0] += secs - 1.0
+    assert not orphan.is_over(looked(state))
+    now[0] += 1.0
+    assert orphan.is_over(looked(state))
+    assert not orphan.is_over(looked("stalled")), "something has changed"
+
+
+def test_what_cannot_be_read_is_waited_for(now: list[float]) -> None:
+    """An hour long."""
+    line = Line()
+    orphan = watching._Orphan(ORDER, line)  # type: ignore[arg-type]
+    line.killed_at = now[0]
+    now[0] += QUIET_SECS - 1.0
+    assert not orphan.is_over(None)
+    now[0] += 1.0
+    assert orphan.is_over(None)
+
+
+@pytest.mark.parametrize("said", [END, b""])
+def test_the_restarter_ends_in_order_or_is_killed(said: bytes) -> None:
+    """SIGTERM ends the process only where there is no restarter that says so."""
+    read, write = os.pipe()
+    with os.fdopen(read, "rb") as lines:
+        line = Lifeline(lines)
+        line.terminated(signal.SIGTERM)
+        assert not line.over.is_set()
+        os.write(write, said)
+        os.close(write)
+        line.thread.join(60.0)
+    assert line.over.is_set() == (said == END)
+    assert (line.killed_at is None) == (said == END)
+    line.terminated(signal.SIGTERM)
+    assert line.over.is_set()
+    assert isinstance(line.over, threading.Event)
+
+
+def test_how_long_the_last_messages_are_waited_for() -> None:
+    """As long as a stop signal leaves time, and a little at least."""
+    restarter = Restarter(
+        RestarterOptions(logdir="x", command=("y",), stop_timeout_secs=4.0),
+        None,  # type: ignore[arg-type]
+        display=None,  # type: ignore[arg-type]
+        journal=None,  # type: ignore[arg-type]
+    )
+    wait = restarter._last_messages_secs
+    assert wait(now=500.0) == MESSAGES_SECS
+    restarter._signals.stop_came_at = 500.0
+    assert [wait(now=now) for now in (500.0, 503.0, 505.9, 900.0)] == [6.0, 3.0, LEAST_MESSAGES_SECS, 1.0]
