@@ -241,7 +241,8 @@ def test_the_keeper_is_killed(training: Callable[..., Running], receiver: Receiv
     assert running.child() == child
     (logdir / "go").touch()
     assert running.process.wait() == 0
-    assert [title.split()[1] for title in receiver.titles] == ["lost", "completed"]
+    told = "".join(f"{item['title']}\n{item['message']}\n" for item in receiver.items)
+    assert "tuning: lost at step " in told and "; restarted after " in told and "tuning: completed after " in told
 
 
 def test_the_process_that_sends_is_killed(training: Callable[..., Running], logdir: Path) -> None:
