@@ -68,7 +68,7 @@ def test_a_death_behind_a_wall_arrives(
             trainer.start()
             wait_until(lambda: prometheus.value("run:supervisor_alive:live"), "the run")
             for name in ("steps_total", "step_duration_seconds_bucket", "run_info", "phase", "build_info"):
-                assert prometheus.query(f'supervisor_{name}{{job="training",instance=~".+:[0-9a-f]{16}",run="digits"}}')
+                assert prometheus.query(f'supervisor_{name}{{job="training",instance=~".+:[0-9a-f]+",run="digits"}}')
             assert prometheus.query("process_resident_memory_bytes")
             trainer.send(signal.SIGKILL)
             assert webhook.next() == KILLED
