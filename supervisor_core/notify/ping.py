@@ -29,8 +29,7 @@ class Ping:
     """
 
     def __init__(self, url: Secret, clock: Clock = SYSTEM_CLOCK) -> None:
-        if not is_web_address(url):
-            raise ValueError("the ping URL is none of a web server, as https://HOST/ID")
+        check_ping_url(url)
         self._url, self._clock = url, clock
         self._last = -math.inf
         self._is_failing = False
@@ -65,10 +64,15 @@ class Ping:
             self._is_failing = problem is not None
 
 
-def is_web_address(url: Secret) -> bool:
-    """Return whether a URL is one of a web server."""
+def check_ping_url(url: Secret) -> None:
+    """Check that a URL is one of a web server.
+
+    Raises:
+        ValueError: if it is not; the text holds nothing of it.
+    """
     scheme, _, rest = url.reveal().partition("://")
-    return scheme.lower() in ("http", "https") and bool(rest)
+    if scheme.lower() not in ("http", "https") or not rest:
+        raise ValueError("the ping URL is none of a web server, as https://HOST/ID")
 
 
 def _request(url: Secret) -> Problem | None:

@@ -10,7 +10,7 @@ from typing import get_args
 
 from supervisor_core.notify.command import CommandService
 from supervisor_core.notify.event import Topic
-from supervisor_core.notify.ping import is_web_address
+from supervisor_core.notify.ping import check_ping_url
 from supervisor_core.notify.secret import Secret
 from supervisor_core.notify.services import AppriseService, Service, parse_services
 from supervisor_core.run.words import listed
@@ -83,8 +83,8 @@ class NotifySettings:
             raise ValueError("the command for events is empty; expected a line for the shell")
         if not chosen and not ping_url and command is None:
             return None
-        if ping_url and not is_web_address(Secret(ping_url)):
-            raise ValueError("the ping URL is none of a web server, as https://HOST/ID")
+        if ping_url:
+            check_ping_url(Secret(ping_url))
         if limit_per_hour < 1:
             raise ValueError(f"the limit is {limit_per_hour} messages per hour; expected at least 1")
         return cls(
