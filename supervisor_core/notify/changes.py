@@ -1,8 +1,8 @@
 """`Changes`: from one look at some runs to the next, what somebody is to be told of, as events.
 
 A finding is an event when it begins, once it has held for as long as the alert of its kind waits, and when it is over.
-A restart is one, and the end of a run. Nothing is concluded from a run that could not be read, and a run that was
-started again before a finding had held for that long is a restart only.
+A restart is one, the end of a run, and what a program says with ``notify``. Nothing is concluded from a run that could
+not be read, and a run that was started again before a finding had held for that long is a restart only.
 
 Not said: what ended before the first look; a run that died more than a day ago (`Thresholds.forget_secs`, as for the
 alerts); a copy of a run; clocks that differ; a run that is gone from the disk, unless it was alive.
@@ -34,6 +34,7 @@ from supervisor_core.notify.run_changes import (
     instance_of,
     is_aged,
     may_resume,
+    new_notices,
     newest_session,
     restart_keys,
     restarts_of,
@@ -42,6 +43,7 @@ from supervisor_core.notify.run_changes import (
 from supervisor_core.run.finding import KINDS, Finding, Severity
 from supervisor_core.run.findings import findings
 from supervisor_core.run.model import Session
+from supervisor_core.run.notices import notice_text
 from supervisor_core.run.snapshot import WatchedRun
 from supervisor_core.run.thresholds import Thresholds
 from supervisor_core.storage.local import absolute
@@ -147,6 +149,7 @@ class Changes:
                 known.alive = run_key(watched), now
             yield from self._restarts(name, known, now)
             yield from self._ends(name, known, now, is_last=is_last)
+            yield from self._notices(name, known, now)
         yield from self._findings(name, known, now, is_read=is_read, is_last=is_last)
 
     def _begin(self, known: KnownRun) -> None:
@@ -197,6 +200,16 @@ class Changes:
             name, watched, (kind, key), what="happened", topic="end", kind=kind, severity="info", text=text, at=at,
             session=session, step=watched.run.step,
         )  # fmt: skip
+
+    def _notices(self, name: str, known: KnownRun, now: float) -> Iterator[Event]:
+        """Yield what the program has said."""
+        watched = known.watched
+        for key, said in new_notices(known, now, self._limits):
+            yield self._event(
+                name, watched, key, what="happened", topic=said.severity, kind="notice", severity=said.severity,
+                text=notice_text(said), at=(said.since or now) - (watched.run.clock_skew_secs or 0.0),
+                session=newest_session(watched.run), step=said.step, alert=KINDS["notice"].alert,
+            )  # fmt: skip
 
     def _findings(
         self, name: str, known: KnownRun, now: float, *, is_read: bool, is_last: bool = False

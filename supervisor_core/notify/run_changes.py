@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
+from supervisor_core.events.notice_record import NoticeRecord
 from supervisor_core.run.counters import launches_without_session
 from supervisor_core.run.ended_launches import final_launch
 from supervisor_core.run.finding import KINDS, Finding
@@ -19,8 +20,8 @@ from supervisor_core.run.state_findings import UNPLANNED, open_stall
 from supervisor_core.run.thresholds import Thresholds
 from supervisor_core.run.words import DAY_SECS
 
-QUIET = frozenset(("copy", "clock_skew", "restarted", "stopped"))
-"""Kinds of findings that are no events: two are said as a restart and an end, and two ask for no message."""
+QUIET = frozenset(("copy", "clock_skew", "restarted", "stopped", "notice"))
+"""Kinds of findings that are no events: three are said as a restart, an end, a notice; two ask for no message."""
 OF_READING = frozenset(("unreachable", "read_error"))
 """Kinds that say something of a run whose files cannot be read now; of all others nothing is concluded from it."""
 LIVE, OVER = ("running", "stalled"), ("completed", "stopped")
@@ -171,6 +172,8 @@ class KnownRun:
     """The end that was said, or that is from before."""
     old_end: str | None = None
     """The end that is from before: of what holds since then nothing is said."""
+    notices: frozenset[tuple[object, ...]] = frozenset()
+    """What identifies those that hold; they were said."""
     alive: tuple[str, float] | None = None
     """The newest session that was seen alive, and when."""
     daily: dict[str, tuple[object, ...]] = field(default_factory=dict)
@@ -187,6 +190,20 @@ class KnownRun:
             item.said is not None and kind in ("lost", "failed", "completed_unsaved", "completed_without_step")
             for kind, item in self.holding.items()
         )
+
+
+def new_notices(known: KnownRun, now: float, limits: Thresholds) -> Iterator[tuple[tuple[object, ...], NoticeRecord]]:
+    """Yield the notices of a run that hold and were not said, each with what identifies it; from now on they were."""
+    run, before = known.watched.run, known.notices
+    since = own_clock(run, now) - limits.notice_secs
+    # A worker's may be recorded by two chiefs.
+    found = {
+        (each.session if each.worker is None else each.worker, "notice", each.severity, each.text, each.since): each
+        for each in run.notices
+        if (each.at or 0.0) > since
+    }
+    known.notices = frozenset(found)
+    yield from ((key, each) for key, each in found.items() if key not in before)
 
 
 def hold_secs(found: Finding, run: Run, limits: Thresholds, *, is_last: bool) -> float:

@@ -8,6 +8,7 @@ from typing import Any
 from supervisor_core.events.notice_record import NoticeRecord
 from supervisor_core.events.record_fields import replaced
 from supervisor_core.run.bounds import Pool
+from supervisor_core.run.culprit import named
 
 
 class NoticeFold:
@@ -76,6 +77,16 @@ def notices_of(notices: Iterable[NoticeRecord]) -> tuple[NoticeRecord, ...]:
         if known is None or known.count <= record.count:
             by_key[key] = record
     return tuple(sorted(by_key.values(), key=lambda record: record.at or 0.0))
+
+
+def notice_text(notice: NoticeRecord) -> str:
+    """Return what was said, and by which process if not by the session's own.
+
+    Example:
+        >>> notice_text(NoticeRecord(session="a", text="the disk is slow", worker="rank:3"))
+        'rank 3: the disk is slow'
+    """
+    return notice.text if notice.worker is None else f"{named([notice.worker])}: {notice.text}"
 
 
 def _key(record: NoticeRecord) -> tuple[Any, ...]:

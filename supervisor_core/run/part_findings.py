@@ -15,6 +15,7 @@ from supervisor_core.run.culprit import named
 from supervisor_core.run.finding import SEVERITIES, Finding
 from supervisor_core.run.finding_subject import Subject, facts, found
 from supervisor_core.run.model import Session, WorkerHistory
+from supervisor_core.run.notices import notice_text
 from supervisor_core.run.stragglers import Paced, Straggler, straggler
 from supervisor_core.run.words import counted, duration, in_a_line, next_sentence, rate, sentence
 from supervisor_core.storage.directory import RENAMED
@@ -331,7 +332,7 @@ def notices(about: Subject) -> Iterator[Finding]:
         of = (each for each in about.run.sessions if each.id == newest.session and newest.worker is None)
         finding = found(
             "notice",
-            sentence(newest.text if newest.worker is None else f"{named([newest.worker])}: {newest.text}"),
+            sentence(notice_text(newest)),
             since=newest.since,
             cost=next_sentence("; ".join(more)).strip() if more else None,
             command=about.inspect(),
