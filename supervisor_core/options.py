@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from functools import cache
 from types import NoneType
@@ -152,6 +152,12 @@ class Options:
     watched_loss: Any = None
     """A tensor (or its name) that must be finite for a checkpoint to be taken. Default: nothing is watched."""
 
+    on_event: Callable[[dict[str, Any]], object] | None = None
+    """Called with each event of the run, as of ``tb-supervisor watch --on-event`` (docs/event.schema.json): findings
+    that begin or are over, its restart, its end. In a thread, one call at a time; the last ones before the session has
+    ended, for 5 s at most. Only in the chief, and not in forked children. An error of it is logged, and ends
+    nothing."""
+
     max_recoveries: int | None = 20
     """How many times in a row, with no run in between, a `MonitoredSession` makes a new TensorFlow session after an
     `AbortedError` or `UnavailableError`, before it raises the error. None: no limit, as the original."""
@@ -192,6 +198,8 @@ class Options:
                 f"Options.retry_max_secs is {self.retry_max_secs}, below retry_initial_secs "
                 f"({self.retry_initial_secs}); give it at least that."
             )
+        if self.on_event is not None and not callable(self.on_event):
+            raise OptionsError(f"Options.on_event is {self.on_event!r}; expected None or a function of one event.")
         if self.metrics_address is not None:
             parse_address(self.metrics_address, "Options.metrics_address")
         if self.labels is not None:

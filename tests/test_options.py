@@ -44,6 +44,7 @@ from supervisor_core.options import Options
         {"labels": {f"a{number}": "x" for number in range(17)}},
         {"worker_name": ""},
         {"worker_name": 1},
+        {"on_event": "print"},
         {"metrics_address": 9464},
         {"metrics_address": "foo"},
         {"metrics_address": "localhost:99999"},

@@ -43,6 +43,8 @@ from supervisor_core.process.stacks import MAIN_THREAD, location, python_stacks,
 
 _LOG = logging.getLogger("supervisor_core")
 
+LAST_EVENTS_SECS = 5.0
+"""How long the end waits at most until `Options.on_event` was called with the last events, in seconds."""
 HANG_UP_SECS = 1.0
 """How long SIGHUP is waited for after an error that a lost terminal has caused, in seconds: a shell passes it on."""
 
@@ -235,11 +237,21 @@ class Ending:
         """Stop serving and pushing metrics; waits until the end has been seen, as far as the moment allows."""
         if (run := self._state.recorder) is None or self.is_inactive:
             return
+        if self._state.event_calls is not None:
+            self._state.event_calls.finish()
         linger_secs = self._options.metrics_linger_secs if self._state.reason.signum != signal.SIGINT else 0.0
         if self._state.reason.signum is None:
             run.close(linger_secs)
         else:
             run.close(*map(self._state.deadline.linger_secs, (linger_secs, LAST_PUSH_SECS)))
+        self.stop_telling(self._state.deadline.linger_secs(LAST_EVENTS_SECS))
+
+    def stop_telling(self, secs: float) -> None:
+        """Tell the program the last events of the session, for so long at most."""
+        calls, self._state.event_calls = self._state.event_calls, None
+        if calls is not None:
+            calls.finish()
+            calls.wait(secs)
 
     # In a signal's thread, where the loop's may not get there; or where another session's end ends the process.
 

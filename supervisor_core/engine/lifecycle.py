@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
-from typing import Any, Generic, Literal, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, TypeVar
 
 from supervisor_core.checkpoint.recovery import Skipped
 from supervisor_core.clock import SYSTEM_CLOCK, Clock
@@ -22,6 +22,9 @@ from supervisor_core.errors import LogdirInUseError, OptionsError
 from supervisor_core.events.notice_record import Severity
 from supervisor_core.events.telemetry import ServiceInterval, SkippedCheckpoint
 from supervisor_core.options import Options
+
+if TYPE_CHECKING:
+    from supervisor_core.notify.callable import EventCalls
 
 _LOG = logging.getLogger("supervisor_core")
 
@@ -135,6 +138,7 @@ class SessionLifecycle(Generic[EndingT]):
         if state.recorder is not None:
             self.ending.record(None)
             state.recorder.close(0.0)
+            self.ending.stop_telling(0.0)
             self.services.clear()
         self.ending.begin()
         state.recorder = self._refusal = None
@@ -147,6 +151,7 @@ class SessionLifecycle(Generic[EndingT]):
                 raise
             self._give_up_ownership(error)
             state.recorder = self._begun_recorder(False, None, 0)
+        state.event_calls = self._begun_event_calls(state.recorder)
         open_sessions.add(self.ending, at_exit, ends_with_call=ends_with_call)
         if state.reason.signum is not None:  # it came meanwhile
             state.coord.request_stop()
@@ -190,6 +195,16 @@ class SessionLifecycle(Generic[EndingT]):
         )
         recorder.begin()
         return recorder
+
+    def _begun_event_calls(self, recorder: SessionRecorder) -> EventCalls | None:
+        call, logdir, session = self.options.on_event, self.state.logdir, recorder.status().session
+        if call is None or logdir is None or session is None or recorder.publisher is None:
+            return None
+        from supervisor_core.notify.callable import EventCalls  # other programs need not load it
+
+        calls = EventCalls(call, logdir, session.run or ".", session.started_at or 0.0, clock=self._clock)
+        calls.start()
+        return calls
 
     def _save_soon(self) -> None:
         """Save a checkpoint as soon as that is possible; whether it could be saved is recorded."""

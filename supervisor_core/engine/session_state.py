@@ -7,12 +7,15 @@ from __future__ import annotations
 
 import threading
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from supervisor_core.engine.coordinator import Coordinator
 from supervisor_core.engine.deadline import StopDeadline
 from supervisor_core.engine.saving import Checkpoints
 from supervisor_core.engine.session_recorder import SessionRecorder
+
+if TYPE_CHECKING:
+    from supervisor_core.notify.callable import EventCalls
 
 
 @dataclass
@@ -57,6 +60,8 @@ class SessionState:
     """Saves its checkpoints; None where none are saved, and where another run owns the logdir."""
     recorder: SessionRecorder | None = None
     """Records it; None before the first one, and where the logdir was refused."""
+    event_calls: EventCalls | None = None
+    """Tells its events to the program; None where the program does not ask for them."""
     tf_session: Any = None
     """The TensorFlow session; None before it is ready, while it is recovered, and for other frameworks."""
     is_ready: bool = False

@@ -13,6 +13,7 @@
     broken=1      the batches depend on a variable that no checkpoint has; with Keras they are drawn without a seed
     log=1         log the loss where the facade logs nothing by itself; log=0: nowhere
     notify_at=5   say something of the run within this step, in a thread, and something before the session begins
+    events=1      say each event of the run
     finish_at=5   the program finishes the training within this step, after its update, in a loop of its own
 
 Two checkpoints are kept. In each step the saves before it have ended. At the end it says the sum of the weights.
@@ -43,6 +44,7 @@ OPTIONS = Options(
     retry_max_secs=0.02,
     metrics_linger_secs=0,
     verify_resume=GIVEN.get("verify", 0),
+    on_event=(lambda event: print("event", event["kind"], flush=True)) if "events" in GIVEN else None,
 )
 DIRECTORY = Path(LOGDIR, "checkpoints")
 

@@ -35,12 +35,12 @@ FACADES = [pytest.param(name, marks=() if name == "supervise" else pytest.mark.l
 
 @pytest.mark.parametrize("facade", FACADES)
 def test_what_a_program_says_is_a_finding(tmp_path: Path, starter_of: Callable[[str], Any], facade: str) -> None:
-    """With its severity and in its words, from any thread; before the session it is in the log, and ends nothing."""
+    """With its severity and in its words, from any thread, and an event. Before the session it is in the log only."""
     if not find_spec(NEEDS[facade]):
         pytest.skip(f"{NEEDS[facade]} is not installed: make test-frameworks has it")
     environment = {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
     done: subprocess.CompletedProcess[str] = starter_of(facade).run(
-        [str(PROGRAM), facade, str(tmp_path), "3", "notify_at=1"], environment
+        [str(PROGRAM), facade, str(tmp_path), "3", "notify_at=1", "events=1"], environment
     )
     assert done.returncode == 0, done.stderr
     if facade != "MonitoredTrainingSession":  # which begins as it is made
@@ -54,4 +54,6 @@ def test_what_a_program_says_is_a_finding(tmp_path: Path, starter_of: Callable[[
         (each.severity, each.text) for each in findings(WatchedRun(run=run, files=()), now) if each.kind == "notice"
     ]
     assert said == [(severity, f"this is {severity}.") for severity in ("page", "warn", "info")]
+    told = sorted(line for line in done.stdout.splitlines() if line.startswith("event "))
+    assert told == ["event completed", *["event notice"] * 3]
     assert run.state == "completed" and run.sessions[-1].last_step == 3
