@@ -228,20 +228,20 @@ def test_the_receivers_clock_counts(date: str, ahead_secs: float, running: RunSt
         assert pushes.wait(60.0)
 
 
-def test_a_forked_child_pushes_nothing(receiver: OtlpReceiver, running: RunStatus, clock) -> None:
-    """A data loader's worker that ends its copy of the training: no push, and nothing to wait for."""
+def test_a_forked_child_pushes_nothing(receiver: OtlpReceiver, running: RunStatus, clock, caplog) -> None:
+    """A data loader's worker that ends its copy of the training: no push, nothing to wait for, nothing to say."""
     pushes = pusher(lambda: running, receiver.url, clock)
     receiver.wait_for(lambda found: found)
 
     def end(answers) -> None:
         pushes.finish()
-        answers.put(pushes.wait(600.0))
+        answers.put((pushes.wait(600.0), caplog.text))
 
     forked = multiprocessing.get_context("fork")
     answers = forked.SimpleQueue()
     child = forked.Process(target=end, args=(answers,))
     child.start()
-    assert answers.get() is False
+    assert answers.get() == (False, "")
     child.join()
     assert len(receiver.full) == 1
     pushes.finish()
