@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import logging
+import sys
 import threading
 from collections.abc import Sequence
+from contextlib import ExitStack
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -71,16 +73,23 @@ def watch(
         ]
     except EventsError as error:
         raise WrongInput(str(error)) from error
-    looks = LogdirLooks(watches, partial(_name, found))
+    bar = ExitStack()
+    on_progress = None
+    if sys.stderr.isatty():
+        from supervisor_core.cli.text import runs_bar  # which imports rich
+
+        on_progress = bar.enter_context(runs_bar("first look"))
+    looks = LogdirLooks(watches, partial(_name, found), on_progress=on_progress)
     sender = Sender(settings)
     changes = changes_for(settings, Thresholds(interval_secs=interval_secs))
     watcher = Watcher(looks.look, changes, sender.put, seen=sender.seen, interval_secs=interval_secs)
     stop = threading.Event()
-    thread = threading.Thread(target=watcher.run, args=(stop, _Start(settings)), name="watch", daemon=True)
+    thread = threading.Thread(target=watcher.run, args=(stop, _Start(settings, bar)), name="watch", daemon=True)
     with on_stop_signal(stop.set):
         thread.start()
         while not stop.wait(1.0 if IS_WINDOWS else None):  # there Ctrl-C is handled between two waits
             pass
+        bar.close()
         _LOG.info("Stopping")
         thread.join(LOOK_SECS)
         sender.close(SEND_SECS)
@@ -94,15 +103,16 @@ def _name(found: Sequence[Logdir], logdir: str, run: str) -> str:
 
 
 class _Start:
-    """Says once what is watched, after the first look."""
+    """Says once what is watched, after the first look, whose bar it ends."""
 
-    def __init__(self, settings: NotifySettings) -> None:
-        self._settings = settings
+    def __init__(self, settings: NotifySettings, bar: ExitStack) -> None:
+        self._settings, self._bar = settings, bar
         self._is_said = False
 
     def __call__(self, looked: Looked | None) -> bool:
         """Say it; never ends the watcher."""
         if looked is not None and not self._is_said:
             self._is_said = True
+            self._bar.close()
             _LOG.info("Watching %s: %s", counted(len(looked.runs), "run"), self._settings.text)
         return False

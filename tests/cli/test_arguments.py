@@ -47,7 +47,7 @@ def seen(
         served[:] = [each.watched.directory for each in look.runs.values()]
         raise click.exceptions.Exit(0)
 
-    def instead_of_looking(watches: list[LogdirWatch], *_: object) -> None:
+    def instead_of_looking(watches: list[LogdirWatch], *_: object, **__: object) -> None:
         served[:] = [found.directory for watch in watches for found in watch.refresh().runs.values()]
         raise click.exceptions.Exit(0)
 
