@@ -19,10 +19,12 @@ from supervisor_core.clock import SYSTEM_CLOCK, Clock
 from supervisor_core.engine.deadline import NEVER, Deadline
 from supervisor_core.engine.progress import ProgressSnapshot
 from supervisor_core.errors import SupervisorError
+from supervisor_core.events.notice_record import NoticeRecord
 from supervisor_core.events.place import Place
 from supervisor_core.events.telemetry import HeartbeatRecord, Record, StallRecord, StopRecord
 from supervisor_core.process.identity import this_machine
-from supervisor_core.run.task_record import TASKS_DIRECTORY, TaskRecord, encode, file_name, read_record
+from supervisor_core.run.notices import notice_key
+from supervisor_core.run.task_record import MAX_NOTICES, TASKS_DIRECTORY, TaskRecord, encode, file_name, read_record
 from supervisor_core.storage.filesystem import Filesystem
 from supervisor_core.storage.local import filesystem_for, refuse_link
 
@@ -123,13 +125,16 @@ class HeartbeatWriter:
     ) -> None:
         """Update the heartbeat from a telemetry record; ignore records that only events files contain.
 
-        A heartbeat has phase and steps, a stall record the stall, a stop record the reason. Waits, for a few seconds at
-        most, until a stop is written.
+        A heartbeat has phase and steps, a stall record the stall, a notice what was said, a stop record the reason.
+        Waits, for a few seconds at most, until a stop is written.
         """
         if isinstance(record, HeartbeatRecord):
             self._change(at_once=False, phase=record.phase, step=record.step, steps=record.steps, pace=record.pace)
         elif isinstance(record, StallRecord):
             self._change(stalled=record.state != "end")
+        elif isinstance(record, NoticeRecord):
+            others = (each for each in self._state.notices if notice_key(each) != notice_key(record))
+            self._change(notices=(*others, record)[-MAX_NOTICES:])
         elif isinstance(record, StopRecord):
             self._end(record, deadline)
 

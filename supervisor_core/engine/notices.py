@@ -14,7 +14,9 @@ from dataclasses import replace
 from queue import SimpleQueue
 
 from supervisor_core.clock import SYSTEM_CLOCK, Clock
+from supervisor_core.engine.progress import ProgressSnapshot
 from supervisor_core.events.notice_record import NoticeRecord, Severity
+from supervisor_core.run.notices import notice_key
 from supervisor_core.run.thresholds import Thresholds
 from supervisor_core.run.words import in_a_line
 
@@ -26,6 +28,8 @@ AT_ONCE = 20
 """How many records may follow each other without a pause; then it is one in `EVERY_SECS`."""
 MOST_TEXTS = 100
 """How many texts are known at a time: one that is new replaces the one that was said longest ago."""
+END_SECS = 1.0
+"""How long the end waits for a record that is being written."""
 AGAIN_SECS = Thresholds().notice_secs
 """A text that was not said for this long begins again."""
 _READ_CHARACTERS = 4096
@@ -66,7 +70,7 @@ class Notices:
     Args:
         session: the session's id.
         write: writes a record, and the step it is of; must not raise.
-        step: returns the session's step; None while it is unknown.
+        progress: returns the session's progress, for the step.
         clock: replaced in tests.
         spawn: runs the writing loop. Default: in a daemon thread.
     """
@@ -75,11 +79,11 @@ class Notices:
         self,
         session: str,
         write: Callable[[NoticeRecord, int | None], object],
-        step: Callable[[], int | None],
+        progress: Callable[[], ProgressSnapshot],
         clock: Clock = SYSTEM_CLOCK,
         spawn: Callable[[Callable[[], None]], None] | None = None,
     ) -> None:
-        self._session, self._write, self._step = session, write, step
+        self._session, self._write, self._progress = session, write, progress
         self._clock = clock
         self._spawn = spawn or _in_daemon_thread
         self._process = os.getpid()
@@ -89,10 +93,14 @@ class Notices:
         """The one that was said last comes last."""
         self._unwritten: dict[tuple[Severity, str], bool] = {}
         """Whether it is to be logged, too: it has just begun."""
+        self._heard: dict[tuple[object, ...], NoticeRecord] = {}
+        """From other processes of the cluster."""
         self._is_started = self._has_dropped = False
         self._may_write, self._filled_at = float(AT_ONCE), clock.monotonic()
         self._wake: SimpleQueue[None] = SimpleQueue()
         self._ended = threading.Event()
+        self._writing = threading.Lock()
+        """Held while records are taken out and written."""
 
     def say(self, text: str, severity: str = "warn") -> None:
         """Say something of the run.
@@ -142,10 +150,21 @@ class Notices:
                 MOST_TEXTS,
             )
 
+    def heard(self, record: NoticeRecord) -> None:
+        """Take what another process of the cluster has said, and write it."""
+        record = replace(record, session=self._session)
+        with self._lock:
+            self._heard.pop(key := notice_key(record), None)
+            self._heard[key] = record
+            if len(self._heard) > MOST_TEXTS:
+                del self._heard[next(iter(self._heard))]
+        self._write(record, record.step)
+
     def newest(self) -> tuple[NoticeRecord, ...]:
         """Return the notices that are known, by the time at which they were said last."""
         with self._lock:
-            return tuple(self._said.values())
+            found = (*self._said.values(), *self._heard.values())
+        return tuple(sorted(found, key=lambda record: record.at or 0.0))
 
     def end(self) -> None:
         """Write what was said and is not written; what is said from now on is logged only."""
@@ -154,7 +173,9 @@ class Notices:
         with self._lock:
             self._ended.set()
         self._wake.put(None)
-        self._write_some(MOST_TEXTS)
+        if self._writing.acquire(timeout=END_SECS):  # else its thread hangs, on a dead disk
+            self._writing.release()
+            self._write_some(MOST_TEXTS)
 
     def write_due(self) -> bool:
         """Write what may be written now, the oldest first; return whether some is left. The thread calls it, every
@@ -182,7 +203,11 @@ class Notices:
 
     def _write_some(self, most: int) -> int:
         """Write records; return how many."""
-        step = self._step()
+        step = self._progress().global_step
+        with self._writing:
+            return self._write_with(step, most)
+
+    def _write_with(self, step: int | None, most: int) -> int:
         for number in range(most):
             with self._lock:
                 key = next(iter(self._unwritten), None)

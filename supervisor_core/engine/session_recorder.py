@@ -115,6 +115,8 @@ class SessionRecorder:
         self._worker_registry: WorkerRegistry | None = None
         self._heartbeat_writer: HeartbeatWriter | None = None
         session_id, info = uuid.uuid4().hex[:16], {"logdir": str(logdir or "")}
+        self.notices = Notices(session_id, lambda *said: self._recorder.write(*said), self.progress.snapshot, clock)
+        """What the program says of its run."""
         if logdir and is_chief:
             self._logdir_lock = LogdirLock(
                 logdir,
@@ -129,6 +131,7 @@ class SessionRecorder:
                 lost_after_secs=options.lease_timeout_secs,
                 interval_secs=read_interval_secs(logdir, options),
                 on_change=self._workers_changed,
+                on_notice=self.notices.heard,
                 clock=clock,
             )
         elif task is not None:
@@ -168,8 +171,6 @@ class SessionRecorder:
             stacks=self._stacks,
             clock=clock,
         )
-        self.notices = Notices(session_id, self._recorder.write, lambda: self.progress.snapshot().global_step, clock)
-        """What the program says of its run."""
         self._endpoint: MetricsEndpoint | None = None
         self._end_lock = threading.Lock()
         self._history = SessionHistory(attempt=1, first_started_at=clock.wall(), exclusive=False)

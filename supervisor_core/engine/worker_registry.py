@@ -17,9 +17,11 @@ from dataclasses import dataclass, replace
 
 from supervisor_core.clock import SYSTEM_CLOCK, Clock
 from supervisor_core.engine.deadline import NEVER, Deadline
+from supervisor_core.events.notice_record import NoticeRecord
 from supervisor_core.events.telemetry import WorkerState, WorkerStatus
 from supervisor_core.options import Options
 from supervisor_core.process.identity import Machine, is_running, this_machine
+from supervisor_core.run.notices import notice_key
 from supervisor_core.run.task_record import (
     MAX_TASKS,
     TASKS_DIRECTORY,
@@ -59,6 +61,7 @@ class WorkerRegistry:
         lost_after_secs: a process without a beat for longer is lost, but not before it has missed three beats.
         interval_secs: seconds between two reads.
         on_change: called in the registry's thread when a process was added or removed, or its state has changed.
+        on_notice: called in the registry's thread with what another process has said, when that is new.
         clock: replaced in tests.
         filesystem: default: the logdir's.
         machine: the chief's machine. Default: this one.
@@ -77,6 +80,7 @@ class WorkerRegistry:
         lost_after_secs: float,
         interval_secs: float,
         on_change: Callable[[], None] = lambda: None,
+        on_notice: Callable[[NoticeRecord], object] = lambda notice: None,
         clock: Clock = SYSTEM_CLOCK,
         filesystem: Filesystem | None = None,
         machine: Machine | None = None,
@@ -85,7 +89,8 @@ class WorkerRegistry:
         self._directory = os.path.join(os.fspath(logdir), TASKS_DIRECTORY)
         self._lost_after_secs = lost_after_secs
         self._interval_secs = interval_secs
-        self._on_change = on_change
+        self._on_change, self._on_notice = on_change, on_notice
+        self._noticed: dict[tuple[object, ...], NoticeRecord] = {}
         self._clock = clock
         self._filesystem = filesystem
         self._machine = machine or this_machine()
@@ -142,9 +147,17 @@ class WorkerRegistry:
         self._seen = {name: worker for name, worker in found.items() if worker is not None}
         self._over = {name: session for name, session in self._over.items() if name in found}
         self._has_read = True
+        self._notice_all()
         self._workers = tuple(sorted((worker.status() for worker in self._seen.values()), key=by_name))
         self._is_quick = self._clock.monotonic() - began < QUICK_SECS and self._is_local
         return before != {name: worker.state for name, worker in self._seen.items()}
+
+    def _notice_all(self) -> None:
+        said = [replace(item, worker=each.record.task) for each in self._seen.values() for item in each.record.notices]
+        before, self._noticed = self._noticed, {notice_key(item): item for item in said}
+        for key, item in self._noticed.items():
+            if before.get(key) != item:
+                self._on_notice(item)
 
     def _open(self) -> Filesystem:
         if self._filesystem is None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
 
 from supervisor_core.events.notice_record import NoticeRecord
 from supervisor_core.events.record_fields import replaced
@@ -21,7 +20,7 @@ class NoticeFold:
     __slots__ = ("_by_key", "_pool", "dropped")
 
     def __init__(self, pool: Pool) -> None:
-        self._by_key: dict[tuple[Any, ...], NoticeRecord] = {}
+        self._by_key: dict[tuple[object, ...], NoticeRecord] = {}
         """The one that was said last comes last."""
         self._pool = pool
         self.dropped = 0
@@ -43,7 +42,7 @@ class NoticeFold:
         """
         said = at if record.at is None else record.at
         record = replaced(record, at=said, since=said if record.since is None else record.since)
-        key = _key(record)
+        key = notice_key(record)
         if self._by_key.pop(key, None) is None:
             self._by_key[key] = record
             self._pool.added(self, len(record.text))
@@ -71,9 +70,9 @@ class NoticeFold:
 def notices_of(notices: Iterable[NoticeRecord]) -> tuple[NoticeRecord, ...]:
     """Return the notices of a run, by the time at which they were said last: each once, though two chiefs have recorded
     what a worker said."""
-    by_key: dict[tuple[Any, ...], NoticeRecord] = {}
+    by_key: dict[tuple[object, ...], NoticeRecord] = {}
     for record in notices:
-        known = by_key.get(key := _key(record))
+        known = by_key.get(key := notice_key(record))
         if known is None or known.count <= record.count:
             by_key[key] = record
     return tuple(sorted(by_key.values(), key=lambda record: record.at or 0.0))
@@ -89,5 +88,6 @@ def notice_text(notice: NoticeRecord) -> str:
     return notice.text if notice.worker is None else f"{named([notice.worker])}: {notice.text}"
 
 
-def _key(record: NoticeRecord) -> tuple[Any, ...]:
+def notice_key(record: NoticeRecord) -> tuple[object, ...]:
+    """Return what the records of one notice have in common."""
     return record.worker, record.severity, record.text, record.since

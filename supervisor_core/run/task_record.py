@@ -12,9 +12,13 @@ import os
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from hashlib import sha256
+from typing import Annotated
 from urllib.parse import quote
 
+from msgspec import Meta
+
 from supervisor_core.checkpoint.json_records import Integer, Moment, Name, Secs, parse_object, record_of
+from supervisor_core.events.notice_record import NoticeRecord
 from supervisor_core.events.place import Pace, Place
 from supervisor_core.events.telemetry import WorkerState, WorkerStatus
 from supervisor_core.process.identity import Machine, is_running
@@ -26,6 +30,7 @@ TASKS_DIRECTORY = ".supervisor.tasks"
 VERSION = 1
 MAX_TASKS = 1000
 """The most heartbeat files of a run that are read at a time."""
+MAX_NOTICES = 8
 MAX_BYTES = 64 * 1024
 """The largest file that is read."""
 
@@ -70,6 +75,8 @@ class TaskRecord:
     """Where it is, while it makes no progress."""
     pace: Pace | None = None
     """How long it takes for a step; None where that is not known yet."""
+    notices: Annotated[tuple[NoticeRecord, ...], Meta(max_length=MAX_NOTICES)] = ()
+    """What it said last; its chief records it."""
     ended: str | None = None
     """Its stop reason (``completed``, ``signal``, ``error`` ...); None while it runs, and if it was killed."""
     ended_at: Secs | None = None

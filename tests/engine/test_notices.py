@@ -6,6 +6,8 @@ import logging
 import os
 import threading
 from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -28,6 +30,11 @@ class StillClock:
         return self.now
 
 
+def progress_at(step: int | None) -> Any:
+    """What returns a session's progress at a step."""
+    return lambda: SimpleNamespace(global_step=step)
+
+
 class Said:
     """Notices whose thread is the test, and what they have written."""
 
@@ -35,7 +42,7 @@ class Said:
         self.clock = StillClock()
         self.records: list[NoticeRecord] = []
         self.loops: list[Callable[[], None]] = []
-        self.notices = Notices("s", self.write, lambda: step, self.clock, self.loops.append)
+        self.notices = Notices("s", self.write, progress_at(step), self.clock, self.loops.append)
 
     def write(self, record: NoticeRecord, step: int | None) -> None:
         assert record.step == step
@@ -153,13 +160,35 @@ def test_its_thread_writes_and_ends(monkeypatch: pytest.MonkeyPatch) -> None:
         threads.append(threading.current_thread())
         written.release()
 
-    notices = Notices("s", write, lambda: None)
+    notices = Notices("s", write, progress_at(None))
     for text in ("first", "second"):
         notices.say(text)
         written.acquire()
     assert {each.name for each in threads} == {"supervisor_notices"}
     notices.end()
     threads[0].join()
+
+
+def test_the_end_waits_for_what_is_being_written() -> None:
+    """A record that the thread has taken is written before the session's last one; a disk that hangs holds up nothing
+    for long."""
+    begun, may_go_on, order = threading.Event(), threading.Event(), []
+
+    def write(record: NoticeRecord, step: int | None) -> None:
+        begun.set()
+        may_go_on.wait()
+        order.append(record.text)
+
+    notices = Notices("s", write, progress_at(None))
+    notices.say("before")
+    begun.wait()
+    ends = threading.Thread(target=lambda: (notices.end(), order.append("ended")))
+    ends.start()
+    ends.join(0.05)
+    assert ends.is_alive()
+    may_go_on.set()
+    ends.join()
+    assert order == ["before", "ended"]
 
 
 def test_without_a_thread_it_is_written_at_once() -> None:
@@ -169,7 +198,7 @@ def test_without_a_thread_it_is_written_at_once() -> None:
     def refuse(loop: Callable[[], None]) -> None:
         raise RuntimeError("can't start new thread")
 
-    Notices("s", lambda record, step: records.append(record), lambda: None, StillClock(), refuse).say("the end")
+    Notices("s", lambda record, step: records.append(record), progress_at(None), StillClock(), refuse).say("the end")
     assert [each.text for each in records] == ["the end"]
 
 

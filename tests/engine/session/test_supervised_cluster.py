@@ -13,6 +13,7 @@ from supervisor_core.engine.service import ServiceRegistry
 from supervisor_core.engine.session_recorder import SessionRecorder
 from supervisor_core.events.telemetry import HeartbeatRecord
 from supervisor_core.options import Options
+from supervisor_core.run.notices import notices_of
 
 SOON = Options(heartbeat_secs=0.01)
 
@@ -135,3 +136,33 @@ def test_without_a_logdir_a_worker_still_has_a_name() -> None:
     run.waiting_for("the chief")
     run.end(StopInfo(reason="completed"))
     assert run.status().info["task"] == "ps:0"
+
+
+def test_what_a_worker_says_is_in_its_chiefs_file_and_metrics(begin, writer, tmp_path: Path) -> None:
+    """Once, with its name; a chief that follows records it, too, and readers take both for one."""
+    worker = begin(is_chief=False, task="worker:1", options=SOON)
+    chief = begin(options=SOON)
+    worker.notices.say("the disk is slow", "page")
+    found = writer.wait_for("notice", lambda record: True)
+    assert (found.session, found.worker, found.severity, found.text) == (
+        chief.session_id, "worker:1", "page", "the disk is slow",
+    )  # fmt: skip
+    assert chief.status().notices == (found,)
+    chief.notices.say("my own")
+    chief.end(StopInfo(reason="requested"))
+    assert [record.worker for record in writer.of("notice")] == ["worker:1", None]
+    later = begin(options=SOON)
+    again = writer.wait_for("notice", lambda record: record.session == later.session_id)
+    assert [record.text for record in notices_of([found, again])] == ["the disk is slow"]
+
+
+def test_the_newest_of_what_a_worker_says_are_in_its_file(begin, tmp_path: Path) -> None:
+    """Eight at most, each with its count; also what it said just before its end."""
+    run = begin(is_chief=False, task="worker:1")
+    for number in range(20):
+        run.notices.say(f"number {number}")
+        run.notices.say("always")
+    run.end(StopInfo(reason="exhausted"))
+    kept = said(tmp_path)["notices"]
+    assert len(kept) == 8 and kept[-1]["text"] in ("always", "number 19")
+    assert {item["text"]: item["count"] for item in kept}["number 19"] == 1
