@@ -39,6 +39,7 @@ from supervisor_core.notify.run_changes import (
     restart_keys,
     restarts_of,
     run_key,
+    session_key,
 )
 from supervisor_core.run.finding import KINDS, Finding, Severity
 from supervisor_core.run.findings import findings
@@ -109,7 +110,7 @@ class Changes:
                 events += self._judged(name, watched, now, is_last=is_last)
         self._unjudged &= runs.keys()
         for name in [name for name in self._known if name not in runs and name not in unread]:
-            events += self._missing(name, now)
+            events += self._safely(name, self._missing(name, now)) or ()
         return sorted(events, key=lambda event: event.at)
 
     def _judged(self, name: str, watched: WatchedRun, now: float, *, is_last: bool) -> list[Event]:
@@ -117,16 +118,21 @@ class Changes:
         if known is not None and known.watched is watched and known.is_settled and known.gone_since is None:
             known.seen_at = now
             return []
+        events = self._safely(name, self._of_run(name, watched, now, is_last=is_last))
+        if events is None and known is None:
+            self._known.pop(name, None)
+        return events or []
+
+    def _safely(self, name: str, found: Iterator[Event]) -> list[Event] | None:
+        """Return the events of a run; None, and a line in the log, if it cannot be judged."""
         try:
-            events = list(self._of_run(name, watched, now, is_last=is_last))
+            events = list(found)
         except Exception as error:  # the records may be anybody's; the other runs are judged
-            if known is None:
-                self._known.pop(name, None)
             if name not in self._unjudged:
                 self._unjudged.add(name)
                 _LOG.warning("The run %s cannot be judged, nothing is sent of it: %r", printable(name), error)
             _LOG.debug("Judging a run failed", exc_info=True)
-            return []
+            return None
         self._unjudged.discard(name)
         return events
 
@@ -167,12 +173,13 @@ class Changes:
         keys = restart_keys(run)
         new, known.restarts = keys - known.restarts, keys
         for key, started in restarts_of(run, new, now):
-            if started.at < (self._since or 0.0) and key != run_key(known.watched):  # an old file was found late
+            last = newest_session(run)
+            if started.at < (self._since or 0.0) and (last is None or key != last.id):  # an old file was found late
                 continue
             yield self._event(
                 name,
                 known.watched,
-                ("restarted", key),
+                ("restarted", key if started.session is None else session_key(started.session)),
                 what="happened",
                 topic="info" if started.is_planned else "restart",
                 kind="restarted",
@@ -328,7 +335,7 @@ class Changes:
         run = name if name != "." else directory.rstrip("/").rpartition("/")[2] or name
         host = host if host is not None else None if session is None else session.host
         base, tab = self._runbook_base, self._tab_url
-        address = quote(f"run={quote(name, safe='')}", safe="")
+        address = quote(f"run={quote(name, safe='', errors='replace')}", safe="")  # a name may be no text
         return Event(
             id=event_id(*identity),
             what=what,

@@ -4,14 +4,19 @@ A claim is a file, ``<event>-<service>.<number>``. Who creates it owns it, appen
 and ``sent`` after the last, or ``free`` where it gives up. A claim to which nothing is appended for a while is of a
 watcher that has died, or cannot reach the service: another one takes over by creating the file of the next number. No
 clocks are compared, and no file is replaced, so that it works on NFS as on a disk.
+
+A file that another user made, or that is none, is no claim: it neither keeps a message back nor holds anybody up.
 """
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import logging
 import os
+import re
 import secrets
+import stat
 import time
 from contextlib import suppress
 from dataclasses import dataclass
@@ -21,6 +26,7 @@ from typing import Literal
 from supervisor_core.clock import SYSTEM_CLOCK, Clock
 from supervisor_core.log import error_text
 from supervisor_core.notify.secret import Secret
+from supervisor_core.systems import AS_BYTES, CLOSE_ON_EXEC, NO_FOLLOW, NO_WAIT, user_id
 
 STATE_VARIABLE = "XDG_STATE_HOME"
 """Environment variable of the system's own directory for states of this user."""
@@ -31,18 +37,25 @@ FORGET_SECS = 30 * 86400.0
 
 _SENT, _FREE = b"sent", b"free"
 _KEY_FILE = "key"
+_OURS = re.compile(rf"[0-9a-f]{{16}}-[0-9a-f]{{16}}\.[0-9]+|{_KEY_FILE}-[0-9a-f]{{16}}")
+"""Names of the files that are removed when they are old: the directory may hold others."""
+_MOST_BYTES = 1 << 16
 _ROUNDS = 200_000
 
-_log = logging.getLogger(__name__)
+_log = logging.getLogger("supervisor_core")
 
 Owner = Literal["mine", "sent", "other"]
 """``mine``: to be sent by this watcher. ``sent``: it was sent. ``other``: another watcher is at it."""
 
 
-def default_directory() -> Path:
-    """Return where the claims of this user's watchers are: ``tb-supervisor/notify`` in the directory for states."""
+def default_directory() -> Path | None:
+    """Return where the claims of this user's watchers are: ``tb-supervisor/notify`` in the directory for states; None
+    for a user without a home."""
     state = os.environ.get(STATE_VARIABLE, "")
-    base = Path(state) if os.path.isabs(state) else Path.home() / ".local" / "state"
+    try:
+        base = Path(state) if os.path.isabs(state) else Path.home() / ".local" / "state"
+    except RuntimeError:
+        return None
     return base / "tb-supervisor" / "notify"
 
 
@@ -70,6 +83,8 @@ class Claims:
         self._directory, self._clock = directory, clock
         self._is_failing = False
         self._salt: bytes | None = None
+        self._users = {user_id()}
+        """Whose the files of this user are: an export may make root another one."""
         self._owned: dict[str, int] = {}
         self._seen: dict[str, _Seen] = {}
 
@@ -128,7 +143,7 @@ class Claims:
             number += 1
         if self._create(name, number):
             return "mine"
-        content = self._path(name, number).read_bytes()
+        content = self._read(self._path(name, number))
         if content.endswith(_SENT):
             self._seen.pop(name, None)
             return "sent"
@@ -142,7 +157,7 @@ class Claims:
     def _create(self, name: str, number: int) -> bool:
         """Try to own a claim by creating its file."""
         try:
-            os.close(os.open(self._path(name, number), os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+            os.close(self._new(self._path(name, number)))
         except FileExistsError:
             return False
         self._owned[name] = number
@@ -158,7 +173,7 @@ class Claims:
             if self._path(name, number + 1).exists():
                 del self._owned[name]
                 return False
-            with open(self._path(name, number), "ab") as file:
+            with open(self._open(self._path(name, number), os.O_WRONLY | os.O_APPEND), "ab") as file:
                 file.write(data)
         except OSError as error:
             self._failed(error)
@@ -170,24 +185,41 @@ class Claims:
     def _shared_salt(self) -> bytes:
         """Return bytes that all watchers of the directory have, and no other one."""
         path = self._directory / _KEY_FILE
-        if not path.exists():
-            own = path.with_name(f"{_KEY_FILE}-{secrets.token_hex(8)}")
-            with open(os.open(own, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "wb") as file:
+        own = path.with_name(f"{_KEY_FILE}-{secrets.token_hex(8)}")
+        try:
+            with open(self._new(own), "wb") as file:
                 file.write(secrets.token_bytes(32))
-            try:
+            with suppress(FileExistsError):
                 os.link(own, path)  # complete, or not there
-            except FileExistsError:
-                pass
-            finally:
-                own.unlink()
-        return path.read_bytes()
+        finally:
+            own.unlink(missing_ok=True)
+        return self._read(path)
+
+    def _new(self, path: Path) -> int:
+        """Return the descriptor of a new file."""
+        descriptor = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | CLOSE_ON_EXEC | AS_BYTES, 0o600)
+        self._users.add(os.fstat(descriptor).st_uid)
+        return descriptor
+
+    def _read(self, path: Path) -> bytes:
+        with open(self._open(path, os.O_RDONLY), "rb") as file:
+            return file.read(_MOST_BYTES)
+
+    def _open(self, path: Path, flags: int) -> int:
+        """Return the descriptor of a file of this user; OSError for any other, and for what is none."""
+        descriptor = os.open(path, flags | NO_FOLLOW | NO_WAIT | CLOSE_ON_EXEC | AS_BYTES)
+        found = os.fstat(descriptor)
+        if not stat.S_ISREG(found.st_mode) or found.st_uid not in self._users:
+            os.close(descriptor)
+            raise PermissionError(errno.EPERM, "It is no file of this user", str(path))
+        return descriptor
 
     def _remove_old(self) -> None:
         oldest = time.time() - FORGET_SECS
         with os.scandir(self._directory) as entries:
             for entry in entries:
                 with suppress(OSError):
-                    if entry.name != _KEY_FILE and entry.stat().st_mtime < oldest:
+                    if _OURS.fullmatch(entry.name) and entry.stat(follow_symlinks=False).st_mtime < oldest:
                         os.unlink(entry.path)
 
     def _failed(self, error: OSError) -> None:

@@ -29,7 +29,7 @@ _HOUR_SECS = 3600.0
 _FOR_PAGES = 4
 """One of that many messages of an hour is kept for pages."""
 
-_log = logging.getLogger(__name__)
+_log = logging.getLogger("supervisor_core")
 
 
 @dataclass(slots=True)

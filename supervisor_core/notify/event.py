@@ -64,7 +64,7 @@ def event_id(*parts: object) -> str:
         >>> event_id("host-1-4711", "lost", "begins")
         '2bfa839cba4e9050'
     """
-    return sha256("\0".join(map(str, parts)).encode()).hexdigest()[:16]
+    return sha256("\0".join(map(str, parts)).encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
 def event_json(event: Event) -> dict[str, Any]:

@@ -21,7 +21,7 @@ _GIVE_BACK_SECS = 0.2
 """How long before the end of the time other watchers get what was not sent."""
 _LONGEST_WAIT_SECS = 3600.0
 
-_log = logging.getLogger(__name__)
+_log = logging.getLogger("supervisor_core")
 
 
 class Outbox:

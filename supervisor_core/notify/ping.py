@@ -14,7 +14,7 @@ PING_SECS = 60.0
 ANSWER_SECS = 10.0
 """How long the server may take."""
 
-_log = logging.getLogger(__name__)
+_log = logging.getLogger("supervisor_core")
 
 
 class Ping:

@@ -47,16 +47,23 @@ DAILY = frozenset(("slow", "events_failing", "disk_low", "straggler", "thread_do
 
 
 def run_key(watched: WatchedRun) -> str:
-    """Return what identifies the newest session of a run for every watcher: its id, or that of its launch; without
-    telemetry its file and its begin."""
+    """Return what identifies the newest session of a run for every watcher: see `session_key`, or its launch's id;
+    without telemetry its file and its begin."""
     run, last = watched.run, newest_session(watched.run)
     if last is not None and not last.inferred:
-        return last.id
+        return session_key(last)
     if run.launches:
         return run.launches[-1].launch
     paths = last.files[-1:] if last is not None else tuple(file.path for file in watched.files[:1])
     names = (path.rpartition("/")[2] for path in (watched.directory.rstrip("/"), *paths))
     return "/".join((*names, *(() if last is None else (last.id, repr(last.started_at)))))
+
+
+def session_key(session: Session) -> str:
+    """Return what identifies a session for every watcher: its id, and the directory that its record names as its own.
+    Who has read the id and writes it into another run, so that its death is taken for this one's, has another one; a
+    run that names this one's directory is a copy."""
+    return session.id if session.logdir is None else f"{session.id} {session.logdir}"
 
 
 def newest_session(run: Run) -> Session | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -13,6 +14,8 @@ from supervisor_core.notify.ping import Ping
 from supervisor_core.notify.settings import GATHER_SECS, NotifySettings
 from supervisor_core.run.thresholds import Thresholds
 
+_log = logging.getLogger("supervisor_core")
+
 
 class Sender:
     """Sends what a watcher has seen. Its methods but `close` never wait.
@@ -23,12 +26,15 @@ class Sender:
     """
 
     def __init__(self, settings: NotifySettings, *, gather_secs: float = GATHER_SECS) -> None:
+        directory = default_directory() if settings.state is None else Path(settings.state)
+        if directory is None:
+            _log.warning("This user has no home: watchers of one run each send its messages, unless --state is given")
         self._outbox = Outbox(
             settings.services,
             topics=settings.topics,
             limit_per_hour=settings.limit_per_hour,
             gather_secs=gather_secs,
-            claims=Claims(default_directory() if settings.state is None else Path(settings.state)),
+            claims=None if directory is None else Claims(directory),
         )
         self._ping = None if settings.ping is None else Ping(settings.ping)
 

@@ -14,7 +14,7 @@ from supervisor_core.run.words import listed
 if TYPE_CHECKING:
     from supervisor_core.notify.message import Message
 
-_log = logging.getLogger(__name__)
+_log = logging.getLogger("supervisor_core")
 
 EXAMPLE_URL = "ntfy://TOPIC"
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -122,16 +124,74 @@ def test_files_are_the_users_and_hold_no_url(tmp_path: Path) -> None:
 
 
 def test_old_files_are_removed(tmp_path: Path) -> None:
-    """The directory does not grow for years; what is younger stays."""
-    import os
-    import time
-
+    """The directory does not grow for years; what is younger stays, and what is not of a watcher: any directory can be
+    given."""
+    claim, old, young = f"{'e' * 16}-{'5' * 16}", FORGET_SECS + 60.0, FORGET_SECS - 3600.0
     Claims(tmp_path).key(None)
-    for name, age in (("old.0", FORGET_SECS + 60.0), ("new.0", FORGET_SECS - 3600.0), ("key", FORGET_SECS + 60.0)):
+    ages = {f"{claim}.0": old, f"{claim}.1": young, f"key-{'a' * 16}": old, "key": old, "thesis.tex": old, "0.0": old}
+    for name, age in ages.items():
         (tmp_path / name).touch()
         os.utime(tmp_path / name, (time.time() - age,) * 2)
     Claims(tmp_path).key(None)
-    assert sorted(file.name for file in tmp_path.iterdir()) == ["key", "new.0"]
+    assert {file.name for file in tmp_path.iterdir()} == {f"{claim}.1", "key", "thesis.tex", "0.0"}
+
+
+@pytest.mark.parametrize("kind", ["pipe", "link", "dangling", "directory", "device"])
+@pytest.mark.parametrize("name", ["key", "e-s.0"])
+def test_what_is_no_file_of_a_watcher_holds_nobody_up(tmp_path: Path, kind: str, name: str) -> None:
+    """Whoever can write into the directory keeps no message back, and has nothing read or written elsewhere."""
+    place, elsewhere, directory = tmp_path / "claims" / name, tmp_path / "elsewhere", tmp_path / "claims"
+    directory.mkdir()
+    elsewhere.write_bytes(b"sent")
+    match kind:
+        case "pipe":
+            os.mkfifo(place)
+        case "directory":
+            place.mkdir()
+        case "device":
+            place.symlink_to("/dev/zero")
+        case _:
+            place.symlink_to(elsewhere if kind == "link" else tmp_path / "none")
+    claims = Claims(directory)
+    claims.key(Secret("ntfy://token"))
+    assert claims.take("e", "s") == "mine"
+    assert claims.attempt("e", "s")
+    claims.sent("e", "s")
+    assert elsewhere.read_bytes() == b"sent" and not (tmp_path / "none").exists()
+
+
+def test_an_owned_claim_that_becomes_a_link_is_not_written_through(tmp_path: Path) -> None:
+    """Its owner goes on."""
+    claims, elsewhere = Claims(tmp_path / "claims"), tmp_path / "elsewhere"
+    claims.key(None)
+    claims.take("e", "s")
+    elsewhere.touch()
+    (tmp_path / "claims" / "e-s.0").unlink()
+    (tmp_path / "claims" / "e-s.0").symlink_to(elsewhere)
+    assert claims.attempt("e", "s")
+    claims.sent("e", "s")
+    assert elsewhere.read_bytes() == b""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root makes files of other users")
+def test_a_claim_of_another_user_keeps_no_message_back(tmp_path: Path) -> None:
+    """Neither says it that a message was sent."""
+    claims = Claims(tmp_path)
+    claims.key(None)
+    (tmp_path / "e-s.0").write_bytes(b"sent")
+    os.chown(tmp_path / "e-s.0", 12345, 12345)
+    assert claims.take("e", "s") == "mine"
+
+
+def test_a_user_without_a_home(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Containers have such users: there is no directory of theirs, and no error."""
+
+    def no_home() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.delenv("XDG_STATE_HOME", raising=False)
+    monkeypatch.setattr(Path, "home", no_home)
+    assert default_directory() is None
 
 
 @pytest.fixture

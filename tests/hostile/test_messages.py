@@ -1,0 +1,61 @@
+"""What a hostile run, a hostile service and a hostile directory can do to messages about other runs."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from supervisor_core.notify.event import event_id
+from tests.notify.scene import BEGAN, HOUR, MINUTE, Scene, Scripted, names
+
+
+def test_a_run_whose_name_is_no_text_is_told(tmp_path: Path) -> None:
+    """Its death is, and that it is gone, and what happens to the runs beside it."""
+    odd = os.fsdecode(os.fsencode(tmp_path) + b"/odd\xff")
+    for name in ("tuning", "gone"):
+        Scripted(tmp_path / name, BEGAN - HOUR).train(HOUR - 10)
+    shutil.copytree(tmp_path / "tuning", odd)
+    shutil.rmtree(tmp_path / "tuning")
+    scene = Scene(tmp_path)
+    scene.look()
+    shutil.rmtree(odd)
+    found = scene.go_on(20 * MINUTE)
+    assert sorted(names(found)) == ["page begins lost", "page begins unreachable"]
+
+
+@pytest.mark.parametrize("name", ["\ud800", "odd\udcff"])
+def test_an_id_of_what_is_no_text(name: str) -> None:
+    """JSON may hold half of a character."""
+    assert event_id(name, "lost") != event_id("?", "lost")
+
+
+def test_a_forged_session_hides_no_death(tmp_path: Path) -> None:
+    """Who writes events of another run's session, which die with it, takes no message away."""
+    for user in ("ours", "theirs"):
+        run = tmp_path / user / "x" / "tuning"
+        Scripted(run, BEGAN - HOUR, placed={"logdir": str(run)}).train(HOUR - 10)
+    scene = Scene(tmp_path)
+    scene.look()
+    told = scene.go_on(20 * MINUTE)
+    assert [(event.run, event.kind) for event in told] == [("ours/x/tuning", "lost"), ("theirs/x/tuning", "lost")]
+    assert len({event.id for event in told}) == 2
+
+
+def test_a_forged_restart_hides_no_other(tmp_path: Path) -> None:
+    """Likewise a session that was begun again."""
+    real, forged = tmp_path / "ours" / "x" / "tuning", tmp_path / "theirs" / "x" / "tuning"
+    scene, told = Scene(tmp_path), []
+    for run in (real, forged):
+        Scripted(run, BEGAN - HOUR, placed={"logdir": str(run)}).train(HOUR - 10)
+    scene.look()
+    for run in (forged, real):
+        Scripted(run, scene.now + 5, attempt=2, step=5, placed={"logdir": str(run)}).train(8)
+        told += scene.look(scene.now + 15)
+    assert [(event.run, event.kind) for event in told] == [
+        ("theirs/x/tuning", "restarted"),
+        ("ours/x/tuning", "restarted"),
+    ]
+    assert len({event.id for event in told}) == 2
