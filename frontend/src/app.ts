@@ -13,7 +13,7 @@ import { onHidden, readHidden, writeHidden } from "./net/stored";
 import type { RunLine } from "./types/api";
 import { Banner } from "./view/banner";
 import { ComparePage } from "./view/compare_page";
-import { fill, h, setText } from "./view/element";
+import { fill, h, iconButton, setText } from "./view/element";
 import { emptyPage } from "./view/empty";
 import { Overview } from "./view/overview";
 import type { Page } from "./view/page";
@@ -57,11 +57,7 @@ export class App {
   #ahead = 0;
 
   start(root: HTMLElement): void {
-    const reload = h(
-      "button",
-      { class: "icon", title: "Reload (r)", "aria-label": "Reload", onclick: () => this.#poller.now() },
-      "⟳",
-    );
+    const reload = iconButton("⟳", "Reload", "Reload (r)", () => this.#poller.now());
     const print = h(
       "button",
       { class: "print", title: "Print this page, whole", onclick: () => window.print() },

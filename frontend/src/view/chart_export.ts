@@ -6,7 +6,7 @@ import type { Shown } from "../logic/layers";
 import type { View } from "../logic/view";
 import { fitText } from "./canvas";
 import type { Box } from "./chart_lines";
-import { h } from "./element";
+import { iconButton } from "./element";
 import { paintRuler, RULER_PX } from "./ruler";
 import { SvgContext } from "./svg_context";
 import { download } from "./table";
@@ -41,8 +41,9 @@ export function chartButtons(tag: string, figure: () => Figure | null): HTMLElem
       const found = figure();
       if (found) save(found);
     };
-    const props = { class: "icon download", title, "aria-label": `Download ${tag} as ${kind}` };
-    return h("button", { ...props, onclick: press }, kind);
+    const made = iconButton(kind, `Download ${tag} as ${kind}`, title, press);
+    made.classList.add("download");
+    return made;
   };
   return [
     button("CSV", "The points in sight, as they are drawn; all there are: tb-supervisor export", saveCsv),

@@ -10,7 +10,7 @@ import { Canvas } from "./canvas";
 import type { Figure } from "./chart_export";
 import { chartButtons } from "./chart_export";
 import type { Box } from "./chart_lines";
-import { h, setAttribute, setText } from "./element";
+import { h, iconButton, setAttribute, setText } from "./element";
 import { ticksFor } from "./ruler";
 import type { Theme } from "./theme";
 
@@ -29,8 +29,8 @@ export class ChartFrame {
     hide: () => void,
     ...beside: HTMLElement[]
   ) {
-    const close = { class: "icon", title: "Hide this tag", "aria-label": `Hide ${tag}`, onclick: hide };
-    const head = [...beside, this.#note, ...chartButtons(tag, () => this.figure), h("button", close, "×")];
+    const close = iconButton("×", `Hide ${tag}`, "Hide this tag", hide);
+    const head = [...beside, this.#note, ...chartButtons(tag, () => this.figure), close];
     this.element = h(
       "section",
       { class: "chart", "aria-label": `Scalar ${tag}` },

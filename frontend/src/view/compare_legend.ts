@@ -4,7 +4,7 @@ import { formatCount, formatMoment, formatValue } from "../logic/format";
 import type { Reading } from "../logic/overlay";
 import { difference, shortNames } from "../logic/overlay";
 import type { Chosen } from "../logic/url_state";
-import { fill, h, setAttribute, setText } from "./element";
+import { fill, h, iconButton, setAttribute, setText } from "./element";
 
 export interface LegendListener {
   open(run: string): void;
@@ -111,26 +111,11 @@ export class CompareLegend {
   #row({ run, colour }: Chosen, short: string): Row {
     const swatch = h("span", { class: "swatch" });
     swatch.style.background = elementColour(colour);
-    const pin = h(
-      "button",
-      {
-        class: "icon",
-        title: "Baseline: drawn strong, the others are compared with it",
-        "aria-label": `Baseline ${run}`,
-        onclick: () => this.to.pin(pin.getAttribute("aria-pressed") === "true" ? null : run),
-      },
-      "⚑",
+    const strong = "Baseline: drawn strong, the others are compared with it";
+    const pin = iconButton("⚑", `Baseline ${run}`, strong, () =>
+      this.to.pin(pin.getAttribute("aria-pressed") === "true" ? null : run),
     );
-    const remove = h(
-      "button",
-      {
-        class: "icon",
-        title: "Compare without this run",
-        "aria-label": `Compare without ${run}`,
-        onclick: () => this.to.remove(run),
-      },
-      "×",
-    );
+    const remove = iconButton("×", `Compare without ${run}`, "Compare without this run", () => this.to.remove(run));
     const name = h(
       "button",
       { class: "plain run-name", title: `${run}: open its page`, onclick: () => this.to.open(run) },

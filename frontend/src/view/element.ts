@@ -26,6 +26,10 @@ export function h<K extends keyof HTMLElementTagNameMap>(
   return element;
 }
 
+/** A button that shows a sign; `name` is what a reader of the page hears. */
+export const iconButton = (sign: string, name: string, title: string, onclick: () => void): HTMLButtonElement =>
+  h("button", { class: "icon", title, "aria-label": name, onclick }, sign);
+
 export function svg(tag: string, props: Record<string, string | number>): SVGElement {
   const element = document.createElementNS("http://www.w3.org/2000/svg", tag);
   for (const [key, value] of Object.entries(props)) element.setAttribute(key, String(value));

@@ -139,7 +139,7 @@ export class RunRow {
       "title",
       within ? `${plural(line.restarts, "restart")}, and ${formatCount(line.recoveries)} within a session` : null,
     );
-    this.#restarts.classList.toggle("quiet", line.restarts === 0 && !within);
+    this.#restarts.classList.toggle("muted", line.restarts === 0 && !within);
     setText(this.#goodput, formatShare(line.goodput));
     while (this.#further.length > further.length) this.#further.pop()?.remove();
     while (this.#further.length < further.length) {
@@ -161,7 +161,7 @@ export class RunRow {
     const open = line.state === "running" || line.state === "stalled";
     const interval = open && every != null ? ` / ${roughDuration(every)}` : "";
     setText(this.#age, age == null ? (line.inferred ? UNKNOWN : "none") : roughDuration(age) + interval);
-    this.#checkpoint.classList.toggle("quiet", age == null);
+    this.#checkpoint.classList.toggle("muted", age == null);
     const share = open && every && age != null ? Math.min(1, age / every) : 0;
     setAttribute(this.#bar, "class", open && every ? "age-bar" : "age-bar none");
     this.#ageBar.style.width = `${(share * 100).toFixed(0)}%`;

@@ -7,7 +7,7 @@ import { report } from "../net/report";
 import type { Checkpoint, RunDetail, WorkerHistory } from "../types/api";
 import { ValuesColumn } from "./checkpoint_values";
 import { CHECKPOINT_COLUMNS, RECOVERY_COLUMNS, RESTART_COLUMNS, SESSION_COLUMNS, WORKER_COLUMNS } from "./columns";
-import { h, refresh, setText } from "./element";
+import { h, iconButton, refresh, setText } from "./element";
 import type { Column } from "./table";
 import { csvOf, download, makeTable } from "./table";
 
@@ -130,21 +130,14 @@ export class Tables {
     const key = JSON.stringify([rows, total]);
     if (this.#checkpoints.dataset.key === key) return;
     this.#checkpoints.dataset.key = key;
-    const turn = (by: number, name: string, text: string): HTMLElement =>
-      h(
-        "button",
-        {
-          class: "icon",
-          "aria-label": name,
-          title: name,
-          disabled: by < 0 ? this.#offset === 0 : this.#offset + PAGE >= total,
-          onclick: () => {
-            this.#offset = Math.max(0, this.#offset + by);
-            void this.#load();
-          },
-        },
-        text,
-      );
+    const turn = (by: number, name: string, sign: string): HTMLElement => {
+      const button = iconButton(sign, name, name, () => {
+        this.#offset = Math.max(0, this.#offset + by);
+        void this.#load();
+      });
+      button.disabled = by < 0 ? this.#offset === 0 : this.#offset + PAGE >= total;
+      return button;
+    };
     const range = `${formatCount(this.#offset + 1)} to ${formatCount(this.#offset + rows.length)}, newest first`;
     const pager = h(
       "span",

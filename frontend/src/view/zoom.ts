@@ -1,7 +1,7 @@
 /** The stretch of an axis that is shown: changed by pointer, wheel and keys; the address follows once it has come to rest. */
 import type { View } from "../logic/view";
 import { clampView, isWhole, pan, zoomAt } from "../logic/view";
-import { h } from "./element";
+import { h, iconButton } from "./element";
 import type { Gestures } from "./gestures";
 
 const SETTLE_MS = 200;
@@ -93,6 +93,6 @@ export class Zoom {
 /** For who has neither wheel nor keys. */
 export function zoomButtons(by: (factor: number) => void): HTMLElement[] {
   const button = (sign: string, name: string, factor: number): HTMLElement =>
-    h("button", { class: "icon", title: name, "aria-label": name, onclick: () => by(factor) }, sign);
+    iconButton(sign, name, name, () => by(factor));
   return [button("+", "Zoom in", 0.5), button("−", "Zoom out", 2)];
 }
