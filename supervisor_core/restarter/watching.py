@@ -2,7 +2,8 @@
 
     the restarter lives          look, and send; its log has the lines
     it has said ``end``          look for the last time, send what is left, end
-    it was killed                go on until what that has led to was sent, or nothing has changed for an hour
+    it was killed                go on until what that has led to was sent, the run was started again, or nothing has
+                                 changed for an hour
 
 `supervisor_core.restarter.watch_child` is the restarter's side.
 """
@@ -61,7 +62,8 @@ class Lifeline:
 
 
 class _Orphan:
-    """Says when a process ends whose restarter was killed: once what that has led to was told, or nothing changes."""
+    """Says when a process ends whose restarter was killed: once what that has led to was told, or nothing changes. A
+    run that somebody has started again is not its own any more."""
 
     def __init__(self, order: WatchOrder, lifeline: Lifeline) -> None:
         self._lifeline = lifeline
@@ -69,6 +71,10 @@ class _Orphan:
         self._told_secs = 2 * (limits.dead_hold_secs + 2 * order.interval_secs)
         self._marks: object = None
         self._changed_at = 0.0
+        self._sessions: dict[str, str] = {}
+        """The newest ones before the restarter was killed."""
+        self._again_at: float | None = None
+        """When others were seen."""
 
     def is_over(self, looked: Looked | None) -> bool:
         """Say so after a look."""
@@ -77,8 +83,14 @@ class _Orphan:
         marks = {name: (watched.run.state, watched.records) for name, watched in runs.items()}
         if looked is not None and marks != self._marks:
             self._marks, self._changed_at = marks, now
+        sessions = {name: watched.run.sessions[-1].id for name, watched in runs.items() if watched.run.sessions}
         if self._lifeline.killed_at is None:
+            self._sessions |= sessions
             return False
+        if self._again_at is None and any(self._sessions.get(name) != session for name, session in sessions.items()):
+            self._again_at = now
+        if self._again_at is not None and now - self._again_at >= self._told_secs:
+            return True
         is_live = looked is None or any(watched.run.state in _LIVE for watched in runs.values())
         quiet_secs = now - max(self._changed_at, self._lifeline.killed_at)
         return quiet_secs >= (QUIET_SECS if is_live else self._told_secs)

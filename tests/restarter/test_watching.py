@@ -18,15 +18,17 @@ from supervisor_core.restarter.restarter import LEAST_MESSAGES_SECS, MESSAGES_SE
 from supervisor_core.restarter.watch_child import END, WatchOrder
 from supervisor_core.restarter.watching import QUIET_SECS, Lifeline
 from supervisor_core.run.fold import RunFold
+from supervisor_core.run.model import Session
 from supervisor_core.run.snapshot import WatchedRun
 from supervisor_core.run.thresholds import Thresholds
 
 ORDER = WatchOrder(logdir="/runs/tuning", began_at=5.0, settings=NotifySettings(ping=Secret("http://h/token")))
 
 
-def looked(state: str) -> Looked:
+def looked(state: str, session: str = "s1") -> Looked:
     """A look at one run."""
-    run = replace(RunFold("tuning").run(1.0, lambda path: None), state=state)
+    known = Session(session=session, attempt=1, outcome="lost", inferred=False, started_at=1.0, ended_at=2.0)
+    run = replace(RunFold("tuning").run(1.0, lambda path: None), state=state, sessions=(known,))
     return Looked(at=1.0, runs={"tuning": WatchedRun(run=run, files=())})
 
 
@@ -66,6 +68,20 @@ def test_without_a_restarter_it_ends(now: list[float], state: str, secs: float) 
     now[0] += 1.0
     assert orphan.is_over(looked(state))
     assert not orphan.is_over(looked("stalled")), "something has changed"
+
+
+def test_a_run_that_was_started_again_is_not_its_own(now: list[float]) -> None:
+    """It ends once it has told that, though the run goes on."""
+    line = Line()
+    orphan = watching._Orphan(ORDER, line)  # type: ignore[arg-type]
+    assert not orphan.is_over(looked("running"))
+    line.killed_at = now[0]
+    assert not orphan.is_over(looked("lost"))
+    assert not orphan.is_over(looked("running", "s2"))
+    now[0] += 179.0
+    assert not orphan.is_over(looked("stalled", "s2"))
+    now[0] += 1.0
+    assert orphan.is_over(looked("running", "s2"))
 
 
 def test_what_cannot_be_read_is_waited_for(now: list[float]) -> None:
