@@ -12,7 +12,9 @@ from supervisor_core.notify.secret import Problem, Secret, problem_of
 PING_SECS = 60.0
 """How often, at most."""
 ANSWER_SECS = 10.0
-"""How long the server may take."""
+"""How long the server may be silent."""
+
+_MOST_REDIRECTS = 5
 
 _log = logging.getLogger("supervisor_core")
 
@@ -76,17 +78,32 @@ def check_ping_url(url: Secret) -> None:
 
 
 def _request(url: Secret) -> Problem | None:
-    """Request a URL; return why that was not possible."""
+    """Request a URL; return why that was not possible. No body of an answer is read, which may be endless."""
     import http.client  # here, since they take as long as all of this package, and few watchers ping
     import urllib.error
+    import urllib.parse
     import urllib.request
 
-    try:
-        request = urllib.request.Request(url.reveal(), headers={"User-Agent": "tb-supervisor"})
-        with urllib.request.urlopen(request, timeout=ANSWER_SECS):
+    class Stays(urllib.request.HTTPRedirectHandler):
+        """Follows no redirect: urllib reads its body, and goes to FTP."""
+
+        def redirect_request(self, *_: object) -> None:
             return None
-    except urllib.error.HTTPError as error:
-        error.close()
-        return Problem("status", error.code)
-    except (OSError, ValueError, http.client.HTTPException) as error:  # their texts may hold the URL
-        return problem_of(error) or Problem("unusable" if isinstance(error, ValueError) else "connection")
+
+    place = url.reveal()
+    opener = urllib.request.build_opener(Stays)
+    for _ in range(1 + _MOST_REDIRECTS):
+        try:
+            check_ping_url(Secret(place))
+            request = urllib.request.Request(place, headers={"User-Agent": "tb-supervisor"})
+            with opener.open(request, timeout=ANSWER_SECS):
+                return None
+        except urllib.error.HTTPError as error:
+            problem, to = Problem("status", error.code), error.headers.get("Location")
+            error.close()
+            if not 300 <= error.code < 400 or to is None:
+                return problem
+            place = urllib.parse.urljoin(place, to)
+        except (OSError, ValueError, http.client.HTTPException) as error:  # their texts may hold the URL
+            return problem_of(error) or Problem("unusable" if isinstance(error, ValueError) else "connection")
+    return problem

@@ -6,6 +6,9 @@ import logging
 import threading
 import urllib.request
 from collections.abc import Callable, Iterator
+from contextlib import suppress
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
 
 import pytest
 
@@ -29,6 +32,18 @@ def pinging(server: Received) -> Iterator[tuple[Ping, StillClock]]:
     ping = Ping(Secret(f"http://127.0.0.1:{server.port}/hunter2"), clock)
     yield ping, clock
     ping.close()
+
+
+@pytest.fixture
+def logged(caplog: pytest.LogCaptureFixture) -> Iterator[threading.Event]:
+    """Set when something was logged, after caplog has it."""
+    found = threading.Event()
+    handler = logging.Handler()
+    handler.emit = lambda record: found.set()  # type: ignore[method-assign]
+    logger = logging.getLogger()
+    logger.addHandler(handler)
+    yield found
+    logger.removeHandler(handler)
 
 
 def test_at_most_one_a_minute(server: Received, pinging: tuple[Ping, StillClock]) -> None:
@@ -81,6 +96,48 @@ def test_redirects_are_followed(server: Received) -> None:
     assert server.paths == ["GET /new"]
 
 
+@pytest.mark.parametrize("to", ["/hunter2", "ftp://127.0.0.1:1/hunter2", "file:///etc/hunter2", "//[hunter2", ""])
+def test_a_redirect_that_leads_nowhere(
+    to: str, server: Received, caplog: pytest.LogCaptureFixture, logged: threading.Event
+) -> None:
+    """To itself, to what is no web server, or to nothing: it has failed, and the log says no more."""
+    server.status, server.location = 302, to
+    ping = Ping(Secret(f"http://127.0.0.1:{server.port}/hunter2"))
+    ping.seen()
+    assert logged.wait(WAIT_SECS)
+    ping.close()
+    assert "the ping URL cannot be reached" in caplog.text and "hunter2" not in caplog.text
+    assert 1 <= len(server.paths) <= 6
+
+
+@pytest.mark.parametrize("status", [200, 302, 404])
+def test_an_endless_answer_is_not_read(status: int) -> None:
+    """Gigabytes in an answer, or in that which redirects, cost nothing."""
+    ended, read = threading.Event(), threading.Event()
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(status)
+            self.send_header("Location", "/next")
+            self.end_headers()
+            with suppress(OSError):
+                for _ in range(64):
+                    self.wfile.write(bytes(1 << 20))
+                read.set()
+            ended.set()
+
+        def log_message(self, *_: Any) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as endless:
+        threading.Thread(target=endless.serve_forever, args=(0.02,), daemon=True).start()
+        ping = Ping(Secret(f"http://127.0.0.1:{endless.server_port}/"))
+        ping.seen()
+        assert ended.wait(WAIT_SECS) and not read.is_set()
+        ping.close()
+        endless.shutdown()
+
+
 def test_a_server_that_hangs_does_not_hold_up_the_watcher(
     begun_threads: Callable[[str], list[threading.Thread]], server: Received, pinging: tuple[Ping, StillClock]
 ) -> None:
@@ -110,18 +167,14 @@ def test_a_server_that_hangs_does_not_hold_up_the_watcher(
         ("http://user:hunter2@127.0.0.1/", "it cannot be used as a URL"),
     ],
 )
-def test_what_is_said_of_a_url_that_cannot_be_reached(url: str, why: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_what_is_said_of_a_url_that_cannot_be_reached(
+    url: str, why: str, caplog: pytest.LogCaptureFixture, logged: threading.Event
+) -> None:
     """The reason is one of a few; errors of the library, which hold parts of the URL, are not shown."""
-    logged = threading.Event()
-    handler = logging.Handler()
-    handler.emit = lambda _: logged.set()  # type: ignore[method-assign]
-    logger = logging.getLogger()  # after what caplog has there
-    logger.addHandler(handler)
     ping = Ping(Secret(url))
     ping.seen()
     assert logged.wait(WAIT_SECS)
     ping.close()
-    logger.removeHandler(handler)
     assert f"cannot be reached: {why};" in caplog.text
     assert "hunter2" not in caplog.text
 
