@@ -21,6 +21,8 @@ from supervisor_core.notify.secret import Problem, problem_of
 
 SEND_SECS = 60.0
 """How long one message may take; the libraries alone may take many seconds to be read from a slow disk."""
+MOST_BYTES = 1 << 28
+"""How much memory one message may take: an answer may be endless. It takes a quarter of that at most."""
 ANSWER_SECS = 15.0
 """How long a service may take to connect, and to answer, if its URL has no ``cto`` and ``rto``."""
 
@@ -70,6 +72,7 @@ def main(request: Mapping[str, Any]) -> None:
     limit = threading.Timer(request["timeout_secs"], os._exit, (1,))  # if its parent is not there to kill it
     limit.daemon = True
     limit.start()
+    _limit_memory()
     try:
         answer = answer_to(request)
     except Exception as error:
@@ -77,6 +80,15 @@ def main(request: Mapping[str, Any]) -> None:
     with os.fdopen(answers, "wb") as file:
         file.write(json.dumps(answer).encode())
     os._exit(0)  # a thread of a service's library would hold it up
+
+
+def _limit_memory() -> None:
+    """Let this process have no more memory than a message needs, and leave no copy of it: it has the URL."""
+    with suppress(ImportError, OSError, ValueError):  # not on Windows; a lower limit than that is in force
+        import resource
+
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        resource.setrlimit(resource.RLIMIT_DATA, (MOST_BYTES, MOST_BYTES))
 
 
 def answer_to(request: Mapping[str, Any]) -> dict[str, Any]:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
+from contextlib import suppress
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -84,6 +87,29 @@ def test_a_redirect_is_no_success(web: Received) -> None:
         web.status, web.location = 302, f"http://127.0.0.1:{other.port}/"
         assert why_not_sent(web.url(TOKEN)) == "it answers 302 (Found)"
         assert other.paths == []
+
+
+def test_an_endless_answer_takes_little_memory() -> None:
+    """What is not read for the answer's sake is not kept: whoever pays for the memory may be the training."""
+    written = [0]
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            self.rfile.read(int(self.headers["Content-Length"]))
+            self.send_response(500)
+            self.end_headers()
+            with suppress(OSError):
+                while written[0] < 4 * apprise_process.MOST_BYTES:
+                    written[0] += self.wfile.write(bytes(1 << 20))
+
+        def log_message(self, *_: Any) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as endless:
+        threading.Thread(target=endless.serve_forever, args=(0.02,), daemon=True).start()
+        why_not_sent(f"json://127.0.0.1:{endless.server_port}/{TOKEN}")
+        endless.shutdown()
+    assert written[0] < 2 * apprise_process.MOST_BYTES
 
 
 def test_a_service_that_refuses() -> None:
