@@ -95,6 +95,7 @@ def marks(shown: Any) -> list[str]:
 def test_marks_of_saves_are_as_fine_as_they_are_looked_at(tab: Callable[..., Any], board: Any, began: float) -> None:
     """Crowds that count every save, in few bytes; each save by itself, and why it failed, where one zooms in."""
     shown = tab()
+    shown.excuse("503.*tags")  # on a busy machine the scalars are not read in time, and are asked for again
     with shown.page.expect_response("**/plugin/supervisor/checkpoint_marks*") as whole:
         shown.open(board, run="saves", x="wall")
     assert len(whole.value.body()) < 100_000
