@@ -245,7 +245,7 @@ class Changes:
                 if known.daily.get(kind) == instance:
                     continue
                 held = known.holding[kind] = Holding(instance, held_since(item, known, now, limits))
-            if held.said is None and not is_aged(item):
+            if held.said is None:
                 if self._was_away and not is_last:
                     held.since = now
                 if now - held.since >= hold_secs(item, watched.run, limits, is_last=is_last):

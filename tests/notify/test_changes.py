@@ -226,8 +226,14 @@ def test_a_run_that_its_restarter_gives_up_is_told_at_once(tmp_path: Path) -> No
     launch(run, 2, scene.now)
     second = Scripted(run, scene.now, attempt=2, step=session.step)
     assert names(scene.go_on(5 * MINUTE, trains(second))) == ["restart happened restarted"]
+    killed = {**how, "cause": "signal", "signal": "SIGKILL", "error": None, "session": second.session}
+    launch(run, 2, second.start, second.at + 1, backoff_secs=900.0, **killed)
+    assert scene.go_on(14 * MINUTE) == []
+    launch(run, 3, scene.now)
+    second = Scripted(run, scene.now, attempt=3, step=second.step)
+    assert names(scene.go_on(5 * MINUTE, trains(second))) == ["restart happened restarted"]
     second.stop("error", error="ValueError: no such class")
-    launch(run, 2, second.start, second.at + 1, **how | {"session": second.session, "action": "end"})
+    launch(run, 3, second.start, second.at + 1, **how | {"session": second.session, "action": "end"})
     events = scene.look(second.at + 2)
     assert names(events) == ["page begins failed"] and "no such class" in events[0].text
 
@@ -317,6 +323,10 @@ def test_a_copy_is_quiet(tmp_path: Path) -> None:
     scene.go_on(10 * MINUTE, trains(session))
     shutil.copytree(tmp_path / "tuning", tmp_path / "copy")
     assert scene.go_on(10 * MINUTE, trains(session)) == []
+    second = Scripted(tmp_path / "tuning", scene.now + 20, attempt=2, step=session.step, placed=placed)
+    events = scene.go_on(10 * MINUTE, trains(second))
+    shutil.copytree(tmp_path / "tuning", tmp_path / "copy", dirs_exist_ok=True)
+    assert [event.run for event in [*events, *scene.go_on(10 * MINUTE, trains(second))]] == ["tuning"]
     assert [event.run for event in scene.go_on(10 * MINUTE)] == ["tuning"]
 
 
@@ -328,7 +338,8 @@ def test_files_that_cannot_be_read_end_nothing(tmp_path: Path) -> None:
     scene.go_on(10 * MINUTE, trains(session, failing_saves=True))
     assert names(event for _, event in scene.told) == ["page begins saves_failing"]
     runs = scene.watch.refresh().runs
-    unreadable = {name: replace(watched, problem="Stale file handle") for name, watched in runs.items()}
+    old: Any = replace(runs["tuning"].run, state="lost")  # by its age, as nothing new is read
+    unreadable = {"tuning": replace(runs["tuning"], run=old, problem="Stale file handle")}
     for at in range(0, 600, 15):
         assert scene.changes.of(unreadable, scene.now + at) == []
         assert scene.changes.of({}, scene.now + at, unread=["tuning"]) == []
