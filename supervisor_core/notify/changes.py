@@ -149,11 +149,10 @@ class Changes:
                 known.end = known.old_end = _key_of_end(watched)
             else:
                 self._begin(known)
+        before = newest_session(known.watched.run)
         known.watched, known.seen_at, known.gone_since = watched, now, None
         if is_read:
-            if watched.run.state in LIVE:
-                known.alive = run_key(watched), now
-            yield from self._restarts(name, known, now)
+            yield from self._restarts(name, known, now, None if before is None else before.id)
             yield from self._ends(name, known, now, is_last=is_last)
             yield from self._notices(name, known, now)
         yield from self._findings(name, known, now, is_read=is_read, is_last=is_last)
@@ -168,14 +167,15 @@ class Changes:
         if end is not None and (end[1] is None or end[1] < since):
             known.end = known.old_end = end[0]
 
-    def _restarts(self, name: str, known: KnownRun, now: float) -> Iterator[Event]:
+    def _restarts(self, name: str, known: KnownRun, now: float, before: str | None) -> Iterator[Event]:
+        """Yield the restarts since the last look, at which the newest session was `before`."""
         run = known.watched.run
         keys = restart_keys(run)
         new, known.restarts = keys - known.restarts, keys
         for key, started in restarts_of(run, new, now):
             last = newest_session(run)
-            if started.at < (self._since or 0.0) and (last is None or key != last.id):  # an old file was found late
-                continue
+            if started.at < (self._since or 0.0) and (last is None or key != last.id or key == before):
+                continue  # an old file was found late
             yield self._event(
                 name,
                 known.watched,
@@ -244,7 +244,7 @@ class Changes:
                 instance = instance_of(item, watched, now, limits)
                 if known.daily.get(kind) == instance:
                     continue
-                held = known.holding[kind] = Holding(instance, held_since(item, known, now, limits))
+                held = known.holding[kind] = Holding(instance, held_since(item, watched.run, now))
             if held.said is None:
                 if self._was_away and not is_last:
                     held.since = now

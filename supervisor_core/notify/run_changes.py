@@ -181,8 +181,6 @@ class KnownRun:
     """The end that is from before: of what holds since then nothing is said."""
     notices: frozenset[tuple[object, ...]] = frozenset()
     """What identifies those that hold; they were said."""
-    alive: tuple[str, float] | None = None
-    """The newest session that was seen alive, and when."""
     daily: dict[str, tuple[object, ...]] = field(default_factory=dict)
     """Of the kinds of which one a day is said: the last that was, by kind."""
     gone_since: float | None = None
@@ -235,14 +233,12 @@ def down_secs(limits: Thresholds) -> float:
     return limits.dead_hold_secs + 2 * limits.interval_secs
 
 
-def held_since(found: Finding, known: KnownRun, now: float, limits: Thresholds) -> float:
+def held_since(found: Finding, run: Run, now: float) -> float:
     """Return since when a finding counts: since now, or since its records say so."""
-    run, last = known.watched.run, newest_session(known.watched.run)
+    last = newest_session(run)
     since = now if found.since is None else min(found.since, now)
     if found.kind in ("lost", "failed"):
-        key, at = known.alive or ("", 0.0)
-        is_off = key == run_key(known.watched) and since < at - limits.behind_secs
-        return at if is_off else since  # else the clock of its machine is wrong
+        return since
     if found.kind == "stalled":
         stall = open_stall(run)
         timeout_secs = stall.timeout_secs if stall is not None else None if last is None else last.progress_timeout_secs

@@ -340,11 +340,12 @@ def test_files_that_cannot_be_read_end_nothing(tmp_path: Path) -> None:
     runs = scene.watch.refresh().runs
     old: Any = replace(runs["tuning"].run, state="lost")  # by its age, as nothing new is read
     unreadable = {"tuning": replace(runs["tuning"], run=old, problem="Stale file handle")}
-    for at in range(0, 600, 15):
-        assert scene.changes.of(unreadable, scene.now + at) == []
+    for at in range(15, 300, 15):
         assert scene.changes.of({}, scene.now + at, unread=["tuning"]) == []
-    assert names(scene.changes.of(unreadable, scene.now + 600)) == ["warn begins read_error"]
-    assert names(scene.changes.of(runs, scene.now + 615)) == ["warn is_over read_error"]
+    for at in range(300, 900, 15):
+        assert scene.changes.of(unreadable, scene.now + at) == []
+    assert names(scene.changes.of(unreadable, scene.now + 900)) == ["warn begins read_error"]
+    assert names(scene.changes.of(runs, scene.now + 915)) == ["warn is_over read_error"]
 
 
 def test_a_directory_that_vanishes(tmp_path: Path) -> None:
@@ -432,6 +433,30 @@ def test_what_comes_and_goes_is_told_once_a_day(tmp_path: Path) -> None:
     found = [straggles(HOUR, own_secs) for own_secs in (0.09, 0.02, 0.09, 0.02)]
     assert found == [[both[0]], [both[1]], [], []]
     assert straggles(DAY, 0.02) == [] and straggles(HOUR, 0.09) == [both[0]]
+
+
+def test_two_watchers_agree_on_what_no_record_dates(tmp_path: Path) -> None:
+    """Though they see it at different moments."""
+    voice_stories.STORIES["has a worker that is slow"].write(tmp_path / "tuning", BEGAN)
+    runs = LogdirWatch(str(tmp_path), clock=Hands(BEGAN)).refresh().runs
+    ids = []
+    for later in (0.0, 97.0):
+        changes = Changes()
+        found = [event for at in range(0, 1200, 120) for event in changes.of(runs, BEGAN + later + at)]
+        ids.append([(event.kind, event.id) for event in found])
+    assert ids[0] == ids[1] and {kind for kind, _ in ids[0]} == {"straggler", "checkpoint_overdue"}
+
+
+def test_old_files_that_come_late_are_no_news(tmp_path: Path) -> None:
+    """A session of yesterday, copied into the directory while the run goes on."""
+    first = Scripted(tmp_path / "old", BEGAN - HOUR).train(600)
+    second = Scripted(tmp_path / "tuning", first.at + 20, attempt=2, step=first.step).train(1200)
+    scene = Scene(tmp_path / "tuning")
+    second.train(BEGAN - second.at)
+    assert scene.look() == []
+    shutil.copy(first.path, tmp_path / "tuning")
+    assert scene.go_on(10 * MINUTE, trains(second)) == []
+    assert len(scene.watch.refresh().runs["."].run.restarts) == 1
 
 
 def test_thresholds_are_the_alerts(tmp_path: Path) -> None:
