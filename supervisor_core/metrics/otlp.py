@@ -47,6 +47,8 @@ DEFAULT_JOB = "training"
 """The job of what is pushed, where ``OTEL_SERVICE_NAME`` does not say another."""
 
 _CUMULATIVE = AggregationTemporality.CUMULATIVE
+_EARLIEST, _LATEST = 1e9, 9e9
+"""Wall times that a clock may show, from 2001 to 2255: the format has none of long before or after."""
 _FAILED = 400
 """The answer that the exporter neither takes for success nor tries again."""
 _QUIET = ("opentelemetry", "urllib3", "requests")
@@ -231,9 +233,10 @@ def _cause(error: BaseException) -> str:
 
 def _seconds(date: str | None) -> float | None:
     try:
-        return None if date is None else parsedate_to_datetime(date).timestamp()
+        secs = None if date is None else parsedate_to_datetime(date).timestamp()
     except (ValueError, OverflowError, TypeError):
         return None
+    return secs if secs is not None and _EARLIEST < secs < _LATEST else None
 
 
 _HERE = threading.local()

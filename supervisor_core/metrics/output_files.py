@@ -8,6 +8,7 @@ A file is replaced as a whole: whoever reads it finds the old content or the new
 
 from __future__ import annotations
 
+import ipaddress
 import json
 import logging
 import socket
@@ -76,7 +77,7 @@ def page(exporter: Exporter) -> bytes:
 def targets(exporter: Exporter) -> bytes | None:
     """Return the addresses of this machine's live trainings as ``file_sd_configs`` reads them; None before the first
     look is over: no target is lost when an exporter starts again. An address of every network becomes the machine's
-    name."""
+    name; one of another machine is none: Prometheus would send it the job's credentials."""
     if not exporter.has_looked:
         return None
     host, found = socket.gethostname(), set()
@@ -85,5 +86,20 @@ def targets(exporter: Exporter) -> bytes | None:
         if session is not None and session.host == host and session.metrics_address and status.state in LIVE:
             with suppress(OptionsError):  # what others wrote may be anything
                 name, port = parse_address(session.metrics_address)
-                found.add(format_address(host if name in ("0.0.0.0", "::") else name, port))
+                if name in ("0.0.0.0", "::"):
+                    name = host
+                elif not _is_of_this_machine(name):
+                    continue
+                found.add(format_address(name, port))
     return json.dumps([{"targets": sorted(found)}] if found else [], indent=2).encode() + b"\n"
+
+
+def _is_of_this_machine(address: str) -> bool:
+    """Say whether an IP address, as a training records its own, is one of this machine: whether it can be taken."""
+    try:
+        version = ipaddress.ip_address(address).version
+        with socket.socket(socket.AF_INET6 if version == 6 else socket.AF_INET, socket.SOCK_DGRAM) as taken:
+            taken.bind((address, 0))
+    except (ValueError, OSError):
+        return False
+    return True

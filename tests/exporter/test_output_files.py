@@ -76,7 +76,8 @@ def test_what_cannot_be_written_is_said_once(tmp_path: Path, exporter_of, caplog
 
 def test_live_trainings_of_this_machine_are_targets(tmp_path: Path, writing, clock, exporter_of) -> None:
     """Those that run or hang, at the addresses that they have recorded; an address of every network is the machine's.
-    Others are not: those that serve nothing, are dead or over, or on another machine, or of no sense."""
+    Others are not: those that serve nothing, are dead or over, or on another machine, or of no sense; nor what a
+    forged record calls its address, to which Prometheus would send its credentials."""
 
     def training(name: str, address: str | None, host: str = HERE, beat_at: float = clock.now - 5):
         file = writing.RunFile(tmp_path / name, session=name)
@@ -90,6 +91,8 @@ def test_live_trainings_of_this_machine_are_targets(tmp_path: Path, writing, clo
     training("lost", "127.0.0.1:40005", beat_at=clock.now - 90)
     training("over", "127.0.0.1:40006").stop(clock.now - 4)
     training("nonsense", "file:///etc/passwd")
+    for number, address in enumerate(("192.0.2.1:80", "metadata.example:80", "[2001:db8::1]:80")):
+        training(f"of another machine {number}", address)
     exporter = exporter_of(tmp_path)
     assert json.loads(targets(exporter) or b"") == [
         {"targets": sorted(["127.0.0.1:40001", f"{HERE}:40002", f"{HERE}:40003"])}

@@ -228,6 +228,17 @@ def test_the_receivers_clock_counts(date: str, ahead_secs: float, running: RunSt
         assert pushes.wait(60.0)
 
 
+@pytest.mark.parametrize("date", ["Fri, 31 Dec 9999 23:59:59 GMT", "Wed, 01 Jan 1969 00:00:00 GMT"])
+def test_a_time_that_cannot_be_is_not_the_receivers(date: str, running: RunStatus, clock) -> None:
+    """One such answer would be in the way of all later pushes: they could not be dated."""
+    with OtlpReceiver(lambda push: Answer(headers={"Date": date})) as receiver:
+        pushes = pusher(lambda: running, receiver.url, clock, 0.001)
+        found = receiver.wait_for(lambda found: len(found) >= 2)
+        pushes.finish()
+        assert pushes.wait(60.0)
+        assert {each.millis for push in found for each in push.samples} == {round(clock.wall() * 1000)}
+
+
 def test_a_forked_child_pushes_nothing(receiver: OtlpReceiver, running: RunStatus, clock, caplog) -> None:
     """A data loader's worker that ends its copy of the training: no push, nothing to wait for, nothing to say."""
     pushes = pusher(lambda: running, receiver.url, clock)
