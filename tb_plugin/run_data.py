@@ -14,7 +14,7 @@ from supervisor_core.run.findings import standing
 from supervisor_core.run.model import Run
 from supervisor_core.run.run_json import as_json, plain, run_json
 from supervisor_core.run.snapshot import LogdirSnapshot, WatchedRun
-from supervisor_core.run.words import pause_text, place_text
+from supervisor_core.run.words import place_text
 from tb_plugin.lanes import is_present, is_sick
 
 _T = TypeVar("_T")
@@ -193,7 +193,7 @@ def _described(shown: RunView) -> bytes:
             "on_disk": sum(item.on_disk is True for item in run.checkpoints),
         },
         "stalls": len(run.stalls) + len(run.service_stalls),
-        "silences": [{**as_json(item), "why": pause_text(item.cause)} for item in run.silences[-MOST_SILENCES:]],
+        "silences": as_json(run.silences[-MOST_SILENCES:]),
         "threads": list(dict.fromkeys(thread.name for thread in run.threads)),
         "workers": len(run.workers),
     }

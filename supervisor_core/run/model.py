@@ -30,6 +30,7 @@ from supervisor_core.run.rate_history import RateHistory
 from supervisor_core.run.session_time import SessionTime
 from supervisor_core.run.status import Distribution
 from supervisor_core.run.tag_values import LastValue, NonFinite, TagValues
+from supervisor_core.run.words import pause_text
 
 RunState = Literal["running", "stalled", "lost", "stopped", "completed", "failed", "unknown"]
 """``running``: an open session that makes progress. ``stalled``: an open session that has heartbeats but exceeds the
@@ -329,6 +330,11 @@ class Silence:
     secs: float
     cause: str | None = None
     """``stopped``, ``machine_suspended`` or ``machine_paused``; None where unknown."""
+
+    @property
+    def why(self) -> str:
+        """`cause` in words, as half a sentence."""
+        return pause_text(self.cause)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,7 +15,7 @@ from supervisor_core.run.counters import launches_without_session, unplanned_end
 from supervisor_core.run.goodput import GIVEN_UP_SECS
 from supervisor_core.run.model import DOWNTIME, Outcome, ProgramLaunch, Run, Session, Stall
 from supervisor_core.run.state_findings import hang_at_end, stalled_at
-from supervisor_core.run.words import counted, duration, in_a_line, pause_text
+from supervisor_core.run.words import counted, duration, in_a_line
 
 IncidentKind = Literal["lost", "error", "oom", "hang", "signal", "stall", "saves", "silence", "recovery", "loss"]
 """``lost``, ``error``, ``oom``, ``hang``: an unplanned end. ``signal``: ended by a signal, and started again.
@@ -286,7 +286,7 @@ class _Incidents:
         """Yield silences, recoveries, and a loss that is not finite."""
         run = self._run
         for silence in run.silences:
-            why = None if silence.cause is None else pause_text(silence.cause)
+            why = None if silence.cause is None else silence.why
             yield self._new("silence", silence.since, silence.until, self._sessions.get(silence.session), why=why)
         for lost in run.recoveries:
             session, again = self._sessions.get(lost.session), lost.rewind_steps

@@ -17,6 +17,7 @@ from supervisor_core.run.model import (
     Recovery,
     Run,
     Session,
+    Silence,
     Stall,
     ThreadHistory,
     WorkerHistory,
@@ -53,6 +54,7 @@ _ADDED: Mapping[type[Any], Mapping[str, str]] = {
     Recovery: {"rewind_steps": "rewind_steps"},
     ResumeRecord: {"text": "text"},
     Run: {"versions": "versions"},
+    Silence: {"why": "why"},
 }
 """Properties that are shown, by their names in JSON."""
 OF_READING: Mapping[str, str] = {
