@@ -1,4 +1,4 @@
-"""`Changes`: from one look at some runs to the next, what somebody is to be told of, as events.
+"""`Changes`: what has changed in some runs from one look to the next, and is to be said, as events.
 
 A finding is an event when it begins, once it has held for as long as the alert of its kind waits, and when it is over.
 A restart is one, the end of a run, and what a program says with ``notify``. Nothing is concluded from a run that could
