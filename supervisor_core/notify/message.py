@@ -19,8 +19,10 @@ MOST_LINES = 10
 """How many lines of events a message has."""
 _TITLE_CHARACTERS = 200
 
-_MENTION = re.compile(r"<(?=[@!#&])|@(?=(?:everyone|here|channel|all)\b)", re.IGNORECASE)
-"""What a chat takes as a call of all its members, or of one."""
+_MENTION = re.compile(
+    r"<(?=[@!#&%]|users/|at\b|[a-z][a-z0-9+.-]*:)|@(?=everyone|(?:here|channel|all|room)\b|\*)|\](?=\()", re.IGNORECASE
+)
+"""What a chat takes as a call of all its members, or of one, or as a link that shows another address than its own."""
 
 _OF_SEVERAL = {
     ("lost", "begins"): "were lost",
@@ -91,11 +93,13 @@ def _type(events: Iterable[Event]) -> AppriseType:
 
 
 def _details(event: Event) -> list[str]:
-    """Return what is to be done about a single event, and when and where it happened."""
+    """Return what is to be done about a single event, and when and where it happened. A command that would call
+    somebody is left out: with a blank in it, it would be another one."""
     labels = "".join(f", {name}={value}" for name, value in sorted(event.labels.items()))
     host = "" if event.host is None else f" on {event.host}"
     at = f"{_second(event.at)} UTC"
-    return [*([] if event.action is None else [printable(event.action)]), _plain(f"{at}{host}, {event.logdir}{labels}")]
+    action = [] if event.action is None or _MENTION.search(event.action) else [printable(event.action)]
+    return [*action, _plain(f"{at}{host}, {event.logdir}{labels}")]
 
 
 def _when(events: Sequence[Event]) -> str:

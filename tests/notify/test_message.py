@@ -79,11 +79,20 @@ def test_a_long_text_is_cut_in_the_title_only() -> None:
         ("a: <@U123> at user@hereford", "a: < @U123> at user@hereford"),
         ("a: \x1b[2J\nforged", "a: \\x1b[2J\\nforged"),
         ("a: in <module>, x < 3", "a: in <module>, x < 3"),
+        ("a: @everyones @**all** <users/all> <at id=all>", "a: @ everyones @ **all** < users/all> < at id=all>"),
+        ("a: [log in](https://evil) <https://evil|log in>", "a: [log in] (https://evil) < https://evil|log in>"),
+        ("a: x[0] (8 <b 3) @dataclass", "a: x[0] (8 <b 3) @dataclass"),
     ],
 )
 def test_what_a_program_wrote_calls_nobody(text: str, shown: str) -> None:
     """No text mentions all members of a chat, and none holds control characters."""
     assert message_of([event(text=text)]).title == shown
+
+
+def test_a_command_that_would_call_somebody_is_left_out() -> None:
+    """A run's name is in it; with a blank it would be another command."""
+    found = event(action="tb-supervisor inspect /runs/@everyone", logdir="/runs/@everyone")
+    assert message_of([found]).body == "2027-01-15 08:00:00 UTC on gpu-7, /runs/@ everyone"
 
 
 @pytest.mark.parametrize(
