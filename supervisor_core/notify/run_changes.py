@@ -6,6 +6,7 @@ different moments, give it one id.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
@@ -134,8 +135,9 @@ def _loop(times: list[tuple[float, str]], least: int, window_secs: float) -> str
         'f'
     """
     begun, until = None, float("-inf")
-    for index, (at, what) in enumerate(sorted(times)):
-        first = sorted(times)[index - least + 1][0] if index >= least - 1 else None
+    times = sorted(times)
+    for index, (at, what) in enumerate(times):
+        first = times[index - least + 1][0] if index >= least - 1 else None
         if first is None or at - first > window_secs:
             continue
         if at > until:
@@ -280,9 +282,9 @@ def _launches_again(run: Run) -> Iterator[tuple[str, float]]:
     """Yield the launches without telemetry after which there was another one, and when that was."""
     starts = sorted(item.started_at for item in run.launches if item.started_at is not None)
     for launch in launches_without_session(run):
-        again = next((at for at in starts if launch.ended_at is not None and at >= launch.ended_at), None)
-        if again is not None:
-            yield launch.launch, again
+        index = len(starts) if launch.ended_at is None else bisect_left(starts, launch.ended_at)
+        if index < len(starts):
+            yield launch.launch, starts[index]
 
 
 def restarts_of(run: Run, keys: frozenset[str], now: float) -> Iterator[tuple[str, Started]]:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import os
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from supervisor_core.notify import run_changes
 from supervisor_core.notify.event import event_id
+from supervisor_core.run.model import ProgramLaunch
 from tests.notify.scene import BEGAN, HOUR, MINUTE, Scene, Scripted, names
 
 
@@ -59,3 +62,32 @@ def test_a_forged_restart_hides_no_other(tmp_path: Path) -> None:
         ("ours/x/tuning", "restarted"),
     ]
     assert len({event.id for event in told}) == 2
+
+
+class _Compared(float):
+    """A number that counts how often it is compared."""
+
+    times = 0
+
+    def __lt__(self, other: float) -> bool:
+        _Compared.times += 1
+        return float(self) < float(other)
+
+    def __ge__(self, other: float) -> bool:
+        _Compared.times += 1
+        return float(self) >= float(other)
+
+
+def test_thousands_of_restarts_cost_time_in_proportion(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each look asks for loops and launches: a run with 2,000 of each holds up no other run."""
+    count = 2000
+    monkeypatch.setattr(_Compared, "times", 0)
+    ago = [_Compared(at) for at in range(count)]
+    launches = tuple(
+        ProgramLaunch(launch=f"{at}", state="end", attempt=1, started_at=at, ended_at=_Compared(at + 0.5)) for at in ago
+    )
+    Scripted(tmp_path, BEGAN).train(10)
+    run = replace(Scene(tmp_path).watch.refresh().runs["."].run, sessions=(), launches=launches)
+    assert run_changes._loop([(at, f"{at}") for at in ago], 5, 600.0) == "4.0"
+    assert len(run_changes.restart_keys(run)) == count - 1
+    assert _Compared.times < 100 * count
