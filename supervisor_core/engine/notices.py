@@ -33,6 +33,8 @@ END_SECS = 1.0
 AGAIN_SECS = Thresholds().notice_secs
 """A text that was not said for this long begins again."""
 _READ_CHARACTERS = 4096
+HAS_ENDED = "the session has ended"
+"""Why something is not recorded."""
 
 _LEVELS: Mapping[Severity, int] = {"page": logging.ERROR, "warn": logging.WARNING, "info": logging.INFO}
 
@@ -95,6 +97,8 @@ class Notices:
         """Whether it is to be logged, too: it has just begun."""
         self._heard: dict[tuple[object, ...], NoticeRecord] = {}
         """From other processes of the cluster."""
+        self.is_empty = True
+        """Whether nothing was said, by this process or another."""
         self._is_started = self._has_dropped = False
         self._may_write, self._filled_at = float(AT_ONCE), clock.monotonic()
         self._wake: SimpleQueue[None] = SimpleQueue()
@@ -119,10 +123,11 @@ class Notices:
         now = self._clock.wall()
         with self._lock:
             if not (has_ended := self._ended.is_set()):
+                self.is_empty = False
                 self._add(key, now)
                 is_first, self._is_started = not self._is_started, True
         if has_ended:
-            log_unrecorded(text, severity, "the session has ended")
+            log_unrecorded(text, severity, HAS_ENDED)
         elif is_first:
             self._start()
 
@@ -154,6 +159,7 @@ class Notices:
         """Take what another process of the cluster has said, and write it."""
         record = replace(record, session=self._session)
         with self._lock:
+            self.is_empty = False
             self._heard.pop(key := notice_key(record), None)
             self._heard[key] = record
             if len(self._heard) > MOST_TEXTS:

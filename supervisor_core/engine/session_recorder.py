@@ -383,7 +383,8 @@ class SessionRecorder:
             self._worker_registry.stop(deadline)
         if self._resume_check is not None:
             self._resume_check.finish(self._recorder, deadline)
-        self.notices.end()
+        if not self.notices.is_empty:
+            self.notices.end()
         self._monitor.stop(deadline)
         self._monitor.ended(STATE_OF_OUTCOME[stop.reason], stop.error)
         self._monitor.enter("stopped")
