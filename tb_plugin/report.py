@@ -185,6 +185,7 @@ def _bounded(moment: _Moment) -> tuple[Values, list[str]]:
     known = {session["id"] for session in run["sessions"]}
     run["restarts"] = bounded(run["restarts"], "restarts", 500_000, of="to_session")
     run["recoveries"] = bounded(run["recoveries"], "restarts within a session", 500_000)
+    run["notices"] = bounded(run["notices"], "notices", 250_000)
     run["silences"] = bounded(run["silences"], "silences", 250_000)
     threads, workers, stalls = moment.json("threads"), moment.json("workers"), moment.json("stalls")
     threads["threads"] = bounded(threads["threads"], "service threads", 2_000_000)

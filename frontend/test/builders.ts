@@ -132,6 +132,7 @@ export function detail(over: Partial<RunDetail> = {}): RunDetail {
     ],
     launch: null,
     recoveries: [],
+    notices: [],
     at_risk: null,
     silences: [],
     goodput: {

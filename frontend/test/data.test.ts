@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import test from "node:test";
 import { column, decodeColumns } from "../src/logic/columns";
-import { clusterHover } from "../src/logic/hover";
+import { clusterHover, noticeHover } from "../src/logic/hover";
 import type { Marks } from "../src/logic/marks";
 import { clusterMarks, isGood, marksOf, onDisk, placeMarks, refined } from "../src/logic/marks";
 import { makePlot, momentOf } from "../src/logic/plot";
@@ -309,6 +309,16 @@ test("only rows that hold something are drawn", () => {
     rowsOf(recovered).rows.map((row) => row.kind),
     ["labels", "sessions"],
   );
+});
+
+test("what the program said lies where it was said first", () => {
+  const notice = { severity: "page", text: "x", count: 2, since: T0 + 5, at: T0 + 9, step: 300, worker: null } as const;
+  const plot = makePlot(detail({ notices: [notice] }), marks([], []), [], [], [], "wall");
+  assert.deepEqual(
+    plot.notices.map(({ x }) => x),
+    [T0 + 5],
+  );
+  assert.equal(noticeHover(notice).title, "page: x");
 });
 
 test("a point without a moment lies where its session was at its step", () => {

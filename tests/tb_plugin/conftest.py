@@ -16,6 +16,7 @@ import pytest
 from werkzeug.test import Client, TestResponse
 
 from supervisor_core.events.chunk import Chunk, FileFacts, Points
+from supervisor_core.events.notice_record import NoticeRecord
 from supervisor_core.events.telemetry import SkippedCheckpoint
 from supervisor_core.run.checkpoints import Checkpoint
 from supervisor_core.run.model import (
@@ -177,6 +178,7 @@ def a_rich_run(name: str = "a") -> Run:
             recommended_cost_ratio=0.041,
         ),
         nonfinite_tags=(NonFinite(tag="loss", values=3, first_step=110, last_step=112),),
+        notices=(NoticeRecord(session="two", text="accuracy fell", count=2, since=NOW - 20, at=NOW - 9, step=180),),
         silences=(Silence(session="one", since=NOW - 300, until=NOW - 250, secs=50.0),),
         recoveries=(
             Recovery(

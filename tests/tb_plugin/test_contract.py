@@ -83,6 +83,7 @@ def test_every_route_is_described() -> None:
                 "sessions",
                 "restarts",
                 "recoveries",
+                "notices",
                 "checkpoints",
                 "goodput",
                 "advice",

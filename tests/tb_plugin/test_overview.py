@@ -28,7 +28,7 @@ def test_a_line_says_how_a_run_is(bench: Callable[..., Bench]) -> None:
             "run": "a",
             "state": "running",
             "standing": "needs_you",
-            "more_findings": 2,
+            "more_findings": 3,
             "inferred": False,
             "phase": "training",
             "step": 200,

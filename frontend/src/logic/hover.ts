@@ -1,5 +1,5 @@
 /** What the pointer is on, in words. */
-import type { AtRisk, Session, Silence, Stall, ThreadHistory } from "../types/api";
+import type { AtRisk, Notice, Session, Silence, Stall, ThreadHistory } from "../types/api";
 import type { Boundary } from "./boundaries";
 import { brief, formatAtLeast, formatBytes, formatCount, formatDuration, formatMoment, plural } from "./format";
 import type { Cluster, Marks } from "./marks";
@@ -115,6 +115,11 @@ export function recoveryHover({ recovery, number }: RecoveryMark): Hover {
     note: "TensorFlow's session was lost with a process of the cluster, and created again; this session's process continued.",
   };
 }
+
+export const noticeHover = ({ severity, text, at }: Notice): Hover => ({
+  title: `${severity}: ${brief(text)}`,
+  rows: [["Said", formatMoment(at)]],
+});
 
 export function clusterHover(cluster: Cluster, plot: Plot, failedOnes: boolean): Hover {
   const { marks, placed } = plot;

@@ -1,5 +1,5 @@
 /** All that is drawn over the one axis, placed on it: made again when data or axis change, not on zoom. */
-import type { RunDetail, Stall, ThreadHistory, WorkerHistory } from "../types/api";
+import type { Notice, RunDetail, Stall, ThreadHistory, WorkerHistory } from "../types/api";
 import type { Axis, AxisKind } from "./axis";
 import { hasWallTime, makeAxis } from "./axis";
 import type { Boundary } from "./boundaries";
@@ -38,6 +38,7 @@ export interface Plot {
   marks: Marks;
   placed: PlacedMarks;
   stalls: Stall[];
+  notices: (Notice & { x: number })[];
   /** The stretch of the last session whose steps are in no checkpoint. */
   risk: View | null;
   lanes: Lane[];
@@ -87,6 +88,7 @@ export function makePlot(
     marks,
     placed: placeOn(axis, marks),
     stalls,
+    notices: detail.notices.map((notice) => ({ ...notice, x: axis.ofWall(notice.since) })),
     workers,
     sessionIndex,
     boundaries: boundariesOf(detail.restarts, sessions, ways, axis),

@@ -155,6 +155,17 @@ export interface Recovery {
   restored_checkpoint: string | null;
 }
 
+/** What the program said of its run. */
+export interface Notice {
+  severity: Severity;
+  text: string;
+  count: number;
+  since: number;
+  at: number;
+  step: number | null;
+  worker: string | null;
+}
+
 export interface Checkpoint {
   session: string;
   step: number | null;
@@ -255,6 +266,7 @@ export interface RunDetail {
   /** The newest; null without tb-supervisor run. */
   launch: Launch | null;
   recoveries: Recovery[];
+  notices: Notice[];
   goodput: Goodput;
   at_risk: AtRisk | null;
   silences: Silence[];

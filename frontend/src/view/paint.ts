@@ -183,6 +183,9 @@ export function paintSessions(frame: Frame, row: Row & { kind: "sessions" }): vo
       c.fillText(text.length > 1 ? text : word.glyph, Math.max(x, left) + 5, y + row.barHeight / 2 + 0.5);
     }
   });
+  // What the program said, at their foot.
+  c.fillStyle = theme.tone.warn;
+  for (const { x } of plot.notices) c.fillRect(px(frame, x) - 2, row.y + row.h - 5, 5, 7);
 }
 
 /** By a session's place: the parts of it that were recomputed. */

@@ -6,6 +6,7 @@ import {
   boundariesHover,
   clusterHover,
   cutHover,
+  noticeHover,
   recoveryHover,
   riskHover,
   sessionHover,
@@ -117,7 +118,7 @@ export class Timeline {
       const py = row.y + row.h / 2;
       if (row.kind === "sessions") {
         const top = row.y + Math.min(row.h, row.barHeight) / 2;
-        for (const { x } of [...plot.boundaries, ...plot.recoveries]) found.push({ x, py: top });
+        for (const { x } of [...plot.boundaries, ...plot.recoveries, ...plot.notices]) found.push({ x, py: top });
         for (const bar of plot.bars)
           if (bar) found.push({ x: bar.lo, py: row.y + bar.row * (row.barHeight + 2) + row.barHeight / 2 });
         if (axis.kind !== "step")
@@ -160,6 +161,8 @@ export class Timeline {
         return stall ? stallHover(stall) : null;
       }
       case "sessions": {
+        const notice = this.#nearest(plot.notices, px, 3);
+        if (notice) return noticeHover(notice);
         const mark = this.#nearestMark(px, 3);
         if (mark) return mark;
         const at = Math.floor((py - row.y) / (row.barHeight + 2));
