@@ -35,16 +35,26 @@ class CommandService(Service):
 
     def __init__(self, command: Secret, timeout_secs: float = COMMAND_SECS) -> None:
         self.identity, self._timeout_secs = command, timeout_secs
+        self._process: subprocess.Popen[bytes] | None = None
 
     def send(self, message: Message) -> None:
         """Run the command for each event of a message."""
         assert self.identity is not None
-        for event in message.events:
-            self._run(self.identity.reveal(), json.dumps(event_json(event)).encode() + b"\n")
+        try:
+            for event in message.events:
+                self._run(self.identity.reveal(), json.dumps(event_json(event)).encode() + b"\n")
+        finally:
+            self._process = None  # its `repr` shows the command
+
+    def abandon(self) -> None:
+        """Kill the command that runs: nobody is there to do so when its time is over."""
+        process = self._process
+        if process is not None and process.returncode is None:
+            _kill_group(process)
 
     def _run(self, command: str, line: bytes) -> None:
         try:
-            process = subprocess.Popen(
+            self._process = process = subprocess.Popen(
                 command,
                 shell=True,
                 stdin=subprocess.PIPE,
@@ -65,13 +75,18 @@ class CommandService(Service):
             raise NotSent(_status(process.returncode))
 
 
-def _kill(process: subprocess.Popen[bytes]) -> None:
-    """End a process and what it has started."""
+def _kill_group(process: subprocess.Popen[bytes]) -> None:
+    """Kill a process that was not waited for, and what it has started."""
     with suppress(ProcessLookupError):
         if hasattr(os, "killpg"):
             os.killpg(process.pid, signal.SIGKILL)
         else:
             process.kill()
+
+
+def _kill(process: subprocess.Popen[bytes]) -> None:
+    """End a process and what it has started."""
+    _kill_group(process)
     process.wait()
     if process.stdin is not None:
         with suppress(OSError):

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from supervisor_core.clock import SYSTEM_CLOCK, Clock
 from supervisor_core.notify.claims import Claims
 from supervisor_core.notify.event import Event
-from supervisor_core.notify.message import PRIORITY, Message, message_of
+from supervisor_core.notify.message import Message, message_of, urgencies
 from supervisor_core.notify.services import NotSent, Service
 from supervisor_core.run.words import counted, duration
 
@@ -87,10 +87,10 @@ class Delivery:
         with self._lock:
             self._waiting += [_Waiting(event, now) for event in events]
             if len(self._waiting) > MOST_WAITING:
-                self._waiting.sort(key=lambda item: PRIORITY.index(item.event.topic))  # stable: the oldest first
-                dropped = self._waiting[MOST_WAITING:]
-                del self._waiting[MOST_WAITING:]
-                self._count_only(dropped)
+                ranks = urgencies([item.event for item in self._waiting])
+                order = sorted(range(len(ranks)), key=ranks.__getitem__)  # stable: the oldest first
+                self._count_only([self._waiting[index] for index in order[MOST_WAITING:]])
+                self._waiting = [self._waiting[index] for index in order[:MOST_WAITING]]
 
     @property
     def waiting(self) -> list[Event]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import time
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -63,7 +64,8 @@ def message_of(events: Sequence[Event], *, more: int = 0, since: float | None = 
         more: how many other events there were, which are only counted.
         since: when the oldest of all happened that could not be sent at once; None if all could.
     """
-    ordered = tuple(sorted(events, key=lambda event: (PRIORITY.index(event.topic), event.at)))
+    timed = sorted(events, key=lambda event: event.at)
+    ordered = tuple(event for _, event in sorted(zip(urgencies(timed), timed, strict=True), key=lambda item: item[0]))
     worst, lines = ordered[0], _lines(ordered)
     total = len(ordered) + more
     first, of_first = lines[0]
@@ -84,6 +86,16 @@ def message_of(events: Sequence[Event], *, more: int = 0, since: float | None = 
         events=ordered,
         apprise_type=_type(ordered),
     )
+
+
+def urgencies(events: Sequence[Event]) -> list[tuple[int, int]]:
+    """Return for each event how urgent it is, the smallest first: by its topic, and by how many of that topic stand
+    before it that are of the same run. So no run that says a thousand things keeps back what another one says."""
+    counts, found = Counter[tuple[Topic, str]](), []
+    for event in events:
+        found.append((PRIORITY.index(event.topic), counts[event.topic, event.run]))
+        counts[event.topic, event.run] += 1
+    return found
 
 
 def _type(events: Iterable[Event]) -> AppriseType:
@@ -108,18 +120,20 @@ def _when(events: Sequence[Event]) -> str:
 
 
 def _lines(events: Sequence[Event]) -> list[tuple[str, int]]:
-    """Return lines about events, each with the number of its events: what happened to several runs is one line."""
-    groups: dict[tuple[str, ...], list[Event]] = {}
-    for event in events:
-        groups.setdefault((event.topic, event.kind, event.what), []).append(event)
-    found = []
-    for members in groups.values():
+    """Return lines about events, each with the number of its events: what happened to several runs is one line. They
+    are in the order of the events."""
+    groups: dict[tuple[str, ...], list[tuple[int, Event]]] = {}
+    for index, event in enumerate(events):
+        groups.setdefault((event.topic, event.kind, event.what), []).append((index, event))
+    found: list[tuple[int, str, int]] = []
+    for placed in groups.values():
+        members = [event for _, event in placed]
         runs = list(dict.fromkeys(event.run for event in members))
         if len(runs) >= LEAST_RUNS:
-            found.append((_of_several(members, runs), len(members)))
+            found.append((placed[0][0], _of_several(members, runs), len(members)))
         else:
-            found += [(event.text, 1) for event in members]
-    return found
+            found += [(index, event.text, 1) for index, event in placed]
+    return [(text, number) for _, text, number in sorted(found)]
 
 
 def _of_several(members: Sequence[Event], runs: Sequence[str]) -> str:

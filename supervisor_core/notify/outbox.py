@@ -104,6 +104,8 @@ class _Lane:
         """Wait for the thread until the time is over; return whether everything was sent."""
         self._thread.join(max(0.0, self._until - self._clock.monotonic()))
         hangs, left = self._thread.is_alive(), self._left or self._delivery.waiting
+        if hangs:
+            self._delivery.service.abandon()
         if left or hangs:
             what = f"{counted(len(left), 'change')} not sent" if left else "the last message may not have been sent"
             first = f"; the first: {left[0].text}" if left else ""

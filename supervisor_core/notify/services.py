@@ -41,6 +41,9 @@ class Service:
         """
         raise NotImplementedError
 
+    def abandon(self) -> None:
+        """End what `send` has started and still waits for: its caller ends. Any thread calls it."""
+
 
 class AppriseService(Service):
     """A service of Apprise's.

@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import os
 import shlex
+import time
 from pathlib import Path
 
 import pytest
 
 from supervisor_core.notify.command import CommandService
 from supervisor_core.notify.message import message_of
+from supervisor_core.notify.outbox import Outbox
 from supervisor_core.notify.secret import Secret
 from supervisor_core.notify.services import NotSent
 from tests.notify.receivers import WAIT_SECS
@@ -58,12 +60,34 @@ def test_one_that_hangs_is_killed_with_what_it_has_started(tmp_path: Path) -> No
     child = f"sleep 600 & echo $! > {shlex.quote(str(pid_file))}"
     with pytest.raises(NotSent, match=r"^the command was killed, it took longer than 2 s$"):
         run(f"{child}; wait", timeout_secs=2.0)
-    pid = int(pid_file.read_text())
+    assert has_ended(int(pid_file.read_text()))
+
+
+def has_ended(pid: int) -> bool:
+    """Whether a process is gone, or a zombie."""
     try:
-        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] in ("Z", "X")
     except FileNotFoundError:
-        state = "gone"
-    assert state in ("gone", "Z", "X")
+        return True
+
+
+def test_one_that_runs_when_its_watcher_ends_is_killed(tmp_path: Path) -> None:
+    """Nobody would be there to do so when its time is over."""
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
+    outbox = Outbox(
+        [CommandService(Secret(f"echo $$ > {shlex.quote(str(fifo))}; exec sleep 600"))],
+        topics=["page"],
+        limit_per_hour=1,
+        gather_secs=0.0,
+    )
+    outbox.put([event()])
+    pid = int(fifo.read_text())
+    assert not outbox.close(0.1)
+    ended, until = has_ended(pid), time.monotonic() + WAIT_SECS
+    while not ended and time.monotonic() < until:  # the kernel ends it in its own time
+        ended = has_ended(pid)
+    assert ended
 
 
 def test_it_has_no_urls_in_its_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -104,6 +104,22 @@ def test_too_many_events_keep_the_urgent_ones(clock: StillClock) -> None:
     assert f"And {2 * MOST_WAITING + 1:,} more" in message.body
 
 
+def test_a_run_that_says_much_keeps_back_no_other(clock: StillClock) -> None:
+    """What another run says after a thousand notices of one is neither left out nor below them."""
+    service = Kept()
+    sent = delivery(service, clock)
+    said = [
+        event("loud", kind="notice", text=f"loud: {number}", at=float(number)) for number in range(3 * MOST_WAITING)
+    ]
+    sent.add(said[: 2 * MOST_WAITING])
+    sent.add([event("quiet")])
+    sent.add(said[2 * MOST_WAITING :])
+    run_until(clock, clock.now + 20.0, sent)
+    (message,) = service.messages
+    assert [line.partition(":")[0] for line in message.body.splitlines()[:3]] == ["loud", "quiet", "loud"]
+    assert f"And {3 * MOST_WAITING - 9:,} more" in message.body
+
+
 def test_a_service_that_fails_is_tried_again_then_logged(clock: StillClock, caplog: pytest.LogCaptureFixture) -> None:
     """The waits are doubled up to 5 minutes; after an hour it is given up and logged once; the next message says how
     much was left out."""
