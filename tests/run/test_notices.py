@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from supervisor_core.events.notice_record import NoticeRecord
+from supervisor_core.history.rows import NOTICES, rows_of
 from supervisor_core.run import bounds
 from supervisor_core.run.finding import Finding
 from supervisor_core.run.findings import findings, standing
@@ -100,4 +101,14 @@ def test_of_each_severity_the_newest_is_said(trainer: Any, run_of: RunOf) -> Non
         "new page. 1 other notice within 1 h.",
         "rank 3: disk is slow. 2 other notices within 1 h.",
         "new info. 1 other notice within 1 h.",
+    ]
+
+
+def test_notices_are_rows_of_a_table(trainer: Any, run_of: RunOf) -> None:
+    """For `export`: each as its last record has it."""
+    session = says(trainer().spend(1).ready().train(10), count=3, step=10, worker="rank:3")
+    rows = [row for table, row in rows_of("/runs", WatchedRun(run=run_of(session), files=()), ()) if table is NOTICES]
+    named = [dict(zip((column.name for column in NOTICES.columns), row, strict=True)) for row in rows]
+    assert [(each["session"], each["text"], each["count"], each["step"], each["worker"]) for each in named] == [
+        (session.id, "accuracy fell", 3, 10, "rank:3")
     ]
