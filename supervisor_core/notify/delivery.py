@@ -29,7 +29,7 @@ _HOUR_SECS = 3600.0
 _FOR_PAGES = 4
 """One of that many messages of an hour is kept for pages."""
 
-_log = logging.getLogger("supervisor_core")
+_LOG = logging.getLogger("supervisor_core")
 
 
 @dataclass(slots=True)
@@ -173,17 +173,17 @@ class Delivery:
             why = f"an error of the type {type(error).__name__}"
         else:
             if self._failures:
-                _log.info("%s takes messages again", name)
+                _LOG.info("%s takes messages again", name)
             self._failures, self._next_try = 0, -math.inf
-            _log.info("%s: sent: %s", name, message.title)
+            _LOG.info("%s: sent: %s", name, message.title)
             return True
         self._failures += 1
         wait = min(FIRST_RETRY_SECS * 2.0 ** min(self._failures - 1, 30), LONGEST_RETRY_SECS)
         self._next_try = -math.inf if self.service.takes_each else self._clock.monotonic() + wait
         if self.service.takes_each:
-            _log.warning("%s: not done: %s: %s", name, why, message.title)
+            _LOG.warning("%s: not done: %s: %s", name, why, message.title)
         elif self._failures == 1:
-            _log.warning("%s: not sent: %s; tried again for %s: %s", name, why, duration(GIVE_UP_SECS), message.title)
+            _LOG.warning("%s: not sent: %s; tried again for %s: %s", name, why, duration(GIVE_UP_SECS), message.title)
         return False
 
     def _not_given_up(self, items: Sequence[_Waiting], now: float) -> list[_Waiting]:
@@ -195,7 +195,7 @@ class Delivery:
         if given_up:
             for item in given_up:
                 self._release(item)
-            _log.error(
+            _LOG.error(
                 "%s: %s given up after %s; the first: %s",
                 self.service.name,
                 counted(len(given_up), "change"),

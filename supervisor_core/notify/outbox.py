@@ -21,7 +21,7 @@ _GIVE_BACK_SECS = 0.2
 """How long before the end of the time other watchers get what was not sent."""
 _LONGEST_WAIT_SECS = 3600.0
 
-_log = logging.getLogger("supervisor_core")
+_LOG = logging.getLogger("supervisor_core")
 
 
 class Outbox:
@@ -109,7 +109,7 @@ class _Lane:
         if left or hangs:
             what = f"{counted(len(left), 'change')} not sent" if left else "the last message may not have been sent"
             first = f"; the first: {left[0].text}" if left else ""
-            _log.warning("%s: %s in time%s", self._delivery.service.name, what, first)
+            _LOG.warning("%s: %s in time%s", self._delivery.service.name, what, first)
         return not left and not hangs
 
     def _serve(self) -> None:
@@ -140,7 +140,7 @@ class _Lane:
         try:
             return self._delivery.deliver(is_last=is_last)
         except Exception as error:  # the thread goes on; the error's text may hold a secret
-            _log.error("%s: an error of the type %s", self._delivery.service.name, type(error).__name__)
+            _LOG.error("%s: an error of the type %s", self._delivery.service.name, type(error).__name__)
             with self._changed:
                 self._changed.wait(_SHORTEST_WAIT_SECS)
             return False

@@ -16,7 +16,7 @@ ANSWER_SECS = 10.0
 
 _MOST_REDIRECTS = 5
 
-_log = logging.getLogger("supervisor_core")
+_LOG = logging.getLogger("supervisor_core")
 
 
 class Ping:
@@ -60,9 +60,9 @@ class Ping:
             self._seen.clear()
             problem = _request(self._url)
             if problem is not None and not self._is_failing:
-                _log.warning("the ping URL cannot be reached: %s; tried again every minute", problem)
+                _LOG.warning("the ping URL cannot be reached: %s; tried again every minute", problem)
             elif problem is None and self._is_failing:
-                _log.info("the ping URL is reached again")
+                _LOG.info("the ping URL is reached again")
             self._is_failing = problem is not None
 
 

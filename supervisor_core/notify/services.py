@@ -14,7 +14,7 @@ from supervisor_core.run.words import listed
 if TYPE_CHECKING:
     from supervisor_core.notify.message import Message
 
-_log = logging.getLogger("supervisor_core")
+_LOG = logging.getLogger("supervisor_core")
 
 EXAMPLE_URL = "ntfy://TOPIC"
 
@@ -88,7 +88,7 @@ def parse_services(urls: Sequence[Secret]) -> list[AppriseService]:
             raise ValueError(
                 f"messages need Apprise, which is not installed. To install it: {install_command('notify')}"
             )
-        _log.warning("the notify URLs cannot be checked: %s", problem)  # no reason to begin without them
+        _LOG.warning("the notify URLs cannot be checked: %s", problem)  # no reason to begin without them
         names = ["not checked"] * len(urls)
     wrong = [str(number) for number, name in enumerate(names, 1) if not name]
     if wrong:

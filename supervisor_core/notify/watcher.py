@@ -13,14 +13,17 @@ import logging
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from supervisor_core.clock import SYSTEM_CLOCK, Clock
-from supervisor_core.notify.event import Event
 from supervisor_core.run.copies import CopyMarks
 from supervisor_core.run.logdir_watch import LogdirWatch
 from supervisor_core.run.snapshot import LogdirSnapshot, WatchedRun
 from supervisor_core.run.thresholds import Thresholds
+
+if TYPE_CHECKING:
+    from supervisor_core.notify.changes import Changes
+    from supervisor_core.notify.event import Event
 
 INTERVAL_SECS = 15.0
 """Seconds from the beginning of one look to that of the next, where nothing else is said."""
@@ -49,15 +52,6 @@ class Looked:
     """What could not be looked at."""
     sees: bool = True
     """Whether the watcher sees: each logdir answered, is the directory that it was, and some run could be read."""
-
-
-class Changes(Protocol):
-    """Says what has changed from one look to the next."""
-
-    def of(
-        self, runs: Mapping[str, WatchedRun], now: float, *, unread: Collection[str] = (), is_last: bool = False
-    ) -> list[Event]:
-        """Return what has changed since the call before."""
 
 
 class Watcher:
@@ -161,7 +155,7 @@ class LogdirLooks:
         for logdir in self._logdirs:
             logdir.wait(max(0.0, until - self._clock.monotonic()))
         found = {(index, run): seen for index, each in enumerate(self._logdirs) for run, seen in each.runs().items()}
-        behind = {index for index, each in enumerate(self._logdirs) if each.is_behind}
+        behind = {index for index, each in enumerate(self._logdirs) if each.why_behind}
         if len(self._logdirs) > 1:  # a copy may be in another logdir than what it is a copy of
             found = self._copies.marked(found)
         names = {key: self._name(self._logdirs[key[0]].watch.logdir, key[1]) for key in found}
@@ -208,8 +202,9 @@ class _LogdirLook:
         """The directory in which there were runs last."""
         self._is_displaced = False
         self._ended_at = clock.monotonic()
-        self.is_behind = True
-        """Whether a look is under way, which was not waited for."""
+        self.why_behind: str | None = self._no_answer
+        """Why the newest look has found nothing: it is under way, and was not waited for, or it failed; None if it has
+        found something."""
         self._done = threading.Event()
         self._done.set()
         self._found: list[LogdirSnapshot] = []
@@ -217,7 +212,7 @@ class _LogdirLook:
     @property
     def sees(self) -> bool:
         """Whether the newest look came to its end, and the logdir was there: no empty mount point in its place."""
-        if self.is_behind or self._is_displaced or self._snapshot is None:
+        if self.why_behind or self._is_displaced or self._snapshot is None:
             return False
         return self._snapshot.reachable and self._snapshot.is_whole
 
@@ -225,8 +220,8 @@ class _LogdirLook:
     def problems(self) -> list[str]:
         """What could not be read."""
         found = [] if self._snapshot is None else list(self._snapshot.problems)
-        if self.is_behind:
-            found.append(self._no_answer)
+        if self.why_behind:
+            found.append(self.why_behind)
         elif self._is_displaced:
             found.append(f"{self.watch.logdir} is another directory than before, without runs: is it mounted?")
         return found
@@ -234,21 +229,29 @@ class _LogdirLook:
     def runs(self) -> Mapping[str, WatchedRun]:
         """Return the runs of the newest look; as unreachable if it is too old."""
         found = {} if self._snapshot is None else self._snapshot.runs
-        if not self.is_behind or self._clock.monotonic() - self._ended_at < _LIMITS.behind_secs:
+        if not self.why_behind or self._clock.monotonic() - self._ended_at < _LIMITS.behind_secs:
             return found
-        return {name: replace(each, unreachable=True, problem=self._no_answer) for name, each in found.items()}
+        return {name: replace(each, unreachable=True, problem=self.why_behind) for name, each in found.items()}
 
     def begin(self) -> None:
         """Look, in a thread, unless a look is under way."""
         if self._done.is_set():
             self._done.clear()
-            threading.Thread(target=self._refresh, name="watch-look", daemon=True).start()
+            try:
+                threading.Thread(target=self._refresh, name="watch-look", daemon=True).start()
+            except RuntimeError as error:  # no more threads now; the next look may do better
+                _LOG.error("A look at %s cannot begin: %s", self.watch.logdir, error)
+                self._done.set()
 
     def wait(self, secs: float) -> None:
         """Wait for the look's end, and take what it has found."""
-        self.is_behind = not self._done.wait(secs)
-        if self.is_behind:
+        if not self._done.wait(secs):
+            self.why_behind = self._no_answer
             return
+        if not self._found:
+            self.why_behind = f"{self.watch.logdir} could not be looked at."
+            return
+        self.why_behind = None
         self._ended_at = self._clock.monotonic()
         while self._found:
             self._snapshot = newest = self._found.pop()

@@ -129,6 +129,34 @@ def test_a_logdir_without_runs_is_seen(tmp_path: Path) -> None:
     assert not LogdirLooks([LogdirWatch(str(tmp_path / "later"))], name).look().sees
 
 
+def test_a_look_that_fails_is_blind(logdirs: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    """A fault of ours must not go on for days with a ping: what was seen before counts for some minutes."""
+    slow, clock = Slow(logdirs[0]), StillClock(1000.0)
+    looks = LogdirLooks([slow], name, clock=clock)  # type: ignore[list-item]
+    assert looks.look().sees
+    monkeypatch.setattr(slow, "answers", None)
+    looked = looks.look()
+    assert not looked.sees and looked.problems == (f"{logdirs[0]} could not be looked at.",)
+    assert looked.unread == {"one/a"} and not looked.runs["one/a"].unreachable
+    clock.now += 400.0
+    assert looks.look().runs["one/a"].unreachable
+
+
+def test_a_look_that_cannot_begin_is_blind(logdirs: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    """For want of a thread: the next one is begun."""
+    looks = LogdirLooks([LogdirWatch(str(logdirs[0]))], name)
+    assert looks.look().sees
+
+    def refuse(self: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", refuse)
+        looked = looks.look()
+    assert not looked.sees and looked.unread == {"one/a"}
+    assert looks.look().sees
+
+
 def test_a_look_that_breaks_off_is_blind(logdirs: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
     """A storage that fails in the middle is a problem, and no ping."""
     watch = LogdirWatch(str(logdirs[0]))
