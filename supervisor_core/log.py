@@ -91,6 +91,32 @@ def _escaped(character: str) -> str:
     return "".join(f"\\x{byte:02x}" for byte in data)
 
 
+def errors_within(error: BaseException) -> list[BaseException]:
+    """Return an error and those that led to it, the innermost first, 30 at most: the causes, and what libraries keep in
+    `reason` and in arguments."""
+    stack, found = [error], list[BaseException]()
+    while stack and len(found) < 30:
+        current = stack.pop()
+        if not any(current is each for each in found):
+            found.append(current)
+            inner = [current.__cause__, current.__context__, getattr(current, "reason", None), *current.args]
+            stack += [item for item in inner if isinstance(item, BaseException)]
+    return found[::-1]
+
+
+def answer_text(status: int) -> str:
+    """Return what a web server answers, by its status.
+
+    Example:
+        >>> answer_text(503), answer_text(799)
+        ('it answers 503 (Service Unavailable)', 'it answers 799')
+    """
+    from http import HTTPStatus
+
+    known = f" ({HTTPStatus(status).phrase})" if status in HTTPStatus._value2member_map_ else ""
+    return f"it answers {status}{known}"
+
+
 def error_text(error: BaseException) -> str:
     """Return an error for people: of one of the system the file, if it names one, and the reason.
 

@@ -13,7 +13,7 @@ from supervisor_core.cli.text import SHOWN_ROWS, listed, literal, moment, since
 from supervisor_core.events.telemetry import WorkerState
 from supervisor_core.log import printable
 from supervisor_core.run.cluster import place_text
-from supervisor_core.run.model import Recovery, Run, WorkerHistory
+from supervisor_core.run.model import LIVE, Recovery, Run, WorkerHistory
 from supervisor_core.run.words import UNKNOWN, count, duration, in_a_line, pace_text
 
 RESTARTED = "↺"
@@ -88,7 +88,7 @@ def shown(items: Sequence[WorkerHistory]) -> Sequence[WorkerHistory]:
 
 def _state(run: Run, item: WorkerHistory) -> str:
     """A state that a dead chief, or an earlier one, reported is the past."""
-    is_present = run.state in ("running", "stalled") and item.session == run.sessions[-1].id
+    is_present = run.state in LIVE and item.session == run.sessions[-1].id
     if not is_present and item.state not in _FINAL:
         return f"was {item.state}"
     return f"[bold red]{item.state}[/bold red]" if item.state in ("failed", "lost", "stalled") else item.state

@@ -8,11 +8,10 @@ import click
 
 from supervisor_core.cli import Command, WrongInput
 from supervisor_core.cli.logdirs import directories
+from supervisor_core.notify.secret import NOTIFY_VARIABLE, PING_VARIABLE
 from supervisor_core.notify.settings import (
     DEFAULT_TOPICS,
     LIMIT_PER_HOUR,
-    NOTIFY_VARIABLE,
-    PING_VARIABLE,
     TOPICS,
     NotifySettings,
 )

@@ -24,7 +24,7 @@ from supervisor_core.events.losses import ACCURACY, LOSS, qualifier
 from supervisor_core.log import printable
 from supervisor_core.run.finding import SEVERITIES, Finding
 from supervisor_core.run.findings import Standing
-from supervisor_core.run.model import Run
+from supervisor_core.run.model import LIVE, Run
 from supervisor_core.run.words import UNKNOWN, count, duration, rate, share
 
 _GAP = 2
@@ -110,7 +110,7 @@ def _checkpoint(run: Run, now: float) -> str:
     good = [item for item in run.checkpoints if item.ok and item.is_there is not False]
     if not good:
         return UNKNOWN
-    if run.state not in ("running", "stalled"):
+    if run.state not in LIVE:
         return UNKNOWN if good[-1].step is None else f"at step {count(good[-1].step)}"
     interval = run.advice.present_interval_secs
     return since(good[-1].at, now) + (f" of {duration(interval)}" if interval else "")

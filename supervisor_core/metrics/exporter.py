@@ -43,12 +43,13 @@ from supervisor_core.metrics.page import (
 from supervisor_core.metrics.render import Format
 from supervisor_core.metrics.stage import stage_of
 from supervisor_core.metrics.table import EXPORTER_METRICS, SCRAPE_SUCCESS
-from supervisor_core.metrics.vanished import LIVE, Key, VanishedRun, VanishedRuns
+from supervisor_core.metrics.vanished import Key, VanishedRun, VanishedRuns
 from supervisor_core.run.copies import CopyMarks
 from supervisor_core.run.counters import is_same_run, never_less
 from supervisor_core.run.finding import Finding
 from supervisor_core.run.findings import findings
 from supervisor_core.run.logdir_watch import LogdirWatch
+from supervisor_core.run.model import LIVE
 from supervisor_core.run.snapshot import LogdirSnapshot, WatchedRun
 from supervisor_core.run.status import RunStatus
 from supervisor_core.shard import RunShard

@@ -1,4 +1,4 @@
-"""OTLP: a collector's metrics as OpenTelemetry has them, and `Sender`, which sends these to a receiver over HTTP.
+"""OTLP: a collector's metrics as OpenTelemetry has them, and `OtlpSender`, which sends these to a receiver over HTTP.
 
 A metric keeps its name and its labels when Prometheus translates it back: a counter is a cumulative, monotonic sum that
 has ``_total`` in its name already, a gauge and an info metric are gauges, a histogram has explicit buckets, and nothing
@@ -42,6 +42,7 @@ from prometheus_client.core import Metric as Family
 from prometheus_client.samples import Sample as FamilySample
 
 from supervisor_core.install import DISTRIBUTION
+from supervisor_core.log import answer_text, errors_within
 
 DEFAULT_JOB = "training"
 """The job of what is pushed, where ``OTEL_SERVICE_NAME`` does not say another."""
@@ -54,7 +55,7 @@ _FAILED = 400
 _QUIET = ("opentelemetry", "urllib3", "requests")
 
 
-class Sender:
+class OtlpSender:
     """Sends metrics to an OTLP receiver; for one thread, which logs nothing else of these libraries.
 
     Args:
@@ -203,8 +204,7 @@ class _Session(requests.Session):
 
 
 def _refusal(status: int) -> str:
-    known = f"{status} ({HTTPStatus(status).phrase})" if status in HTTPStatus._value2member_map_ else str(status)
-    text = f"it answers {known}"
+    text = answer_text(status)
     if status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
         return f"{text}: credentials go into OTEL_EXPORTER_OTLP_HEADERS, as Authorization=Bearer%20TOKEN"
     if status == HTTPStatus.NOT_FOUND:
@@ -216,19 +216,13 @@ def _refusal(status: int) -> str:
 
 def _cause(error: BaseException) -> str:
     """Return what the system says of a failed request; the libraries' own texts hold the URL."""
-    seen: list[BaseException] = []
-    rest: list[object] = [error]
-    while rest and len(seen) < 20:
-        each = rest.pop(0)
-        if isinstance(each, BaseException) and each not in seen:
-            seen.append(each)
-            rest += [getattr(each, "reason", None), *each.args, each.__cause__, each.__context__]
     if isinstance(error, requests.exceptions.Timeout):
         return "it does not answer in time"
-    for each in seen:
+    found = errors_within(error)
+    for each in found:
         if isinstance(each, OSError) and not isinstance(each, requests.exceptions.RequestException) and each.strerror:
             return str(each.strerror)
-    return type(seen[-1]).__name__ if seen else "unknown"
+    return type(found[0]).__name__
 
 
 def _seconds(date: str | None) -> float | None:

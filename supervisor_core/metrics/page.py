@@ -23,7 +23,7 @@ from supervisor_core.process.stacks import BLOCKED, location
 from supervisor_core.run.checkpoints import Checkpoint
 from supervisor_core.run.counters import failures, lost_process_secs, time_secs
 from supervisor_core.run.ended_launches import failure_type
-from supervisor_core.run.model import LAUNCH_CAUSES, Run, RunState, Session, WorkerHistory
+from supervisor_core.run.model import LAUNCH_CAUSES, LIVE, Run, RunState, Session, WorkerHistory
 from supervisor_core.run.snapshot import WatchedRun
 from supervisor_core.run.state_findings import open_stall, present_activity
 from supervisor_core.run.status import CheckpointStatus, RunStatus, StallStatus
@@ -109,7 +109,7 @@ def _by_its_clock(run: Run, now: float, label: str, forget_after_secs: float) ->
         return replace(without_session, session_seen_at=None if seen_at is None else min(seen_at, now))
     last = run.sessions[-1]
     is_active = _ACTIVE[run.state] and not (run.state == "lost" and _is_silent_for(forget_after_secs, run, now))
-    is_alive = run.state in ("running", "stalled")
+    is_alive = run.state in LIVE
     without_telemetry = replace(
         without_session,
         active=False if is_active is False else None,

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from prometheus_client.core import Metric as Family
     from prometheus_client.registry import Collector
 
-    from supervisor_core.metrics.otlp import Sender
+    from supervisor_core.metrics.otlp import OtlpSender
 
 _LOG = logging.getLogger("supervisor_core")
 
@@ -114,9 +114,9 @@ class MetricsPusher:
         """Begin to push; return whether that was possible. If not, the log says why."""
         try:
             # Here, for a process that is forked in the middle of an import has a lock that nothing opens.
-            from supervisor_core.metrics.otlp import Sender
+            from supervisor_core.metrics.otlp import OtlpSender
 
-            thread = threading.Thread(target=self._run, args=(Sender,), name="supervisor-push", daemon=True)
+            thread = threading.Thread(target=self._run, args=(OtlpSender,), name="supervisor-push", daemon=True)
             thread.start()
         except (ImportError, RuntimeError) as error:
             why = install_command("otlp") if isinstance(error, ImportError) else error_text(error)
@@ -142,7 +142,7 @@ class MetricsPusher:
             _LOG.warning("The end of the training could not be pushed to %s: an alert may call it lost", self._receiver)
         return self._is_over
 
-    def _run(self, new_sender: type[Sender]) -> None:
+    def _run(self, new_sender: type[OtlpSender]) -> None:
         try:
             sender = new_sender(self._url, self._instance, timeout_secs=SEND_SECS)
         except Exception as error:  # by its type only: its text may hold the URL, or a header
@@ -159,7 +159,7 @@ class MetricsPusher:
                 return
             self._finishing.wait(max(0.0, self._interval_secs - (self._clock.monotonic() - began)))
 
-    def _send(self, sender: Sender, families: Iterable[Family]) -> str | None:
+    def _send(self, sender: OtlpSender, families: Iterable[Family]) -> str | None:
         """Send what is so now; return why the receiver did not take it, None if it did."""
         ahead_secs = self._ahead_secs
         why = sender.send(families, at=self._clock.wall() + ahead_secs, since=self._since + ahead_secs)

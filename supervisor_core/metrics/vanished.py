@@ -16,6 +16,7 @@ from typing import NamedTuple, TypeAlias
 from supervisor_core.metrics.metric import Stage
 from supervisor_core.metrics.page import Reading, RunText, write_run
 from supervisor_core.run.findings import findings
+from supervisor_core.run.model import LIVE
 from supervisor_core.run.snapshot import WatchedRun
 
 Key: TypeAlias = tuple[int, str]
@@ -24,7 +25,6 @@ Key: TypeAlias = tuple[int, str]
 Identity: TypeAlias = tuple[int, int] | None
 """Inode and device of a directory; None where that is not known."""
 
-LIVE = ("running", "stalled")
 DEAD = ("lost", "failed")
 """A run in one of these states, or of `LIVE`, has not ended as planned."""
 

@@ -17,7 +17,8 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
-from supervisor_core.notify.secret import Problem, problem_of
+from supervisor_core.notify.problem import SendProblem, problem_of
+from supervisor_core.notify.secret import without_secrets
 
 SEND_SECS = 60.0
 """How long one message may take; the libraries alone may take many seconds to be read from a slow disk."""
@@ -33,13 +34,6 @@ sys.path[:] = request["path"]
 from supervisor_core.notify.apprise_process import main
 main(request)
 """
-SECRET_VARIABLES = ("SUPERVISOR_NOTIFY", "SUPERVISOR_PING")
-"""Environment variables with URLs: no process that is started for a message has them."""
-
-
-def environment() -> dict[str, str]:
-    """Return the environment of a process that is started for a message."""
-    return {name: value for name, value in os.environ.items() if name not in SECRET_VARIABLES}
 
 
 def ask(request: Mapping[str, Any], timeout_secs: float = SEND_SECS) -> dict[str, Any]:
@@ -53,16 +47,16 @@ def ask(request: Mapping[str, Any], timeout_secs: float = SEND_SECS) -> dict[str
             input=complete,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
-            env=environment(),
+            env=without_secrets(),
             timeout=timeout_secs,
             start_new_session=True,
         )
         answer = json.loads(done.stdout)
     except subprocess.TimeoutExpired:  # its text would hold the command, and its output
-        answer = Problem("killed").as_json()
+        answer = SendProblem("killed").as_json()
     except (OSError, ValueError):
-        answer = Problem("ended").as_json()
-    return answer if isinstance(answer, dict) else Problem("ended").as_json()
+        answer = SendProblem("ended").as_json()
+    return answer if isinstance(answer, dict) else SendProblem("ended").as_json()
 
 
 def main(request: Mapping[str, Any]) -> None:
@@ -76,7 +70,7 @@ def main(request: Mapping[str, Any]) -> None:
     try:
         answer = answer_to(request)
     except Exception as error:
-        answer = (problem_of(error) or Problem("rejected")).as_json()
+        answer = (problem_of(error) or SendProblem("rejected")).as_json()
     with os.fdopen(answers, "wb") as file:
         file.write(json.dumps(answer).encode())
     os._exit(0)  # a thread of a service's library would hold it up
@@ -95,14 +89,15 @@ def answer_to(request: Mapping[str, Any]) -> dict[str, Any]:
     """Return the answer to a request.
 
     ``{"check": [URL, ...]}`` is answered by ``{"names": [a name, or None for a URL that cannot be used, ...]}``.
-    ``{"url": ..., "title": ..., "body": ..., "type": ...}`` is answered by ``{}`` if it was sent, else by a `Problem`.
+    ``{"url": ..., "title": ..., "body": ..., "type": ...}`` is answered by ``{}`` if it was sent, else by a
+    `SendProblem`.
     """
     try:
         import apprise
         import requests
     except ImportError:
-        return Problem("no_apprise").as_json()
-    seen = _Seen(requests)
+        return SendProblem("no_apprise").as_json()
+    seen = _Sending(requests)
     base = apprise.NotifyBase
     base.socket_connect_timeout = base.socket_read_timeout = ANSWER_SECS
     base.overflow_mode = apprise.OverflowMode.TRUNCATE  # not ten text messages for a long one
@@ -111,7 +106,7 @@ def answer_to(request: Mapping[str, Any]) -> dict[str, Any]:
         return {"names": [_name(apprise.Apprise.instantiate(url, asset=asset)) for url in request["check"]]}
     service = apprise.Apprise.instantiate(request["url"], asset=asset)
     if service is None:
-        return Problem("unusable").as_json()
+        return SendProblem("unusable").as_json()
     sender = apprise.Apprise(asset=asset)
     sender.add(service)
     seen.forget()
@@ -130,7 +125,7 @@ def _name(service: Any) -> str | None:
     return None if service is None else "service"
 
 
-class _Seen(logging.Handler):
+class _Sending(logging.Handler):
     """What is seen of a message while Apprise sends it, since it returns only whether it was sent.
 
     Args:
@@ -140,7 +135,7 @@ class _Seen(logging.Handler):
     def __init__(self, requests: Any) -> None:
         super().__init__()
         self._status: int | None = None
-        self._problem: Problem | None = None
+        self._problem: SendProblem | None = None
         logger = logging.getLogger("apprise")
         logger.setLevel(logging.DEBUG)
         logger.addHandler(self)
@@ -166,10 +161,10 @@ class _Seen(logging.Handler):
         if error is not None:
             self._problem = problem_of(error) or self._problem
 
-    def problem(self) -> Problem:
+    def problem(self) -> SendProblem:
         """Return why a message was not sent."""
         if self._problem is not None:
             return self._problem
         if self._status is not None and not 200 <= self._status < 300:
-            return Problem("status", self._status)
-        return Problem("rejected")
+            return SendProblem("status", self._status)
+        return SendProblem("rejected")

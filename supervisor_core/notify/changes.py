@@ -21,7 +21,6 @@ from supervisor_core.notify import texts
 from supervisor_core.notify.event import Event, Topic, What, event_id
 from supervisor_core.notify.run_changes import (
     DAILY,
-    LIVE,
     OF_READING,
     QUIET,
     Holding,
@@ -43,7 +42,7 @@ from supervisor_core.notify.run_changes import (
 )
 from supervisor_core.run.finding import KINDS, Finding, Severity
 from supervisor_core.run.findings import findings
-from supervisor_core.run.model import Session
+from supervisor_core.run.model import LIVE, Session
 from supervisor_core.run.notices import notice_text
 from supervisor_core.run.snapshot import WatchedRun
 from supervisor_core.run.thresholds import Thresholds

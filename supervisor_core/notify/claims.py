@@ -60,7 +60,7 @@ def default_directory() -> Path | None:
 
 
 @dataclass(slots=True)
-class _Seen:
+class _OtherClaim:
     """What was last seen of a claim that is not this watcher's."""
 
     number: int
@@ -86,7 +86,7 @@ class Claims:
         self._users = {user_id()}
         """Whose the files of this user are: an export may make root another one."""
         self._owned: dict[str, int] = {}
-        self._seen: dict[str, _Seen] = {}
+        self._seen: dict[str, _OtherClaim] = {}
 
     def key(self, identity: Secret | None) -> str:
         """Return what stands for a service in the names of files: a slow hash, by which its URL cannot be guessed."""
@@ -149,7 +149,7 @@ class Claims:
             return "sent"
         now, seen = self._clock.monotonic(), self._seen.get(name)
         if seen is None or (seen.number, seen.size) != (number, len(content)):
-            seen = self._seen[name] = _Seen(number, len(content), now)
+            seen = self._seen[name] = _OtherClaim(number, len(content), now)
         if now - seen.since < TAKE_OVER_SECS and not content.endswith(_FREE):
             return "other"
         return "mine" if self._create(name, number + 1) else "other"

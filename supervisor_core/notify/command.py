@@ -9,9 +9,8 @@ import subprocess
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from supervisor_core.notify.apprise_process import environment
 from supervisor_core.notify.event import event_json
-from supervisor_core.notify.secret import Secret
+from supervisor_core.notify.secret import Secret, without_secrets
 from supervisor_core.notify.services import NotSent, Service
 from supervisor_core.run.words import duration
 
@@ -60,7 +59,7 @@ class CommandService(Service):
                 stdin=subprocess.PIPE,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
-                env=environment(),
+                env=without_secrets(),
                 start_new_session=True,
             )
         except OSError as error:

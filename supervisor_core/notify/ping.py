@@ -7,7 +7,8 @@ import math
 import threading
 
 from supervisor_core.clock import SYSTEM_CLOCK, Clock
-from supervisor_core.notify.secret import Problem, Secret, problem_of
+from supervisor_core.notify.problem import SendProblem, problem_of
+from supervisor_core.notify.secret import Secret
 
 PING_SECS = 60.0
 """How often, at most."""
@@ -77,7 +78,7 @@ def check_ping_url(url: Secret) -> None:
         raise ValueError("the ping URL is none of a web server, as https://HOST/ID")
 
 
-def _request(url: Secret) -> Problem | None:
+def _request(url: Secret) -> SendProblem | None:
     """Request a URL; return why that was not possible. No body of an answer is read, which may be endless."""
     import http.client  # here, since they take as long as all of this package, and few watchers ping
     import urllib.error
@@ -99,11 +100,11 @@ def _request(url: Secret) -> Problem | None:
             with opener.open(request, timeout=ANSWER_SECS):
                 return None
         except urllib.error.HTTPError as error:
-            problem, to = Problem("status", error.code), error.headers.get("Location")
+            problem, to = SendProblem("status", error.code), error.headers.get("Location")
             error.close()
             if not 300 <= error.code < 400 or to is None:
                 return problem
             place = urllib.parse.urljoin(place, to)
         except (OSError, ValueError, http.client.HTTPException) as error:  # their texts may hold the URL
-            return problem_of(error) or Problem("unusable" if isinstance(error, ValueError) else "connection")
+            return problem_of(error) or SendProblem("unusable" if isinstance(error, ValueError) else "connection")
     return problem

@@ -25,7 +25,7 @@ QUIET = frozenset(("copy", "clock_skew", "restarted", "stopped", "notice"))
 """Kinds of findings that are no events: three are said as a restart, an end, a notice; two ask for no message."""
 OF_READING = frozenset(("unreachable", "read_error"))
 """Kinds that say something of a run whose files cannot be read now; of all others nothing is concluded from it."""
-LIVE, OVER = ("running", "stalled"), ("completed", "stopped")
+OVER = ("completed", "stopped")
 
 _HOLDS: Mapping[str, str] = {
     "unreachable": "stall_hold_secs",

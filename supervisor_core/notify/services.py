@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 from supervisor_core.install import install_command
 from supervisor_core.notify.apprise_process import ask
-from supervisor_core.notify.secret import Problem, Secret
+from supervisor_core.notify.problem import SendProblem
+from supervisor_core.notify.secret import Secret
 from supervisor_core.run.words import listed
 
 if TYPE_CHECKING:
@@ -65,7 +66,7 @@ class AppriseService(Service):
             {"url": self.url.reveal(), "title": message.title, "body": message.body, "type": message.apprise_type}
         )
         if answer:
-            raise NotSent(str(Problem.from_json(answer)))
+            raise NotSent(str(SendProblem.from_json(answer)))
 
 
 def parse_services(urls: Sequence[Secret]) -> list[AppriseService]:
@@ -83,7 +84,7 @@ def parse_services(urls: Sequence[Secret]) -> list[AppriseService]:
     answer = ask({"check": [url.reveal().strip() for url in urls]})
     names = answer.get("names")
     if not isinstance(names, list) or len(names) != len(urls):
-        problem = Problem.from_json(answer)
+        problem = SendProblem.from_json(answer)
         if problem.kind == "no_apprise":
             raise ValueError(
                 f"messages need Apprise, which is not installed. To install it: {install_command('notify')}"

@@ -11,12 +11,10 @@ from typing import get_args
 from supervisor_core.notify.command import CommandService
 from supervisor_core.notify.event import Topic
 from supervisor_core.notify.ping import check_ping_url
-from supervisor_core.notify.secret import Secret
+from supervisor_core.notify.secret import NOTIFY_VARIABLE, PING_VARIABLE, Secret
 from supervisor_core.notify.services import AppriseService, Service, parse_services
 from supervisor_core.run.words import listed
 
-NOTIFY_VARIABLE, PING_VARIABLE = "SUPERVISOR_NOTIFY", "SUPERVISOR_PING"
-"""Environment variables: the URLs of services, with white space between them; the URL that is requested."""
 TOPICS: tuple[Topic, ...] = get_args(Topic)
 DEFAULT_TOPICS: tuple[Topic, ...] = ("page", "end", "restart")
 LIMIT_PER_HOUR = 20

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from supervisor_core.notify.run_changes import LIVE, OVER, Started, newest_session
+from supervisor_core.notify.run_changes import OVER, Started, newest_session
 from supervisor_core.run.finding import Finding
-from supervisor_core.run.model import Outcome
+from supervisor_core.run.model import LIVE, Outcome
 from supervisor_core.run.snapshot import WatchedRun
 from supervisor_core.run.words import duration, share
 

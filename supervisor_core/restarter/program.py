@@ -10,7 +10,7 @@ from pathlib import Path
 
 from supervisor_core.engine.timeouts import HANG_TIMEOUT_VARIABLE, STOP_TIMEOUT_VARIABLE
 from supervisor_core.log import error_text
-from supervisor_core.notify.apprise_process import environment
+from supervisor_core.notify.secret import without_secrets
 from supervisor_core.process.outside import TRACER_VARIABLE
 from supervisor_core.process.runtime_directory import VARIABLE as RUNTIME_DIRECTORY_VARIABLE
 from supervisor_core.process.runtime_directory import private_directory
@@ -61,7 +61,7 @@ def start_program(
 
 def _environment(options: RestarterOptions, pages_in: Path | None) -> dict[str, str]:
     return {
-        **environment(),  # without the URLs of services: the program sends no messages
+        **without_secrets(),  # without the URLs of services: the program sends no messages
         **({} if pages_in is None else {RUNTIME_DIRECTORY_VARIABLE: str(pages_in)}),
         **({} if options.hang_timeout_secs is None else {HANG_TIMEOUT_VARIABLE: f"{options.hang_timeout_secs:g}"}),
         STOP_TIMEOUT_VARIABLE: f"{options.stop_timeout_secs:g}",

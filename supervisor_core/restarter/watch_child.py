@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import IO
 
 from supervisor_core.log import error_text
-from supervisor_core.notify.apprise_process import environment
+from supervisor_core.notify.secret import without_secrets
 from supervisor_core.notify.settings import GATHER_SECS, NotifySettings
 from supervisor_core.notify.watcher import INTERVAL_SECS
 from supervisor_core.process.runtime_directory import VARIABLE as RUNTIME_DIRECTORY_VARIABLE
@@ -83,7 +83,7 @@ def start_watch(options: RestarterOptions, pages_in: Path | None, display: Displ
     display.line(f"messages: {options.notify.text}")
     order = WatchOrder(logdir=logdir, began_at=time.time(), settings=options.notify)
     pages = {} if pages_in is None else {RUNTIME_DIRECTORY_VARIABLE: str(pages_in)}
-    return WatchChild(order.encode(), logdir, {**environment(), **pages}, display)
+    return WatchChild(order.encode(), logdir, {**without_secrets(), **pages}, display)
 
 
 class WatchChild:

@@ -22,6 +22,7 @@ from supervisor_core.notify.sender import Sender, changes_for
 from supervisor_core.notify.watcher import LogdirLooks, Looked, Watcher
 from supervisor_core.restarter.watch_child import END, WatchOrder
 from supervisor_core.run.logdir_watch import LogdirWatch
+from supervisor_core.run.model import LIVE
 
 LAST_LOOK_SECS = 8.0
 """How long the last look may take."""
@@ -29,7 +30,6 @@ SENDS_SECS = 3600.0
 """How long what is left may take to be sent: as long as a message is tried again."""
 QUIET_SECS = 3600.0
 """After how long without a change the process ends, whose restarter was killed, while a run is not over."""
-_LIVE = ("running", "stalled")
 _now = time.monotonic
 
 
@@ -91,7 +91,7 @@ class _Orphan:
             self._again_at = now
         if self._again_at is not None and now - self._again_at >= self._told_secs:
             return True
-        is_live = looked is None or any(watched.run.state in _LIVE for watched in runs.values())
+        is_live = looked is None or any(watched.run.state in LIVE for watched in runs.values())
         quiet_secs = now - max(self._changed_at, self._lifeline.killed_at)
         return quiet_secs >= (QUIET_SECS if is_live else self._told_secs)
 

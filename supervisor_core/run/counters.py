@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import TypeVar
 
 from supervisor_core.run.goodput import GIVEN_UP_SECS
-from supervisor_core.run.model import DOWNTIME, Outcome, ProgramLaunch, Run, Session
+from supervisor_core.run.model import DOWNTIME, LIVE, Outcome, ProgramLaunch, Run, Session
 from supervisor_core.run.restarter_launches import SLACK_SECS
 from supervisor_core.run.session_facts import LATE_SECS, LEAST_SILENCE_SECS
 from supervisor_core.run.status import RunStatus
@@ -69,7 +69,7 @@ def failures(run: Run, now: float) -> Mapping[tuple[str, str], int]:
         place = (host, reason)
         counted[place if place in counted or len(counted) < MAX_PLACES else (OTHER_HOSTS, reason)] += 1
     last = run.sessions[-1] if run.sessions else None
-    if last is not None and not last.inferred and last.host and run.state in ("running", "stalled"):
+    if last is not None and not last.inferred and last.host and run.state in LIVE:
         for reason in ("error", "lost", *(("hang", "oom") if run.launches else ())):
             if len(counted) < MAX_PLACES:
                 counted[last.host, reason] += 0

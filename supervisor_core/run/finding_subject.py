@@ -9,7 +9,7 @@ from supervisor_core.log import command_line
 from supervisor_core.run.checkpoints import Checkpoint
 from supervisor_core.run.ended_launches import final_launch
 from supervisor_core.run.finding import KINDS, Finding
-from supervisor_core.run.model import Run, Session
+from supervisor_core.run.model import LIVE, Run, Session
 from supervisor_core.run.snapshot import WatchedRun
 from supervisor_core.run.thresholds import Thresholds
 from supervisor_core.run.words import counted, duration
@@ -41,7 +41,7 @@ class Subject:
     @property
     def is_alive(self) -> bool:
         """Whether a session is known to be alive."""
-        return self.run.state in ("running", "stalled")
+        return self.run.state in LIVE
 
     def is_old(self, since: float | None) -> bool:
         """Return whether something happened so long ago that it counts as known or given up."""

@@ -23,7 +23,7 @@ from supervisor_core.run.fleet import (
     Usage,
 )
 from supervisor_core.run.goodput import GIVEN_UP_SECS
-from supervisor_core.run.model import AT_RISK, PRODUCTIVE, WASTED, Advice, Run
+from supervisor_core.run.model import AT_RISK, LIVE, PRODUCTIVE, WASTED, Advice, Run
 from supervisor_core.run.session_rows import SessionRow, session_rows
 
 SUSPECT_P = 0.01
@@ -206,7 +206,7 @@ class _FleetFold:
             self._unwatched.append(Unwatched(run=run.name, why="no_telemetry", since=seen_at))
         elif run.state in ("lost", "failed") and ended_at is not None and now - ended_at > GIVEN_UP_SECS:
             self._unwatched.append(Unwatched(run=run.name, why="given_up", since=ended_at))
-        elif run.state in ("running", "stalled") and self._route is not None and run.name not in self._route.scraped:
+        elif run.state in LIVE and self._route is not None and run.name not in self._route.scraped:
             self._unwatched.append(Unwatched(run=run.name, why="not_scraped", since=rows[-1].started_at))
 
     def _key(self, row: SessionRow) -> str | None:

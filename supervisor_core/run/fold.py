@@ -34,6 +34,7 @@ from supervisor_core.run.model import (
     AT_RISK,
     BUCKET_OF_PHASE,
     DOWNTIME,
+    LIVE,
     PRODUCTIVE,
     STALL,
     STATE_OF_OUTCOME,
@@ -353,7 +354,7 @@ def _stalls(line: Timeline, state: RunState, now: float) -> list[Stall]:
     """Return all stalls; open ones end with their session, or last until now."""
     found: list[Stall] = []
     for index, facts in enumerate(line.facts):
-        is_open = index == len(line.facts) - 1 and state in ("running", "stalled")
+        is_open = index == len(line.facts) - 1 and state in LIVE
         for stall in facts.stalls:
             if stall.until is not None:
                 found.append(stall)
@@ -420,7 +421,7 @@ def _outcome_of_last(last: SessionFacts, state: RunState) -> Outcome:
     """Return the outcome of the newest session, by the state of its run."""
     if last.session.outcome != "running":
         return last.session.outcome
-    if state in ("running", "stalled"):
+    if state in LIVE:
         return "running"
     if last.session.gone:
         return _OUTCOMES_OF_THE_DEAD.get(state, "lost")
@@ -452,7 +453,7 @@ def _saved_if_at_risk(
     if last is None or last.inferred or step is None:
         return None
     tried = [saved for saved in checkpoints if saved.session == last.id]
-    if state in ("running", "stalled"):
+    if state in LIVE:
         is_at_risk = bool(checkpoints) and not any(saved.ok for saved in checkpoints)
     else:
         is_at_risk = state in ("lost", "failed") or (bool(tried) and not tried[-1].ok)

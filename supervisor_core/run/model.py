@@ -38,6 +38,9 @@ hang timeout. ``lost``: an open session without heartbeats. ``stopped``: ended b
 signal. ``completed``: the program, or its input, came to its end. ``failed``: ended by an error. ``unknown``: no
 telemetry, and no recent events."""
 
+LIVE: tuple[RunState, ...] = ("running", "stalled")
+"""The states of a run whose newest session is open, and has heartbeats."""
+
 Outcome = Literal["running", "lost", "completed", "exhausted", "requested", "signal", "error", "unknown"]
 """How a session ended: the reason in its stop record; ``lost`` without one, once another session followed or its
 heartbeats stopped; ``unknown`` without telemetry."""

@@ -13,7 +13,7 @@ from typing import Any, Literal, NamedTuple
 
 from supervisor_core.run.counters import launches_without_session, unplanned_ends
 from supervisor_core.run.goodput import GIVEN_UP_SECS
-from supervisor_core.run.model import DOWNTIME, Outcome, ProgramLaunch, Run, Session, Stall
+from supervisor_core.run.model import DOWNTIME, LIVE, Outcome, ProgramLaunch, Run, Session, Stall
 from supervisor_core.run.state_findings import hang_at_end, stalled_at
 from supervisor_core.run.words import counted, duration, in_a_line
 
@@ -264,7 +264,7 @@ class _Incidents:
 
     def _failed_saves(self) -> Iterator[Incident]:
         """Yield saves that failed; several in a row are one incident."""
-        is_live = self._run.state in ("running", "stalled")
+        is_live = self._run.state in LIVE
         failed: Incident | None = None
         for saved in self._run.checkpoints:
             if saved.at is None:
@@ -293,7 +293,7 @@ class _Incidents:
             why = in_a_line(lost.error) or None
             yield self._new("recovery", lost.at - lost.secs, lost.at, session, why=why, repeated_steps=again)
         if run.loss_nonfinite_at is not None and run.loss_nonfinite_since is not None:
-            why, is_over = f"since step {run.loss_nonfinite_since:,}", run.state not in ("running", "stalled")
+            why, is_over = f"since step {run.loss_nonfinite_since:,}", run.state not in LIVE
             yield self._new("loss", run.loss_nonfinite_at, None, None, why=why, is_over=is_over)
 
 

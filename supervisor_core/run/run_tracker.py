@@ -20,7 +20,7 @@ from supervisor_core.run.fold import RunFold
 from supervisor_core.run.fold_cache import FoldCache, KeptRun
 from supervisor_core.run.goodput import is_down
 from supervisor_core.run.live_session import LeaseReader, PageReader, with_lease, with_page
-from supervisor_core.run.model import Run, Session
+from supervisor_core.run.model import LIVE, Run, Session
 from supervisor_core.run.presence import CheckpointPresence
 from supervisor_core.run.restarter_process import restarter_runs
 from supervisor_core.run.snapshot import WatchedRun
@@ -260,7 +260,7 @@ class RunTracker:
                 clock = clock if run.state == "lost" or self._lease.clock.skew_secs is None else self._lease.clock
             if run.state in _MOVING and not is_gone:
                 run = with_verdict(run, clock.now(now))
-            if clock.is_moving or run.state in ("running", "stalled"):
+            if clock.is_moving or run.state in LIVE:
                 run = replace(run, clock_skew_secs=clock.skew_secs)
         except Exception as error:  # as above
             _LOG.debug("Run %s could not be put together", self.index.name, exc_info=True)

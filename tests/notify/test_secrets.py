@@ -16,7 +16,8 @@ from supervisor_core.notify.claims import Claims
 from supervisor_core.notify.message import message_of
 from supervisor_core.notify.outbox import Outbox
 from supervisor_core.notify.ping import Ping
-from supervisor_core.notify.secret import Secret, problem_of
+from supervisor_core.notify.problem import problem_of
+from supervisor_core.notify.secret import Secret
 from supervisor_core.notify.services import NotSent, Service
 from supervisor_core.notify.settings import TOPICS, NotifySettings
 from tests.notify.receivers import WAIT_SECS, mail_receiver, web_receiver

@@ -14,7 +14,8 @@ import pytest
 from supervisor_core.notify import apprise_process, services
 from supervisor_core.notify.apprise_process import ask
 from supervisor_core.notify.message import message_of
-from supervisor_core.notify.secret import Problem, Secret
+from supervisor_core.notify.problem import SendProblem
+from supervisor_core.notify.secret import Secret
 from supervisor_core.notify.services import AppriseService, NotSent, parse_services
 from tests.notify.receivers import Received, mail_receiver, web_receiver
 from tests.notify.samples import event
@@ -78,7 +79,7 @@ def test_a_service_that_answers_an_error(web: Received) -> None:
 )
 def test_what_a_process_answers_is_one_of_few_words(answer: dict[str, Any], text: str) -> None:
     """Whatever else it answers is not shown."""
-    assert str(Problem.from_json(answer)) == text
+    assert str(SendProblem.from_json(answer)) == text
 
 
 def test_a_redirect_is_no_success(web: Received) -> None:

@@ -21,7 +21,7 @@ from supervisor_core.engine.tf_config import TF_CONFIG_VARIABLE
 from supervisor_core.engine.timeouts import HANG_TIMEOUT_VARIABLE, STOP_TIMEOUT_VARIABLE
 from supervisor_core.events.telemetry import KINDS, WorkerState, WorkerStatus, from_json, to_json
 from supervisor_core.notify.claims import STATE_VARIABLE
-from supervisor_core.notify.settings import NOTIFY_VARIABLE, PING_VARIABLE
+from supervisor_core.notify.secret import NOTIFY_VARIABLE, PING_VARIABLE
 from supervisor_core.options import CACHE_VARIABLE, HANG_TIMEOUT_SECS, OPTION_NAMES, Options
 from supervisor_core.process.outside import TRACER_VARIABLE
 from supervisor_core.process.runtime_directory import VARIABLE as RUNTIME_DIRECTORY_VARIABLE
