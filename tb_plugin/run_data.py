@@ -14,7 +14,7 @@ from supervisor_core.run.findings import standing
 from supervisor_core.run.model import Run
 from supervisor_core.run.run_json import as_json, plain, run_json
 from supervisor_core.run.snapshot import LogdirSnapshot, WatchedRun
-from supervisor_core.run.words import place_text
+from supervisor_core.run.words import devices_text
 from tb_plugin.lanes import is_present, is_sick
 
 _T = TypeVar("_T")
@@ -205,7 +205,7 @@ def _place(run: Run) -> str | None:
     if not run.sessions:
         return None
     last = run.sessions[-1]
-    known = place_text(last.world_size, last.device_count, last.device_kind)
+    known = devices_text(last.world_size, last.device_count, last.device_kind)
     return ", ".join(filter(None, (known, last.host))) if known else None
 
 

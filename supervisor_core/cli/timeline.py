@@ -48,7 +48,7 @@ from supervisor_core.run.model import (
     ThreadHistory,
 )
 from supervisor_core.run.tag_values import LastValue
-from supervisor_core.run.words import UNKNOWN, count, duration, in_a_line, place_text, rate, share
+from supervisor_core.run.words import UNKNOWN, count, devices_text, duration, in_a_line, rate, share
 
 Stretch = tuple[float, float, str]
 """From, to, and the character that stands for it."""
@@ -163,7 +163,7 @@ def _process(run: Run) -> list[str]:
     has_ended = not last.is_open and last.outcome != "lost"
     end = " is gone: it was killed or crashed" if last.gone else " has ended" if has_ended else ""
     process = "" if last.pid is None or last.host is None else f"Process {last.pid} on {last.host}{end}"
-    place = place_text(last.world_size, last.device_count, last.device_kind)
+    place = devices_text(last.world_size, last.device_count, last.device_kind)
     labels = ", ".join(f"{name}={value}" for name, value in run.labels.items())
     return list(filter(None, (process, place, labels)))
 

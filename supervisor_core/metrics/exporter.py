@@ -50,6 +50,7 @@ from supervisor_core.run.finding import Finding
 from supervisor_core.run.findings import findings
 from supervisor_core.run.logdir_watch import LogdirWatch
 from supervisor_core.run.model import LIVE
+from supervisor_core.run.problem_log import ProblemLog
 from supervisor_core.run.snapshot import LogdirSnapshot, WatchedRun
 from supervisor_core.run.status import RunStatus
 from supervisor_core.shard import RunShard
@@ -58,8 +59,6 @@ from supervisor_core.storage.local import join, local_path
 _LOG = logging.getLogger("supervisor_core")
 
 DEFAULT_INTERVAL_SECS = 15.0
-MAX_LOGGED = 100
-"""Limit of the new problems that are logged per page: each run may have a different one at each scan."""
 MAX_NAMED = 10
 """How many deleted runs are named in one line of the log."""
 _STOP_SECS = 2.0
@@ -108,7 +107,7 @@ class Exporter:
         self._written: dict[Key, tuple[WatchedRun, RunText]] = {}
         self._labels: dict[Key, str] = {}
         self._copies = CopyMarks[Key]()
-        self._logged: frozenset[str] = frozenset()
+        self._problems = ProblemLog()
         self._vanished = VanishedRuns(self.forget_after_secs)
         self._announced = False
         self._versions = _versions()
@@ -347,7 +346,7 @@ class Exporter:
             )
         self._current = _CurrentPage(page=page, logdirs=tuple(logdirs))
         found = [text for index, scan in scans.items() if scan.is_through for text in problems[index]]
-        self._log_problems([*found, *page.problems])
+        self._problems.look_had([*found, *page.problems])
         if self.ready and not self._announced:
             self._announced = True
             _LOG.info("Looked at %d runs in %.1f s; ready", page.runs, max(scan.secs or 0.0 for scan in scans.values()))
@@ -410,16 +409,6 @@ class Exporter:
         if watched.unreachable and watched.run.state in LIVE:
             status = replace(status, state="unreachable")
         return status
-
-    def _log_problems(self, problems: Sequence[str]) -> None:
-        known, self._logged = self._logged, frozenset(problems)
-        new = [text for text in dict.fromkeys(problems) if text not in known]
-        for text in new[:MAX_LOGGED]:
-            _LOG.warning("%s", text)
-        if len(new) > MAX_LOGGED:
-            _LOG.warning("... and %s more problems, which are not logged", f"{len(new) - MAX_LOGGED:,}")
-        if known and not problems:
-            _LOG.info("Everything can be read again")
 
 
 def _versions() -> dict[str, str]:

@@ -26,13 +26,14 @@ from typing import Literal
 from supervisor_core.clock import SYSTEM_CLOCK, Clock
 from supervisor_core.log import error_text
 from supervisor_core.notify.secret import Secret
+from supervisor_core.run.words import DAY_SECS
 from supervisor_core.systems import AS_BYTES, CLOSE_ON_EXEC, NO_FOLLOW, NO_WAIT, user_id
 
 STATE_VARIABLE = "XDG_STATE_HOME"
 """Environment variable of the system's own directory for states of this user."""
 TAKE_OVER_SECS = 180.0
 """After how long without an attempt a claim is taken over: far longer than an attempt takes."""
-FORGET_SECS = 30 * 86400.0
+FORGET_SECS = 30 * DAY_SECS
 """For how long it is known that an event was sent."""
 
 _SENT, _FREE = b"sent", b"free"
@@ -42,7 +43,7 @@ _OURS = re.compile(rf"[0-9a-f]{{16}}-[0-9a-f]{{16}}\.[0-9]+|{_KEY_FILE}-[0-9a-f]
 _MOST_BYTES = 1 << 16
 _ROUNDS = 200_000
 
-_log = logging.getLogger("supervisor_core")
+_LOG = logging.getLogger("supervisor_core")
 
 Owner = Literal["mine", "sent", "other"]
 """``mine``: to be sent by this watcher. ``sent``: it was sent. ``other``: another watcher is at it."""
@@ -225,7 +226,7 @@ class Claims:
     def _failed(self, error: OSError) -> None:
         if not self._is_failing:
             self._is_failing = True
-            _log.warning(
+            _LOG.warning(
                 "the directory %s cannot be used: %s. Where several watchers see a run, each sends its messages",
                 self._directory,
                 error_text(error),

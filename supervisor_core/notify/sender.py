@@ -14,7 +14,7 @@ from supervisor_core.notify.ping import Ping
 from supervisor_core.notify.settings import GATHER_SECS, NotifySettings
 from supervisor_core.run.thresholds import Thresholds
 
-_log = logging.getLogger("supervisor_core")
+_LOG = logging.getLogger("supervisor_core")
 
 
 class Sender:
@@ -28,7 +28,7 @@ class Sender:
     def __init__(self, settings: NotifySettings, *, gather_secs: float = GATHER_SECS) -> None:
         directory = default_directory() if settings.state is None else Path(settings.state)
         if directory is None:
-            _log.warning("This user has no home: watchers of one run each send its messages, unless --state is given")
+            _LOG.warning("This user has no home: watchers of one run each send its messages, unless --state is given")
         self._outbox = Outbox(
             settings.services,
             topics=settings.topics,

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from supervisor_core.clock import SYSTEM_CLOCK, Clock
 from supervisor_core.run.copies import CopyMarks
 from supervisor_core.run.logdir_watch import LogdirWatch
+from supervisor_core.run.problem_log import ProblemLog
 from supervisor_core.run.snapshot import LogdirSnapshot, WatchedRun
 from supervisor_core.run.thresholds import Thresholds
 
@@ -78,7 +79,7 @@ class Watcher:
     ) -> None:
         self._look, self._changes, self._put, self._seen = look, changes, put, seen
         self._interval_secs, self._clock = interval_secs, clock
-        self._logged: frozenset[str] = frozenset()
+        self._problems = ProblemLog()
 
     def run(self, stop: threading.Event, is_over: Callable[[Looked | None], bool] = lambda looked: False) -> None:
         """Look until stopped.
@@ -106,18 +107,10 @@ class Watcher:
         except Exception:  # the next one may do better
             _LOG.exception("A look has failed")
             return None
-        self._log_problems(looked)
+        self._problems.look_had(looked.problems)
         if looked.sees:
             self._seen()
         return looked
-
-    def _log_problems(self, looked: Looked) -> None:
-        known, self._logged = self._logged, frozenset(looked.problems)
-        for text in dict.fromkeys(looked.problems):
-            if text not in known:
-                _LOG.warning("%s", text)
-        if known and not looked.problems:
-            _LOG.info("Everything can be read again")
 
 
 class LogdirLooks:

@@ -87,11 +87,11 @@ def pace_text(pace: Pace | None) -> str:
     return UNKNOWN if pace is None else f"{duration(pace.step_secs)}, {pace.own_secs / (pace.step_secs or 1.0):.0%}"
 
 
-def place_text(world_size: int | None, device_count: int | None, device_kind: str | None) -> str:
+def devices_text(world_size: int | None, device_count: int | None, device_kind: str | None) -> str:
     """Return the processes and devices of a session; empty where it is one process and its devices are unknown.
 
     Example:
-        >>> place_text(32, 32, "NVIDIA H100"), place_text(None, 8, None), place_text(1, None, "cpu")
+        >>> devices_text(32, 32, "NVIDIA H100"), devices_text(None, 8, None), devices_text(1, None, "cpu")
         ('32 processes on 32 x NVIDIA H100', '8 x device', '')
     """
     processes = f"{count(world_size)} processes" if (world_size or 1) > 1 else ""
