@@ -168,8 +168,8 @@ def details(view: View, shown: RunView) -> bytes:
 
 _AS_INSPECT = (
     "state labels failure inferred files bytes first_step max_step step steps_per_sec steps_lost steps_lost_most "
-    "last_event clock_skew_secs sessions restarts recoveries notices goodput at_risk advice dropped records corrupt_records "
-    "nonfinite_tags problems"
+    "last_event clock_skew_secs sessions restarts recoveries notices goodput at_risk advice dropped records "
+    "corrupt_records nonfinite_tags problems"
 )
 """What is also in the object of ``inspect --json``, under the same name: the rest is large, or not shown."""
 
