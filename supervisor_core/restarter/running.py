@@ -206,7 +206,8 @@ class RunningLaunch:
         watch.read()  # a killed process leaves its page, with the step that it had reached
         pages = watch.readings.values()
         facts.step = watch.step
-        facts.session = max(pages, key=lambda page: page.started_at).session if pages else None
+        # A chief has an attempt: no record has another rank's session.
+        facts.session = max(pages, key=lambda page: (page.attempt > 0, page.started_at)).session if pages else None
         facts.has_stepped = watch.steps > 0
         now, boot_now = time.time(), boot_secs(SYSTEM_CLOCK)
         facts.deaths = tuple(

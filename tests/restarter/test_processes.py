@@ -228,6 +228,23 @@ def test_a_program_whose_interpreter_is_blocked_is_brought_back(
     assert (done.pid, done.cause, done.step) == (second, "completed", None)
 
 
+def test_of_several_ranks_a_launch_names_the_session_that_the_events_have(
+    restarter: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The chief's, though the rank that hangs began later: else its end counts as what the chief's last record says, a
+    signal, and nobody gets a message."""
+    monkeypatch.setenv("SUPERVISOR_RUNTIME_DIR", str(tmp_path / "memory"))
+    chief = """chief = ProgressPage.create(private_directory(), session_id=f"chief-{os.getpid()}", attempt=1)
+chief.update(phase="training", hang_timeout_secs=1000.0, act_after_secs=1000.0)
+page = """
+    program = HANGING.replace("HUNG", str(tmp_path / "hung")).replace("page = ", chief, 1)
+    running = restarter(program, "--max-backoff", "1ms", "--hang-timeout", "1s", is_isolated=False)
+    first = int(running.line()[0])
+    assert running.status() == 0, running.log
+    hung = LogdirWatch(str(tmp_path / "logs")).refresh().runs["."].run.launches[0]
+    assert (hung.cause, hung.session) == ("hang", f"chief-{first}")
+
+
 def test_a_directory_for_pages_that_goes_away_is_missed(
     running: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
