@@ -225,9 +225,10 @@ class _Incidents:
             if kind is None or launch.ended_at is None:
                 continue
             resumed_at = next((at for at in starts if at >= launch.ended_at), None)
-            why = "" if launch.error is None else f", with {launch.error}"
+            error = _place_of_hang(launch.error) if kind == "hang" else launch.error
+            why = "" if error is None else f", with {error}"
             has_written = any(_overlaps(session, launch) for session in self._run.sessions if session.inferred)
-            text = launch.error if has_written else f"launch {launch.attempt} ended before its first event{why}"
+            text = error if has_written else f"launch {launch.attempt} ended before its first event{why}"
             yield self._new(
                 kind,
                 launch.ended_at,
@@ -245,6 +246,9 @@ class _Incidents:
 
     def _why_ended(self, session: Session, kind: IncidentKind, launch: ProgramLaunch | None) -> str | None:
         error = session.error or (None if launch is None else launch.error)
+        if kind == "hang":
+            verdict = next((item.verdict for item in reversed(self._run.stalls) if item.session == session.id), None)
+            return verdict or in_a_line(_place_of_hang(error) or "") or None
         if error is not None:
             return in_a_line(error)
         hang = hang_at_end(self._run, session)
@@ -295,6 +299,11 @@ class _Incidents:
         if run.loss_nonfinite_at is not None and run.loss_nonfinite_since is not None:
             why, is_over = f"since step {run.loss_nonfinite_since:,}", run.state not in LIVE
             yield self._new("loss", run.loss_nonfinite_at, None, None, why=why, is_over=is_over)
+
+
+def _place_of_hang(error: str | None) -> str | None:
+    """Return where a program hung by its restarter, which writes ``hang at PLACE``, or ``hang``; None: unknown."""
+    return (error or "").removeprefix("hang").removeprefix(" at ") or None
 
 
 def _overlaps(session: Session, launch: ProgramLaunch) -> bool:

@@ -130,9 +130,12 @@ def _failed(about: Subject) -> Iterator[Finding]:
     end = final_launch(run.launches)
     since = end.ended_at if end is not None else (last.ended_at if last is not None else None)
     error = failure_text(run) or "why is not known"
+    text = f"The training has failed: {sentence(error)}"
+    if end is not None and end.reason and last is not None and error == last.error:
+        text = f"{text} tb-supervisor does not start it again: {sentence(end.reason)}"
     yield found(
         "failed",
-        f"The training has failed: {sentence(error)}",
+        text,
         is_old=about.is_old(since),
         since=since,
         cost=about.unsaved(),

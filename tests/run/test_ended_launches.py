@@ -11,7 +11,9 @@ from supervisor_core.events.telemetry import DeathRecord, LaunchRecord
 from supervisor_core.metrics.page import run_status
 from supervisor_core.metrics.table import RUN_METRICS
 from supervisor_core.run.ended_launches import failure_text, failure_type
+from supervisor_core.run.findings import findings
 from supervisor_core.run.model import Run
+from supervisor_core.run.snapshot import WatchedRun
 
 RunOf = Callable[..., Run]
 T0 = 1_700_000_000.0
@@ -130,6 +132,16 @@ def test_a_session_that_was_ended_because_it_hung_has_failed(trainer: Any, launc
     assert run.state == "failed" and "ImportError" in str(failure_text(run))
     done = trainer("a", T0 + 2.0).spend(3).ready().train(20).stop("completed")
     assert run_of(done, launches((T0, 60.0, None), (T0 + 61, 2.0, GIVEN_UP)), now=T0 + 64.0).state == "completed"
+
+
+def test_who_reads_of_a_failure_reads_that_nobody_starts_it_again(trainer: Any, launches: Any, run_of: RunOf) -> None:
+    """With the restarter's reason: else it may be taken for one that is restarted by itself."""
+    session = trainer("a", T0 + 2.0).spend(3).ready().train(20).stop("error", error="ValueError: no")
+    end = {"cause": "error", "session": "a", "error": "ValueError at train.py:8 in step"}
+    run = run_of(session, launches((T0, 60.0, {**end, "reason": "3 identical failures"})), now=T0 + 61)
+    (said,) = findings(WatchedRun(directory="/run", run=run, files=()), T0 + 61)
+    expected = "The training has failed: ValueError: no. tb-supervisor does not start it again: 3 identical failures."
+    assert (said.kind, said.text) == ("failed", expected)
 
 
 def test_a_killed_run_is_lost_while_its_restarter_starts_it_again(trainer: Any, launches: Any, fold_of: Any) -> None:

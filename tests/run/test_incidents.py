@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from supervisor_core.events.telemetry import LaunchRecord
 from supervisor_core.run.incidents import incident_sentences, sentences, together
 from supervisor_core.run.model import Run
 from supervisor_core.run.run_incidents import Incident, incidents, lane_items
@@ -82,6 +83,23 @@ def test_a_stop_by_a_signal_is_an_incident_if_the_run_was_started_again(
     (found,) = incidents(run_of(first, second), second.now)
     assert found.text.startswith("run was stopped by a signal on host: SIGTERM. It was started again after 1 min 30 s")
     assert incidents(run_of(first), first.now) == []
+
+
+def test_a_hang_is_said_once_with_the_rank_that_it_is_of(
+    trainer: Any, events_file: Any, run_of: Callable[..., Run]
+) -> None:
+    """What the restarter has recorded is where one process hung; of several ranks the session knows more."""
+    for verdict in (None, "Rank 1 hangs at train.py:8 in load; rank 0 waits for it"):
+        first = trainer().ready().train(50)
+        first.stall("begin", first.now - 6, verdict=verdict).stop("signal", signal="SIGTERM")
+        about = {"launch": "l1", "attempt": 1, "started_at": T0, "session": first.id, "action": "restart"}
+        error = "hang at MainThread at train.py:8 in load"
+        end = LaunchRecord(state="end", cause="hang", error=error, **about)
+        restarter = events_file("restarter", created_at=T0).record(end, 0, first.now + 1)
+        second = trainer("b", first.now + 8, attempt=2).ready(50).train(10).stop()
+        (found,) = [each for each in incidents(run_of(first, restarter, second), second.now) if each.kind == "hang"]
+        where = verdict or "MainThread at train.py:8 in load"
+        assert found.change == f"hung and was killed at step 50 on host: {where}; restarted after 8 s"
 
 
 def test_stalls(trainer: Any, run_of: Callable[..., Run]) -> None:
