@@ -146,11 +146,19 @@ def _of_several(members: Sequence[Event], runs: Sequence[str]) -> str:
 
 
 def _second(at: float) -> str:
-    return time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(at))
+    return _time("%Y-%m-%d %H:%M:%S", at)
 
 
 def _minute(at: float) -> str:
-    return time.strftime("%H:%M UTC", time.gmtime(at))
+    return _time("%H:%M UTC", at)
+
+
+def _time(format: str, at: float) -> str:
+    """Return a time in UTC; its number where no calendar has it."""
+    try:
+        return time.strftime(format, time.gmtime(at))
+    except (OverflowError, OSError, ValueError):  # ours, or of the system
+        return f"{at:g}"
 
 
 def _plain(text: str) -> str:

@@ -78,7 +78,11 @@ class Subject:
         if saved is None or saved.step is None or run.step is None or run.step <= saved.step:
             return None
         until = last.last_progress_at
-        long = "" if saved.at is None or until is None or until <= saved.at else f": {duration(until - saved.at)} of training"
+        long = (
+            ""
+            if saved.at is None or until is None or until <= saved.at
+            else f": {duration(until - saved.at)} of training"
+        )
         return f"{_are(run.step - saved.step)} in no checkpoint since step {saved.step:,}{long}."
 
     def resume(self) -> str:

@@ -89,6 +89,13 @@ def test_what_a_program_wrote_calls_nobody(text: str, shown: str) -> None:
     assert message_of([event(text=text)]).title == shown
 
 
+@pytest.mark.parametrize("at", [1e300, -1e300, 1e17, 1e12, -1e12])
+def test_a_time_that_no_calendar_has_costs_no_message(at: float) -> None:
+    """An events file may hold any number: what other runs say in the same message is said."""
+    message = message_of([event(at=at), event("other")], more=3, since=at)
+    assert "other: lost" in message.body
+
+
 def test_a_command_that_would_call_somebody_is_left_out() -> None:
     """A run's name is in it; with a blank it would be another command."""
     found = event(action="tb-supervisor inspect /runs/@everyone", logdir="/runs/@everyone")
