@@ -59,7 +59,7 @@ def distrust(files: SealedFiles, logdir: str, *, may_write: bool = True) -> Dist
                 command = command_line("chown", owner, "--", path)
             return Distrust(f"{path} belongs to {_user(status.st_uid)}", command)
     for path, status in found.items():
-        if not stat.S_ISLNK(status.st_mode) and _others_may_write(path, status):
+        if not stat.S_ISLNK(status.st_mode) and others_may_write(path, status):
             mode = stat.S_IMODE(status.st_mode)
             command = command_line("chmod", "go-w", "--", path)
             return Distrust(f"others may write {path}, whose mode is {mode:04o}", command)
@@ -74,7 +74,8 @@ def own_there(directory: str) -> set[int]:
         return set()
 
 
-def _others_may_write(path: str, status: os.stat_result) -> bool:
+def others_may_write(path: str, status: os.stat_result) -> bool:
+    """Return whether the mode of a file or a directory lets another user than its owner write it."""
     if status.st_mode & stat.S_IWOTH:
         return True
     return bool(status.st_mode & stat.S_IWGRP) and not _is_private(path, status)

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Literal
 
 from supervisor_core.clock import SYSTEM_CLOCK, Clock
-from supervisor_core.log import error_text
+from supervisor_core.log import command_line, error_text
 from supervisor_core.notify.secret import Secret
 from supervisor_core.run.words import DAY_SECS
 from supervisor_core.systems import AS_BYTES, CLOSE_ON_EXEC, NO_FOLLOW, NO_WAIT, user_id
@@ -60,6 +60,10 @@ def default_directory() -> Path | None:
     return base / "tb-supervisor" / "notify"
 
 
+class _Anybodys(PermissionError):
+    """Other users may change the directory."""
+
+
 @dataclass(slots=True)
 class _OtherClaim:
     """What was last seen of a claim that is not this watcher's."""
@@ -86,6 +90,8 @@ class Claims:
         self._salt: bytes | None = None
         self._users = {user_id()}
         """Whose the files of this user are: an export may make root another one."""
+        self._is_anybodys = False
+        """Whether others may rename the files."""
         self._owned: dict[str, int] = {}
         self._seen: dict[str, _OtherClaim] = {}
 
@@ -94,9 +100,12 @@ class Claims:
         try:
             if self._salt is None:
                 self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+                salt = self._shared_salt()
+                self._check_owner()
                 self._remove_old()
-                self._salt = self._shared_salt()
+                self._salt = salt
         except OSError as error:
+            self._is_anybodys = isinstance(error, _Anybodys)
             self._failed(error)
         text = "" if identity is None else identity.reveal()
         return hashlib.pbkdf2_hmac(
@@ -111,7 +120,7 @@ class Claims:
             service: the `key` of the service.
         """
         name = f"{event_id}-{service}"
-        if name in self._owned:
+        if self._is_anybodys or name in self._owned:
             return "mine"
         try:
             owner = self._take(name)
@@ -195,6 +204,17 @@ class Claims:
         finally:
             own.unlink(missing_ok=True)
         return self._read(path)
+
+    def _check_owner(self) -> None:
+        """Raise an error if another user may rename files in the directory: a claim could become that of an event that
+        was not sent."""
+        from supervisor_core.checkpoint.ownership import others_may_write
+
+        path, found = str(self._directory), os.stat(self._directory)
+        if found.st_uid not in {0, *self._users}:
+            raise _Anybodys(errno.EPERM, f"It belongs to user {found.st_uid}", path)
+        if os.name == "posix" and not found.st_mode & stat.S_ISVTX and others_may_write(path, found):
+            raise _Anybodys(errno.EPERM, f"Others may write it: {command_line('chmod', 'go-w', '--', path)}", path)
 
     def _new(self, path: Path) -> int:
         """Return the descriptor of a new file."""

@@ -183,6 +183,24 @@ def test_a_claim_of_another_user_keeps_no_message_back(tmp_path: Path) -> None:
     assert claims.take("e", "s") == "mine"
 
 
+@pytest.mark.skipif(os.name != "posix", reason="modes are POSIX's")
+@pytest.mark.parametrize(("mode", "is_used"), [(0o700, True), (0o755, True), (0o1777, True), (0o777, False)])
+def test_a_directory_that_others_may_write(
+    mode: int, is_used: bool, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """They could give a claim of one event the name of another, which would then be sent by nobody. With the sticky bit
+    they cannot."""
+    tmp_path.chmod(mode)
+    one, two = Claims(tmp_path), Claims(tmp_path)
+    for claims in (one, two):
+        claims.key(None)
+    assert [one.take("e", "s"), two.take("e", "s")] == ["mine", "other" if is_used else "mine"]
+    assert one.attempt("e", "s")
+    assert ("Others may write it: chmod go-w -- " in caplog.text) is not is_used
+    if not is_used:
+        assert [file.name for file in tmp_path.iterdir()] == ["key"]
+
+
 def test_a_user_without_a_home(monkeypatch: pytest.MonkeyPatch) -> None:
     """Containers have such users: there is no directory of theirs, and no error."""
 
