@@ -49,5 +49,18 @@ def main_thread_secs(clock: Clock) -> float:
     return time.clock_gettime(time.pthread_getcpuclockid(ident))
 
 
+def utc_text(at: float) -> str | None:
+    """Return a moment to the second, in UTC; None for what is outside the calendar.
+
+    Example:
+        >>> utc_text(0.0), utc_text(1e30)
+        ('1970-01-01 00:00:00', None)
+    """
+    try:
+        return time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(at))
+    except (OverflowError, ValueError, OSError):
+        return None
+
+
 SYSTEM_CLOCK: Clock = SystemClock()
 """What is used where the caller injects nothing."""

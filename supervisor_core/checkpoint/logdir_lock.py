@@ -27,7 +27,6 @@ import math
 import os
 import socket
 import threading
-import time
 import weakref
 from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass, field, replace
@@ -37,7 +36,7 @@ from supervisor_core.checkpoint.guard import READINGS, Token, taken_over_text, y
 from supervisor_core.checkpoint.lease_file import LEASE_NAME as LEASE_NAME
 from supervisor_core.checkpoint.lease_file import LeaseFile, LeaseRecord, LockResult, decode, encode, lease_file_in
 from supervisor_core.checkpoint.session_history import SessionHistory, as_left, history_after
-from supervisor_core.clock import SYSTEM_CLOCK, Clock, boot_secs
+from supervisor_core.clock import SYSTEM_CLOCK, Clock, boot_secs, utc_text
 from supervisor_core.errors import LogdirInUseError
 from supervisor_core.process.identity import boot_id, is_running
 from supervisor_core.storage.directory import moved_text
@@ -366,7 +365,7 @@ class LogdirLock:
         """Return who holds the lease, since when, its step, and the age of its last renewal."""
         if holder is None or holder.ended is not None:
             return "a process that has not yet said who it is"
-        since = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(holder.started_at))
+        since = f"{utc_text(holder.started_at) or 'unknown'} UTC"
         step = "" if holder.last_step is None else f", at step {holder.last_step:,}"
         who = "this very process" if _is_ours(holder) else f"process {holder.pid} on {holder.host}"
         age_secs = max(0.0, self._age_secs(holder))

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import json
 import math
-import time
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from supervisor_core.clock import utc_text
 from supervisor_core.log import printable
 from supervisor_core.run.run_json import plain
 
@@ -107,18 +107,10 @@ def _shown(value: Any, name: str = "") -> Any:
     if isinstance(value, str):
         return value if name in OUR_FIELDS else marked(value)
     if name in TIMES and value is not None:
-        return _utc(value)
+        return utc_text(value)
     if isinstance(value, float):
         return (round(value, 3) if name.endswith("_secs") else value) if math.isfinite(value) else str(value)
     return value
-
-
-def _utc(at: float) -> str | None:
-    """Return a moment; None for what is outside the calendar."""
-    try:
-        return time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(at))
-    except (OverflowError, ValueError, OSError):
-        return None
 
 
 def _lists(value: Any) -> Iterator[tuple[Any, dict[str, Any]]]:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from supervisor_core.notify.settings import NotifySettings
     from supervisor_core.notify.watcher import Looked
 
-LOOK_SECS, SEND_SECS = 1.0, 5.0
+LAST_LOOK_SECS, LAST_SENDS_SECS = 1.0, 5.0
 """How long, after a stop signal, the look under way may take, and what is left to be sent."""
 
 _LOG = logging.getLogger("supervisor_core")
@@ -91,8 +91,8 @@ def watch(
             pass
         bar.close()
         _LOG.info("Stopping")
-        thread.join(LOOK_SECS)
-        sender.close(SEND_SECS)
+        thread.join(LAST_LOOK_SECS)
+        sender.close(LAST_SENDS_SECS)
         if not thread.is_alive():
             looks.close()
 

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import logging
 import os
-import time
 from collections.abc import Callable
 
 from supervisor_core.checkpoint.lease_file import LeaseRecord
 from supervisor_core.checkpoint.logdir_lock import peek
-from supervisor_core.clock import SYSTEM_CLOCK, Clock
+from supervisor_core.clock import SYSTEM_CLOCK, Clock, utc_text
 from supervisor_core.errors import RunFinishedError
 
 _LOG = logging.getLogger("supervisor_core")
@@ -89,5 +88,5 @@ class ChiefStatus:
 def _ending(record: LeaseRecord) -> str:
     step = "" if record.last_step is None else f" at step {record.last_step:,}"
     ended_at = record.renewed_at if record.ended_at is None else record.ended_at
-    at = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(ended_at))
+    at = f"{utc_text(ended_at) or 'unknown'} UTC"
     return f"session {record.session} on {record.host} ended ({record.ended}){step}, {at}"

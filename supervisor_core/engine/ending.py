@@ -244,10 +244,14 @@ class Ending:
             run.close(linger_secs)
         else:
             run.close(*map(self._state.deadline.linger_secs, (linger_secs, LAST_PUSH_SECS)))
-        self.stop_telling(self._state.deadline.linger_secs(LAST_EVENTS_SECS))
+        self.finish_event_calls(self._state.deadline.linger_secs(LAST_EVENTS_SECS))
 
-    def stop_telling(self, secs: float) -> None:
-        """Tell the program the last events of the session, for so long at most."""
+    def finish_event_calls(self, secs: float) -> None:
+        """Call `Options.on_event` with the last events of the session; wait for that.
+
+        Args:
+            secs: how long at most.
+        """
         calls, self._state.event_calls = self._state.event_calls, None
         if calls is not None:
             calls.finish()

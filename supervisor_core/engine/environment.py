@@ -157,9 +157,12 @@ class MetricsEndpoint:
         address, receiver = options.metrics_address or os.environ.get(ADDRESS_VARIABLE), os.environ.get(PUSH_VARIABLE)
         if address:
             parse_address(address, ADDRESS_VARIABLE)  # Options has checked its own
+        if not address and not receiver:
+            return
         # Imported only if metrics are served or pushed, so that other programs do not pay for HTTP.
+        from supervisor_core.metrics.collector import PROCESS, RunCollector
+
         if receiver:
-            from supervisor_core.metrics.collector import PROCESS, RunCollector
             from supervisor_core.metrics.push import MetricsPusher
 
             self._pusher = MetricsPusher(
@@ -170,7 +173,6 @@ class MetricsEndpoint:
             )
             self._pusher.start()
         if address:
-            from supervisor_core.metrics.collector import PROCESS, RunCollector
             from supervisor_core.metrics.server import MetricsServer
 
             self._server = MetricsServer(RunCollector(source), address, ready=ready, process=PROCESS)

@@ -138,7 +138,7 @@ class SessionLifecycle(Generic[EndingT]):
         if state.recorder is not None:
             self.ending.record(None)
             state.recorder.close(0.0)
-            self.ending.stop_telling(0.0)
+            self.ending.finish_event_calls(0.0)
             self.services.clear()
         self.ending.begin()
         state.recorder = self._refusal = None

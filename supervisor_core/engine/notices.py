@@ -179,9 +179,12 @@ class Notices:
         with self._lock:
             self._ended.set()
         self._wake.put(None)
+        step = self._progress().global_step
         if self._writing.acquire(timeout=END_SECS):  # else its thread hangs, on a dead disk
-            self._writing.release()
-            self._write_some(MOST_TEXTS)
+            try:
+                self._write_with(step, MOST_TEXTS)
+            finally:
+                self._writing.release()
 
     def write_due(self) -> bool:
         """Write what may be written now, the oldest first; return whether some is left. The thread calls it, every

@@ -61,7 +61,7 @@ class SessionState:
     recorder: SessionRecorder | None = None
     """Records it; None before the first one, and where the logdir was refused."""
     event_calls: EventCalls | None = None
-    """Tells its events to the program; None where the program does not ask for them."""
+    """Calls `Options.on_event` with its events; None where that is not set."""
     tf_session: Any = None
     """The TensorFlow session; None before it is ready, while it is recovered, and for other frameworks."""
     is_ready: bool = False

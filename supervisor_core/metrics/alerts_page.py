@@ -5,12 +5,12 @@ from __future__ import annotations
 import base64
 import hashlib
 import re
-import time
 from collections.abc import Sequence
 from functools import cache
 from importlib.resources import files
 from itertools import pairwise
 
+from supervisor_core.clock import utc_text
 from supervisor_core.log import html_text
 from supervisor_core.metrics.listener import SECURITY_HEADERS
 from supervisor_core.run.finding import Finding
@@ -62,7 +62,7 @@ def _now(said: Sequence[tuple[str, Finding]]) -> str:
 
 
 def _row(label: str, found: Finding) -> str:
-    since = "unknown" if found.since is None else time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(found.since))
+    since = (None if found.since is None else utc_text(found.since)) or "unknown"
     action = html_text(found.action or "")
     shown = f"<code>{action}</code>" if found.is_command else action
     name = f'<a href="#{found.alert.lower()}">{found.severity}</a>' if found.alert else found.severity

@@ -1,9 +1,9 @@
-"""`EventCalls`: what happens to a run, told to a function of its own program: `Options.on_event`.
+"""`EventCalls`: calls a function of the program with each event of its run: `Options.on_event`.
 
     a thread: looks at the run's directory, as any watcher does  ->  what has changed  ->  a thread: calls the function
 
-Nothing here runs in the training's thread, nor in a forked child. A function that raises or hangs is logged once, and
-costs only what it would have been told.
+Nothing here runs in the training's thread, nor in a forked child. A function that raises or hangs is logged once; only
+its own events are lost.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class EventCalls:
         call: gets the event as the object of docs/event.schema.json.
         logdir: the run's directory.
         run: its name in the events.
-        since: wall time of the session's begin: what happened before it is not told.
+        since: wall time of the session's begin: what happened before it is no event.
         clock: replaced in tests.
     """
 
@@ -65,10 +65,15 @@ class EventCalls:
 
     def finish(self) -> None:
         """Say that the session has ended: a last look is taken."""
-        self._stop.set()
+        if os.getpid() == self._process:  # a forked child may have the event locked
+            self._stop.set()
 
     def wait(self, secs: float) -> None:
-        """Wait until the last look is taken and its events are told, so long at most. What is left is logged."""
+        """Wait until the last look is taken and the function has returned from its events; what is left then is logged.
+
+        Args:
+            secs: how long at most.
+        """
         if os.getpid() != self._process:
             return
         until = self._clock.monotonic() + secs

@@ -370,7 +370,7 @@ def _of_end(started: Started) -> Session | None:
     return started.before if started.before is not None else started.session
 
 
-_LASTING = frozenset(kind for kind in KINDS if kind in ("worker_lost", "worker_stuck", "thread_down"))
+_LASTING = frozenset(("worker_lost", "worker_stuck", "thread_down"))
 """Kinds of which one finding may go on about other parts of the run."""
 
 

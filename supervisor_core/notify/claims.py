@@ -13,6 +13,7 @@ from __future__ import annotations
 import errno
 import hashlib
 import logging
+import math
 import os
 import re
 import secrets
@@ -88,6 +89,7 @@ class Claims:
         self._directory, self._clock = directory, clock
         self._is_failing = False
         self._salt: bytes | None = None
+        self._cleaned_at = -math.inf
         self._users = {user_id()}
         """Whose the files of this user are: an export may make root another one."""
         self._is_anybodys = False
@@ -102,7 +104,6 @@ class Claims:
                 self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
                 salt = self._shared_salt()
                 self._check_owner()
-                self._remove_old()
                 self._salt = salt
         except OSError as error:
             self._is_anybodys = isinstance(error, _Anybodys)
@@ -148,6 +149,7 @@ class Claims:
         self._seen.pop(name, None)
 
     def _take(self, name: str) -> Owner:
+        self._remove_old()
         number = 0
         while self._path(name, number + 1).exists():
             number += 1
@@ -236,7 +238,11 @@ class Claims:
         return descriptor
 
     def _remove_old(self) -> None:
-        oldest = time.time() - FORGET_SECS
+        """Remove what is forgotten, once a day."""
+        now = self._clock.monotonic()
+        if now - self._cleaned_at < DAY_SECS:
+            return
+        self._cleaned_at, oldest = now, time.time() - FORGET_SECS  # of files
         with os.scandir(self._directory) as entries:
             for entry in entries:
                 with suppress(OSError):

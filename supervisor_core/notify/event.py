@@ -1,4 +1,4 @@
-"""`Event`: one change in a run that somebody is told of; what messages, commands and callables get."""
+"""`Event`: one change in a run: what messages are about, and what commands and functions get."""
 
 from __future__ import annotations
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-import time
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from supervisor_core.clock import utc_text
 from supervisor_core.log import printable
 from supervisor_core.notify.event import Event, Topic
 from supervisor_core.run.finding import Severity
@@ -146,19 +146,12 @@ def _of_several(members: Sequence[Event], runs: Sequence[str]) -> str:
 
 
 def _second(at: float) -> str:
-    return _time("%Y-%m-%d %H:%M:%S", at)
+    return utc_text(at) or f"{at:g}"  # what no calendar has
 
 
 def _minute(at: float) -> str:
-    return _time("%H:%M UTC", at)
-
-
-def _time(format: str, at: float) -> str:
-    """Return a time in UTC; its number where no calendar has it."""
-    try:
-        return time.strftime(format, time.gmtime(at))
-    except (OverflowError, OSError, ValueError):  # ours, or of the system
-        return f"{at:g}"
+    text = utc_text(at)
+    return f"{at:g}" if text is None else f"{text[11:16]} UTC"
 
 
 def _plain(text: str) -> str:

@@ -31,6 +31,7 @@ VERSION = 1
 MAX_TASKS = 1000
 """The most heartbeat files of a run that are read at a time."""
 MAX_NOTICES = 8
+"""The most of what a process has said that its heartbeat file has."""
 MAX_BYTES = 64 * 1024
 """The largest file that is read."""
 

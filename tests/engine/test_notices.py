@@ -191,6 +191,28 @@ def test_the_end_waits_for_what_is_being_written() -> None:
     assert order == ["before", "ended"]
 
 
+def test_the_end_never_waits_without_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The thread may take the next record, and hang with it, at any moment in which it is not kept from that."""
+
+    class Lock:
+        def acquire(self, blocking: bool = True, timeout: float = -1.0) -> bool:
+            assert 0 < timeout < 60
+            return True
+
+        __enter__ = acquire
+
+        def release(self, *_: object) -> None: ...
+
+        __exit__ = release
+
+    records: list[str] = []
+    notices = Notices("s", lambda record, step: records.append(record.text), progress_at(None), spawn=lambda loop: None)
+    notices.say("before")
+    monkeypatch.setattr(notices, "_writing", Lock())
+    notices.end()
+    assert records == ["before"]
+
+
 def test_without_a_thread_it_is_written_at_once() -> None:
     """As where the interpreter ends."""
     records: list[NoticeRecord] = []

@@ -151,12 +151,13 @@ def test_a_forked_child_tells_nothing(tmp_path: Path) -> None:
 
     threading.Thread(target=take).start()
     is_taken.wait()
-    child = os.fork()
-    if not child:
-        signal.alarm(20)  # which ends a child that waits
-        calls.finish()
-        calls.wait(60.0)
-        os._exit(len(told))
+    with calls._stop._cond:  # as the thread that looks may have it
+        child = os.fork()
+        if not child:
+            signal.alarm(20)  # which ends a child that waits
+            calls.finish()
+            calls.wait(60.0)
+            os._exit(len(told))
     has_forked.set()
     assert os.waitpid(child, 0)[1] == 0
     calls.finish()

@@ -14,6 +14,7 @@ import pytest
 
 from supervisor_core.notify.claims import FORGET_SECS, TAKE_OVER_SECS, Claims, default_directory
 from supervisor_core.notify.secret import Secret
+from supervisor_core.run.words import DAY_SECS
 from tests.conftest import StillClock
 
 
@@ -123,17 +124,24 @@ def test_files_are_the_users_and_hold_no_url(tmp_path: Path) -> None:
     assert key == Claims(directory).key(Secret("ntfy://hunter2")) != Claims(tmp_path).key(Secret("ntfy://hunter2"))
 
 
-def test_old_files_are_removed(tmp_path: Path) -> None:
-    """The directory does not grow for years; what is younger stays, and what is not of a watcher: any directory can be
-    given."""
+def test_old_files_are_removed(tmp_path: Path, clock: StillClock) -> None:
+    """The directory does not grow for years, nor under a watcher that never ends; what is younger stays, and what is
+    not of a watcher: any directory can be given."""
     claim, old, young = f"{'e' * 16}-{'5' * 16}", FORGET_SECS + 60.0, FORGET_SECS - 3600.0
-    Claims(tmp_path).key(None)
+    watcher = Claims(tmp_path, clock)
+    key = watcher.key(None)
+    watcher.take("e" * 16, key)
+    mine = f"{'e' * 16}-{key}.0"
     ages = {f"{claim}.0": old, f"{claim}.1": young, f"key-{'a' * 16}": old, "key": old, "thesis.tex": old, "0.0": old}
     for name, age in ages.items():
         (tmp_path / name).touch()
         os.utime(tmp_path / name, (time.time() - age,) * 2)
-    Claims(tmp_path).key(None)
-    assert {file.name for file in tmp_path.iterdir()} == {f"{claim}.1", "key", "thesis.tex", "0.0"}
+    watcher.take("d" * 16, key)
+    left = {f"{claim}.1", "key", "thesis.tex", "0.0", mine, f"{'d' * 16}-{key}.0", f"{'c' * 16}-{key}.0"}
+    assert left | ages.keys() == {*(file.name for file in tmp_path.iterdir()), f"{'c' * 16}-{key}.0"}, "once a day"
+    clock.now += DAY_SECS
+    watcher.take("c" * 16, key)
+    assert {file.name for file in tmp_path.iterdir()} == left
 
 
 @pytest.mark.parametrize("kind", ["pipe", "link", "dangling", "directory", "device"])

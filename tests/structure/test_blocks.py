@@ -21,6 +21,7 @@ ROOT = Path(__file__).parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])
 OTHERS = {
     "amtool",
+    "apprise",
     "cd",
     "curl",
     "docker",
