@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from supervisor_core.notify.run_changes import OVER, Started, newest_session
 from supervisor_core.run.finding import Finding
-from supervisor_core.run.model import LIVE, Outcome
+from supervisor_core.run.model import LIVE, Outcome, Run
 from supervisor_core.run.snapshot import WatchedRun
 from supervisor_core.run.words import duration, share
 
@@ -50,13 +50,20 @@ def is_over(said: Finding, watched: WatchedRun, now: float) -> tuple[str, float]
         until = None if stall is None or stall.until is None else stall.until - ahead
         at = until if until is not None and (said.since or 0.0) <= until <= now else now
         what = "makes progress again" if run.state == "running" else ""
-    elif said.kind == "saves_failing" and is_alive:
+    elif said.kind == "saves_failing" and is_alive and _has_saved_since(run, said.since):
         what = "saves again"
     after = "" if said.since is None or at - said.since < 1.0 else f" after {duration(at - said.since)}"
     if what:
         return f"{what}{after}", at
     why = ", as the run has ended" if run.state in (*OVER, "lost", "failed") else ""
+    if said.kind == "saves_failing" and not why:  # a new session of it may fail likewise
+        why = ", as its program has ended"
     return f"over{after}{why}: {said.text}", at
+
+
+def _has_saved_since(run: Run, since: float | None) -> bool:
+    saved = (item.at for item in run.checkpoints if item.ok and item.at is not None)
+    return any(at - (run.clock_skew_secs or 0.0) > (since or 0.0) for at in saved)
 
 
 def restarted(started: Started) -> str:
