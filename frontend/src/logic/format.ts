@@ -67,7 +67,8 @@ export function formatShare(share: number | null | undefined): string {
   return `${Number(percent.toFixed(1))} %`;
 }
 
-const pad = (n: number): string => String(n).padStart(2, "0");
+/** A whole number in two digits, for times of day. */
+export const pad = (n: number): string => String(Math.floor(n)).padStart(2, "0");
 
 /** Some writers leave times 0: those are not known. */
 const isKnown = (at: number | null | undefined): at is number => at != null && Number.isFinite(at) && at > 0;

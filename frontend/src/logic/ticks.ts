@@ -1,4 +1,5 @@
 /** Round places on an axis, and what is written at them. */
+import { pad } from "./format";
 import type { View } from "./view";
 
 export interface Tick {
@@ -88,13 +89,12 @@ function clockDuration(secs: number, step: number): string {
   if (unit === DAY) return `${big} d ${Math.round(rest / HOUR)} h`;
   if (unit === HOUR)
     return rest % MINUTE
-      ? `${big}:${two(rest / MINUTE)}:${two(rest % MINUTE)}`
+      ? `${big}:${pad(rest / MINUTE)}:${pad(rest % MINUTE)}`
       : `${big} h ${Math.round(rest / MINUTE)} min`;
-  return `${big}:${two(rest)} min`;
+  return `${big}:${pad(rest)} min`;
 }
 
-const two = (n: number): string => String(Math.floor(n)).padStart(2, "0");
-const MONTHS = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
+const MONTHS = "Jan Feb Mar Apr May Jun Jul Aug Sep Oct Nov Dec".split(" ");
 
 /** Ticks of local time. `offset` is how far local time is ahead of UTC at a moment, in seconds. */
 export function clockTicks(view: View, most: number, offset: (at: number) => number = localOffset): Tick[] {
@@ -105,7 +105,7 @@ export function clockTicks(view: View, most: number, offset: (at: number) => num
     const d = new Date((x + ahead) * 1000);
     const date = `${MONTHS[d.getUTCMonth()]} ${d.getUTCDate()}`;
     const midnight = (x + ahead) % DAY === 0;
-    const time = `${two(d.getUTCHours())}:${two(d.getUTCMinutes())}${step < MINUTE ? `:${two(d.getUTCSeconds())}` : ""}`;
+    const time = `${pad(d.getUTCHours())}:${pad(d.getUTCMinutes())}${step < MINUTE ? `:${pad(d.getUTCSeconds())}` : ""}`;
     const fraction = step < 1 ? (x % 1).toFixed(3).slice(1) : "";
     const first = day === "";
     const changed = date !== day;

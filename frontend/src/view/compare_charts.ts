@@ -12,7 +12,7 @@ import type { Curve } from "./curve_loader";
 import { CurveLoader } from "./curve_loader";
 import { h } from "./element";
 import type { Gestures } from "./gestures";
-import { listen, onKey } from "./gestures";
+import { KEYS, listen, onKey } from "./gestures";
 import { OverlayChart } from "./overlay_chart";
 import { Ruler } from "./ruler";
 import type { Theme } from "./theme";
@@ -67,8 +67,7 @@ export class CompareCharts {
         class: "strip",
         tabindex: 0,
         role: "group",
-        "aria-label":
-          "Charts. Arrows pan, plus and minus zoom, 0 shows all; Shift and an arrow move the cursor, whose values are in the table.",
+        "aria-label": `Charts. ${KEYS}; Shift and an arrow move the cursor, whose values are in the table.`,
       },
       this.#ruler.element,
     );

@@ -94,7 +94,12 @@ export function listen(element: HTMLElement, to: Gestures, plainWheel: boolean):
   element.addEventListener("dblclick", () => to.reset());
 }
 
-/** Keys of the timeline: arrows pan, + and - zoom, 0 resets. Whether it was one of them. */
+/** What `onKey` does, for people. */
+export const KEYS = "Arrows pan, plus and minus zoom, 0 shows all";
+/** The keys of a run's timeline, for people. */
+export const TIMELINE_KEYS = `${KEYS}. Point and comma go to the next and the previous mark, Shift and an arrow move the read-out.`;
+
+/** Keys of the timeline and of charts. Whether it was one of them. */
 export function onKey(event: KeyboardEvent, to: Gestures): boolean {
   const view = to.view();
   const middle = (view.lo + view.hi) / 2;

@@ -1,6 +1,7 @@
 /** What the signs of the timeline and the charts mean. */
 import { OUTCOMES } from "../logic/words";
 import { h } from "./element";
+import { TIMELINE_KEYS } from "./gestures";
 
 const SIGNS: [string, string, string][] = [
   ["▬", "bar", "a session, its colour and the sign at its beginning say how it ended"],
@@ -28,12 +29,10 @@ export function legend(): HTMLElement {
   }
   const ends = Object.values(OUTCOMES).map((word) => `${word.glyph} ${word.label}`);
   list.append(h("dt", {}, "how it ended"), h("dd", {}, [...new Set(ends)].join(", ")));
-  const keys =
-    "Keys, with the timeline focused: arrows pan, + and − zoom, 0 shows all; . and , go to the next and the previous mark and say what it is; Shift and an arrow move the read-out.";
   return h(
     "details",
     { class: "legend" },
     h("summary", {}, "Legend"),
-    h("div", { class: "legend-box" }, list, h("p", { class: "muted" }, keys)),
+    h("div", { class: "legend-box" }, list, h("p", { class: "muted" }, `Keys, with the timeline focused: ${TIMELINE_KEYS}`)),
   );
 }

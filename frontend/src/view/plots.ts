@@ -14,7 +14,7 @@ import { Charts } from "./charts";
 import { h, setText } from "./element";
 import { FineMarks } from "./fine_marks";
 import type { Gestures } from "./gestures";
-import { listen, onKey } from "./gestures";
+import { listen, onKey, TIMELINE_KEYS } from "./gestures";
 import { Ruler } from "./ruler";
 import { TagPicker } from "./tag_picker";
 import type { Theme } from "./theme";
@@ -74,8 +74,7 @@ export class Plots {
         class: "strip",
         tabindex: 0,
         role: "group",
-        "aria-label":
-          "Timeline. Arrows pan, plus and minus zoom, 0 shows all. Point and comma go to the next and the previous mark, Shift and an arrow move the read-out.",
+        "aria-label": `Timeline. ${TIMELINE_KEYS}`,
       },
       this.#timeline.element,
       this.#more,
