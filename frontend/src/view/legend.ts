@@ -33,6 +33,11 @@ export function legend(): HTMLElement {
     "details",
     { class: "legend" },
     h("summary", {}, "Legend"),
-    h("div", { class: "legend-box" }, list, h("p", { class: "muted" }, `Keys, with the timeline focused: ${TIMELINE_KEYS}`)),
+    h(
+      "div",
+      { class: "legend-box" },
+      list,
+      h("p", { class: "muted" }, `Keys, with the timeline focused: ${TIMELINE_KEYS}`),
+    ),
   );
 }
