@@ -26,7 +26,7 @@ _OPTIONS: dict[str, dict[str, Any]] = {
     "--notify-on": {
         "metavar": "TOPICS",
         "default": ",".join(DEFAULT_TOPICS),
-        "help": f"What messages are about: some of {','.join(TOPICS)}.",
+        "help": f"What messages and --on-event are about: some of {','.join(TOPICS)}.",
     },
     "--on-event": {
         "metavar": "COMMAND",

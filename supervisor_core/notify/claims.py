@@ -61,7 +61,7 @@ def default_directory() -> Path | None:
     return base / "tb-supervisor" / "notify"
 
 
-class _Anybodys(PermissionError):
+class _SharedDirectoryError(PermissionError):
     """Other users may change the directory."""
 
 
@@ -106,7 +106,7 @@ class Claims:
                 self._check_owner()
                 self._salt = salt
         except OSError as error:
-            self._is_anybodys = isinstance(error, _Anybodys)
+            self._is_anybodys = isinstance(error, _SharedDirectoryError)
             self._failed(error)
         text = "" if identity is None else identity.reveal()
         return hashlib.pbkdf2_hmac(
@@ -214,9 +214,11 @@ class Claims:
 
         path, found = str(self._directory), os.stat(self._directory)
         if found.st_uid not in {0, *self._users}:
-            raise _Anybodys(errno.EPERM, f"It belongs to user {found.st_uid}", path)
+            raise _SharedDirectoryError(errno.EPERM, f"It belongs to user {found.st_uid}", path)
         if os.name == "posix" and not found.st_mode & stat.S_ISVTX and others_may_write(path, found):
-            raise _Anybodys(errno.EPERM, f"Others may write it: {command_line('chmod', 'go-w', '--', path)}", path)
+            raise _SharedDirectoryError(
+                errno.EPERM, f"Others may write it: {command_line('chmod', 'go-w', '--', path)}", path
+            )
 
     def _new(self, path: Path) -> int:
         """Return the descriptor of a new file."""

@@ -28,7 +28,7 @@ class NotifySettings:
     notify: tuple[AppriseService, ...] = ()
     topics: tuple[Topic, ...] = DEFAULT_TOPICS
     limit_per_hour: int = LIMIT_PER_HOUR
-    """How many messages a service gets at most; the command gets every event."""
+    """How many messages a service gets at most; the command gets every event of the topics."""
     command: Secret | None = None
     """Run for each event."""
     ping: Secret | None = None

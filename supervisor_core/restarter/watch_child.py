@@ -50,7 +50,7 @@ class WatchOrder:
     logdir: str
     """An absolute path, or an address."""
     began_at: float
-    """Wall time from which on it is told what happens: the restarter's start."""
+    """Wall time: of what happened before it nothing is sent. The restarter's start."""
     settings: NotifySettings
     interval_secs: float = INTERVAL_SECS
     gather_secs: float = GATHER_SECS
@@ -112,7 +112,7 @@ class WatchChild:
         except OSError as error:
             display.line(f"warning: no messages are sent, their process cannot be started: {error_text(error)}")
             return
-        self._tell(f"{json.dumps(sys.path)}\n{order}\n".encode())
+        self._send(f"{json.dumps(sys.path)}\n{order}\n".encode())
         assert process.stderr is not None
         threading.Thread(target=self._show, args=(process.stderr,), name="watch-lines", daemon=True).start()
 
@@ -137,7 +137,7 @@ class WatchChild:
         self._is_ending = True
         if self._process is None:
             return
-        self._tell(END)
+        self._send(END)
         with suppress(OSError):
             assert self._process.stdin is not None
             self._process.stdin.close()
@@ -147,7 +147,7 @@ class WatchChild:
         if not self.has_ended:
             self._display.line(f"process {self._process.pid} still sends messages; it ends by itself")
 
-    def _tell(self, line: bytes) -> None:
+    def _send(self, line: bytes) -> None:
         with suppress(OSError):  # it has ended, which the end of its lines says
             assert self._process is not None and self._process.stdin is not None
             self._process.stdin.write(line)

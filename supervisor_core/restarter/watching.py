@@ -62,13 +62,13 @@ class Lifeline:
 
 
 class _Orphan:
-    """Says when a process ends whose restarter was killed: once what that has led to was told, or nothing changes. A
+    """Says when a process ends whose restarter was killed: once what that has led to was sent, or nothing changes. A
     run that somebody has started again is not its own any more."""
 
     def __init__(self, order: WatchOrder, lifeline: Lifeline) -> None:
         self._lifeline = lifeline
         limits = order.thresholds
-        self._told_secs = 2 * (limits.dead_hold_secs + 2 * order.interval_secs)
+        self._sent_secs = 2 * (limits.dead_hold_secs + 2 * order.interval_secs)
         self._marks: object = None
         self._changed_at = 0.0
         self._sessions: dict[str, str] = {}
@@ -89,11 +89,11 @@ class _Orphan:
             return False
         if self._again_at is None and any(self._sessions.get(name) != session for name, session in sessions.items()):
             self._again_at = now
-        if self._again_at is not None and now - self._again_at >= self._told_secs:
+        if self._again_at is not None and now - self._again_at >= self._sent_secs:
             return True
         is_live = looked is None or any(watched.run.state in LIVE for watched in runs.values())
         quiet_secs = now - max(self._changed_at, self._lifeline.killed_at)
-        return quiet_secs >= (QUIET_SECS if is_live else self._told_secs)
+        return quiet_secs >= (QUIET_SECS if is_live else self._sent_secs)
 
 
 def main() -> None:
@@ -108,7 +108,7 @@ def main() -> None:
 
 
 def watch(order: WatchOrder, lifeline: Lifeline) -> None:
-    """Look and send until the restarter ends, or what its death has led to is told; then send what is left."""
+    """Look and send until the restarter ends, or what its death has led to is sent; then send what is left."""
     sender = Sender(order.settings, gather_secs=order.gather_secs)
     looks = LogdirLooks([LogdirWatch(order.logdir, kept_ticks=1, all_saves=False)], _name)
     changes = changes_for(order.settings, order.thresholds, order.began_at)
@@ -145,6 +145,6 @@ class _LineFormatter(logging.Formatter):
 def _log_to_restarter() -> None:
     handler = logging.StreamHandler()
     handler.setFormatter(_LineFormatter("%(message)s"))
-    logging.raiseExceptions = False  # once the restarter is gone nobody reads them
+    logging.raiseExceptions = False  # once the restarter is gone there is no reader
     logging.basicConfig(handlers=[handler], level=logging.WARNING)
     logging.getLogger("supervisor_core").setLevel(logging.INFO)
