@@ -228,7 +228,7 @@ def test_the_log_has_a_bound(
     tmp_path: Path, writing, clock, exporter_of, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of more new problems the first are logged, and how many more there are; of those, none the next time."""
-    monkeypatch.setattr("supervisor_core.metrics.exporter.MAX_LOGGED", 3)
+    monkeypatch.setattr("supervisor_core.run.problem_log.MAX_LOGGED", 3)
     for number in range(5):
         writing.RunFile(tmp_path / str(number)).ready().beat(clock.now, steps=5)
     exporter = exporter_of(tmp_path)
