@@ -36,7 +36,8 @@ class OutputFile:
         path: of a local file.
         content: returns what the file has; None leaves it as it is.
 
-    A file that cannot be written is logged, once until it can be again, and holds up no look.
+    A file that cannot be written is logged, once until it can be again. A disk that hangs holds up the exporter's next
+    page: the file belongs on a local one.
     """
 
     def __init__(self, path: str, content: Callable[[Exporter], bytes | None]) -> None:
