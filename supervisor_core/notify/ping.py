@@ -80,8 +80,7 @@ def check_ping_url(url: Secret) -> None:
 
 def _request(url: Secret) -> SendProblem | None:
     """Request a URL; return why that was not possible. No body of an answer is read, which may be endless."""
-    import http.client  # here, since they take as long as all of this package, and few watchers ping
-    import urllib.error
+    import urllib.error  # here, since they take as long as all of this package, and few watchers ping
     import urllib.parse
     import urllib.request
 
@@ -93,18 +92,20 @@ def _request(url: Secret) -> SendProblem | None:
 
     place = url.reveal()
     opener = urllib.request.build_opener(Stays)
-    for _ in range(1 + _MOST_REDIRECTS):
-        try:
+    problem: SendProblem | None = None
+    try:
+        for _ in range(1 + _MOST_REDIRECTS):
             check_ping_url(Secret(place))
             request = urllib.request.Request(place, headers={"User-Agent": "tb-supervisor"})
-            with opener.open(request, timeout=ANSWER_SECS):
-                return None
-        except urllib.error.HTTPError as error:
-            problem, to = SendProblem("status", error.code), error.headers.get("Location")
-            error.close()
-            if not 300 <= error.code < 400 or to is None:
+            try:
+                with opener.open(request, timeout=ANSWER_SECS):
+                    return None
+            except urllib.error.HTTPError as error:
+                problem, to = SendProblem("status", error.code), error.headers.get("Location")
+                error.close()
+            if problem.status not in range(300, 400) or to is None:
                 return problem
             place = urllib.parse.urljoin(place, to)
-        except (OSError, ValueError, http.client.HTTPException) as error:  # their texts may hold the URL
-            return problem_of(error) or SendProblem("unusable" if isinstance(error, ValueError) else "connection")
+    except Exception as error:  # nothing that a server answers ends the thread; the texts may hold the URL
+        return problem_of(error) or SendProblem("unusable" if isinstance(error, ValueError) else "connection")
     return problem

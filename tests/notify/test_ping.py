@@ -96,7 +96,9 @@ def test_redirects_are_followed(server: Received) -> None:
     assert server.paths == ["GET /new"]
 
 
-@pytest.mark.parametrize("to", ["/hunter2", "ftp://127.0.0.1:1/hunter2", "file:///etc/hunter2", "//[hunter2", ""])
+@pytest.mark.parametrize(
+    "to", ["/hunter2", "ftp://127.0.0.1:1/hunter2", "file:///etc/hunter2", "http://[::1/hunter2", ""]
+)
 def test_a_redirect_that_leads_nowhere(
     to: str, server: Received, caplog: pytest.LogCaptureFixture, logged: threading.Event
 ) -> None:
