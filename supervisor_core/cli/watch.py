@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import sys
 import threading
+import time
 from collections.abc import Sequence
 from contextlib import ExitStack
 from functools import partial
@@ -80,8 +82,8 @@ def watch(
 
         on_progress = bar.enter_context(runs_bar("first look"))
     looks = LogdirLooks(watches, partial(_name, found), on_progress=on_progress)
-    sender = Sender(settings)
-    changes = changes_for(settings, Thresholds(interval_secs=interval_secs))
+    sender = Sender(settings, watched=json.dumps([[each.path for each in found], include, exclude]))
+    changes = changes_for(settings, Thresholds(interval_secs=interval_secs), sender.since(time.time()))
     watcher = Watcher(looks.look, changes, sender.put, seen=sender.seen, interval_secs=interval_secs)
     stop = threading.Event()
     thread = threading.Thread(target=watcher.run, args=(stop, _Start(settings, bar)), name="watch", daemon=True)

@@ -5,6 +5,9 @@ and ``sent`` after the last, or ``free`` where it gives up. A claim to which not
 watcher that has died, or cannot reach the service: another one takes over by creating the file of the next number. No
 clocks are compared, and no file is replaced, so that it works on NFS as on a disk.
 
+Beside the claims is, for each list of logdirs, when a watcher has last looked: one that is started again says what has
+happened meanwhile.
+
 A file that another user made, or that is none, is no claim: it neither keeps a message back nor holds anybody up.
 """
 
@@ -39,7 +42,8 @@ FORGET_SECS = 30 * DAY_SECS
 
 _SENT, _FREE = b"sent", b"free"
 _KEY_FILE = "key"
-_OURS = re.compile(rf"[0-9a-f]{{16}}-[0-9a-f]{{16}}\.[0-9]+|{_KEY_FILE}-[0-9a-f]{{16}}")
+_HEX = "[0-9a-f]{16}"
+_OURS = re.compile(rf"{_HEX}-{_HEX}\.[0-9]+|{_KEY_FILE}-{_HEX}|look-{_HEX}(-{_HEX})?")
 """Names of the files that are removed when they are old: the directory may hold others."""
 _MOST_BYTES = 1 << 16
 _ROUNDS = 200_000
@@ -147,6 +151,41 @@ class Claims:
         self._append(name, _FREE)
         self._owned.pop(name, None)
         self._seen.pop(name, None)
+
+    def last_look(self, watched: str) -> float | None:
+        """Return when a watcher has last looked, by its wall clock; None where that is not known.
+
+        Args:
+            watched: what it watches.
+        """
+        try:
+            self._check_owner()
+            at = float(self._read(self._look_path(watched)))
+        except (OSError, ValueError):
+            return None
+        return at if math.isfinite(at) else None
+
+    def looked(self, watched: str, at: float) -> None:
+        """Say that a watcher has looked.
+
+        Args:
+            watched: what it watches.
+            at: wall time.
+        """
+        path = self._look_path(watched)
+        own = path.with_name(f"{path.name}-{secrets.token_hex(8)}")
+        try:
+            self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+            with open(self._new(own), "wb") as file:
+                file.write(repr(at).encode())
+            os.replace(own, path)
+        except OSError as error:
+            with suppress(OSError):
+                own.unlink(missing_ok=True)
+            self._failed(error)
+
+    def _look_path(self, watched: str) -> Path:
+        return self._directory / f"look-{hashlib.sha256(watched.encode('utf-8', 'surrogateescape')).hexdigest()[:16]}"
 
     def _take(self, name: str) -> Owner:
         self._remove_old()

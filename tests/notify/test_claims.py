@@ -14,6 +14,8 @@ import pytest
 
 from supervisor_core.notify.claims import FORGET_SECS, TAKE_OVER_SECS, Claims, default_directory
 from supervisor_core.notify.secret import Secret
+from supervisor_core.notify.sender import Sender
+from supervisor_core.notify.settings import NotifySettings
 from supervisor_core.run.words import DAY_SECS
 from tests.conftest import StillClock
 
@@ -132,7 +134,16 @@ def test_old_files_are_removed(tmp_path: Path, clock: StillClock) -> None:
     key = watcher.key(None)
     watcher.take("e" * 16, key)
     mine = f"{'e' * 16}-{key}.0"
-    ages = {f"{claim}.0": old, f"{claim}.1": young, f"key-{'a' * 16}": old, "key": old, "thesis.tex": old, "0.0": old}
+    looks = {f"look-{'a' * 16}": old, f"look-{'a' * 16}-{'b' * 16}": old}
+    ages = {
+        **looks,
+        f"{claim}.0": old,
+        f"{claim}.1": young,
+        f"key-{'a' * 16}": old,
+        "key": old,
+        "thesis.tex": old,
+        "0.0": old,
+    }
     for name, age in ages.items():
         (tmp_path / name).touch()
         os.utime(tmp_path / name, (time.time() - age,) * 2)
@@ -142,6 +153,28 @@ def test_old_files_are_removed(tmp_path: Path, clock: StillClock) -> None:
     clock.now += DAY_SECS
     watcher.take("c" * 16, key)
     assert {file.name for file in tmp_path.iterdir()} == left
+
+
+def test_a_watcher_knows_when_another_one_has_looked(tmp_path: Path) -> None:
+    """Of the same logdirs, so that it says what has happened since; of the last day, and not of a time to come."""
+    state = str(tmp_path / "state")
+    settings = NotifySettings(command=Secret("true"), state=state)
+
+    def since(watched: str, now: float) -> float:
+        sender = Sender(settings, watched=watched)
+        sender.close(0.0)
+        return sender.since(now)
+
+    assert since("/runs", 1e6) == 1e6
+    Claims(tmp_path / "state").looked("/runs", 1e6)
+    assert 1e6 - 600.0 < since("/runs", 1e6 + 60.0) < 1e6 - 90.0
+    assert since("/runs", 1e6 + 7 * DAY_SECS) == 1e6 + 6 * DAY_SECS
+    assert since("/runs", 5e5) < 5e5
+    assert since("/other", 1e6 + 60.0) == 1e6 + 60.0
+    (look,) = (tmp_path / "state").glob("look-*")
+    for forged in ("nan", "1e400", "", "x" * 100):
+        look.write_text(forged)
+        assert since("/runs", 1e6 + 60.0) == 1e6 + 60.0
 
 
 @pytest.mark.parametrize("kind", ["pipe", "link", "dangling", "directory", "device"])

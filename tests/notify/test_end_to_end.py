@@ -316,7 +316,7 @@ def test_two_watchers_of_a_training_that_is_killed(
 def test_a_watcher_is_started_again(
     start: Callable[..., Running], receiver: Received, logdir: Path, tmp_path: Path, command_server: ForkServer
 ) -> None:
-    """What was told already is not told again; what happened just before the start is."""
+    """What was told already is not told again; what happened just before the start is, and what ended between two."""
     program = tmp_path / "train.py"
     program.write_text(TRAINING)
     trainer = command_server.start([str(program), str(logdir), "waits"])
@@ -337,5 +337,14 @@ def test_a_watcher_is_started_again(
     titles = [item["title"] for item in receiver.items if item is not None]
     assert len(titles) == 2 and titles[0].startswith("tuning: Process ")
     assert receiver.paths.count("GET /ping") == 2
+    (logdir / "go").touch()
+    trainer = command_server.start([str(program), str(logdir)])
+    assert trainer.wait() == 0
+    trainer.close()
+    watcher = start("watch", "--interval", "0.5", "--notify", url, logdir)
+    while "tuning: completed after" not in str(receiver.items):
+        receiver.wait(len(receiver.items) + 1)
+    watcher.process.terminate()
+    assert watcher.process.wait() == 0
     told = next(item["message"] for item in receiver.items if item is not None)
     assert "http://runbook.example/alerts#supervisortraininglost" in told and "http://tab.example:6006/#" in told
