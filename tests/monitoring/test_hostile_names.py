@@ -27,7 +27,7 @@ from supervisor_core.run.logdir_watch import LogdirWatch
 
 RULES = [rule for group in rule_groups()["groups"] for rule in group["rules"]]
 ALERTS = [rule for rule in RULES if "alert" in rule]
-WITH_COMMAND = 7
+WITH_COMMAND = 8
 """How many alerts say which command to give."""
 LABELS = ("thread", "worker", "logdir", "job", "instance")
 RECORDED = {

@@ -41,6 +41,7 @@ ONLY_IN_NEED = {
     "run:supervisor_push_old:info",
     "run:supervisor_session_of_several:info",
     "supervisor_exporter_shards",
+    "supervisor_notice_timestamp_seconds",
     "run:supervisor_run_error:known",
     "run:supervisor_stalled:live",
     "run:supervisor_down:seconds",
