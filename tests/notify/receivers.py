@@ -49,6 +49,11 @@ class Received:
             assert self._changed.wait_for(lambda: len(self.items) >= count, WAIT_SECS), self.items
             return list(self.items)
 
+    def wait_for(self, text: str) -> None:
+        """Wait until a request's method and path, or its body, has a text."""
+        with self._changed:
+            assert self._changed.wait_for(lambda: text in f"{self.paths}{self.items}", WAIT_SECS), self.items
+
     def url(self, token: str = "") -> str:
         """Return the web server's address for Apprise."""
         return f"json://127.0.0.1:{self.port}/{token}"

@@ -300,8 +300,7 @@ def test_two_watchers_of_a_training_that_is_killed(
     trainer = command_server.start([str(program), str(logdir)])
     assert trainer.wait() == 0
     trainer.close()
-    while "tuning: completed" not in str(receiver.items):
-        receiver.wait(len(receiver.items) + 1)
+    receiver.wait_for("tuning: completed")
     for watcher in watchers:
         watcher.process.terminate()
         assert watcher.process.wait() == 0
@@ -329,8 +328,7 @@ def test_a_watcher_is_started_again(
         links = ("--tensorboard-url", "http://tab.example:6006", "--runbook-base", "http://runbook.example/alerts")
         watcher = start("watch", "--interval", "0.5", *options, "--ping", ping, *links, logdir)
         watcher.said("Watching 1 run: ")
-        while path not in receiver.paths:
-            receiver.wait(len(receiver.items) + 1)
+        receiver.wait_for(f"{path}'")
         watcher.process.terminate()
         assert watcher.process.wait() == 0
     assert receiver.paths.count(f"POST /{TOKEN}") == 1
@@ -342,8 +340,7 @@ def test_a_watcher_is_started_again(
     assert trainer.wait() == 0
     trainer.close()
     watcher = start("watch", "--interval", "0.5", "--notify", url, logdir)
-    while "tuning: completed after" not in str(receiver.items):
-        receiver.wait(len(receiver.items) + 1)
+    receiver.wait_for("tuning: completed after")
     watcher.process.terminate()
     assert watcher.process.wait() == 0
     told = next(item["message"] for item in receiver.items if item is not None)
