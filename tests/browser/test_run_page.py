@@ -177,6 +177,7 @@ def test_dragging_zooms_and_the_address_keeps_it(tab: Callable[..., Any], board:
 def test_axis_tags_smoothing_and_logarithm_are_in_the_address(tab: Callable[..., Any], board: Any) -> None:
     """What was chosen is there again after a reload."""
     shown = tab(hosted=True).open(board, run="stormy")
+    assert shown.frame.get_by_text("0.00", exact=True).is_visible(), "smoothing"
     shown.frame.get_by_role("button", name="Step", exact=True).click()
     shown.frame.get_by_label("Logarithmic").check()
     shown.find(".tags summary").click()

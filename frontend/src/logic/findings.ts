@@ -18,7 +18,7 @@ export const STANDINGS: Record<Standing, Word> = {
 };
 
 /** What stands in the place of findings that could not be had. */
-export const NOT_JUDGED = "What is to be said of this run is not known: judging it failed. The log has why.";
+export const NOT_JUDGED = "This run could not be judged. The log has why.";
 
 /** `3 need you`, `1 needs you`, `94 fine`. */
 export function standingWords(standing: Standing, count: number, number: string): string {

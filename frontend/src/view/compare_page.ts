@@ -20,7 +20,7 @@ import { zoomButtons } from "./zoom";
 
 const AXES: [AxisKind, string, string][] = [
   ["step", "Step", "Global steps"],
-  ["relative", "Running time", "Time for which a run had run: what lies between its sessions is cut out"],
+  ["relative", "Running time", "Time in which a run ran: what lies between its sessions is cut out"],
   ["wall", "Wall time", "When it happened"],
 ];
 

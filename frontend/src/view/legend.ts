@@ -33,11 +33,6 @@ export function legend(): HTMLElement {
     "details",
     { class: "legend" },
     h("summary", {}, "Legend"),
-    h(
-      "div",
-      { class: "legend-box" },
-      list,
-      h("p", { class: "muted" }, `Keys, with the timeline focused: ${TIMELINE_KEYS}`),
-    ),
+    h("div", { class: "legend-box" }, list, h("p", { class: "muted" }, `Keys of the timeline: ${TIMELINE_KEYS}`)),
   );
 }

@@ -178,7 +178,7 @@ export class RunRow {
 function stateNote(line: RunLine, meaning: string): string {
   const notes = [meaning];
   if (line.phase) notes.push(`Phase: ${line.phase}.`);
-  if (line.inferred) notes.push("Inferred: the run's writer does not record it.");
+  if (line.inferred) notes.push("Inferred: its writer does not record it.");
   return notes.join(" ");
 }
 
