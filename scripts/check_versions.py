@@ -91,9 +91,10 @@ class Environment:
         if self.lowest or (self.tensorflow and self.tensorflow != TENSORFLOWS[-1]):
             wanted.append(OLD_SETUPTOOLS)
         resolution = "lowest-direct" if self.lowest else "highest"
-        asked = ["-r", str(ROOT / "pyproject.toml"), "--extra", "tab"]
+        extras = ["tab", *(("notify", "otlp") if self.tensorflow is None else ())]
         if self.tensorflow == "":
-            asked += ["--extra", "tensorflow"]
+            extras.append("tensorflow")
+        asked = ["-r", str(ROOT / "pyproject.toml"), *(word for extra in extras for word in ("--extra", extra))]
         run(uv, "venv", "--quiet", "--python", python, venv)
         into = (uv, "pip", "install", "--quiet", "--python", venv / "bin" / "python")
         run(*into, "--resolution", resolution, *asked, *wanted)
