@@ -243,9 +243,9 @@ def test_a_forked_child_pushes_nothing(receiver: OtlpReceiver, running: RunStatu
     """A data loader's worker that ends its copy of the training: no push, nothing to wait for, nothing to say."""
     pushes = pusher(lambda: running, receiver.url, clock)
     receiver.wait_for(lambda found: found)
-    caplog.clear()
 
     def end(answers) -> None:
+        caplog.clear()
         pushes.finish()
         answers.put((pushes.wait(600.0), caplog.text))
 

@@ -8,6 +8,7 @@ import sys
 import traceback
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -125,7 +126,8 @@ def _children() -> dict[str, tuple[str, str]]:
     for task in Path("/proc/self/task").iterdir():
         for pid in (task / "children").read_text().split():
             directory = Path("/proc") / pid
-            found[pid] = (directory / "cmdline").read_text(), (directory / "environ").read_text()
+            with suppress(OSError):  # one of another test that has just ended
+                found[pid] = (directory / "cmdline").read_text(), (directory / "environ").read_text()
     return found
 
 
