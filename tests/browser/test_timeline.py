@@ -28,21 +28,41 @@ def test_the_outage_is_the_first_sentence(night: Any, tab: Callable[..., Any]) -
     assert shown.violations() == []
 
 
-def test_a_stretch_is_dragged_over(night: Any, tab: Callable[..., Any]) -> None:
-    """The sentences are of that stretch, which is in the address; the button goes back to the whole period."""
-    shown = tab().open(night, view="timeline")
-    shown.find(".together").first.wait_for()
+def drag(shown: Any) -> None:
+    """Choose the stretch from 70 % to 90 % of what is shown."""
     box = shown.find(".lanes-canvas").bounding_box()
     shown.page.mouse.move(box["x"] + box["width"] * 0.7, box["y"] + 60)
     shown.page.mouse.down()
     shown.page.mouse.move(box["x"] + box["width"] * 0.9, box["y"] + 60, steps=4)
     shown.page.mouse.up()
+
+
+def test_a_stretch_is_dragged_over(night: Any, tab: Callable[..., Any]) -> None:
+    """The sentences are of that stretch, which is in the address; the button goes back to the whole period."""
+    shown = tab().open(night, view="timeline")
+    shown.find(".together").first.wait_for()
+    drag(shown)
     shown.find("h2", has_text="What happened from").wait_for()
     shown.find("li", has_text="Saves of 6 runs").wait_for()
     assert shown.find("li", has_text="made no progress").count() == 0
     assert "happened=" in shown.page.url
     shown.find("button", has_text="Whole period").click()
     shown.find("li", has_text="made no progress").wait_for()
+
+
+def test_the_title_is_of_the_sentences_that_are_shown(night: Any, tab: Callable[..., Any]) -> None:
+    """While those of another stretch are on their way, both stay as they were."""
+    shown = tab().open(night, view="timeline")
+    shown.find(".together").first.wait_for()
+    held: list[Any] = []
+    shown.page.route("**/incidents*", lambda route: held.append(route))
+    with shown.page.expect_request("**/incidents*"):
+        drag(shown)
+    shown.page.wait_for_url(lambda url: "happened=" in url)
+    assert shown.find("h2", has_text="What happened in the last").count() == 1
+    held[-1].continue_()
+    shown.page.unroute("**/incidents*")
+    shown.find("h2", has_text="What happened from").wait_for()
 
 
 def test_keys_open_a_run_and_unfold_the_healthy(night: Any, tab: Callable[..., Any]) -> None:

@@ -69,6 +69,8 @@ export class TimelinePage implements Page {
   #rows: readonly FleetRow[] = [];
   #rowsKey = "";
   #incidents: IncidentsAnswer | null = null;
+  /** The stretch that the sentences are of, or else the period in words. */
+  #about: [View | null, string | null] = [null, null];
   /** What was asked for last: other words in the address ask again. */
   #asked = "";
   #askedSentences = "";
@@ -150,15 +152,18 @@ export class TimelinePage implements Page {
 
   /** Ask what happened, unless that is known. */
   #askSentences(again: boolean): void {
-    const stretch = this.#stretch;
-    const key = JSON.stringify(stretch ?? this.state.period);
+    const stretch = this.#stretch,
+      { period } = this.state;
+    const key = JSON.stringify(stretch ?? period);
     if (key === this.#askedSentences && !again) return;
     this.#askedSentences = key;
     const [from, to] = stretch ? [stretch.lo, stretch.hi] : [this.#from, null];
     this.#latestSentences
       .ask((signal) => client.incidents(from, to, signal))
       .then((answer) => {
-        this.#incidents = answer ?? this.#incidents;
+        if (!answer) return;
+        this.#incidents = answer;
+        this.#about = [stretch, stretch ? null : PERIODS[period][2]];
         this.#show();
       })
       .catch((error) => {
@@ -170,7 +175,6 @@ export class TimelinePage implements Page {
   #show(): void {
     const header = this.#header,
       lanes = this.#lanes,
-      stretch = this.#stretch,
       { state } = this;
     if (!header) return;
     if (document.activeElement !== this.#search) this.#search.value = state.filter;
@@ -182,8 +186,8 @@ export class TimelinePage implements Page {
     const whole = { lo: header.from ?? header.to - AROUND_SECS, hi: header.to };
     const bands = (this.#incidents?.sentences ?? []).flatMap(({ together, at }) => (together && at ? [at] : []));
     this.#chart.update({ rows: this.#rows, whole, stretch: state.stretch, bands }, state.zoom);
-    const period = PERIODS[state.period][2];
-    if (this.#incidents) this.#happenings.update(this.#incidents, stretch ?? whole, stretch ? null : period);
+    const [stretch, period] = this.#about;
+    if (this.#incidents) this.#happenings.update(this.#incidents, stretch ?? whole, period);
     this.#periods.show(state.period);
     const choices = ["prefix", "host", ...header.label_names.map((name) => `label:${name}`)];
     refresh(this.#lanesBy, ...choices.map((value) => h("option", { value }, `by ${value}`)));
