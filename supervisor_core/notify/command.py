@@ -46,7 +46,7 @@ class CommandService(Service):
             self._process = None  # its `repr` shows the command
 
     def abandon(self) -> None:
-        """Kill the command that runs: nobody is there to do so when its time is over."""
+        """Kill the command that runs: after this process its timeout would not end it."""
         process = self._process
         if process is not None and process.returncode is None:
             _kill_group(process)

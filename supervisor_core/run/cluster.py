@@ -32,8 +32,8 @@ def shared_timeout(workers: Sequence[WorkerStatus], now: float, *, own_secs: flo
 
 
 def ranks_of(workers: Sequence[WorkerStatus], now: float, *, least_secs: float | None) -> list[Rank] | None:
-    """Return the workers as `verdict_of` takes them; None where one of them makes progress: then nobody waits for the
-    chief, and the chief does not wait for that worker.
+    """Return the workers as `verdict_of` takes them; None where one of them makes progress: then no worker waits for
+    the chief, and the chief does not wait for that worker.
 
     Args:
         workers: the processes other than the chief.

@@ -19,8 +19,8 @@ _NOTHING = CheckpointChoice(chosen=None, verified=None)
 def newest_to_verify(
     store: SealedStore, steps: int, history: SessionHistory | None, decode: Decode
 ) -> tuple[CheckpointChoice, Manifest | None]:
-    """Return the newest checkpoint from which at least so many steps are recomputed, up to the last one reached. None
-    where no steps are asked for, the training was completed, or there is none, which is logged.
+    """Return the newest checkpoint that is at least `steps` steps before the last one reached. None where no steps
+    are asked for, the training was completed, or there is none, which is logged.
 
     Args:
         store: the checkpoints.

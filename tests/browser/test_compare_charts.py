@@ -104,7 +104,7 @@ def curve_of(scripted: ModuleType) -> Callable[[str, int], float]:
 def test_each_run_is_drawn_in_its_colour_and_pointing_at_one_fades_the_others(
     tab: Callable[..., Any], board: Any
 ) -> None:
-    """In the charts, the table of values and the table of runs alike; recomputed points are told."""
+    """In the charts, the table of values and the table of runs alike; recomputed points have a legend."""
     shown = opened(tab(), board, x="wall")
     shown.excuse("willReadFrequently")  # of this test's own look at the canvas
     assert "dashed: recomputed" in shown.find(".chart .muted").first.inner_text()

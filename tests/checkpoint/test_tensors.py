@@ -17,7 +17,7 @@ ml_dtypes = pytest.importorskip("ml_dtypes", reason="ml_dtypes is not installed"
 
 
 def whole(tensor: Any, most: int) -> Any:
-    """All numbers of a tensor, read in blocks of at most so many."""
+    """All numbers of a tensor, read in blocks of at most `most`."""
     blocks = list(tensor.blocks(most))
     found = [tensor.read(block) for block in blocks]
     width = 2 if tensor.dtype.startswith("complex") else 1

@@ -227,7 +227,7 @@ def test_stacks(ask: Ask) -> None:
     ],
 )
 def test_a_question_without_an_answer(ask: Ask, question: str, arguments: tuple[Any, ...], said: str) -> None:
-    """It is told what came, and what to ask instead."""
+    """The error says what came, and what to ask instead."""
     with pytest.raises(NoAnswer) as caught:
         ask(question, *arguments)
     assert str(caught.value) == said

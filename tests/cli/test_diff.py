@@ -114,7 +114,7 @@ def test_verify_finds_nan(run: Run, logdir: Path, writer: Any) -> None:
 
 
 def test_values_that_cannot_be_read(run: Run, logdir: Path) -> None:
-    """A good checkpoint whose values are not read is said with the reason; status 1: nobody looked for NaN."""
+    """A good checkpoint whose values are not read is said with the reason; status 1: NaN was not looked for."""
     data = logdir / "model.ckpt-200.data-00000-of-00001"
     data.rename(logdir / "data")
     data.symlink_to(logdir / "data")

@@ -13,7 +13,7 @@ from tests.tb_plugin.conftest import NOW, Bench, a_rich_run, a_run, a_session, w
 
 
 def down(name: str, ago: float, host: str = "gpu-7", **how: Any) -> Run:
-    """A run that was lost so many seconds ago."""
+    """A run that was lost `ago` seconds ago."""
     session = a_session(
         name, started_at=NOW - ago - 600, ended_at=NOW - ago, outcome="lost", host=host, files=(f"/runs/{name}/e",)
     )

@@ -61,7 +61,7 @@ def test_without_scrapes_the_end_does_not_wait() -> None:
 
 
 def test_a_receiver_is_pushed_to(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without a port that anybody could reach: when the session begins, and when it ends, though nobody lingers."""
+    """Without a reachable port: pushed when the session begins and when it ends, without a wait at the end."""
     now = [STATUS]
     with OtlpReceiver() as receiver:
         monkeypatch.setenv("SUPERVISOR_OTLP_ENDPOINT", receiver.url)
