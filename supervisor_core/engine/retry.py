@@ -67,8 +67,8 @@ SHOWN_FAILURES = 2
 
 
 class SaveTrials:
-    """Has a save tried once the logdir was renamed, and once it is back: else only the next periodic save would show that
-    none can be made. It is tried again until it has failed as often as counts as trouble.
+    """Has a save tried once the logdir was renamed, and once it is back: else only the next periodic save would show
+    that none can be made. It is tried again until it has failed as often as counts as trouble.
 
     Args:
         save: tries to save a checkpoint; called in a thread of its own.
