@@ -90,6 +90,6 @@ def ended(watched: WatchedRun, now: float) -> str:
         step = "" if run.step is None else f" at step {run.step:,}"
         what = f"stopped{by}{step}"
     goodput = run.goodput
-    after = f" after {duration(goodput.wall_secs)}" if goodput.wall_secs >= 1.0 else ""
+    after = f" after {duration(goodput.wall_secs)}" if goodput.wall_secs else ""
     ratio = "" if goodput.ratio is None else f", goodput {share(goodput.ratio)}"
     return f"{what}{after}{ratio}"

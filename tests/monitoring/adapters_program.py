@@ -3,10 +3,11 @@
     python adapters_program.py FRAMEWORK LOGDIR ADDRESS BUDGET_SECS
 
     go      steps, 20 ms each (this is how it begins)
-    hold    hang inside the next step
+    hold    hang inside the next step that is in the middle between two saves
     stop    end as planned
 
-It says ``training`` after its second step of the session, and ``stopped`` once training has ended.
+It says ``training`` after its second step of the session, ``held`` when it hangs, and ``stopped`` once training has
+ended.
 """
 
 from __future__ import annotations
@@ -55,7 +56,9 @@ class Gate:
         self._steps += 1
         if self._steps == 3:
             print("training", file=SAY, flush=True)
-        self._free.wait()
+        if not self._free.is_set() and self._steps % SAVE_STEPS == SAVE_STEPS // 2:
+            print("held", file=SAY, flush=True)
+            self._free.wait()
         self._pause.wait(0.02)
         if self._stops.is_set():
             self.request_stop()

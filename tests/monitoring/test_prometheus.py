@@ -14,6 +14,7 @@ from supervisor_core.engine.recorder import StopInfo
 from supervisor_core.engine.service import ServiceRegistry
 from supervisor_core.engine.session_recorder import SessionRecorder
 from supervisor_core.events.file_writer import FileWriter
+from supervisor_core.events.notice_record import NoticeRecord
 from supervisor_core.events.telemetry import HeartbeatRecord, SessionRecord, ThreadStatus, WorkerStatus
 from supervisor_core.metrics.collector import RunCollector
 from supervisor_core.metrics.config_files import dashboard, rule_groups, to_yaml
@@ -41,7 +42,6 @@ ONLY_IN_NEED = {
     "run:supervisor_push_old:info",
     "run:supervisor_session_of_several:info",
     "supervisor_exporter_shards",
-    "supervisor_notice_timestamp_seconds",
     "run:supervisor_run_error:known",
     "run:supervisor_stalled:live",
     "run:supervisor_down:seconds",
@@ -104,6 +104,7 @@ def everything(tick: int) -> RunStatus:
         findings=tuple(Finding(kind=kind, severity="page", text=kind) for kind in ("lost", "failed")),
         goodput=0.875,
         info={"logdir": "/data/everything"},
+        notices=(NoticeRecord(session="3f2a", severity="info", text="warmed up", count=1, since=now, at=now),),
     )
 
 

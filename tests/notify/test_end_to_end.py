@@ -242,7 +242,7 @@ def test_the_keeper_is_killed(training: Callable[..., Running], receiver: Receiv
     (logdir / "go").touch()
     assert running.process.wait() == 0
     told = "".join(f"{item['title']}\n{item['message']}\n" for item in receiver.items)
-    assert "tuning: lost at step " in told and "; restarted after " in told and "tuning: completed" in told
+    assert "tuning: lost at step " in told and "; restarted after " in told and "tuning: completed after " in told
 
 
 def test_the_process_that_sends_is_killed(training: Callable[..., Running], logdir: Path) -> None:
@@ -307,7 +307,7 @@ def test_two_watchers_of_a_training_that_is_killed(
     sent = [line for watcher in watchers for line in watcher.log.splitlines() if ": sent: " in line]
     assert sum(": sent: tuning: Process " in line for line in sent) == 1
     told = [f"{item['title']}\n{item['message']}" for item in receiver.items]
-    assert sum("tuning: completed" in text for text in told) == 1
+    assert sum("tuning: completed after" in text for text in told) == 1
     assert sum("; restarted after" in text for text in told) == 1
     assert "Traceback" not in watchers[0].log + watchers[1].log
 
@@ -340,7 +340,7 @@ def test_a_watcher_is_started_again(
     assert trainer.wait() == 0
     trainer.close()
     watcher = start("watch", "--interval", "0.5", "--notify", url, logdir)
-    receiver.wait_for("tuning: completed")
+    receiver.wait_for("tuning: completed after")
     watcher.process.terminate()
     assert watcher.process.wait() == 0
     told = next(item["message"] for item in receiver.items if item is not None)
