@@ -14,7 +14,7 @@ import click
 
 from supervisor_core.cli import NO_SPACE, WrongInput, paths, require_system, seconds_option
 from supervisor_core.cli.exporter import configure_log
-from supervisor_core.cli.logdirs import Logdir, cache, existing, filters, logdirs
+from supervisor_core.cli.logdirs import GivenLogdir, cache, existing, filters, logdirs
 from supervisor_core.cli.look import Look, Looking
 from supervisor_core.cli.text import runs_bar
 from supervisor_core.errors import EventsError, SupervisorError
@@ -145,7 +145,7 @@ def export(
 
 def _export_directory(
     directory: str,
-    logdirs: Sequence[Logdir],
+    logdirs: Sequence[GivenLogdir],
     include: str | None,
     exclude: str | None,
     cache: str | None,

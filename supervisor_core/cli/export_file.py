@@ -9,7 +9,7 @@ import click
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
 
 from supervisor_core.cli import WrongInput
-from supervisor_core.cli.logdirs import Logdir, common_directory, name_in, no_runs
+from supervisor_core.cli.logdirs import GivenLogdir, common_directory, name_in, no_runs
 from supervisor_core.cli.look import Looking
 from supervisor_core.cli.output_file import checked_target
 from supervisor_core.cli.text import progress_bar, runs_bar
@@ -41,7 +41,7 @@ def is_file_name(output: str) -> bool:
 def export_file(
     output: str,
     table: str,
-    logdirs: Sequence[Logdir],
+    logdirs: Sequence[GivenLogdir],
     include: str | None,
     exclude: str | None,
     cache: str | None,
@@ -77,7 +77,7 @@ class _Writing:
     """One file, and what there is to be said of it afterwards."""
 
     def __init__(
-        self, path: str, ending: str, logdirs: Sequence[Logdir], include: str | None, exclude: str | None
+        self, path: str, ending: str, logdirs: Sequence[GivenLogdir], include: str | None, exclude: str | None
     ) -> None:
         self._path, self._ending = path, ending
         self._logdirs, self._include, self._exclude = logdirs, include, exclude
@@ -98,7 +98,7 @@ class _Writing:
             for logdir in self._logdirs:
                 reading = ScalarPass(logdir.path, logdir.include(self._include), self._exclude)
 
-                def take(found: RunPoints, logdir: Logdir = logdir) -> None:
+                def take(found: RunPoints, logdir: GivenLogdir = logdir) -> None:
                     run = found.watched.run
                     is_one = len(self._logdirs) == 1
                     name = run.name if is_one else name_in(directory, logdir.path, run.name)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from supervisor_core.cli import WrongInput, paths, seconds_option
-from supervisor_core.cli.logdirs import Logdir, NoSuchLogdir, cache, existing, filters, find_logdir, logdirs
+from supervisor_core.cli.logdirs import GivenLogdir, NoSuchLogdir, cache, existing, filters, find_logdir, logdirs
 from supervisor_core.cli.output_file import checked_target
 from supervisor_core.errors import EventsError, OptionsError
 from supervisor_core.log import printable, printable_lines
@@ -208,15 +208,15 @@ def _start(serving: Exporter, stop: threading.Event) -> None:
             pass
 
 
-def found_or_awaited(path: str) -> Logdir:
+def found_or_awaited(path: str) -> GivenLogdir:
     """Return the directory of a path, as `find_logdir` does; one that is not there, or does not answer, is awaited."""
     local = local_path(path)
     if local is None:
-        return Logdir(path=path)
+        return GivenLogdir(path=path)
     from supervisor_core.engine.blocking_call import BlockingCall
 
     check = BlockingCall(lambda: find_logdir(path), name="logdir-check")
-    awaited = Logdir(path=os.path.abspath(local))
+    awaited = GivenLogdir(path=os.path.abspath(local))
     if not check.wait(_CHECK_SECS):  # a dead mount: the other logdirs are to be served all the same
         _LOG.warning("%s does not answer; waiting for it", path)
         return awaited

@@ -34,7 +34,7 @@ def directories(ctx: click.Context, param: click.Parameter, incomplete: str) -> 
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Logdir:
+class GivenLogdir:
     """A directory with runs."""
 
     path: str
@@ -155,7 +155,7 @@ def one_logdir(given: Sequence[str]) -> str:
     return given[0]
 
 
-def existing(given: Iterable[str], find: Callable[[str], Logdir] | None = None) -> list[Logdir]:
+def existing(given: Iterable[str], find: Callable[[str], GivenLogdir] | None = None) -> list[GivenLogdir]:
     """Return the directories that arguments stand for, each once, in their order; a remote one as it is.
 
     Of several arguments, files that are no events files are left out: a pattern of the shell may match some.
@@ -172,7 +172,7 @@ def existing(given: Iterable[str], find: Callable[[str], Logdir] | None = None) 
     if (path_given := hints.divided(given)) is not None:
         raise NoSuchLogdir(f"{given[0]} does not exist. A path with blanks needs quotes: {command_line(path_given)}")
     paths = [path for each in given for path in expanded(each)]
-    found: dict[str, Logdir] = {}
+    found: dict[str, GivenLogdir] = {}
     wrong: WrongInput | None = None
     for path in paths:
         try:
@@ -220,7 +220,7 @@ class NoSuchLogdir(WrongInput):
     """Nothing is there."""
 
 
-def find_logdir(path: str) -> Logdir:
+def find_logdir(path: str) -> GivenLogdir:
     """Return the directory that a path stands for; a remote one as it is.
 
     Raises:
@@ -230,13 +230,13 @@ def find_logdir(path: str) -> Logdir:
     """
     local = local_path(path)
     if local is None or os.path.isdir(local):
-        return Logdir(path=path)
+        return GivenLogdir(path=path)
     directory = os.path.dirname(local) or "."
     if os.path.exists(local):
         from supervisor_core.events.directory import is_events_file  # which loads NumPy
 
         if is_events_file(os.path.basename(local)):
-            return Logdir(path=directory, itself_only=True)
+            return GivenLogdir(path=directory, itself_only=True)
         if os.path.basename(local).lower().endswith(_ARCHIVES):
             raise NotALogdir(f"{path} is an archive; unpack it, and give the directory with its events files.")
         raise NotALogdir(
@@ -257,11 +257,11 @@ def _is_below(path: str, directory: str) -> bool:
     return path.startswith(directory.rstrip("/") + "/")
 
 
-def common_directory(found: Sequence[Logdir]) -> str:
+def common_directory(found: Sequence[GivenLogdir]) -> str:
     """Return the directory that several have in common, of which names of runs are relative; of one, itself.
 
     Example:
-        >>> common_directory([Logdir(path="/runs/a"), Logdir(path="/runs/b/c")])
+        >>> common_directory([GivenLogdir(path="/runs/a"), GivenLogdir(path="/runs/b/c")])
         '/runs'
     """
     if len(found) == 1:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from supervisor_core.cli import WrongInput
-from supervisor_core.cli.logdirs import Logdir, common_directory, name_in, no_runs
+from supervisor_core.cli.logdirs import GivenLogdir, common_directory, name_in, no_runs
 from supervisor_core.run.copies import CopyMarks
 from supervisor_core.run.finding import Finding
 from supervisor_core.run.findings import Standing, findings, standing
@@ -74,7 +74,7 @@ class Looking:
 
     def __init__(
         self,
-        logdirs: Sequence[Logdir],
+        logdirs: Sequence[GivenLogdir],
         include: str | None = None,
         exclude: str | None = None,
         *,

@@ -25,7 +25,7 @@ from supervisor_core.checkpoint.store import CheckpointStore
 from supervisor_core.checkpoint.values import CheckpointValues, values_of
 from supervisor_core.cli import WrongInput
 from supervisor_core.cli.logdirs import (
-    Logdir,
+    GivenLogdir,
     common_directory,
     existing,
     filters,
@@ -143,7 +143,7 @@ def verify(
 
 
 def _verify_logdir(
-    logdir: Logdir, include: str | None, exclude: str | None, *, with_values: bool
+    logdir: GivenLogdir, include: str | None, exclude: str | None, *, with_values: bool
 ) -> tuple[list[RunVerdict], list[str]]:
     """Return the verdict of each run of a logdir, and what could not be searched."""
     filesystem, top = _directory(logdir.path)

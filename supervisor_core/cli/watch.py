@@ -16,7 +16,7 @@ import click
 
 from supervisor_core.cli import WrongInput, hints, seconds_option
 from supervisor_core.cli.exporter import configure_log, found_or_awaited, on_stop_signal
-from supervisor_core.cli.logdirs import Logdir, cache, common_directory, existing, filters, logdirs, name_in
+from supervisor_core.cli.logdirs import GivenLogdir, cache, common_directory, existing, filters, logdirs, name_in
 from supervisor_core.cli.notify_options import notify_options, settings_of
 from supervisor_core.errors import EventsError
 from supervisor_core.run.thresholds import Thresholds
@@ -99,7 +99,7 @@ def watch(
             looks.close()
 
 
-def _name(found: Sequence[Logdir], logdir: str, run: str) -> str:
+def _name(found: Sequence[GivenLogdir], logdir: str, run: str) -> str:
     """Return a run's name, relative to what all logdirs have in common."""
     return run if len(found) == 1 else name_in(common_directory(found), logdir, run)
 

@@ -21,7 +21,7 @@ from supervisor_core.errors import SupervisorError
 from supervisor_core.log import printable
 from supervisor_core.process.dead_man import DeadManTimer
 from supervisor_core.process.stacks import Stacks
-from supervisor_core.process.stacks_file import Look, StacksFile, look_text, stacks_path
+from supervisor_core.process.stacks_file import StacksFile, StacksLook, look_text, stacks_path
 from supervisor_core.storage.local import LOCAL, join, local_path
 
 _LOG = logging.getLogger("supervisor_core")
@@ -82,7 +82,7 @@ class StallStacks:
             with self._logging_failure():
                 timer.arm(MOST_SECS if secs is None else max(LEAST_SECS, min(secs, MOST_SECS)))
 
-    def by_timer(self) -> Look | None:
+    def by_timer(self) -> StacksLook | None:
         """Return what the timer has written since the last call; None if it did not fire."""
         if self._file is not None:
             with self._logging_failure():

@@ -49,7 +49,7 @@ _FRAME = re.compile(r'^  File "(?P<file>.*)", line (?P<line>\d{1,9}|\?\?\?) in (
 
 
 @dataclass(frozen=True, kw_only=True)
-class Look:
+class StacksLook:
     """Stacks at one moment."""
 
     title: str
@@ -70,7 +70,7 @@ class StacksReading:
 
     session: str | None = None
     pid: int | None = None
-    looks: tuple[Look, ...] = field(default=())
+    looks: tuple[StacksLook, ...] = field(default=())
     """Oldest first."""
 
 
@@ -112,7 +112,7 @@ class StacksFile:
             os.write(self.descriptor, text.encode("utf-8", "backslashreplace"))
             self._seen = self._size()
 
-    def by_timer(self) -> Look | None:
+    def by_timer(self) -> StacksLook | None:
         """Return the look that the timer has appended since the last call; None if it did not fire.
 
         Raises:
@@ -191,7 +191,7 @@ def parse(data: bytes) -> StacksReading:
             session = rest if word == "session" else session
             pid = int(rest) if word == "pid" and re.fullmatch("[0-9]{1,10}", rest) else pid
     found = (
-        Look(title=title, at=at, stacks={name: tuple(reversed(inner)) for name, inner in stacks.items()})
+        StacksLook(title=title, at=at, stacks={name: tuple(reversed(inner)) for name, inner in stacks.items()})
         for title, at, stacks in looks
     )
     return StacksReading(session=session, pid=pid, looks=tuple(found))

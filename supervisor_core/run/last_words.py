@@ -14,13 +14,13 @@ from dataclasses import replace
 from supervisor_core.events.telemetry import DeathRecord, OpenStall
 from supervisor_core.process.progress_page import PageReading
 from supervisor_core.process.stacks import MAIN_THREAD, user_line
-from supervisor_core.process.stacks_file import SUFFIX, Look, read_stacks
+from supervisor_core.process.stacks_file import SUFFIX, StacksLook, read_stacks
 
 BLOCKED_SECS = 5.0
 """The monitor of a session ticks once a second: without a tick for longer than this its process runs no Python."""
 
 
-TimedLook = tuple[Look, float]
+TimedLook = tuple[StacksLook, float]
 """Stacks, and the wall time at which they were taken."""
 
 

@@ -17,7 +17,7 @@ import pytest
 from click.testing import Result
 
 from supervisor_core.cli.answers import Answers, NoAnswer, _taken_out
-from supervisor_core.cli.logdirs import Logdir
+from supervisor_core.cli.logdirs import GivenLogdir
 from supervisor_core.cli.look import Look, Looking
 from supervisor_core.cli.marking import CLOSING, MOST_CHARACTERS, NOTE, OPENING, OUR_FIELDS, answer, is_same, marked
 from supervisor_core.events.telemetry import (
@@ -102,7 +102,7 @@ def logdir(tmp_path: Path) -> Path:
 @pytest.fixture
 def ask(logdir: Path) -> Ask:
     """Returns a function that asks a question about the logdir."""
-    answers = Answers(Looking([Logdir(path=str(logdir))], whole=None), wait_secs=60.0)
+    answers = Answers(Looking([GivenLogdir(path=str(logdir))], whole=None), wait_secs=60.0)
     return lambda question, *args, **given: json.loads(getattr(answers, question)(*args, **given))
 
 
@@ -143,7 +143,7 @@ def test_what_happened_in_some_hours(logdir: Path) -> None:
         id = f"node-{number}"
         ready = session(session=id, host="gpu-7")
         write(logdir / id, ready, StopRecord(session=id, reason="error", step=3, error="RuntimeError: NCCL"))
-    answers = Answers(Looking([Logdir(path=str(logdir))], whole=None), wait_secs=60.0)
+    answers = Answers(Looking([GivenLogdir(path=str(logdir))], whole=None), wait_secs=60.0)
     found = json.loads(answers.runs(hours=12.0))
     together, *others = found["happened"]
     assert together["runs"] == 4 and "node-0" in together["sentence"]
@@ -197,7 +197,7 @@ def test_scalars(ask: Ask, logdir: Path) -> None:
     values = [1.0] * 500
     values[137], values[400] = -3.0, 7.0
     write(logdir / "long", session(session="s9"), values=tuple(values))
-    answers = Answers(Looking([Logdir(path=str(logdir))], whole=None), wait_secs=60.0)
+    answers = Answers(Looking([GivenLogdir(path=str(logdir))], whole=None), wait_secs=60.0)
     found = json.loads(answers.scalars("long", "loss", points=20))
     assert found["points_between"] == 500 and len(found["points"]) <= 20
     assert {(137, -3.0), (400, 7.0)} <= {(point["step"], point["value"]) for point in found["points"]}
@@ -297,7 +297,7 @@ def texts(value: Any, name: str = "") -> Iterator[tuple[str, str]]:
 
 def test_what_comes_from_a_log_is_marked(hostile: Path) -> None:
     """In every answer, whole, on one line: outside the marks nothing of it stands, and none ends early."""
-    answers = Answers(Looking([Logdir(path=str(hostile))], whole=None), wait_secs=60.0)
+    answers = Answers(Looking([GivenLogdir(path=str(hostile))], whole=None), wait_secs=60.0)
     name = json.loads(answers.runs())["runs"][0]["run"]
     all_answers = [
         answers.runs(),
@@ -360,7 +360,7 @@ def test_the_first_look_is_waited_for_so_long(tmp_path: Path) -> None:
             assert looked.wait(60)
             return Look(at=NOW)
 
-    answers = Answers(Slow([Logdir(path=str(tmp_path))], whole=None), wait_secs=0.0)
+    answers = Answers(Slow([GivenLogdir(path=str(tmp_path))], whole=None), wait_secs=0.0)
     with pytest.raises(NoAnswer, match="The logdir is being read"):
         answers.runs()
     looked.set()

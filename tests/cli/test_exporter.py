@@ -21,7 +21,7 @@ from click.testing import Result
 from forked import ForkServer
 
 from supervisor_core.cli import exporter as command
-from supervisor_core.cli.logdirs import Logdir
+from supervisor_core.cli.logdirs import GivenLogdir
 from supervisor_core.events import EventsWriter
 
 Run = Callable[..., Result]
@@ -123,14 +123,14 @@ def test_a_logdir_that_does_not_answer(
     """A dead mount does not keep the exporter from starting: the log says so, and waiting for it"""
     asked, answers = threading.Event(), threading.Event()
 
-    def find_logdir(path: str) -> Logdir:
+    def find_logdir(path: str) -> GivenLogdir:
         asked.set()
         assert answers.wait(60)
-        return Logdir(path=path)
+        return GivenLogdir(path=path)
 
     monkeypatch.setattr(command, "find_logdir", find_logdir)
     monkeypatch.setattr(command, "_CHECK_SECS", 0.01)
-    assert command.found_or_awaited(str(tmp_path)) == Logdir(path=str(tmp_path))
+    assert command.found_or_awaited(str(tmp_path)) == GivenLogdir(path=str(tmp_path))
     assert asked.wait(60)
     assert f"{tmp_path} does not answer; waiting for it" in caplog.text
     answers.set()

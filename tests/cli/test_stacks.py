@@ -19,7 +19,7 @@ from hangs import HANGING_LINE, HOLD_LOCK_OF_INTERPRETER
 from supervisor_core.checkpoint.logdir_lock import LogdirLock
 from supervisor_core.cli import stacks as command
 from supervisor_core.cli.answers import Answers
-from supervisor_core.cli.logdirs import Logdir
+from supervisor_core.cli.logdirs import GivenLogdir
 from supervisor_core.cli.look import Looking
 from supervisor_core.events.writer import EventsWriter
 from supervisor_core.process.identity import boot_id
@@ -137,7 +137,7 @@ def test_an_assistant_gets_the_threads_of_now(
         writer.scalar("loss", 0.5, 7)
     deep = [f"/x/a.py:{line} f" for line in range(100)]
     outside += [OutsideStacks(stacks={"MainThread": (*deep, *OWN)}, threads={}, holds_lock="MainThread")]
-    answers = Answers(Looking([Logdir(path=str(tmp_path / "run"))], whole=None), wait_secs=60.0)
+    answers = Answers(Looking([GivenLogdir(path=str(tmp_path / "run"))], whole=None), wait_secs=60.0)
     [process] = json.loads(answers.stacks("."))["now"]
     assert (process["pid"], process["step"], process["source"]) == (os.getpid(), 7, "⟦py-spy⟧")
     assert process["holds_lock"] == "⟦MainThread⟧"

@@ -22,7 +22,7 @@ from supervisor_core.events.telemetry import (
     WorkerStatus,
 )
 from supervisor_core.options import Options
-from supervisor_core.process.stacks_file import Look
+from supervisor_core.process.stacks_file import StacksLook
 from supervisor_core.run.advice import Costs
 
 
@@ -241,11 +241,11 @@ class Timed:
     """Stands for the files of stacks; its timer fires when a test sets it."""
 
     def __init__(self) -> None:
-        self.fired: Look | None = None
+        self.fired: StacksLook | None = None
         self.timeouts: list[float | None] = []
         self.titles: list[str] = []
 
-    def by_timer(self) -> Look | None:
+    def by_timer(self) -> StacksLook | None:
         fired, self.fired = self.fired, None
         return fired
 
@@ -256,7 +256,7 @@ class Timed:
         self.titles.append(title)
 
 
-BLOCKED = Look(title="Python could not run", at=None, stacks={"MainThread": ("/x/train.py:88 main",)})
+BLOCKED = StacksLook(title="Python could not run", at=None, stacks={"MainThread": ("/x/train.py:88 main",)})
 
 
 def test_a_stall_while_python_could_not_run_has_the_stack_of_that_time(make, clock) -> None:

@@ -13,7 +13,7 @@ import pytest
 
 from supervisor_core.engine import stall_stacks
 from supervisor_core.engine.stall_stacks import KEPT_FILES, KEPT_LOOKS, LOOK_BYTES, StallStacks
-from supervisor_core.process.stacks_file import Look, parse, read_stacks, stacks_path
+from supervisor_core.process.stacks_file import StacksLook, parse, read_stacks, stacks_path
 from supervisor_core.storage.local import LOCAL
 
 STACKS = {"MainThread": ("/x/train.py:88 main", "/x/input.py:12 next")}
@@ -46,7 +46,7 @@ def test_a_look_is_in_memory_and_in_the_logdir(tmp_path: Path, clock: Any, writt
     assert (
         reading.looks
         == parse(copy.read_bytes()).looks
-        == (Look(title="no progress", at=clock.wall_now, stacks=STACKS),)
+        == (StacksLook(title="no progress", at=clock.wall_now, stacks=STACKS),)
     )
     stacks.close()
     assert list(memory.iterdir()) == [] and copy.exists()

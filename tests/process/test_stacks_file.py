@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from supervisor_core.process.stacks_file import (
     MAGIC,
     MOST_BYTES,
-    Look,
     StacksFile,
+    StacksLook,
     look_text,
     parse,
     read_stacks,
@@ -57,7 +57,7 @@ def test_what_the_timer_wrote_is_found_once(path: Path) -> None:
     file.add(look_text("no progress", 1.0, STACKS))
     assert file.by_timer() is None
     os.write(file.descriptor, BY_TIMER.replace(b"88", b"77") + BY_TIMER)
-    look = Look(
+    look = StacksLook(
         title="Python could not run", at=None, stacks={"MainThread": ("/x/train.py:88 main", "/x/input.py:12 next")}
     )
     assert file.by_timer() == look

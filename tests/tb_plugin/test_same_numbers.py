@@ -16,7 +16,7 @@ import pytest
 from werkzeug.datastructures import MultiDict
 
 from supervisor_core.cli.export_file import export_file
-from supervisor_core.cli.logdirs import Logdir as GivenLogdir
+from supervisor_core.cli.logdirs import GivenLogdir
 from supervisor_core.events.event_format import event_prefix, frame, scalar_prefix, version_event
 from supervisor_core.events.index import RunIndex
 from supervisor_core.events.telemetry import HeartbeatRecord, Record, SessionRecord, StopRecord, summary_bytes

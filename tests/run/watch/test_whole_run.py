@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from supervisor_core.cli.logdirs import Logdir
+from supervisor_core.cli.logdirs import GivenLogdir
 from supervisor_core.cli.look import Looking
 from supervisor_core.run.logdir_watch import LogdirWatch
 from supervisor_core.run.whole_run import WholeRuns
 from tb_plugin.backend import ROUTES, start_backend
 from tb_plugin.http import Arguments
-from tb_plugin.logdirs import Logdir as TabLogdir
+from tb_plugin.logdirs import Logdir
 
 SAVES = 40
 
@@ -59,7 +59,7 @@ def test_the_whole_history(logs: Path, clock) -> None:
 def test_commands_with_a_cache(logs: Path, tmp_path: Path, whole: str | None, ticks: list[int]) -> None:
     """A command has the histories that it asks for, the first time and from the cache."""
     for _ in range(2):
-        looking = Looking([Logdir(path=str(logs))], cache=str(tmp_path / "cache"), whole=whole)
+        looking = Looking([GivenLogdir(path=str(logs))], cache=str(tmp_path / "cache"), whole=whole)
         assert ticks_of(looking.look().runs["a"].watched) == ticks
         looking.close()
 
@@ -67,7 +67,7 @@ def test_commands_with_a_cache(logs: Path, tmp_path: Path, whole: str | None, ti
 def test_the_tab_with_a_cache(logs: Path, tmp_path: Path) -> None:
     """The tab shows whole histories, too, though it keeps the newest ticks only."""
     for cache in (None, str(tmp_path / "cache"), str(tmp_path / "cache")):
-        backend = start_backend([TabLogdir(str(logs))], refresh_secs=60.0, include="", max_bytes=1 << 20, cache=cache)
+        backend = start_backend([Logdir(str(logs))], refresh_secs=60.0, include="", max_bytes=1 << 20, cache=cache)
         try:
             view = backend._index.view(60.0)
             assert [len(thread.seen_ticks) for thread in backend.whole(view.runs["a"]).threads] == [5]
@@ -88,7 +88,9 @@ def test_all_saves(saves: Path, clock) -> None:
 def test_saves_and_the_cache(saves: Path, tmp_path: Path) -> None:
     """Who asks for all saves has them, also where another process has cached the runs without."""
     for all_saves in (False, True, False, True):
-        looking = Looking([Logdir(path=str(saves))], cache=str(tmp_path / "cache"), all_saves=all_saves, whole=None)
+        looking = Looking(
+            [GivenLogdir(path=str(saves))], cache=str(tmp_path / "cache"), all_saves=all_saves, whole=None
+        )
         assert (len(looking.look().runs["a"].run.checkpoints) == SAVES) is all_saves
         looking.close()
 
@@ -96,7 +98,7 @@ def test_saves_and_the_cache(saves: Path, tmp_path: Path) -> None:
 def test_saves_in_the_tab(saves: Path, tmp_path: Path) -> None:
     """Details, list and marks of a run in the tab have all saves, with a cache too."""
     for cache in (None, str(tmp_path / "cache"), str(tmp_path / "cache")):
-        backend = start_backend([TabLogdir(str(saves))], refresh_secs=60.0, include="", max_bytes=1 << 20, cache=cache)
+        backend = start_backend([Logdir(str(saves))], refresh_secs=60.0, include="", max_bytes=1 << 20, cache=cache)
         try:
             backend._index.view(60.0)
             asked = Arguments({"run": "a"}, {})
