@@ -67,7 +67,8 @@ def _print_schema(context: click.Context, _: click.Parameter, wanted: bool) -> N
 @click.option(
     "--table",
     metavar="TABLE",
-    help="The table in FILE: scalars, sessions, session_days, restarts, checkpoints or findings.  [default: scalars]",
+    help="The table in FILE: scalars, sessions, session_days, restarts, checkpoints, notices or findings.  "
+    "[default: scalars]",
 )
 @click.option(
     "--format",
@@ -100,9 +101,9 @@ def export(
 
     Into FILE: one table of all runs, the scalars if nothing else is said. It is there as a whole or not at all.
 
-    Into DIR: sessions, session_days, restarts, checkpoints and findings, in files by day. A row replaces the one with
-    its key, so it may be called as often as you like. Rows of runs that were deleted stay. A file is replaced as a
-    whole: a kill at any time leaves none torn.
+    Into DIR: sessions, session_days, restarts, checkpoints, notices and findings, in files by day. A row replaces the
+    one with its key, so it may be called as often as you like. Rows of runs that were deleted stay. A file is replaced
+    as a whole: a kill at any time leaves none torn.
 
     Exit status: 0 if all was written, or after Ctrl-C with --follow; 1 if a part of LOGDIR could not be read; 2 if
     LOGDIR is not a directory, FILE or DIR cannot be written, or an argument is wrong; 74 if the disk is full.

@@ -23,7 +23,7 @@ _FAILED: frozenset[Outcome] = frozenset(("lost", "error"))
 _PLANNED: frozenset[Outcome] = frozenset(("completed", "exhausted", "running"))
 _FAULTS = frozenset(("error", "oom", "hang"))
 """Causes by which a restarter ended a session that its own record calls ended by a signal."""
-_OF_LAUNCH = {**{cause: cause for cause in _FAULTS}, "signal": "lost", "lost": "lost", "not_started": "error"}
+REASON_OF_CAUSE = {**{cause: cause for cause in _FAULTS}, "signal": "lost", "lost": "lost", "not_started": "error"}
 """The reason for which a program failed that had no session, by the cause that its restarter recorded."""
 
 MAX_PLACES = 8
@@ -61,7 +61,7 @@ def failures(run: Run, now: float) -> Mapping[tuple[str, str], int]:
         (session.started_at or 0.0, session.host or "", reason) for session, reason in ends if reason is not None
     ]
     for launch in launches_without_session(run):
-        reason = _OF_LAUNCH.get(launch.cause or "")
+        reason = REASON_OF_CAUSE.get(launch.cause or "")
         if reason is not None:
             found.append((launch.started_at or 0.0, launch.host or "", reason))
     counted: Counter[tuple[str, str]] = Counter()

@@ -8,7 +8,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from supervisor_core.run.advice import MIN_FAILURES, Costs, cost_ratio, recommended_interval
+from supervisor_core.run.advice import LEAST_SAVING, MIN_FAILURES, Costs, cost_ratio, recommended_interval
 from supervisor_core.run.exact_tests import binomial_upper, holm, poisson_interval
 from supervisor_core.run.fleet import (
     AlertRoute,
@@ -25,6 +25,7 @@ from supervisor_core.run.fleet import (
 from supervisor_core.run.goodput import GIVEN_UP_SECS
 from supervisor_core.run.model import AT_RISK, LIVE, PRODUCTIVE, WASTED, Advice, Run
 from supervisor_core.run.session_rows import SessionRow, session_rows
+from supervisor_core.run.words import DAY_SECS
 
 SUSPECT_P = 0.01
 """A host is named if its p-value, corrected for the number of hosts, is below this."""
@@ -38,8 +39,6 @@ _MOST_SECS = 1e10
 """Of one session: three hundred years."""
 LISTED = 20
 """Runs that are listed by cost, and by checkpoint interval."""
-LEAST_GAIN = 0.001
-"""An interval is listed if the recommended one is expected to save this share of the time."""
 
 
 class _Tally:
@@ -90,7 +89,7 @@ class _Tally:
             mttf_secs=self.alive_secs / count if count else None,
             mttf_low_secs=self.alive_secs / many if self.alive_secs > 0 else None,
             mttf_high_secs=self.alive_secs / few if few > 0 else None,
-            per_1000_device_days=1000 * 86400.0 * count / self.alive_device_secs
+            per_1000_device_days=1000 * DAY_SECS * count / self.alive_device_secs
             if self.alive_device_secs > 0
             else None,
         )
@@ -280,7 +279,7 @@ class _FleetFold:
 
     def _checkpoints(self) -> CheckpointCosts:
         found = [cost for saving in self._savings if (cost := saving.cost(self._sizes[saving.size])) is not None]
-        listed = [cost for cost in found if cost[0].present_cost_ratio - cost[0].recommended_cost_ratio > LEAST_GAIN]
+        listed = [cost for cost in found if cost[0].present_cost_ratio - cost[0].recommended_cost_ratio > LEAST_SAVING]
         worst = heapq.nlargest(LISTED, listed, key=lambda cost: cost[0].avoidable_device_secs)
         return CheckpointCosts(
             save_device_secs=self._total.secs["unproductive_checkpoint_save"],

@@ -9,9 +9,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
 
-from supervisor_core.run.counters import launches_without_session, unplanned_ends
+from supervisor_core.run.counters import REASON_OF_CAUSE, launches_without_session, unplanned_ends
 from supervisor_core.run.goodput import GIVEN_UP_SECS
 from supervisor_core.run.model import DOWNTIME, LIVE, Outcome, ProgramLaunch, Run, Session, Stall
 from supervisor_core.run.state_findings import hang_at_end, stalled_at
@@ -29,10 +29,7 @@ LaneKind = Literal[
     "lost",
 ]  # fmt: skip
 """What is drawn of a run. The first four last for a while, the others are moments."""
-LANE_KINDS: tuple[LaneKind, ...] = (
-    "session", "downtime", "silence", "stall", "restart", "saves", "recovery", "loss", "completed", "stopped", "failed",
-    "lost",
-)  # fmt: skip
+LANE_KINDS: tuple[LaneKind, ...] = get_args(LaneKind)
 TROUBLE: frozenset[LaneKind] = frozenset(
     ("downtime", "silence", "stall", "saves", "recovery", "loss", "failed", "lost")
 )
@@ -221,7 +218,7 @@ class _Incidents:
         """Yield the launches that ended before they had a session."""
         starts = sorted(item.started_at for item in self._run.launches if item.started_at is not None)
         for launch in launches_without_session(self._run):
-            kind = _OF_CAUSE.get(launch.cause or "")
+            kind = _OF_REASON.get(REASON_OF_CAUSE.get(launch.cause or "", ""))
             if kind is None or launch.ended_at is None:
                 continue
             resumed_at = next((at for at in starts if at >= launch.ended_at), None)
@@ -313,7 +310,6 @@ def _overlaps(session: Session, launch: ProgramLaunch) -> bool:
 
 
 _OF_REASON: Mapping[str, IncidentKind] = {"lost": "lost", "error": "error", "oom": "oom", "hang": "hang"}
-_OF_CAUSE: Mapping[str, IncidentKind] = {**_OF_REASON, "signal": "lost", "not_started": "error"}
 
 
 def _stalled_where(stall: Stall) -> str | None:

@@ -17,6 +17,7 @@ from supervisor_core.run.checkpoints import Checkpoint
 from supervisor_core.run.counters import unplanned_ends
 from supervisor_core.run.model import AT_RISK, PRODUCTIVE, SILENT, STALL, WASTED, Outcome, Run, Session
 from supervisor_core.run.session_time import SessionTime
+from supervisor_core.run.words import DAY_SECS
 
 _STARTING, _RESTORING, _SAVING = "program_startup", "checkpoint_restore", "unproductive_checkpoint_save"
 
@@ -86,7 +87,6 @@ def session_rows(run: Run, since: float = -math.inf, until: float = math.inf) ->
     return [row for row in found if row is not None]
 
 
-DAY_SECS = 86_400.0
 _MOST_DAYS = 3_660
 """Of one session: of one that seems to be longer, a wrong clock or a forged file, the newest."""
 

@@ -176,3 +176,11 @@ def test_wrong_calls(run: Command, logs: Path, tmp_path: Path) -> None:
     ):
         done = run("export", logs, *given)
         assert done.exit_code == 2 and text in done.stderr, done.stderr
+
+
+def test_the_help_names_every_table(run: Command) -> None:
+    """Those of a file, and those of a directory, as the code has them."""
+    text = " ".join(run("export", "--help").output.split())
+    *first, last = export_file.TABLE_NAMES
+    assert f"The table in FILE: {', '.join(first)} or {last}." in text
+    assert f"Into DIR: {', '.join(first[1:])} and {last}," in text
