@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from supervisor_core.notify.settings import NotifySettings
     from supervisor_core.notify.watcher import Looked
 
-LAST_LOOK_SECS, LAST_SENDS_SECS = 1.0, 5.0
-"""How long, after a stop signal, the look under way may take, and what is left to be sent."""
+LAST_LOOK_SECS = 1.0
+"""How long, after a stop signal, the look under way may take."""
 
 _LOG = logging.getLogger("supervisor_core")
 
@@ -62,7 +62,7 @@ def watch(
     settings = settings_of(given)
     if settings is None:
         raise hints.missing("--notify, --on-event or --ping", click.get_current_context())
-    from supervisor_core.notify.sender import Sender, changes_for
+    from supervisor_core.notify.sender import STOPPED_SECS, Sender, changes_for
     from supervisor_core.notify.watcher import LogdirLooks, Watcher
     from supervisor_core.run.logdir_watch import LogdirWatch
 
@@ -94,7 +94,7 @@ def watch(
         bar.close()
         _LOG.info("Stopping")
         thread.join(LAST_LOOK_SECS)
-        sender.close(LAST_SENDS_SECS)
+        sender.close(STOPPED_SECS)
         if not thread.is_alive():
             looks.close()
 

@@ -72,9 +72,17 @@ class Outbox:
         Args:
             timeout_secs: how long it may take, at most.
         """
+        self.begin_closing(timeout_secs)
+        return all([lane.end() for lane in self._lanes])
+
+    def begin_closing(self, timeout_secs: float) -> None:
+        """Begin what `close` does, without a wait; one that is under way, in another thread, takes no longer than this.
+
+        Args:
+            timeout_secs: how long it may take, at most.
+        """
         for lane in self._lanes:
             lane.begin_closing(timeout_secs)
-        return all([lane.end() for lane in self._lanes])
 
 
 class _Lane:
@@ -82,8 +90,9 @@ class _Lane:
 
     def __init__(self, delivery: Delivery, clock: Clock) -> None:
         self._delivery, self._clock = delivery, clock
-        self._changed = threading.Condition()  # guards the next one
+        self._changed = threading.Condition()  # guards the next two
         self._until = math.inf
+        self._has_ended = False
         self._left: list[Event] = []
         self._thread = threading.Thread(target=self._serve, name=f"supervisor-{delivery.service.name}", daemon=True)
         self._thread.start()
@@ -102,10 +111,15 @@ class _Lane:
 
     def end(self) -> bool:
         """Wait for the thread until the time is over; return whether everything was sent."""
-        self._thread.join(max(0.0, self._until - self._clock.monotonic()))
-        hangs, left = self._thread.is_alive(), self._left or self._delivery.waiting
+        with self._changed:
+            while not self._has_ended and (secs := self._until - self._clock.monotonic()) > 0:
+                self._changed.wait(secs)
+            hangs = not self._has_ended
+        left = self._left or self._delivery.waiting
         if hangs:
             self._delivery.service.abandon()
+        else:
+            self._thread.join()  # which does nothing more
         if left or hangs:
             what = f"{counted(len(left), 'change')} not sent" if left else "the last message may not have been sent"
             first = f"; the first: {left[0].text}" if left else ""
@@ -125,6 +139,9 @@ class _Lane:
                     self._changed.wait(wait_at_end(self._delivery.next_try_in(), secs))
             is_sent = self._deliver(is_last=True)
         self._left = self._delivery.give_back()  # here, since the directory of the claims may hang
+        with self._changed:
+            self._has_ended = True
+            self._changed.notify_all()
 
     def _wait(self) -> bool:
         """Wait until something is to be done; return False if that is to close."""

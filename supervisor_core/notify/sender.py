@@ -18,6 +18,8 @@ from supervisor_core.run.words import DAY_SECS
 
 _LOG = logging.getLogger("supervisor_core")
 
+STOPPED_SECS = 5.0
+"""How long what is left may take to be sent after a stop signal."""
 _UNSAID_SECS = 300.0
 """A stop is held back for 90 s, since the run may go on; a look, and what is gathered, take some seconds more."""
 
@@ -74,6 +76,10 @@ class Sender:
         if self._ping is not None:
             self._ping.close()
         return self._outbox.close(timeout_secs)
+
+    def begin_closing(self, timeout_secs: float) -> None:
+        """Let a `close` that is under way take no longer than this, in seconds."""
+        self._outbox.begin_closing(timeout_secs)
 
 
 def changes_for(settings: NotifySettings, thresholds: Thresholds, since: float | None = None) -> Changes:

@@ -4,6 +4,7 @@
     it has said ``end``          look for the last time, send what is left, end
     it was killed                go on until what that has led to was sent, the run was started again, or nothing has
                                  changed for an hour
+    SIGTERM after one of these   what is not sent within seconds is not sent: a service may hang
 
 `supervisor_core.restarter.watch_child` is the restarter's side.
 """
@@ -18,7 +19,7 @@ import time
 from typing import BinaryIO
 
 from supervisor_core.engine.signal_watch import SignalWatch
-from supervisor_core.notify.sender import Sender, changes_for
+from supervisor_core.notify.sender import STOPPED_SECS, Sender, changes_for
 from supervisor_core.notify.watcher import LogdirLooks, Looked, Watcher
 from supervisor_core.restarter.watch_child import END, WatchOrder
 from supervisor_core.run.logdir_watch import LogdirWatch
@@ -46,13 +47,16 @@ class Lifeline:
         """Set when the restarter ends in order."""
         self.killed_at: float | None = None
         """Monotonic time at which it was seen that it was killed; None as long as it lives."""
+        self.hurried = threading.Event()
+        """Set when a signal ends the process, too."""
         self.thread = threading.Thread(target=self._read, name="watch-lifeline", daemon=True)
         self.thread.start()
 
     def terminated(self, signum: int) -> None:
         """Act on SIGTERM. Schedulers send it to all processes of a job: the restarter says itself when it ends."""
-        if self.killed_at is not None:
+        if self.over.is_set() or self.killed_at is not None:
             self.over.set()
+            self.hurried.set()
 
     def _read(self) -> None:
         if self._said.readline() == END:
@@ -125,7 +129,13 @@ def watch(order: WatchOrder, lifeline: Lifeline) -> None:
     thread.start()
     lifeline.over.wait()
     thread.join(LAST_LOOK_SECS)
+    threading.Thread(target=_hurry, args=(lifeline, sender), name="watch-hurry", daemon=True).start()
     sender.close(SENDS_SECS)
+
+
+def _hurry(lifeline: Lifeline, sender: Sender) -> None:
+    lifeline.hurried.wait()
+    sender.begin_closing(STOPPED_SECS)
 
 
 def _name(logdir: str, run: str) -> str:

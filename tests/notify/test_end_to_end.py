@@ -271,6 +271,22 @@ def test_a_stop_does_not_wait_for_a_service_that_hangs(training: Callable[..., R
     wait_gone(child)
 
 
+def test_sigterm_ends_the_process_that_sends_once_the_restarter_is_gone(
+    training: Callable[..., Running], receiver: Received
+) -> None:
+    """Though a service hangs; what may not have been sent is a line of the log."""
+    receiver.answers.clear()
+    running = training("waits", options=["--stop-timeout", "2s"])
+    running.trains()
+    child = running.child()
+    running.process.terminate()
+    running.process.wait()
+    running.said(f"process {child} still sends messages; it ends by itself")
+    receiver.wait(1)
+    os.kill(child, signal.SIGTERM)
+    wait_gone(child)
+
+
 def test_a_url_of_the_environment_that_cannot_be_used(training: Callable[..., Running]) -> None:
     """It is said, without the URL, and the training runs; as an option it is a wrong call."""
     running = training(environment={"SUPERVISOR_NOTIFY": f"nosuch://{TOKEN}"})

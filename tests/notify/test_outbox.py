@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from supervisor_core.clock import SystemClock
 from supervisor_core.notify import delivery
 from supervisor_core.notify.claims import Claims, Owner
 from supervisor_core.notify.event import Topic
@@ -97,6 +98,34 @@ def test_a_service_that_hangs_holds_up_nothing(caplog: pytest.LogCaptureFixture)
         arrived = well.wait(len(arrived) + 1)
     assert not sent.close(0.2)
     assert "hangs: 1,000 changes not sent in time; the first: r0: lost" in caplog.text
+    hangs.free.set()
+
+
+def test_an_end_that_is_under_way_is_made_shorter(caplog: pytest.LogCaptureFixture) -> None:
+    """It may wait for an hour, and a signal comes meanwhile: it waits no longer, and says once what was not sent."""
+    waits, closed = threading.Event(), list[bool]()
+
+    class Watched(SystemClock):
+        calls = 0
+
+        def monotonic(self) -> float:
+            if threading.current_thread().name == "closes":
+                self.calls += 1
+                if self.calls == 2:  # after the first the time is set, after this one it is waited for
+                    waits.set()
+            return super().monotonic()
+
+    hangs = Hangs()
+    sent = outbox(hangs, clock=Watched())
+    thread = threading.Thread(target=lambda: closed.append(sent.close(3600.0)), name="closes", daemon=True)
+    sent.put([event()])
+    assert hangs.entered.wait(WAIT_SECS)
+    thread.start()
+    assert waits.wait(WAIT_SECS)
+    sent.begin_closing(0.0)
+    thread.join(WAIT_SECS)
+    assert closed == [False]
+    assert caplog.messages == ["hangs: the last message may not have been sent in time"]
     hangs.free.set()
 
 
