@@ -20,6 +20,7 @@ from supervisor_core import checksum
 from supervisor_core.checkpoint.manifest import SealedFile
 from supervisor_core.checkpoint.nan_check import has_nan
 from supervisor_core.checkpoint.sealed_files import OpenFile, SealedFiles
+from supervisor_core.checkpoint.tensors import WIDTHS
 from supervisor_core.checkpoint.tree_file import parse_json
 from supervisor_core.errors import DamagedCheckpointError, UnreadableCheckpointError
 
@@ -28,17 +29,16 @@ MAX_DIMENSIONS = 64
 _MAX_ELEMENTS = 1 << 50
 """Of an array, without its lengths of 0: where it has one, its other lengths are still multiplied."""
 
-_WIDTHS = {
-    "BOOL": 1, "U8": 1, "I8": 1, "F8_E4M3": 1, "F8_E5M2": 1, "F8_E4M3FNUZ": 1, "F8_E5M2FNUZ": 1, "F8_E8M0": 1,
-    "U16": 2, "I16": 2, "F16": 2, "BF16": 2, "U32": 4, "I32": 4, "F32": 4, "U64": 8, "I64": 8, "F64": 8, "C64": 8,
+DTYPES = {
+    "BOOL": "bool", "U8": "uint8", "I8": "int8", "U16": "uint16", "I16": "int16", "U32": "uint32", "I32": "int32",
+    "U64": "uint64", "I64": "int64", "F16": "float16", "BF16": "bfloat16", "F32": "float32", "F64": "float64",
+    "C64": "complex64", "F8_E4M3": "float8_e4m3fn", "F8_E5M2": "float8_e5m2", "F8_E4M3FNUZ": "float8_e4m3fnuz",
+    "F8_E5M2FNUZ": "float8_e5m2fnuz", "F8_E8M0": "float8_e8m0fnu",
 }  # fmt: skip
-"""Bytes of a number of each type."""
+"""The types of numbers, as NumPy, ml_dtypes and PyTorch call them."""
 
-_MAY_HAVE_NAN = {
-    "F16": "float16", "BF16": "bfloat16", "F32": "float32", "F64": "float64", "C64": "complex64",
-    "F8_E4M3": "float8_e4m3fn", "F8_E5M2": "float8_e5m2",
-}  # fmt: skip
-"""Types whose numbers may be NaN: their names for `has_nan`."""
+_WIDTHS = {name: WIDTHS[dtype] for name, dtype in DTYPES.items()}
+"""Bytes of a number of each type."""
 
 _ALIGNMENT = 8
 """The arrays begin at a multiple of it, for readers that map the file."""
@@ -100,13 +100,13 @@ def write(path: str, arrays: Mapping[str, ArrayBytes]) -> Written:
         file.write(begin)
         crc = checksum.value(begin)
         for name in order:
-            kind = _MAY_HAVE_NAN.get(arrays[name].dtype)
+            dtype = DTYPES[arrays[name].dtype]
             for piece in arrays[name].pieces():
                 for start in range(0, len(piece), _CHUNK_BYTES):
                     part = piece[start : start + _CHUNK_BYTES]
                     data = part.tobytes()
                     crc = checksum.extend(crc, data)
-                    if with_nan is None and kind is not None and has_nan(kind, part):
+                    if with_nan is None and has_nan(dtype, part):
                         with_nan = name
                     while data:  # a write may take less, as where the disk becomes full
                         data = data[file.write(data) or 0 :]

@@ -13,14 +13,12 @@ from contextlib import suppress
 
 from supervisor_core import checksum
 from supervisor_core.checkpoint.bundle import Progress, VerifiedCheckpoint
-from supervisor_core.checkpoint.manifest import Holes, Manifest, SealedFile, list_files, refusal
+from supervisor_core.checkpoint.manifest import CHUNK_BYTES, Holes, Manifest, SealedFile, list_files, refusal
 from supervisor_core.checkpoint.table import Meter
 from supervisor_core.errors import DamagedCheckpointError
 from supervisor_core.storage.opening import open_below
 from supervisor_core.systems import read_at
 
-_CHUNK_BYTES = 1 << 18
-"""Bytes to read at a time: they stay in the processor's cache until their checksum is computed."""
 _MOST_AT_ONCE = 1 << 30
 """Bytes of one system call: Linux reads no more than 2 GiB."""
 
@@ -236,7 +234,7 @@ class OpenFile:
         self._checked.add(self._listed.path)
 
     def _next(self, most: int) -> bytes:
-        data = self.read_at(self._position, min(_CHUNK_BYTES, most))
+        data = self.read_at(self._position, min(CHUNK_BYTES, most))
         if not data:
             raise DamagedCheckpointError(f"{self.path}: it ends before its {self.size:,} bytes")
         self._crc = checksum.extend(self._crc, data)

@@ -45,12 +45,6 @@ _MOST_OPEN = 32
 _MOST_SHARING = 16
 """Tensors in a file of ``torch.save`` may share their bytes; together they are at most this many times as long."""
 
-_SAFETENSORS = {
-    "BOOL": "bool", "U8": "uint8", "I8": "int8", "U16": "uint16", "I16": "int16", "U32": "uint32", "I32": "int32",
-    "U64": "uint64", "I64": "int64", "F16": "float16", "BF16": "bfloat16", "F32": "float32", "F64": "float64",
-    "C64": "complex64", "F8_E4M3": "float8_e4m3fn", "F8_E5M2": "float8_e5m2", "F8_E4M3FNUZ": "float8_e4m3fnuz",
-    "F8_E5M2FNUZ": "float8_e5m2fnuz", "F8_E8M0": "float8_e8m0fnu",
-}  # fmt: skip
 _QUANTIZED = {"qint8": "int8", "quint8": "uint8", "qint16": "int16", "quint16": "uint16", "qint32": "int32"}
 _TORCH_FILE = re.compile(r"(.*/)?[^/]+\.(pt|pth|bin|ckpt)")
 _WEIGHTS = re.compile(r"(model|pytorch_model)(-\d+-of-\d+)?\.(safetensors|bin)")
@@ -294,12 +288,18 @@ def _of_files(files: SealedFiles, names: list[str], stack: ExitStack) -> tuple[T
 
 def _of_safetensors(files: SealedFiles, name: str, stack: ExitStack) -> Iterator[Tensor]:
     opened = _Files(files.open, stack)
+    for array, start in _with_starts(files, name):
+        parts = [part_of(array.shape, start, opened.at(name))]
+        yield tensor_of(array.name, safetensors_file.DTYPES[array.dtype], array.shape, parts, files.path(name))
+
+
+def _with_starts(files: SealedFiles, name: str) -> Iterator[tuple[safetensors_file.Array, int]]:
+    """Yield the arrays in a file of safetensors, each with the byte of its first number."""
     arrays = safetensors_file.arrays(files, name)
-    position = files.size(name) - sum(array.bytes for array in arrays)
+    start = files.size(name) - sum(array.bytes for array in arrays)
     for array in arrays:
-        parts = [part_of(array.shape, position, opened.at(name))]
-        position += array.bytes
-        yield tensor_of(array.name, _SAFETENSORS[array.dtype], array.shape, parts, files.path(name))
+        yield array, start
+        start += array.bytes
 
 
 def _of_pieces(files: SealedFiles, names: set[str], stack: ExitStack) -> Iterator[Tensor]:
@@ -307,11 +307,7 @@ def _of_pieces(files: SealedFiles, names: set[str], stack: ExitStack) -> Iterato
     opened = _Files(files.open, stack)
     starts: dict[tuple[str, str], int] = {}
     for name in files.below(array_pieces.FOLDER):
-        arrays = safetensors_file.arrays(files, name)
-        position = files.size(name) - sum(array.bytes for array in arrays)
-        for array in arrays:
-            starts[name, array.name] = position
-            position += array.bytes
+        starts.update(((name, array.name), start) for array, start in _with_starts(files, name))
     for path, pieces in array_pieces.files_of(files, names).items():
         parts = [part_of(piece.shape, starts[name, piece.name], opened.at(name), piece.first) for piece, name in pieces]
         first = pieces[0][0]

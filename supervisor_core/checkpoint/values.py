@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 import os
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
+from supervisor_core.checkpoint.bundle import Progress
 from supervisor_core.checkpoint.table import Meter
 from supervisor_core.checkpoint.tensor_files import Opened, open_tensors
 from supervisor_core.checkpoint.tensors import Tensor
@@ -17,9 +18,6 @@ from supervisor_core.storage.filesystem import Filesystem
 
 if TYPE_CHECKING:
     from supervisor_core.checkpoint.tensors import Numbers
-
-Progress = Callable[[int, int], None]
-"""Called with the bytes done and the bytes in all."""
 
 
 @dataclass(frozen=True, kw_only=True)

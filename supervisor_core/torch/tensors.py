@@ -54,17 +54,11 @@ class TorchTensors:
         return safetensors_file.read(files, self.file, names, _allocate)
 
 
-_DTYPES = {
-    "BOOL": "bool", "U8": "uint8", "I8": "int8", "F8_E4M3": "float8_e4m3fn", "F8_E5M2": "float8_e5m2",
-    "F8_E4M3FNUZ": "float8_e4m3fnuz", "F8_E5M2FNUZ": "float8_e5m2fnuz", "F8_E8M0": "float8_e8m0fnu", "U16": "uint16",
-    "I16": "int16", "F16": "float16", "BF16": "bfloat16", "U32": "uint32", "I32": "int32", "F32": "float32",
-    "U64": "uint64", "I64": "int64", "F64": "float64", "C64": "complex64",
-}  # fmt: skip
 LARGE_BYTES = 32 << 20
 """From this size on, glibc's malloc never keeps the memory of a tensor for the next one."""
 PIECE_BYTES = 256 << 20
 """Of a tensor on a device that is written without a copy of it all, so much is copied to host memory at a time."""
-_NAMES = {getattr(torch, name): kind for kind, name in _DTYPES.items() if hasattr(torch, name)}
+_NAMES = {getattr(torch, name): kind for kind, name in safetensors_file.DTYPES.items() if hasattr(torch, name)}
 
 
 def _numbers(tensor: Any) -> ArrayBytes:
@@ -77,7 +71,7 @@ def _numbers(tensor: Any) -> ArrayBytes:
 
 
 def _allocate(array: Array) -> tuple[memoryview, Callable[[], Any]]:
-    name = _DTYPES[array.dtype]
+    name = safetensors_file.DTYPES[array.dtype]
     if not hasattr(torch, name):
         raise KeyError(name)
     memory = torch.empty(array.bytes, dtype=torch.uint8, device="cpu")
