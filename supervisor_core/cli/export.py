@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from supervisor_core.cli import NO_SPACE, WrongInput, paths, require_system, seconds_option
-from supervisor_core.cli.exporter import configure_log
 from supervisor_core.cli.logdirs import GivenLogdir, cache, existing, filters, logdirs
 from supervisor_core.cli.look import Look, Looking
+from supervisor_core.cli.serving import configure_log
 from supervisor_core.cli.text import runs_bar
 from supervisor_core.errors import EventsError, SupervisorError
 from supervisor_core.log import printable

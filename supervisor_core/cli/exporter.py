@@ -5,29 +5,22 @@ from __future__ import annotations
 import logging
 import os
 import re
-import signal
 import sys
 import threading
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from supervisor_core.cli import WrongInput, paths, seconds_option
-from supervisor_core.cli.logdirs import GivenLogdir, NoSuchLogdir, cache, existing, filters, find_logdir, logdirs
+from supervisor_core.cli.logdirs import cache, existing, filters, logdirs
 from supervisor_core.cli.output_file import checked_target
-from supervisor_core.errors import EventsError, OptionsError
-from supervisor_core.log import printable, printable_lines
-from supervisor_core.storage.local import local_path
-from supervisor_core.systems import IS_WINDOWS
+from supervisor_core.cli.serving import configure_log, found_or_awaited, on_stop_signal, wait_for, watches_of
+from supervisor_core.errors import OptionsError
 
 if TYPE_CHECKING:
     from supervisor_core.metrics.exporter import Exporter
     from supervisor_core.metrics.output_files import OutputFile
     from supervisor_core.metrics.web import Web
-    from supervisor_core.run.logdir_watch import LogdirWatch
     from supervisor_core.shard import RunShard
 
 DEFAULT_ADDRESS = "127.0.0.1:10988"
@@ -36,8 +29,6 @@ _LOG = logging.getLogger("supervisor_core")
 _HOST_NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,252}[A-Za-z0-9])?")
 _ASK_SECS = 0.1
 """How often it is asked, on a terminal, whether the first look is over."""
-_CHECK_SECS = 5.0
-"""How long a logdir may take to say whether it is one, before the exporter starts without that."""
 
 
 def _shard(context: click.Context, parameter: click.Parameter, given: str | None) -> RunShard | None:
@@ -135,19 +126,10 @@ def exporter(
     address, an expression, a web configuration, a logdir that is a file, or a place where no file can be written.
     """
     from supervisor_core.metrics.exporter import Exporter
-    from supervisor_core.run.logdir_watch import LogdirWatch
 
     configure_log()
     written = _outputs(textfile, file_sd)
-    watches: list[LogdirWatch] = []
-    for logdir in existing(logdirs, found_or_awaited):
-        try:  # no metric needs more ticks
-            watch = LogdirWatch(
-                logdir.path, logdir.include(include), exclude, shard=shard, kept_ticks=1, all_saves=False, cache=cache
-            )
-            watches.append(watch)
-        except EventsError as error:
-            raise WrongInput(str(error)) from error
+    watches = watches_of(existing(logdirs, found_or_awaited), include, exclude, cache=cache, shard=shard)
     stop = threading.Event()
     with on_stop_signal(stop.set):
         serving = Exporter(
@@ -162,9 +144,7 @@ def exporter(
         with web:
             _LOG.info("Serving %s", web.url)
             _start(serving, stop)
-            while not stop.wait(1.0 if IS_WINDOWS else None):  # there Ctrl-C is handled between two waits
-                pass
-            _LOG.info("Stopping")
+            wait_for(stop)
         serving.stop()
         if textfile is not None:
             written[0].remove()
@@ -184,17 +164,6 @@ def _outputs(textfile: str | None, file_sd: str | None) -> list[OutputFile]:
     return found
 
 
-def on_stop_signal(call: Callable[[], None]) -> AbstractContextManager[object]:
-    """Return the block in which a signal that ends the process calls this instead, in a thread."""
-    if IS_WINDOWS:
-        for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGBREAK):  # type: ignore[attr-defined]
-            signal.signal(signum, lambda *_: call())
-        return nullcontext()
-    from supervisor_core.engine.signal_watch import SignalWatch
-
-    return SignalWatch(lambda signum: call())
-
-
 def _start(serving: Exporter, stop: threading.Event) -> None:
     """Start looking; on a terminal show, until all logdirs were looked at, how many runs are read."""
     if not sys.stderr.isatty():
@@ -206,26 +175,6 @@ def _start(serving: Exporter, stop: threading.Event) -> None:
         serving.start(on_progress)
         while not serving.has_looked and not stop.wait(_ASK_SECS):
             pass
-
-
-def found_or_awaited(path: str) -> GivenLogdir:
-    """Return the directory of a path, as `find_logdir` does; one that is not there, or does not answer, is awaited."""
-    local = local_path(path)
-    if local is None:
-        return GivenLogdir(path=path)
-    from supervisor_core.engine.blocking_call import BlockingCall
-
-    check = BlockingCall(lambda: find_logdir(path), name="logdir-check")
-    awaited = GivenLogdir(path=os.path.abspath(local))
-    if not check.wait(_CHECK_SECS):  # a dead mount: the other logdirs are to be served all the same
-        _LOG.warning("%s does not answer; waiting for it", path)
-        return awaited
-    try:
-        found = check.result()
-    except NoSuchLogdir as error:
-        _LOG.warning("%s Waiting for it", error.message)
-        return awaited
-    return replace(found, path=os.path.abspath(local_path(found.path) or found.path))
 
 
 def _web(serving: Exporter, address: str, telemetry_path: str, config_file: str | None, hosts: tuple[str, ...]) -> Web:
@@ -245,34 +194,3 @@ def _web(serving: Exporter, address: str, telemetry_path: str, config_file: str 
         raise click.ClickException(
             f"Cannot listen on {address}: {reason}. Give another address with --web.listen-address."
         ) from error
-
-
-class _PlainFormatter(logging.Formatter):
-    """Writes names and errors, which are others' texts, on one line and without what a terminal obeys."""
-
-    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - logging's name
-        record.message = printable(record.message)
-        return super().formatMessage(record)
-
-    def formatException(self, ei: Any) -> str:  # noqa: N802 - logging's name
-        return printable_lines(super().formatException(ei))
-
-
-class _ErrorStream(logging.StreamHandler):  # type: ignore[type-arg]  # Python 3.10 takes none
-    """Writes to what standard error is at the moment: a progress bar stays below the lines."""
-
-    def emit(self, record: logging.LogRecord) -> None:
-        self.setStream(sys.stderr)
-        super().emit(record)
-
-
-def configure_log() -> None:
-    """Log to standard error: this project from information on, everything else from warnings on.
-
-    Clients of object stores log each request.
-    """
-    handler = _ErrorStream()
-    handler.setFormatter(_PlainFormatter("%(asctime)s %(levelname)s %(message)s"))
-    logging.basicConfig(handlers=[handler])
-    logging.getLogger().setLevel(logging.WARNING)
-    logging.getLogger("supervisor_core").setLevel(logging.INFO)

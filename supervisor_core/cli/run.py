@@ -16,9 +16,9 @@ from typing import Any
 import click
 
 from supervisor_core.cli import Command, WrongInput, hints, require_system, seconds_option
-from supervisor_core.cli.exporter import configure_log
 from supervisor_core.cli.logdirs import directories, empty
 from supervisor_core.cli.notify_options import notify_options, settings_of
+from supervisor_core.cli.serving import configure_log
 from supervisor_core.errors import SupervisorError
 from supervisor_core.log import error_text
 from supervisor_core.notify.settings import NotifySettings

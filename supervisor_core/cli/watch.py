@@ -14,14 +14,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from supervisor_core.cli import WrongInput, hints, seconds_option
-from supervisor_core.cli.exporter import configure_log, found_or_awaited, on_stop_signal
+from supervisor_core.cli import hints, seconds_option
 from supervisor_core.cli.logdirs import GivenLogdir, cache, common_directory, existing, filters, logdirs, name_in
 from supervisor_core.cli.notify_options import notify_options, settings_of
-from supervisor_core.errors import EventsError
+from supervisor_core.cli.serving import configure_log, found_or_awaited, on_stop_signal, wait_for, watches_of
 from supervisor_core.run.thresholds import Thresholds
 from supervisor_core.run.words import counted
-from supervisor_core.systems import IS_WINDOWS
 
 if TYPE_CHECKING:
     from supervisor_core.notify.settings import NotifySettings
@@ -64,17 +62,10 @@ def watch(
         raise hints.missing("--notify, --on-event or --ping", click.get_current_context())
     from supervisor_core.notify.sender import STOPPED_SECS, Sender, changes_for
     from supervisor_core.notify.watcher import LogdirLooks, Watcher
-    from supervisor_core.run.logdir_watch import LogdirWatch
 
     configure_log()
     found = existing(logdirs, found_or_awaited)
-    try:  # as the exporter: no finding needs more
-        watches = [
-            LogdirWatch(each.path, each.include(include), exclude, kept_ticks=1, all_saves=False, cache=cache)
-            for each in found
-        ]
-    except EventsError as error:
-        raise WrongInput(str(error)) from error
+    watches = watches_of(found, include, exclude, cache=cache)
     bar = ExitStack()
     on_progress = None
     if sys.stderr.isatty():
@@ -89,10 +80,8 @@ def watch(
     thread = threading.Thread(target=watcher.run, args=(stop, _Start(settings, bar)), name="watch", daemon=True)
     with on_stop_signal(stop.set):
         thread.start()
-        while not stop.wait(1.0 if IS_WINDOWS else None):  # there Ctrl-C is handled between two waits
-            pass
+        wait_for(stop)
         bar.close()
-        _LOG.info("Stopping")
         thread.join(LAST_LOOK_SECS)
         sender.close(STOPPED_SECS)
         if not thread.is_alive():

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import http.client
-import logging
 import os
 import re
 import signal
@@ -20,8 +19,6 @@ import pytest
 from click.testing import Result
 from forked import ForkServer
 
-from supervisor_core.cli import exporter as command
-from supervisor_core.cli.logdirs import GivenLogdir
 from supervisor_core.events import EventsWriter
 
 Run = Callable[..., Result]
@@ -117,25 +114,6 @@ def test_a_logdir_that_comes_later(start: Callable[..., Running], logdir: Path, 
         assert f'supervisor_exporter_runs{{logdir="{tmp_path / "later"}"}} 2.0\n' in answer.read().decode()
 
 
-def test_a_logdir_that_does_not_answer(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    """A dead mount does not keep the exporter from starting: the log says so, and waiting for it"""
-    asked, answers = threading.Event(), threading.Event()
-
-    def find_logdir(path: str) -> GivenLogdir:
-        asked.set()
-        assert answers.wait(60)
-        return GivenLogdir(path=path)
-
-    monkeypatch.setattr(command, "find_logdir", find_logdir)
-    monkeypatch.setattr(command, "_CHECK_SECS", 0.01)
-    assert command.found_or_awaited(str(tmp_path)) == GivenLogdir(path=str(tmp_path))
-    assert asked.wait(60)
-    assert f"{tmp_path} does not answer; waiting for it" in caplog.text
-    answers.set()
-
-
 def test_several_logdirs_and_another_path(start: Callable[..., Running], logdir: Path) -> None:
     """Several logdirs are served together, each once however often and in whatever way it is given."""
     running = start("--logdir", logdir / "a", f"{logdir}/a/", f"{logdir}/[b]", "--web.telemetry-path", "/x")
@@ -228,18 +206,6 @@ def test_little_is_loaded(modules: str, heavy: tuple[str, ...]) -> None:
     code = f"import sys, {modules}\nprint([name for name in {heavy!r} if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
-
-
-def test_storage_clients_log_only_warnings() -> None:
-    """Their loggers speak from warnings on, ours from information on: a line for each request is too much."""
-    before = logging.getLogger().level
-    try:
-        logging.getLogger().setLevel(logging.NOTSET)
-        command.configure_log()
-        levels = [logging.getLogger(name).getEffectiveLevel() for name in ("supervisor_core.metrics", "botocore.auth")]
-        assert levels == [logging.INFO, logging.WARNING]
-    finally:
-        logging.getLogger().setLevel(before)
 
 
 def test_it_writes_files_for_others(start: Callable[..., Running], logdir: Path, tmp_path: Path) -> None:

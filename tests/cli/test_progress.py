@@ -21,7 +21,7 @@ from click.testing import Result
 from rich.console import Console
 from rich.progress import TextColumn
 
-from supervisor_core.cli import exporter, inspect, stacks, text, verify
+from supervisor_core.cli import exporter, inspect, serving, stacks, text, verify
 from supervisor_core.cli.text import SHOW_AFTER_SECS, OnProgress, runs_bar
 from supervisor_core.events import EventsWriter
 from supervisor_core.training import supervise
@@ -217,7 +217,7 @@ def test_the_exporters_first_look(logs: Path, bars: list[Any], monkeypatch: pyte
 def test_a_line_of_the_log_stays_above_the_bar(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
     """The handler that was made before writes through the bar, which is drawn again below the line."""
     monkeypatch.setattr(sys, "stderr", terminal.file)
-    handler, clock = exporter._ErrorStream(), Hand()
+    handler, clock = serving._ErrorStream(), Hand()
     with runs_bar("first look", clock=clock, console=terminal.console) as on_progress:
         clock.now += SHOW_AFTER_SECS
         on_progress(3, 10)

@@ -13,7 +13,7 @@ from click.testing import CliRunner
 
 import supervisor_core
 import tb_plugin
-from supervisor_core.cli import exporter, main
+from supervisor_core.cli import main, serving
 from supervisor_core.errors import EventsWriteError, NoUsableCheckpointError
 
 
@@ -23,7 +23,7 @@ def test_the_log_shows_controls_as_escapes(monkeypatch: pytest.MonkeyPatch, caps
     monkeypatch.setattr(logging, "root", root)
     package = logging.getLogger("supervisor_core")
     monkeypatch.setattr(package, "level", package.level)  # put back at the end
-    exporter.configure_log()
+    serving.configure_log()
     logging.root.handle(
         logging.LogRecord("x", logging.WARNING, "", 0, "Run %s", ("\x1b[2J\n2026-01-01 INFO all is well",), None)
     )
