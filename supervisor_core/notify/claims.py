@@ -65,10 +65,6 @@ def default_directory() -> Path | None:
     return base / "tb-supervisor" / "notify"
 
 
-class _SharedDirectoryError(PermissionError):
-    """Other users may change the directory."""
-
-
 @dataclass(slots=True)
 class _OtherClaim:
     """What was last seen of a claim that is not this watcher's."""
@@ -96,13 +92,12 @@ class Claims:
         self._cleaned_at = -math.inf
         self._users = {user_id()}
         """Whose the files of this user are: an export may make root another one."""
-        self._is_anybodys = False
-        """Whether others may rename the files."""
         self._owned: dict[str, int] = {}
         self._seen: dict[str, _OtherClaim] = {}
 
-    def key(self, identity: Secret | None) -> str:
-        """Return what stands for a service in the names of files: a slow hash, by which its URL cannot be guessed."""
+    def key(self, identity: Secret) -> str | None:
+        """Return what stands for a service in the names of files: a slow hash, by which its URL cannot be guessed. None
+        while the directory cannot be used."""
         try:
             if self._salt is None:
                 self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -110,12 +105,10 @@ class Claims:
                 self._check_owner()
                 self._salt = salt
         except OSError as error:
-            self._is_anybodys = isinstance(error, _SharedDirectoryError)
             self._failed(error)
-        text = "" if identity is None else identity.reveal()
-        return hashlib.pbkdf2_hmac(
-            "sha256", text.encode("utf-8", "backslashreplace"), self._salt or b"", _ROUNDS
-        ).hex()[:16]
+            return None
+        text = identity.reveal().encode("utf-8", "backslashreplace")
+        return hashlib.pbkdf2_hmac("sha256", text, self._salt, _ROUNDS).hex()[:16]
 
     def take(self, event_id: str, service: str) -> Owner:
         """Try to own an event, and return who does. Ask again about one of another watcher: it may be taken over.
@@ -125,7 +118,7 @@ class Claims:
             service: the `key` of the service.
         """
         name = f"{event_id}-{service}"
-        if self._is_anybodys or name in self._owned:
+        if name in self._owned:
             return "mine"
         try:
             owner = self._take(name)
@@ -253,9 +246,9 @@ class Claims:
 
         path, found = str(self._directory), os.stat(self._directory)
         if found.st_uid not in {0, *self._users}:
-            raise _SharedDirectoryError(errno.EPERM, f"It belongs to user {found.st_uid}", path)
+            raise PermissionError(errno.EPERM, f"It belongs to user {found.st_uid}", path)
         if os.name == "posix" and not found.st_mode & stat.S_ISVTX and others_may_write(path, found):
-            raise _SharedDirectoryError(
+            raise PermissionError(
                 errno.EPERM, f"Others may write it: {command_line('chmod', 'go-w', '--', path)}", path
             )
 

@@ -41,6 +41,8 @@ class _Waiting:
     """When it came, on the monotonic clock."""
     next_look: float = 0.0
     """When to look again, of one that another watcher has claimed."""
+    is_claimed: bool = False
+    """Whether this watcher has claimed it."""
 
 
 class Delivery:
@@ -68,11 +70,14 @@ class Delivery:
         self.service = service
         self._limit = math.inf if service.takes_each else limit_per_hour
         self._gather_secs = 0.0 if service.takes_each else gather_secs
-        self._claims = claims if service.identity is not None else None
+        self._claims = claims
         self._clock = clock
         self._key: str | None = None
-        self._lock = threading.Lock()  # guards the next three
+        """Of the service in the claims; None as long as there is none."""
+        self._lock = threading.Lock()  # guards the next four
         self._waiting: list[_Waiting] = []
+        self._dropped: list[_Waiting] = []
+        """Claimed, and now only counted: to be given back, which may hang."""
         self._uncounted = 0
         self._oldest_uncounted = math.inf
         self._elsewhere: list[_Waiting] = []
@@ -89,8 +94,10 @@ class Delivery:
             if len(self._waiting) > MOST_WAITING:
                 ranks = urgencies([item.event for item in self._waiting])
                 order = sorted(range(len(ranks)), key=ranks.__getitem__)  # stable: the oldest first
-                self._count_only([self._waiting[index] for index in order[MOST_WAITING:]])
+                dropped = [self._waiting[index] for index in order[MOST_WAITING:]]
                 self._waiting = [self._waiting[index] for index in order[:MOST_WAITING]]
+                self._count_only(dropped)
+                self._dropped += [item for item in dropped if item.is_claimed]
 
     @property
     def waiting(self) -> list[Event]:
@@ -115,6 +122,9 @@ class Delivery:
             is_last: nothing is waited for: neither other events, nor the time of the next attempt, nor the limit.
         """
         now = self._clock.monotonic()
+        with self._lock:
+            dropped, self._dropped = self._dropped, []
+        self._release(dropped)
         self._look_elsewhere(now)
         due = self._due(now)
         if due == math.inf or (now < due and not is_last):
@@ -125,8 +135,8 @@ class Delivery:
         """Leave what was not sent to other watchers, and return it."""
         with self._lock:
             left, self._waiting = self._waiting, []
-        for item in left:
-            self._release(item)
+            dropped, self._dropped = self._dropped, []
+        self._release([*left, *dropped])
         return [item.event for item in left]
 
     def _due(self, now: float) -> float:
@@ -193,8 +203,7 @@ class Delivery:
             return []
         given_up = [item for item in items if now - item.at >= GIVE_UP_SECS]
         if given_up:
-            for item in given_up:
-                self._release(item)
+            self._release(given_up)
             _LOG.error(
                 "%s: %s given up after %s; the first: %s",
                 self.service.name,
@@ -208,17 +217,21 @@ class Delivery:
 
     def _settle(self, items: Sequence[_Waiting]) -> None:
         """Say to other watchers that events were sent."""
-        if self._claims is not None:
+        if self._claims is not None and self._key is not None:
             for item in items:
-                self._claims.sent(item.event.id, self._service_key())
+                self._claims.sent(item.event.id, self._key)
 
     def _claimed(self, items: list[_Waiting], now: float) -> list[_Waiting]:
         """Return the events that this watcher is to send."""
-        if self._claims is None:
+        if self._claims is None or self.service.identity is None:
+            return items
+        if self._key is None:
+            self._key = self._claims.key(self.service.identity)
+        if self._key is None:
             return items
         mine = []
         for index, item in enumerate(items):
-            if self._is_mine(item, now):
+            if self._is_mine(item, self._claims, self._key, now):
                 mine.append(item)
             elif not mine and not self._has_yielded and item in self._elsewhere:
                 # Another watcher is claiming what both have seen: it gets all of it, for one message.
@@ -228,12 +241,11 @@ class Delivery:
         self._has_yielded = False
         return mine
 
-    def _is_mine(self, item: _Waiting, now: float) -> bool:
+    def _is_mine(self, item: _Waiting, claims: Claims, key: str, now: float) -> bool:
         """Return whether this watcher is to send an event; keep one that another watcher has claimed."""
-        assert self._claims is not None
-        key = self._service_key()
-        owner = self._claims.take(item.event.id, key)
-        if owner == "mine" and self._claims.attempt(item.event.id, key):
+        owner = claims.take(item.event.id, key)
+        item.is_claimed = owner == "mine" and claims.attempt(item.event.id, key)
+        if item.is_claimed:
             return True
         if owner != "sent":
             item.next_look = now + LOOK_AGAIN_SECS
@@ -242,23 +254,26 @@ class Delivery:
 
     def _look_elsewhere(self, now: float) -> None:
         """Take over what another watcher has claimed and does not send."""
-        if self._claims is None:
+        if self._claims is None or self._key is None:
             return
         due = [item for item in self._elsewhere if item.next_look <= now]
         self._elsewhere = [item for item in self._elsewhere if item.next_look > now]
         for item in due:
-            owner = self._claims.take(item.event.id, self._service_key())
+            owner = self._claims.take(item.event.id, self._key)
             if owner == "mine":
+                item.is_claimed = True
                 self._put_back([item])
             elif owner == "other" and now - item.at < GIVE_UP_SECS:
                 item.next_look = now + LOOK_AGAIN_SECS
                 self._elsewhere.append(item)
             elif owner == "other":
-                self._claims.give_back(item.event.id, self._service_key())
+                self._claims.give_back(item.event.id, self._key)
 
-    def _release(self, item: _Waiting) -> None:
-        if self._claims is not None:
-            self._claims.give_back(item.event.id, self._service_key())
+    def _release(self, items: Sequence[_Waiting]) -> None:
+        """Leave events to other watchers."""
+        if self._claims is not None and self._key is not None:
+            for item in items:
+                self._claims.give_back(item.event.id, self._key)
 
     def _put_back(self, items: list[_Waiting]) -> None:
         with self._lock:
@@ -279,9 +294,3 @@ class Delivery:
         allowed = self._limit if is_page else self._limit - self._limit // _FOR_PAGES
         over = len(self._sent_at) - int(allowed)
         return -math.inf if over < 0 else self._sent_at[over] + _HOUR_SECS
-
-    def _service_key(self) -> str:
-        if self._key is None:
-            assert self._claims is not None
-            self._key = self._claims.key(self.service.identity)
-        return self._key

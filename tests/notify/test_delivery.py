@@ -10,6 +10,7 @@ import pytest
 from supervisor_core.notify.claims import TAKE_OVER_SECS, Claims
 from supervisor_core.notify.delivery import GIVE_UP_SECS, LONGEST_RETRY_SECS, MOST_WAITING, Delivery
 from supervisor_core.notify.outbox import wait_at_end
+from supervisor_core.notify.secret import Secret
 from tests.conftest import StillClock
 from tests.notify.samples import Kept, event, restart
 
@@ -237,6 +238,40 @@ def test_a_watcher_that_cannot_reach_the_service_leaves_it_to_the_other(clock: S
     cut.fails = None
     run_until(clock, clock.now + 4000.0, first, second)
     assert (cut.runs, well.runs) == ([], ["tuning"]) and not first.waiting
+
+
+def test_what_is_only_counted_is_left_to_another_watcher(clock: StillClock, tmp_path: Path) -> None:
+    """One that was claimed for an attempt that failed, and is crowded out by what is more urgent."""
+    service = Kept(identity="ntfy://a")
+    service.fails = "no connection"
+    sent, other = delivery(service, clock, claims=Claims(tmp_path, clock)), Claims(tmp_path, clock)
+    crowded_out = restart("crowded out")
+    sent.add([crowded_out])
+    run_until(clock, clock.now + 10.0, sent)
+    key = other.key(Secret("ntfy://a"))
+    assert service.attempts == 1 and key is not None
+    sent.add([event(f"r{number}") for number in range(MOST_WAITING)])
+    assert crowded_out not in sent.waiting
+    assert other.take(crowded_out.id, key) == "other"
+    sent.deliver()
+    assert other.take(crowded_out.id, key) == "mine"
+
+
+def test_a_directory_that_is_there_later_is_used_from_then_on(clock: StillClock, tmp_path: Path) -> None:
+    """By the name that other watchers have for the service, which takes a file of that directory."""
+    directory = tmp_path / "claims"
+    directory.write_text("")
+    service = Kept(identity="ntfy://a")
+    sent = delivery(service, clock, claims=Claims(directory, clock))
+    sent.add([event("a")])
+    run_until(clock, clock.now + 20.0, sent)
+    directory.unlink()
+    sent.add([event("b")])
+    run_until(clock, clock.now + 20.0, sent)
+    assert service.runs == ["a", "b"]
+    other = Claims(directory, clock)
+    key = other.key(Secret("ntfy://a"))
+    assert key is not None and other.take(event("b").id, key) == "sent"
 
 
 def test_without_a_directory_it_is_sent_twice_rather_than_never(
