@@ -17,8 +17,7 @@ from supervisor_core.cli.marking import answer, is_same, marked, pairs
 from supervisor_core.cli.overview import counts, reason, worst_first
 from supervisor_core.cli.sentences import advice_text, by_its_clock, nonfinite_lines
 from supervisor_core.cli.stacks import stacks_object
-from supervisor_core.events.columns import ColumnStore
-from supervisor_core.events.index import RunIndex
+from supervisor_core.events.columns import ColumnStore, read_columns
 from supervisor_core.run.comparison import compared, differing
 from supervisor_core.run.finding import KINDS, SEVERITIES, Finding
 from supervisor_core.run.incidents import sentences
@@ -204,7 +203,7 @@ class Answers:
         """
         look = self._now()
         seen = self._one(look, run)
-        store = self._columns(seen)
+        store = read_columns(seen.watched.directory)
         if tag is None:
             return answer({"run": seen.run.name, "tags": store.tags, "number": len(store.tags)})
         files = store.by_file(_tag(store, tag))
@@ -298,15 +297,8 @@ class Answers:
             raise NoAnswer(f"There is no such run: {marked(known_as(name, look.runs))}")
         return found[0]
 
-    def _columns(self, seen: SeenRun) -> ColumnStore:
-        """Read the scalars of a run."""
-        store, directory = ColumnStore(), seen.watched.directory
-        for chunk in RunIndex(directory, directory, scalars_only=True).pieces():
-            store.add(chunk)
-        return store
-
     def _summaries(self, seen: SeenRun, tags: Sequence[str]) -> list[dict[str, Any]]:
-        store, segments = self._columns(seen), Segments(seen.run)
+        store, segments = read_columns(seen.watched.directory), Segments(seen.run)
         known = [next((name for name in store.tags if is_same(name, tag)), tag) for tag in tags]
         return [{"tag": tag, **as_json(scalar_summary(store.by_file(tag), segments))} for tag in known]
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import TypeVar, get_args
+from typing import TypeVar
 
 from supervisor_core.events.heartbeat_parts import (
+    CALM,
     MOST_ERROR_SECS,
     BeatHistory,
     BeatPhase,
@@ -28,7 +29,6 @@ FULL_EVERY = 30
 
 _PHASES = ("training", "checkpointing", "evaluating")
 _LEAST_ERROR_SECS = 0.05
-_CALM = frozenset(get_args(CalmState))
 _CLOCK_SECS = 1.0
 """The wall clock was not set if it moved by less than this against the monotonic one."""
 
@@ -97,8 +97,7 @@ class BeatHistoryFold:
             and beat.steps_per_sec is not None
             and beat.pause is None
             and (beat.progress_timeout_secs is None or beat.progress_age_secs <= beat.progress_timeout_secs)
-            and all(beat.activity_secs.get(name) == before.activity_secs.get(name) for name in ("stall", "silent"))
-            and _verdicts(beat) == _verdicts(before)
+            and events_of(beat) == events_of(before)
             and len(beat.threads) == len(before.threads)
             and all(map(_is_calm, beat.threads, before.threads))
         )
@@ -108,14 +107,16 @@ def _is_later(one: float | None, other: float | None) -> bool:
     return one is not None and other is not None and one > other
 
 
-def _verdicts(beat: HeartbeatRecord) -> tuple[object, ...]:
-    return beat.attempt, beat.loss_finite, beat.events_dropped, beat.watchdog_would_act, beat.watchdog_acted
+def events_of(beat: HeartbeatRecord) -> tuple[object, ...]:
+    """Return what does not change between the first and the last heartbeat that a history covers."""
+    secs = beat.activity_secs.get("stall"), beat.activity_secs.get("silent")
+    return (*secs, beat.attempt, beat.loss_finite, beat.events_dropped, beat.watchdog_would_act, beat.watchdog_acted)
 
 
 def _is_calm(now: ThreadStatus, before: ThreadStatus) -> bool:
     return (
         now.name == before.name
-        and now.state in _CALM
+        and now.state in CALM
         and now.failures == before.failures
         and now.last_failure_at == before.last_failure_at
         and (now.last_tick_at is None) == (now.last_tick_secs is None)

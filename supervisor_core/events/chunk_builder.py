@@ -226,9 +226,9 @@ class ChunkBuilder:
         except EventsError as error:
             self.add_problem(Problem(kind="telemetry", offset=offset, text=str(error)))
             return None
-        mark = without_history(TelemetryMark(offset=offset, at=wall, step=step, record=record))
-        self._marks.append(mark)
-        return TelemetryMark(offset=offset, at=wall, step=step, record=record)
+        mark = TelemetryMark(offset=offset, at=wall, step=step, record=record)
+        self._marks.append(without_history(mark))
+        return mark
 
     def _decode_beats(self, count: int) -> None:
         for beat in self._beats.take(count):

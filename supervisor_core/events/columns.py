@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from supervisor_core.events.chunk import Chunk, Points
+from supervisor_core.events.index import RunIndex
 
 _FIRST_ROWS, _LONG_ROWS = 16, 65_536
 _ROW_BYTES = 24
@@ -104,6 +105,23 @@ class ColumnStore:
             if parts:
                 self._joined[tag] = joined
         return joined
+
+
+def read_columns(directory: str, tag: str | None = None, seen: set[str] | None = None) -> ColumnStore:
+    """Return the points of the events files in a directory.
+
+    Args:
+        directory: of the files.
+        tag: the only one that is wanted; None: all are.
+        seen: gets the name of every tag.
+    """
+    store = ColumnStore()
+    for chunk in RunIndex(".", directory, scalars_only=True).pieces():
+        if seen is not None:
+            seen.update(chunk.scalars)
+        wanted = {name: points for name, points in chunk.scalars.items() if tag is None or name == tag}
+        store.add(replace(chunk, scalars=wanted))
+    return store
 
 
 class _Growing:

@@ -11,13 +11,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
+from supervisor_core.events.beat_history import events_of
 from supervisor_core.events.chunk import CoveredBeats, TelemetryMark
-from supervisor_core.events.heartbeat_parts import MOST_ERROR_SECS, BeatHistory, CalmState, ThreadBeats
+from supervisor_core.events.heartbeat_parts import CALM, MOST_ERROR_SECS, BeatHistory, ThreadBeats
 from supervisor_core.events.record_fields import replaced
 from supervisor_core.events.telemetry import HeartbeatRecord
 
@@ -31,7 +31,6 @@ _ROUNDING = 2e-3
 """Numbers of heartbeats have three decimals."""
 _CLOCK_SECS = 2.0
 _LEAST_BEATS = 3
-_CALM = frozenset(get_args(CalmState))
 
 
 def session_part(text: str) -> str | None:
@@ -111,7 +110,7 @@ def covered(taken: Sequence[Taken], marks: list[TelemetryMark], history: BeatHis
         beat = mark.record
         if not isinstance(beat, HeartbeatRecord) or not _agrees(history, number, beat, steps):
             raise ValueError(f"heartbeat {number + 1} is another one")
-    if _events_of(first) != _events_of(last):
+    if events_of(first) != events_of(last):
         raise ValueError("what lies between them is not what they say")
     return CoveredBeats(
         offset=int(offsets[1]), at=float(walls[1:-1].max()), session=first.session, history=history,
@@ -165,7 +164,7 @@ def _is_thread(thread: ThreadBeats, count: int) -> bool:
         len(ticks) == len(thread.tick_secs)
         and all(one < other for one, other in pairwise(ticks))
         and _rises([each.beat for each in thread.states], count)
-        and all(each.state in _CALM for each in thread.states)
+        and all(each.state in CALM for each in thread.states)
     )
 
 
@@ -191,12 +190,6 @@ def _agrees_on_thread(history: BeatHistory, number: int, name: str, state: str) 
     if thread is None:
         return False
     return next((each.state for each in reversed(thread.states) if each.beat <= number), None) == state
-
-
-def _events_of(beat: HeartbeatRecord) -> tuple[object, ...]:
-    """Return what does not change between the first and the last heartbeat that a history covers."""
-    secs = beat.activity_secs.get("stall"), beat.activity_secs.get("silent")
-    return (*secs, beat.attempt, beat.loss_finite, beat.events_dropped, beat.watchdog_would_act, beat.watchdog_acted)
 
 
 def _equal(one: float, other: float | None) -> bool:

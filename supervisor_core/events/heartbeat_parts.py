@@ -8,7 +8,7 @@ that has not yet decoded what it covers checks it, and need not decode most of t
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Annotated, Literal, get_args
 
 from msgspec import Meta
 
@@ -26,6 +26,7 @@ MOST_ERROR_SECS = 1.0
 
 CalmState = Literal["starting", "idle", "ticking", "stopped"]
 """States of a service thread that need no attention."""
+CALM: frozenset[str] = frozenset(get_args(CalmState))
 
 Numbers = Annotated[tuple[Number, ...], Meta(max_length=MAX_BEATS)]
 Wholes = Annotated[tuple[Whole, ...], Meta(max_length=MAX_BEATS)]

@@ -263,9 +263,8 @@ def _value(data: Bytes, at: int, end: int, out: Decoded) -> None:
             where = found.start, found.stop
             out.admit(tag_at, where)
             out.scalars.append(Scalar(_text(data, tag_at), found.number, tag_at, where, found.code))
-        elif plugin in (None, PLUGIN_NAME) and _begins(
-            data, tag_at, TAG_PREFIX
-        ):  # metadata is written once per file and tag
+        elif plugin in (None, PLUGIN_NAME) and _begins(data, tag_at, TAG_PREFIX):
+            # No plugin: metadata is written once per file and tag.
             if found.stop - found.start > MAX_BYTES:
                 raise DamagedError(f"a telemetry record of {found.stop - found.start:,} bytes, more than {MAX_BYTES:,}")
             out.admit(tag_at, (found.start, found.stop))

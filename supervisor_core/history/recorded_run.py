@@ -11,10 +11,9 @@ from typing import Any
 import numpy as np
 
 from supervisor_core.errors import EventsError
-from supervisor_core.events.columns import Columns, ColumnStore
+from supervisor_core.events.columns import Columns, ColumnStore, read_columns
 from supervisor_core.events.directory import DirectoryTree, is_events_file
 from supervisor_core.events.hparams import HParam
-from supervisor_core.events.index import RunIndex
 from supervisor_core.history.column_data import Coded, arrow_array
 from supervisor_core.history.formats import Parquet
 from supervisor_core.history.notebook import run_html, runs_html
@@ -186,7 +185,7 @@ class RecordedRun:
         return files
 
     def _table(self, store: ColumnStore, tag: str, table: FlatTable) -> Any:
-        parquet = Parquet("export it as .csv")
+        parquet = _parquet()
         files = self._files(store, tag)
         schema, arrow = parquet.schema(table), parquet.arrow
         pieces = []
@@ -203,7 +202,7 @@ class RecordedRun:
 
     @cached_property
     def _columns(self) -> ColumnStore:
-        return _columns_of(self.directory)
+        return read_columns(self.directory)
 
     def __repr__(self) -> str:
         parts: list[str] = [self.state]
@@ -273,11 +272,11 @@ class RecordedRuns:
         Raises:
             EventsError: if no run has such a tag, or pyarrow is not installed.
         """
-        arrow = Parquet("export it as .csv").arrow
+        arrow = _parquet().arrow
         tags: set[str] = set()
         pieces = []
         for run in self:
-            store = _columns_of(run.directory, tag, tags)
+            store = read_columns(run.directory, tag, tags)
             if store.tags:
                 pieces.append(run._table(store, tag, _OF_RUNS))
         if not pieces:
@@ -291,21 +290,8 @@ class RecordedRuns:
         return runs_html(self.logdir, [(run.name, run._watched) for run in self], self.at)
 
 
-def _columns_of(directory: str, tag: str | None = None, seen: set[str] | None = None) -> ColumnStore:
-    """Return the points of a run's files.
-
-    Args:
-        directory: of the files.
-        tag: the only one that is wanted; None: all are.
-        seen: gets the name of every tag.
-    """
-    store = ColumnStore()
-    for chunk in RunIndex(".", directory, scalars_only=True).pieces():
-        if seen is not None:
-            seen.update(chunk.scalars)
-        wanted = {name: points for name, points in chunk.scalars.items() if tag is None or name == tag}
-        store.add(replace(chunk, scalars=wanted))
-    return store
+def _parquet() -> Parquet:
+    return Parquet("export it as .csv")
 
 
 def _known_tags(tag: str, tags: Sequence[str]) -> str:

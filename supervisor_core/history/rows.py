@@ -7,17 +7,18 @@ here.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, get_args
 
 from supervisor_core.history.table import FlatTable, HistoryColumn, HistoryTable, Row
 from supervisor_core.run.finding import Finding
-from supervisor_core.run.model import AT_RISK, BUCKETS, Run, Session
+from supervisor_core.run.model import AT_RISK, BUCKETS, Outcome, Run, Session
 from supervisor_core.run.session_rows import SessionRow, daily_rows
 from supervisor_core.run.snapshot import WatchedRun
 
 _RUN = HistoryColumn("run", "text", "The run, by its name in the logdir.")
 _LOGDIR = HistoryColumn("logdir", "text", "The logdir, as it was given.")
 _SESSION = HistoryColumn("session", "text", "Id of the session.")
+_SEVERITY = HistoryColumn("severity", "text", "page, warn or info.")
 
 _WHOSE = (
     HistoryColumn("host", "text", "The machine of its chief."),
@@ -41,9 +42,7 @@ SESSIONS = HistoryTable(
         HistoryColumn("attempt", "whole", "1 for the first session of the run, one more for each later one."),
         HistoryColumn("started_at", "time", "When it started."),
         HistoryColumn("ended_at", "time", "When it ended; of an open one, its last event."),
-        HistoryColumn(
-            "outcome", "text", "How it ended: running, lost, completed, exhausted, requested, signal, error, unknown."
-        ),
+        HistoryColumn("outcome", "text", f"How it ended: {', '.join(get_args(Outcome))}."),
         HistoryColumn("error", "text", "The error that ended it."),
         HistoryColumn("signal", "text", "The signal that ended it."),
         HistoryColumn("inferred", "truth", "Whether it wrote no telemetry."),
@@ -138,7 +137,7 @@ NOTICES = HistoryTable(
         _SESSION,
         HistoryColumn("at", "time", "When the program said it last."),
         HistoryColumn("since", "time", "When it said it first."),
-        HistoryColumn("severity", "text", "page, warn or info."),
+        _SEVERITY,
         HistoryColumn("text", "text", "What it said."),
         HistoryColumn("count", "whole", "How often."),
         HistoryColumn("step", "whole", "The step then."),
@@ -153,7 +152,7 @@ FINDINGS = HistoryTable(
         _LOGDIR,
         _RUN,
         HistoryColumn("kind", "text", "What is wrong, or to be said."),
-        HistoryColumn("severity", "text", "page, warn or info."),
+        _SEVERITY,
         HistoryColumn("since", "time", "Since when; where that is unknown, the start of the newest session."),
         HistoryColumn("text", "text", "The finding in a sentence."),
         HistoryColumn("cost", "text", "What it has cost."),
@@ -168,7 +167,7 @@ TABLES: tuple[HistoryTable, ...] = (SESSIONS, SESSION_DAYS, RESTARTS, CHECKPOINT
 SCALARS = FlatTable(
     name="scalars",
     columns=(
-        HistoryColumn("run", "name", "The run, by its name in the logdir."),
+        HistoryColumn("run", "name", _RUN.text),
         HistoryColumn("tag", "name", "The tag."),
         HistoryColumn("step", "whole", "The step."),
         HistoryColumn("wall_time", "number", "When the value was written, in seconds since 1970."),

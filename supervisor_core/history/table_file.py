@@ -168,13 +168,11 @@ class _Csv:
 
 
 def _in_csv(data: ColumnData, column: HistoryColumn) -> Sequence[Any]:
-    values = listed(data)
+    values = _in_json(data, column)
     if column.type == "truth":
         return ["" if value is None else "true" if value else "false" for value in values]
-    if column.type == "time":
-        return [None if value is None else iso_of(value) for value in values]
     if column.type == "labels":
-        return [None if value is None else json.dumps(dict(value)) for value in values]
+        return [None if value is None else json.dumps(value) for value in values]
     return values
 
 
