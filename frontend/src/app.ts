@@ -38,11 +38,8 @@ export class App {
   readonly #main = h("main", { class: "main" });
   readonly #place = h("div", { class: "place" });
   readonly #updated = h("span", { class: "updated" });
-  readonly #overview = new Overview(
-    this.#state,
-    (patch, replace) => this.#change(patch, replace),
-    (line, hidden) => this.#hide(line, hidden),
-  );
+  readonly #changing = (patch: Partial<UrlState>, replace: boolean): void => this.#change(patch, replace);
+  readonly #overview = new Overview(this.#state, this.#changing, (line, hidden) => this.#hide(line, hidden));
   /** The runs that were hidden in this browser; null before the logdir is known. */
   #stored: Hidden | null = null;
   #page: Page | null = null;
@@ -189,8 +186,6 @@ export class App {
       view === "compare" ? new ComparePage(this.#state, this.#changing) : new TimelinePage(this.#state, this.#changing);
     this.#showPage(view, heading, make);
   }
-
-  readonly #changing = (patch: Partial<UrlState>, replace: boolean): void => this.#change(patch, replace);
 
   #showPage(name: string, heading: HTMLElement, make: () => Page): void {
     if (this.#page?.name !== name) {

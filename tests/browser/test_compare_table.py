@@ -69,6 +69,14 @@ def column(shown: Any, head: str) -> list[str]:
     return [" ".join(row.locator("th, td").nth(place).inner_text().split()) for row in rows]
 
 
+def colours(shown: Any) -> dict[str, str]:
+    """The colour of each run, from top to bottom."""
+    rows = shown.find(".compare-table tbody tr").all()
+    return {
+        row.get_attribute("data-run"): row.locator(".swatch").evaluate("each => each.style.background") for row in rows
+    }
+
+
 def test_the_best_run_comes_first_and_a_failed_one_says_why(tab: Callable[..., Any], board: Any) -> None:
     """Without a click: the lowest loss is marked, and the run that failed has NaN, from which step on. The numbers are
     those of the route."""
@@ -92,11 +100,14 @@ def test_the_best_run_comes_first_and_a_failed_one_says_why(tab: Callable[..., A
 
 
 def test_it_is_sorted_narrowed_and_its_columns_are_chosen(tab: Callable[..., Any], board: Any) -> None:
-    """By clicks that the address keeps."""
+    """By clicks that the address keeps. A run keeps its colour."""
     shown = compare(tab(), board)
+    before = colours(shown)
     shown.find(".compare-table thead").get_by_role("button", name="accuracy, last").click()
     accuracy = [float(text) for text in column(shown, "accuracy, last")]
     assert accuracy == sorted(accuracy)
+    assert colours(shown) == before and list(colours(shown)) != list(before)
+    assert len(set(before.values())) == len(names())
     shown.find(".compare-table").get_by_label("Which value of a tag is the best").select_option("highest")
     assert "loss, highest" in heads(shown)
     assert {"Host", "team", "seed"} < set(heads(shown))

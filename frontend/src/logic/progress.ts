@@ -1,6 +1,6 @@
 /** Which step a run was at at a moment, from sessions and checkpoints; straight lines between them. */
 import type { Session } from "../types/api";
-import { interpolate } from "./search";
+import { interpolate, lowerBound } from "./search";
 
 /** Known points of one session's way: both columns rise. */
 export interface Way {
@@ -19,7 +19,7 @@ export function waysOf(sessions: readonly Session[], at: ArrayLike<number>, step
       way.walls.push(ready);
       way.steps.push(first);
     }
-    for (let i = firstAtOrAfter(at, started); i < at.length && (at[i] as number) < ended; i++) {
+    for (let i = lowerBound(at, started); i < at.length && (at[i] as number) < ended; i++) {
       const wall = at[i] as number;
       const s = step[i] as number;
       if (last != null && s >= last) continue;
@@ -34,19 +34,6 @@ export function waysOf(sessions: readonly Session[], at: ArrayLike<number>, step
     }
     return way;
   });
-}
-
-function firstAtOrAfter(at: ArrayLike<number>, moment: number): number {
-  let i = 0;
-  let n = at.length;
-  while (n > 0) {
-    const half = n >> 1;
-    if ((at[i + half] as number) < moment) {
-      i += half + 1;
-      n -= half + 1;
-    } else n = half;
-  }
-  return i;
 }
 
 export const stepAt = (way: Way, wall: number): number => interpolate(way.walls, way.steps, wall);

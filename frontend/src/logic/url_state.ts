@@ -88,17 +88,11 @@ interface Codec<T> {
 }
 
 const own = <T>(name: string, write: Codec<T>["write"], read: Codec<T>["read"]): Codec<T> => ({ name, write, read });
-const text = (name: string, initial = ""): Codec<string> =>
-  own(
+const text = <I extends string | null>(name: string, initial: I): Codec<string | I> =>
+  own<string | I>(
     name,
-    (value) => (value === initial ? [] : [value]),
+    (value) => (value === initial ? [] : [value as string]),
     ([word]) => word || initial,
-  );
-const maybe = (name: string): Codec<string | null> =>
-  own(
-    name,
-    (value) => (value === null ? [] : [value]),
-    ([word]) => word ?? null,
   );
 const flag = (name: string, yes = "1"): Codec<boolean> =>
   own(
@@ -135,20 +129,20 @@ const stretch = (name: string): Codec<{ lo: number; hi: number } | null> =>
 
 /** In the order in which they stand in an address. */
 const FIELDS: { readonly [K in keyof UrlState]: Codec<UrlState[K]> } = {
-  run: maybe("run"),
+  run: text("run", null),
   view: oneOf("view", { list: 0, compare: 0, timeline: 0 }, "list"),
   chosen: own("with", (chosen) => chosen.map(({ run, colour }) => `${colour}~${run}`), parseChosen),
-  baseline: maybe("base"),
+  baseline: text("base", null),
   columns: own(
     "col",
     (keys) => keys ?? [],
     (words) => (words.length ? words : null),
   ),
-  group: text("group"),
+  group: text("group", ""),
   onlyDiffering: flag("differ"),
   without: list("without"),
   best: oneOf("best", { min: 0, max: 0 }, null),
-  compareSort: text("by"),
+  compareSort: text("by", ""),
   lanesBy: text("lanes", "prefix"),
   period: oneOf("period", PERIODS, "12h"),
   stretch: stretch("happened"),
@@ -170,7 +164,7 @@ const FIELDS: { readonly [K in keyof UrlState]: Codec<UrlState[K]> } = {
   ),
   log: flag("log"),
   allWorkers: flag("workers", "all"),
-  filter: text("filter"),
+  filter: text("filter", ""),
   state: oneOf("state", RUN_STATES, null),
   standing: oneOf("standing", STANDINGS, null),
   age: oneOf("age", AGES, null),

@@ -56,25 +56,27 @@ async function request(path: string, args: Arguments, signal?: AbortSignal): Pro
   throw new BackendError(response.status >= 502 ? "gone" : "refused", text);
 }
 
-async function json<T>(path: string, args: Arguments, signal?: AbortSignal): Promise<T> {
+/** The answer, as `read` reads it. */
+async function answered<T>(
+  path: string,
+  args: Arguments,
+  signal: AbortSignal | undefined,
+  read: (response: Response) => Promise<T>,
+): Promise<T> {
   const response = await request(path, args, signal);
   try {
-    return (await response.json()) as T;
+    return await read(response);
   } catch (error) {
     if (signal?.aborted) throw error;
     throw new BackendError("gone", "The answer broke off.");
   }
 }
 
-async function columns<H>(path: string, args: Arguments, signal?: AbortSignal): Promise<Columns<H>> {
-  const response = await request(path, args, signal);
-  try {
-    return decodeColumns<H>(await response.arrayBuffer());
-  } catch (error) {
-    if (signal?.aborted) throw error;
-    throw new BackendError("gone", "The answer broke off.");
-  }
-}
+const json = <T>(path: string, args: Arguments, signal?: AbortSignal): Promise<T> =>
+  answered(path, args, signal, (response) => response.json() as Promise<T>);
+
+const columns = <H>(path: string, args: Arguments, signal?: AbortSignal): Promise<Columns<H>> =>
+  answered(path, args, signal, async (response) => decodeColumns<H>(await response.arrayBuffer()));
 
 export interface WindowQuery {
   by: "wall" | "step" | "running";

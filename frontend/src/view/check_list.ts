@@ -3,6 +3,7 @@ import { NameFilter } from "../logic/filter";
 import { formatCount, plural } from "../logic/format";
 import { match } from "../net/matching";
 import { fill, h, setText } from "./element";
+import { filterBox } from "./filter_box";
 
 export interface CheckItem {
   key: string;
@@ -31,17 +32,9 @@ export class CheckList {
     opened: () => void = () => {},
   ) {
     this.summary = h("summary", {}, `${what[0]?.toUpperCase()}${what.slice(1)}s`);
-    this.#search = h("input", {
-      type: "search",
-      class: "filter",
-      placeholder: `Filter ${what}s (regular expression)`,
-      "aria-label": `Filter ${what}s by a regular expression`,
-      spellcheck: "false",
-      autocomplete: "off",
-    });
+    this.#search = filterBox("filter", `${what}s`, "", () => this.#show());
     this.#list = h("div", { class: "tag-list", role: "group", "aria-label": this.summary.textContent });
     this.element = h("details", { class: `tags ${what}s` }, this.summary, this.#search, this.#list, this.#note);
-    this.#search.addEventListener("input", () => this.#show());
     this.element.addEventListener("toggle", () => {
       if (this.element.open) opened();
       this.#show();

@@ -1,10 +1,9 @@
 /** The compared runs in their colours, with the values of one tag at the cursor. */
-import { elementColour } from "../logic/colours";
 import { formatCount, formatMoment, formatValue } from "../logic/format";
 import type { Reading } from "../logic/overlay";
 import { difference, shortNames } from "../logic/overlay";
 import type { Chosen } from "../logic/url_state";
-import { fill, h, iconButton, setAttribute, setText } from "./element";
+import { fill, h, iconButton, setAttribute, setText, swatch } from "./element";
 
 export interface LegendListener {
   open(run: string): void;
@@ -109,8 +108,6 @@ export class CompareLegend {
   }
 
   #row({ run, colour }: Chosen, short: string): Row {
-    const swatch = h("span", { class: "swatch" });
-    swatch.style.background = elementColour(colour);
     const strong = "Baseline: drawn strong, the others are compared with it";
     const pin = iconButton("⚑", `Baseline ${run}`, strong, () =>
       this.to.pin(pin.getAttribute("aria-pressed") === "true" ? null : run),
@@ -130,7 +127,7 @@ export class CompareLegend {
         onfocusin: () => this.to.hovered(run),
         onfocusout: () => this.to.hovered(null),
       },
-      h("th", { scope: "row" }, h("div", {}, swatch, name, pin, remove)),
+      h("th", { scope: "row" }, h("div", {}, swatch(colour), name, pin, remove)),
       cells.raw,
       cells.smoothed,
       cells.difference,

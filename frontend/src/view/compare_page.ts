@@ -16,7 +16,7 @@ import { copyFrom } from "./copy";
 import { fill, h, setAttribute } from "./element";
 import type { Page } from "./page";
 import { TagPicker } from "./tag_picker";
-import { zoomButtons } from "./zoom";
+import { wholeButton, zoomButtons } from "./zoom";
 
 const AXES: [AxisKind, string, string][] = [
   ["step", "Step", "Global steps"],
@@ -43,11 +43,7 @@ export class ComparePage implements Page {
   readonly #legend: CompareLegend;
   readonly #table: CompareTable;
   readonly #axes = new Choices("Horizontal axis", AXES, (kind) => this.#setAxis(kind));
-  readonly #wholeButton = h(
-    "button",
-    { title: "Show all of it (0, or double click)", onclick: () => this.#charts.whole() },
-    "Reset zoom",
-  );
+  readonly #wholeButton = wholeButton(() => this.#charts.whole());
   readonly #problems = h("ul", { class: "note", role: "status" });
   readonly #body: HTMLElement;
   readonly element = h("article", { class: "compare-page", "aria-label": "Compare", "aria-busy": "true" });

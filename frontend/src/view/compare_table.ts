@@ -1,5 +1,4 @@
 /** The compared runs as a table: values, cost, configuration; sorted, grouped, narrowed to what differs. */
-import { elementColour } from "../logic/colours";
 import type { CompareColumn, CompareOrder } from "../logic/compare_columns";
 import { bestOf, compareColumns, orderOf, shown, shownOfGroup, sortCompared } from "../logic/compare_columns";
 import type { Cell, Separator } from "../logic/csv";
@@ -12,7 +11,8 @@ import { RUN_STATES, wordOf } from "../logic/words";
 import { capture } from "../net/matching";
 import type { CompareAnswer, ComparedRun } from "../types/compare";
 import { CheckList } from "./check_list";
-import { h, pill, refresh, setText } from "./element";
+import { h, pill, refresh, setText, swatch } from "./element";
+import { searchBox } from "./filter_box";
 import { exportButtons } from "./table_export";
 
 const BEST: [UrlState["best"], string][] = [
@@ -23,14 +23,12 @@ const BEST: [UrlState["best"], string][] = [
 const NO_GROUP = "not matched";
 
 export class CompareTable {
-  readonly #group = h("input", {
-    type: "search",
-    class: "search group",
-    placeholder: "Group by name, such as lr=([^,/]*)",
-    "aria-label": "Group runs by what a regular expression captures of their names",
-    spellcheck: "false",
-    autocomplete: "off",
-  });
+  readonly #group = searchBox(
+    "search group",
+    "Group by name, such as lr=([^,/]*)",
+    "Group runs by what a regular expression captures of their names",
+    (group) => this.change({ group }, true),
+  );
   readonly #best = h(
     "select",
     { "aria-label": "Which value of a tag is the best" },
@@ -53,11 +51,7 @@ export class CompareTable {
       h("label", { class: "control" }, "Best value:", this.#best),
       h("label", { class: "control" }, this.#differences, "Differences only"),
       this.#picker.element,
-      ...exportButtons(
-        "the table of runs",
-        () => "compared-runs.csv",
-        (separator) => this.#text(separator),
-      ),
+      ...exportButtons("the table of runs", "compared-runs.csv", (separator) => this.#text(separator)),
     ),
     h(
       "div",
@@ -85,7 +79,6 @@ export class CompareTable {
     private readonly change: (patch: Partial<UrlState>, replace: boolean) => void,
     private readonly hover: (run: string | null) => void,
   ) {
-    this.#group.addEventListener("input", () => change({ group: this.#group.value }, true));
     this.#best.addEventListener("change", () =>
       change({ best: this.#best.value === "min" || this.#best.value === "max" ? this.#best.value : null }, true),
     );
@@ -187,12 +180,6 @@ export class CompareTable {
     );
     const best = new Map(this.#columns.map((column) => [column.key, bestOf(column, answer.runs)]));
     refresh(this.#body, ...this.#groups.flatMap((group) => this.#rowsOf(group, best, state)));
-    // The page's policy allows no style that is set as an attribute, as `refresh` would.
-    const colours = new Map(state.chosen.map(({ run, colour }) => [run, elementColour(colour)]));
-    for (const row of this.#body.rows) {
-      const swatch = row.querySelector<HTMLElement>(".swatch");
-      if (swatch) swatch.style.background = colours.get(row.dataset.run ?? "") ?? "";
-    }
     this.highlight(this.#hovered);
   }
 
@@ -248,13 +235,14 @@ export class CompareTable {
   }
 
   #rowOf(run: ComparedRun, best: ReadonlyMap<string, number | null>, state: UrlState): HTMLTableRowElement {
+    const { colour } = state.chosen.find((chosen) => chosen.run === run.run) ?? {};
     return h(
       "tr",
       { "data-run": run.run, class: run.run === state.baseline ? "baseline" : null },
       h(
         "th",
         { scope: "row" },
-        h("span", { class: "swatch", "aria-hidden": "true" }),
+        colour !== undefined && swatch(colour),
         h("button", { class: "plain run-name", "data-open": run.run, title: "Open its page" }, run.run),
       ),
       ...this.#columns.map((column) => this.#cellOf(column, run, best.get(column.key) ?? null)),

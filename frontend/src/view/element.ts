@@ -2,6 +2,7 @@
  * Elements made of plain text and attributes: no markup is ever parsed, so no name can become any; and what a browser
  * obeys in a text, or does not show, is shown as escapes.
  */
+import { elementColour } from "../logic/colours";
 import { printable, printableLines } from "../logic/printable";
 
 type Child = Node | string | null | undefined | false;
@@ -118,6 +119,13 @@ export function setAttribute(element: Element, name: string, value: string | nul
 /** The size of the page's letters, which a reader may have made larger: what holds text grows with it. */
 export function remPx(): number {
   return parseFloat(getComputedStyle(document.documentElement).fontSize) || 16;
+}
+
+/** The colour of a compared run. */
+export function swatch(colour: number): HTMLElement {
+  const element = h("span", { class: "swatch", "aria-hidden": "true" });
+  element.style.background = elementColour(colour);
+  return element;
 }
 
 /** A sign and its word. */

@@ -35,6 +35,7 @@ export class FindingList {
     const age = h("span", { class: "since muted", title: finding.since === null ? null : formatMoment(finding.since) });
     this.#ages.push([age, finding]);
     const { action } = finding;
+    const href = runbookOf(finding);
     return h(
       "li",
       { class: `card finding ${word.tone}`, "data-kind": finding.kind },
@@ -50,14 +51,9 @@ export class FindingList {
           action !== null && finding.is_command && copyButton(() => action),
           action !== null && !finding.is_command && h("span", {}, `→ ${action}`),
           // A report comes without the runbook.
-          report === null && runbookLink(finding),
+          report === null && href !== null && h("a", { href, target: "_blank", rel: "noopener" }, "Runbook"),
         ),
       ),
     );
   }
-}
-
-export function runbookLink(finding: Finding, props: Record<string, string | number> = {}): HTMLElement | null {
-  const href = runbookOf(finding);
-  return href === null ? null : h("a", { href, target: "_blank", rel: "noopener", ...props }, "Runbook");
 }

@@ -14,7 +14,7 @@ import type { RunLine } from "../types/api";
 import { Choices } from "./choices";
 import { Choosing } from "./choosing";
 import { h, remPx, setAttribute, setText } from "./element";
-import { filterBox } from "./filter_box";
+import { runFilterBox } from "./filter_box";
 import { ListColumns } from "./list_columns";
 import { FindingRuler } from "./row_finding";
 import { RunCounts } from "./run_counts";
@@ -39,7 +39,7 @@ const AGE_LABELS: [string | null, string, string][] = [
 const NARROW = window.matchMedia("(max-width: 919px)");
 
 export class Overview {
-  readonly #search = filterBox((filter) => this.change({ filter }, true));
+  readonly #search = runFilterBox((filter) => this.change({ filter }, true));
   readonly #counts: RunCounts;
   readonly #ages = new Choices("Last seen", AGE_LABELS, (age) => this.change({ age }, true));
   readonly #hiddenButton = h("button", {
@@ -55,7 +55,7 @@ export class Overview {
   readonly #body = h("div", { class: "body", role: "rowgroup" }, this.#spacer);
   readonly #grid: HTMLElement;
   readonly element: HTMLElement;
-  readonly #filter = new NameFilter(match, () => this.update(this.#all, this.state, this.#now, this.#logdir));
+  readonly #filter = new NameFilter(match, () => this.#updateAgain());
   readonly #ruler = new FindingRuler();
   #rows: RunRow[] = [];
   #tops = topsOf([]);
@@ -78,7 +78,7 @@ export class Overview {
   ) {
     this.#choosing = new Choosing(change);
     this.#counts = new RunCounts(change);
-    this.#columns = new ListColumns(change, () => this.update(this.#all, this.state, this.#now, this.#logdir));
+    this.#columns = new ListColumns(change, () => this.#updateAgain());
     const header = h("div", { class: "row head", role: "row", "aria-rowindex": 1 });
     header.append(h("div", { class: "cell choice", role: "columnheader" }, this.#choosing.head));
     for (const [key, label, name] of HEADS) header.append(this.#headOf(key, label, name));
@@ -111,10 +111,8 @@ export class Overview {
         this.#ages.element,
         this.#hiddenButton,
         this.#columns.picker.element,
-        ...exportButtons(
-          "the list of runs",
-          () => "runs.csv",
-          (separator) => listCsv(this.#lines, this.#columns.keys, this.#columns.values, separator),
+        ...exportButtons("the list of runs", "runs.csv", (separator) =>
+          listCsv(this.#lines, this.#columns.keys, this.#columns.values, separator),
         ),
         this.#counts.chips,
       ),
@@ -160,6 +158,10 @@ export class Overview {
     this.#active = kept >= 0 ? kept : Math.min(this.#active, Math.max(0, this.#lines.length - 1));
     setAttribute(this.#grid, "aria-rowcount", String(this.#lines.length + 1));
     this.#draw();
+  }
+
+  #updateAgain(): void {
+    this.update(this.#all, this.state, this.#now, this.#logdir);
   }
 
   /** Ask for what may have changed; whether there was an answer. */

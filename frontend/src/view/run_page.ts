@@ -16,7 +16,7 @@ import { loadRun } from "./run_data";
 import { StallList } from "./stalls";
 import { Summary } from "./summary";
 import { Tables } from "./tables";
-import { zoomButtons } from "./zoom";
+import { wholeButton, zoomButtons } from "./zoom";
 
 const AXES: [AxisKind, string, string][] = [
   ["wall", "Wall time", "When it happened"],
@@ -35,7 +35,7 @@ export class RunPage implements Page {
   readonly #tables: Tables;
   readonly #plots: Plots;
   readonly #axes = new Choices("Horizontal axis", AXES, (kind) => this.#setAxis(kind));
-  readonly #wholeButton = h("button", { title: "Show all of it (0, or double click)" }, "Reset zoom");
+  readonly #wholeButton = wholeButton(() => this.change({ zoom: null }, true));
   readonly #body: HTMLElement;
   readonly name: string;
   readonly element: HTMLElement;
@@ -56,7 +56,6 @@ export class RunPage implements Page {
     const changeView = (patch: Partial<UrlState>, replace: boolean): void =>
       change(patch.zoom ? { axis: this.#plots.kind, ...patch } : patch, replace);
     this.#plots = new Plots(run, changeView, (stall) => this.#stalls.reveal(stall));
-    this.#wholeButton.addEventListener("click", () => change({ zoom: null }, true));
     const hint = h(
       "span",
       { class: "hint muted" },

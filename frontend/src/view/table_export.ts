@@ -7,12 +7,12 @@ import { download } from "./table";
 /**
  * Two buttons. `name`: of the table, in words; `file`: of the file; `text`: the table, with this between its cells.
  */
-export function exportButtons(name: string, file: () => string, text: (separator: Separator) => string): HTMLElement[] {
+export function exportButtons(name: string, file: string, text: (separator: Separator) => string): HTMLElement[] {
   return [
     copyButton(() => text("\t"), {
       "aria-label": `Copy ${name}`,
       title: "Copy the table: a spreadsheet pastes it as cells",
     }),
-    h("button", { "aria-label": `Download ${name} as CSV`, onclick: () => download(file(), text(",")) }, "CSV"),
+    h("button", { "aria-label": `Download ${name} as CSV`, onclick: () => download(file, text(",")) }, "CSV"),
   ];
 }

@@ -18,24 +18,11 @@ export interface Theme {
 
 export function readTheme(element: Element): Theme {
   const style = getComputedStyle(element);
-  const v = (name: string): string => style.getPropertyValue(`--${name}`).trim();
+  const colours = <Name extends string>(...names: Name[]): Record<Name, string> =>
+    Object.fromEntries(names.map((name) => [name, style.getPropertyValue(`--${name}`).trim()])) as Record<Name, string>;
   return {
-    text: v("text"),
-    muted: v("muted"),
-    border: v("border"),
-    grid: v("grid"),
-    background: v("background"),
-    accent: v("accent"),
-    tone: {
-      good: v("good"),
-      live: v("live"),
-      calm: v("calm"),
-      warn: v("warn"),
-      bad: v("bad"),
-      dim: v("dim"),
-    },
-    line: v("line"),
-    wasted: v("wasted"),
+    ...colours("text", "muted", "border", "grid", "background", "accent", "line", "wasted"),
+    tone: colours("good", "live", "calm", "warn", "bad", "dim"),
     // The drawing's rows do not grow, so its letters only do as far as they fit.
     font: `${Math.round(11 * Math.min(1.3, remPx() / 16))}px ${style.fontFamily}`,
   };

@@ -12,7 +12,7 @@ import type { IncidentsAnswer, TimelineHeader } from "../types/timeline";
 import type { Choice } from "./choices";
 import { Choices } from "./choices";
 import { fill, h, refresh, setAttribute } from "./element";
-import { filterBox } from "./filter_box";
+import { runFilterBox } from "./filter_box";
 import { Happenings } from "./happenings";
 import { LaneChart } from "./lane_chart";
 import type { Page } from "./page";
@@ -35,7 +35,7 @@ export class TimelinePage implements Page {
   readonly #periods = new Choices("Period", PERIOD_CHOICES, (period) =>
     this.change({ period, zoom: null, stretch: null }, true),
   );
-  readonly #search = filterBox((filter) => this.change({ filter }, true));
+  readonly #search = runFilterBox((filter) => this.change({ filter }, true));
   readonly #lanesBy = h("select", {
     "aria-label": "Group runs by",
     onchange: () => this.change({ lanesBy: this.#lanesBy.value }, true),

@@ -90,6 +90,10 @@ export class Zoom {
   }
 }
 
+/** Shows all; pressable while less is shown. */
+export const wholeButton = (onclick: () => void): HTMLButtonElement =>
+  h("button", { title: "Show all of it (0, or double click)", onclick }, "Reset zoom");
+
 /** For who has neither wheel nor keys. */
 export function zoomButtons(by: (factor: number) => void): HTMLElement[] {
   const button = (sign: string, name: string, factor: number): HTMLElement =>
