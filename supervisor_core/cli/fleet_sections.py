@@ -100,10 +100,7 @@ def window(report: FleetReport) -> str:
 
 def hours(secs: float | None) -> str:
     """Return seconds in hours; in three digits below 100."""
-    if secs is None:
-        return UNKNOWN
-    value = secs / 3600.0
-    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+    return _three_digits(None if secs is None else secs / 3600.0)
 
 
 def _time(report: FleetReport) -> Section:

@@ -103,7 +103,6 @@ def others_of(records: Iterable[TaskRecord], here: Mapping[str, str], began_at: 
             continue
         if record.phase == "serving":  # no process waits for a parameter server
             continue
-        is_here = (record.host, record.boot, record.pids) == (machine.host, machine.boot, machine.pids)
         unresponsive: Unresponsive | None = "failed" if record.ended is not None else None
         if is_gone(record, machine):
             unresponsive = "silent"
@@ -113,7 +112,7 @@ def others_of(records: Iterable[TaskRecord], here: Mapping[str, str], began_at: 
             SeenRank(
                 name=record.task,
                 pid=record.pid,
-                host=None if is_here else record.host,
+                host=None if record.machine == machine else record.host,
                 phase=record.phase,
                 step=record.step,
                 source=None if record.place is None or unresponsive else "record",

@@ -187,6 +187,11 @@ class SeenTraining:
     """Its groups; None if no place is known."""
 
     @property
+    def groups(self) -> tuple[RankGroup, ...]:
+        """The ranks by their places, those that keep the others waiting first; empty if no place is known."""
+        return () if self.verdict is None else (*self.verdict.culprits, *self.verdict.others)
+
+    @property
     def text(self) -> str | None:
         """Which process keeps the others waiting; None while all of them make progress."""
         is_late = any(rank.unresponsive is not None or rank.is_late for rank in self.ranks)
@@ -230,9 +235,8 @@ def _of_training(training: SeenTraining, shown: Mapping[int, Sequence[Text]]) ->
     """Yield the verdict, and each group: the stacks of its first process, and a line for each other one."""
     if training.text is not None:
         yield Text(printable(training.text), style="bold red")
-    verdict, by_name = training.verdict, {rank.name: rank for rank in training.ranks}
-    grouped = () if verdict is None else (*verdict.culprits, *verdict.others)
-    for group in grouped:
+    by_name = {rank.name: rank for rank in training.ranks}
+    for group in training.groups:
         members = [by_name[name] for name in group.ranks]
         many = f" ({len(members)} processes)" if len(members) > 1 else ""
         yield Text(printable(f"{named(group.ranks)}{many}{_place(group)}:"), style="bold")
@@ -240,7 +244,7 @@ def _of_training(training: SeenTraining, shown: Mapping[int, Sequence[Text]]) ->
         yield from _of_rank(first, shown, whole=True)
         for rank in others:
             yield from _of_rank(rank, shown, whole=False)
-    for rank in training.ranks if verdict is None else ():
+    for rank in training.ranks if training.verdict is None else ():
         yield Text(printable(f"{named([rank.name])}:"), style="bold")
         yield from _of_rank(rank, shown, whole=True)
 
@@ -365,7 +369,7 @@ def _training(training: SeenTraining) -> dict[str, Any]:
                 "step": group.step,
                 "frames": list(group.frames),
             }
-            for group in (() if verdict is None else (*verdict.culprits, *verdict.others))
+            for group in training.groups
         ],
         "ranks": [
             {"name": rank.name, "pid": rank.pid, "host": rank.host, "step": rank.step, "source": rank.source}

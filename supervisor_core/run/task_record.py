@@ -84,6 +84,11 @@ class TaskRecord:
     error: str | None = None
     """The error that ended it."""
 
+    @property
+    def machine(self) -> Machine:
+        """On which it runs."""
+        return Machine(host=self.host, boot=self.boot, pids=self.pids)
+
 
 def file_name(task: str) -> str:
     """Return the name of a task's file; no two tasks share one.
@@ -166,8 +171,7 @@ def state_of(record: TaskRecord, *, silent_secs: float, lost_after_secs: float, 
 
 def is_gone(record: TaskRecord, here: Machine, runs: Callable[[int], bool] = is_running) -> bool:
     """Return whether a process of this machine is known to have ended without a stop record."""
-    where = Machine(host=record.host, boot=record.boot, pids=record.pids)
-    return record.ended is None and where == here and not runs(record.pid)
+    return record.ended is None and record.machine == here and not runs(record.pid)
 
 
 def status_of(record: TaskRecord, state: WorkerState, seen_at: float) -> WorkerStatus:
