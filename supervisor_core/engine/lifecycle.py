@@ -13,7 +13,7 @@ from supervisor_core.engine import open_sessions
 from supervisor_core.engine.coordinator import Coordinator
 from supervisor_core.engine.deadline import StopDeadline
 from supervisor_core.engine.ending import Ending
-from supervisor_core.engine.notices import HAS_ENDED, log_unrecorded
+from supervisor_core.engine.notices import HAS_ENDED, NOT_BEGUN, log_unrecorded
 from supervisor_core.engine.service import ServiceRegistry
 from supervisor_core.engine.session_recorder import SessionRecorder
 from supervisor_core.engine.session_state import SessionState
@@ -255,7 +255,7 @@ class Notifies:
         """
         recorder = self._lifecycle.state.recorder
         if recorder is None:
-            log_unrecorded(text, severity, "no session has begun")
+            log_unrecorded(text, severity, NOT_BEGUN)
         elif recorder.ended:
             log_unrecorded(text, severity, HAS_ENDED)
         else:

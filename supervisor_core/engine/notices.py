@@ -33,7 +33,7 @@ END_SECS = 1.0
 AGAIN_SECS = Thresholds().notice_secs
 """A text that was not said for this long begins again."""
 _READ_CHARACTERS = 4096
-HAS_ENDED = "the session has ended"
+NOT_BEGUN, HAS_ENDED = "no session has begun", "the session has ended"
 """Why something is not recorded."""
 
 _LEVELS: Mapping[Severity, int] = {"page": logging.ERROR, "warn": logging.WARNING, "info": logging.INFO}

@@ -15,6 +15,7 @@ from supervisor_core.process.progress_page import PageReading
 from supervisor_core.restarter.child import LeftBehind
 from supervisor_core.restarter.logdir_view import LogdirThread, LogdirView, RunPosition
 from supervisor_core.restarter.processes import descendants
+from supervisor_core.run.words import counted
 
 ANSWER_TICKS = 10
 """For how many seconds the logdir may say whether there was a training."""
@@ -83,4 +84,4 @@ def names_of_left(keeper: int) -> str:
     found = [each for each in descendants(keeper) if each.parent == keeper]
     named = ", ".join(f"{each.pid} {each.command}" for each in found[:MOST_NAMED])
     more = f", and {len(found) - MOST_NAMED} more" if len(found) > MOST_NAMED else ""
-    return f"{len(found)} process{'' if len(found) == 1 else 'es'}: {named}{more}"
+    return f"{counted(len(found), 'process')}: {named}{more}"

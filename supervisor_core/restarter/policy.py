@@ -21,6 +21,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from supervisor_core.events.record_fields import Name, Number, Step, Text, Whole
+from supervisor_core.run.words import counted
 
 Cause = Literal[
     "completed",
@@ -295,10 +296,10 @@ def _counted(
         last = state.failures[-1]
         where = f" at {last.where}" if last.where else ""
         step = "" if last.step is None else f", step {last.step:,}"
-        text = f"{len(state.failures)} identical failures: {last.type}{where}{step}"
+        text = f"{counted(len(state.failures), 'identical failure')}: {last.type}{where}{step}"
         return state, _end(_status_of(launch, NO_PROGRESS_STATUS), text, by_counts=True)
     if state.without_progress >= limits.no_progress_limit:
-        text = f"{state.without_progress} launches without progress"
+        text = f"{counted(state.without_progress, 'launch')} without progress"
         return state, _end(_status_of(launch, NO_PROGRESS_STATUS), text, by_counts=True)
     if len(recent) >= limits.restarts_per_hour:
         return state, _end(SPENT_STATUS, f"{len(recent) + 1} restarts within an hour", by_counts=True)

@@ -49,10 +49,11 @@ def counted(number: int, noun: str) -> str:
     """Return a number and what it counts.
 
     Example:
-        >>> counted(1, "step"), counted(1200, "step")
-        ('1 step', '1,200 steps')
+        >>> counted(1, "step"), counted(1200, "step"), counted(2, "launch")
+        ('1 step', '1,200 steps', '2 launches')
     """
-    return f"{count(number)} {noun}{'' if number == 1 else 's'}"
+    ending = "es" if noun.endswith(("s", "ch")) else "s"
+    return f"{count(number)} {noun}{'' if number == 1 else ending}"
 
 
 def listed(texts: Sequence[str]) -> str:

@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 
-from supervisor_core.engine.notices import log_unrecorded
+from supervisor_core.engine.notices import NOT_BEGUN, log_unrecorded
 from supervisor_core.events.notice_record import Severity
 from supervisor_core.options import Options
 from supervisor_core.storage.local import absolute
@@ -122,6 +122,6 @@ def notify_in(run: Run | None, text: str, severity: Severity) -> None:
         ValueError: if the severity is none.
     """
     if run is None:
-        log_unrecorded(text, severity, "no session has begun")
+        log_unrecorded(text, severity, NOT_BEGUN)
     else:
         run.notify(text, severity)

@@ -157,7 +157,7 @@ def test_a_program_that_fails_alike_is_given_up_and_everything_is_recorded(
     again = restarter(FAILING, "--max-backoff", "1ms")
     assert again.status() == 93 and "4 identical failures" in again.log
     reset = restarter(FAILING, "--max-backoff", "1ms", "--reset", "--identical-limit", "1")
-    assert reset.status() == 93 and "launch 5 has ended" in reset.log and "1 identical failures" in reset.log
+    assert reset.status() == 93 and "launch 5 has ended" in reset.log and "1 identical failure:" in reset.log
 
 
 LOGGING = """
