@@ -7,6 +7,7 @@ import tempfile
 import time
 from pathlib import Path
 
+from benchmarks.fleet.exporter import resident_bytes
 from benchmarks.report import Row, print_table
 from tests.notify.fleet_day import FleetDay
 
@@ -21,7 +22,7 @@ def rows(quick: bool) -> list[Row]:
     with tempfile.TemporaryDirectory() as directory:
         day = FleetDay(Path(directory))
         began = time.process_time()
-        day.run(minutes, lambda hours: memory.append(resident_mb()))
+        day.run(minutes, lambda hours: memory.append(resident_bytes() / 2**20))
         took = time.process_time() - began
     wrong = len(day.problems) + len(day.false_runs)
     for text in day.problems[:20]:
@@ -38,12 +39,6 @@ def rows(quick: bool) -> list[Row]:
         ),
         Row("notify", f"{what}: a minute and its writers", "ms", took / day.looks * 1e3, {}, "", None, "processor"),
     ]  # fmt: skip
-
-
-def resident_mb() -> float:
-    """Return how much memory this process has now."""
-    line = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmRSS"))
-    return int(line.split()[1]) / 1024
 
 
 if __name__ == "__main__":
