@@ -46,6 +46,14 @@ def html_text(text: str) -> str:
     return html.escape(printable(text))
 
 
+def policy_digest(text: str) -> str:
+    """Return by what a page's Content-Security-Policy allows an element with this text: ``sha256-...``."""
+    import base64  # here, since few processes write pages
+    import hashlib
+
+    return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"
+
+
 def printable_lines(text: str) -> str:
     """Return text whose own line breaks mean something (an error's, a traceback): likewise, with each line after the
     first indented, so that none looks like a line of the log. What was made so once stays as it is.

@@ -15,7 +15,6 @@ script, by its hash, and no request.
 from __future__ import annotations
 
 import base64
-import hashlib
 import json
 import logging
 import os
@@ -26,7 +25,7 @@ from typing import Any
 
 from supervisor_core.errors import SupervisorError
 from supervisor_core.events.index import RunIndex
-from supervisor_core.log import html_text
+from supervisor_core.log import html_text, policy_digest
 from supervisor_core.run.run_json import plain
 from supervisor_core.run.snapshot import WatchedRun
 from tb_plugin.backend import ROUTES, Backend
@@ -299,8 +298,8 @@ _PAGE = """\
 
 def _html(title: str, script: str, data: str) -> bytes:
     assert "</script" not in script.lower() and "<!--" not in script, "the script would end its element"
-    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    policy = f"default-src 'none'; script-src 'sha256-{digest}'; img-src data:; base-uri 'none'; form-action 'none'"
+    source = policy_digest(script)
+    policy = f"default-src 'none'; script-src '{source}'; img-src data:; base-uri 'none'; form-action 'none'"
     return _PAGE.format(
         policy=policy, title=html_text(f"{title} - Supervisor report"), data=data, script=script
     ).encode()

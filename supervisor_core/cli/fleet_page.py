@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import html
 from collections.abc import Iterator
 
 from supervisor_core.cli.fleet_sections import CAUSES, Section, cause_name, sections, summary, window
-from supervisor_core.log import printable
+from supervisor_core.log import policy_digest, printable
 from supervisor_core.run.fleet import FleetReport
 from supervisor_core.run.words import share
 
@@ -87,7 +85,7 @@ def fleet_page(report: FleetReport, place: str) -> bytes:
     policy = "; ".join(
         (
             "default-src 'none'",
-            f"style-src '{_digest(_STYLE)}' '{_digest(parts)}'",
+            f"style-src '{policy_digest(_STYLE)}' '{policy_digest(parts)}'",
             "img-src data:",
             "base-uri 'none'",
             "form-action 'none'",
@@ -161,7 +159,3 @@ def _text(text: str) -> str:
     """Return a text of any origin as text of the page, cut."""
     shown = printable(text)
     return html.escape(shown if len(shown) <= _MOST_CHARACTERS else f"{shown[:_MOST_CHARACTERS]} ...")
-
-
-def _digest(text: str) -> str:
-    return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import re
 from collections.abc import Sequence
 from functools import cache
@@ -11,7 +9,7 @@ from importlib.resources import files
 from itertools import pairwise
 
 from supervisor_core.clock import utc_text
-from supervisor_core.log import html_text
+from supervisor_core.log import html_text, policy_digest
 from supervisor_core.metrics.listener import SECURITY_HEADERS
 from supervisor_core.run.finding import Finding
 
@@ -102,12 +100,7 @@ def _runbook() -> str:
 
 def alerts_headers() -> dict[str, str]:
     """Return the headers of `alerts_page`: a browser may use its style, and nothing else."""
-    return {_POLICY: f"{SECURITY_HEADERS[_POLICY]}; style-src '{_digest(_STYLE)}'"}
-
-
-def _digest(text: str) -> str:
-    """Return a text's digest, as a policy names an element that is allowed."""
-    return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"
+    return {_POLICY: f"{SECURITY_HEADERS[_POLICY]}; style-src '{policy_digest(_STYLE)}'"}
 
 
 def _anchor(title: str) -> str:
