@@ -6,14 +6,16 @@ import json
 import os
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 
+from supervisor_core.cli import rank_stacks
 from supervisor_core.cli import stacks as command
 from supervisor_core.events.place import Place
 from supervisor_core.process.collectives import digest
@@ -169,9 +171,17 @@ def test_a_logdir_that_does_not_answer_is_not_waited_for(
 ) -> None:
     """It may be what hangs: the stacks are shown all the same."""
     start({"s0": WAITS}, 60.0)
-    tasks = tmp_path / "run" / TASKS_DIRECTORY
-    tasks.mkdir(parents=True)
-    os.mkfifo(tasks / "rank-1.json")
-    monkeypatch.setattr(command.ranks, "READ_SECS", 0.2)
-    done = run("stacks", tmp_path / "run")
-    assert done.exit_code == 0 and f"    {WAITS[-1]}" in done.stdout
+    answers = threading.Event()
+
+    def hang(_path: str) -> NoReturn:
+        answers.wait(30.0)
+        raise TimeoutError
+
+    monkeypatch.setattr(rank_stacks, "filesystem_for", hang)
+    monkeypatch.setattr(rank_stacks, "READ_SECS", 0.2)
+    try:
+        done = run("stacks", tmp_path / "run")
+        assert done.exit_code == 0 and f"    {WAITS[-1]}" in done.stdout
+        assert [thread for thread in threading.enumerate() if thread.name == "read heartbeat files"]
+    finally:
+        answers.set()
