@@ -12,6 +12,7 @@ import ipaddress
 import json
 import logging
 import socket
+import threading
 from collections.abc import Callable
 from contextlib import suppress
 
@@ -27,6 +28,8 @@ _LOG = logging.getLogger("supervisor_core")
 
 PAGE_NAME = "supervisor.prom"
 """The page's file. node_exporter reads what ends like this."""
+WRITE_SECS = 5.0
+"""How long a file is waited for. One that takes longer is left to its thread; it is written again after that."""
 
 
 class OutputFile:
@@ -36,8 +39,8 @@ class OutputFile:
         path: of a local file.
         content: returns what the file has; None leaves it as it is.
 
-    A file that cannot be written is logged, once until it can be again. A disk that hangs holds up the exporter's next
-    page: the file belongs on a local one.
+    A file that cannot be written is logged, once until it can be again. A disk that hangs holds up one page of the
+    exporter, by `WRITE_SECS`.
     """
 
     def __init__(self, path: str, content: Callable[[Exporter], bytes | None]) -> None:
@@ -45,26 +48,48 @@ class OutputFile:
         self._content = content
         self._written: bytes | None = None
         self._fails = False
+        self._thread: threading.Thread | None = None
 
     def update(self, exporter: Exporter) -> None:
         """Write what has changed."""
-        content = self._content(exporter)
-        if content is None or content == self._written:
+        if self._hangs():
             return
+        content = self._content(exporter)
+        if content is not None and content != self._written:
+            self._in_thread(self._replace, content)
+
+    def remove(self) -> None:
+        """Remove it: an exporter that has ended knows nothing."""
+        if not self._hangs():
+            self._in_thread(self._remove)
+
+    def _hangs(self) -> bool:
+        return self._thread is not None and self._thread.is_alive()
+
+    def _in_thread(self, act: Callable[..., None], *arguments: bytes) -> None:
+        self._thread = threading.Thread(target=act, args=arguments, name="supervisor-output", daemon=True)
+        self._thread.start()
+        self._thread.join(WRITE_SECS)
+        if self._hangs():
+            self._failed("its disk does not answer")
+
+    def _replace(self, content: bytes) -> None:
         try:
             filesystem, path = filesystem_for(self._path)
             filesystem.replace(path, content)
         except OSError as error:
-            if not self._fails:
-                _LOG.error("%s cannot be written: %s", self._path, error_text(error))
-            self._fails = True
+            self._failed(error_text(error))
             return
         if self._fails:
             _LOG.info("%s can be written again", self._path)
         self._written, self._fails = content, False
 
-    def remove(self) -> None:
-        """Remove it: an exporter that has ended knows nothing."""
+    def _failed(self, why: str) -> None:
+        if not self._fails:
+            _LOG.error("%s cannot be written: %s", self._path, why)
+        self._fails = True
+
+    def _remove(self) -> None:
         with suppress(OSError):  # not written yet, or removed by others
             filesystem, path = filesystem_for(self._path)
             filesystem.remove(path)

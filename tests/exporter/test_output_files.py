@@ -7,11 +7,13 @@ import logging
 import re
 import shutil
 import socket
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from supervisor_core.metrics import output_files
 from supervisor_core.metrics.exporter import Exporter
 from supervisor_core.metrics.output_files import OutputFile, page, targets
 from supervisor_core.metrics.render import TEXT
@@ -72,6 +74,37 @@ def test_what_cannot_be_written_is_said_once(tmp_path: Path, exporter_of, caplog
     assert [record.levelno for record in about] == [logging.ERROR, logging.INFO]
     assert "No such file or directory" in about[0].getMessage()
     assert json.loads(path.read_text()) == []
+
+
+def test_a_disk_that_hangs_holds_up_no_look(
+    tmp_path: Path, exporter_of, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Nor the end; that is said once. When the disk answers again the file is written."""
+    path, answers = tmp_path / "supervisor.prom", threading.Event()
+    written, exporter = OutputFile(str(path), page), exporter_of(tmp_path / "logs")
+    begun: list[str] = []
+
+    class Hanging:
+        def replace(self, path: str, content: bytes) -> None:
+            begun.append(path)
+            assert answers.wait(60)
+            raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(output_files, "WRITE_SECS", 0.01)
+    with monkeypatch.context() as patched:
+        patched.setattr(output_files, "filesystem_for", lambda path: (Hanging(), path))
+        for _ in range(3):
+            written.update(exporter)
+        written.remove()
+    assert begun == [str(path)]
+    said = [record.getMessage() for record in caplog.records if record.levelno == logging.ERROR]
+    assert said == [f"{path} cannot be written: its disk does not answer"]
+    answers.set()
+    assert written._thread is not None
+    written._thread.join(60)
+    monkeypatch.setattr(output_files, "WRITE_SECS", 60.0)
+    written.update(exporter)
+    assert "supervisor_exporter_build_info" in path.read_text()
 
 
 def test_live_trainings_of_this_machine_are_targets(tmp_path: Path, writing, clock, exporter_of) -> None:
