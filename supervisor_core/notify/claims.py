@@ -287,7 +287,7 @@ class Claims:
         if not self._is_failing:
             self._is_failing = True
             _LOG.warning(
-                "the directory %s cannot be used: %s. Where several watchers see a run, each sends its messages",
+                "the directory %s cannot be used, so that each of several watchers of a run sends its messages: %s",
                 self._directory,
                 error_text(error),
             )

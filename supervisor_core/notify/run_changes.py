@@ -14,7 +14,7 @@ from supervisor_core.events.notice_record import NoticeRecord
 from supervisor_core.run.counters import launches_without_session
 from supervisor_core.run.ended_launches import final_launch
 from supervisor_core.run.finding import KINDS, Finding
-from supervisor_core.run.model import Run, Session
+from supervisor_core.run.model import Run, Session, Stall
 from supervisor_core.run.run_incidents import ENDS, Incident, incidents
 from supervisor_core.run.snapshot import WatchedRun
 from supervisor_core.run.state_findings import UNPLANNED, open_stall
@@ -115,14 +115,14 @@ def instance_of(found: Finding, watched: WatchedRun, now: float, limits: Thresho
 def _stall(run: Run) -> tuple[object, ...]:
     """Return where a run hangs: a page and a record of one stall differ in its times, and agree in this."""
     stall, last = open_stall(run), newest_session(run)
-    step = run.step if stall is None or stall.step is None else stall.step
-    phase = stall.phase if stall is not None else None if last is None else last.phase
-    before = sum(
-        (item.session, item.step, item.phase) == (stall.session, stall.step, stall.phase) and item is not stall
-        for item in (run.stalls if stall is not None else ())
-        if stall is not None
-    )
-    return step, phase, before
+    if stall is None:
+        return run.step, None if last is None else last.phase, 0
+    before = [item for item in run.stalls if item is not stall and _place(item) == _place(stall)]
+    return run.step if stall.step is None else stall.step, stall.phase, len(before)
+
+
+def _place(stall: Stall) -> tuple[object, ...]:
+    return stall.session, stall.step, stall.phase
 
 
 def _loop(times: list[tuple[float, str]], least: int, window_secs: float) -> str | None:

@@ -25,7 +25,7 @@ _UNSAID_SECS = 300.0
 
 
 class Sender:
-    """Sends what a watcher has seen. Its methods but `close` never wait.
+    """Sends what a watcher has seen. Its methods but `seen`, which writes a file, and `close` never wait.
 
     Args:
         settings: where to.

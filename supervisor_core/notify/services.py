@@ -78,16 +78,16 @@ def parse_services(urls: Sequence[Secret]) -> list[AppriseService]:
     if not urls:
         return []
     for number, url in enumerate(urls, 1):
-        scheme, mark, rest = url.reveal().strip().partition("://")
+        scheme, mark, rest = url.reveal().partition("://")
         if not scheme or not mark or not rest:
             raise ValueError(f"notify URL {number} is not SCHEME://...; expected one as {EXAMPLE_URL}")
-    answer = ask({"check": [url.reveal().strip() for url in urls]})
+    answer = ask({"check": [url.reveal() for url in urls]})
     names = answer.get("names")
     if not isinstance(names, list) or len(names) != len(urls):
         problem = SendProblem.from_json(answer)
         if problem.kind == "no_apprise":
             raise ValueError(
-                f"messages need Apprise, which is not installed. To install it: {install_command('notify')}"
+                f"messages need Apprise, which is not installed: `{install_command('notify')}` installs it"
             )
         _LOG.warning("the notify URLs cannot be checked: %s", problem)  # no reason to begin without them
         names = ["not checked"] * len(urls)

@@ -75,7 +75,7 @@ class NotifySettings:
         Raises:
             ValueError: if something cannot be used; the text holds nothing of a URL.
         """
-        chosen = [Secret(url) for url in urls or environ.get(NOTIFY_VARIABLE, "").split()]
+        chosen = [Secret(url.strip()) for url in urls or environ.get(NOTIFY_VARIABLE, "").split()]
         ping_url = ping or environ.get(PING_VARIABLE, "").strip()
         if command is not None and not command.strip():
             raise ValueError("the command for events is empty; expected a line for the shell")

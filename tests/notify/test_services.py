@@ -183,7 +183,7 @@ def test_without_apprise(monkeypatch: pytest.MonkeyPatch) -> None:
     """The error has the command that installs it."""
     monkeypatch.setattr(services, "ask", lambda _: {"problem": "no_apprise", "status": None})
     monkeypatch.setattr(services, "install_command", lambda extra: f"install {extra}")
-    with pytest.raises(ValueError, match=r"Apprise, which is not installed. To install it: install notify$"):
+    with pytest.raises(ValueError, match=r"Apprise, which is not installed: `install notify` installs it$"):
         parse_services([Secret("ntfy://topic")])
 
 

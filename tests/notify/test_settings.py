@@ -49,7 +49,7 @@ def test_options_come_before_the_environment() -> None:
     assert found is not None and found.ping is not None
     assert (revealed(found), found.ping.reveal()) == (["a://1", "b://2"], "https://h/ping")
     assert (found.topics, found.limit_per_hour) == (DEFAULT_TOPICS, 20)
-    found = of(environ, urls=["c://3"], ping="http://other")
+    found = of(environ, urls=[" c://3 "], ping="http://other")
     assert found is not None and found.ping is not None
     assert (revealed(found), found.ping.reveal()) == (["c://3"], "http://other")
 
