@@ -14,20 +14,9 @@ import pytest
 from supervisor_core.engine import notices as module
 from supervisor_core.engine.notices import AT_ONCE, MOST_TEXTS, Notices
 from supervisor_core.events.notice_record import NoticeRecord
+from tests.conftest import StillClock
 
 NOW = 1_800_000_000.0
-
-
-class StillClock:
-    """A clock that shows what it was set to."""
-
-    now = NOW
-
-    def wall(self) -> float:
-        return self.now
-
-    def monotonic(self) -> float:
-        return self.now
 
 
 def progress_at(step: int | None) -> Any:
@@ -39,7 +28,7 @@ class Said:
     """Notices whose thread is the test, and what they have written."""
 
     def __init__(self, step: int | None = 7) -> None:
-        self.clock = StillClock()
+        self.clock = StillClock(NOW)
         self.records: list[NoticeRecord] = []
         self.loops: list[Callable[[], None]] = []
         self.notices = Notices("s", self.write, progress_at(step), self.clock, self.loops.append)
@@ -220,7 +209,7 @@ def test_without_a_thread_it_is_written_at_once() -> None:
     def refuse(loop: Callable[[], None]) -> None:
         raise RuntimeError("can't start new thread")
 
-    Notices("s", lambda record, step: records.append(record), progress_at(None), StillClock(), refuse).say("the end")
+    Notices("s", lambda record, step: records.append(record), progress_at(None), StillClock(NOW), refuse).say("the end")
     assert [each.text for each in records] == ["the end"]
 
 

@@ -18,9 +18,10 @@ from supervisor_core.notify.changes import Changes
 from supervisor_core.notify.delivery import Delivery
 from supervisor_core.notify.watcher import LogdirLooks, Watcher
 from supervisor_core.run.logdir_watch import LogdirWatch
+from tests.conftest import StillClock
 from tests.notify.lives import Life, random_life
 from tests.notify.samples import Kept
-from tests.notify.scene import BEGAN, HOUR, MINUTE, Hands, Scripted
+from tests.notify.scene import BEGAN, HOUR, MINUTE, Scripted
 
 GATHER_SECS = 10.0
 LONGEST_SECS = 4.5 * HOUR
@@ -49,7 +50,7 @@ class FleetDay:
     """What was told that is not in the script, or was not told."""
 
     def __post_init__(self) -> None:
-        self.clock = Hands(BEGAN)
+        self.clock = StillClock(BEGAN)
         self.service = Kept()
         self.changes = Changes()
         self._delivery = Delivery(self.service, limit_per_hour=1_000_000, gather_secs=GATHER_SECS, clock=self.clock)

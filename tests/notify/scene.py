@@ -15,6 +15,7 @@ from supervisor_core.events.telemetry import LaunchRecord, StallRecord, summary_
 from supervisor_core.notify.changes import Changes
 from supervisor_core.notify.event import Event
 from supervisor_core.run.logdir_watch import LogdirWatch
+from tests.conftest import StillClock
 
 TESTS = Path(__file__).parents[1]
 BEGAN = 1_700_000_000.0
@@ -36,21 +37,6 @@ voice_stories = load("voice_stories", TESTS / "voice" / "stories.py")
 Scripted: Any = voice_stories.Scripted
 
 
-class Hands:
-    """A clock that is set."""
-
-    def __init__(self, now: float) -> None:
-        self.now = now
-
-    def wall(self) -> float:
-        """The time that was set."""
-        return self.now
-
-    def monotonic(self) -> float:
-        """The same."""
-        return self.now
-
-
 @dataclass
 class Scene:
     """A logdir and a watcher of it.
@@ -68,7 +54,7 @@ class Scene:
     """All events, each with the time of its look."""
 
     def __post_init__(self) -> None:
-        self.clock = Hands(self.now)
+        self.clock = StillClock(self.now)
         self.watch = LogdirWatch(str(self.logdir), kept_ticks=1, all_saves=False, clock=self.clock)
 
     def look(self, at: float | None = None, *, unread: Collection[str] = (), is_last: bool = False) -> list[Event]:

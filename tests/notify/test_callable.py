@@ -23,6 +23,7 @@ from supervisor_core.notify.message import message_of
 from supervisor_core.training.due import SavePolicy
 from supervisor_core.training.run import Run
 from supervisor_core.training.state import TrainingState
+from tests.conftest import StillClock
 
 SCHEMA = Path(__file__).parents[2] / "docs" / "event.schema.json"
 
@@ -45,17 +46,6 @@ def event(text: str) -> Event:
     return Event(
         id=text, what="happened", topic="warn", kind="notice", severity="warn", run="a", logdir="/a", text=text, at=1.0
     )
-
-
-class HandClock:
-    """A clock that is set."""
-
-    now = 0.0
-
-    def wall(self) -> float:
-        return self.now
-
-    monotonic = wall
 
 
 def test_a_program_is_told_what_happens_to_its_run(tmp_path: Path) -> None:
@@ -115,7 +105,7 @@ def test_a_function_that_hangs_holds_up_the_end_for_its_time(
 
 def test_a_call_that_takes_long_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     """Once, while it lasts; not one that returns in time."""
-    clock = HandClock()
+    clock = StillClock(0.0)
 
     def on_event(event: dict[str, Any]) -> None:
         for _ in range(3):

@@ -19,13 +19,13 @@ from supervisor_core.notify.event import event_json
 from supervisor_core.run.finding import KINDS
 from supervisor_core.run.logdir_watch import LogdirWatch
 from supervisor_core.run.thresholds import Thresholds
+from tests.conftest import StillClock
 from tests.notify.lives import random_life, short
 from tests.notify.scene import (
     BEGAN,
     DAY,
     HOUR,
     MINUTE,
-    Hands,
     Hangs,
     Scene,
     Scripted,
@@ -393,7 +393,7 @@ def test_what_cannot_be_judged_is_logged_once(tmp_path: Path, caplog: pytest.Log
     """And nothing else suffers."""
     session = Scripted(tmp_path / "tuning", BEGAN).train(60)
     session.stop("error", error="KeyError")
-    snapshot = LogdirWatch(str(tmp_path), clock=Hands(BEGAN + HOUR)).refresh()
+    snapshot = LogdirWatch(str(tmp_path), clock=StillClock(BEGAN + HOUR)).refresh()
     broken: Any = replace(snapshot.runs["tuning"], run=None)
     changes = Changes()
     with caplog.at_level(logging.WARNING, "supervisor_core"):
@@ -438,7 +438,7 @@ def test_what_comes_and_goes_is_told_once_a_day(tmp_path: Path) -> None:
 def test_two_watchers_agree_on_what_no_record_dates(tmp_path: Path) -> None:
     """Though they see it at different moments."""
     voice_stories.STORIES["has a worker that is slow"].write(tmp_path / "tuning", BEGAN)
-    runs = LogdirWatch(str(tmp_path), clock=Hands(BEGAN)).refresh().runs
+    runs = LogdirWatch(str(tmp_path), clock=StillClock(BEGAN)).refresh().runs
     ids = []
     for later in (0.0, 97.0):
         changes = Changes()

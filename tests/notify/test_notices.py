@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.util
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
@@ -12,26 +10,17 @@ import pytest
 from supervisor_core.notify.changes import Changes
 from supervisor_core.notify.event import Event
 from supervisor_core.run.logdir_watch import LogdirWatch
+from tests.conftest import StillClock
+from tests.notify.scene import scripted_run
 
 NOW, HOUR = 1_700_000_000.0, 3600.0
-
-
-class Clock:
-    """A clock that is set."""
-
-    now = NOW
-
-    def wall(self) -> float:
-        return self.now
-
-    monotonic = wall
 
 
 class Looks:
     """A watcher of a logdir."""
 
     def __init__(self, logdir: Path) -> None:
-        self.clock, self.changes = Clock(), Changes(runbook_base="http://runbook")
+        self.clock, self.changes = StillClock(NOW), Changes(runbook_base="http://runbook")
         self.watch = LogdirWatch(str(logdir), clock=self.clock)
 
     def at(self, secs: float) -> list[Event]:
@@ -47,22 +36,10 @@ def told(events: list[Event]) -> list[tuple[str, str, str]]:
     return [(each.kind, each.topic, each.text) for each in events]
 
 
-@pytest.fixture(scope="module")
-def scripted() -> ModuleType:
-    """The scripted runs of the browser's tests."""
-    spec = importlib.util.spec_from_file_location("runs", Path(__file__).parents[1] / "browser" / "scripted_run.py")
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(__import__("sys").modules, "runs", module)
-        spec.loader.exec_module(module)
-    return module
-
-
 @pytest.fixture
-def run(scripted: ModuleType, tmp_path: Path) -> Any:
+def run(tmp_path: Path) -> Any:
     """A session that trains since the beginning."""
-    return scripted.Scripted(tmp_path / "tuning", NOW)
+    return scripted_run.Scripted(tmp_path / "tuning", NOW)
 
 
 def test_each_notice_is_told_once(run: Any, tmp_path: Path) -> None:
