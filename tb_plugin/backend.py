@@ -247,9 +247,7 @@ def fields_route(backend: Backend, arguments: Arguments) -> Answer:
 def columns_route(backend: Backend, arguments: Arguments) -> Answer:
     """Answer the values of some of these columns."""
     view = backend.whole_view()
-    keys = arguments.texts("key", MOST_COLUMNS)
-    if not keys:
-        arguments.text("key")  # says that it is missing
+    keys = arguments.texts("key", MOST_COLUMNS, needed=True)
     for key in keys:
         if not is_column(key):
             raise Refused(400, f"The argument 'key' is {shortened(key)}; expected {EXPECTED}.")
@@ -342,9 +340,7 @@ def _drawn(arguments: Arguments) -> _Drawn:
 
 def compare_route(backend: Backend, arguments: Arguments) -> Answer:
     """Answer several runs side by side."""
-    names, tags = arguments.texts("run", MOST_RUNS), arguments.texts("tag", MOST_TAGS)
-    if not names:
-        arguments.text("run")  # says that it is missing
+    names, tags = arguments.texts("run", MOST_RUNS, needed=True), arguments.texts("tag", MOST_TAGS)
     view = backend.view()
     runs: dict[str, RunView | str] = {}
     for name in names:

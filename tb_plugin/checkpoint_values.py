@@ -135,11 +135,11 @@ class CheckpointReader:
         while (wanted := self._wanted.get()) is not None:
             asked, reading = wanted
 
-            def tell(done: int, total: int, reading: _Reading = reading) -> None:
+            def on_progress(done: int, total: int, reading: _Reading = reading) -> None:
                 reading.progress = done, total
 
             try:
-                result = self._read(asked, tell)
+                result = self._read(asked, on_progress)
             except Exception as error:  # clients of object stores raise what they like
                 _LOG.warning("The values of %s could not be read: %r", asked.path, error)
                 result = answer_of(asked, problem=f"It could not be read: {error!r}")

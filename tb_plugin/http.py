@@ -167,15 +167,17 @@ class Arguments:
         """Return an argument that must be there."""
         value = self._values.get(name)
         if not value:
-            raise Refused(400, f"The argument {name!r} is missing.")
+            raise _missing(name)
         return value
 
-    def texts(self, name: str, most: int) -> list[str]:
+    def texts(self, name: str, most: int, *, needed: bool = False) -> list[str]:
         """Return all values of an argument that may occur several times, each once, in their order; empty where there
-        is none."""
+        is none, unless one is needed."""
         every: Callable[[str], list[str]] | None = getattr(self._values, "getlist", None)
         values = [self._values.get(name)] if every is None else every(name)
         found = [value for value in dict.fromkeys(values) if value]
+        if needed and not found:
+            raise _missing(name)
         if len(found) > most:
             raise Refused(400, f"The argument {name!r} occurs {len(found):,} times; expected at most {most}.")
         return found
@@ -232,6 +234,10 @@ class Arguments:
         if not math.isfinite(number):
             raise _bad(name, value, "a number")
         return number
+
+
+def _missing(name: str) -> Refused:
+    return Refused(400, f"The argument {name!r} is missing.")
 
 
 def _bad(name: str, value: str, expected: str) -> Refused:

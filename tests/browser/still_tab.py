@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import parse_qsl, urlsplit
+
+from werkzeug.datastructures import MultiDict
 
 from supervisor_core.events.index import RunIndex
 from supervisor_core.run.logdir_watch import LogdirWatch
@@ -55,7 +57,7 @@ class StillTab:
         asked = urlsplit(route.request.url)
         name = asked.path.strip("/")
         if name in ROUTES:
-            arguments = {key: values[0] for key, values in parse_qs(asked.query, keep_blank_values=True).items()}
+            arguments = MultiDict(parse_qsl(asked.query, keep_blank_values=True))
             answer = ROUTES[name](self.backend, Arguments(arguments, {}))
             route.fulfill(body=answer.body, content_type=answer.content_type)
         elif name in ("", "start.js"):
