@@ -85,6 +85,12 @@ test("a value that is not finite is said, with the tag and the step at which it 
   const words = (run: ComparedRun): string => `${shown(column, column.value(run))} ${column.detail?.(run)}`.trim();
   assert.deepEqual([good, bad, unread].map(words), ["no", "yes loss from step 812", "–"]);
   assert.equal(shownOfGroup(column, [good, bad]).text, "1 of 2");
+  const last = columnOf(compareColumns([good, bad, unread], INITIAL), "last:loss");
+  const none = compared("d", { values: { loss: summary({ last: null, last_step: null }) } });
+  assert.deepEqual(
+    [good, bad, unread, none].map((run) => last.detail?.(run)),
+    ["", "not finite", "", ""],
+  );
 });
 
 test("whether a run has NaN is not known where it has none of the tags", () => {

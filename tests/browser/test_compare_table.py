@@ -91,7 +91,7 @@ def test_the_best_run_comes_first_and_a_failed_one_says_why(tab: Callable[..., A
     assert text == f"★ {values[best]['min']:.4g} at {values[best]['min_step']:,}"
     failed = names()[-1]
     row = column(shown, "Run").index(failed)
-    assert column(shown, "State")[row] == "✕ failed" and column(shown, "loss, last")[row] == "\N{EN DASH}"
+    assert column(shown, "State")[row] == "✕ failed" and column(shown, "loss, last")[row] == "not finite"
     assert column(shown, "NaN?")[row] == f"yes loss from step {values[failed]['first_nonfinite_step']:,}"
     assert {text for i, text in enumerate(column(shown, "NaN?")) if i != row} == {"no"}
     shown.find(".compare-table tbody th button", has_text=failed).click()

@@ -17,7 +17,7 @@ export interface CompareColumn {
   differs: string | null;
   value(run: ComparedRun): Setting | null;
   format(value: number): string;
-  /** What is said beside the value. */
+  /** What is said beside the value, or in the place of one that is null. */
   detail?(run: ComparedRun): string;
   /** Names and values in CSV. */
   csv: [string, (run: ComparedRun) => Cell][];
@@ -93,6 +93,7 @@ function tagColumns(tag: string, best: Direction): CompareColumn[] {
     {
       ...number(`last:${tag}`, `${tag}, last`, "Its last kept value", (run) => of(run)?.last ?? null, formatValue),
       differs: null,
+      detail: (run) => (of(run)?.last === null && of(run)?.last_step !== null ? "not finite" : ""),
       csv: [
         [`${tag} last`, (run) => of(run)?.last],
         [`${tag} last step`, (run) => of(run)?.last_step],

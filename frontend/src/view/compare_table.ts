@@ -62,6 +62,8 @@ export class CompareTable {
   #state: UrlState | null = null;
   #answer: CompareAnswer | null = null;
   #columns: CompareColumn[] = [];
+  /** Those without texts. */
+  #numbers: ReadonlySet<CompareColumn> = new Set();
   #order: CompareOrder | null = null;
   #groups: Group<ComparedRun>[] = [];
   #hovered: string | null = null;
@@ -159,6 +161,9 @@ export class CompareTable {
     const differing = new Set(answer.differing);
     const listed = all.filter(({ differs }) => !state.onlyDiffering || differs === null || differing.has(differs));
     this.#columns = listed.filter(({ key }) => !state.without.includes(key));
+    this.#numbers = new Set(
+      this.#columns.filter(({ value }) => answer.runs.every((run) => typeof value(run) !== "string")),
+    );
     this.#picker.update(
       listed.map(({ key, name, title }) => ({ key, name, note: title })),
       new Set(this.#columns.map(({ key }) => key)),
@@ -176,7 +181,7 @@ export class CompareTable {
     refresh(
       this.#head,
       this.#headCell("run", "Run", "", false),
-      ...this.#columns.map((column) => this.#headOf(column)),
+      ...this.#columns.map((each) => this.#headCell(each.key, each.name, each.title, this.#numbers.has(each))),
     );
     const best = new Map(this.#columns.map((column) => [column.key, bestOf(column, answer.runs)]));
     refresh(this.#body, ...this.#groups.flatMap((group) => this.#rowsOf(group, best, state)));
@@ -185,11 +190,6 @@ export class CompareTable {
 
   #countWords(count: number): string {
     return this.#isGrouped ? `${formatCount(count)} in ${plural(this.#groups.length, "group")}` : formatCount(count);
-  }
-
-  #headOf({ key, name, title, value }: CompareColumn): HTMLElement {
-    const isNumber = this.#answer?.runs.every((run) => typeof value(run) !== "string") ?? false;
-    return this.#headCell(key, name, title, isNumber);
   }
 
   #headCell(key: string, name: string, title: string, isNumber: boolean): HTMLElement {
@@ -258,9 +258,9 @@ export class CompareTable {
     const detail = column.detail?.(run) ?? "";
     return h(
       "td",
-      { class: `${typeof value === "number" ? "num" : ""}${isBest ? " best" : ""}${bad ? " bad-text" : ""}` },
+      { class: `${this.#numbers.has(column) ? "num" : ""}${isBest ? " best" : ""}${bad ? " bad-text" : ""}` },
       isBest && h("span", { class: "sign", role: "img", "aria-label": "best", title: "The best of these runs" }, "★ "),
-      shown(column, value),
+      value === null && detail ? null : shown(column, value),
       detail && h("span", { class: "muted" }, ` ${detail}`),
     );
   }
