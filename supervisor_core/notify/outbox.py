@@ -94,7 +94,7 @@ class _Lane:
         self._until = math.inf
         self._has_ended = False
         self._left: list[Event] = []
-        self._thread = threading.Thread(target=self._serve, name=f"supervisor-{delivery.service.name}", daemon=True)
+        self._thread = threading.Thread(target=self._run, name=f"supervisor-{delivery.service.name}", daemon=True)
         self._thread.start()
 
     def add(self, events: Sequence[Event]) -> None:
@@ -126,6 +126,14 @@ class _Lane:
             _LOG.warning("%s: %s in time%s", self._delivery.service.name, what, first)
         return not left and not hangs
 
+    def _run(self) -> None:
+        try:
+            self._serve()
+        finally:
+            with self._changed:
+                self._has_ended = True
+                self._changed.notify_all()
+
     def _serve(self) -> None:
         while self._wait():
             self._deliver(is_last=False)
@@ -139,9 +147,6 @@ class _Lane:
                     self._changed.wait(wait_at_end(self._delivery.next_try_in(), secs))
             is_sent = self._deliver(is_last=True)
         self._left = self._delivery.give_back()  # here, since the directory of the claims may hang
-        with self._changed:
-            self._has_ended = True
-            self._changed.notify_all()
 
     def _wait(self) -> bool:
         """Wait until something is to be done; return False if that is to close."""

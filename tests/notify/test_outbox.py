@@ -91,9 +91,9 @@ def test_a_service_that_hangs_holds_up_nothing(caplog: pytest.LogCaptureFixture)
     sent = outbox(hangs, well, limit_per_hour=10_000)
     sent.put([event("a")])
     assert hangs.entered.wait(WAIT_SECS)
+    arrived = well.wait(1)
     for number in range(5000):
         sent.put([event(f"r{number}")])
-    arrived = well.wait(1)
     while sum(len(message.events) for message in arrived) <= 1000:
         arrived = well.wait(len(arrived) + 1)
     assert not sent.close(0.2)
