@@ -68,7 +68,11 @@ class OutputFile:
 
     def _in_thread(self, act: Callable[..., None], *arguments: bytes) -> None:
         self._thread = threading.Thread(target=act, args=arguments, name="supervisor-output", daemon=True)
-        self._thread.start()
+        try:
+            self._thread.start()
+        except RuntimeError as error:  # no more threads now; the next page may do better
+            self._failed(error_text(error))
+            return
         self._thread.join(WRITE_SECS)
         if self._hangs():
             self._failed("its disk does not answer")
