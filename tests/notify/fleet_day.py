@@ -1,4 +1,4 @@
-"""`FleetDay`: a fleet of runs with scripted lives, watched for simulated days, and what was told compared with the
+"""`FleetDay`: a fleet of runs with scripted lives, watched for simulated days, and what was said compared with the
 script.
 
 There are always as many runs in the logdir: where a life is over another run begins, and the run that ended first is
@@ -47,7 +47,7 @@ class FleetDay:
     interval_secs: float = MINUTE
     seed: int = 0
     problems: list[str] = field(default_factory=list)
-    """What was told that is not in the script, or was not told."""
+    """What was said that is not in the script, or was not said."""
 
     def __post_init__(self) -> None:
         self.clock = StillClock(BEGAN)
@@ -117,7 +117,7 @@ class FleetDay:
         self.service.messages.clear()
 
     def _compare(self, life: Life) -> None:
-        """Compare what was told of a run with its script, and when."""
+        """Compare what was said of a run with its script, and when."""
         told, due = self._told.pop(life.run.name, []), list(life.due)
         self.expected += len(due)
         wrong = Counter(what for what, _ in told)
@@ -131,5 +131,5 @@ class FleetDay:
 
     @property
     def false_runs(self) -> list[str]:
-        """Runs of which something was told, and that were not in the script."""
+        """Runs of which something was said, and that were not in the script."""
         return sorted(self._told)

@@ -1,4 +1,4 @@
-"""`Life`: a run that trains, hangs, dies, is started again and ends by its script, and what is to be told of it."""
+"""`Life`: a run that trains, hangs, dies, is started again and ends by its script, and what is to be said of it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Act(NamedTuple):
 
 
 class Due(NamedTuple):
-    """An event that is to be told, and between which times."""
+    """An event that is due, and between which times."""
 
     what: str
     since: float
@@ -52,7 +52,7 @@ class Life:
     acts: list[Act]
     seed: int = 0
     due: list[Due] = field(default_factory=list)
-    """What is to be told, as far as it has been written."""
+    """What is to be said, as far as it has been written."""
     beat_every: float = 10.0
 
     def __post_init__(self) -> None:
@@ -119,7 +119,7 @@ class Life:
         self.due.append(Due(what, at, at + secs))
 
     def _holds(self, kind: str, severity: str, since: float) -> None:
-        """A finding has held since a time and is over now: told if that was for long enough."""
+        """A finding has held since a time and is over now: said if that was for long enough."""
         hold = HOLDS[kind]
         if self._ends - since > hold + MINUTE + SLACK:
             self._is_due(f"{severity} begins {kind}", since + hold - SLACK, 2 * SLACK)

@@ -37,7 +37,7 @@ def restart(run: str = "tuning", **changed: Any) -> Event:
 
 
 class Kept(Service):
-    """Keeps the messages, and fails as long as it is told to."""
+    """Keeps the messages, and fails as long as `fails` is set."""
 
     def __init__(self, name: str = "kept", identity: str | None = None) -> None:
         self.name, self.identity = name, None if identity is None else Secret(identity)

@@ -1,4 +1,4 @@
-"""`Options.on_event`: a program is told what happens to its run, and whatever it does then, its training goes on."""
+"""`Options.on_event`: a program gets what happens to its run, and whatever it does then, its training goes on."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def train(logdir: Path, on_event: Any, steps: int = 3) -> None:
 
 
 def kinds(events: list[dict[str, Any]]) -> list[str]:
-    """What was told."""
+    """What was said."""
     return [event["kind"] for event in events]
 
 
@@ -50,7 +50,7 @@ def event(text: str) -> Event:
 
 def test_a_program_is_told_what_happens_to_its_run(tmp_path: Path) -> None:
     """As objects of the published schema, one at a time, in a thread; before the session has ended. What an earlier
-    session said is not told again; that it was restarted is."""
+    session said is no event again; that it was restarted is one."""
     told: list[dict[str, Any]] = []
     threads: set[str] = set()
 
@@ -87,7 +87,7 @@ def test_a_function_that_raises_is_logged_once(tmp_path: Path, caplog: pytest.Lo
 def test_a_function_that_hangs_holds_up_the_end_for_its_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Not the training; what it was not told is in the log."""
+    """Not the training; which events it did not get is in the log."""
     monkeypatch.setattr(ending, "LAST_EVENTS_SECS", 0.3)
     may_return, told = threading.Event(), []
 
@@ -127,7 +127,7 @@ def test_a_call_that_takes_long_is_logged_once(caplog: pytest.LogCaptureFixture)
 
 
 def test_a_forked_child_tells_nothing(tmp_path: Path) -> None:
-    """It ends at once, though a lock was taken when it was forked, which nobody releases there."""
+    """It ends at once, though a lock was taken when it was forked, which no thread releases there."""
     told: list[dict[str, Any]] = []
     calls = EventCalls(told.append, str(tmp_path), "a", 0.0)
     calls.start()

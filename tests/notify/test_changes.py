@@ -1,4 +1,4 @@
-"""What is told of a run, and what is not: each change once, in the words of the findings."""
+"""What is said of a run, and what is not: each change once, in the words of the findings."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ LATER = {
     "has a checkpoint in doubt": ["warn begins checkpoint_overdue"],
     "recovers all the time": ["page is_over recovery_loop"],
 }
-"""What is told of stories that go on after the first look, beside what is said at that moment."""
+"""What is said of stories that go on after the first look, beside what is said at that moment."""
 QUIET = ("restarted", "stopped", "clock_skew", "copy", "notice")
 
 
@@ -57,7 +57,7 @@ def told_stories(tmp_path_factory: pytest.TempPathFactory) -> Scene:
 
 @pytest.mark.parametrize("name", STORIES)
 def test_a_story_that_is_so_at_the_first_look(told_stories: Scene, name: str) -> None:
-    """What needs somebody is told once, in the words of the finding; what ended before, or long ago, is not."""
+    """What needs somebody is said once, in the words of the finding; what ended before, or long ago, is not."""
     said = [each.split() for each in STORIES[name].says]
     is_over = "completed" in name or name == "had nothing to do"
     expected = [
@@ -179,7 +179,7 @@ def test_a_completed_run_is_told_with_its_duration_and_goodput(tmp_path: Path, r
 
 
 def test_a_planned_stop_is_an_end(tmp_path: Path) -> None:
-    """By its own request at once; it pages nobody."""
+    """By its own request at once; it is no page."""
     scene = Scene(tmp_path)
     session = Scripted(tmp_path / "tuning", BEGAN)
     scene.go_on(HOUR, trains(session), every=60.0)
@@ -214,7 +214,7 @@ def test_a_preemption_that_does_not_resume_is_an_end(tmp_path: Path) -> None:
 
 
 def test_a_run_that_its_restarter_gives_up_is_told_at_once(tmp_path: Path) -> None:
-    """Nothing will start it again, so that nothing is waited for; while it does, nothing is told."""
+    """Nothing will start it again, so that nothing is waited for; while it does, nothing is said."""
     run, scene = tmp_path / "tuning", Scene(tmp_path)
     launch(run, 1, BEGAN)
     session = Scripted(run, BEGAN)
@@ -292,7 +292,7 @@ def test_the_last_look_waits_for_nothing(tmp_path: Path) -> None:
 
 
 def test_since_says_from_when_on_ends_are_told(tmp_path: Path) -> None:
-    """What ended or was restarted before the first look is not told, but since another time if that is wanted."""
+    """What ended or was restarted before the first look is not said, but since another time if that is wanted."""
     run = tmp_path / "tuning"
     first = Scripted(run, BEGAN).train(600)
     Scripted(run, first.at + 20, attempt=2, step=first.step - 10).train(600).stop()
@@ -303,7 +303,7 @@ def test_since_says_from_when_on_ends_are_told(tmp_path: Path) -> None:
 
 
 def test_a_run_that_comes_and_ends_between_two_looks(tmp_path: Path) -> None:
-    """Its end is told; that of an old run which is copied into the logdir is not."""
+    """Its end is said; that of an old run which is copied into the logdir is not."""
     scene = Scene(tmp_path)
     scene.look()
     Scripted(tmp_path / "short", BEGAN + 1).train(10).stop()
@@ -349,7 +349,7 @@ def test_files_that_cannot_be_read_end_nothing(tmp_path: Path) -> None:
 
 
 def test_a_directory_that_vanishes(tmp_path: Path) -> None:
-    """Of a run that was alive it is told after a minute; of one that had ended, or was dead, it is not."""
+    """Of a run that was alive that is said after a minute; of one that had ended, or was dead, it is not."""
     scene = Scene(tmp_path)
     session = Scripted(tmp_path / "tuning", BEGAN)
     Scripted(tmp_path / "done", BEGAN).train(60).stop()
@@ -365,7 +365,7 @@ def test_a_directory_that_vanishes(tmp_path: Path) -> None:
 
 
 def test_a_renamed_run_is_the_same(tmp_path: Path) -> None:
-    """What was told of it is not told again under its new name."""
+    """What was said of it is not said again under its new name."""
     scene = Scene(tmp_path)
     session = Scripted(tmp_path / "tuning", BEGAN)
     scene.go_on(10 * MINUTE, trains(session))
@@ -375,7 +375,7 @@ def test_a_renamed_run_is_the_same(tmp_path: Path) -> None:
 
 
 def test_clocks_that_differ_are_quiet(tmp_path: Path) -> None:
-    """A machine whose clock is ten minutes behind is neither lost nor told, and its death waits for its hold."""
+    """A machine whose clock is ten minutes behind is neither lost nor said to be, and its death waits for its hold."""
     scene = Scene(tmp_path)
     session = Scripted(tmp_path / "tuning", BEGAN - 10 * MINUTE)
 
@@ -470,7 +470,7 @@ def test_thresholds_are_the_alerts(tmp_path: Path) -> None:
 @pytest.mark.parametrize("seed", [100, 101, 120])
 def test_who_looks_and_from_where_changes_no_id(tmp_path: Path, seed: int) -> None:
     """Watchers that look every 5 s or every minute, at different moments, over another mount and from another
-    directory, tell the same events, each once: those of the script."""
+    directory, have the same events, each once: those of the script."""
     logdir = tmp_path / "logs"
     os.symlink(logdir, tmp_path / "mount")
     life = random_life(logdir / "team" / "tuning", BEGAN + 30, seed, 2.0)

@@ -231,7 +231,7 @@ def test_a_claim_of_another_user_keeps_no_message_back(tmp_path: Path) -> None:
 def test_a_directory_that_others_may_write(
     mode: int, is_used: bool, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """They could give a claim of one event the name of another, which would then be sent by nobody. With the sticky bit
+    """They could give a claim of one event the name of another, which would then not be sent. With the sticky bit
     they cannot."""
     tmp_path.chmod(mode)
     one, two = Claims(tmp_path), Claims(tmp_path)

@@ -80,7 +80,7 @@ def has_ended(pid: int) -> bool:
 
 
 def test_one_that_runs_when_its_watcher_ends_is_killed(tmp_path: Path) -> None:
-    """Nobody would be there to do so when its time is over."""
+    """No process would be there to do so when its time is over."""
     fifo = tmp_path / "fifo"
     os.mkfifo(fifo)
     outbox = Outbox(

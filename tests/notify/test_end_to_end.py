@@ -188,7 +188,7 @@ def secrets_in(directory: Path) -> list[str]:
 def test_a_training_is_killed_hangs_and_is_completed(
     training: Callable[..., Running], receiver: Received, tmp_path: Path
 ) -> None:
-    """Each is told once, in the words of the findings; the token is in no file and in no list of processes."""
+    """Each is said once, in the words of the findings; the token is in no file and in no list of processes."""
     events = tmp_path / "events.jsonl"
     running = training("killed", "hangs", options=["--stop-timeout", "2s", "--on-event", f"tee -a {events}"])
     running.trains()
@@ -300,7 +300,7 @@ def test_a_url_of_the_environment_that_cannot_be_used(training: Callable[..., Ru
 def test_two_watchers_of_a_training_that_is_killed(
     start: Callable[..., Running], receiver: Received, logdir: Path, tmp_path: Path, command_server: ForkServer
 ) -> None:
-    """Each change is told once by one of them, though the service fails at first; SIGTERM ends them in order."""
+    """Each change is said once by one of them, though the service fails at first; SIGTERM ends them in order."""
     receiver.status = 500
     program = tmp_path / "train.py"
     program.write_text(TRAINING)
@@ -331,7 +331,7 @@ def test_two_watchers_of_a_training_that_is_killed(
 def test_a_watcher_is_started_again(
     start: Callable[..., Running], receiver: Received, logdir: Path, tmp_path: Path, command_server: ForkServer
 ) -> None:
-    """What was told already is not told again; what happened just before the start is, and what ended between two."""
+    """What was said already is not said again; what happened just before the start is, and what ended between two."""
     program = tmp_path / "train.py"
     program.write_text(TRAINING)
     trainer = command_server.start([str(program), str(logdir), "waits"])

@@ -1,4 +1,4 @@
-"""What a program says of its run is told once, in its words."""
+"""What a program says of its run is said once, in its words."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Looks:
         self.watch = LogdirWatch(str(logdir), clock=self.clock)
 
     def at(self, secs: float) -> list[Event]:
-        """Look so long after the beginning."""
+        """Look at a time after the beginning."""
         self.clock.now = NOW + secs
         snapshot = self.watch.refresh()
         return self.changes.of(snapshot.runs, snapshot.at)

@@ -23,7 +23,7 @@ def name(logdir: str, run: str) -> str:
 
 
 class Slow:
-    """A logdir whose looks hang while they are told to."""
+    """A logdir whose looks hang while `answers` is not set."""
 
     def __init__(self, logdir: Path) -> None:
         self._watch = LogdirWatch(str(logdir))

@@ -1,4 +1,4 @@
-"""The process that sends the messages of ``run``: what it is told, and when it ends without its restarter."""
+"""The process that sends the messages of ``run``: what it gets, and when it ends without its restarter."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_an_order_is_read_as_it_was_written() -> None:
 
 @pytest.mark.parametrize(("state", "secs"), [("lost", 180.0), ("completed", 180.0), ("running", QUIET_SECS)])
 def test_without_a_restarter_it_ends(now: list[float], state: str, secs: float) -> None:
-    """Once what its death has led to was told, or after an hour in which nothing changes."""
+    """Once what its death has led to was said, or after an hour in which nothing changes."""
     line = Line()
     orphan = watching._Orphan(ORDER, line)  # type: ignore[arg-type]
     assert not orphan.is_over(looked(state))
@@ -70,7 +70,7 @@ def test_without_a_restarter_it_ends(now: list[float], state: str, secs: float) 
 
 
 def test_a_run_that_was_started_again_is_not_its_own(now: list[float]) -> None:
-    """It ends once it has told that, though the run goes on."""
+    """It ends once it has said that, though the run goes on."""
     line = Line()
     orphan = watching._Orphan(ORDER, line)  # type: ignore[arg-type]
     assert not orphan.is_over(looked("running"))
