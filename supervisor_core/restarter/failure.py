@@ -121,10 +121,13 @@ def _table(printed: Sequence[str]) -> list[tuple[int, int]]:
 
 def _errors_of_ranks(printed: Sequence[str], step: int | None) -> dict[int, tuple[Failure, bool]]:
     """Return the error of each rank that printed one, and whether it is that of losing another rank."""
+    lines: dict[int, list[str]] = {}
+    for line in printed:
+        if (prefix := _PREFIX.match(line)) is not None:
+            lines.setdefault(int(prefix["rank"]), []).append(line[prefix.end() :])
     failures = {}
     for rank, _ in _ranks(printed):
-        matches = [(line, _PREFIX.match(line)) for line in printed]
-        own = [line[match.end() :] for line, match in matches if match is not None and int(match["rank"]) == rank]
+        own = lines.get(rank, [])
         if (failure := _last_error(own, step)) is not None:
             failures[rank] = (replace(failure, rank=rank), has_lost_rank(own[-1]))
     return failures
