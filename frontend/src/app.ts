@@ -121,7 +121,7 @@ export class App {
     if (!this.#failure) return;
     this.#tick();
     const { kind, message } = this.#failure;
-    if (kind === "starting") this.#banner.show("calm", `The Supervisor tab is starting: ${message} ${again}`);
+    if (kind === "starting") this.#banner.show("live", `The Supervisor tab is starting: ${message} ${again}`);
     else if (kind === "gone") this.#banner.show("bad", `${message} Is it still running?${stand} ${again}`);
     else this.#banner.show("bad", `The Supervisor plugin says: ${message} ${again}`);
   }
@@ -133,11 +133,11 @@ export class App {
     const { reading, problems } = answer;
     if (reading) {
       const done = `${formatCount(reading.done)} of ${formatCount(reading.total)} runs`;
-      this.#banner.show("calm", `Reading the logdir for the first time: ${done} so far.`);
+      this.#banner.show("live", `Reading the logdir for the first time: ${done} so far.`);
     } else if (problems.length) {
       const more = problems.length > 1 ? ` (and ${formatCount(problems.length - 1)} more)` : "";
       this.#banner.show("warn", `Could not be read: ${problems[0]}${more}`);
-    } else if (report?.left_out.length) this.#banner.show("calm", report.left_out.join(" "));
+    } else if (report?.left_out.length) this.#banner.show("live", report.left_out.join(" "));
     else if (!this.#failure) this.#banner.hide();
     if (this.#state.run !== null) this.#showRun(this.#state.run);
     else if (this.#state.view !== "list" && (this.#store.size > 0 || reading)) this.#showView(this.#state.view);

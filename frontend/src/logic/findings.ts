@@ -2,19 +2,20 @@
 import type { Finding, RunLine, Severity, Standing } from "../types/api";
 import { formatMoment, roughDuration } from "./format";
 import type { Word } from "./words";
+import { word } from "./words";
 
 export const SEVERITIES: Record<Severity, Word> = {
-  page: { glyph: "✕", label: "act now", tone: "bad", meaning: "Work is being lost: act now.", rank: 0 },
-  warn: { glyph: "!", label: "today", tone: "warn", meaning: "It needs somebody today.", rank: 1 },
-  info: { glyph: "i", label: "to know", tone: "calm", meaning: "To know when there is time.", rank: 2 },
+  page: word("✕", "act now", "bad", "Work is being lost: act now.", 0),
+  warn: word("!", "today", "warn", "It needs somebody today.", 1),
+  info: word("i", "to know", "calm", "To know when there is time.", 2),
 };
 
 /** In the order in which runs are listed. */
 export const STANDINGS: Record<Standing, Word> = {
-  needs_you: { glyph: "!", label: "need you", tone: "bad", meaning: "Something is wrong now.", rank: 0 },
-  fine: { glyph: "▶", label: "fine", tone: "live", meaning: "They go on, and nothing is wrong.", rank: 3 },
-  unknown: { glyph: "?", label: "unknown", tone: "dim", meaning: "Nothing is known of their state.", rank: 4 },
-  over: { glyph: "■", label: "over", tone: "calm", meaning: "They have ended.", rank: 5 },
+  needs_you: word("!", "need you", "bad", "Something is wrong now.", 0),
+  fine: word("▶", "fine", "live", "They go on, and nothing is wrong.", 3),
+  unknown: word("?", "unknown", "dim", "Nothing is known of their state.", 4),
+  over: word("■", "over", "calm", "They have ended.", 5),
 };
 
 /** What stands in the place of findings that could not be had. */

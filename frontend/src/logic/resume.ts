@@ -2,6 +2,7 @@
 import type { Session } from "../types/api";
 import { brief, plural } from "./format";
 import type { Word } from "./words";
+import { word } from "./words";
 
 /** How many reasons are shown, and how much of each; the CSV has all. */
 const MOST_REASONS = 3;
@@ -10,34 +11,28 @@ const MOST_LETTERS = 160;
 export type Resume = "observed" | "exact" | "inexact" | "unknown";
 
 export const RESUMES: Record<Resume, Word> = {
-  inexact: {
-    glyph: "≠",
-    label: "not exact",
-    tone: "warn",
-    meaning: "It does not go on as the run would have without the restart, or may not.",
-    rank: 0,
-  },
-  unknown: {
-    glyph: "·",
-    label: "unknown",
-    tone: "dim",
-    meaning: "Its session does not say whether it goes on as the run would have.",
-    rank: 1,
-  },
-  exact: {
-    glyph: "·",
-    label: "nothing against it",
-    tone: "good",
-    meaning: "All that was captured was restored. No logged value was computed twice, so nothing was observed.",
-    rank: 2,
-  },
-  observed: {
-    glyph: "✓",
-    label: "observed exact",
-    tone: "good",
-    meaning: "The steps that were computed again logged the same bits as before the restart.",
-    rank: 3,
-  },
+  inexact: word(
+    "≠",
+    "not exact",
+    "warn",
+    "It does not go on as the run would have without the restart, or may not.",
+    0,
+  ),
+  unknown: word("·", "unknown", "dim", "Its session does not say whether it goes on as the run would have.", 1),
+  exact: word(
+    "·",
+    "nothing against it",
+    "good",
+    "All that was captured was restored. No logged value was computed twice, so nothing was observed.",
+    2,
+  ),
+  observed: word(
+    "✓",
+    "observed exact",
+    "good",
+    "The steps that were computed again logged the same bits as before the restart.",
+    3,
+  ),
 };
 
 /** What a session says of its resume: silence is not a yes. */

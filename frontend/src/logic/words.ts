@@ -13,38 +13,40 @@ export interface Word {
   rank: number;
 }
 
+export const word = (glyph: string, label: string, tone: Tone, meaning: string, rank: number): Word => ({
+  glyph,
+  label,
+  tone,
+  meaning,
+  rank,
+});
+
 export const RUN_STATES: Record<RunState, Word> = {
-  failed: { glyph: "✕", label: "failed", tone: "bad", meaning: "An error ended it.", rank: 0 },
-  lost: { glyph: "?", label: "lost", tone: "bad", meaning: "No stop record, and no heartbeat or no process.", rank: 1 },
-  stalled: { glyph: "‖", label: "stalled", tone: "warn", meaning: "Heartbeats, but no progress.", rank: 2 },
-  running: { glyph: "▶", label: "running", tone: "live", meaning: "Making progress.", rank: 3 },
-  stopped: { glyph: "■", label: "stopped", tone: "calm", meaning: "It was asked to stop, and did.", rank: 4 },
-  completed: { glyph: "✓", label: "completed", tone: "good", meaning: "It came to its end.", rank: 5 },
-  unknown: { glyph: "·", label: "unknown", tone: "dim", meaning: "No record of its state; silent.", rank: 6 },
+  failed: word("✕", "failed", "bad", "An error ended it.", 0),
+  lost: word("?", "lost", "bad", "No stop record, and no heartbeat or no process.", 1),
+  stalled: word("‖", "stalled", "warn", "Heartbeats, but no progress.", 2),
+  running: word("▶", "running", "live", "Making progress.", 3),
+  stopped: word("■", "stopped", "calm", "It was asked to stop, and did.", 4),
+  completed: word("✓", "completed", "good", "It came to its end.", 5),
+  unknown: word("·", "unknown", "dim", "No record of its state; silent.", 6),
 };
 
 export const OUTCOMES: Record<Outcome, Word> = {
-  error: { glyph: "✕", label: "failed", tone: "bad", meaning: "An error ended it.", rank: 0 },
-  lost: { glyph: "✕", label: "killed", tone: "bad", meaning: "No stop record: killed, or its machine died.", rank: 1 },
-  signal: { glyph: "↯", label: "signal", tone: "warn", meaning: "It shut down cleanly after a signal.", rank: 2 },
-  running: { glyph: "▶", label: "running", tone: "live", meaning: "Making progress.", rank: 3 },
-  requested: { glyph: "■", label: "stopped", tone: "calm", meaning: "It was asked to stop, and did.", rank: 4 },
-  exhausted: { glyph: "✓", label: "input ended", tone: "good", meaning: "Its input came to its end.", rank: 5 },
-  completed: { glyph: "✓", label: "completed", tone: "good", meaning: "It came to its end.", rank: 5 },
-  unknown: { glyph: "·", label: "not known", tone: "dim", meaning: "How it ended is not recorded.", rank: 6 },
+  error: word("✕", "failed", "bad", "An error ended it.", 0),
+  lost: word("✕", "killed", "bad", "No stop record: killed, or its machine died.", 1),
+  signal: word("↯", "signal", "warn", "It shut down cleanly after a signal.", 2),
+  running: word("▶", "running", "live", "Making progress.", 3),
+  requested: word("■", "stopped", "calm", "It was asked to stop, and did.", 4),
+  exhausted: word("✓", "input ended", "good", "Its input came to its end.", 5),
+  completed: word("✓", "completed", "good", "It came to its end.", 5),
+  unknown: word("·", "not known", "dim", "How it ended is not recorded.", 6),
 };
 
 /** What a restarter knows better than the session that it ended, or that was killed. */
 const LAUNCH_CAUSES: Record<string, Word> = {
-  hang: {
-    glyph: "‖",
-    label: "hung",
-    tone: "bad",
-    meaning: "It made no progress, and tb-supervisor run ended it.",
-    rank: 0,
-  },
-  oom: { glyph: "✕", label: "OOM-killed", tone: "bad", meaning: "The kernel killed it for want of memory.", rank: 1 },
-  preempted: { glyph: "↯", label: "preempted", tone: "warn", meaning: "A SIGTERM from outside ended it.", rank: 2 },
+  hang: word("‖", "hung", "bad", "It made no progress, and tb-supervisor run ended it.", 0),
+  oom: word("✕", "OOM-killed", "bad", "The kernel killed it for want of memory.", 1),
+  preempted: word("↯", "preempted", "warn", "A SIGTERM from outside ended it.", 2),
 };
 
 /** Why a session was restarted: by its restarter, else by how it ended. */
@@ -54,21 +56,21 @@ export function reasonOf({ reason, launch }: Restart): Word {
 }
 
 export const THREAD_STATES: Record<ThreadState, Word> = {
-  failed: { glyph: "✕", label: "failed", tone: "bad", meaning: "It ended by an error, or keeps failing.", rank: 0 },
-  overdue: { glyph: "!", label: "overdue", tone: "warn", meaning: "It is late by more than its interval.", rank: 1 },
-  ticking: { glyph: "▶", label: "at work", tone: "live", meaning: "It is doing its work.", rank: 2 },
-  starting: { glyph: "…", label: "starting", tone: "dim", meaning: "It has not done anything yet.", rank: 3 },
-  idle: { glyph: "·", label: "waiting", tone: "calm", meaning: "It waits for its next turn.", rank: 4 },
-  stopped: { glyph: "■", label: "stopped", tone: "dim", meaning: "It has ended as asked.", rank: 5 },
+  failed: word("✕", "failed", "bad", "It ended by an error, or keeps failing.", 0),
+  overdue: word("!", "overdue", "warn", "It is late by more than its interval.", 1),
+  ticking: word("▶", "at work", "live", "It is doing its work.", 2),
+  starting: word("…", "starting", "dim", "It has not done anything yet.", 3),
+  idle: word("·", "waiting", "calm", "It waits for its next turn.", 4),
+  stopped: word("■", "stopped", "dim", "It has ended as asked.", 5),
 };
 
 export const WORKER_STATES: Record<WorkerState, Word> = {
-  failed: { glyph: "✕", label: "failed", tone: "bad", meaning: "An error ended it.", rank: 0 },
-  lost: { glyph: "?", label: "lost", tone: "bad", meaning: "No heartbeat: killed, or cut off.", rank: 1 },
-  stalled: { glyph: "‖", label: "stalled", tone: "warn", meaning: "Heartbeats, but no progress.", rank: 2 },
-  waiting: { glyph: "…", label: "waiting", tone: "calm", meaning: "It waits, and does no steps.", rank: 3 },
-  running: { glyph: "▶", label: "running", tone: "live", meaning: "Making progress.", rank: 4 },
-  stopped: { glyph: "■", label: "stopped", tone: "dim", meaning: "It has ended without an error.", rank: 5 },
+  failed: word("✕", "failed", "bad", "An error ended it.", 0),
+  lost: word("?", "lost", "bad", "No heartbeat: killed, or cut off.", 1),
+  stalled: word("‖", "stalled", "warn", "Heartbeats, but no progress.", 2),
+  waiting: word("…", "waiting", "calm", "It waits, and does no steps.", 3),
+  running: word("▶", "running", "live", "Making progress.", 4),
+  stopped: word("■", "stopped", "dim", "It has ended without an error.", 5),
 };
 
 /** A word for what a newer backend may say. */
