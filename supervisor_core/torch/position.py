@@ -113,6 +113,8 @@ class LoaderPosition(Part):
         """Batches consumed in this epoch."""
         self.is_over = False
         """Whether the program has left the epoch's other batches out."""
+        self._follows = False
+        """Whether the present epoch follows another one, so that until it begins the loader's own state is of that."""
         self._iterator: Iterator[Any] = iter(())
         self._next: list[Any] = []
         self._before_next: dict[str, Any] | None = None
@@ -164,12 +166,13 @@ class LoaderPosition(Part):
             state["ranks"] = self._ranks
         if self._batch_size is not None:
             state["batch_size"] = self._batch_size
-        if self._before_next is not None:
-            state["before_next"] = {"random": self._before_next["random"]}
+        ahead = {} if self._before_next is None or self.is_over else self._before_next
+        if ahead:
+            state["before_next"] = {"random": ahead["random"]}
         if self._is_stateful:
-            ahead = self._before_next or {}
             state["loader"] = ahead.get("loader") or self._loader.state_dict()  # type: ignore[attr-defined]
-        elif self._start is None:  # the epoch has drawn nothing yet
+            state["follows"] = self._follows
+        if self._start is None or self.is_over:  # what is drawn next is of an epoch that has not begun
             state["generators"] = self._generator_states()
         if self._start is None and not self._sets_epoch:
             state["epochs"] = self._told_epochs()
@@ -201,10 +204,13 @@ class LoaderPosition(Part):
                 self.shift = _shift(min(consumed, self._samples or consumed) - state["batch"] * now)
         self.epoch, self.batch, self._start = int(state["epoch"]), int(state["batch"]), state["start"]
         self._loaded, self.is_over, self._before_next = state, bool(state.get("over")), state.get("before_next")
+        self._follows = bool(state.get("follows"))
         self.draws.load_state_dict(state.get("draws", {}))
-        self._set_generators(state.get("generators", ()))
         if self._is_stateful and state.get("loader") is not None:
             self._loader.load_state_dict(state["loader"])  # type: ignore[attr-defined]  # before iter()
+            if self.is_over or (self._start is None and self._follows):
+                iterate(self._loader)  # what is left of the epoch before: the next iteration is the present one's
+        self._set_generators(state.get("generators", ()))
 
     def batches(self) -> Iterator[Any]:
         """Return the batches that are left of the present epoch, after a restore those after the position. Fetches the
@@ -271,6 +277,7 @@ class LoaderPosition(Part):
 
     def next_epoch(self) -> None:
         """The present epoch is over."""
+        self._follows, self._before_next = self._follows or self._start is not None, None
         self.epoch, self.batch, self._start, self.is_over = self.epoch + 1, 0, None, False
 
     @property

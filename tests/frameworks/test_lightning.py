@@ -31,6 +31,7 @@ from supervisor_core.lightning.loaders import AHEAD  # noqa: E402
 
 SAMPLES, BATCH, EPOCHS = 45, 8, 3
 COMBINED = {
+    "torchdata": lambda: stateful_loader()(samples(), BATCH, shuffle=True),
     "two loaders": lambda: [DataLoader(samples(count), BATCH, shuffle=True) for count in (SAMPLES, 2 * BATCH)],
     "drawing": lambda: DataLoader(Stream(draws=True), BATCH),
 }
@@ -55,6 +56,11 @@ def samples(count: int = SAMPLES) -> Any:
     """A dataset in memory."""
     features = torch.randn(count, 4, generator=torch.Generator().manual_seed(1))
     return TensorDataset(torch.arange(count), features, torch.arange(count) % 2)
+
+
+def stateful_loader() -> Any:
+    """Torchdata's loader, where it is installed."""
+    return pytest.importorskip("torchdata.stateful_dataloader").StatefulDataLoader
 
 
 LOADERS: dict[str, Callable[[], Any]] = {
@@ -294,6 +300,14 @@ def test_what_a_step_may_be(tmp_path: Path, arguments: dict[str, Any]) -> None:
     assert (
         verdict == "exact" and len(truth) == 19 and second == truth[len(truth) - len(second) :] and 7 < len(second) < 14
     )
+
+
+@pytest.mark.parametrize("most", [None, 3])
+def test_an_epochs_last_step_with_a_loader_that_has_its_own_state(tmp_path: Path, most: int | None) -> None:
+    """A checkpoint between two epochs, of all batches or of some: the next epoch begins at the loader's start."""
+    options = {"kind": "torchdata", "limit_train_batches": most, "save_steps": most or 6}
+    truth, _, verdict, second = killed_and_resumed(tmp_path, partial(train, **options), at(7, signal.SIGKILL))
+    assert verdict == "exact" and second == truth[6:]
 
 
 class Plain(lightning.LightningModule):

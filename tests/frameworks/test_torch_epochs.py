@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import signal
+import warnings
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -35,7 +36,12 @@ class Stream(IterableDataset[Any]):
 def loader_of(kind: str) -> Any:
     """A loader of six batches."""
     data = TensorDataset(torch.arange(45), torch.randn(45, 4, generator=torch.Generator().manual_seed(1)))
-    return DataLoader(Stream(), 8) if kind == "stream" else DataLoader(data, 8, shuffle=True)
+    if kind == "torchdata":
+        with warnings.catch_warnings():  # torchdata 0.11 calls what torch 2.13 deprecates
+            warnings.simplefilter("ignore", UserWarning)
+            return pytest.importorskip("torchdata.stateful_dataloader").StatefulDataLoader(data, 8, shuffle=True)
+    own = torch.Generator().manual_seed(3) if kind == "own generator" else None
+    return DataLoader(Stream(), 8) if kind == "stream" else DataLoader(data, 8, shuffle=True, generator=own)
 
 
 def program(
@@ -132,6 +138,15 @@ def test_a_kill_between_the_batches_and_the_epochs_end(tmp_path: Path, save_step
         program(logdir, say, save_steps=save_steps, most=most, **options)
 
     truth, _, verdict, steps = killed_and_resumed(tmp_path, killed, at(0, 0))
+    assert verdict == "exact" and steps == truth[-len(steps) :]
+
+
+@pytest.mark.parametrize("kind", ["own generator", "torchdata"])
+@pytest.mark.parametrize("save_steps", [2, 3])
+def test_an_epoch_after_one_that_was_left_by_break(tmp_path: Path, kind: str, save_steps: int) -> None:
+    """From a checkpoint of the moment after its batches, or of its end: the next epoch has the order of no kill."""
+    loop = partial(program, kind=kind, most=2, save_steps=save_steps)
+    truth, _, verdict, steps = killed_and_resumed(tmp_path, loop, at(4, signal.SIGKILL))
     assert verdict == "exact" and steps == truth[-len(steps) :]
 
 
