@@ -120,7 +120,7 @@ class LoopFrame:
                     limits.append(ITERATOR.format(_shown(name)))
                 elif limit := self._limit(value, is_hidden=WITHIN in name):
                     self._before[name] = _Part(value, self._mark(value), limit)
-        self._limits: tuple[str, ...] = (*limits, *self._unseen.values())
+        self._limits: tuple[str, ...] = tuple(limits)
         self._later: dict[str, _Part] = {}
         self.enumerated = ""
         """The variable that ``enumerate`` sets in the loop, if more than the log depends on it; empty otherwise."""
@@ -136,7 +136,7 @@ class LoopFrame:
                     del self._later[name]
                     if value is not None and (text := part.limit.format(_shown(name))) not in self._limits:
                         self._limits = (*self._limits, text)
-        return self._limits
+        return (*self._limits, *dict.fromkeys(self._unseen.values()))
 
     def step_ended(self, frame: FrameType | None) -> None:
         """The first step has ended; called once.
@@ -162,7 +162,7 @@ class LoopFrame:
                     self._look_again_at(name, part)
         carried, numbers = changed.pop(CARRIED), changed.pop(NUMBER)
         self._limits = (
-            *dict.fromkeys((*self._limits, *self._unseen.values())),
+            *self._limits,
             *(limit.format(name) for limit, names in sorted(changed.items()) for name in sorted(names)),
             *((CARRIED.format(", ".join(sorted(carried))),) if carried else ()),
             *((NUMBER.format(", ".join(sorted(numbers))),) if numbers else ()),

@@ -276,18 +276,32 @@ class Unshown:
         return "unshown"
 
 
+class Closed(torch.nn.Linear):  # type: ignore[misc]
+    """A model that is closed while the training goes on."""
+
+    is_closed = False
+
+    def parameters(self, recurse: bool = True) -> Any:
+        if self.is_closed:
+            raise OSError("closed")
+        return super().parameters(recurse)
+
+
 def test_what_cannot_be_looked_at_is_named_and_ends_nothing(tmp_path: Path) -> None:
-    """Before the first step, and after it."""
+    """Before the first step, after it, and at a later save."""
     model = Net()
-    odd, item = Odd(), Unshown()
+    odd, item, teacher = Odd(), Unshown(), Closed(1, 1)
     array = np.array([item], dtype=object)
     with supervised(range(3), tmp_path, model=model, save_secs=None) as loop:
-        for _ in loop:
+        for step in loop:
             model(*get_batch())
             item.is_used = True
+            teacher.is_closed = step == 2
         limits = loop.limits
     del odd, array
-    assert [UNSEEN.format("odd", "RuntimeError: not yet connected"), UNSEEN.format("array", "OSError: gone")] == [
-        limit for limit in limits if "cannot be looked at" in limit
+    assert [limit for limit in limits if "cannot be looked at" in limit] == [
+        UNSEEN.format("odd", "RuntimeError: not yet connected"),
+        UNSEEN.format("array", "OSError: gone"),
+        UNSEEN.format("teacher", "OSError: closed"),
     ]
     assert loop.global_step == 3
