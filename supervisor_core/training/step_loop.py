@@ -92,17 +92,15 @@ def _steps(run: Any, until: int) -> Iterator[int]:
     try:
         while run._step < goal.until and not (is_stopped() and (watch is None or watch.is_at_boundary)):
             point.is_in_step = True
-            if watch is None:
-                yield run._step
-            else:
+            if watch is not None:
                 watch.made = 0
-                yield run._step
-                if not watch.pass_ended(sys._getframe(1)):
-                    point.is_in_step = False
-                    run.count_step()
-                    continue
+            yield run._step
+            is_whole = watch is None or watch.pass_ended(sys._getframe(1))
             point.is_in_step = False
-            run.step()
+            if is_whole:
+                run.step()
+            else:
+                run.count_step()
     finally:
         if watch is not None:
             watch.end()
