@@ -29,7 +29,7 @@ from supervisor_core.storage.filesystem import Filesystem
 from supervisor_core.storage.local import filesystem_for, refuse_link
 
 MAX_INTERVAL_SECS = 10.0
-"""A heartbeats beats at least this often, so that the chief soon sees that a process was killed."""
+"""A process beats at least this often, so that the chief soon sees that a process was killed."""
 
 FINAL_WAIT_SECS = 5.0
 """How long the end of the process waits for the stop record to be written, in seconds."""
@@ -39,7 +39,7 @@ _LOG = logging.getLogger("supervisor_core")
 
 
 class HeartbeatWriter:
-    """Writes the heartbeats of one process of a cluster; a `runtime.recorder.TelemetrySink`.
+    """Writes the heartbeats of one process of a cluster; a `supervisor_core.engine.recorder.TelemetrySink`.
 
     Only the end blocks, for five seconds at most; nothing raises. Of two live processes with one name the later keeps
     the file; the earlier logs that once and stops writing.

@@ -121,7 +121,6 @@ class SessionMonitor:
         self._on_place = on_place
         self._on_renewal = on_renewal
         self._clock = clock
-        self._is_in_cluster = False
         self._places = PlaceWatch(clock)
         self._stalls = StallDetector()
         self._watchdog = Watchdog(options.hang_action, response, stop_timeout_secs=stop_timeout(options))
@@ -215,8 +214,7 @@ class SessionMonitor:
     def tick(self) -> None:
         """Sample the rate, detect a stall or a silence, write a heartbeat and renew the lock if due. Every second."""
         self._progress.sample()
-        if not self._is_in_cluster and any(True for _ in self._workers()):
-            self._is_in_cluster = True
+        if not self._progress.is_in_cluster and any(True for _ in self._workers()):
             self._watch_pace()
             self._progress.join_cluster()
         was_paused = self._detect_pause()
@@ -350,7 +348,7 @@ class SessionMonitor:
         place = self._places.look(progress)
         if self._on_place is not None:
             self._on_place(place, progress)
-        workers = tuple(self._workers()) if self._is_in_cluster else ()
+        workers = tuple(self._workers())
         if place is None or not workers:
             self._progress.others(None)
             return None
@@ -403,7 +401,7 @@ class SessionMonitor:
 
     def _beat_with_workers(self) -> None:
         """Write where the other processes are, if there are any."""
-        if self._is_in_cluster:
+        if any(True for _ in self._workers()):
             self._worker_changes.include()
             self.beat()
 

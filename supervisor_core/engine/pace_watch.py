@@ -7,7 +7,6 @@ less than all others is the one that they wait for.
 
 from __future__ import annotations
 
-import random
 import threading
 from collections import deque
 from collections.abc import Callable
@@ -15,6 +14,7 @@ from dataclasses import dataclass
 from statistics import median
 
 from supervisor_core.clock import SYSTEM_CLOCK, Clock
+from supervisor_core.engine.retry import OWN_RANDOM
 from supervisor_core.events.place import Pace
 from supervisor_core.process.collectives import waits_in
 from supervisor_core.process.stacks import main_stack
@@ -24,8 +24,6 @@ LEAST_LOOKS = 60
 """With fewer the share is too uncertain: of 60 it is right to within 0.13, nineteen times out of twenty."""
 LOOK_SECS = (0.25, 0.75)
 """Between two looks, at random: at equal distances they could meet each step at the same place."""
-
-_RANDOM = random.Random()  # the module's own numbers are the program's: a resume would not be exact
 SLOW_FACTOR = 5.0
 """Time without a step for longer than this number of steps take, as an evaluation or a save, does not count."""
 
@@ -121,5 +119,5 @@ class PaceWatch:
         return median(stretch.secs / stretch.steps for stretch in self._stretches) if self._stretches else None
 
     def _look_until_stopped(self) -> None:
-        while not self._stop.wait(_RANDOM.uniform(*LOOK_SECS)):
+        while not self._stop.wait(OWN_RANDOM.uniform(*LOOK_SECS)):
             self.look()

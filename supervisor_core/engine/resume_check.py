@@ -19,7 +19,7 @@ from supervisor_core.events.directory import Directory
 from supervisor_core.events.reader import EventsFileReader
 from supervisor_core.events.resume_record import ResumeRecord
 from supervisor_core.run.recomputed import Recomputed, states_of
-from supervisor_core.storage.local import join, source_of
+from supervisor_core.storage.local import join, local_path, source_of
 
 _LOG = logging.getLogger("supervisor_core")
 
@@ -112,7 +112,7 @@ class ResumeCheck:
         for scalars in late:
             recomputed.now(scalars)
         late.clear()
-        secs = REMOTE_LOOK_SECS if "://" in self._logdir else LOOK_SECS
+        secs = REMOTE_LOOK_SECS if local_path(self._logdir) is None else LOOK_SECS
         looks = 0
         while looks < EXTRA_LOOKS and not recomputed.is_over:
             is_last = self._is_ending.wait(secs)

@@ -13,11 +13,13 @@ from dataclasses import dataclass
 
 from supervisor_core.clock import Clock
 from supervisor_core.errors import DamagedCheckpointError, EventsWriteError
+from supervisor_core.run.thresholds import Thresholds
 
 _OWN_MISTAKES = frozenset({errno.EBADF, errno.EFAULT, errno.EISDIR, errno.ENAMETOOLONG})
 
 
-_RANDOM = random.Random()  # the module's own numbers are the program's: a resume would not be exact
+OWN_RANDOM = random.Random()
+"""Random numbers of the supervisor's own: those of the module are the program's, whose resume would not be exact."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +40,7 @@ class Backoff:
     """The longest wait in seconds."""
     jitter: float = 0.25
     """The largest random part, 0 to 1, that is subtracted."""
-    random: Callable[[], float] = _RANDOM.random
+    random: Callable[[], float] = OWN_RANDOM.random
     """Returns a number from 0 to 1."""
 
     def next_delay(self, failures: int) -> float:
@@ -62,8 +64,8 @@ def is_outside_fault(error: BaseException) -> bool:
 
 TRIAL_SECS = 10.0
 """How often a save is tried, at most, to show that none can be made."""
-SHOWN_FAILURES = 2
-"""That many saves in a row that have failed are an alert (`Thresholds.save_failures`)."""
+SHOWN_FAILURES = Thresholds().save_failures
+"""That many saves in a row that have failed are an alert."""
 
 
 class SaveTrials:

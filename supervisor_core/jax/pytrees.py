@@ -22,7 +22,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from supervisor_core.jax.arrays import Numbers, leaves, nested
-from supervisor_core.jax.shards import Sharded, Stored
+from supervisor_core.jax.shards import Sharded, Stored, is_key
 
 
 def is_in_place(value: Any) -> bool:
@@ -103,20 +103,16 @@ def _part(key: Any) -> str:
     return str(key)
 
 
-def _is_key(array: jax.Array) -> bool:
-    return bool(jnp.issubdtype(array.dtype, jax.dtypes.prng_key))
-
-
 def _encoded(leaf: Any) -> Any:
     if isinstance(leaf, np.generic):
         return "scalar", np.asarray(leaf)
     if not isinstance(leaf, jax.Array):
         return leaf
-    if not leaf.size and not _is_key(leaf):
+    if not leaf.size and not is_key(leaf):
         return "empty", str(leaf.dtype), list(leaf.shape)
     is_whole = leaf.is_fully_addressable or leaf.is_fully_replicated
     here = leaf if leaf.is_fully_addressable or not is_whole else leaf.addressable_data(0)
-    if _is_key(leaf):
+    if is_key(leaf):
         return "key", str(jax.random.key_impl(leaf)), jax.random.key_data(here) if is_whole else Sharded(leaf)
     if not is_whole:
         return Sharded(leaf)

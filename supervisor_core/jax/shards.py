@@ -166,6 +166,11 @@ class ShardedArrays:
         self._written = False
 
 
+def is_key(array: jax.Array) -> bool:
+    """Return whether an array is one of typed random keys."""
+    return bool(jnp.issubdtype(array.dtype, jax.dtypes.prng_key))
+
+
 def sharded_in(objects: Mapping[str, Any]) -> dict[str, Sharded]:
     """Return the arrays that are split in state trees, by their paths in the tree of a checkpoint.
 
@@ -217,8 +222,7 @@ def _bytes(piece: Any) -> Any:
 
 def _numbers(array: jax.Array) -> jax.Array:
     """Return an array, or the numbers of random keys."""
-    is_key = jnp.issubdtype(array.dtype, jax.dtypes.prng_key)
-    return jax.random.key_data(array) if is_key else array
+    return jax.random.key_data(array) if is_key(array) else array
 
 
 def _needed(array: Sharded) -> list[list[tuple[int, int]]]:

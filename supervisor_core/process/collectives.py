@@ -10,14 +10,13 @@ import re
 from collections.abc import Sequence
 from hashlib import sha256
 
-from supervisor_core.process.stacks import is_library, user_line
+from supervisor_core.process.stacks import FRAME, is_library, user_line
 
 KEPT_FRAMES = 20
 """The number of innermost frames that a process publishes."""
 MAX_FRAME = 300
 """Letters of one of them, the last ones."""
 
-_FRAME = re.compile(r"(?P<file>.*):(?P<line>\d+) (?P<function>.*)", re.DOTALL)
 _AROUND = re.compile(
     r"/(torch/(_ops|_compile|utils/_contextlib|distributed/c10d_logger|_dynamo/eval_frame)\.py"
     r"|contextlib\.py|threading\.py|jax/_src/(traceback_util|profiler|util)\.py)$"
@@ -33,7 +32,7 @@ _COLLECTIVE = re.compile(
     r"|deepspeed/comm/.*\.py|horovod/.*\.py"
     r"|jax/(experimental|_src)/multihost_utils\.py|jax/_src/distributed\.py"
     r"|tensorflow/python/client/session\.py"
-    r"|supervisor_core/(torch|jax|training)/ranks\.py)$"
+    r"|supervisor_core/(torch|jax)/ranks\.py)$"
 )
 
 
@@ -49,7 +48,7 @@ def waits_in(stack: Sequence[str]) -> str | None:
         True
     """
     for frame in reversed(stack):
-        found = _FRAME.fullmatch(frame.replace("\\", "/"))
+        found = FRAME.fullmatch(frame.replace("\\", "/"))
         if found is None:
             return None
         file, function = found["file"], found["function"].rsplit(".", 1)[-1]
@@ -79,7 +78,7 @@ def digest(stack: Sequence[str]) -> str:
 
 
 def _without_line(frame: str) -> str:
-    found = _FRAME.fullmatch(frame)
+    found = FRAME.fullmatch(frame)
     return frame if found is None else f"{found['file']} {found['function']}"
 
 

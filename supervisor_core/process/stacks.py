@@ -25,13 +25,15 @@ Activity = Literal["busy", "waits"]
 """What a thread did for some seconds: it ran, or was ready to run, for at least half of them; or it slept for nine
 tenths of them. Anything else is not known."""
 
+FRAME = re.compile(r"(?P<file>.*):(?P<line>\d+) (?P<function>.*)", re.DOTALL)
+"""A line of a stack."""
+
 Stacks = Mapping[str, tuple[str, ...]]
 """Name of the thread -> its frames, outermost first."""
 
 _LIBRARY = re.compile(r"[\\/](lib(64)?[\\/]python3[^\\/]*|site-packages|dist-packages|supervisor_core)[\\/]|^<frozen ")
 """Finds a frame of Python's library, of an installed package or of the supervisor."""
 _SUPERVISOR = re.compile(r"[\\/]supervisor_core[\\/]")
-_FRAME = re.compile(r"(?P<file>.*):(?P<line>\d+) (?P<function>.*)", re.DOTALL)
 
 
 def python_stacks() -> dict[str, tuple[str, ...]]:
@@ -94,7 +96,7 @@ def location(line: str) -> str:
         >>> location("/home/me/train.py:88 step")
         'train.py:88 in step'
     """
-    found = _FRAME.fullmatch(line)
+    found = FRAME.fullmatch(line)
     text = line
     if found is not None:
         file = re.split(r"[\\/]", found["file"])[-1]

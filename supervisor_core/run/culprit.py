@@ -214,14 +214,14 @@ def _is_ahead(group: RankGroup, waiting: Sequence[RankGroup]) -> bool:
 
 def _text(culprits: Sequence[RankGroup], others: Sequence[RankGroup]) -> str:
     groups = (*culprits, *others)
-    tells_step = len({group.step for group in groups if group.unresponsive is None}) > 1
-    tells_phase = len({group.phase for group in groups if group.unresponsive is None}) > 1
+    has_steps = len({group.step for group in groups if group.unresponsive is None}) > 1
+    has_phases = len({group.phase for group in groups if group.unresponsive is None}) > 1
 
     def details(group: RankGroup) -> str:
         if group.unresponsive is not None:
             return ""
-        step = f" at step {group.step:,}" if tells_step and group.step is not None else ""
-        phase = f" in the phase {group.phase}" if tells_phase and group.phase else ""
+        step = f" at step {group.step:,}" if has_steps and group.step is not None else ""
+        phase = f" in the phase {group.phase}" if has_phases and group.phase else ""
         return f"{step}{phase}"
 
     if not culprits:
