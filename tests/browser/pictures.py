@@ -22,11 +22,10 @@ sys.path.insert(0, str(Path(__file__).parent))
 from conftest import CHROMIUM, CHROMIUM_ARGUMENTS, ROOT
 from scripted_runs import checkpoint_file, newest_saves, write_cluster, write_stormy
 
-sys.path.append(str(Path(__file__).parents[1] / "voice"))
-from stories import STORIES
-
 sys.path.append(str(ROOT))
 from still_tab import StillTab
+
+from tests.voice.stories import STORIES
 
 IMAGES = ROOT / "docs" / "images"
 REASONS = (

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import importlib.util
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -13,6 +11,8 @@ from typing import Any
 from urllib.parse import quote
 
 import pytest
+
+from tests.voice.stories import STORIES
 
 TALL = {"width": 1280, "height": 1800}
 SAID = """() => [...document.querySelectorAll('.run-body')].map(body => {
@@ -48,23 +48,11 @@ def open_report(told: Any, shown: Any, run: str, file: Path, state: str = "") ->
     return shown
 
 
-def stories() -> Any:
-    """What happens to runs in the tests of what is said."""
-    name = "voice_stories"
-    if name not in sys.modules:
-        path = Path(__file__).parents[1] / "voice" / "stories.py"
-        spec = importlib.util.spec_from_file_location(name, path)
-        assert spec is not None and spec.loader is not None
-        sys.modules[name] = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(sys.modules[name])
-    return sys.modules[name].STORIES
-
-
 @pytest.fixture(scope="module")
 def told(tmp_path_factory: pytest.TempPathFactory, scripted: ModuleType, still_tab: ModuleType) -> Any:
     """All stories, a run with some of everything, a cluster, and a run with hostile names."""
     logdir, now = tmp_path_factory.mktemp("logs"), time.time()
-    for name, story in stories().items():
+    for name, story in STORIES.items():
         story.write(logdir / name, now)
     scripted.write_stormy(logdir / "stormy", now - 60)
     scripted.write_cluster(logdir / "cluster", now)

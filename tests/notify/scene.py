@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 from supervisor_core.events.event_format import event_prefix, frame, version_event
@@ -16,24 +13,12 @@ from supervisor_core.notify.changes import Changes
 from supervisor_core.notify.event import Event
 from supervisor_core.run.logdir_watch import LogdirWatch
 from tests.conftest import StillClock
+from tests.voice import stories as voice_stories
 
-TESTS = Path(__file__).parents[1]
 BEGAN = 1_700_000_000.0
 MINUTE, HOUR, DAY = 60.0, 3600.0, 86400.0
 
 
-def load(name: str, path: Path) -> ModuleType:
-    """Return the module of a file of tests, which other tests may have loaded."""
-    if name not in sys.modules:
-        spec = importlib.util.spec_from_file_location(name, path)
-        assert spec is not None and spec.loader is not None
-        sys.modules[name] = module = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
-    return sys.modules[name]
-
-
-scripted_run = load("scripted_run", TESTS / "browser" / "scripted_run.py")
-voice_stories = load("voice_stories", TESTS / "voice" / "stories.py")
 Scripted: Any = voice_stories.Scripted
 
 

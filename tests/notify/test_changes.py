@@ -32,8 +32,8 @@ from tests.notify.scene import (
     launch,
     names,
     trains,
-    voice_stories,
 )
+from tests.voice import stories as voice_stories
 
 STORIES = voice_stories.STORIES
 LATER = {

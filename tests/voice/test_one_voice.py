@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from voice_stories import STORIES, Scripted
 
 from supervisor_core.cli.inspect import run_object
 from supervisor_core.cli.look import SeenRun
@@ -27,6 +26,7 @@ from tb_plugin.index import Index
 from tb_plugin.logdirs import Logdir
 from tb_plugin.report import report_page
 from tb_plugin.run_data import details
+from tests.voice.stories import STORIES, Scripted
 
 Told = tuple[Path, float, dict[str, Any]]
 

@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
-from voice_stories import STORIES
 
 from supervisor_core.metrics.config_files import rule_groups
 from supervisor_core.metrics.exporter import Exporter
@@ -20,6 +19,7 @@ from supervisor_core.run.finding import KINDS, SEVERITIES
 from supervisor_core.run.findings import findings
 from supervisor_core.run.logdir_watch import LogdirWatch
 from supervisor_core.run.thresholds import Thresholds
+from tests.voice.stories import STORIES
 
 STEP, SPAN = 60, 90 * 60
 """Seconds between two looks, and how long Prometheus has been watching."""
