@@ -117,7 +117,7 @@ def test_what_cannot_be_read_is_said(run: Command, logs: Path, tmp_path: Path) -
     file.write_bytes(whole[:-3])
     done = run("export", logs, "-o", tmp_path / "runs.jsonl")
     assert (done.exit_code, len(lines(tmp_path / "runs.jsonl")), done.stderr) == (0, 8, "")
-    file.write_bytes(whole[:-3] + b"x" + whole[-2:])
+    file.write_bytes(whole[:-3] + bytes([whole[-3] ^ 1]) + whole[-2:])
     done = run("export", logs, "-o", tmp_path / "runs.jsonl")
     assert (done.exit_code, len(lines(tmp_path / "runs.jsonl"))) == (1, 8)
     assert done.stderr.startswith(f"b: {file} at byte ") and done.stderr.count("\n") == 1

@@ -113,9 +113,9 @@ def test_files_that_are_not_the_same(files, look: Look, how: str, clock, storage
         path.write_bytes(data)
         path.with_suffix(".old").unlink()
     elif how == "rewritten":
-        path.write_bytes(data[:-1] + b"\xff")
+        path.write_bytes(data[:-1] + bytes([data[-1] ^ 1]))
     else:
-        path.write_bytes(data[:20] + b"\xff" + data[21:])
+        path.write_bytes(data[:20] + bytes([data[20] ^ 1]) + data[21:])
     os.utime(path, (clock.now, clock.now))
     found, whole = look().runs["over"], look(cached=False).runs["over"]
     problems = [problem.kind for file in found.files for problem in file.problems]
