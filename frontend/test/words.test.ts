@@ -1,5 +1,6 @@
 import assert from "node:assert/strict";
 import test from "node:test";
+import cells from "../../tests/hostile/cells.json";
 import { fileName, isoMoment, toCsv } from "../src/logic/csv";
 import { runbookOf, sinceWords, standingWords } from "../src/logic/findings";
 import {
@@ -93,6 +94,10 @@ test("CSV quotes what needs it, and lets no cell become a formula", () => {
     ),
     'a,b\r\n"x,y","say ""hi"""\r\n\'=1+1,-2\r\n,true\r\n',
   );
+  for (const { text, shown } of cells) {
+    const plain = toCsv([], [[text]]).slice(2, -2);
+    assert.equal(/^".*"$/s.test(plain) ? plain.slice(1, -1).replaceAll('""', '"') : plain, shown);
+  }
   assert.equal(fileName("../../etc/<b>", "restarts"), "etc-b-restarts.csv");
   assert.equal(fileName("...", "x"), "run-x.csv");
 });

@@ -20,7 +20,7 @@ from typing import Any, BinaryIO, Protocol
 import msgspec
 
 from supervisor_core.errors import EventsError
-from supervisor_core.history.column_data import ColumnData, arrow_array, listed
+from supervisor_core.history.column_data import Coded, ColumnData, arrow_array, listed
 from supervisor_core.history.formats import Parquet
 from supervisor_core.history.table import FlatTable, HistoryColumn, Row, iso_of
 from supervisor_core.storage.local import LOCAL
@@ -146,13 +146,19 @@ def _is_at(descriptor: int, path: str) -> bool:
         return False
 
 
+_FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")
+"""A spreadsheet takes a text that begins so for a formula; the tab's files have the same guard (``csv.ts``)."""
+
+
 class _Csv:
-    """Unknown is an empty field; times as ISO 8601 in UTC, labels as JSON."""
+    """Unknown is an empty field; times as ISO 8601 in UTC, labels as JSON; a text that a spreadsheet would take for a
+    formula begins with an apostrophe. Lines end as RFC 4180 says: `csv.writer` quotes only the line ends that it
+    writes."""
 
     def __init__(self, file: BinaryIO, table: FlatTable) -> None:
         self._columns = table.columns
         self._text = io.TextIOWrapper(file, encoding="utf-8", newline="")
-        self._csv = csv.writer(self._text, lineterminator="\n")
+        self._csv = csv.writer(self._text)
         self._csv.writerow([column.name for column in table.columns])
 
     def write(self, columns: Sequence[ColumnData]) -> None:
@@ -168,12 +174,20 @@ class _Csv:
 
 
 def _in_csv(data: ColumnData, column: HistoryColumn) -> Sequence[Any]:
+    if column.type in ("text", "name"):
+        if isinstance(data, Coded):  # few texts, many rows
+            return listed(Coded(data.codes, [_no_formula(text) for text in data.values]))
+        return [None if text is None else _no_formula(text) for text in data]
     values = _in_json(data, column)
     if column.type == "truth":
         return ["" if value is None else "true" if value else "false" for value in values]
     if column.type == "labels":
         return [None if value is None else json.dumps(value) for value in values]
     return values
+
+
+def _no_formula(text: str) -> str:
+    return f"'{text}" if text.startswith(_FORMULA_STARTS) else text
 
 
 class _JsonLines:

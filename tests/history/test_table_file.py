@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import os
 import signal
@@ -11,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 if sys.platform == "win32":
@@ -19,11 +21,14 @@ if sys.platform == "win32":
 from supervisor_core.errors import EventsError
 from supervisor_core.events import index
 from supervisor_core.events.writer import EventsWriter
+from supervisor_core.history.column_data import Coded
 from supervisor_core.history.scalar_pass import RunPoints, ScalarPass
 from supervisor_core.history.table import HistoryTable
 from supervisor_core.history.table_file import TableFile
 from tests.conftest import StillClock
 
+CELLS = json.loads((Path(__file__).parents[1] / "hostile" / "cells.json").read_text(encoding="utf-8"))
+"""Texts, and how a CSV has them: the tab's, too (``frontend/test``)."""
 ROWS: list[tuple[Any, ...]] = [
     ("a", 1, 86_400_000_000, 0.5, True, (("team", 'a "b", c'),)),
     ("b\n", None, None, None, None, None),
@@ -58,13 +63,30 @@ def test_a_file_has_its_rows(file: Path, table: HistoryTable) -> None:
             "run,step,at,secs,ok,labels\n"
             'a,1,1970-01-02T00:00:00.000000Z,0.5,true,"{""team"": ""a \\""b\\"", c""}"\n'
             '"b\n",,,,,\n'
-            "=c,-9223372036854775808,1970-01-01T00:00:00.000000Z,-1e+300,false,{}\n"
+            "'=c,-9223372036854775808,1970-01-01T00:00:00.000000Z,-1e+300,false,{}\n"
         )
     else:
         first, second, third = map(json.loads, file.read_text().splitlines())
         assert first["labels"] == {"team": 'a "b", c'} and first["at"] == "1970-01-02T00:00:00.000000Z"
         assert second == {"run": "b\n", "step": None, "at": None, "secs": None, "ok": None, "labels": None}
         assert third["secs"] == -1e300 and third["step"] == -(2**63)
+
+
+def test_no_text_is_a_formula_in_a_spreadsheet(tmp_path: Path, table: HistoryTable) -> None:
+    """Neither at the begin of a cell nor at that of a line which the text itself would begin; numbers stay numbers."""
+    file = tmp_path / "saves.csv"
+    names, shown = zip(*((cell["text"], cell["shown"]) for cell in CELLS), strict=True)
+    with TableFile(str(file), table) as writing:
+        writing.write_rows((name, -1, 0, -0.5, True, (("=a", "=b"),)) for name in names)
+        codes = np.arange(len(names), dtype=np.int32)
+        others: list[Any] = [[None] * len(names)] * (len(table.columns) - 1)
+        writing.write([Coded(codes, names), *others])
+    with open(file, encoding="utf-8", newline="") as reading:
+        rows = list(csv.reader(reading))[1:]
+    assert [row[0] for row in rows] == [*shown, *shown]
+    assert {tuple(row[1:]) for row in rows[: len(names)]} == {
+        ("-1", "1970-01-01T00:00:00.000000Z", "-0.5", "true", '{"=a": "=b"}')
+    }
 
 
 def test_a_table_without_rows_is_a_file(file: Path, table: HistoryTable) -> None:
