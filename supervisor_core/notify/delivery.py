@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import threading
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -45,8 +45,20 @@ class _Waiting:
     """Whether this watcher has claimed it."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Sent:
+    """A message that was sent."""
+
+    at: float
+    """When, on the monotonic clock."""
+    runs: frozenset[str]
+
+
 class Delivery:
     """The events for one service: gathered for some seconds, sent as one message, tried again, within a limit.
+
+    The limit is shared fairly: a run's events are sent while it has had at most as many messages within the hour as are
+    left of it. So one that never stops takes half of them, and leaves some to each of the others.
 
     `add` and `waiting` may be used by any thread, everything else by one.
 
@@ -81,7 +93,8 @@ class Delivery:
         self._uncounted = 0
         self._oldest_uncounted = math.inf
         self._elsewhere: list[_Waiting] = []
-        self._sent_at: deque[float] = deque()
+        self._sent: deque[_Sent] = deque()
+        """Within the last hour, the oldest first."""
         self._failures = 0
         self._next_try = -math.inf
         self._has_yielded = False
@@ -141,12 +154,19 @@ class Delivery:
 
     def _due(self, now: float) -> float:
         """Return when a message is to be sent; infinity while nothing waits."""
+        oldest: dict[tuple[str, bool], float] = {}
         with self._lock:
-            oldest = min((item.at for item in self._waiting), default=math.inf)
-            page = min((item.at for item in self._waiting if item.event.topic == "page"), default=math.inf)
-        any_due = max(oldest + self._gather_secs, self._next_slot(now, is_page=False))
-        page_due = max(page + self._gather_secs, self._next_slot(now, is_page=True))
-        return max(self._next_try, min(any_due, page_due))
+            for item in self._waiting:
+                kind = item.event.run, item.event.topic == "page"
+                oldest[kind] = min(item.at, oldest.get(kind, math.inf))
+        while self._sent and self._sent[0].at <= now - _HOUR_SECS:
+            self._sent.popleft()
+        told = self._told()
+        due = (
+            max(at + self._gather_secs, self._next_slot(run, told[run], is_page=is_page))
+            for (run, is_page), at in oldest.items()
+        )
+        return max(self._next_try, min(due, default=math.inf))
 
     def _send(self, now: float) -> bool:
         """Claim what waits, and send it."""
@@ -161,7 +181,12 @@ class Delivery:
             return False
         held = min((item.event.at for item in mine if now - item.at > self._gather_secs + 60.0), default=math.inf)
         since = min(since, held)
-        message = message_of([item.event for item in mine], more=uncounted, since=None if since == math.inf else since)
+        message = message_of(
+            [item.event for item in mine],
+            more=uncounted,
+            since=None if since == math.inf else since,
+            told=self._told(),
+        )
         if not self._try(message):
             self._put_back(self._not_given_up(mine, self._clock.monotonic()))
             return False
@@ -169,7 +194,9 @@ class Delivery:
             self._uncounted -= uncounted
             self._oldest_uncounted = math.inf if not self._uncounted else self._oldest_uncounted
         self._settle(mine)
-        self._sent_at.append(self._clock.monotonic())
+        if self._limit < math.inf:
+            runs = frozenset(item.event.run for item in mine)
+            self._sent.append(_Sent(self._clock.monotonic(), runs))
         return True
 
     def _try(self, message: Message) -> bool:
@@ -284,13 +311,17 @@ class Delivery:
         self._uncounted += len(items)
         self._oldest_uncounted = min([self._oldest_uncounted, *(item.event.at for item in items)])
 
-    def _next_slot(self, now: float, *, is_page: bool) -> float:
-        """Return when the limit allows the next message."""
-        while self._sent_at and self._sent_at[0] <= now - _HOUR_SECS:
-            self._sent_at.popleft()
-        if self._limit == math.inf:
-            self._sent_at.clear()
-            return -math.inf
+    def _next_slot(self, run: str, told: int, *, is_page: bool) -> float:
+        """Return when the limit allows the next message about a run, which had ``told`` within the hour."""
         allowed = self._limit if is_page else self._limit - self._limit // _FOR_PAGES
-        over = len(self._sent_at) - int(allowed)
-        return -math.inf if over < 0 else self._sent_at[over] + _HOUR_SECS
+        left, since = allowed - len(self._sent), -math.inf
+        for sent in self._sent:
+            if left > 0 and told <= left:
+                break
+            left, since = left + 1, sent.at + _HOUR_SECS
+            told -= run in sent.runs
+        return since
+
+    def _told(self) -> Counter[str]:
+        """Return how many messages of the last hour were about each run."""
+        return Counter(run for sent in self._sent for run in sent.runs)

@@ -121,6 +121,30 @@ def test_a_run_that_says_much_keeps_back_no_other(clock: StillClock) -> None:
     assert f"And {3 * MOST_WAITING - 9:,} more" in message.body
 
 
+def test_a_run_that_pages_all_the_time_delays_no_other(clock: StillClock) -> None:
+    """It takes half of an hour's messages, the next such run half of what is left; one that has said nothing is sent
+    at once, and stands first in its message."""
+    service = Kept()
+    sent = delivery(service, clock, limit=20)
+    start = clock.now
+    for runs in (["loud"], ["loud", "next"]):
+        for _ in range(30):
+            for run in runs:
+                sent.add([event(run, at=clock.now)])
+            run_until(clock, clock.now + 20.0, sent)
+    assert len(service.messages) == 16
+    assert len([message for message in service.messages if "next" in {each.run for each in message.events}]) == 5
+    sent.add([event("quiet", at=clock.now)])
+    run_until(clock, clock.now + 10.0, sent)
+    assert len(service.messages) == 17 and service.messages[-1].title.endswith("Runs: quiet, next, loud.")
+    run_until(clock, start + 3700.0, sent)
+    assert len(service.messages) == 17 and not sent.waiting
+    for _ in range(360):
+        sent.add([event("loud", at=clock.now)])
+        run_until(clock, clock.now + 10.0, sent)
+    assert len(service.messages) == 17 + 11, "it goes on: as its messages leave the hour, others take their place"
+
+
 def test_a_service_that_fails_is_tried_again_then_logged(clock: StillClock, caplog: pytest.LogCaptureFixture) -> None:
     """The waits are doubled up to 5 minutes; after an hour it is given up and logged once; the next message says how
     much was left out."""
