@@ -68,6 +68,10 @@ def main(request: Mapping[str, Any]) -> None:
     limit.start()
     _limit_memory()
     try:
+        os.getcwd()
+    except OSError:  # the working directory was deleted, which the libraries do not expect
+        os.chdir(os.sep)
+    try:
         answer = answer_to(request)
     except Exception as error:
         answer = (problem_of(error) or SendProblem("rejected")).as_json()

@@ -138,7 +138,8 @@ def test_what_was_mistyped(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyP
         (["a.sh", "--", "sh"], "LOGDIR is a.sh, a file; expected a directory, which need not exist yet."),
         (["--logdir", "a.sh", "--", "sh"], "--logdir is a.sh, a file; expected a directory"),
         (["logs", "--", ""], "COMMAND is empty: ''; expected a program."),
-        (["logs", "--hang-action", "x"], "The -- after LOGDIR is missing"),
+        (["logs", "--reset"], "--reset comes after LOGDIR; expected `tb-supervisor run [OPTIONS] LOGDIR -- COMMAND`"),
+        (["logs", "--notify", "json://x", "--", "sh"], "--notify comes after LOGDIR; expected `tb-supervisor run ["),
         (["--hang-actin", "x", "logs", "--", "sh"], "There is no option --hang-actin. Did you mean --hang-action"),
     ],
 )

@@ -47,6 +47,17 @@ def test_a_web_hook_gets_title_body_and_urgency(web: Received) -> None:
     assert (item["title"], item["message"], item["type"]) == (MESSAGE.title, MESSAGE.body, "failure")
 
 
+def test_a_message_is_sent_from_a_directory_that_is_deleted(
+    web: Received, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A training may outlive the directory that it was started in; its messages, too."""
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    AppriseService("notify 1 (json)", Secret(web.url(TOKEN))).send(MESSAGE)
+    assert [item["title"] for item in web.items] == [MESSAGE.title]
+
+
 def test_a_mail_has_title_and_body() -> None:
     """The title is the subject, the lines of the body are lines."""
     with mail_receiver() as mails:
