@@ -31,6 +31,8 @@ from supervisor_core.restarter.launch import Death, LaunchFacts
 from supervisor_core.restarter.logdir_view import LogdirThread
 from supervisor_core.restarter.processes import command_text
 from supervisor_core.run.file_fold import RESTARTER_SUFFIX
+from supervisor_core.run.model import ProgramLaunch
+from supervisor_core.run.restarter_launches import launch_of
 
 WRITE_SECS, CLOSE_SECS = 10.0, 5.0
 """Limits of the time for one record, in the journal's thread, and for all of them when the restarter ends."""
@@ -50,6 +52,8 @@ class LaunchJournal:
         self._host = socket.gethostname()
         self._writer: EventsWriter | None = None
         self._thread = LogdirThread("restarter-journal")
+        self.unrecorded: ProgramLaunch | None = None
+        """How the newest launch has ended, as long as that is not recorded."""
 
     def begun(self, launch: LaunchFacts) -> None:
         """Record that a launch has begun."""
@@ -76,7 +80,13 @@ class LaunchJournal:
         record = self._ended(launch)
         for death in launch.deaths:
             self._thread.do(partial(self._bury, death, launch), 0.0)
-        self._thread.do(lambda: self._write(record, launch.ended_at, launch), 0.0)
+        self.unrecorded = end = launch_of(launch.ended_at, record)
+
+        def write() -> None:
+            if self._write(record, launch.ended_at, launch) and self.unrecorded is end:
+                self.unrecorded = None
+
+        self._thread.do(write, 0.0)
 
     def close(self) -> None:
         """Write what is left; wait for at most `CLOSE_SECS`."""

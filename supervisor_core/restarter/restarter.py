@@ -103,7 +103,8 @@ class Restarter:
             return self._run()
         finally:
             if self._watch is not None:
-                self._watch.end(self._signals.wait_for_stop, self._last_messages_secs(time.monotonic()))
+                secs = self._last_messages_secs(time.monotonic())
+                self._watch.end(self._signals.wait_for_stop, secs, self.journal.unrecorded)
 
     def _run(self) -> int:
         decision = self._begin()

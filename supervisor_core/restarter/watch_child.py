@@ -27,11 +27,12 @@ from supervisor_core.notify.watcher import INTERVAL_SECS
 from supervisor_core.process.runtime_directory import VARIABLE as RUNTIME_DIRECTORY_VARIABLE
 from supervisor_core.restarter.launch import Display, RestarterOptions
 from supervisor_core.restarter.processes import descendants
+from supervisor_core.run.model import ProgramLaunch
 from supervisor_core.run.thresholds import Thresholds
 from supervisor_core.storage.local import local_path
 
-END = b"end\n"
-"""Says that the restarter ends in order."""
+END = b"end"
+"""Says that the restarter ends in order; a line, with its last launch if it could not record how that ended."""
 _MOST_LINE = 1 << 16
 _ASK_SECS = 0.05
 """How often it is asked at the end whether it runs."""
@@ -127,17 +128,19 @@ class WatchChild:
         """Whether it does not run."""
         return self._process is None or self._process.poll() is not None
 
-    def end(self, wait: Callable[[float], bool], secs: float) -> None:
+    def end(self, wait: Callable[[float], bool], secs: float, unrecorded: ProgramLaunch | None = None) -> None:
         """Have it look for the last time, send what is left, and end; wait for that. It goes on alone after that.
 
         Args:
             wait: waits for some seconds; returns True to wait no more.
             secs: how long it is waited for at most.
+            unrecorded: the last launch, if its end could not be recorded.
         """
         self._is_ending = True
         if self._process is None:
             return
-        self._send(END)
+        last = b"" if unrecorded is None else json.dumps(asdict(unrecorded)).encode()
+        self._send(END + b" " + last + b"\n")
         with suppress(OSError):
             assert self._process.stdin is not None
             self._process.stdin.close()

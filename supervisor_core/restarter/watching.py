@@ -1,7 +1,8 @@
 """The process that sends the messages of ``tb-supervisor run``; `WatchOrder` says what it is to do.
 
     the restarter lives          look, and send; its log has the lines
-    it has said ``end``          look for the last time, send what is left, end
+    it has said ``end``          look for the last time, send what is left, end. It says how its last launch ended
+                                 where that is not in the logdir: on a full disk no record is
     it was killed                go on until what that has led to was sent, the run was started again, or nothing has
                                  changed for an hour
     SIGTERM after one of these   what is not sent within seconds is not sent: a service may hang
@@ -16,14 +17,19 @@ import signal
 import sys
 import threading
 import time
+from dataclasses import replace
 from typing import BinaryIO
 
 from supervisor_core.engine.signal_watch import SignalWatch
+from supervisor_core.events.record_fields import decode
 from supervisor_core.notify.sender import STOPPED_SECS, Sender, changes_for
 from supervisor_core.notify.watcher import LogdirLooks, Looked, Watcher
 from supervisor_core.restarter.watch_child import END, WatchOrder
+from supervisor_core.run.ended_launches import with_end
+from supervisor_core.run.fold import RunFold
 from supervisor_core.run.logdir_watch import LogdirWatch
-from supervisor_core.run.model import LIVE
+from supervisor_core.run.model import LIVE, ProgramLaunch
+from supervisor_core.run.snapshot import WatchedRun
 
 LAST_LOOK_SECS = 8.0
 """How long the last look may take."""
@@ -45,6 +51,8 @@ class Lifeline:
         self._said = said
         self.over = threading.Event()
         """Set when the restarter ends in order."""
+        self.unrecorded: ProgramLaunch | None = None
+        """The last launch, if its end could not be recorded."""
         self.killed_at: float | None = None
         """Monotonic time at which it was seen that it was killed; None as long as it lives."""
         self.hurried = threading.Event()
@@ -59,7 +67,9 @@ class Lifeline:
             self.hurried.set()
 
     def _read(self) -> None:
-        if self._said.readline() == END:
+        word, _, launch = self._said.readline().strip().partition(b" ")
+        if word == END:
+            self.unrecorded = decode(ProgramLaunch, launch.decode()) if launch else None
             self.over.set()
         else:
             self.killed_at = _now()
@@ -116,7 +126,13 @@ def watch(order: WatchOrder, lifeline: Lifeline) -> None:
     sender = Sender(order.settings, gather_secs=order.gather_secs)
     looks = LogdirLooks([LogdirWatch(order.logdir, kept_ticks=1, all_saves=False)], _name)
     changes = changes_for(order.settings, order.thresholds, order.began_at)
-    watcher = Watcher(looks.look, changes, sender.put, seen=sender.seen, interval_secs=order.interval_secs)
+    watcher = Watcher(
+        lambda: with_last_launch(looks.look(), order.logdir, lifeline.unrecorded),
+        changes,
+        sender.put,
+        seen=sender.seen,
+        interval_secs=order.interval_secs,
+    )
 
     def look() -> None:
         try:
@@ -131,6 +147,29 @@ def watch(order: WatchOrder, lifeline: Lifeline) -> None:
     thread.join(LAST_LOOK_SECS)
     threading.Thread(target=_hurry, args=(lifeline, sender), name="watch-hurry", daemon=True).start()
     sender.close(SENDS_SECS)
+
+
+def with_last_launch(looked: Looked, logdir: str, launch: ProgramLaunch | None) -> Looked:
+    """Return the runs of a look, with how the last launch ended if that could not be recorded.
+
+    Args:
+        looked: what the look has found; perhaps nothing, where nothing at all could be written.
+        logdir: the training's.
+        launch: None if all is recorded.
+    """
+    if launch is None:
+        return looked
+    restarter = launch.launch.rpartition("-")[0]
+    found = (name for name, each in looked.runs.items() if any(_is_by(restarter, item) for item in each.run.launches))
+    name = next(found, _name(logdir, "."))
+    known = looked.runs.get(name)
+    if known is None:
+        known = WatchedRun(run=RunFold(name).run(looked.at), directory=logdir, files=())
+    return replace(looked, runs={**looked.runs, name: replace(known, run=with_end(known.run, launch))})
+
+
+def _is_by(restarter: str, launch: ProgramLaunch) -> bool:
+    return launch.launch.rpartition("-")[0] == restarter
 
 
 def _hurry(lifeline: Lifeline, sender: Sender) -> None:

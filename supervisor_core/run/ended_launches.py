@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 
 from supervisor_core.events.telemetry import DeathRecord
-from supervisor_core.run.model import ProgramLaunch, Run, RunState, Session, launch_text
+from supervisor_core.run.model import Outcome, ProgramLaunch, Run, RunState, Session, launch_text
 from supervisor_core.run.other_writers import LEAST_HANG_TIMEOUT_SECS
 from supervisor_core.run.restarter_launches import SLACK_SECS
 
@@ -14,6 +15,10 @@ _RANK = re.compile(r" on rank (?P<rank>\d+)$")
 """At the end of a launch's error: the process that failed, in a job of several."""
 _WHERE = re.compile(r" (at|on rank) ")
 _STATES: Mapping[str, RunState] = {"completed": "completed", "stopped": "stopped"}
+
+
+OUTCOMES_OF_THE_DEAD: Mapping[RunState, Outcome] = {"completed": "completed", "stopped": "signal"}
+"""How a session without a record of its end has ended, by the state of its run; in any other it is lost."""
 
 
 def ended_state(state: RunState, last: Session | None, launches: Sequence[ProgramLaunch]) -> RunState:
@@ -42,6 +47,24 @@ def final_launch(launches: Sequence[ProgramLaunch]) -> ProgramLaunch | None:
     newest = launches[-1] if launches else None
     is_over = newest is not None and newest.ended_at is not None and newest.action == "end"
     return newest if is_over and newest is not None and newest.cause != "in_use" else None
+
+
+def with_end(run: Run, end: ProgramLaunch) -> Run:
+    """Return a run with the end of its last launch, which its restarter could not record.
+
+    Args:
+        run: as its records have it.
+        end: the launch, with its end.
+    """
+    sessions, launches = run.sessions, (*(item for item in run.launches if item.launch != end.launch), end)
+    last = sessions[-1] if sessions else None
+    if last is not None and last.outcome in ("running", "lost", "unknown"):
+        last = replace(last, gone=True)
+    state = ended_state(run.state, last, launches)
+    if last is not None and last.gone:
+        last = replace(last, outcome=OUTCOMES_OF_THE_DEAD.get(state, "lost"))
+    sessions = sessions if last is None else (*sessions[:-1], last)
+    return replace(run, sessions=sessions, launches=launches, state=state, restarting=False)
 
 
 RestarterRuns = Callable[[ProgramLaunch], "bool | None"]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -20,6 +20,7 @@ from supervisor_core.run.advice import FAILURES, Costs, advice, present_interval
 from supervisor_core.run.bounds import Allowance, DroppedKind
 from supervisor_core.run.checkpoints import Checkpoint, CheckpointFiles, Present, last_good, useless_saves
 from supervisor_core.run.ended_launches import (
+    OUTCOMES_OF_THE_DEAD,
     RestarterRuns,
     death_by_launch,
     ended_state,
@@ -424,11 +425,8 @@ def _outcome_of_last(last: SessionFacts, state: RunState) -> Outcome:
     if state in LIVE:
         return "running"
     if last.session.gone:
-        return _OUTCOMES_OF_THE_DEAD.get(state, "lost")
+        return OUTCOMES_OF_THE_DEAD.get(state, "lost")
     return "lost" if state == "lost" else "unknown"
-
-
-_OUTCOMES_OF_THE_DEAD: Mapping[RunState, Outcome] = {"completed": "completed", "stopped": "signal"}
 
 
 class _Saved(NamedTuple):

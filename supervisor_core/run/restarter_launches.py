@@ -19,12 +19,12 @@ SLACK_SECS = 2.0
 """A session's last event may have a later time than the launch's end by this much."""
 
 
-def launch_of(mark: TelemetryMark, record: LaunchRecord) -> ProgramLaunch:
-    """Return what a record says of its launch, without the stall, of which `LaunchFold` takes care."""
+def launch_of(at: float, record: LaunchRecord) -> ProgramLaunch:
+    """Return what a record of that time says of its launch, without the stall, of which `LaunchFold` takes care."""
     stderr = None if record.stderr is None else record.stderr[-LAST_WORDS_CHARS:]
-    ended_at = mark.at if record.state == "end" else None
+    ended_at = at if record.state == "end" else None
     is_watched = record.state == "runs" and record.progress_timeout_secs is not None
-    seen_at = mark.at if is_watched else None
+    seen_at = at if is_watched else None
     return ProgramLaunch(**values_of(replace(record, stderr=stderr, stall=None)), ended_at=ended_at, seen_at=seen_at)
 
 
@@ -58,7 +58,7 @@ class LaunchFold:
 
     def add(self, mark: TelemetryMark, record: LaunchRecord) -> None:
         """Add a record."""
-        launch, items = launch_of(mark, record), self.launches.items
+        launch, items = launch_of(mark.at, record), self.launches.items
         if record.stall is not None:
             self._add_stall(mark.at, record.stall)
         if record.state == "runs" and items and (items[-1].launch, items[-1].state) == (launch.launch, "runs"):

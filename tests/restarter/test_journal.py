@@ -59,6 +59,7 @@ def test_a_launch_is_read_back_and_joined_to_its_restart(tmp_path: Path) -> None
     journal.ended(end(first))
     journal.begun(facts(5, tmp_path, STARTED + 68.0))
     journal.close()
+    assert journal.unrecorded is None
     run = LogdirWatch(str(tmp_path)).refresh().runs["."].run
     assert [(item.attempt, item.cause, item.ended_at) for item in run.launches] == [
         (4, "oom", STARTED + 60.0),
@@ -93,6 +94,7 @@ def test_what_cannot_be_written_is_logged_and_keeps_nothing_waiting(
     journal.ended(end(facts(1, blocked)))
     journal.begun(facts(2, tmp_path))
     journal.close()
+    assert journal.unrecorded is not None and journal.unrecorded.ended_at == STARTED + 60.0
     assert "Launch 1 is not recorded" in caplog.text
     assert [launch.attempt for launch in LogdirWatch(str(tmp_path)).refresh().runs["."].run.launches] == [2]
 

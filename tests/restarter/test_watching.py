@@ -5,19 +5,21 @@ from __future__ import annotations
 import os
 import signal
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
+from supervisor_core.notify.changes import Changes
 from supervisor_core.notify.secret import Secret
 from supervisor_core.notify.settings import NotifySettings
 from supervisor_core.notify.watcher import Looked
 from supervisor_core.restarter import watching
 from supervisor_core.restarter.launch import RestarterOptions
 from supervisor_core.restarter.restarter import LEAST_MESSAGES_SECS, MESSAGES_SECS, Restarter
-from supervisor_core.restarter.watch_child import END, WatchOrder
+from supervisor_core.restarter.watch_child import END, WatchChild, WatchOrder
 from supervisor_core.restarter.watching import QUIET_SECS, Lifeline
 from supervisor_core.run.fold import RunFold
-from supervisor_core.run.model import Session
+from supervisor_core.run.model import ProgramLaunch, Session
 from supervisor_core.run.snapshot import WatchedRun
 from supervisor_core.run.thresholds import Thresholds
 
@@ -92,6 +94,61 @@ def test_what_cannot_be_read_is_waited_for(now: list[float]) -> None:
     assert not orphan.is_over(None)
     now[0] += 1.0
     assert orphan.is_over(None)
+
+
+LAST = ProgramLaunch(
+    launch="node-3-11-4", state="end", attempt=4, cause="error", error="OSError at train.py:14", action="end",
+    reason="3 launches without progress", started_at=90.0, ended_at=95.0,
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("recorded", "session"),
+    [
+        (None, None),
+        (replace(LAST, state="begin", cause=None, action=None, reason=None, ended_at=None), Session(
+            session="s1", attempt=1, outcome="running", inferred=True, started_at=1.0, ended_at=2.0
+        )),
+        (replace(LAST, launch="node-3-11-2", action="restart", reason="progress", ended_at=60.0), Session(
+            session="s1", attempt=1, outcome="lost", inferred=True, gone=True, started_at=1.0, ended_at=2.0
+        )),
+    ],
+)  # fmt: skip
+def test_a_last_launch_that_the_disk_had_no_room_for_is_sent(
+    recorded: ProgramLaunch | None, session: Session | None
+) -> None:
+    """It says why the training is not started again, whatever of it is in the logdir."""
+    runs = {}
+    if recorded is not None and session is not None:
+        run = replace(RunFold("tuning").run(100.0), state="unknown", restarting=True, launches=(recorded,))
+        runs["tuning"] = WatchedRun(run=replace(run, sessions=(session,)), directory="/runs/tuning", files=())
+    look = watching.with_last_launch(Looked(at=100.0, runs=runs), "/runs/tuning", LAST)
+    *_, sent = Changes(since=1.5).of(look.runs, 100.0, is_last=True)
+    text = "tuning: The training has failed: ended by tb-supervisor: OSError at train.py:14; attempt 4; 3 launches with"
+    assert (sent.run, sent.topic, sent.kind, sent.text[: len(text)]) == ("tuning", "page", "failed", text)
+
+
+@pytest.mark.parametrize(("cause", "kind"), [("completed", "completed"), ("stopped", "stopped")])
+def test_a_planned_end_that_the_disk_had_no_room_for(cause: str, kind: str) -> None:
+    """It is no death."""
+    end = replace(LAST, cause=cause, error=None, reason=None)
+    look = watching.with_last_launch(looked("running"), "/runs/tuning", end)
+    assert [(item.kind, item.topic) for item in Changes(since=1.5).of(look.runs, 100.0, is_last=True)] == [
+        (kind, "end")
+    ]
+
+
+def test_the_restarter_says_its_last_launch() -> None:
+    """As it is, whatever its texts hold."""
+    read, write = os.pipe()
+    last = replace(LAST, stderr="line 1\nline 2 \u2028 \u00e4 end ")
+    child = WatchChild.__new__(WatchChild)
+    child._process = SimpleNamespace(stdin=os.fdopen(write, "wb"), poll=lambda: 0)  # type: ignore[assignment]
+    child.end(lambda secs: False, 60.0, last)
+    with os.fdopen(read, "rb") as lines:
+        line = Lifeline(lines)
+        line.thread.join(60.0)
+    assert line.over.is_set() and line.unrecorded == last
 
 
 @pytest.mark.parametrize("said", [END, b""])
