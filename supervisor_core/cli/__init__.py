@@ -106,7 +106,8 @@ def _failures_in_one_line() -> Iterator[None]:
     except click.MissingParameter as error:
         from supervisor_core.cli import hints
 
-        name = error.param.opts[0] if isinstance(error.param, click.Option) else error.param_hint
+        given = error.param
+        name = given.opts[0] if isinstance(given, click.Option) else given and given.human_readable_name
         raise hints.missing(str(name), error.ctx) from None
     except click.ClickException as error:
         vars(error)["message"] = printable_lines(error.message)  # the names in it may be anybody's

@@ -314,7 +314,7 @@ def _lines(seen: ProcessStacks, later: ProcessStacks | None, secs: float | None)
         said = [] if state is None else [state.text]
         if later is not None and secs is not None and later.source == "py-spy" == seen.source:
             moved = later.stacks.get(thread) != frames
-            said.append(f"{'has moved' if moved else 'has not moved'} in {duration(secs)}")
+            said.append(f"{'other' if moved else 'the same'} frames after {duration(secs)}")
         yield Text(printable(f"  {thread}{': ' if said else ''}{', '.join(said)}"))
         own = user_line(frames)
         for frame in frames:

@@ -201,7 +201,10 @@ class _FleetFold:
     def _watch(self, run: Run, rows: list[SessionRow], now: float) -> None:
         ended_at = rows[-1].ended_at
         seen_at = run.last_event_at
-        if any(row.unknown_secs for row in rows) and seen_at is not None and now - seen_at <= GIVEN_UP_SECS:
+        launch, started_at = run.launches[-1] if run.launches else None, rows[-1].started_at or 0.0
+        has_restarter = launch is not None and (launch.ended_at is None or launch.ended_at >= started_at)
+        is_recent = seen_at is not None and now - seen_at <= GIVEN_UP_SECS
+        if is_recent and not has_restarter and any(row.unknown_secs for row in rows):
             self._unwatched.append(Unwatched(run=run.name, why="no_telemetry", since=seen_at))
         elif run.state in ("lost", "failed") and ended_at is not None and now - ended_at > GIVEN_UP_SECS:
             self._unwatched.append(Unwatched(run=run.name, why="given_up", since=ended_at))

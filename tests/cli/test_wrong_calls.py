@@ -35,12 +35,12 @@ def test_a_bare_call_prints_the_help(run: Run) -> None:
     assert "\n\nOptions:\n" in bare.stdout
 
 
-@pytest.mark.parametrize("name", ["inspect", "verify", "exporter", "stacks", "run", "report", "watch"])
+@pytest.mark.parametrize("name", ["inspect", "verify", "exporter", "stacks", "run", "report", "watch", "diff"])
 def test_without_arguments(run: Run, name: str) -> None:
     """The error names what is missing, and the first example of the help, which the command accepts."""
     said = error_of(run(name))
     what, example = re.fullmatch(r"(.+) is missing, as in `(.+)`", said).groups()  # type: ignore[union-attr]
-    assert what == {"stacks": "PID|LOGDIR", "run": "LOGDIR -- COMMAND"}.get(name, "LOGDIR")
+    assert what == {"stacks": "PID|LOGDIR", "run": "LOGDIR -- COMMAND", "diff": "CKPT"}.get(name, "LOGDIR")
     assert f"\n    {example}\n" in run(name, "--help").stdout
     program, command, *words = shlex.split(example)
     assert (program, command) == ("tb-supervisor", name)

@@ -12,7 +12,7 @@ import pytest
 
 from supervisor_core.run.fleet import FleetReport
 from supervisor_core.run.fleet_report import fleet_report
-from supervisor_core.run.model import Run
+from supervisor_core.run.model import ProgramLaunch, Run
 from tests.run.scripted_fleet import BAD_HOST, BEGAN, DAY, HOSTS, ScriptedFleet, sessions_on_hosts
 
 RunOf = Callable[..., Run]
@@ -201,6 +201,11 @@ def test_what_nobody_watches(trainer: Any, events_file: Any, run_of: RunOf) -> N
     assert [each.why for each in fleet_report(runs, now=BEGAN + 3 * DAY).unwatched] == ["given_up"]
     assert [each.why for each in fleet_report(runs, now=BEGAN + DAY / 2).unwatched] == ["no_telemetry"]
     assert fleet_report([run_of(died, now=BEGAN + 3600)], now=BEGAN + 3600).unwatched == ()
+    launch = ProgramLaunch(launch="node-3-11-1", state="begin", started_at=BEGAN - 1.0)
+    under_run = replace(run_of(other), launches=(launch,))
+    earlier = replace(run_of(other), launches=(replace(launch, ended_at=BEGAN - 0.5),))
+    found = [fleet_report([each], now=BEGAN + DAY / 2).unwatched for each in (under_run, earlier)]
+    assert [[each.why for each in some] for some in found] == [[], ["no_telemetry"]]
 
 
 @pytest.mark.parametrize(
