@@ -151,8 +151,12 @@ def records_of(read_at: ReadAt, size: int) -> dict[str, Record]:
         if taken > start:
             raise ValueError("a record lies behind the end")
         folder, _, name = raw.decode("utf-8", "replace").partition("/")
-        if name in found or not name:
-            raise ValueError("two records have one name, or one has none")
+        if not name:
+            raise ValueError(
+                f"{folder!r} is in no folder; expected a file of torch.save, not another archive, as .npz is"
+            )
+        if name in found:
+            raise ValueError("two records have one name")
         folders.add(folder)
         found[name] = Record(begin, length)
     if position != len(data) or len(folders) != 1:

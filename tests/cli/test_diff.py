@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy
 import pytest
 from click.testing import Result
 
@@ -80,6 +81,9 @@ def test_wrong_input(run: Run, logdir: Path, tmp_path: Path) -> None:
     assert f"name one of them: {logdir}/model.ckpt-200, {logdir}/model.ckpt-100." in result.stderr
     result = run("diff", logdir / "model.ckpt-100", tmp_path / "none")
     assert result.exit_code == 2 and "There is no checkpoint" in result.stderr
+    numpy.savez(tmp_path / "own.npz", weights=numpy.zeros(2))
+    result = run("diff", tmp_path / "own.npz", logdir / "model.ckpt-200")
+    assert "'weights.npy' is in no folder; expected a file of torch.save" in result.stderr
 
 
 def test_damage(run: Run, logdir: Path) -> None:
