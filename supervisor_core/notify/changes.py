@@ -268,7 +268,7 @@ class Changes:
         text: str,
         at: float | None = None,
     ) -> Event:
-        begun = item.since if item.since is not None and item.since <= now else now
+        begun = item.since if item.since is not None and item.since <= now else min(holding.since, now)
         host, step = item.evidence.get("host"), item.evidence.get("step")
         return self._event(
             name,

@@ -436,14 +436,16 @@ def test_what_comes_and_goes_is_told_once_a_day(tmp_path: Path) -> None:
 
 
 def test_two_watchers_agree_on_what_no_record_dates(tmp_path: Path) -> None:
-    """Though they see it at different moments."""
+    """Though they see it at different moments; it began when it was first seen, not when it had held."""
     voice_stories.STORIES["has a worker that is slow"].write(tmp_path / "tuning", BEGAN)
     runs = LogdirWatch(str(tmp_path), clock=StillClock(BEGAN)).refresh().runs
-    ids = []
+    ids, began = [], []
     for later in (0.0, 97.0):
         changes = Changes()
         found = [event for at in range(0, 1200, 120) for event in changes.of(runs, BEGAN + later + at)]
         ids.append([(event.kind, event.id) for event in found])
+        began += [event.at - BEGAN - later for event in found if event.kind == "straggler"]
+    assert began == [0.0, 0.0]
     assert ids[0] == ids[1] and {kind for kind, _ in ids[0]} == {"straggler", "checkpoint_overdue"}
 
 
