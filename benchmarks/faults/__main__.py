@@ -48,6 +48,7 @@ FAMILIES = (
     "culprit",
     "restarts",
     "wrappers",
+    "messages",
     "peers",
 )
 

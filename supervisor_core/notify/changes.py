@@ -21,6 +21,7 @@ from supervisor_core.notify import texts
 from supervisor_core.notify.event import Event, Topic, What, event_id
 from supervisor_core.notify.run_changes import (
     DAILY,
+    MOMENTS,
     OF_READING,
     QUIET,
     Holding,
@@ -233,7 +234,7 @@ class Changes:
             is_other = item is not None and _is_other(holding, item, known, now, limits)
             if (item is None or is_other) and (is_read or kind in OF_READING):
                 del known.holding[kind]
-                if holding.said is not None:
+                if holding.said is not None and kind not in MOMENTS:
                     yield self._over(name, known, holding, holding.said, now)
         for kind, item in found.items():
             held = known.holding.get(kind)
@@ -251,7 +252,9 @@ class Changes:
                     held.said = item
                     if kind in DAILY:
                         known.daily[kind] = held.instance
-                    yield self._finding(name, watched, held, item, now, "begins", texts.begins(item, now))
+                    is_moment = kind in MOMENTS
+                    text = item.sentence if is_moment else texts.begins(item, now)
+                    yield self._finding(name, watched, held, item, now, "happened" if is_moment else "begins", text)
 
     def _over(self, name: str, known: KnownRun, holding: Holding, said: Finding, now: float) -> Event:
         text, at = texts.is_over(said, known.watched, now)

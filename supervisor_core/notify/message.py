@@ -84,7 +84,8 @@ def message_of(
     left = sum(number for _, number in lines[MOST_LINES:]) + more
     if left:
         body.append(f"And {left:,} more{'' if since is None else f' since {_minute(since)}'}.")
-    body += _details(worst) if len(ordered) == 1 else [_when(ordered)]
+    is_one_run = all(event.logdir == worst.logdir for event in ordered)
+    body += _details(ordered) if is_one_run else [f"{_span(ordered)} UTC"]
     body += [
         f"{name}: {printable(url)}" for name, url in (("Runbook", worst.runbook_url), ("Tab", worst.tab_url)) if url
     ]
@@ -114,19 +115,20 @@ def _type(events: Iterable[Event]) -> AppriseType:
     return _TYPES[min(bad, key=list(_TYPES).index)] if bad else "success"
 
 
-def _details(event: Event) -> list[str]:
-    """Return what is to be done about a single event, and when and where it happened. A command that would call
-    somebody is left out: with a blank in it, it would be another one."""
-    labels = "".join(f", {name}={value}" for name, value in sorted(event.labels.items()))
-    host = "" if event.host is None else f" on {event.host}"
-    at = f"{_second(event.at)} UTC"
-    action = [] if event.action is None or _MENTION.search(event.action) else [printable(event.action)]
-    return [*action, _plain(f"{at}{host}, {event.logdir}{labels}")]
+def _details(events: Sequence[Event]) -> list[str]:
+    """Return what is to be done about events of one run, the worst first, and when and where they happened. A command
+    that would call somebody is left out: with a blank in it, it would be another one."""
+    labels = "".join(f", {name}={value}" for name, value in sorted(events[0].labels.items()))
+    host = next((f" on {event.host}" for event in events if event.host is not None), "")
+    to_do = next((event.action for event in events if event.action is not None), None)
+    action = [] if to_do is None or _MENTION.search(to_do) else [printable(to_do)]
+    return [*action, _plain(f"{_span(events)} UTC{host}, {events[0].logdir}{labels}")]
 
 
-def _when(events: Sequence[Event]) -> str:
-    """Return when several events happened."""
-    return f"{_second(min(event.at for event in events))} to {_second(max(event.at for event in events))} UTC"
+def _span(events: Sequence[Event]) -> str:
+    """Return when events happened."""
+    first, last = _second(min(event.at for event in events)), _second(max(event.at for event in events))
+    return first if len(events) == 1 else f"{first} to {last}"
 
 
 def _lines(events: Sequence[Event]) -> list[tuple[str, int]]:

@@ -25,6 +25,8 @@ QUIET = frozenset(("copy", "clock_skew", "restarted", "stopped", "notice"))
 """Kinds of findings that are no events: three are said as a restart, an end, a notice; two ask for no message."""
 OF_READING = frozenset(("unreachable", "read_error"))
 """Kinds that say something of a run whose files cannot be read now; of all others nothing is concluded from it."""
+MOMENTS = frozenset(("resumed_not_exactly", "completed_without_step", "completed_unsaved"))
+"""Kinds that say how a session began or ended: they are said once, and are never over."""
 OVER = ("completed", "stopped")
 
 _HOLDS: Mapping[str, str] = {

@@ -25,7 +25,8 @@ def begins(found: Finding, now: float) -> str:
     """
     if found.since is None or now - found.since < 1.0:
         return found.sentence
-    aged = f"{found.text.removesuffix('.')} (for {duration(now - found.since)})."
+    age, text = duration(now - found.since), found.text.removesuffix(".")
+    aged = f"{text}. This has lasted for {age}." if ". " in text else f"{text} (for {age})."
     return aged if found.cost is None else f"{aged} {found.cost}"
 
 
@@ -52,13 +53,17 @@ def is_over(said: Finding, watched: WatchedRun, now: float) -> tuple[str, float]
         what = "makes progress again" if run.state == "running" else ""
     elif said.kind == "saves_failing" and is_alive and _has_saved_since(run, said.since):
         what = "saves again"
+    elif said.kind == "loss_not_finite" and is_alive and run.loss_finite:
+        what = "the loss is finite again"
+    elif said.kind == "unreachable" and not watched.unreachable:
+        what = "its directory can be read again"
     after = "" if said.since is None or at - said.since < 1.0 else f" after {duration(at - said.since)}"
     if what:
         return f"{what}{after}", at
     why = ", as the run has ended" if run.state in (*OVER, "lost", "failed") else ""
     if said.kind == "saves_failing" and not why:  # a new session of it may fail likewise
         why = ", as its program has ended"
-    return f"over{after}{why}: {said.text}", at
+    return f"over{after}{why}. It was: {said.text}", at
 
 
 def _has_saved_since(run: Run, since: float | None) -> bool:

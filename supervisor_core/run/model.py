@@ -168,13 +168,8 @@ class ProgramLaunch(LaunchRecord):
         return None if self.ended_at is None else launch_text(self)
 
 
-def launch_text(launch: ProgramLaunch) -> str:
-    """Return how a launch ended and what followed, in one line for people.
-
-    Example:
-        >>> launch_text(ProgramLaunch(launch="a", state="end", attempt=4, cause="oom", action="restart"))
-        'restarted by tb-supervisor: OOM-killed; attempt 4; next at once'
-    """
+def launch_end(launch: ProgramLaunch) -> str:
+    """Return how a launch ended, in a few words."""
     what = _CAUSES.get(launch.cause or "") or launch.signal or launch.error or launch.cause or "ended"
     if launch.cause in ("error", "hang") and launch.error:
         location = launch.error.partition(" at ")[2]
@@ -182,13 +177,25 @@ def launch_text(launch: ProgramLaunch) -> str:
         what = launch.error if launch.cause == "error" else f"hung{where if location else ''}"
     elif launch.cause == "signal" and launch.signal:
         what = f"killed by {launch.signal}{', core dumped' if launch.core_dumped else ''}"
+    return what
+
+
+def launch_text(launch: ProgramLaunch) -> str:
+    """Return how a launch ended and what followed, in one line for people.
+
+    Example:
+        >>> launch_text(ProgramLaunch(launch="a", state="end", attempt=4, cause="oom", action="restart"))
+        'restarted by tb-supervisor: OOM-killed; attempt 4; next at once'
+    """
+    what = launch_end(launch)
     parts = [what, f"attempt {launch.attempt}"]
     if launch.action == "restart":
         parts.append(f"next in {launch.backoff_secs:.0f} s" if launch.backoff_secs >= 0.5 else "next at once")
         return f"restarted by tb-supervisor: {'; '.join(parts)}"
     if launch.reason and launch.reason != what:
         parts.append(launch.reason)
-    return f"ended by tb-supervisor: {'; '.join(parts)}"
+    how = "given up" if launch.cause in ("error", "signal", "oom", "hang", "not_started", "lost") else "ended"
+    return f"{how} by tb-supervisor: {'; '.join(parts)}"
 
 
 _CAUSES = {

@@ -8,7 +8,16 @@ from supervisor_core.process.stacks import BLOCKED, MAIN_THREAD, Activity, locat
 from supervisor_core.run.ended_launches import failure_text, final_launch
 from supervisor_core.run.finding import Finding
 from supervisor_core.run.finding_subject import Subject, facts, found, process
-from supervisor_core.run.model import Outcome, Restart, Run, Session, Stall, launch_text
+from supervisor_core.run.model import (
+    Outcome,
+    ProgramLaunch,
+    Restart,
+    Run,
+    Session,
+    Stall,
+    launch_end,
+    launch_text,
+)
 from supervisor_core.run.words import counted, duration, in_a_line, next_sentence, sentence
 
 UNPLANNED: frozenset[Outcome] = frozenset(("lost", "error", "signal", "unknown"))
@@ -174,8 +183,7 @@ def restarts(about: Subject) -> Iterator[Finding]:
     if len(times) >= limits.restarts:
         yield found(
             "restart_loop",
-            f"Restarted {len(times)} times within {duration(limits.restart_window_secs)}, unplanned."
-            f"{'' if why is None else f' Last: {why}'}",
+            f"Restarted {len(times)} times within {duration(limits.restart_window_secs)}, unplanned.{_last(run, why)}",
             since=times[0],
             cost=_again(run),
             evidence=facts(about.last, restarts=len(times), step=run.step),
@@ -208,7 +216,7 @@ def _not_starting(about: Subject, why: str | None) -> Iterator[Finding]:
     if len(recent) >= NOT_STARTING and run.state == "unknown":
         yield found(
             "not_starting",
-            f"The program ended {len(recent)} times before its first event. Last: {why}",
+            f"The program ended {len(recent)} times before its first event.{_last(run, why)}",
             since=recent[0],
             evidence=facts(None, launches=len(recent)),
             command=about.inspect(),
@@ -232,11 +240,27 @@ def _which(run: Run) -> str:
     return "Restarted" if len(run.restarts) == 1 else f"Restart {len(run.restarts):,}"
 
 
-def _why_restarted(run: Run) -> str | None:
-    """Return how the newest session or launch before the present one ended, in one sentence; None without one."""
+def _last(run: Run, why: str | None) -> str:
+    """Return how the last of several restarts came about: of a launch how it ended, as the next one is under way."""
+    launch = _ended_launch(run)
+    if launch is not None:
+        why = sentence(f"{launch_end(launch)}; attempt {launch.attempt}")
+    return "" if why is None else f" Last: {why}"
+
+
+def _ended_launch(run: Run) -> ProgramLaunch | None:
+    """Return the launch whose end led to the present session or launch; None where it was none of a restarter's."""
     launch = next((item for item in reversed(run.launches) if item.ended_at is not None), None)
     restart = run.restarts[-1] if run.restarts else None
     if launch is not None and (restart is None or restart.at is None or (launch.ended_at or 0.0) > restart.at):
+        return launch
+    return None if restart is None else restart.launch
+
+
+def _why_restarted(run: Run) -> str | None:
+    """Return how the newest session or launch before the present one ended, in one sentence; None without one."""
+    launch, restart = _ended_launch(run), run.restarts[-1] if run.restarts else None
+    if launch is not None:
         return sentence(launch_text(launch))
     return None if restart is None else sentence(ended_text(run, restart))
 

@@ -147,7 +147,7 @@ def test_a_row_has_the_reason_and_the_run_what_to_do(
     write("c", *first_session("c"), (130.5, 130, stop))
     text = run("inspect", logdir).stdout
     assert text.startswith("2 need you · 1 over\n")
-    reason = "ended by tb-supervisor: ImportError at train.py:3; attempt 1; ImportError before the first step"
+    reason = "given up by tb-supervisor: ImportError at train.py:3; attempt 1; ImportError before the first step"
     assert re.search(rf"^b +✗ failed .*  The training has failed: {reason}\. \(for ", text, re.MULTILINE)
     assert re.search(r"^c +✗ failed .*  The training has failed: E: \[x\] y{193} \.\.\. \(for ", text, re.MULTILINE)
     objects = {item["run"]: item for item in json.loads(run("inspect", logdir, "--json").stdout)["runs"]}

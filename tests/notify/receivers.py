@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import socketserver
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -32,6 +33,8 @@ class Received:
     """Bodies of web requests as JSON, or mails."""
     paths: list[str] = field(default_factory=list)
     """Of all web requests, with their methods."""
+    times: list[float] = field(default_factory=list)
+    """Wall times at which they came."""
     answers: threading.Event = field(default_factory=threading.Event)
     """While it is not set, a web server does not answer."""
     _changed: threading.Condition = field(default_factory=threading.Condition)
@@ -39,6 +42,7 @@ class Received:
     def add(self, path: str, item: Any) -> None:
         """A request came."""
         with self._changed:
+            self.times.append(time.time())
             self.paths.append(path)
             self.items.append(item)
             self._changed.notify_all()

@@ -16,6 +16,7 @@ import pytest
 
 from supervisor_core.notify.changes import Changes
 from supervisor_core.notify.event import event_json
+from supervisor_core.notify.run_changes import MOMENTS
 from supervisor_core.run.finding import KINDS
 from supervisor_core.run.logdir_watch import LogdirWatch
 from supervisor_core.run.thresholds import Thresholds
@@ -61,7 +62,7 @@ def test_a_story_that_is_so_at_the_first_look(told_stories: Scene, name: str) ->
     said = [each.split() for each in STORIES[name].says]
     is_over = "completed" in name or name == "had nothing to do"
     expected = [
-        f"{severity} begins {kind}"
+        f"{severity} {'happened' if kind in MOMENTS else 'begins'} {kind}"
         for severity, kind in said
         if kind not in QUIET and severity == KINDS[kind].severity and not is_over
     ]

@@ -28,6 +28,15 @@ def test_one_event_word_for_word() -> None:
     assert (message.severity, message.apprise_type) == ("page", "failure")
 
 
+def test_several_events_of_one_run_say_what_to_do_and_where() -> None:
+    """As a restart and the loop that it is the last of: the worst says what to do."""
+    found = [restart(at=1_800_000_000.0), event(kind="restart_loop", action="tb-supervisor inspect", host=None)]
+    assert message_of(found).body.splitlines()[2:] == [
+        "tb-supervisor inspect",
+        "2027-01-15 08:00:00 to 2027-01-15 08:00:00 UTC on gpu-7, /runs/tuning",
+    ]
+
+
 def test_what_is_not_configured_is_left_out() -> None:
     """There are neither empty lines nor names without values."""
     assert message_of([restart(host=None)]).body == "2027-01-15 08:00:00 UTC, /runs/tuning"

@@ -51,7 +51,7 @@ def test_a_program_that_never_wrote_an_event_has_failed_by_its_restarter(launche
     run = run_of(launches((T0, 5.0, {**GIVEN_UP, "action": "restart"}), (T0 + 6.0, 5.0, GIVEN_UP)), now=T0 + 12.0)
     assert (run.state, run.sessions) == ("failed", ())
     reason = (
-        "ended by tb-supervisor: ImportError at train.py:3 in <module>; attempt 2; ImportError before the first step"
+        "given up by tb-supervisor: ImportError at train.py:3 in <module>; attempt 2; ImportError before the first step"
     )
     assert failure_text(run) == reason
     status = run_status(run, T0 + 12.0)
@@ -71,7 +71,7 @@ def test_the_rank_that_failed_is_named(trainer: Any, launches: Any, run_of: RunO
     session = trainer("a", T0 + 2.0).spend(3).ready().train(20).stop("error", error=error)
     end = {"cause": "error", "error": f"SIGKILL on rank {rank}", "session": "a", "reason": "3 identical failures"}
     run = run_of(session, launches((T0, session.now - T0, end)), now=session.now + 1.0)
-    named = "ended by tb-supervisor: SIGKILL on rank 1; attempt 1; 3 identical failures"
+    named = "given up by tb-supervisor: SIGKILL on rank 1; attempt 1; 3 identical failures"
     assert (run.state, failure_text(run)) == ("failed", named if rank else error)
     assert failure_type(run) == ("SIGKILL" if rank else error)
 
@@ -124,7 +124,8 @@ def test_a_session_that_was_ended_because_it_hung_has_failed(trainer: Any, launc
     session = trainer("a", T0 + 2.0).spend(3).ready().train(20).stop("signal")
     hung = {"cause": "hang", "decided_by": "watchdog", "session": "a", "error": "hang at train.py:8 in step"}
     run = run_of(session, launches((T0, session.now - T0, hung)), now=session.now + 1.0)
-    assert (run.state, failure_text(run)) == ("failed", "ended by tb-supervisor: hung at train.py:8 in step; attempt 1")
+    given_up = "given up by tb-supervisor: hung at train.py:8 in step; attempt 1"
+    assert (run.state, failure_text(run)) == ("failed", given_up)
     assert run_of(session, launches((T0, 60.0, {**hung, "action": "restart"})), now=T0 + 61).state == "unknown"
     preempted = {"cause": "preempted", "action": "restart", "session": "a"}
     then = launches((T0, session.now - T0, preempted), (session.now + 1.0, 2.0, GIVEN_UP))
