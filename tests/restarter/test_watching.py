@@ -124,7 +124,9 @@ def test_a_last_launch_that_the_disk_had_no_room_for_is_sent(
         runs["tuning"] = WatchedRun(run=replace(run, sessions=(session,)), directory="/runs/tuning", files=())
     look = watching.with_last_launch(Looked(at=100.0, runs=runs), "/runs/tuning", LAST)
     *_, sent = Changes(since=1.5).of(look.runs, 100.0, is_last=True)
-    text = "tuning: The training has failed: ended by tb-supervisor: OSError at train.py:14; attempt 4; 3 launches with"
+    text = (
+        "tuning: The training has failed: given up by tb-supervisor: OSError at train.py:14; attempt 4; 3 launches with"
+    )
     assert (sent.run, sent.topic, sent.kind, sent.text[: len(text)]) == ("tuning", "page", "failed", text)
 
 
