@@ -224,7 +224,15 @@ def start_backend(
         cache: see `LogdirWatch`.
     """
     kept_ticks = None if cache is None else 1
-    watch = partial(LogdirWatch, include=include or None, kept_ticks=kept_ticks, all_saves=cache is None, cache=cache)
+    watch = partial(
+        LogdirWatch,
+        include=include or None,
+        kept_ticks=kept_ticks,
+        all_saves=cache is None,
+        cache=cache,
+        packs=True,
+        peeks=False,
+    )
     index = Index(logdirs, refresh_secs, watch)
     scalar_store = ScalarStore(
         lambda directory: RunIndex(directory, directory, scalars_only=True), max_bytes, min(1.0, refresh_secs)
@@ -236,7 +244,7 @@ def start_backend(
 def runs_route(backend: Backend, arguments: Arguments) -> Answer:
     """Answer the overview."""
     since = arguments.integer("since", 0, None)
-    return json_answer(overview(backend.view(), since))
+    return Answer(body=overview(backend.view(), since), content_type=JSON)
 
 
 def fields_route(backend: Backend, arguments: Arguments) -> Answer:

@@ -22,7 +22,6 @@ from supervisor_core.run.incidents import (
     recent,
     together,
 )
-from supervisor_core.run.model import Run
 from supervisor_core.run.run_incidents import LANE_KINDS, TROUBLE, Incident, incidents, lane_items
 from supervisor_core.run.run_json import plain
 from tb_plugin.http import HOST, LABEL, PREFIX
@@ -70,8 +69,8 @@ def timeline_columns(
     lasted = np.minimum(ends, high) - np.maximum(begins, low)
     lost_secs = np.bincount(run[trouble], lasted[trouble], minlength=len(present))
     there = [shown[index] for index in present]
-    hosts = [_host(item.run, low) for item in there]
-    needs_you = np.array([item.row.get("standing") == "needs_you" for item in there], np.bool_)
+    hosts = [_host(item, low) for item in there]
+    needs_you = np.array([item.standing == "needs_you" for item in there], np.bool_)
     urgency = [(not need, -secs) for need, secs in zip(needs_you, lost_secs, strict=True)]
     header = {
         "at": view.at,
@@ -145,11 +144,17 @@ def _thinned(
     return run, kind, begins, ends, thinned
 
 
-def _host(run: Run, since: float) -> str | None:
+def _host(shown: RunView, since: float) -> str | None:
     """Return the host on which a run went down first after a moment; else that of its newest session."""
-    sessions = [session for session in run.sessions if session.host]
-    ends = (each.host for each in sessions if each.outcome in ("lost", "error") and (each.ended_at or 0.0) >= since)
-    return next(ends, sessions[-1].host if sessions else None)
+    falls, newest = shown.once(_hosts)
+    return next((host for host, at in falls if at >= since), newest)
+
+
+def _hosts(shown: RunView) -> tuple[Sequence[tuple[str, float]], str | None]:
+    """Return on which host a run went down, and when, in order; and the host of its newest session."""
+    found = [(each.host, each.ended_at or 0.0, each.outcome) for each in shown.run.sessions if each.host]
+    falls = tuple([(host, at) for host, at, outcome in found if outcome in ("lost", "error")])
+    return falls, found[-1][0] if found else None
 
 
 def happened(view: View, since: float, until: float) -> dict[str, Any]:

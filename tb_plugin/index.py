@@ -13,10 +13,11 @@ from supervisor_core.clock import SYSTEM_CLOCK, Clock
 from supervisor_core.errors import EventsError
 from supervisor_core.run.finding import Finding
 from supervisor_core.run.findings import findings
+from supervisor_core.run.resting_run import RestingRun
 from supervisor_core.run.snapshot import LogdirSnapshot, WatchedRun
 from supervisor_core.storage.local import join
 from tb_plugin.logdirs import Logdir
-from tb_plugin.run_data import RunView, View, overview_row
+from tb_plugin.run_data import RunView, View, overview_line
 
 if TYPE_CHECKING:
     from supervisor_core.run.logdir_watch import LogdirWatch
@@ -29,6 +30,8 @@ MOST_REST_SECS = 60.0
 """The longest rest, however slow looking is, unless a longer one was asked for."""
 JUDGED_AGAIN_SECS = 60.0
 """How often all runs are judged, those too that have not changed: what is said of one depends on its age."""
+_LONG_SECS = 100 * 365 * 86_400.0
+"""After which nothing is recent."""
 _REMEMBERED = 1_000
 """Limit of `View.removed`."""
 
@@ -187,17 +190,18 @@ class Index:
                     problems.append(f"Two runs are called {name}; that of {logdir.path} is shown.")
                 known = self._view.runs.get(name)
                 is_same = known is not None and known.watched is watched
-                if known is not None and is_same and not judges_all:
+                if known is not None and is_same and (known.is_settled or not judges_all):
                     runs[name] = known
                     continue
                 said = self._findings(name, watched, snapshot.at)
                 if known is not None and is_same and known.findings == said:
-                    runs[name] = known
+                    settled = self._is_settled(name, watched, snapshot.at, said)
+                    runs[name] = replace(known, is_settled=True) if settled else known
                     continue
-                row = overview_row(name, watched, said)
+                line = overview_line(name, watched, said)
                 looks_the_same = (
                     known is not None
-                    and (known.row, known.findings) == (row, said)
+                    and (known.line, known.findings) == (line, said)
                     and known.run.hparams == watched.run.hparams
                 )
                 runs[name] = RunView(
@@ -205,10 +209,14 @@ class Index:
                     directory=events_directory(watched) or join(logdir.path, relative),
                     watched=watched,
                     findings=said,
-                    row=row,
+                    line=line,
                     generation=known.generation if known is not None and looks_the_same else generation,
                 )
         return runs, tuple(problems)
+
+    def _is_settled(self, name: str, watched: WatchedRun, now: float, said: tuple[Finding, ...] | None) -> bool:
+        """Return whether time does not change the findings of a run: of one at rest it can only end some."""
+        return isinstance(watched.run, RestingRun) and self._findings(name, watched, now + _LONG_SECS) == said
 
     def _findings(self, name: str, watched: WatchedRun, now: float) -> tuple[Finding, ...] | None:
         """Return what is to be said of a run; None where judging it failed: a fault of ours, which costs no more."""
@@ -235,7 +243,8 @@ def events_directory(watched: WatchedRun) -> str | None:
     if not watched.files:
         return None
     path = watched.files[0].path
-    return path.rpartition("/")[0] if "://" in path else os.path.dirname(path)
+    directory = path.rpartition("/")[0] if "://" in path else os.path.dirname(path)
+    return watched.directory if directory == watched.directory else directory
 
 
 def printable_name(name: str) -> str:

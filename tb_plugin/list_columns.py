@@ -15,6 +15,7 @@ from typing import Any
 from supervisor_core.events.hparams import HParam
 from supervisor_core.run.comparison import Compared, compared
 from supervisor_core.run.run_json import plain
+from supervisor_core.run.tag_values import TagValues
 from tb_plugin.run_data import RunView, View
 
 MOST_COLUMNS = 50
@@ -54,9 +55,9 @@ def list_fields(view: View) -> dict[str, Any]:
     """Return the columns that at least one run has, those that most runs have first; and how many are left out."""
     counts: dict[str, Counter[str]] = {kind: Counter() for kind in ("", _TAG, *_NAMED)}
     for shown in view.runs.values():
-        each = compared(shown.run)
+        each = shown.once(_compared)
         counts[""].update(key for key, value in _WHOLE.items() if value(each) is not None)
-        counts[_TAG].update(shown.run.tag_values.tags)
+        counts[_TAG].update(shown.once(_tag_values).tags)
         for kind, values in _NAMED.items():
             counts[kind].update(values(each).keys())
     found, left_out = [], 0
@@ -77,7 +78,7 @@ def list_columns(view: View, keys: Sequence[str], since: int | None) -> dict[str
     columns: dict[str, dict[str, HParam | None]] = {key: {} for key in keys}
     getters = [(columns[key], _getter(key)) for key in keys]
     for run in runs:
-        each = compared(run.run)  # once for all columns: it is what takes time
+        each = run.once(_compared)
         for column, value_of in getters:
             column[run.name] = value_of(run, each)
     if full:
@@ -97,8 +98,16 @@ def _getter(key: str) -> Callable[[RunView, Compared], HParam | None]:
     return lambda run, each: _NAMED[kind](each).get(name)
 
 
+def _compared(shown: RunView) -> Compared:
+    return compared(shown.run)
+
+
+def _tag_values(shown: RunView) -> TagValues:
+    return shown.run.tag_values
+
+
 def _newest(run: RunView, tag: str) -> float | str | None:
-    last = run.run.tag_values.of(tag)
+    last = run.once(_tag_values).of(tag)
     return None if last is None else _shown(last.value)
 
 

@@ -31,7 +31,7 @@ from supervisor_core.run.snapshot import WatchedRun
 from tb_plugin.backend import ROUTES, Backend
 from tb_plugin.http import Arguments
 from tb_plugin.index import events_directory, judged, printable_name
-from tb_plugin.run_data import RunView, View, overview_row
+from tb_plugin.run_data import RunView, View, overview_line
 from tb_plugin.scalar_store import RunScalars
 from tb_plugin.scalars import PLAIN_POINTS_PER_PIXEL
 from tb_plugin.static_files import BUILT, ENTRY, NOT_BUILT
@@ -129,7 +129,7 @@ class _Moment:
             directory=directory,
             watched=watched,
             findings=said,
-            row=overview_row(name, watched, said),
+            line=overview_line(name, watched, said),
             generation=1,
         )
         self._view = View(generation=1, oldest=1, at=at, logdir=logdir, runs={name: shown}, is_whole=True)

@@ -10,8 +10,8 @@ from typing import Any, TypeVar
 from supervisor_core.run.advice import proposed_interval
 from supervisor_core.run.checkpoints import Checkpoint
 from supervisor_core.run.finding import Finding
-from supervisor_core.run.findings import standing
-from supervisor_core.run.model import Run
+from supervisor_core.run.findings import Standing, standing
+from supervisor_core.run.model import Run, RunState
 from supervisor_core.run.run_json import as_json, plain, run_json
 from supervisor_core.run.snapshot import LogdirSnapshot, WatchedRun
 from supervisor_core.run.words import devices_text
@@ -31,16 +31,23 @@ class RunView:
     watched: WatchedRun
     findings: tuple[Finding, ...] | None
     """What is to be said of it, worst first; None where that could not be found out."""
-    row: Mapping[str, Any]
-    """Its line of the overview, ready for JSON."""
+    line: bytes
+    """Its line of the overview, as JSON."""
     generation: int
     """Generation of the view in which its line changed last."""
+    is_settled: bool = False
+    """Whether its findings are known to stay as they are, until it changes."""
     _made: dict[Callable[[RunView], Any], Any] = field(default_factory=dict, compare=False, repr=False)
 
     @property
     def run(self) -> Run:
         """The model of the run."""
         return self.watched.run
+
+    @property
+    def standing(self) -> Standing:
+        """What it is to the one who looks after it."""
+        return standing_of(self.run.state, self.findings)
 
     def of(self, watched: WatchedRun) -> RunView:
         """Return this with another model of the same run."""
@@ -91,8 +98,13 @@ def _newest_good(run: Run) -> Checkpoint | None:
     return next((item for item in reversed(run.checkpoints) if item.ok), None)
 
 
-def overview_row(name: str, watched: WatchedRun, said: tuple[Finding, ...] | None) -> Mapping[str, Any]:
-    """Return a run's line, with nothing in it that JSON cannot hold.
+def standing_of(state: RunState, said: tuple[Finding, ...] | None) -> Standing:
+    """Return what a run is to the one who looks after it, by its findings; None where these are not known."""
+    return "unknown" if said is None else standing(state, said)
+
+
+def overview_line(name: str, watched: WatchedRun, said: tuple[Finding, ...] | None) -> bytes:
+    """Return a run's line as JSON.
 
     Args:
         name: of the run.
@@ -105,11 +117,11 @@ def overview_row(name: str, watched: WatchedRun, said: tuple[Finding, ...] | Non
     good = _newest_good(run)
     newest_threads = [thread for thread in run.threads if session is not None and thread.session == session.id]
     stall = run.stalls[-1] if run.stalls else None
-    row: Mapping[str, Any] = plain(
+    row = plain(
         {
             "run": name,
             "state": run.state,
-            "standing": "unknown" if said is None else standing(run.state, said),
+            "standing": standing_of(run.state, said),
             "finding": as_json(said[0]) if said else None,
             "more_findings": None if said is None else max(0, len(said) - 1),
             "inferred": run.inferred,
@@ -136,14 +148,15 @@ def overview_row(name: str, watched: WatchedRun, said: tuple[Finding, ...] | Non
             "problem": watched.problem,
         }
     )
-    return row
+    return json.dumps(row, allow_nan=False, separators=(",", ":")).encode()
 
 
-def overview(view: View, since: int | None) -> dict[str, Any]:
-    """Return the lines of all runs, or of those that changed after a generation, if the view goes back that far."""
+def overview(view: View, since: int | None) -> bytes:
+    """Return the lines of all runs, or of those that changed after a generation, if the view goes back that far; as
+    JSON."""
     full = since is None or since < view.oldest or since > view.generation
     base = 0 if full or since is None else since
-    return {
+    values = {
         "v": 1,
         "at": view.at,
         "generation": view.generation,
@@ -152,8 +165,10 @@ def overview(view: View, since: int | None) -> dict[str, Any]:
         "reading": None if view.reading is None else {"done": view.reading[0], "total": view.reading[1]},
         "problems": plain(list(view.problems)),
         "removed": [] if full else sorted({name for gone, name in view.removed if gone > base} - view.runs.keys()),
-        "runs": [run.row for run in view.runs.values() if run.generation > base],
     }
+    head = json.dumps(values, allow_nan=False, separators=(",", ":")).encode()
+    lines = b",".join([run.line for run in view.runs.values() if run.generation > base])
+    return b"".join([head[:-1], b',"runs":[', lines, b"]}"])
 
 
 MOST_SILENCES = 1000

@@ -29,6 +29,7 @@ top-level directory that the link is in."""
 MAX_FILES = 5_000
 """Limit of the events files read of one directory: the newest, by the seconds in their names."""
 
+_NO_LINKS: frozenset[str] = frozenset()
 _GONE = (errno.ENOENT, errno.ENOTDIR, errno.ESTALE)
 
 
@@ -50,7 +51,7 @@ class Directory:
         self.path = path
         self.events: tuple[str, ...] = ()
         """Names of the events files that are read, in TensorBoard's order: sorted."""
-        self.links: frozenset[str] = frozenset()
+        self.links = _NO_LINKS
         """Those of them that are symbolic links."""
         self.left_out = 0
         """Number of events files beyond `MAX_FILES`, which are not read."""
@@ -87,14 +88,14 @@ class Directory:
         except (OSError, ValueError) as error:
             self._key = None
             if isinstance(error, OSError) and error.errno in _GONE:
-                self.events, self.links, self.subs, self.left_out, self.problem = (), frozenset(), (), 0, None
+                self.events, self.links, self.subs, self.left_out, self.problem = (), _NO_LINKS, (), 0, None
                 self.first_event_file = None
                 return False
             self.problem = f"{self.path} cannot be listed: {error}"
             return True
         self.problem, self.first_event_file = None, first
         self.events, self.subs, self.left_out = tuple(sorted(events)), tuple(subs), found - len(events)
-        self.links = frozenset(links.intersection(events)) if links else frozenset()
+        self.links = frozenset(links.intersection(events)) if links else _NO_LINKS
         self._key, self._listed_at = key, now
         self._is_trusted = 0 < key[0] < (self._clock.wall() - CLOCK_TICK_SECS) * 1e9
         return True

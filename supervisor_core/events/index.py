@@ -250,6 +250,15 @@ class RunIndex:
         for name, position in positions.items():
             self._readers[name].resume(position)
 
+    def rest(self, same_tags: dict[frozenset[str], frozenset[str]]) -> None:
+        """Take less memory, until there is something to read.
+
+        Args:
+            same_tags: the sets of tags that files of several runs have, each by itself.
+        """
+        for reader in self._readers.values():
+            reader.rest(same_tags)
+
     def refresh(self) -> list[Chunk]:
         """Return the new chunks of `pieces` as a list."""
         return list(self.pieces())

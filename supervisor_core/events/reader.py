@@ -23,6 +23,8 @@ _LFS_POINTER = b"version https://git-lfs"
 _GUARD_BYTES = 16
 _HEAD_BYTES = 64
 _KEPT_PROBLEMS = 100
+_SAME_TAGS = 1_000
+"""Sets of tags that files may have in common."""
 FREE_BYTES = 256 << 20
 PER_STORED_BYTE = 64
 """Limit of the bytes fetched of a file: `FREE_BYTES`, and this for each byte that it takes on the disk, since a file
@@ -109,7 +111,7 @@ class EventsFileReader:
         self._seen: tuple[int, int, int, int] | None = None
         self._size: int | None = None
         self._started = self._more = self._is_resumed = False
-        self._tags: set[str] = set()
+        self._tags: set[str] | frozenset[str] = set()
         self._reset()
 
     def _reset(self) -> None:
@@ -117,7 +119,7 @@ class EventsFileReader:
         self._identity: tuple[int, int] | None = None
         self._head = self._guard = b""
         self._problems: list[Problem] = []
-        self._tags.clear()
+        self._known_tags().clear()
         self._fetched = 0
         self._left_out = 0
         self._skipped: str | None = None
@@ -141,11 +143,22 @@ class EventsFileReader:
         bytes is the same one.
         """
         self._seen, self._size, self._started = position.seen, position.size, position.started
-        self._tags.update(position.tags)
+        self._known_tags().update(position.tags)
         self._scan, self._identity, self._guard = position.scan, position.identity, position.guard
         self._problems, self._fetched, self._left_out = list(position.problems), position.fetched, position.left_out
         self._skipped, self._refused, self._complaint = position.skipped, position.refused, position.complaint
         self._head, self._is_resumed = position.head, True
+
+    def rest(self, same_tags: dict[frozenset[str], frozenset[str]]) -> None:
+        """Take less memory, until the file changes; see `RunIndex.rest`."""
+        tags = frozenset(self._tags)
+        self._tags = same_tags.setdefault(tags, tags) if len(same_tags) < _SAME_TAGS else tags
+
+    def _known_tags(self) -> set[str]:
+        """Return the file's tags, to which a chunk adds its own."""
+        if isinstance(self._tags, frozenset):
+            self._tags = set(self._tags)
+        return self._tags
 
     @property
     def has_started(self) -> bool:
@@ -187,7 +200,7 @@ class EventsFileReader:
             self._more = False
             status = self._stat(self.path)
         except (OSError, ValueError) as error:
-            return self._unreadable(error, ChunkBuilder(self._tags, thorough=self._thorough))
+            return self._unreadable(error, ChunkBuilder(self._known_tags(), thorough=self._thorough))
         seen = _stamp(status)
         if self._siblings is not None and status.st_ino:
             reads = self._siblings.setdefault((status.st_dev, status.st_ino), self.path)
@@ -199,7 +212,7 @@ class EventsFileReader:
             self._skipped, self._refused = "not a regular file", False
             self._seen, self._size = seen, None
             return None
-        builder = ChunkBuilder(self._tags, thorough=self._thorough)
+        builder = ChunkBuilder(self._known_tags(), thorough=self._thorough)
         try:
             file = self._source.open(self.path)
             try:

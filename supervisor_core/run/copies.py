@@ -11,6 +11,7 @@ A session that ended in a directory, and that other sessions follow only elsewhe
 
 from __future__ import annotations
 
+import operator
 import os
 from collections.abc import Hashable, Mapping, Set
 from dataclasses import replace
@@ -40,6 +41,8 @@ class CopyMarks(Generic[_Key]):
         """Each copy as it came, and as it was handed out."""
         self._originals: set[_Key] = set()
         """All others, as of the last time."""
+        self._groups: dict[str, tuple[list[tuple[_Key, bool]], list[WatchedRun], dict[_Key, _Key]]] = {}
+        """Of each session that several directories have: these, the runs in them, and which are copies."""
 
     def marked(self, runs: Mapping[_Key, WatchedRun]) -> dict[_Key, WatchedRun]:
         """Return the runs; each copy with `WatchedRun.copy_of`, and without a state of its own.
@@ -62,30 +65,43 @@ class CopyMarks(Generic[_Key]):
 
     def _copied(self, runs: Mapping[_Key, WatchedRun]) -> dict[_Key, _Key]:
         """Return each copy with the run that it is a copy of."""
-        newest = {key: last for key, watched in runs.items() if (last := _newest(watched)) is not None}
-        ids = {last.id for last in newest.values()}
+        ids = {key: found for key, watched in runs.items() if (found := _ids(watched))}
+        newest = {found[-1] for found in ids.values()}
         holders: dict[str, list[_Key]] = {}
-        for key in newest:
-            for session in runs[key].run.sessions:
-                if session.id in ids:
-                    holders.setdefault(session.id, []).append(key)
+        for key, found in ids.items():
+            for id in found:
+                if id in newest:
+                    holders.setdefault(id, []).append(key)
+        before, self._groups = self._groups, {}
         originals: dict[_Key, _Key] = {}
         for id, keys in holders.items():
             if len(keys) > 1:
-                here = [key for key in keys if newest[key].id == id]
-                further = [key for key in keys if newest[key].id != id]
-                original = further[0] if further else _original(here, runs, newest, self._originals)
-                for key in here:
-                    is_fork = bool(further) and not _is_open(newest[key])
-                    if key != original and not is_fork and not _is_its_own(newest[key], runs[key], runs[original]):
-                        originals[key] = original
+                group = [(key, key in self._originals) for key in keys]
+                members = [runs[key] for key in keys]
+                known = before.get(id)
+                if known is None or known[0] != group or any(map(operator.is_not, known[1], members)):
+                    known = group, members, self._copies_of(id, keys, runs)
+                self._groups[id] = known
+                originals |= known[2]
+        return originals
+
+    def _copies_of(self, id: str, keys: list[_Key], runs: Mapping[_Key, WatchedRun]) -> dict[_Key, _Key]:
+        """Return the copies among the directories that have a session, each with what it is a copy of."""
+        newest = {key: runs[key].run.sessions[-1] for key in keys}
+        here = [key for key in keys if newest[key].id == id]
+        further = [key for key in keys if newest[key].id != id]
+        original = further[0] if further else _original(here, runs, newest, self._originals)
+        originals: dict[_Key, _Key] = {}
+        for key in here:
+            is_fork = bool(further) and not _is_open(newest[key])
+            if key != original and not is_fork and not _is_its_own(newest[key], runs[key], runs[original]):
+                originals[key] = original
         return originals
 
 
-def _newest(watched: WatchedRun) -> Session | None:
-    """Return the newest session, of which copies may exist; None of other writers, and of what is a copy already."""
-    last = watched.run.sessions[-1] if watched.run.sessions else None
-    return None if last is None or last.inferred or watched.copy_of is not None else last
+def _ids(watched: WatchedRun) -> tuple[str, ...]:
+    """Return the sessions by which copies of a run are found; none of other writers, and of what is a copy already."""
+    return () if watched.copy_of is not None else watched.run.session_ids
 
 
 def _original(

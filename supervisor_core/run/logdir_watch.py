@@ -19,6 +19,7 @@ from supervisor_core.run.copies import CopyMarks
 from supervisor_core.run.fold_cache import FoldCache
 from supervisor_core.run.hparam_runs import HParamsByPlace
 from supervisor_core.run.presence import CheckpointPresence
+from supervisor_core.run.resting_run import RunPacking
 from supervisor_core.run.run_tracker import RunTracker
 from supervisor_core.run.snapshot import LogdirSnapshot
 from supervisor_core.shard import RunShard
@@ -28,7 +29,7 @@ from supervisor_core.storage.remote_source import RemoteSource
 
 _LOG = logging.getLogger("supervisor_core")
 
-_RUNS_A_COLLECTION = 500
+_RUNS_A_COLLECTION = 100
 """Runs read between two collections of garbage during the first look."""
 _KEEP_SECS = 120.0
 """How often what is new of a run that goes on is written into the cache."""
@@ -56,6 +57,9 @@ class LogdirWatch:
         presence: where checkpoints are looked for.
         cache: directory of what earlier looks have understood (`fold_cache`): a first look then reads what is new since
             then. None: everything is read. One that cannot be used costs a warning.
+        packs: whether runs at rest are packed (`resting_run`): for who holds thousands of runs for long.
+        peeks: whether a first look begins with what each run calls itself, for `so_far`: some records of all runs are
+            then held at once.
         clock: its wall time dates each look.
 
     Raises:
@@ -80,6 +84,8 @@ class LogdirWatch:
         filesystem: ReadFilesystem | None = None,
         presence: CheckpointPresence | None = None,
         cache: str | None = None,
+        packs: bool = False,
+        peeks: bool = True,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self._source = source_of(logdir) if filesystem is None else filesystem
@@ -90,6 +96,8 @@ class LogdirWatch:
         self._presence = presence or CheckpointPresence(logdir, listed=listed)
         self._clock = clock
         self._kept_ticks, self._all_saves = kept_ticks, all_saves
+        self._packing = RunPacking() if packs else None
+        self._peeks = peeks
         self._runs: dict[str, RunTracker] = {}
         self._copies, self._hparams = CopyMarks[str](), HParamsByPlace()
         self._done = 0
@@ -186,7 +194,7 @@ class LogdirWatch:
             self._cache.close()
 
     def _read(self, progressed: Callable[[int, int], None] | None = None) -> None:
-        peeks = not (self._runs or isinstance(self._source, RemoteSource))
+        peeks = self._peeks and not (self._runs or isinstance(self._source, RemoteSource))
         self._index.refresh(
             progressed,
             take=lambda name, chunks: self._run(name).update(chunks),
@@ -215,7 +223,12 @@ class LogdirWatch:
         index, watch = self._index.runs[name], self._runs.get(name)
         if watch is None or watch.index is not index:  # new, or gone in between
             watch = self._runs[name] = RunTracker(
-                index, self._presence, self._kept_ticks, self._cache, all_saves=self._all_saves
+                index,
+                self._presence,
+                self._kept_ticks,
+                self._cache,
+                all_saves=self._all_saves,
+                packing=self._packing,
             )
         return watch
 

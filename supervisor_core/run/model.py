@@ -225,9 +225,8 @@ class Restart:
     reason: Outcome
     """How the earlier session ended."""
     from_step: int | None
-    """The last step of the earlier one."""
     to_step: int | None
-    """The step at which the later one resumed."""
+    """The last step of the earlier one, and the step at which the later one resumed."""
     rewind_steps: int | None
     """Repeated steps, ``from_step - to_step``, at least 0; None where one of the two is unknown. 0 where the later
     session found the model alive. A lower bound where the earlier one was killed: see `rewind_steps_most`."""
@@ -296,10 +295,9 @@ class ThreadSpan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ThreadTick:
-    """One observed tick of a service thread."""
+    """One observed tick of a service thread: when it ended, and how long it took."""
 
     at: float
-    """When it ended."""
     secs: float | None
     ok: bool
 
@@ -415,9 +413,8 @@ class RunHistory:
     step: int | None
     """The run's present step: the latest of its newest session."""
     steps_lost: int
-    """Steps repeated after restarts and recoveries: a lower bound."""
     steps_lost_most: int | None = None
-    """The upper bound; None where unknown."""
+    """Steps repeated after restarts and recoveries: a lower bound, and an upper one; None where unknown."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -425,9 +422,8 @@ class FileTotals:
     """Sums over the files of a run."""
 
     first_step: int | None
-    """Of the first record that holds a summary, in file order."""
     last_step: int | None
-    """Of the last such record."""
+    """Of the first and the last record that hold a summary, in file order."""
     max_step: int | None
     last_event_at: float | None
     session_logs: Mapping[str, int]
@@ -498,3 +494,14 @@ class Run(RunHistory, FileTotals):
     def versions(self) -> Mapping[str, str]:
         """The versions of packages that the newest session recorded which has any; empty where none did."""
         return next((session.versions for session in reversed(self.sessions) if session.versions), {})
+
+    @property
+    def own_name(self) -> str | None:
+        """The label under which its newest session serves its own metrics; None where it is not known."""
+        return next((session.run for session in reversed(self.sessions) if session.run), None)
+
+    @property
+    def session_ids(self) -> tuple[str, ...]:
+        """The ids of its sessions, in order; empty where the newest was inferred: it has none of its own."""
+        is_inferred = not self.sessions or self.sessions[-1].inferred
+        return () if is_inferred else tuple([session.id for session in self.sessions])

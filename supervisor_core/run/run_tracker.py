@@ -9,6 +9,7 @@ import logging
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import cached_property
 
 from supervisor_core.events.chunk import Chunk, FileFacts
 from supervisor_core.events.index import RunIndex
@@ -23,6 +24,7 @@ from supervisor_core.run.live_session import LeaseReader, PageReader, with_lease
 from supervisor_core.run.model import LIVE, Run, Session
 from supervisor_core.run.presence import CheckpointPresence
 from supervisor_core.run.restarter_process import restarter_runs
+from supervisor_core.run.resting_run import RestingRun, RunPacking
 from supervisor_core.run.snapshot import WatchedRun
 from supervisor_core.run.task_files import TaskReader, ranks_here, with_ranks, with_shared_timeout, with_verdict
 from supervisor_core.run.writer_clock import WriterClock
@@ -52,6 +54,7 @@ class RunTracker:
         kept_ticks: see `RunFold`.
         all_saves: likewise.
         cache: what earlier looks have understood; None: nothing.
+        packing: packs the last result, once only new events change it; None: it stays as it is.
     """
 
     def __init__(
@@ -62,11 +65,12 @@ class RunTracker:
         cache: FoldCache | None = None,
         *,
         all_saves: bool = True,
+        packing: RunPacking | None = None,
     ) -> None:
         self.index = index
         self._presence = presence
         self._kept_ticks, self._all_saves = kept_ticks, all_saves
-        self._cache = cache
+        self._cache, self._packing = cache, packing
         self._loaded: RunFold | None = RunFold(index.name, kept_ticks=kept_ticks, all_saves=all_saves)
         self._times_read_again = 0
         self._is_kept = False
@@ -74,16 +78,27 @@ class RunTracker:
         """Until it is read: the label under which its own process serves it, as far as is known."""
         self.kept_at = -math.inf
         """Monotonic time at which the cache had all of it."""
-        self._lease = LeaseReader(index.directory)
-        self._page = PageReader(index.directory)
-        self._tasks = TaskReader(index.directory)
         self._clock = WriterClock()
         self._dead: str | None = None
         self._lost: str | None = None
         self._fresh = True
         self._stamp: object = None
         self._last: WatchedRun | None = None
+        self._is_at_rest = False
+        """Whether nothing but new events, or what happens to its files, changes `_last`."""
         self._looked_at = 0.0
+
+    @cached_property
+    def _lease(self) -> LeaseReader:
+        return LeaseReader(self.index.directory)
+
+    @cached_property
+    def _page(self) -> PageReader:
+        return PageReader(self.index.directory)
+
+    @cached_property
+    def _tasks(self) -> TaskReader:
+        return TaskReader(self.index.directory)
 
     @property
     def _fold(self) -> RunFold:
@@ -123,8 +138,10 @@ class RunTracker:
             self.claim = kept.claim
             self._loaded = None
             self.index.resume(kept.positions)
-            self._last, self._stamp, self._looked_at, self._dead = kept.last, kept.stamp, kept.looked_at, kept.dead
+            self._stamp, self._looked_at, self._dead = kept.stamp, kept.looked_at, kept.dead
             self._fresh, self._is_kept = kept.last is None, True
+            if kept.last is not None:
+                self._take(kept.last)
 
     def is_to_keep(self, now: float, least_secs: float) -> bool:
         """Whether the cache has less of it, at a monotonic time: of a run that goes on, for so long."""
@@ -139,7 +156,7 @@ class RunTracker:
         is_at_rest = last is not None and not self._fresh and last.problem is None and last.run.state not in _MOVING
         kept = KeptRun(
             positions=self.index.positions,
-            last=last if is_at_rest else None,
+            last=_whole(last) if last is not None and is_at_rest else None,
             stamp=self._stamp,
             looked_at=self._looked_at,
             dead=self._dead,
@@ -232,9 +249,7 @@ class RunTracker:
         if (
             last is not None
             and not self._fresh
-            and last.run.state not in _MOVING
-            and not _is_down(last.run, self._looked_at)
-            and not (last.run.state == "unknown" and last.run.launches)  # its restarter may have gone
+            and self._is_at_rest
             and (last.files, last.left_out_files, last.identity) == (files, left_out, identity)
             and (last.problem, self._stamp) == (problem or _dropped(last), stamp)
         ):
@@ -264,7 +279,7 @@ class RunTracker:
                 run = replace(run, clock_skew_secs=clock.skew_secs)
         except Exception as error:  # as above
             _LOG.debug("Run %s could not be put together", self.index.name, exc_info=True)
-            run = last.run if last is not None else RunFold(self.index.name).run(now, lambda path: None)
+            run = _whole(last).run if last is not None else RunFold(self.index.name).run(now, lambda path: None)
             problem = f"it could not be put together: {error!r}"
         found = WatchedRun(
             run=run,
@@ -277,27 +292,40 @@ class RunTracker:
             problem=problem,
         )
         dropped = None if problem else _dropped(found)
-        self._last = found if dropped is None else replace(found, problem=dropped)
+        found = found if dropped is None else replace(found, problem=dropped)
         self._is_kept &= run.state in _MOVING
         few_sessions = _FEW_SESSIONS if run.state in _ENDED else _FEW_SESSIONS_ALIVE
         if run.state != "lost" and len(run.sessions) <= few_sessions:
             self._fold.rest()
-        if self._cache is None and self._may_let_go(run):
+        if self._cache is None and self._may_let_go(found):
             self._loaded = None
-        return self._last
+        return self._take(found)
 
-    def _may_let_go(self, run: Run) -> bool:
+    def _take(self, found: WatchedRun) -> WatchedRun:
+        """Keep a result as the last, and return it as it is kept."""
+        run = found.run
+        self._is_at_rest = (
+            run.state not in _MOVING
+            and not _is_down(run, self._looked_at)
+            and not (run.state == "unknown" and run.launches)  # its restarter may have gone
+        )
+        if self._packing is not None and self._is_at_rest:
+            found = replace(found, run=self._packing.at_rest(run))
+            self.index.rest(self._packing.same_tags)
+        self._last = found
+        return found
+
+    def _may_let_go(self, found: WatchedRun) -> bool:
         """Whether the fold is rather read again should anything happen to the run: two fifths of the memory of a reader
         of thousands of runs are folds of those that have ended. Done once, for a run to which something does happen."""
         return (
-            run.state in _ENDED
+            found.run.state in _ENDED
             and self._times_read_again == 0
             and self._dead is None
-            and self._last is not None
-            and self._last.problem is None
-            and self._last.bytes <= _SOON_READ_BYTES
+            and found.problem is None
+            and found.bytes <= _SOON_READ_BYTES
             and local_path(self.index.directory) is not None
-            and not _is_down(run, self._looked_at)
+            and not _is_down(found.run, self._looked_at)
         )
 
 
@@ -312,6 +340,12 @@ def _is_down(run: Run, at: float) -> bool:
     if not run.sessions or run.sessions[-1].ended_at is None:
         return False
     return is_down(run.state, run.sessions[-1], max(at, run.sessions[-1].ended_at + _LEAST_SECS))
+
+
+def _whole(watched: WatchedRun) -> WatchedRun:
+    """Return a run as it was before it was packed."""
+    run = watched.run
+    return replace(watched, run=run.whole) if isinstance(run, RestingRun) else watched
 
 
 def _unreadable(files: Sequence[FileFacts]) -> str | None:

@@ -133,7 +133,7 @@ class WatchedRun:
     @property
     def own_name(self) -> str | None:
         """The label under which its newest session serves its own metrics; None where it is not known."""
-        return next((session.run for session in reversed(self.run.sessions) if session.run), None)
+        return self.run.own_name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

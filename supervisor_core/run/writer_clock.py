@@ -12,8 +12,6 @@ counts; without that the newest time itself, but not as later than now: a clock 
 
 from __future__ import annotations
 
-from collections import deque
-
 AGREE_SECS = 5.0
 """Clocks that are no further apart agree: what is written takes a moment to reach the disk."""
 RECENT_SECS = 30.0
@@ -42,7 +40,7 @@ class WriterClock:
         self._at: float | None = None
         self._looked_at: float | None = None
         self._ahead_secs = 0.0
-        self._seen: deque[float] = deque(maxlen=_KEPT)
+        self._seen: tuple[float, ...] = ()
         self.is_moving = False
         """Whether a time was seen to change."""
 
@@ -75,18 +73,18 @@ class WriterClock:
         """
         before, self._looked_at = self._looked_at, now
         if session != self._session:
-            self._seen.clear()
+            self._seen = ()
         elif at == self._at:
             return
         elif not self.is_moving:
             self.is_moving = True
-            self._seen.clear()  # what was seen is better than what the first look could tell
+            self._seen = ()  # what was seen is better than what the first look could tell
         self._session, self._at = session, at
         known = _by_file(at, written_at, now) if before is None else _by_looks(at, written_at, now, before)
         ahead = known if known is not None else max(0.0, at - now) if ahead_secs is None else ahead_secs
         self._ahead_secs = 0.0 if abs(ahead) <= AGREE_SECS else ahead
         if known is not None or ahead_secs is not None:
-            self._seen.append(self._ahead_secs)
+            self._seen = (*self._seen, self._ahead_secs)[-_KEPT:]
 
 
 def _by_file(at: float, written_at: float | None, now: float) -> float | None:

@@ -87,7 +87,7 @@ def test_points_of_a_run_are_needed_once(restarted: Bench) -> None:
 def test_points_that_were_read_before_are_not_final() -> None:
     """A run was looked at after its points were read: they are read again, though the run has not changed since."""
     source, run = FakeSource([chunk("one", loss=points([1], [NOW - 2], [1.0]))]), RunScalars("/a")
-    shown = RunView(name="a", directory="/a", watched=watched(a_run("a")), findings=(), row={}, generation=1)
+    shown = RunView(name="a", directory="/a", watched=watched(a_run("a")), findings=(), line=b"{}", generation=1)
 
     def last(read_at: float, problem: str | None = None) -> tuple[float, bool, str | None]:
         run.refresh(lambda _: cast("Any", source))

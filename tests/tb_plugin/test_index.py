@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -10,8 +11,11 @@ import pytest
 from supervisor_core.errors import EventsError
 from supervisor_core.events.chunk import FileFacts
 from supervisor_core.log import command_line
-from supervisor_core.run.snapshot import LogdirSnapshot
-from tb_plugin.index import IDLE_SECS, MOST_REST_SECS, Index
+from supervisor_core.run.finding import Finding
+from supervisor_core.run.resting_run import RunPacking
+from supervisor_core.run.snapshot import LogdirSnapshot, WatchedRun
+from tb_plugin import index as index_module
+from tb_plugin.index import IDLE_SECS, JUDGED_AGAIN_SECS, MOST_REST_SECS, Index
 from tb_plugin.logdirs import Logdir
 from tests.tb_plugin.conftest import NOW, FakeWatch, StillClock, a_run, a_session, changed, watched
 
@@ -136,7 +140,7 @@ def test_commands_can_be_pasted_anywhere(monkeypatch: pytest.MonkeyPatch, tmp_pa
     watch = FakeWatch(watched(run, directory="runs/a"))
     index = index_of(Logdir("runs"), watch=lambda path: watch)
     index.refresh()
-    action = index.view().runs["a"].row["finding"]["action"]
+    action = json.loads(index.view().runs["a"].line)["finding"]["action"]
     assert action == command_line("tb-supervisor", "stacks", "--", str(tmp_path / "runs" / "a"))
 
 
@@ -147,7 +151,7 @@ def test_groups_name_the_runs_of_several_logdirs() -> None:
     index.refresh()
     view = index.view()
     assert set(view.runs) == {"mine/.", "b"}
-    assert view.runs["mine/."].row["run"] == "mine/."
+    assert json.loads(view.runs["mine/."].line)["run"] == "mine/."
     assert view.runs["mine/."].directory == "/x"
     assert view.logdir == "/x, /y"
 
@@ -253,4 +257,23 @@ def test_names_that_are_no_text_can_be_asked_for() -> None:
     index = index_of(Logdir("/runs"), watch=lambda path: watch)
     index.refresh()
     assert list(index.view().runs) == ["caf\\udce9"]
-    assert index.view().runs["caf\\udce9"].row["run"] == "caf\\udce9"
+    assert json.loads(index.view().runs["caf\\udce9"].line)["run"] == "caf\\udce9"
+
+
+def test_a_run_at_rest_is_not_judged_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its parts are packed, and judging unpacks them: once time is known to change nothing, it is left alone. One that
+    is not at rest is judged again each minute."""
+    resting = RunPacking().at_rest(a_run("over", state="completed"))
+    watch = FakeWatch(watched(resting), watched(a_run("live", state="running")))
+    judged, names = index_module.judged, list[str]()
+
+    def counted(run: WatchedRun, now: float) -> tuple[Finding, ...]:
+        names.append(run.run.name)
+        return judged(run, now)
+
+    monkeypatch.setattr(index_module, "judged", counted)
+    index = index_of(Logdir("/runs"), watch=lambda path: watch)
+    for _ in range(4):
+        index.refresh()
+        watch.at += JUDGED_AGAIN_SECS
+    assert (names.count("over"), names.count("live")) == (3, 4)

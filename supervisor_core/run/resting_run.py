@@ -1,0 +1,121 @@
+"""`RunPacking`: keeps runs that nothing but new events changes in a thirtieth of the memory.
+
+A run that has ended is some hundred Python objects, 12 kB; thousands of them are most of what a reader of a large
+logdir holds. At rest it is a `RestingRun`: a `Run` whose parts are bytes and are made again when one of them is asked
+for. The bytes are a `fold_state`, compressed by zlib with the first of these runs as its dictionary: runs of one logdir
+are much alike. What a look asks of every run is there without that.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Mapping
+from dataclasses import fields
+from functools import lru_cache
+from typing import Any, cast
+
+from supervisor_core.run.fold_state import StateError, packed, unpacked
+from supervisor_core.run.model import Run
+
+MOST_PACKED_BYTES = 256 << 10
+"""Of a run as bytes. One that is longer stays as it is: making it again takes too long for an answer."""
+_DICTIONARY_BYTES = 32 << 10
+"""What zlib can refer to."""
+_OPEN = 16
+"""Runs whose parts are held, those that were asked for last: an answer asks for many parts of one run."""
+_READY = (
+    "name",
+    "state",
+    "hparams",
+    "labels",
+    "first_step",
+    "max_step",
+    "scalar_tags",
+    "last_event_at",
+    "clock_skew_secs",
+    "dropped",
+    "own_name",
+    "session_ids",
+)
+_NONE: Mapping[str, Any] = {}
+
+
+class RunPacking:
+    """Packs the runs of one logdir. `at_rest` is used by one thread at a time, the runs by any.
+
+    Example:
+        >>> from supervisor_core.run.fold import RunFold
+        >>> run = RunFold("mnist").run(now=1.7e9)
+        >>> resting = RunPacking().at_rest(run)
+        >>> type(resting).__name__, resting == run
+        ('RestingRun', True)
+    """
+
+    def __init__(self) -> None:
+        self._dictionary = b""
+        self.opened = lru_cache(_OPEN)(self._opened)
+        """Returns the run of some bytes."""
+        self.same_tags: dict[frozenset[str], frozenset[str]] = {}
+        """The tags of files, which many runs have in common."""
+
+    def at_rest(self, run: Run) -> Run:
+        """Return an equal run that takes less memory; the same one where it is too long, or at rest already."""
+        if isinstance(run, RestingRun):
+            return run
+        try:
+            data = packed(run)
+        except StateError:  # a part of it that no state can hold
+            return run
+        if len(data) > MOST_PACKED_BYTES:
+            return run
+        self._dictionary = self._dictionary or data[:_DICTIONARY_BYTES]
+        deflate = zlib.compressobj(zdict=self._dictionary)
+        return RestingRun.of(run, deflate.compress(data) + deflate.flush(), self)
+
+    def _opened(self, data: bytes) -> Run:
+        inflate = zlib.decompressobj(zdict=self._dictionary)
+        return cast("Run", unpacked(inflate.decompress(data)))
+
+
+class RestingRun(Run):
+    """A run of `RunPacking`. `dataclasses.replace` makes a plain `Run` of it."""
+
+    __slots__ = ("_data", "_packing", *_READY)
+
+    _data: bytes
+    _packing: RunPacking
+
+    def __new__(cls, **values: Any) -> Run:  # type: ignore[misc]
+        """Return a plain run: whoever gives values replaces some."""
+        return Run(**values)
+
+    @staticmethod
+    def of(run: Run, data: bytes, packing: RunPacking) -> RestingRun:
+        """Return a run at rest."""
+        made: RestingRun = object.__new__(RestingRun)
+        ready = {name: getattr(run, name) for name in _READY}
+        for name, value in (*ready.items(), ("_data", data), ("_packing", packing)):
+            object.__setattr__(made, name, _NONE if value == _NONE else value)
+        return made
+
+    @property
+    def whole(self) -> Run:
+        """The run as it was."""
+        return self._packing.opened(self._data)
+
+    def __eq__(self, other: object) -> bool:
+        return self.whole == (other.whole if isinstance(other, RestingRun) else other)
+
+    __hash__ = Run.__hash__
+
+    def __repr__(self) -> str:
+        return repr(self.whole)
+
+
+def _part(name: str) -> Any:
+    return property(lambda run: getattr(run.whole, name))
+
+
+for _field in fields(Run):
+    if _field.name not in _READY:
+        setattr(RestingRun, _field.name, _part(_field.name))
