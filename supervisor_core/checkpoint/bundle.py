@@ -30,6 +30,7 @@ from types import MappingProxyType
 
 from supervisor_core import checksum
 from supervisor_core.checkpoint import legacy
+from supervisor_core.checkpoint.manifest import Holes
 from supervisor_core.checkpoint.schema import message_class
 from supervisor_core.checkpoint.table import CHUNK_BYTES, Meter, Table, crc_of, unmask
 from supervisor_core.errors import DamagedCheckpointError, UnreadableCheckpointError
@@ -223,6 +224,7 @@ class _Shards:
         self._index = index
         self._order = ">" if index.big_endian else "<"
         self._readers: dict[int, Reader] = {}
+        self._holes = Holes()
         self._stack = ExitStack()
 
     def __enter__(self) -> _Shards:
@@ -295,7 +297,10 @@ class _Shards:
     def _reader(self, shard: int) -> Reader:
         if shard not in self._readers:
             with _damage_of(self._path(shard)):
-                self._readers[shard] = self._stack.enter_context(self._opener.open(self._path(shard)))
+                reader = self._readers[shard] = self._stack.enter_context(self._opener.open(self._path(shard)))
+            problem = None if reader.status is None else self._holes.problem(reader.status)
+            if problem is not None:
+                raise DamagedCheckpointError(f"{self._file(shard)}: {problem}")
         return self._readers[shard]
 
     def _compare(self, name: str, entry: TensorEntry, crc: int) -> None:

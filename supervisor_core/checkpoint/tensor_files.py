@@ -12,6 +12,7 @@ read was not compared with checksums: `supervisor_core.cli.verify` does that.
 
 from __future__ import annotations
 
+import math
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping
@@ -30,11 +31,21 @@ from supervisor_core.checkpoint import (
     torch_file,
 )
 from supervisor_core.checkpoint import manifest as manifests
-from supervisor_core.checkpoint.manifest import Manifest, SealedFile
+from supervisor_core.checkpoint.manifest import Holes, Manifest, SealedFile
 from supervisor_core.checkpoint.pickles import Call
 from supervisor_core.checkpoint.sealed_files import SealedFiles
 from supervisor_core.checkpoint.table import MAGIC
-from supervisor_core.checkpoint.tensors import MAX_TENSORS, WIDTHS, ReadAt, Tensor, TensorPart, part_of, tensor_of
+from supervisor_core.checkpoint.tensors import (
+    MAX_NAME,
+    MAX_TENSORS,
+    WIDTHS,
+    ReadAt,
+    Tensor,
+    TensorPart,
+    part_of,
+    span_of,
+    tensor_of,
+)
 from supervisor_core.checkpoint.tree_file import read_structure
 from supervisor_core.errors import CheckpointError, DamagedCheckpointError, UnreadableCheckpointError
 from supervisor_core.storage.filesystem import Filesystem
@@ -42,8 +53,11 @@ from supervisor_core.storage.local import filesystem_for, local_path
 
 _MOST_OPEN = 32
 """Files of one checkpoint that are open at a time."""
+MAX_NAMES = 64 << 20
+"""Characters of the names in a file of ``torch.save``: one key may be in the name of each tensor."""
 _MOST_SHARING = 16
-"""Tensors in a file of ``torch.save`` may share their bytes; together they are at most this many times as long."""
+"""Tensors in a file of ``torch.save`` may share their bytes; with what lies between their
+numbers they are at most this many times as long."""
 
 _QUANTIZED = {"qint8": "int8", "quint8": "uint8", "qint16": "int16", "quint16": "uint16", "qint32": "int32"}
 _TORCH_FILE = re.compile(r"(.*/)?[^/]+\.(pt|pth|bin|ckpt)")
@@ -194,6 +208,7 @@ class _Files:
 def _of_bundle(prefix: str, filesystem: Filesystem | None, stack: ExitStack) -> tuple[Tensor, ...]:
     chosen, name = filesystem_for(prefix) if filesystem is None else (filesystem, prefix)
     index = bundle.read_index(name)
+    holes, seen = Holes(), set[str]()
 
     def opened(path: str) -> Any:
         try:
@@ -205,6 +220,11 @@ def _of_bundle(prefix: str, filesystem: Filesystem | None, stack: ExitStack) -> 
             raise UnreadableCheckpointError(
                 f"{path} is a symbolic link: the values of what it leads to are not read. Copy the file there."
             )
+        if file.status is not None and path not in seen:
+            seen.add(path)
+            if (problem := holes.problem(file.status)) is not None:
+                file.close()
+                raise DamagedCheckpointError(f"{path}: {problem}")
         return file
 
     files = _Files(opened, stack)
@@ -378,7 +398,7 @@ def _stored_tensors(read_at: ReadAt, size: int, head: str, where: str) -> list[_
     if order is not None and read_at(order.offset, min(order.size, 8)) == b"big":
         raise UnreadableCheckpointError(f"{where}: its values are not read: a machine with big-endian numbers wrote it")
     found: list[_Stored] = []
-    left = _MOST_SHARING * size
+    left, names = _MOST_SHARING * size, 0
     for path, call in _calls(value, head.rstrip("/")):
         stored = torch_file.tensor_of(call)
         if stored is None:
@@ -388,9 +408,12 @@ def _stored_tensors(read_at: ReadAt, size: int, head: str, where: str) -> list[_
         start = records[f"data/{storage.identity[2]}"].offset + offset * WIDTHS.get(dtype, 0)
         part = TensorPart((0,) * len(shape), shape, torch_file.sizes_of(strides), start, read_at)
         found.append(_Stored(path, dtype, shape, part))
-        left -= Tensor(path, dtype, shape, None).numbers * WIDTHS.get(dtype, 0)
-        if left < 0 or len(found) > MAX_TENSORS:
-            raise DamagedCheckpointError(f"{where}: its tensors share their bytes too often, or are too many")
+        left -= span_of(part) * WIDTHS.get(dtype, 0) if math.prod(shape) else 0
+        names += len(path)
+        if left < 0 or names > MAX_NAMES or len(found) > MAX_TENSORS:
+            raise DamagedCheckpointError(
+                f"{where}: its tensors share their bytes too often, or they or their names are too many"
+            )
     return found
 
 
@@ -414,7 +437,8 @@ def _calls(value: Any, path: str) -> Iterator[tuple[str, Call]]:
         return
     for key, item in items:
         if isinstance(item, (dict, list, tuple, Call)):
-            yield from _calls(item, f"{path}/{key}" if path else str(key))
+            text = str(key[: MAX_NAME + 1] if isinstance(key, (str, bytes, tuple)) else key)
+            yield from _calls(item, (f"{path}/{text}" if path else text)[: MAX_NAME + 1])
 
 
 def _in_name_order(tensors: Iterator[Tensor] | list[Tensor]) -> tuple[Tensor, ...]:
@@ -423,5 +447,5 @@ def _in_name_order(tensors: Iterator[Tensor] | list[Tensor]) -> tuple[Tensor, ..
 
 
 def _parts_of(name: str) -> Iterator[tuple[int, str]]:
-    for part in re.split(r"(\d+)", name):
+    for part in re.split(r"(\d+)", name[:MAX_NAME]):
         yield (int(part), "") if part.isdecimal() and len(part) < 19 else (-1, part)

@@ -27,6 +27,8 @@ MAX_SPAN_BYTES = 256 << 20
 read at once."""
 MAX_TENSORS = 250_000
 """Of a checkpoint."""
+MAX_NAME = 4096
+"""Characters of a tensor's name."""
 
 WIDTHS = {
     "bool": 1, "uint8": 1, "int8": 1, "uint16": 2, "int16": 2, "uint32": 4, "int32": 4, "uint64": 8, "int64": 8,
@@ -150,11 +152,16 @@ def tensor_of(
         parts: what it is made of.
         where: its checkpoint, for errors.
         big_endian: the order of the bytes of a number.
+
+    Raises:
+        DamagedCheckpointError: if the name is longer than `MAX_NAME`.
     """
+    if len(name) > MAX_NAME:
+        raise DamagedCheckpointError(f"{where}: the name of a tensor, {name!r:.80}, is longer than {MAX_NAME:,}")
     if dtype not in WIDTHS:
         return Tensor(name, dtype, shape, None)
     is_dense = all(part.strides == _dense(part.shape) for part in parts)
-    most = max((math.prod(shape), *map(_span, parts)))
+    most = max((math.prod(shape), *map(span_of, parts)))
     if not is_dense and most * WIDTHS[dtype] > MAX_SPAN_BYTES:
         return Tensor(name, dtype, shape, None)
 
@@ -214,7 +221,7 @@ def _dense(shape: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(math.prod(shape[axis + 1 :]) for axis in range(len(shape)))
 
 
-def _span(part: TensorPart) -> int:
+def span_of(part: TensorPart) -> int:
     """Return how many numbers of its file a part reaches over, those between its own included."""
     return 1 + sum((length - 1) * stride for length, stride in zip(part.shape, part.strides, strict=True))
 

@@ -61,6 +61,8 @@ class Reader(ReadFile, Protocol):
 
     size: int
     """The file's length in bytes when it was opened."""
+    status: os.stat_result | None
+    """Of a local file; None of any other."""
     is_linked: bool
     """Whether its name is a symbolic link: it may be any file that this process may read."""
 

@@ -147,7 +147,8 @@ class _LocalReader(Reader):
                 raise
             self.is_linked = True
             self._fd = open_regular(path)
-        self.size = os.fstat(self._fd).st_size
+        self.status = os.fstat(self._fd)
+        self.size = self.status.st_size
 
     def read_at(self, offset: int, length: int) -> bytes:
         parts = []  # a signal or a network disk may cut a read short, and one call returns at most 2 GB

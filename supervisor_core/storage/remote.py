@@ -237,6 +237,7 @@ def _read_at(file: Any, offset: int, length: int) -> bytes:
 
 
 class _RemoteReader(Reader):
+    status = None
     is_linked = False
 
     def __init__(self, size: int, read: Callable[[int, int], bytes], close: Callable[[], None] = lambda: None) -> None:

@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 
 from supervisor_core.checkpoint.array_pieces import Piece
+from supervisor_core.checkpoint.bundle import verify
 from supervisor_core.checkpoint.manifest import Manifest, seal
 from supervisor_core.checkpoint.schema import message_class
 from supervisor_core.checkpoint.values import CheckpointValues, TensorChange, difference_of, percent, values_of
@@ -333,3 +334,24 @@ def test_a_forged_bundle(tmp_path: Path, writer: ModuleType, offsets: tuple[int,
     writer.write_table(Path(f"{path}.index"), items)
     with pytest.raises(DamagedCheckpointError, match=text):
         values_of(path)
+
+
+@pytest.mark.skipif(sys.platform == "win32" or os.geteuid() != 0, reason="only root can make another user's files")
+def test_the_holes_of_a_bundle_are_not_read(tmp_path: Path, writer: ModuleType) -> None:
+    """Terabytes that take no space, in another user's data file: neither verified nor read. One's own are."""
+    path = as_bundle(writer)(tmp_path / "model.ckpt-1", {"w": np.ones(100, "f4")})
+    data = Path(f"{path}.data-00000-of-00001")
+    os.truncate(data, 8 << 40)
+    assert values_of(path).norm == 10.0 and verify(path).tensors == 1
+    os.chown(data, 65534, 65534)
+    for read in (values_of, verify):
+        with pytest.raises(DamagedCheckpointError, match=r"another user's, and of its .* bytes only .* are on disk"):
+            read(path)
+
+
+def test_a_name_has_a_length(tmp_path: Path) -> None:
+    """A name of megabytes is damage: names are sorted by their numbers, and shown."""
+    for name in ("1a" * 3000, "w" * (1 << 20)):
+        with pytest.raises(DamagedCheckpointError, match=r"the name of a tensor, .* is longer than 4,096"):
+            values_of(as_file(tmp_path / "long", {name: np.ones(1, "f4")}))
+    assert values_of(as_file(tmp_path / "short", {"w" * 4096: np.ones(1, "f4")})).norm == 1.0
