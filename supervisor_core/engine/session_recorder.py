@@ -407,7 +407,8 @@ class SessionRecorder:
                 for directory in self._guarded:
                     guard_directory(directory, None)
         self._stacks.close()
-        self.progress.page.close()
+        is_recorded = self._logdir_lock is None or self._recorder.error is None
+        self.progress.page.close(remove=is_recorded)  # of a chief, what no record says is read from it
 
     def _end_stalled(self, error: StalledError, deadline: Deadline) -> None:
         """End the session of a process that the watchdog is about to end."""

@@ -138,7 +138,7 @@ class ProgressPage:
         """Mark the session as ended and give up the file; further changes go nowhere. Closing twice changes nothing.
 
         Args:
-            remove: delete the file, which is not needed after a clean end.
+            remove: delete the file, which is not needed where a record says how the session ended.
         """
         self.update(ended=True)
         path, self._path = self._path, None

@@ -213,7 +213,7 @@ class RunningLaunch:
         facts.deaths = tuple(
             Death(page, death_of(page, now, boot_now, alive_at_boot=watch.alive_at_boot.get(page.session, 0.0)))
             for page in pages
-            if page.attempt and page.logdir and page.is_dead and not page.ended
+            if page.attempt and page.logdir and page.is_dead
         )
         if child.left is None or end.exit_code != 0:
             return end

@@ -150,14 +150,15 @@ class PageReader:
         self._due = self._alive_at_boot = 0.0
 
     def read(self, session: Session, now: float) -> PageReading | None:
-        """Return the page if its process runs; None otherwise, and where that is unknown.
+        """Return the page if its session goes on; None otherwise, and where that is unknown.
 
         Args:
             session: the newest, from the events.
             now: the present wall time.
         """
         page = self._page(session, now)
-        return page if page is not None and page.is_running and not page.is_stopped else None
+        goes_on = page is not None and not page.ended and page.is_running and not page.is_stopped
+        return page if goes_on else None
 
     def death(self, session: Session, now: float, boot_now: float) -> DeathRecord | None:
         """Return what is known of a session whose process is over; None while it runs, and where that is unknown: on

@@ -14,11 +14,15 @@ import pytest
 
 from supervisor_core.checkpoint.lease_file import BLOCK_BYTES, LeaseRecord, decode
 from supervisor_core.checkpoint.logdir_lock import LEASE_NAME
+from supervisor_core.engine.recorder import StopInfo
 from supervisor_core.engine.session_recorder import SessionRecorder
 from supervisor_core.errors import EventsWriteError
 from supervisor_core.events.file_writer import FileWriter
 from supervisor_core.events.telemetry import CheckpointRecord
 from supervisor_core.metrics.page import run_status
+from supervisor_core.process.identity import boot_id
+from supervisor_core.process.progress_page import PageReading, page_in
+from supervisor_core.process.runtime_directory import private_directory
 from supervisor_core.run.logdir_watch import LogdirWatch
 
 
@@ -134,6 +138,30 @@ def test_a_full_disk_is_no_death(tmp_path: Path, begin, disk, clock_at) -> None:
     clock.now += 31
     (watched,) = watch.refresh().runs.values()
     assert (watched.run.state, run_status(watched.run, clock.now).events_failing) == ("lost", None)
+
+
+@pytest.mark.skipif(boot_id() is None, reason="without a boot id a page does not count")
+def test_an_end_that_cannot_be_written_leaves_its_page(tmp_path: Path, begin, disk, monkeypatch) -> None:
+    """The step that the session had reached is known once its process is over."""
+    run = begin(writer=disk)
+    run.ready()
+    run.enter("training")
+    run.progress.step_read(7)
+    run.beat()
+    disk.flush()
+    watch = LogdirWatch(str(tmp_path))
+    watch.refresh()
+    disk.fill()
+    run.progress.step_read(1737)
+    run.end(StopInfo(reason="error", error="SaveFailedError: No space left on device"))
+    (watched,) = watch.refresh().runs.values()
+    assert watched.run.step == 7  # its process goes on; the session does not
+    monkeypatch.setattr(PageReading, "is_dead", True)
+    (watched,) = watch.refresh().runs.values()
+    assert (watched.run.state, watched.run.sessions[-1].last_step) == ("lost", 1737)
+    again = begin()
+    assert not Path(page_in(private_directory(), run.session_id)).exists()
+    again.end(StopInfo(reason="completed"))
 
 
 def test_a_long_error_does_not_let_the_lease_grow(tmp_path: Path, begin, disk) -> None:
