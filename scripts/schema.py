@@ -26,7 +26,8 @@ from supervisor_core.events.telemetry import KINDS, SCHEMA_VERSION
 from supervisor_core.notify.event import SCHEMA_VERSION as EVENT_VERSION
 from supervisor_core.notify.event import Event
 from supervisor_core.run.finding import Finding
-from supervisor_core.run.model import ProgramLaunch, Run, WorkerHistory, WorkerSpan
+from supervisor_core.run.model import Run, WorkerHistory, WorkerSpan
+from supervisor_core.run.program_launch import ProgramLaunch
 from supervisor_core.run.run_json import OF_READING, shown
 from supervisor_core.run.snapshot import WatchedRun
 

@@ -39,14 +39,8 @@ from supervisor_core.process.stacks import MAIN_THREAD, user_line
 from supervisor_core.run.checkpoints import Checkpoint
 from supervisor_core.run.finding import Finding
 from supervisor_core.run.goodput import COMPLETED
-from supervisor_core.run.model import (
-    Goodput,
-    ProgramLaunch,
-    Run,
-    Session,
-    Stall,
-    ThreadHistory,
-)
+from supervisor_core.run.model import Goodput, Run, Session, Stall, ThreadHistory
+from supervisor_core.run.program_launch import ProgramLaunch
 from supervisor_core.run.tag_values import LastValue
 from supervisor_core.run.words import UNKNOWN, count, devices_text, duration, in_a_line, rate, share
 

@@ -401,14 +401,13 @@ class SessionRecorder:
         if self._heartbeat_writer is not None:
             self._heartbeat_writer.close()
         if self._logdir_lock is not None:
-            steps_lost = self._identity.steps_lost
-            costs = self._costs_so_far()
-            if self._logdir_lock.release(stop.reason, last_step=now.global_step, steps_lost=steps_lost, **costs):
+            lost, costs = self._identity.steps_lost, self._costs_so_far()
+            if self._logdir_lock.release(stop.reason, last_step=now.global_step, steps_lost=lost, **costs):
                 for directory in self._guarded:
                     guard_directory(directory, None)
         self._stacks.close()
-        is_recorded = self._logdir_lock is None or self._recorder.error is None
-        self.progress.page.close(remove=is_recorded)  # of a chief, what no record says is read from it
+        # What no record says of a chief is read from its page.
+        self.progress.page.close(remove=self._logdir_lock is None or self._recorder.error is None)
 
     def _end_stalled(self, error: StalledError, deadline: Deadline) -> None:
         """End the session of a process that the watchdog is about to end."""

@@ -23,7 +23,8 @@ from supervisor_core.process.stacks import BLOCKED, location
 from supervisor_core.run.checkpoints import Checkpoint
 from supervisor_core.run.counters import failures, lost_process_secs, time_secs
 from supervisor_core.run.ended_launches import failure_type
-from supervisor_core.run.model import LAUNCH_CAUSES, LIVE, Run, RunState, Session, WorkerHistory
+from supervisor_core.run.model import LIVE, Run, RunState, Session, WorkerHistory
+from supervisor_core.run.program_launch import LAUNCH_CAUSES
 from supervisor_core.run.snapshot import WatchedRun
 from supervisor_core.run.state_findings import open_stall, present_activity
 from supervisor_core.run.status import CheckpointStatus, RunStatus, StallStatus

@@ -31,7 +31,7 @@ from supervisor_core.restarter.launch import Death, LaunchFacts
 from supervisor_core.restarter.logdir_view import LogdirThread
 from supervisor_core.restarter.processes import command_text
 from supervisor_core.run.file_fold import RESTARTER_SUFFIX
-from supervisor_core.run.model import ProgramLaunch
+from supervisor_core.run.program_launch import ProgramLaunch
 from supervisor_core.run.restarter_launches import launch_of
 
 WRITE_SECS, CLOSE_SECS = 10.0, 5.0

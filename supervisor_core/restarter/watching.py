@@ -28,7 +28,8 @@ from supervisor_core.restarter.watch_child import END, WatchOrder
 from supervisor_core.run.ended_launches import with_end
 from supervisor_core.run.fold import RunFold
 from supervisor_core.run.logdir_watch import LogdirWatch
-from supervisor_core.run.model import LIVE, ProgramLaunch
+from supervisor_core.run.model import LIVE
+from supervisor_core.run.program_launch import ProgramLaunch
 from supervisor_core.run.snapshot import WatchedRun
 
 LAST_LOOK_SECS = 8.0

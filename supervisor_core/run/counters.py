@@ -13,7 +13,8 @@ from dataclasses import replace
 from typing import TypeVar
 
 from supervisor_core.run.goodput import GIVEN_UP_SECS
-from supervisor_core.run.model import DOWNTIME, LIVE, Outcome, ProgramLaunch, Run, Session
+from supervisor_core.run.model import DOWNTIME, LIVE, Outcome, Run, Session
+from supervisor_core.run.program_launch import ProgramLaunch
 from supervisor_core.run.restarter_launches import SLACK_SECS
 from supervisor_core.run.session_facts import LATE_SECS, LEAST_SILENCE_SECS
 from supervisor_core.run.status import RunStatus

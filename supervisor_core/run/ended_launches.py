@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from supervisor_core.events.telemetry import DeathRecord
-from supervisor_core.run.model import Outcome, ProgramLaunch, Run, RunState, Session, launch_text
+from supervisor_core.run.model import Outcome, Run, RunState, Session
 from supervisor_core.run.other_writers import LEAST_HANG_TIMEOUT_SECS
+from supervisor_core.run.program_launch import ProgramLaunch, launch_text
 from supervisor_core.run.restarter_launches import SLACK_SECS
 
 _RANK = re.compile(r" on rank (?P<rank>\d+)$")

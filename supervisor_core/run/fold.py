@@ -44,7 +44,6 @@ from supervisor_core.run.model import (
     AtRisk,
     Goodput,
     Outcome,
-    ProgramLaunch,
     Recovery,
     Run,
     RunState,
@@ -53,6 +52,7 @@ from supervisor_core.run.model import (
 )
 from supervisor_core.run.notices import notices_of
 from supervisor_core.run.other_writers import LEAST_HANG_TIMEOUT_SECS
+from supervisor_core.run.program_launch import ProgramLaunch
 from supervisor_core.run.rate_history import RateHistory
 from supervisor_core.run.restarter_launches import joined, merged, with_process
 from supervisor_core.run.segments import Segments

@@ -10,7 +10,8 @@ from supervisor_core.events.chunk import TelemetryMark
 from supervisor_core.events.record_fields import values_of
 from supervisor_core.events.telemetry import LaunchRecord, StallRecord
 from supervisor_core.run.bounds import Allowance, Newest
-from supervisor_core.run.model import ProgramLaunch, Restart, Session, Stall
+from supervisor_core.run.model import Restart, Session, Stall
+from supervisor_core.run.program_launch import ProgramLaunch
 from supervisor_core.run.session_parts import StallFold
 
 LAST_WORDS_CHARS = 2000

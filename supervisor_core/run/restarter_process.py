@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 
 from supervisor_core.process.identity import is_running, started_at
-from supervisor_core.run.model import ProgramLaunch
+from supervisor_core.run.program_launch import ProgramLaunch
 
 SLACK_SECS = 60.0
 """A wall clock may have been set by this much since."""

@@ -13,7 +13,8 @@ from typing import Any, Literal, NamedTuple, get_args
 
 from supervisor_core.run.counters import REASON_OF_CAUSE, launches_without_session, unplanned_ends
 from supervisor_core.run.goodput import GIVEN_UP_SECS
-from supervisor_core.run.model import DOWNTIME, LIVE, Outcome, ProgramLaunch, Run, Session, Stall
+from supervisor_core.run.model import DOWNTIME, LIVE, Outcome, Run, Session, Stall
+from supervisor_core.run.program_launch import ProgramLaunch
 from supervisor_core.run.state_findings import hang_at_end, stalled_at
 from supervisor_core.run.words import counted, duration, in_a_line
 

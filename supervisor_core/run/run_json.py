@@ -13,7 +13,6 @@ from supervisor_core.run.checkpoints import Checkpoint
 from supervisor_core.run.finding import Finding
 from supervisor_core.run.model import (
     Goodput,
-    ProgramLaunch,
     Recovery,
     Run,
     Session,
@@ -23,6 +22,7 @@ from supervisor_core.run.model import (
     WorkerHistory,
     WorkerSpan,
 )
+from supervisor_core.run.program_launch import ProgramLaunch
 from supervisor_core.run.snapshot import WatchedRun
 
 _LEFT_OUT: Mapping[type[Any], str] = {

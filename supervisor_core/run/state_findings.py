@@ -8,16 +8,8 @@ from supervisor_core.process.stacks import BLOCKED, MAIN_THREAD, Activity, locat
 from supervisor_core.run.ended_launches import failure_text, final_launch
 from supervisor_core.run.finding import Finding
 from supervisor_core.run.finding_subject import Subject, facts, found, process
-from supervisor_core.run.model import (
-    Outcome,
-    ProgramLaunch,
-    Restart,
-    Run,
-    Session,
-    Stall,
-    launch_end,
-    launch_text,
-)
+from supervisor_core.run.model import Outcome, Restart, Run, Session, Stall
+from supervisor_core.run.program_launch import ProgramLaunch, launch_end, launch_text
 from supervisor_core.run.words import counted, duration, in_a_line, next_sentence, sentence
 
 UNPLANNED: frozenset[Outcome] = frozenset(("lost", "error", "signal", "unknown"))

@@ -9,7 +9,8 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from supervisor_core.run.model import ProgramLaunch, RunState, Session, Stall
+from supervisor_core.run.model import RunState, Session, Stall
+from supervisor_core.run.program_launch import ProgramLaunch
 from supervisor_core.run.restarter_launches import SLACK_SECS
 from supervisor_core.run.session_facts import SessionFacts
 

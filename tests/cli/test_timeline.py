@@ -18,17 +18,8 @@ from supervisor_core.run.checkpoints import Checkpoint
 from supervisor_core.run.finding import Finding
 from supervisor_core.run.findings import findings
 from supervisor_core.run.fold import RunFold
-from supervisor_core.run.model import (
-    AtRisk,
-    Goodput,
-    ProgramLaunch,
-    Run,
-    Silence,
-    Stall,
-    ThreadHistory,
-    ThreadSpan,
-    ThreadTick,
-)
+from supervisor_core.run.model import AtRisk, Goodput, Run, Silence, Stall, ThreadHistory, ThreadSpan, ThreadTick
+from supervisor_core.run.program_launch import ProgramLaunch
 from supervisor_core.run.snapshot import WatchedRun
 from supervisor_core.run.tag_values import NonFinite
 from tests.cli.conftest import END, START, restart, session, shown

@@ -24,7 +24,7 @@ from supervisor_core.run import bounds, file_fold, inferred_sessions, other_writ
 from supervisor_core.run.logdir_watch import LogdirWatch
 from supervisor_core.run.model import Run
 from supervisor_core.run.snapshot import WatchedRun
-from tb_plugin.run_data import RunView, View, details, overview_row
+from tb_plugin.run_data import RunView, View, details, overview_line
 
 LOGDIRS = Path(__file__).parents[3] / "shared" / "logdirs"
 NOW = 1.7e9 + 60
@@ -337,8 +337,9 @@ def test_what_was_dropped_is_said(tmp_path: Path, corpus: ModuleType) -> None:
     said = "events dropped 4 x"
     assert shown["dropped"] == {"events": 4}
     assert said in shown["problems"][0]["text"]
-    assert said in overview_row("run", found, None)["problem"]
-    view = RunView(name="run", directory=str(tmp_path / "run"), watched=found, findings=(), generation=1, row={})
+    line = overview_line("run", found, None)
+    assert said in json.loads(line)["problem"]
+    view = RunView(name="run", directory=str(tmp_path / "run"), watched=found, findings=(), generation=1, line=line)
     answer = json.loads(details(View(generation=1, oldest=1, at=NOW, logdir=str(tmp_path)), view))
     assert (answer["dropped"], said in answer["problem"]) == ({"events": 4}, True)
 

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from supervisor_core.run.logdir_watch import LogdirWatch
-from supervisor_core.run.model import launch_text
+from supervisor_core.run.program_launch import launch_text
 from tests.restarter.conftest import training
 
 FAMILY = """

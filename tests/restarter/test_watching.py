@@ -19,7 +19,8 @@ from supervisor_core.restarter.restarter import LEAST_MESSAGES_SECS, MESSAGES_SE
 from supervisor_core.restarter.watch_child import END, WatchChild, WatchOrder
 from supervisor_core.restarter.watching import QUIET_SECS, Lifeline
 from supervisor_core.run.fold import RunFold
-from supervisor_core.run.model import ProgramLaunch, Session
+from supervisor_core.run.model import Session
+from supervisor_core.run.program_launch import ProgramLaunch
 from supervisor_core.run.snapshot import WatchedRun
 from supervisor_core.run.thresholds import Thresholds
 

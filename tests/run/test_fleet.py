@@ -12,7 +12,8 @@ import pytest
 
 from supervisor_core.run.fleet import FleetReport
 from supervisor_core.run.fleet_report import fleet_report
-from supervisor_core.run.model import ProgramLaunch, Run
+from supervisor_core.run.model import Run
+from supervisor_core.run.program_launch import ProgramLaunch
 from tests.run.scripted_fleet import BAD_HOST, BEGAN, DAY, HOSTS, ScriptedFleet, sessions_on_hosts
 
 RunOf = Callable[..., Run]

@@ -130,7 +130,7 @@ def test_the_tab_says_it(told: Told, said: Mapping[str, tuple[Finding, ...]], cl
     for name, found in said.items():
         page = json.loads(details(view, view.runs[name]))["findings"]
         assert [_spoken(each) for each in page] == [_meant(each) for each in found], name
-        line = view.runs[name].row
+        line = json.loads(view.runs[name].line)
         assert line["finding"] == (page[0] if page else None)
         assert line["standing"] == standing(view.runs[name].watched.run.state, found)
 

@@ -12,7 +12,7 @@ from types import ModuleType
 
 from supervisor_core.events.telemetry import LaunchRecord
 from supervisor_core.run.logdir_watch import LogdirWatch
-from supervisor_core.run.model import ProgramLaunch
+from supervisor_core.run.program_launch import ProgramLaunch
 from supervisor_core.run.restarter_process import restarter_runs
 
 HOST = socket.gethostname()
