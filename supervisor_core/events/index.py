@@ -293,6 +293,7 @@ class RunIndex:
                     facts = reader.facts()
                     goal = goal or facts.size_bytes
                     reading = goal is None or facts.read_bytes < goal
+        self._siblings.clear()
 
     def peek(self, is_other: Callable[[str], bool]) -> Iterator[Chunk]:
         """Yield the first records of the newest file, as long as the caller wants some; `pieces` yields what follows.

@@ -399,6 +399,7 @@ class Exporter:
         assert scan is not None
         logdir, said = _shown_logdir(scan.snapshot.logdir), findings(watched, now)
         directory = logdir if key[1] == "." else join(logdir, key[1])
+        directory = watched.directory if watched.directory == directory else directory  # one object instead of two
         if watched.copy_of is not None:
             info = {"logdir": directory, "copy_of": watched.copy_of}
             return replace(copy_status(watched.run, label), info=info, findings=said)

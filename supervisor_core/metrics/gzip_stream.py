@@ -15,6 +15,11 @@ def deflate(data: bytes, level: int = 1) -> bytes:
     return packer.compress(data) + packer.flush(zlib.Z_SYNC_FLUSH)
 
 
+def inflated(packed: bytes) -> bytes:
+    """Return the data of one or more parts as `deflate` has returned them."""
+    return zlib.decompressobj(-zlib.MAX_WBITS).decompress(packed)
+
+
 class GzipStream:
     """Joins compressed parts to one gzip file. Changed by one thread at a time; any thread may copy it.
 
@@ -41,8 +46,12 @@ class GzipStream:
     def copy(self) -> GzipStream:
         """Return a stream that begins with the content of this one."""
         other = GzipStream()
-        other._parts, other._crc, other._size = [b"".join(self._parts)], self._crc, self._size
+        other._parts, other._crc, other._size = [_HEADER, b"".join(self._parts[1:])], self._crc, self._size
         return other
+
+    def plain(self) -> bytes:
+        """Return the data."""
+        return inflated(b"".join(self._parts[1:]))
 
     def finish(self) -> bytes:
         """Return the gzip file."""

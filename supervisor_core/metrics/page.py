@@ -10,11 +10,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from functools import partial
+from functools import lru_cache, partial
+from hashlib import blake2b
 from typing import Any, TypeVar, get_args
 
 from supervisor_core.events.telemetry import ThreadStatus, WorkerState, WorkerStatus
-from supervisor_core.metrics.gzip_stream import GzipStream, deflate
+from supervisor_core.metrics.gzip_stream import GzipStream, deflate, inflated
 from supervisor_core.metrics.metric import Metric, RunMetric, Sample, Stage
 from supervisor_core.metrics.render import END, Format, header, lines
 from supervisor_core.metrics.stage import at_rest
@@ -124,7 +125,7 @@ def _by_its_clock(run: Run, now: float, label: str, forget_after_secs: float) ->
         progress_timeout_secs=last.progress_timeout_secs,
         stall=_stall(run),
         checkpoint=_checkpoint(run, last),
-        threads=tuple(_part(ThreadStatus, history) for history in run.threads if history.session == last.id),
+        threads=tuple(history for history in run.threads if history.session == last.id),
         workers=_workers(run, last, now),
         steps_lost=None if run.inferred else run.steps_lost,
         run_activity_secs={} if run.inferred else time_secs(run, now),
@@ -319,15 +320,38 @@ class RunText:
 
     status: RunStatus
     stage: Stage
-    fragments: Mapping[str, bytes]
-    """The lines of each metric that has some and does not depend on the time, by its name."""
     problems: tuple[str, ...]
     """What could not be written, and why."""
+    _names: tuple[str, ...]
+    _text: bytes
+    """The values of `fragments` in one object, compressed: a third of what a live run takes otherwise."""
+
+    @classmethod
+    def of(cls, status: RunStatus, stage: Stage, fragments: Mapping[str, bytes], problems: Sequence[str]) -> RunText:
+        """Return the text of a run by its parts."""
+        return cls(
+            status, stage, tuple(problems), _shared(tuple(fragments)), deflate(_BETWEEN.join(fragments.values()))
+        )
+
+    @property
+    def fragments(self) -> Mapping[str, bytes]:
+        """The lines of each metric that has some and does not depend on the time, by its name."""
+        return dict(zip(self._names, inflated(self._text).split(_BETWEEN), strict=False))
 
     @property
     def bytes(self) -> int:
         """Length of what is served of it."""
         return sum(map(len, self.fragments.values()))
+
+
+_BETWEEN = b"\xff"
+"""In no text in UTF-8."""
+
+
+@lru_cache(maxsize=1024)
+def _shared(names: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the same object for equal names: most runs have the same metrics."""
+    return names
 
 
 def write_run(status: RunStatus, reading: Reading, stage: Stage = Stage.DETAIL) -> RunText:
@@ -347,7 +371,7 @@ def write_run(status: RunStatus, reading: Reading, stage: Stage = Stage.DETAIL) 
     ]
     for name, samples in reading.samples(status.run, stage):
         written.append((EXPORTER_METRICS[name].name, lines(EXPORTER_METRICS[name], _brief(samples))))
-    return RunText(status, stage, {name: text for name, text in written if text}, tuple(problems))
+    return RunText.of(status, stage, {name: text for name, text in written if text}, problems)
 
 
 class Page:
@@ -366,7 +390,7 @@ class Page:
         others = _columns(run for run in runs if run.stage is not Stage.AT_REST)
         known = {} if before is None else before._resting
         self._resting: dict[bytes, bytes] = {}
-        self._plain: dict[bool, list[bytes]] = {False: [], True: []}
+        """Digest of the lines of runs at rest -> these lines, compressed."""
         packed = {False: GzipStream(), True: GzipStream()}
         for metric in _PREPARED:
             at_rest, body = resting.get(metric.name, b""), others.get(metric.name, b"")
@@ -374,12 +398,12 @@ class Page:
                 continue
             parts = [(body, deflate(body, _LEVEL))] if body else []
             if at_rest:
-                self._resting[at_rest] = known.get(at_rest) or deflate(at_rest, _LEVEL_AT_REST)
-                parts.insert(0, (at_rest, self._resting[at_rest]))
+                digest = blake2b(at_rest, digest_size=16).digest()
+                self._resting[digest] = known.get(digest) or deflate(at_rest, _LEVEL_AT_REST)
+                parts.insert(0, (at_rest, self._resting[digest]))
             for openmetrics, stream in packed.items():
                 above = header(metric, openmetrics)
                 for data, compressed in [(above, deflate(above)), *parts]:
-                    self._plain[openmetrics].append(data)
                     stream.add(data, compressed)
         self._packed = {openmetrics: stream.copy() for openmetrics, stream in packed.items()}
         self.problems = tuple(text for run in runs for text in run.problems)
@@ -422,7 +446,7 @@ class Page:
         if openmetrics:
             last.append(END)
         if not gzip:
-            return b"".join([*self._plain[openmetrics], *last])
+            return b"".join([self._packed[openmetrics].plain(), *last])
         stream, rest = self._packed[openmetrics].copy(), b"".join(last)
         stream.add(rest, deflate(rest))
         return stream.finish()

@@ -6,7 +6,7 @@ Items beyond a bound are dropped, counted and reported (docs/limits.md); no know
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Generic, Literal, Protocol, TypeVar
 
 DroppedKind = Literal["events", "sessions", "history"]
@@ -44,8 +44,32 @@ MAX_LAUNCHES = 1_000
 """Launches of one file of another writer, and STARTs of one launch."""
 
 
+History = Literal[
+    "checkpoints", "stalls", "stacks", "recoveries", "silences", "notices", "launches", "deaths", "threads", "workers"
+]
+"""The kinds of history that are bounded over all sessions of a run."""
+
+
+def _most(kind: History) -> int:
+    most: dict[History, int] = {
+        "checkpoints": MAX_HISTORY,
+        "stalls": 2 * MAX_STALLS,  # begin and end records, likewise of launches
+        "stacks": MAX_STALLS,
+        "recoveries": MAX_RECOVERIES,
+        "silences": MAX_SILENCES,
+        "notices": MAX_NOTICES,
+        "launches": MAX_PROGRAM_LAUNCHES,
+        "deaths": MAX_SESSIONS,
+        "threads": MAX_OLD_THREADS,
+        "workers": MAX_OLD_WORKERS,
+    }
+    return most[kind]
+
+
 class Allowance:
     """The bounds that all files of a run share."""
+
+    __slots__ = ("_pools", "curves", "followed_tags", "sessions", "tags")
 
     def __init__(self) -> None:
         self.tags = MAX_TAGS
@@ -53,18 +77,13 @@ class Allowance:
         self.sessions = MAX_SESSIONS
         self.curves = MAX_RECOVERIES
         """Number of recoveries at which a session's curve is split."""
-        self.checkpoints = Pool(MAX_HISTORY, MAX_HISTORY_CHARS)
-        self.stalls = Pool(2 * MAX_STALLS, MAX_HISTORY_CHARS)
-        """Begin and end records."""
-        self.stacks = Pool(MAX_STALLS, MAX_HISTORY_CHARS)
-        self.recoveries = Pool(MAX_RECOVERIES, MAX_HISTORY_CHARS)
-        self.silences = Pool(MAX_SILENCES, MAX_HISTORY_CHARS)
-        self.notices = Pool(MAX_NOTICES, MAX_HISTORY_CHARS)
-        self.launches = Pool(MAX_PROGRAM_LAUNCHES, MAX_HISTORY_CHARS)
-        """Begin and end records by a restarter."""
-        self.deaths = Pool(MAX_SESSIONS, MAX_HISTORY_CHARS)
-        self.threads = Pool(MAX_OLD_THREADS, MAX_HISTORY_CHARS)
-        self.workers = Pool(MAX_OLD_WORKERS, MAX_HISTORY_CHARS)
+        self._pools: dict[History, Pool] = {}
+
+    def pool(self, kind: History) -> Pool:
+        """Return what bounds one kind of history; it is made when it is first needed."""
+        if kind not in self._pools:
+            self._pools[kind] = Pool(_most(kind), MAX_HISTORY_CHARS)
+        return self._pools[kind]
 
 
 _T = TypeVar("_T")
@@ -142,25 +161,32 @@ class Newest(Generic[_T]):
     """One session's history of one kind: keeps the newest items, counts the dropped ones.
 
     Args:
-        pool: the bound shared with the run's other sessions.
+        allowance: the bounds shared with the run's other sessions.
+        kind: of the history.
         chars: returns the number of characters of an item.
     """
 
-    __slots__ = ("_chars", "_pool", "dropped", "items")
+    __slots__ = ("_allowance", "_chars", "_items", "_kind", "dropped")
 
-    def __init__(self, pool: Pool, chars: Callable[[_T], int] | None = None) -> None:
-        self.items: list[_T] = []
+    def __init__(self, allowance: Allowance, kind: History, chars: Callable[[_T], int] | None = None) -> None:
+        self._items: list[_T] | None = None
         self.dropped = 0
-        self._pool = pool
+        self._allowance, self._kind = allowance, kind
         self._chars = chars
 
+    @property
+    def items(self) -> list[_T]:
+        """Those that are kept, oldest first; not to be added to."""
+        return self._items or []
+
     def __len__(self) -> int:
-        return len(self.items)
+        return len(self._items or ())
 
     def add(self, item: _T) -> None:
         """Add an item."""
-        self.items.append(item)
-        self._pool.added(self, 0 if self._chars is None else self._chars(item))
+        self._items = self._items or []
+        self._items.append(item)
+        self._allowance.pool(self._kind).added(self, 0 if self._chars is None else self._chars(item))
 
     def extend(self, other: Newest[_T]) -> None:
         """Add the items of another one, and its count of dropped ones."""
@@ -170,8 +196,9 @@ class Newest(Generic[_T]):
 
     def drop(self, count: int) -> int:
         """See `Share.drop`."""
-        gone = self.items[:count]
-        del self.items[:count]
+        items = self.items
+        gone = items[:count]
+        del items[:count]
         self.dropped += len(gone)
         return 0 if self._chars is None else sum(map(self._chars, gone))
 
@@ -179,71 +206,95 @@ class Newest(Generic[_T]):
         """Remove items of which nothing is asked any more; return their number. They do not count as dropped."""
         gone = [item for item in self.items if is_useless(item)]
         if gone:
-            self.items = [item for item in self.items if not is_useless(item)]
-            self._pool.forgotten(self, len(gone), 0 if self._chars is None else sum(map(self._chars, gone)))
+            self._items = [item for item in self.items if not is_useless(item)]
+            chars = 0 if self._chars is None else sum(map(self._chars, gone))
+            self._allowance.pool(self._kind).forgotten(self, len(gone), chars)
         return len(gone)
 
     def give_back(self) -> None:
         """Return this share to the pool."""
-        self._pool.give_back(self)
+        if self._items:
+            self._allowance.pool(self._kind).give_back(self)
 
     @property
     def total(self) -> int:
         """Number of items, including dropped ones."""
-        return len(self.items) + self.dropped
+        return len(self) + self.dropped
 
 
 class Named(Generic[_T]):
     """One session's named things of one kind; counts the dropped ones.
 
     Args:
-        pool: as of `Newest`.
+        allowance: as of `Newest`.
+        kind: likewise.
         most: how many are kept, the first.
-        make: makes one from its name.
+        make: makes one from its name, and `kept`.
+        kept: how many entries of each are kept; None: all.
     """
 
-    __slots__ = ("_make", "_most", "_pool", "by_name", "dropped", "refused")
+    __slots__ = ("_allowance", "_by_name", "_kept", "_kind", "_make", "_most", "dropped", "refused")
 
-    def __init__(self, pool: Pool, most: int, make: Callable[[str], _T]) -> None:
-        self.by_name: dict[str, _T] = {}
+    def __init__(
+        self,
+        allowance: Allowance,
+        kind: History,
+        most: int,
+        make: Callable[[str, int | None], _T],
+        kept: int | None,
+    ) -> None:
+        self._by_name: dict[str, _T] | None = None
         self.dropped = 0
         self.refused = 0
         """How often one beyond the bound was asked for."""
-        self._pool = pool
+        self._allowance, self._kind = allowance, kind
         self._most = most
-        self._make = make
+        self._make, self._kept = make, kept
+
+    @property
+    def by_name(self) -> dict[str, _T]:
+        """Those that are kept; not to be added to."""
+        return self._by_name or {}
 
     def __len__(self) -> int:
-        return len(self.by_name)
+        return len(self._by_name or ())
 
     def get(self, name: str) -> _T | None:
         """Return the thing of a name; None beyond the bound, which is counted."""
-        if name not in self.by_name:
-            if len(self) >= self._most:
+        known = self._by_name = self._by_name or {}
+        if name not in known:
+            if len(known) >= self._most:
                 self.refused += 1
                 return None
-            self.by_name[name] = self._make(name)
-            self._pool.added(self)
-        return self.by_name[name]
+            known[name] = self._make(name, self._kept)
+            self._allowance.pool(self._kind).added(self)
+        return known[name]
 
     def touch(self) -> None:
         """Mark the session as active."""
-        if self.by_name:
-            self._pool.touch(self)
+        if self._by_name:
+            self._allowance.pool(self._kind).touch(self)
 
     def drop(self, count: int) -> int:
         """See `Share.drop`."""
-        for name in list(self.by_name)[:count]:
-            del self.by_name[name]
+        known = self.by_name
+        for name in list(known)[:count]:
+            del known[name]
         self.dropped += count
         return 0
 
     def give_back(self) -> None:
         """As of `Newest`."""
-        self._pool.give_back(self)
+        if self._by_name:
+            self._allowance.pool(self._kind).give_back(self)
 
 
-def keep_newest(items: list[_T], most: int | None) -> None:
-    """Drop the first items of a list beyond a number; None keeps all."""
-    if most is not None and len(items) > most:
-        del items[: len(items) - most]
+def with_newest(items: Sequence[_T], more: Iterable[_T], most: int | None) -> Sequence[_T]:
+    """Return items and further ones, without the first beyond a number; None keeps all, in a list that grows."""
+    if most is not None:
+        found = (*items, *more)
+        return found[max(0, len(found) - most) :]
+    if not isinstance(items, list):
+        return [*items, *more]
+    items.extend(more)
+    return items

@@ -118,15 +118,19 @@ def dead_secs(run: Run, now: float) -> float:
 
 def time_secs(run: Run, now: float) -> Mapping[str, float]:
     """Return the seconds of a run by `BUCKETS`, as far as that is decided."""
-    booked = run.goodput.booked_secs
-    return {**booked, DOWNTIME: booked.get(DOWNTIME, 0.0) + dead_secs(run, now)}
+    booked, dead = run.goodput.booked_secs, dead_secs(run, now)
+    if not dead and DOWNTIME in booked:
+        return booked
+    return {**booked, DOWNTIME: booked.get(DOWNTIME, 0.0) + dead}
 
 
 def lost_process_secs(run: Run, now: float) -> Mapping[str, float]:
     """Return the seconds of a run that did not go into kept steps, as far as that is decided, by `BUCKETS`: each as
     often as the session had devices, see `Session.weight`."""
-    lost = run.goodput.lost_process_secs
-    return {**lost, DOWNTIME: lost.get(DOWNTIME, 0.0) + dead_secs(run, now) * run.goodput.weight}
+    lost, dead = run.goodput.lost_process_secs, dead_secs(run, now)
+    if not dead and DOWNTIME in lost:
+        return lost
+    return {**lost, DOWNTIME: lost.get(DOWNTIME, 0.0) + dead * run.goodput.weight}
 
 
 def never_less(status: RunStatus, before: RunStatus) -> RunStatus:
@@ -150,4 +154,6 @@ _Value = TypeVar("_Value", int, float)
 
 
 def _most(now: Mapping[_Key, _Value], before: Mapping[_Key, _Value]) -> Mapping[_Key, _Value]:
+    if all(now.get(key, 0) >= value and key in now for key, value in before.items()):
+        return now  # as nearly always: it is shared with the run
     return {key: max(now.get(key, value), value) for key, value in {**now, **before}.items()}

@@ -6,7 +6,7 @@ import math
 from array import array
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -22,12 +22,12 @@ from supervisor_core.run.bounds import (
     DroppedKind,
     Newest,
 )
-from supervisor_core.run.model import FileTotals
+from supervisor_core.run.model import TotalsOfFiles
 from supervisor_core.run.other_writers import Cadence, Launches
 from supervisor_core.run.rate_history import RateHistory
 from supervisor_core.run.restarter_launches import LaunchFold
 from supervisor_core.run.session_fold import SessionFold, phases_of
-from supervisor_core.run.session_parts import chars_of_stacks
+from supervisor_core.run.session_parts import NOTHING, chars_of_stacks
 from supervisor_core.run.tag_ends import TagEnds
 from supervisor_core.run.tag_values import LastValue, NonFinite
 
@@ -44,11 +44,17 @@ class FileFold:
         allowance: bounds its history together with that of the other files of its run.
     """
 
+    __slots__ = (
+        "_allowance", "_beyond_bounds", "_kept_ticks", "cadence", "created_at", "deaths", "ends", "first_at",
+        "first_step", "hparams", "last_at", "last_step", "last_values", "launches", "losses", "max_step", "nonfinite",
+        "path", "rates", "restarter_launches", "session_logs", "sessions", "speed", "start_step", "tail", "version",
+    )  # fmt: skip
+
     def __init__(self, path: str, kept_ticks: int | None = None, allowance: Allowance | None = None) -> None:
         self.path = path
         self._kept_ticks = kept_ticks
         self._allowance = allowance or Allowance()
-        self._beyond_bounds: Counter[DroppedKind] = Counter()
+        self._beyond_bounds: Mapping[DroppedKind, int] = NOTHING
         self.version = 0
         """Rises with each chunk."""
         self.created_at: float | None = None
@@ -63,20 +69,20 @@ class FileFold:
         """By tag, of those that are named as a loss."""
         self.last_values: dict[str, LastValue] = {}
         """By tag, of those that are named as a loss or an accuracy."""
-        self.session_logs: Counter[str] = Counter()
+        self.session_logs: Mapping[str, int] = NOTHING
         self.start_step: int | None = None
         """Of its first START."""
-        self.hparams: Mapping[str, HParam] = {}
+        self.hparams: Mapping[str, HParam] = NOTHING
         """Those that were written last."""
         self.ends = TagEnds()
         self.sessions: dict[str, SessionFold] = {}
         """The sessions with telemetry in it, by latest record."""
         self.restarter_launches = LaunchFold(self._allowance)
         """Of a file that a restarter wrote: nothing but these and deaths counts in it."""
-        self.deaths: Newest[tuple[DeathRecord, float]] = Newest(self._allowance.deaths, _chars_of_death)
+        self.deaths: Newest[tuple[DeathRecord, float]] = Newest(self._allowance, "deaths", _chars_of_death)
         """Of earlier sessions, each with the wall time at which it was recorded."""
         self.tail = StepTail()
-        self.rates = RateTail()
+        self.rates = RateTail() if kept_ticks is None else None
         self.speed = RateHistory()
         self.launches = Launches(self._allowance)
         """Not updated any more once a session has telemetry, likewise `cadence`."""
@@ -101,7 +107,7 @@ class FileFold:
     @property
     def dropped(self) -> Counter[DroppedKind]:
         """Items dropped beyond the bounds, by kind."""
-        found = self._beyond_bounds + self.launches.dropped
+        found = self.launches.dropped + Counter(self._beyond_bounds)
         found["history"] += self.restarter_launches.dropped + self.deaths.dropped
         for session in self.sessions.values():
             found["history"] += session.dropped_history
@@ -140,12 +146,13 @@ class FileFold:
             if isinstance(mark, CoveredBeats):
                 self._covered(mark, beats)
                 continue
-            self.session_logs[mark.status] += 1
+            self.session_logs = {**self.session_logs, mark.status: self.session_logs.get(mark.status, 0) + 1}
             if mark.status == "START" and self.start_step is None:
                 self.start_step = mark.step
         self._update_last_at(chunk, clock_set)
         self.hparams = chunk.hparams or self.hparams
-        self.rates.add(chunk.scalars.get(RATE_TAG))
+        if self.rates is not None:
+            self.rates.add(chunk.scalars.get(RATE_TAG))
         for tag, points in chunk.scalars.items():
             self._nonfinite(tag, points)
             if tag not in self.tags:
@@ -205,11 +212,14 @@ class FileFold:
         for tag, points in chunk.scalars.items():
             if tag not in self.tags:
                 if not self._allowance.tags:
-                    self._beyond_bounds["events"] += len(points)
+                    self._drop("events", len(points))
                     continue
                 self._allowance.tags -= 1
             scalars[tag] = points
         return replace(chunk, scalars=scalars)
+
+    def _drop(self, kind: DroppedKind, count: int) -> None:
+        self._beyond_bounds = {**self._beyond_bounds, kind: self._beyond_bounds.get(kind, 0) + count}
 
     def _update_last_at(self, chunk: Chunk, clock_set: int | None) -> None:
         """Update the latest wall time. Events before a change of the clock do not count."""
@@ -229,7 +239,7 @@ class FileFold:
         id = mark.record.session
         if id not in self.sessions:
             if not self._allowance.sessions or len(self.sessions) >= MAX_SESSIONS_OF_FILE:
-                self._beyond_bounds["sessions"] += 1
+                self._drop("sessions", 1)
                 return False
             self._allowance.sessions -= 1
         if id != self.last_session:
@@ -238,7 +248,8 @@ class FileFold:
             self.sessions[id] = known or SessionFold(id, self._kept_ticks, self._allowance)
         clock_was_set = self.sessions[id].add(mark)
         if isinstance(mark.record, HeartbeatRecord):
-            self.rates.add_heartbeat(mark.record.steps_per_sec)
+            if self.rates is not None:
+                self.rates.add_heartbeat(mark.record.steps_per_sec)
             if mark.record.steps_per_sec is not None and mark.record.phase == "training":
                 self.speed.add(mark.at, mark.record.steps_per_sec)
             if (step := mark.record.step) is not None:
@@ -255,7 +266,8 @@ class FileFold:
         session.cover(mark)
         beats.extend(zip(mark.offsets[1:-1].tolist(), mark.steps[1:-1].tolist(), strict=True))
         rates = np.array(mark.history.rates[1:-1])
-        self.rates.add_heartbeats(rates)
+        if self.rates is not None:
+            self.rates.add_heartbeats(rates)
         is_training = phases_of(mark.history) == "training"
         self.speed.add_all(mark.walls[1:-1][is_training[1:-1]], rates[is_training[1:-1]])
 
@@ -265,6 +277,12 @@ def _chars_of_death(recorded: tuple[DeathRecord, float]) -> int:
     return 0 if stall is None else chars_of_stacks(stall.stacks)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileTotals(TotalsOfFiles):
+    """`TotalsOfFiles` by themselves, without a run."""
+
+
+_NO_LOGS: Mapping[str, int] = {"START": 0, "CHECKPOINT": 0, "STOP": 0}
 MAX_LAST_VALUES = 20
 """Of one run."""
 
@@ -279,7 +297,7 @@ def totals(files: Iterable[FileFold], earlier: Collection[str] = ()) -> FileTota
     """
     files = tuple(files)
     tags = set[str]().union(*(file.tags for file in files))
-    logs: Counter[str] = Counter(START=0, CHECKPOINT=0, STOP=0)
+    logs = Counter(_NO_LOGS)
     nonfinite: dict[str, NonFinite] = {}
     for file in files:
         logs.update(file.session_logs)
@@ -292,12 +310,12 @@ def totals(files: Iterable[FileFold], earlier: Collection[str] = ()) -> FileTota
         last_step=next((file.last_step for file in reversed(files) if file.last_step is not None), None),
         max_step=max((file.max_step for file in files if file.max_step is not None), default=None),
         last_event_at=max(seen, default=None),
-        session_logs=dict(logs),
+        session_logs=dict(logs) if any(logs.values()) else _NO_LOGS,
         scalar_tags=len(tags),
         nonfinite_tags=tuple(nonfinite[tag] for tag in sorted(nonfinite)),
         hparams=next((file.hparams for file in reversed(files) if file.hparams), {}),
         last_values=tuple(newest[tag] for tag in sorted(newest, key=prominence)[:MAX_LAST_VALUES]),
-        rates=latest_rates([file.rates for file in files]),
+        rates=latest_rates([file.rates for file in files if file.rates is not None]),
     )
 
 
@@ -358,14 +376,16 @@ class StepTail:
     is ignored.
     """
 
+    __slots__ = ("_foreign", "_highest")
+
     def __init__(self) -> None:
-        self._highest: dict[str, Reached] = {}
-        self._foreign: set[str] = set()
+        self._highest: dict[str, Reached] | None = None
+        self._foreign: set[str] | None = None
 
     @property
     def reached(self) -> Reached | None:
         """The highest step since the last heartbeat; None without one."""
-        return max(self._highest.values(), key=lambda reached: (reached.step, -reached.at), default=None)
+        return max((self._highest or {}).values(), key=lambda reached: (reached.step, -reached.at), default=None)
 
     def add(self, scalars: Mapping[str, Points], beats: Sequence[tuple[int, int | None]]) -> None:
         """Add new points.
@@ -374,14 +394,13 @@ class StepTail:
             scalars: by tag, each in the order of the file.
             beats: offset and step of the heartbeats among them, likewise; a step of None only clears the steps so far.
         """
-        before = self._highest
         if beats:
-            self._highest = {}
-            self._foreign.update(tag for tag, highest in before.items() if _is_ahead(highest.step, beats[0][1]))
+            before, self._highest = self._highest or {}, None
+            self._leave_out(tag for tag, highest in before.items() if _is_ahead(highest.step, beats[0][1]))
         offsets = np.array([at for at, _ in beats], np.int64)
         most = np.array([_UNBOUNDED if step is None else step + _EARLY_STEPS for _, step in beats], np.int64)
         for tag, points in scalars.items():
-            if tag not in self._foreign and len(points):
+            if tag not in (self._foreign or ()) and len(points):
                 self._add(tag, points, offsets, most)
 
     def _add(self, tag: str, points: Points, offsets: NDArray[np.int64], most: NDArray[np.int64]) -> None:
@@ -391,14 +410,18 @@ class StepTail:
             start = int(points.offsets.searchsorted(offsets[-1]))
             following = offsets.searchsorted(points.offsets[:start], "right")
             if (points.steps[:start] > most[following]).any():
-                self._foreign.add(tag)
+                self._leave_out([tag])
                 return
         if start < len(points):
             first = start + int(points.steps[start:].argmax())
             highest = Reached(int(points.steps[first]), float(points.walls[first]))
-            before = self._highest.get(tag)
-            if before is None or highest.step > before.step:
-                self._highest[tag] = highest
+            known = self._highest = self._highest or {}
+            if tag not in known or highest.step > known[tag].step:
+                known[tag] = highest
+
+    def _leave_out(self, tags: Iterable[str]) -> None:
+        if found := set(tags):
+            self._foreign = found | (self._foreign or set())
 
 
 def _is_ahead(highest: int, step: int | None) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -58,7 +58,7 @@ from supervisor_core.run.restarter_launches import joined, merged, with_process
 from supervisor_core.run.segments import Segments
 from supervisor_core.run.session_facts import SessionFacts, telemetry_facts
 from supervisor_core.run.session_fold import merged_session
-from supervisor_core.run.session_parts import clocks_differ
+from supervisor_core.run.session_parts import NOTHING, clocks_differ
 from supervisor_core.run.tag_ends import newest_values
 from supervisor_core.run.timeline import Timeline, TimelineFold, dead_session
 from supervisor_core.run.watched_launch import watched_launch, watched_state, with_stalls
@@ -68,6 +68,9 @@ from supervisor_core.session_labels import usable
 def unchecked(item: object) -> bool | None:
     """Return None: whether the checkpoint is on disk, or the restarter runs, was not checked."""
     return None
+
+
+_NO_TOTALS = totals(())
 
 
 class RunFold:
@@ -91,15 +94,15 @@ class RunFold:
         self._kept_ticks, self._all_saves = kept_ticks, all_saves
         self._files: dict[str, FileFold] = {}
         self._allowance = Allowance()
-        self._facts: dict[str, tuple[object, SessionFacts]] = {}
+        self._facts: Mapping[str, tuple[object, SessionFacts]] = NOTHING
         self._timelines: TimelineFold | None = None
         self._timeline: Timeline | None = None
-        self._totals = totals(())
+        self._totals = _NO_TOTALS
         self._launches: tuple[ProgramLaunch, ...] = ()
         self._death: DeathRecord | None = None
-        self._presence = CheckpointFiles()
+        self._presence: CheckpointFiles | None = None
         self._undivided = 0
-        self._dropped: Counter[DroppedKind] = Counter()
+        self._dropped: Mapping[DroppedKind, int] = NOTHING
 
     def update(self, chunks: Iterable[Chunk]) -> None:
         """Add new events.
@@ -141,8 +144,8 @@ class RunFold:
 
     def rest(self) -> None:
         """Forget what can be put together again: the next read takes longer, and memory is free until then."""
-        self._facts, self._timeline, self._timelines, self._presence = {}, None, None, CheckpointFiles()
-        self._totals, self._launches = totals(()), ()
+        self._facts, self._timeline, self._timelines, self._presence = NOTHING, None, None, None
+        self._totals, self._launches = _NO_TOTALS, ()
 
     def run(self, now: float, present: Present = unchecked, restarter_runs: RestarterRuns = unchecked) -> Run:
         """Return the run as of `now`.
@@ -175,6 +178,7 @@ class RunFold:
         sessions = with_first_error(sessions, line.history.workers)
         checkpoints = line.history.checkpoints
         if present is not unchecked:
+            self._presence = self._presence or CheckpointFiles()
             checkpoints = self._presence.joined(checkpoints, present)
         if not self._all_saves and self._forget_saves(checkpoints):
             return self.run(now, present, restarter_runs)
@@ -211,7 +215,7 @@ class RunFold:
             loss_nonfinite_at=None if since is None else since.at,
             speed=self._speed() if state == "running" else None,
             last_good=last_good(checkpoints, None if since is None else since.step),
-            dropped={str(kind): count for kind, count in self._dropped.items() if count},
+            dropped={str(kind): count for kind, count in self._dropped.items()},
         )
 
     def _forget_saves(self, checkpoints: Sequence[Checkpoint]) -> bool:
@@ -266,7 +270,8 @@ class RunFold:
                 stalls = (stall for file in files for stall in file.restarter_launches.stalls())
                 facts = with_stalls(self._timeline.facts, stalls)
                 self._timeline = replace(self._timeline, history=history, facts=facts)
-            self._dropped = sum((file.dropped for file in files), Counter({"sessions": self._undivided}))
+            undivided: Counter[DroppedKind] = Counter({"sessions": self._undivided})
+            self._dropped = +sum((file.dropped for file in files), undivided) or NOTHING
         return self._timeline
 
     def _session_facts(self, files: Sequence[FileFold]) -> list[SessionFacts]:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from supervisor_core.events.heartbeat_parts import ThreadBeats
 from supervisor_core.events.record_fields import replaced, values_of
 from supervisor_core.events.telemetry import ThreadState, ThreadStatus, WorkerState, WorkerStatus
-from supervisor_core.run.bounds import keep_newest
+from supervisor_core.run.bounds import with_newest
 from supervisor_core.run.model import ThreadHistory, ThreadSpan, ThreadTick, WorkerHistory, WorkerSpan
 
 _DIGITS = re.compile(r"([0-9]+)")
@@ -36,8 +36,8 @@ class ThreadFold:
     def __init__(self, name: str, kept_ticks: int | None = None) -> None:
         self.name = name
         self._kept = kept_ticks
-        self._spans: list[ThreadSpan] = []
-        self._ticks: list[ThreadTick] = []
+        self._spans: Sequence[ThreadSpan] = ()
+        self._ticks: Sequence[ThreadTick] = ()
         self._last: ThreadStatus | None = None
         self._state: ThreadState | None = None
         self._since = self._until = self._overdue = 0.0
@@ -57,8 +57,8 @@ class ThreadFold:
             # A failure is recorded just before the end of its tick.
             begun_at = now.last_tick_at - (now.last_tick_secs or 0.0) - 1e-3
             ok = now.last_failure_at is None or not begun_at <= now.last_failure_at <= now.last_tick_at
-            self._ticks.append(ThreadTick(at=now.last_tick_at, secs=now.last_tick_secs, ok=ok))
-            keep_newest(self._ticks, self._kept)
+            tick = ThreadTick(at=now.last_tick_at, secs=now.last_tick_secs, ok=ok)
+            self._ticks = with_newest(self._ticks, (tick,), self._kept)
 
     def cover(self, walls: NDArray[np.float64], beats: ThreadBeats) -> None:
         """Add what heartbeats say that another one covers.
@@ -79,15 +79,14 @@ class ThreadFold:
         self._until = max(self._until, float(walls[-1]))
         ticks = zip(beats.tick_at, beats.tick_secs, strict=True)
         new = [(at, secs) for at, secs in ticks if self._last.last_tick_at is None or at > self._last.last_tick_at]
-        self._ticks.extend(ThreadTick(at=at, secs=secs, ok=True) for at, secs in new[-(self._kept or len(new)) :])
-        keep_newest(self._ticks, self._kept)
+        ticked = (ThreadTick(at=at, secs=secs, ok=True) for at, secs in new[-(self._kept or len(new)) :])
+        self._ticks = with_newest(self._ticks, ticked, self._kept)
         if new:
             self._last = replaced(self._last, last_tick_at=new[-1][0], last_tick_secs=new[-1][1])
 
     def _enter(self, state: ThreadState, at: float) -> None:
         if self._state is not None:
-            self._spans.append(self._span(at))
-            keep_newest(self._spans, self._kept)
+            self._spans = with_newest(self._spans, (self._span(at),), self._kept)
         self._state, self._since, self._overdue, self._error = state, at, 0.0, None
 
     def absorb(self, later: ThreadFold) -> None:
@@ -99,14 +98,12 @@ class ThreadFold:
                 self._error = span.error or self._error
             else:
                 if self._state is not None:
-                    self._spans.append(self._span(max(span.since, self._since)))
+                    self._spans = with_newest(self._spans, (self._span(max(span.since, self._since)),), self._kept)
                 self._state, self._since = span.state, max(span.since, self._until)
                 self._overdue, self._error = span.overdue_secs, span.error
             self._until = max(self._until, span.until)
         known = None if self._last is None else self._last.last_tick_at
-        self._ticks.extend(tick for tick in later._ticks if tick.at != known)
-        keep_newest(self._ticks, self._kept)
-        keep_newest(self._spans, self._kept)
+        self._ticks = with_newest(self._ticks, [tick for tick in later._ticks if tick.at != known], self._kept)
         self._last = self._last if later._state is None else later._last
 
     def history(self, session: str, until: float) -> ThreadHistory | None:
@@ -149,7 +146,7 @@ class WorkerFold:
     def __init__(self, name: str, kept_spans: int | None = None) -> None:
         self.name = name
         self._kept = kept_spans
-        self._spans: list[WorkerSpan] = []
+        self._spans: Sequence[WorkerSpan] = ()
         self._starts: set[float] = set()
         self._last: WorkerStatus | None = None
         self._state: WorkerState | None = None
@@ -198,8 +195,7 @@ class WorkerFold:
         is_same = started_at is None or self._started_at is None or started_at == self._started_at
         if state != self._state or not is_same:
             if self._state is not None:
-                self._spans.append(self._span(at))
-                keep_newest(self._spans, self._kept)
+                self._spans = with_newest(self._spans, (self._span(at),), self._kept)
             self._state, self._since, self._error = state, at, None
         if started_at is not None:
             self._started_at = started_at

@@ -40,8 +40,10 @@ class LeaseReader:
         filesystem_of: returns the file system of a path, and the path by the name to be used with it.
     """
 
+    __slots__ = ("_directory", "_due", "_filesystem_of", "_last", "_wait_secs", "clock")
+
     def __init__(self, directory: str, filesystem_of: Callable[[str], tuple[Filesystem, str]] = filesystem_for) -> None:
-        self._path = f"{directory.rstrip('/')}/{LEASE_NAME}"
+        self._directory = directory
         self._filesystem_of = filesystem_of
         self._due = self._wait_secs = 0.0
         self.clock = WriterClock()
@@ -73,7 +75,7 @@ class LeaseReader:
         """Return the lease, and when its file was written."""
         for _ in range(_READINGS):
             try:
-                filesystem, name = self._filesystem_of(self._path)
+                filesystem, name = self._filesystem_of(f"{self._directory.rstrip('/')}/{LEASE_NAME}")
                 lease = decode(filesystem.read(name))
                 if lease is None or lease.ended is not None:
                     return None, None
@@ -142,6 +144,8 @@ class PageReader:
     Args:
         directory: the run's. Its lease names the page.
     """
+
+    __slots__ = ("_alive_at_boot", "_directory", "_due", "_path", "_session")
 
     def __init__(self, directory: str) -> None:
         self._directory = local_path(directory)

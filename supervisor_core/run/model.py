@@ -355,9 +355,11 @@ class RunHistory:
     steps_lost_most: int | None = None
     """Steps repeated after restarts and recoveries: a lower bound, and an upper one; None where unknown."""
 
+    __slots__ = ()  # its classes have them: one with two bases that have slots cannot be
+
 
 @dataclass(frozen=True, kw_only=True)
-class FileTotals:
+class TotalsOfFiles:
     """Sums over the files of a run."""
 
     first_step: int | None
@@ -379,9 +381,11 @@ class FileTotals:
     rates: tuple[float, ...] = ()
     """The latest readings of steps per second, at most 60, oldest first."""
 
+    __slots__ = ()  # as above
 
-@dataclass(frozen=True, kw_only=True)
-class Run(RunHistory, FileTotals):
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run(RunHistory, TotalsOfFiles):
     """One run at one moment."""
 
     name: str

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from supervisor_core.events.notice_record import NoticeRecord
 from supervisor_core.events.record_fields import replaced
-from supervisor_core.run.bounds import Pool
+from supervisor_core.run.bounds import Allowance
 from supervisor_core.run.culprit import named
 
 
@@ -14,24 +14,24 @@ class NoticeFold:
     """The newest notices of one session: each once, as its last record has it.
 
     Args:
-        pool: the bound shared with the run's other sessions.
+        allowance: the bounds shared with the run's other sessions.
     """
 
-    __slots__ = ("_by_key", "_pool", "dropped")
+    __slots__ = ("_allowance", "_by_key", "dropped")
 
-    def __init__(self, pool: Pool) -> None:
-        self._by_key: dict[tuple[object, ...], NoticeRecord] = {}
+    def __init__(self, allowance: Allowance) -> None:
+        self._by_key: dict[tuple[object, ...], NoticeRecord] | None = None
         """The one that was said last comes last."""
-        self._pool = pool
+        self._allowance = allowance
         self.dropped = 0
 
     def __len__(self) -> int:
-        return len(self._by_key)
+        return len(self._by_key or ())
 
     @property
     def items(self) -> tuple[NoticeRecord, ...]:
         """Those that are kept, the one that was recorded last comes last."""
-        return tuple(self._by_key.values())
+        return tuple((self._by_key or {}).values())
 
     def add(self, at: float, record: NoticeRecord) -> None:
         """Add a record.
@@ -43,12 +43,13 @@ class NoticeFold:
         said = at if record.at is None else record.at
         record = replaced(record, at=said, since=said if record.since is None else record.since)
         key = notice_key(record)
-        if self._by_key.pop(key, None) is None:
-            self._by_key[key] = record
-            self._pool.added(self, len(record.text))
+        known, pool = self._by_key or {}, self._allowance.pool("notices")
+        is_new = known.pop(key, None) is None
+        known[key], self._by_key = record, known
+        if is_new:
+            pool.added(self, len(record.text))
         else:
-            self._by_key[key] = record
-            self._pool.touch(self)
+            pool.touch(self)
 
     def absorb(self, later: NoticeFold) -> None:
         """Add what a later file of the session holds."""
@@ -58,13 +59,15 @@ class NoticeFold:
 
     def drop(self, count: int) -> int:
         """See `Share.drop`."""
-        gone = [self._by_key.pop(key) for key in list(self._by_key)[:count]]
+        known = self._by_key or {}
+        gone = [known.pop(key) for key in list(known)[:count]]
         self.dropped += len(gone)
         return sum(len(record.text) for record in gone)
 
     def give_back(self) -> None:
         """Return this share to the pool."""
-        self._pool.give_back(self)
+        if self._by_key:
+            self._allowance.pool("notices").give_back(self)
 
 
 def notices_of(notices: Iterable[NoticeRecord]) -> tuple[NoticeRecord, ...]:

@@ -121,9 +121,12 @@ class Launches:
         allowance: bounds the file together with the others of its run.
     """
 
+    __slots__ = ("_allowance", "_dropped_marks", "_unfollowed", "_unopened", "all", "followed_tags")
+
     def __init__(self, allowance: Allowance) -> None:
         self._allowance = allowance
-        self.all: list[Launch] = [Launch()]
+        self.all: list[Launch] = []
+        """Has one once something was added."""
         self.followed_tags = 0
         self._unfollowed = self._unopened = self._dropped_marks = 0
 
@@ -134,6 +137,7 @@ class Launches:
 
     def add(self, chunk: Chunk) -> None:
         """Add the next events of the file; costs in proportion to them, whatever the number of tags and STARTs."""
+        self.all = self.all or [Launch()]
         marks = [mark for mark in chunk.marks if isinstance(mark, SessionMark)]
         starts = [mark.offset for mark in marks if mark.status == "START"]
         stretches = _divided(chunk.scalars, starts)
@@ -292,6 +296,9 @@ _CLASSES = 48
 """Classes of gaps, each the square root of two larger than the one before: from a second to half a year."""
 
 
+_NO_WALLS, _NO_STEPS, _NO_TAGS = np.empty(0), np.empty(0, np.int64), np.empty(0, object)
+
+
 class Cadence:
     """Reads the points of one file in order; constant memory, time proportional to the points."""
 
@@ -301,9 +308,9 @@ class Cadence:
         self._counts: NDArray[np.int64] | None = None
         self._longest_secs = 0.0
         self._last_at: float | None = None
-        self._walls: NDArray[np.float64] = np.empty(0)
-        self._steps: NDArray[np.int64] = np.empty(0, np.int64)
-        self._tags: NDArray[np.object_] = np.empty(0, object)
+        self._walls: NDArray[np.float64] = _NO_WALLS
+        self._steps: NDArray[np.int64] = _NO_STEPS
+        self._tags: NDArray[np.object_] = _NO_TAGS
 
     def add(self, scalars: Mapping[str, Points]) -> None:
         """Add new points, by tag."""

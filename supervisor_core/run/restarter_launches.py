@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from typing import Any
 
 from supervisor_core.events.chunk import TelemetryMark
 from supervisor_core.events.record_fields import values_of
@@ -36,10 +37,13 @@ class LaunchFold:
         allowance: bounds them together with those of the other files of the run.
     """
 
+    __slots__ = ("_allowance", "_is_stalled", "_stalls", "launches")
+
     def __init__(self, allowance: Allowance) -> None:
-        self.launches: Newest[ProgramLaunch] = Newest(allowance.launches, _chars_of_launch)
+        self.launches: Newest[ProgramLaunch] = Newest(allowance, "launches", _chars_of_launch)
         """One item for each record; of those that say that a launch runs, the latest."""
-        self._stalls = StallFold(allowance)
+        self._allowance = allowance
+        self._stalls: StallFold | None = None
         self._is_stalled = False
 
     @property
@@ -50,12 +54,17 @@ class LaunchFold:
     @property
     def dropped(self) -> int:
         """Number of records and stalls dropped beyond the bounds."""
-        return self.launches.dropped + self._stalls.records.dropped + self._stalls.stacks.dropped
+        return sum(share.dropped for share in self._shares)
 
     def give_back(self) -> None:
         """Return this file's share of the allowance to the run."""
-        for share in (self.launches, self._stalls.records, self._stalls.stacks):
+        for share in self._shares:
             share.give_back()
+
+    @property
+    def _shares(self) -> tuple[Newest[Any], ...]:
+        stalls = self._stalls
+        return (self.launches,) if stalls is None else (self.launches, stalls.records, stalls.stacks)
 
     def add(self, mark: TelemetryMark, record: LaunchRecord) -> None:
         """Add a record."""
@@ -71,13 +80,14 @@ class LaunchFold:
 
     def _add_stall(self, at: float, stall: StallRecord) -> None:
         self._is_stalled = stall.state != "end"
+        self._stalls = self._stalls or StallFold(self._allowance)
         self._stalls.add(at, stall)
 
     def stalls(self) -> tuple[Stall, ...]:
         """Return the hangs of its launches; one that lasts has no end."""
         return tuple(
             stall if stall.until is None else replace(stall, secs=stall.until - stall.since)
-            for stall in self._stalls.stalls(None)
+            for stall in (() if self._stalls is None else self._stalls.stalls(None))
         )
 
 

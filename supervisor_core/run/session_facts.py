@@ -28,7 +28,6 @@ from supervisor_core.run.model import (
 from supervisor_core.run.recomputed import checked
 from supervisor_core.run.session_fold import SessionFold, is_hanging
 from supervisor_core.run.session_parts import CLOCK_SET_SECS, clocks_differ
-from supervisor_core.run.status import SAVE_BOUNDS, Histogram
 from supervisor_core.run.step_time_curve import StepTimeCurve
 
 
@@ -73,8 +72,6 @@ MISSED_BEATS = 3.0
 
 LATE_SECS = 1.0
 """A heartbeat, or a renewal of the lease, may be late by this much: the monitor runs every second."""
-
-_NO_SAVES = Histogram(SAVE_BOUNDS).snapshot()
 
 
 def telemetry_facts(
@@ -187,8 +184,8 @@ def _session(fold: SessionFold, times: _Times, files: Sequence[str]) -> Session:
         saves=saves.count,
         save_failures=saves.failures,
         save_failures_in_a_row=saves.failures_in_a_row,
-        save_secs=_NO_SAVES if saves.secs is None else saves.secs.snapshot(),
-        blocked_secs=_NO_SAVES if saves.blocked_secs is None else saves.blocked_secs.snapshot(),
+        save_secs=saves.secs,
+        blocked_secs=saves.blocked_secs,
         recoveries=fold.steps.recoveries.total,
         files=tuple(files),
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -39,8 +39,13 @@ class SessionFold:
         allowance: bounds its history together with that of the other sessions of its run. Default: its own.
     """
 
+    __slots__ = (
+        "_records", "activity", "beats", "clock", "id", "is_stalled", "kept_ticks", "last_progress_at", "notices",
+        "record", "resume_check", "saves", "stalls", "steps", "stop", "stop_at", "threads", "workers",
+    )  # fmt: skip
+
     def __init__(self, id: str, kept_ticks: int | None = None, allowance: Allowance | None = None) -> None:
-        pools = allowance or Allowance()
+        allowance = allowance or Allowance()
         self.id = id
         self.kept_ticks = kept_ticks
         self.record: SessionRecord | None = None
@@ -51,13 +56,13 @@ class SessionFold:
         self.clock = SessionClock()
         self.last_progress_at: float | None = None
         self.is_stalled = False
-        self.steps = StepFold(pools)
-        self.activity = ActivityFold(pools.silences)
-        self.saves = SaveFold(pools.checkpoints)
-        self.stalls = StallFold(pools)
-        self.notices = NoticeFold(pools.notices)
-        self.threads: Named[ThreadFold] = Named(pools.threads, MAX_THREADS, partial(ThreadFold, kept_ticks=kept_ticks))
-        self.workers: Named[WorkerFold] = Named(pools.workers, MAX_WORKERS, partial(WorkerFold, kept_spans=kept_ticks))
+        self.steps = StepFold(allowance)
+        self.activity = ActivityFold(allowance)
+        self.saves = SaveFold(allowance)
+        self.stalls = StallFold(allowance)
+        self.notices = NoticeFold(allowance)
+        self.threads: Named[ThreadFold] = Named(allowance, "threads", MAX_THREADS, ThreadFold, kept_ticks)
+        self.workers: Named[WorkerFold] = Named(allowance, "workers", MAX_WORKERS, WorkerFold, kept_ticks)
         self._records = 0
 
     @property
@@ -103,10 +108,10 @@ class SessionFold:
             self._beat(at, record, was_set)
         elif isinstance(record, CheckpointRecord):
             self.steps.reached(record.step)
-            if self.saves.add(at, record):
+            if self.saves.add(at, record, self.id):
                 self._progressed(at)
         elif isinstance(record, SessionRecord):
-            self.record = replaced(record, services=())
+            self.record = replaced(record, services=(), versions=_shared(tuple(record.versions.items())))
             self.steps.reached(record.restored_step)
         elif isinstance(record, StopRecord):
             self.stop, self.stop_at = replaced(record, activity_secs=NOTHING), at
@@ -193,6 +198,12 @@ class SessionFold:
         for name, worker in later.workers.by_name.items():
             if (whole_worker := self.workers.get(name)) is not None:
                 whole_worker.absorb(worker)
+
+
+@lru_cache(maxsize=256)
+def _shared(versions: tuple[tuple[str, str], ...]) -> Mapping[str, str]:
+    """Return the same object for equal versions: those of a fleet's runs hardly differ."""
+    return dict(versions)
 
 
 @dataclass(slots=True)

@@ -11,17 +11,17 @@ from typing import Any
 
 from supervisor_core.events.record_fields import values_of
 from supervisor_core.events.telemetry import CheckpointRecord, OpenStall, PauseReport, RecoveryRecord, StallRecord
-from supervisor_core.run.bounds import Allowance, Newest, Pool
+from supervisor_core.run.bounds import Allowance, Newest
 from supervisor_core.run.checkpoints import Checkpoint
 from supervisor_core.run.model import BUCKETS, Recovery, Stall
-from supervisor_core.run.status import SAVE_BOUNDS, Histogram
+from supervisor_core.run.status import SAVE_BOUNDS, Distribution
 from supervisor_core.run.step_time_curve import StepTimeCurve
 
 Stacks = Mapping[str, tuple[str, ...]]
 Silent = tuple[float, float, float, str | None]
 """Wall time of the report; total seconds in which the process did not run, before the report and by then; why."""
 
-NOTHING: Mapping[str, Any] = {}
+NOTHING: Mapping[Any, Any] = {}
 
 _CAUSES = ("stopped", "machine_suspended", "machine_paused")
 """Why a process did not run."""
@@ -87,7 +87,7 @@ class StepFold:
         """The highest reading of steps per second."""
         self.curves = [StepTimeCurve()]
         """See `SessionFacts`."""
-        self.recoveries: Newest[Recovery] = Newest(allowance.recoveries, _chars_of_recovery)
+        self.recoveries: Newest[Recovery] = Newest(allowance, "recoveries", _chars_of_recovery)
         self._allowance = allowance
         self._going_back = False
 
@@ -154,10 +154,10 @@ class ActivityFold:
 
     __slots__ = ("_silent_secs", "secs", "silences")
 
-    def __init__(self, silences: Pool) -> None:
-        self.secs: Mapping[str, float] = {}
+    def __init__(self, allowance: Allowance) -> None:
+        self.secs = NOTHING
         """By the latest report."""
-        self.silences: Newest[Silent] = Newest(silences)
+        self.silences: Newest[Silent] = Newest(allowance, "silences")
         self._silent_secs = 0.0
         """Total seconds in which the process did not run, by the latest report."""
 
@@ -181,21 +181,29 @@ class ActivityFold:
         self.silences.dropped += later.silences.dropped
 
 
+_NO_SAVES = Distribution(bounds=SAVE_BOUNDS, counts=(0,) * (len(SAVE_BOUNDS) + 1), sum=0.0)
+
+
 class SaveFold:
-    """A session's saves. Of one without any nothing is kept but that."""
+    """A session's saves."""
 
     __slots__ = ("blocked_secs", "checkpoints", "count", "failures", "failures_in_a_row", "secs")
 
-    def __init__(self, checkpoints: Pool) -> None:
-        self.checkpoints: Newest[Checkpoint] = Newest(checkpoints, _chars_of_save)
+    def __init__(self, allowance: Allowance) -> None:
+        self.checkpoints: Newest[Checkpoint] = Newest(allowance, "checkpoints", _chars_of_save)
         self.count = self.failures = self.failures_in_a_row = 0
-        self.secs: Histogram | None = None
-        """Durations of the successful ones; None before the first, likewise `blocked_secs`."""
-        self.blocked_secs: Histogram | None = None
+        self.secs = self.blocked_secs = _NO_SAVES
+        """Durations of the successful ones, and for how long they blocked the training."""
 
-    def add(self, at: float, record: CheckpointRecord) -> bool:
-        """Add a save; return whether something was saved."""
-        self.checkpoints.add(Checkpoint(**values_of(record), at=at))
+    def add(self, at: float, record: CheckpointRecord, session: str) -> bool:
+        """Add a save; return whether something was saved.
+
+        Args:
+            at: its wall time.
+            record: the record.
+            session: the session's id: the same object for all.
+        """
+        self.checkpoints.add(Checkpoint(**{**values_of(record), "session": session}, at=at))
         if record.error is not None:
             self.count += 1
             self.failures += 1
@@ -203,9 +211,8 @@ class SaveFold:
         elif record.path is not None:
             self.count += 1
             self.failures_in_a_row = 0
-            secs, blocked_secs = self._histograms()
-            secs.add(record.secs or 0.0)
-            blocked_secs.add(record.blocked_secs or 0.0)
+            self.secs = self.secs.with_value(record.secs or 0.0)
+            self.blocked_secs = self.blocked_secs.with_value(record.blocked_secs or 0.0)
             return True
         return False
 
@@ -216,14 +223,7 @@ class SaveFold:
         self.count += later.count
         self.failures += later.failures
         self.failures_in_a_row = later.failures_in_a_row + (0 if has_succeeded else self.failures_in_a_row)
-        if later.secs is not None and later.blocked_secs is not None:
-            secs, blocked_secs = self._histograms()
-            secs.merge(later.secs)
-            blocked_secs.merge(later.blocked_secs)
-
-    def _histograms(self) -> tuple[Histogram, Histogram]:
-        self.secs, self.blocked_secs = self.secs or Histogram(SAVE_BOUNDS), self.blocked_secs or Histogram(SAVE_BOUNDS)
-        return self.secs, self.blocked_secs
+        self.secs, self.blocked_secs = self.secs.merged(later.secs), self.blocked_secs.merged(later.blocked_secs)
 
 
 def _chars_of_save(item: Checkpoint) -> int:
@@ -240,9 +240,9 @@ class StallFold:
     __slots__ = ("_count", "records", "stacks")
 
     def __init__(self, allowance: Allowance) -> None:
-        self.records: Newest[tuple[float, int, StallRecord]] = Newest(allowance.stalls)
+        self.records: Newest[tuple[float, int, StallRecord]] = Newest(allowance, "stalls")
         """Wall time, number of the stall, the record without its stacks."""
-        self.stacks: Newest[tuple[int, Stacks]] = Newest(allowance.stacks, _chars_of_stacks)
+        self.stacks: Newest[tuple[int, Stacks]] = Newest(allowance, "stacks", _chars_of_stacks)
         """Number of the stall, and its stacks."""
         self._count = 0
 

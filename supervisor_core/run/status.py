@@ -26,7 +26,7 @@ directory is gone or cannot be listed. ``deleted``: it was dead, and someone has
 directory is a copy of another run's."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Distribution:
     """A histogram, not cumulative: ``counts[i]`` counts the values up to ``bounds[i]``, above the bound before;
     ``counts`` has one more item, for values above all bounds."""
@@ -34,6 +34,17 @@ class Distribution:
     bounds: tuple[float, ...]
     counts: tuple[int, ...]
     sum: float
+
+    def merged(self, other: Distribution) -> Distribution:
+        """Return it with the counts of another with the same bounds."""
+        counts = tuple(ours + theirs for ours, theirs in zip(self.counts, other.counts, strict=True))
+        return Distribution(bounds=self.bounds, counts=counts, sum=self.sum + other.sum)
+
+    def with_value(self, value: float) -> Distribution:
+        """Return it with one value more."""
+        place = bisect_left(self.bounds, value)
+        counts = (*self.counts[:place], self.counts[place] + 1, *self.counts[place + 1 :])
+        return Distribution(bounds=self.bounds, counts=counts, sum=self.sum + value)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +67,7 @@ class CheckpointStatus:
     blocked_secs: Distribution | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StallStatus:
     """The present stall of a session."""
 
@@ -191,11 +202,6 @@ class Histogram:
                 counts[bisect_left(bounds, value)] += 1
         self._sum += sum(values)
         return largest
-
-    def merge(self, other: Histogram) -> None:
-        """Add the counts of another with the same bounds."""
-        self._counts = [ours + theirs for ours, theirs in zip(self._counts, other._counts, strict=True)]
-        self._sum += other._sum
 
     def snapshot(self) -> Distribution:
         """Return the counts as a plain value."""

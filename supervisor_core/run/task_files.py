@@ -22,6 +22,7 @@ from supervisor_core.process.stacks import MAIN_THREAD
 from supervisor_core.run.cluster import SILENT_SECS, name_of_chief, ranks_of, shared_timeout
 from supervisor_core.run.culprit import Rank, Unresponsive, Verdict, verdict_of
 from supervisor_core.run.model import Run, Stall, WorkerHistory, WorkerSpan
+from supervisor_core.run.session_parts import NOTHING
 from supervisor_core.run.task_record import (
     MAX_TASKS,
     TASKS_DIRECTORY,
@@ -51,13 +52,15 @@ class TaskReader:
         directory: the run's.
     """
 
+    __slots__ = ("_beats", "_directory", "_due", "_is_local", "_last")
+
     def __init__(self, directory: str) -> None:
-        self._directory = f"{directory.rstrip('/')}/{TASKS_DIRECTORY}"
+        self._directory = directory
         self._is_local = local_path(directory) is not None
         self._due = 0.0
-        self._beats: dict[str, tuple[str, int, float]] = {}
+        self._beats: dict[str, tuple[str, int, float]] | None = None
         """Name -> session and number of its last beat, and when that was seen first."""
-        self._last: dict[str, WorkerStatus] = {}
+        self._last: Mapping[str, WorkerStatus] = NOTHING
 
     def read(self, names: Sequence[str], now: float, *, is_stalled: bool) -> Mapping[str, WorkerStatus]:
         """Return the ranks by name, as they are, or as of the last read.
@@ -72,7 +75,7 @@ class TaskReader:
         began = time.monotonic()
         found: dict[str, WorkerStatus] = {}
         try:
-            filesystem, directory = filesystem_for(self._directory)
+            filesystem, directory = filesystem_for(f"{self._directory.rstrip('/')}/{TASKS_DIRECTORY}")
             for name in names[:MAX_TASKS]:
                 status = self._status(filesystem, directory, name, now)
                 if status is not None:
@@ -88,13 +91,14 @@ class TaskReader:
         path = os.path.join(directory, file_name(name))
         try:
             record = read_record(filesystem, path)
-            session, beats, seen_at = self._beats.get(name, ("", -1, now))
+            known = self._beats = self._beats or {}
+            session, beats, seen_at = known.get(name, ("", -1, now))
             if (session, beats) != (record.session, record.beats):
                 written_at = record.written_at
                 if session == "" and self._is_local:  # by the clock of the files, where that is later
                     written_at = max(written_at, filesystem.modified_at(path) or written_at)
                 seen_at = min(now, written_at) if session == "" else now
-                self._beats[name] = (record.session, record.beats, seen_at)
+                known[name] = (record.session, record.beats, seen_at)
         except Exception:  # clients of object stores raise what they like; the next look may go well
             return None
         gone = is_gone(record, this_machine())

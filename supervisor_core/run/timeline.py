@@ -38,6 +38,11 @@ _OUTCOMES = frozenset(get_args(Outcome)) - {"running", "lost"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SessionsHistory(RunHistory):
+    """A `RunHistory` by itself, without a run."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Timeline:
     """What the order of sessions determines, whatever the present time."""
 
@@ -161,7 +166,7 @@ class _TimelineBuilder:
         self._steps_lost_most = None if most is None or self._steps_lost_most is None else self._steps_lost_most + most
 
     def timeline(self) -> Timeline:
-        history = RunHistory(
+        history = SessionsHistory(
             sessions=tuple(self._sessions),
             restarts=tuple(self._restarts),
             recoveries=tuple(sorted(self._recoveries, key=lambda recovery: recovery.at)),

@@ -35,6 +35,8 @@ class WriterClock:
         (415.0, -600.0)
     """
 
+    __slots__ = ("_ahead_secs", "_at", "_looked_at", "_seen", "_session", "is_moving")
+
     def __init__(self) -> None:
         self._session: str | None = None
         self._at: float | None = None

@@ -124,7 +124,7 @@ def differences(one: Any, other: Any, where: str = "") -> Iterator[str]:
             yield f"{where}: {one!r}, {other!r}"
     elif where.endswith(".speed") and one is not None and other is not None:
         yield from differences(tuple(one._means), tuple(other._means), f"{where}.means")
-        yield from differences(tuple(one._minutes), tuple(other._minutes), f"{where}.minutes")
+        yield from differences(tuple(one._stretches), tuple(other._stretches), f"{where}.stretches")
     elif one != other:
         yield f"{where}: {one!r}, {other!r}"
 

@@ -13,8 +13,8 @@ from msgspec.msgpack import encode
 
 from supervisor_core.run import fold_state
 from supervisor_core.run.bounds import Allowance, Newest
+from supervisor_core.run.file_fold import FileTotals
 from supervisor_core.run.fold_state import StateError, packed, unpacked
-from supervisor_core.run.model import FileTotals
 from supervisor_core.run.rate_history import RateHistory
 
 
@@ -36,14 +36,14 @@ def test_plain_values_come_back() -> None:
 def test_what_is_shared_stays_shared() -> None:
     """Histories of one pool have one pool afterwards, which refers to them."""
     allowance = Allowance()
-    first, second = Newest[int](allowance.deaths), Newest[int](allowance.deaths)
+    first, second = Newest[int](allowance, "deaths"), Newest[int](allowance, "deaths")
     first.add(1)
     second.add(2)
     again, other, pools = unpacked(packed((first, second, allowance)))
     other.add(3)
     assert (again.items, other.items) == ([1], [2, 3])
     again.give_back()
-    assert pools.deaths._count == 2
+    assert pools.pool("deaths")._count == 2
 
 
 def test_a_history_goes_on() -> None:
