@@ -176,7 +176,7 @@ def _incidents(shown: RunView, now: float) -> Sequence[Incident]:
     """Return the incidents of a run; whether a run that is down is given up is a matter of the time."""
     known = shown.once(_dated)
     is_decided = all(item.until is not None or item.is_over for item in known)
-    return known if is_decided else incidents(shown.run, now, shown.name)
+    return known if is_decided else shown.keep(_dated, incidents(shown.run, now, shown.name))
 
 
 def _dated(shown: RunView) -> Sequence[Incident]:

@@ -216,7 +216,8 @@ class Index:
 
     def _is_settled(self, name: str, watched: WatchedRun, now: float, said: tuple[Finding, ...] | None) -> bool:
         """Return whether time does not change the findings of a run: of one at rest it can only end some."""
-        return isinstance(watched.run, RestingRun) and self._findings(name, watched, now + _LONG_SECS) == said
+        is_known = isinstance(watched.run, RestingRun) and said is not None
+        return is_known and self._findings(name, watched, now + _LONG_SECS) == said
 
     def _findings(self, name: str, watched: WatchedRun, now: float) -> tuple[Finding, ...] | None:
         """Return what is to be said of a run; None where judging it failed: a fault of ours, which costs no more."""

@@ -119,6 +119,11 @@ class TelemetryRecorder:
                 raise
 
     @property
+    def is_behind(self) -> bool:
+        """Whether the last record is not known to be written, as on a disk that is full or hangs."""
+        return self._error is not None or self.error is not None
+
+    @property
     def dropped(self) -> int:
         """The number of events that the writer could not write; 0 if it does not count them."""
         return int(getattr(self._writer, "dropped", 0))

@@ -406,8 +406,8 @@ class SessionRecorder:
                 for directory in self._guarded:
                     guard_directory(directory, None)
         self._stacks.close()
-        # What no record says of a chief is read from its page.
-        self.progress.page.close(remove=self._logdir_lock is None or self._recorder.error is None)
+        is_unsaid = isinstance(self._recorder, TelemetryRecorder) and self._recorder.is_behind
+        self.progress.page.close(remove=not is_unsaid)  # what no record says is read from it
 
     def _end_stalled(self, error: StalledError, deadline: Deadline) -> None:
         """End the session of a process that the watchdog is about to end."""

@@ -152,7 +152,7 @@ class EventsFileReader:
     def rest(self, same_tags: dict[frozenset[str], frozenset[str]]) -> None:
         """Take less memory, until the file changes; see `RunIndex.rest`."""
         tags = frozenset(self._tags)
-        self._tags = same_tags.setdefault(tags, tags) if len(same_tags) < _SAME_TAGS else tags
+        self._tags = (same_tags.setdefault if len(same_tags) < _SAME_TAGS else same_tags.get)(tags, tags)
 
     def _known_tags(self) -> set[str]:
         """Return the file's tags, to which a chunk adds its own."""

@@ -322,6 +322,8 @@ class RunText:
     stage: Stage
     problems: tuple[str, ...]
     """What could not be written, and why."""
+    length: int
+    """The length of what does not depend on the time."""
     _names: tuple[str, ...]
     _text: bytes
     """The values of `fragments` in one object, compressed: a third of what a live run takes otherwise."""
@@ -329,19 +331,13 @@ class RunText:
     @classmethod
     def of(cls, status: RunStatus, stage: Stage, fragments: Mapping[str, bytes], problems: Sequence[str]) -> RunText:
         """Return the text of a run by its parts."""
-        return cls(
-            status, stage, tuple(problems), _shared(tuple(fragments)), deflate(_BETWEEN.join(fragments.values()))
-        )
+        length, text = sum(map(len, fragments.values())), deflate(_BETWEEN.join(fragments.values()))
+        return cls(status, stage, tuple(problems), length, _shared(tuple(fragments)), text)
 
     @property
     def fragments(self) -> Mapping[str, bytes]:
         """The lines of each metric that has some and does not depend on the time, by its name."""
         return dict(zip(self._names, inflated(self._text).split(_BETWEEN), strict=False))
-
-    @property
-    def bytes(self) -> int:
-        """Length of what is served of it."""
-        return sum(map(len, self.fragments.values()))
 
 
 _BETWEEN = b"\xff"

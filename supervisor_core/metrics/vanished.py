@@ -59,7 +59,7 @@ class VanishedRun:
     @property
     def bytes(self) -> int:
         """Length of what is served of it."""
-        return self.text.bytes
+        return self.text.length
 
     def delete(self, now: float) -> None:
         """Serve it as deleted from now on."""
@@ -180,7 +180,7 @@ class VanishedRuns:
 
     def _kept(self, watched: WatchedRun, text: RunText, now: float, logdir: str) -> VanishedRun:
         run, status = watched.run, text.status
-        if text.bytes > MAX_BYTES_OF_RUN:
+        if text.length > MAX_BYTES_OF_RUN:
             session = None if status.session is None else replace(status.session, versions={})
             status = replace(status, threads=(), workers=(), session=session)
         if run.state in LIVE:

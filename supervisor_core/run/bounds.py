@@ -290,7 +290,8 @@ class Named(Generic[_T]):
 
 
 def with_newest(items: Sequence[_T], more: Iterable[_T], most: int | None) -> Sequence[_T]:
-    """Return items and further ones, without the first beyond a number; None keeps all, in a list that grows."""
+    """Return items and further ones, without the first beyond a number; None keeps all, in a list of the caller's own
+    that grows in place."""
     if most is not None:
         found = (*items, *more)
         return found[max(0, len(found) - most) :]

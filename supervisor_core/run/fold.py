@@ -158,8 +158,6 @@ class RunFold:
         """
         line = self._line()
         files, last = self._totals, line.facts[-1] if line.facts else None
-        if self._kept_ticks is not None:
-            files = replace(files, rates=())
         sessions, launches = with_process(line.history.sessions, self._launches), self._launches
         watched = watched_launch(sessions[-1] if sessions else None, launches)
         if watched is None or last is None or last.ended_itself:

@@ -57,7 +57,8 @@ class LogdirWatch:
         presence: where checkpoints are looked for.
         cache: directory of what earlier looks have understood (`fold_cache`): a first look then reads what is new since
             then. None: everything is read. One that cannot be used costs a warning.
-        packs: whether runs at rest are packed (`resting_run`): for who holds thousands of runs for long.
+        packs: whether runs at rest are packed (`resting_run`): for a reader that holds thousands of runs for a long
+            time.
         peeks: whether a first look begins with what each run calls itself, for `so_far`: some records of all runs are
             then held at once.
         clock: its wall time dates each look.

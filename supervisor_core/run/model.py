@@ -355,7 +355,7 @@ class RunHistory:
     steps_lost_most: int | None = None
     """Steps repeated after restarts and recoveries: a lower bound, and an upper one; None where unknown."""
 
-    __slots__ = ()  # its classes have them: one with two bases that have slots cannot be
+    __slots__ = ()  # its subclasses have them: a class cannot have two bases with slots of their own
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -126,7 +126,7 @@ class Launches:
     def __init__(self, allowance: Allowance) -> None:
         self._allowance = allowance
         self.all: list[Launch] = []
-        """Has one once something was added."""
+        """Empty until something is added."""
         self.followed_tags = 0
         self._unfollowed = self._unopened = self._dropped_marks = 0
 

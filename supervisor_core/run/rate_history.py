@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from array import array
 from bisect import bisect_right
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from statistics import median
 from typing import NamedTuple
 
@@ -69,7 +69,7 @@ class RateHistory:
             self._stretches, self._means, self._is_shared = self._stretches[:], self._means[:], False
         minute = int(at // MINUTE_SECS)
         count = len(self._means)
-        newest = self._minute(count - 1) if count else -1
+        newest = self._stretches[-2] + count - 1 - self._stretches[-1] if count else -1
         if minute > newest:
             if not count or minute > newest + 1:
                 self._stretches.extend((minute, count))
@@ -85,6 +85,12 @@ class RateHistory:
         """Return the minute of a mean."""
         stretch = bisect_right(self._stretches[1::2], place) - 1
         return self._stretches[2 * stretch] + place - self._stretches[2 * stretch + 1]
+
+    def _minutes(self) -> Iterator[int]:
+        """Yield the minutes of all means."""
+        ends = [*self._stretches[3::2], len(self._means)]
+        for minute, place, end in zip(self._stretches[::2], self._stretches[1::2], ends, strict=True):
+            yield from range(minute, minute + end - place)
 
     def _drop(self, count: int) -> None:
         """Drop the oldest minutes."""
@@ -118,8 +124,8 @@ class RateHistory:
                 part._is_shared = whole._is_shared = True
                 continue
             last = len(part._means) - 1
-            for place, mean in enumerate(part._means):
-                whole.add(part._minute(place) * MINUTE_SECS, mean, part._weight if place == last else 1.0)
+            for place, (minute, mean) in enumerate(zip(part._minutes(), part._means, strict=True)):
+                whole.add(minute * MINUTE_SECS, mean, part._weight if place == last else 1.0)
         return whole
 
     def slow(self, below: float, window_secs: float) -> Slow | None:

@@ -1,4 +1,4 @@
-"""`RunPacking`: keeps runs that nothing but new events changes in a thirtieth of the memory.
+"""`RunPacking`: keeps in a tenth of the memory, or less, the runs that only new events change.
 
 A run that has ended is some hundred Python objects, 12 kB; thousands of them are most of what a reader of a large
 logdir holds. At rest it is a `RestingRun`: a `Run` whose parts are bytes and are made again when one of them is asked

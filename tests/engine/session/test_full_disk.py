@@ -140,8 +140,14 @@ def test_a_full_disk_is_no_death(tmp_path: Path, begin, disk, clock_at) -> None:
     assert (watched.run.state, run_status(watched.run, clock.now).events_failing) == ("lost", None)
 
 
+def hangs() -> None:
+    """Give up to wait for a disk."""
+    raise TimeoutError("the disk does not answer")
+
+
 @pytest.mark.skipif(boot_id() is None, reason="without a boot id a page does not count")
-def test_an_end_that_cannot_be_written_leaves_its_page(tmp_path: Path, begin, disk, monkeypatch) -> None:
+@pytest.mark.parametrize("fault", ["full", "hangs"])
+def test_an_end_that_cannot_be_written_leaves_its_page(tmp_path: Path, begin, disk, fault: str, monkeypatch) -> None:
     """The step that the session had reached is known once its process is over."""
     run = begin(writer=disk)
     run.ready()
@@ -151,7 +157,11 @@ def test_an_end_that_cannot_be_written_leaves_its_page(tmp_path: Path, begin, di
     disk.flush()
     watch = LogdirWatch(str(tmp_path))
     watch.refresh()
-    disk.fill()
+    if fault == "full":
+        disk.fill()
+    else:
+        monkeypatch.setattr(disk, "add_summary", lambda *args: None)
+        monkeypatch.setattr(disk, "flush", hangs)
     run.progress.step_read(1737)
     run.end(StopInfo(reason="error", error="SaveFailedError: No space left on device"))
     (watched,) = watch.refresh().runs.values()
