@@ -297,10 +297,11 @@ class _Shards:
     def _reader(self, shard: int) -> Reader:
         if shard not in self._readers:
             with _damage_of(self._path(shard)):
-                reader = self._readers[shard] = self._stack.enter_context(self._opener.open(self._path(shard)))
+                reader = self._stack.enter_context(self._opener.open(self._path(shard)))
             problem = None if reader.status is None else self._holes.problem(reader.status)
             if problem is not None:
                 raise DamagedCheckpointError(f"{self._file(shard)}: {problem}")
+            self._readers[shard] = reader
         return self._readers[shard]
 
     def _compare(self, name: str, entry: TensorEntry, crc: int) -> None:

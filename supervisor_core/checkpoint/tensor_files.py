@@ -410,10 +410,10 @@ def _stored_tensors(read_at: ReadAt, size: int, head: str, where: str) -> list[_
         found.append(_Stored(path, dtype, shape, part))
         left -= span_of(part) * WIDTHS.get(dtype, 0) if math.prod(shape) else 0
         names += len(path)
-        if left < 0 or names > MAX_NAMES or len(found) > MAX_TENSORS:
-            raise DamagedCheckpointError(
-                f"{where}: its tensors share their bytes too often, or they or their names are too many"
-            )
+        if left < 0:
+            raise DamagedCheckpointError(f"{where}: its tensors share their bytes too often")
+        if names > MAX_NAMES or len(found) > MAX_TENSORS:
+            raise DamagedCheckpointError(f"{where}: it has too many tensors, or their names are too long")
     return found
 
 

@@ -157,7 +157,9 @@ def tensor_of(
         DamagedCheckpointError: if the name is longer than `MAX_NAME`.
     """
     if len(name) > MAX_NAME:
-        raise DamagedCheckpointError(f"{where}: the name of a tensor, {name!r:.80}, is longer than {MAX_NAME:,}")
+        raise DamagedCheckpointError(
+            f"{where}: the name of a tensor, {name!r:.80}, is longer than {MAX_NAME:,} characters"
+        )
     if dtype not in WIDTHS:
         return Tensor(name, dtype, shape, None)
     is_dense = all(part.strides == _dense(part.shape) for part in parts)

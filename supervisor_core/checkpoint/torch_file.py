@@ -152,8 +152,9 @@ def records_of(read_at: ReadAt, size: int) -> dict[str, Record]:
             raise ValueError("a record lies behind the end")
         folder, _, name = raw.decode("utf-8", "replace").partition("/")
         if not name:
+            entry = raw.decode("utf-8", "replace")
             raise ValueError(
-                f"{folder!r} is in no folder; expected a file of torch.save, not another archive, as .npz is"
+                f"{entry!r:.80} is no file in a folder; expected a file of torch.save, not another archive"
             )
         if name in found:
             raise ValueError("two records have one name")

@@ -179,10 +179,10 @@ def _logdir_and_command(words: tuple[str, ...]) -> tuple[str, tuple[str, ...]]:
     first, rest = words[0], words[1:]
     if rest[:1] == ("--",) and rest[1:]:
         return first, rest[1:]
-    if rest and rest[0] != "--" and rest[0].startswith("-"):
+    reason = _why_no_program(words)
+    if reason is not None and rest and rest[0] != "--" and rest[0].startswith("-"):
         expected = "`tb-supervisor run [OPTIONS] LOGDIR -- COMMAND`"
         raise click.UsageError(f"{rest[0]} comes after LOGDIR; expected {expected}")
-    reason = _why_no_program(words)
     if reason is not None and rest and rest != ("--",) and (_is_path(first) or _why_no_program(rest) is None):
         raise click.UsageError(f"The -- after LOGDIR is missing: `{hints.run_line(rest, first)}`")
     if reason is not None and rest in ((), ("--",)) and _is_path(first):

@@ -119,16 +119,16 @@ def _details(events: Sequence[Event]) -> list[str]:
     """Return what is to be done about events of one run, the worst first, and when and where they happened. A command
     that would call somebody is left out: with a blank in it, it would be another one."""
     labels = "".join(f", {name}={value}" for name, value in sorted(events[0].labels.items()))
-    host = next((f" on {event.host}" for event in events if event.host is not None), "")
+    hosts = ", ".join(dict.fromkeys(event.host for event in events if event.host is not None))
     to_do = next((event.action for event in events if event.action is not None), None)
     action = [] if to_do is None or _MENTION.search(to_do) else [printable(to_do)]
-    return [*action, _plain(f"{_span(events)} UTC{host}, {events[0].logdir}{labels}")]
+    return [*action, _plain(f"{_span(events)} UTC{f' on {hosts}' if hosts else ''}, {events[0].logdir}{labels}")]
 
 
 def _span(events: Sequence[Event]) -> str:
     """Return when events happened."""
     first, last = _second(min(event.at for event in events)), _second(max(event.at for event in events))
-    return first if len(events) == 1 else f"{first} to {last}"
+    return first if first == last else f"{first} to {last}"
 
 
 def _lines(events: Sequence[Event]) -> list[tuple[str, int]]:

@@ -68,8 +68,9 @@ class Lifeline:
             self.hurried.set()
 
     def _read(self) -> None:
-        word, _, launch = self._said.readline().strip().partition(b" ")
-        if word == END:
+        line = self._said.readline()
+        word, _, launch = line.strip().partition(b" ")
+        if word == END and line.endswith(b"\n"):  # else it was killed as it wrote
             self.unrecorded = decode(ProgramLaunch, launch.decode()) if launch else None
             self.over.set()
         else:

@@ -83,7 +83,7 @@ def test_wrong_input(run: Run, logdir: Path, tmp_path: Path) -> None:
     assert result.exit_code == 2 and "There is no checkpoint" in result.stderr
     numpy.savez(tmp_path / "own.npz", weights=numpy.zeros(2))
     result = run("diff", tmp_path / "own.npz", logdir / "model.ckpt-200")
-    assert "'weights.npy' is in no folder; expected a file of torch.save" in result.stderr
+    assert "'weights.npy' is no file in a folder; expected a file of torch.save" in result.stderr
 
 
 def test_damage(run: Run, logdir: Path) -> None:

@@ -122,6 +122,7 @@ def test_what_was_mistyped(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyP
     [
         (["sh", "a.sh"], "LOGDIR is missing, as in `tb-supervisor run runs -- sh a.sh`."),
         (["--", "sh", "a.sh"], "LOGDIR is missing, as in `tb-supervisor run runs -- sh a.sh`."),
+        (["sh", "-c", "x"], "LOGDIR is missing, as in `tb-supervisor run runs -- sh -c x`."),
         (
             ["--", "no-such", "x"],
             "`tb-supervisor run runs -- no-such x`. Besides, there is no program 'no-such' in the",

@@ -236,7 +236,10 @@ def below(key: str, tensors: int, tensor: bytes) -> bytes:
 def test_names_are_bounded(tmp_path: Path) -> None:
     """One key may be in the names of all tensors: it has a length, and so have all names together."""
     file = tmp_path / "model.pt"
-    for key, count, text in (("k" * (1 << 20), 1, "is longer than 4,096"), ("k" * 4000, 20_000, "names are too many")):
+    for key, count, text in (
+        ("k" * (1 << 20), 1, "is longer than 4,096"),
+        ("k" * 4000, 20_000, "too many tensors, or their names"),
+    ):
         file.write_bytes(archive(below(key, count, sealed.tensor())))
         with pytest.raises(DamagedCheckpointError, match=text):
             values_of(file)

@@ -33,7 +33,7 @@ def test_several_events_of_one_run_say_what_to_do_and_where() -> None:
     found = [restart(at=1_800_000_000.0), event(kind="restart_loop", action="tb-supervisor inspect", host=None)]
     assert message_of(found).body.splitlines()[2:] == [
         "tb-supervisor inspect",
-        "2027-01-15 08:00:00 to 2027-01-15 08:00:00 UTC on gpu-7, /runs/tuning",
+        "2027-01-15 08:00:00 UTC on gpu-7, /runs/tuning",
     ]
 
 

@@ -37,7 +37,7 @@ def test_how_a_session_began_or_ended_is_said_once_without_an_age(tmp_path: Path
     scene, step = Scene(tmp_path), 0
     events = []
     for attempt in (1, 2, 3):
-        how = {} if attempt != 2 else {"resume_exact": is_done or False, "resume_reasons": ("another seed",)}
+        how = {} if attempt != 2 else {"resume_exact": False, "resume_reasons": ("another seed",)}
         session = Scripted(tmp_path / "tuning", scene.now, attempt=attempt, step=step, **how)
         if not (is_done and attempt == 2):
             events += scene.go_on(3 * MINUTE, trains(session))
