@@ -150,11 +150,11 @@ def records_of(read_at: ReadAt, size: int) -> dict[str, Record]:
         taken = begin + length
         if taken > start:
             raise ValueError("a record lies behind the end")
-        folder, _, name = raw.decode("utf-8", "replace").partition("/")
+        called = raw.decode("utf-8", "replace")
+        folder, _, name = called.partition("/")
         if not name:
-            entry = raw.decode("utf-8", "replace")
             raise ValueError(
-                f"{entry!r:.80} is no file in a folder; expected a file of torch.save, not another archive"
+                f"{called!r:.80} is no file in a folder; expected a file of torch.save, not another archive"
             )
         if name in found:
             raise ValueError("two records have one name")
