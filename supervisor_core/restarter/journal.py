@@ -53,11 +53,10 @@ class LaunchJournal:
         self._writer: EventsWriter | None = None
         self._thread = LogdirThread("restarter-journal")
         self.unrecorded: ProgramLaunch | None = None
-        """The newest launch, once it has ended and as long as that is not recorded."""
+        """The launch that ended last, as long as that is not recorded."""
 
     def begun(self, launch: LaunchFacts) -> None:
         """Record that a launch has begun."""
-        self.unrecorded = None
         record = self._begun(launch)
         self._thread.do(lambda: self._write(record, launch.started_at, launch), 0.0)
 
