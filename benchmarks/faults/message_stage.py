@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -116,7 +117,12 @@ class Case:
         """Start the program, under a restarter or not."""
         command = self._command(self.story.trouble)
         if self.way == "run":
-            to = ["--notify", self.stage.received.url(self.path), "--on-event", f"tee -a {self._events}"]
+            to = [
+                "--notify",
+                self.stage.received.url(self.path),
+                "--on-event",
+                f"tee -a {shlex.quote(str(self._events))}",
+            ]
             state = ["--state", str(self.control / "state")]
             command = [*RUN, *to, *state, *ALL_TOPICS, *self.script.options, str(self.logdir), "--", *command]
         self.process = self.stage.start_process(command, self.control / "log")
@@ -233,7 +239,12 @@ class Stage:
             if case.story.disk_megabytes:
                 case.logdir.parent.parent.mkdir(exist_ok=True)
                 self._stack.enter_context(SmallDisk(case.logdir.parent, case.story.disk_megabytes))
-        to = ["--notify", self.received.url("watch"), "--on-event", f"tee -a {self.home / 'events.jsonl'}"]
+        to = [
+            "--notify",
+            self.received.url("watch"),
+            "--on-event",
+            f"tee -a {shlex.quote(str(self.home / 'events.jsonl'))}",
+        ]
         state = ["--state", str(self.home / "state")]
         self.start_process([*WATCH, *to, *state, *ALL_TOPICS, str(self.home / "watched")], self.home / "log")
         self._threads = [threading.Thread(target=case.play, daemon=True) for case in self.cases]

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from benchmarks.faults.small_disk import fill_up
 from supervisor_core.run.thresholds import Thresholds, duration
 
 if TYPE_CHECKING:
@@ -76,13 +77,12 @@ class Story:
     @property
     def survived(self) -> str:
         """What it means that a trial was survived."""
-        parts = []
-        for script in dict.fromkeys(map(self.scripts.get, self.scripts)):
-            assert script is not None
+        ways: dict[str, list[str]] = {}
+        for way, script in self.scripts.items():
             said = [*script.first, *script.then, *(script.last or ())]
             texts = [f"`{due.what}`{f' after {duration(due.after)}' if due.after else ''}" for due in said]
-            parts.append(", ".join(dict.fromkeys(texts)))
-        return "; ".join(f"{way}: {text}" for way, text in zip(self.scripts, parts, strict=False))
+            ways.setdefault(", ".join(dict.fromkeys(texts)), []).append(way)
+        return "; ".join(f"{' and '.join(each)}: {text}" for text, each in ways.items())
 
 
 def _kill(case: Case) -> None:
@@ -102,13 +102,7 @@ def _start(case: Case) -> None:
 
 
 def _fill(case: Case) -> None:
-    with open(case.logdir.parent / "filler", "ab", buffering=0) as file:
-        for size in (1 << 16, 1 << 12):
-            try:
-                while True:
-                    file.write(bytes(size))
-            except OSError:
-                continue
+    fill_up(case.logdir.parent / "filler")
 
 
 def _free(case: Case) -> None:

@@ -52,13 +52,7 @@ class SmallDisk:
         if not self.is_real:
             resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (0, resource.RLIM_INFINITY))
             return
-        with open(self._filler, "ab", buffering=0) as file:
-            for size in (1 << 16, 1 << 12):
-                try:
-                    while True:
-                        file.write(bytes(size))
-                except OSError:
-                    continue
+        fill_up(self._filler)
 
     def free(self, process: Process) -> None:
         """Make room again."""
@@ -67,3 +61,14 @@ class SmallDisk:
         else:
             limit = (resource.RLIM_INFINITY, resource.RLIM_INFINITY)
             resource.prlimit(process.pid, resource.RLIMIT_FSIZE, limit)
+
+
+def fill_up(filler: Path) -> None:
+    """Write into a file until its disk has no room, to the last byte."""
+    with open(filler, "ab", buffering=0) as file:
+        for size in (1 << 16, 1 << 12):
+            try:
+                while True:
+                    file.write(bytes(size))
+            except OSError:
+                continue

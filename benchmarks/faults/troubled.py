@@ -190,7 +190,7 @@ def saves_often(logdir: str, control: Control) -> None:
 
 
 def damages(run: Run, control: Control) -> None:
-    """The newest checkpoint is cut by half, and the process dies."""
+    """Cut the newest checkpoint by half, and kill the process."""
     run.wait_until_saved()
     newest = run.newest_checkpoint
     assert newest is not None
@@ -206,7 +206,7 @@ def finishes(run: Run, control: Control) -> None:
 
 
 def waits(run: Run, control: Control) -> None:
-    """Somebody else does it, who is told that it is time."""
+    """Say that it is time: the one who watches the program does it."""
     (control.directory / "ready").touch()
 
 
