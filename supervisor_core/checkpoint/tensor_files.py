@@ -56,8 +56,8 @@ _MOST_OPEN = 32
 MAX_NAMES = 64 << 20
 """Characters of the names in a file of ``torch.save``: one key may be in the name of each tensor."""
 _MOST_SHARING = 16
-"""Tensors in a file of ``torch.save`` may share their bytes; with what lies between their
-numbers they are at most this many times as long."""
+"""Tensors in a file of ``torch.save`` may share their bytes; with what lies between their numbers they are at most this
+many times as long."""
 
 _QUANTIZED = {"qint8": "int8", "quint8": "uint8", "qint16": "int16", "quint16": "uint16", "qint32": "int32"}
 _TORCH_FILE = re.compile(r"(.*/)?[^/]+\.(pt|pth|bin|ckpt)")

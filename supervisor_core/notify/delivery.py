@@ -58,7 +58,7 @@ class Delivery:
     """The events for one service: gathered for some seconds, sent as one message, tried again, within a limit.
 
     The limit is shared fairly: a run's events are sent while it has had at most as many messages within the hour as are
-    left of it. So one that never stops takes half of them, and leaves some to each of the others.
+    left of it. So one that never stops takes about half of them, and leaves some to each of the others.
 
     `add` and `waiting` may be used by any thread, everything else by one.
 

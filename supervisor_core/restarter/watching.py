@@ -161,17 +161,12 @@ def with_last_launch(looked: Looked, logdir: str, launch: ProgramLaunch | None) 
     """
     if launch is None:
         return looked
-    restarter = launch.launch.rpartition("-")[0]
-    found = (name for name, each in looked.runs.items() if any(_is_by(restarter, item) for item in each.run.launches))
-    name = next(found, _name(logdir, "."))
+    restarters = {name: {item.restarter for item in each.run.launches} for name, each in looked.runs.items()}
+    name = next((name for name, found in restarters.items() if launch.restarter in found), _name(logdir, "."))
     known = looked.runs.get(name)
     if known is None:
         known = WatchedRun(run=RunFold(name).run(looked.at), directory=logdir, files=())
     return replace(looked, runs={**looked.runs, name: replace(known, run=with_end(known.run, launch))})
-
-
-def _is_by(restarter: str, launch: ProgramLaunch) -> bool:
-    return launch.launch.rpartition("-")[0] == restarter
 
 
 def _hurry(lifeline: Lifeline, sender: Sender) -> None:

@@ -164,8 +164,9 @@ class Restart:
     reason: Outcome
     """How the earlier session ended."""
     from_step: int | None
+    """The last step of the earlier one."""
     to_step: int | None
-    """The last step of the earlier one, and the step at which the later one resumed."""
+    """The step at which the later one resumed."""
     rewind_steps: int | None
     """Repeated steps, ``from_step - to_step``, at least 0; None where one of the two is unknown. 0 where the later
     session found the model alive. A lower bound where the earlier one was killed: see `rewind_steps_most`."""
@@ -234,9 +235,10 @@ class ThreadSpan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ThreadTick:
-    """One observed tick of a service thread: when it ended, and how long it took."""
+    """One observed tick of a service thread."""
 
     at: float
+    """When it ended."""
     secs: float | None
     ok: bool
 
@@ -352,8 +354,9 @@ class RunHistory:
     step: int | None
     """The run's present step: the latest of its newest session."""
     steps_lost: int
+    """Steps repeated after restarts and recoveries: a lower bound."""
     steps_lost_most: int | None = None
-    """Steps repeated after restarts and recoveries: a lower bound, and an upper one; None where unknown."""
+    """The upper bound; None where unknown."""
 
     __slots__ = ()  # its subclasses have them: a class cannot have two bases with slots of their own
 
@@ -363,8 +366,9 @@ class TotalsOfFiles:
     """Sums over the files of a run."""
 
     first_step: int | None
+    """Of the first record that holds a summary, in file order."""
     last_step: int | None
-    """Of the first and the last record that hold a summary, in file order."""
+    """Of the last such record."""
     max_step: int | None
     last_event_at: float | None
     session_logs: Mapping[str, int]

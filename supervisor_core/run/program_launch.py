@@ -17,6 +17,11 @@ class ProgramLaunch(LaunchRecord):
     """When its restarter last saw that it runs. None after its end, and of a program with a progress page."""
 
     @property
+    def restarter(self) -> str:
+        """The id of the restarter that has started it: of all its launches the same."""
+        return self.launch.rpartition("-")[0]
+
+    @property
     def text(self) -> str | None:
         """How it ended and what followed, in one line; None while it runs."""
         return None if self.ended_at is None else launch_text(self)

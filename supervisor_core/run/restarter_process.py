@@ -16,7 +16,7 @@ def restarter_runs(launch: ProgramLaunch) -> bool | None:
 
     A process that started after the launch is another one of the same number, after a reboot for example.
     """
-    host, _, rest = launch.launch.rpartition("-")[0].rpartition("-")
+    host, _, rest = launch.restarter.rpartition("-")
     if launch.host is None or launch.host != host or host != socket.gethostname():
         return None
     if not (rest.isascii() and rest.isdigit()) or not 0 < int(rest[:10]) < 1 << 31:

@@ -40,7 +40,7 @@ _NORMAL = (
     (re.compile(r"\b(?=[0-9a-f]*\d)[0-9a-f]{8,64}\b"), "<id>"),
     (re.compile(r"(?:\b\d[\d.,]* (?:ms|s|min|h|d)\b ?)+"), "<secs> "),
     (re.compile(r"\b\d[\d.,]* ?(?:%|B|kB|KB|KiB|MB|MiB|GB|GiB|bytes)(?!\w)"), "<amount>"),
-    (re.compile(r"\b\d[\d,]* of \d[\d,]*\b"), "<number> of <number>"),
+    (re.compile(r"\b\d[\d,]* of \d[\d,]*(?= recomputed )"), "<number> of <number>"),
     (re.compile(r"\b\d{2,}(?:[.,]\d+)*\b|\b\d+(?:[.,]\d+)+\b"), "<number>"),
     (re.compile("[\u2500-\u25ff\u2800-\u28ff]{3,}"), "<bar>"),
 )

@@ -122,8 +122,8 @@ def test_a_run_that_says_much_keeps_back_no_other(clock: StillClock) -> None:
 
 
 def test_a_run_that_pages_all_the_time_delays_no_other(clock: StillClock) -> None:
-    """It takes half of an hour's messages, the next such run half of what is left; one that has said nothing is sent
-    at once, and stands first in its message."""
+    """It takes about half of an hour's messages, the next such run about half of what is left; one that has said
+    nothing is sent at once, and stands first in its message."""
     service = Kept()
     sent = delivery(service, clock, limit=20)
     start = clock.now
