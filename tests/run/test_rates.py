@@ -1,9 +1,13 @@
 from __future__ import annotations
 
+import random
+
 import numpy as np
+import pytest
 
 from supervisor_core.events.chunk import Chunk, Points, TelemetryMark
 from supervisor_core.events.telemetry import HeartbeatRecord
+from supervisor_core.run import rate_history
 from supervisor_core.run.file_fold import RATE_TAG, READINGS
 from supervisor_core.run.fold import RunFold
 from supervisor_core.run.rate_history import RateHistory
@@ -63,6 +67,20 @@ def test_a_rate_history_keeps_six_hours_and_no_nonsense() -> None:
         later.add(minute * 60.0 + 1, 1.0)
     assert RateHistory.joined([first, later]).slow(0.5, 900.0) == (1.0, 10.0, 60_000.0)  # for hours
     assert first.slow(0.5, 900.0) is None and later.slow(0.5, 900.0) is None and RateHistory().slow(0.5, 900.0) is None
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_minutes_without_steps_are_none(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is kept are the newest minutes that had steps, each with its time, wherever the gaps are."""
+    monkeypatch.setattr(rate_history, "KEPT_MINUTES", 8)
+    monkeypatch.setattr(rate_history, "_SPARE_MINUTES", 4)
+    chance, history, minutes = random.Random(seed), RateHistory(), [0]
+    for _ in range(60):
+        history.add(minutes[-1] * 60.0, float(minutes[-1]))
+        kept = list(history._minutes())
+        assert 8 <= len(kept) <= 12 or kept == minutes
+        assert kept == minutes[-len(kept) :] == list(map(int, history._means))
+        minutes.append(minutes[-1] + chance.choice((1, 1, 2, 30)))
 
 
 def test_a_minute_that_was_fast_makes_no_other_slow() -> None:

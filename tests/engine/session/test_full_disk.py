@@ -147,7 +147,9 @@ def hangs() -> None:
 
 @pytest.mark.skipif(boot_id() is None, reason="without a boot id a page does not count")
 @pytest.mark.parametrize("fault", ["full", "hangs"])
-def test_an_end_that_cannot_be_written_leaves_its_page(tmp_path: Path, begin, disk, fault: str, monkeypatch) -> None:
+def test_an_end_that_cannot_be_written_leaves_its_page(
+    tmp_path: Path, begin, disk, fault: str, monkeypatch, clock_at
+) -> None:
     """The step that the session had reached is known once its process is over."""
     run = begin(writer=disk)
     run.ready()
@@ -155,7 +157,8 @@ def test_an_end_that_cannot_be_written_leaves_its_page(tmp_path: Path, begin, di
     run.progress.step_read(7)
     run.beat()
     disk.flush()
-    watch = LogdirWatch(str(tmp_path))
+    clock = clock_at(time.time())
+    watch = LogdirWatch(str(tmp_path), clock=clock)
     watch.refresh()
     if fault == "full":
         disk.fill()
@@ -163,9 +166,11 @@ def test_an_end_that_cannot_be_written_leaves_its_page(tmp_path: Path, begin, di
         monkeypatch.setattr(disk, "add_summary", lambda *args: None)
         monkeypatch.setattr(disk, "flush", hangs)
     run.progress.step_read(1737)
+    run._monitor.tick()
     run.end(StopInfo(reason="error", error="SaveFailedError: No space left on device"))
+    clock.now += 100.0
     (watched,) = watch.refresh().runs.values()
-    assert watched.run.step == 7  # its process goes on; the session does not
+    assert watched.run.state == "lost"  # its process goes on; the session does not
     monkeypatch.setattr(PageReading, "is_dead", True)
     (watched,) = watch.refresh().runs.values()
     assert (watched.run.state, watched.run.sessions[-1].last_step) == ("lost", 1737)
