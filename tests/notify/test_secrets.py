@@ -124,7 +124,10 @@ def _children() -> dict[str, tuple[str, str]]:
     """The arguments and the environment of each child of this process, by its id."""
     found = {}
     for task in Path("/proc/self/task").iterdir():
-        for pid in (task / "children").read_text().split():
+        pids: list[str] = []
+        with suppress(OSError):  # a thread of another test that has just ended
+            pids = (task / "children").read_text().split()
+        for pid in pids:
             directory = Path("/proc") / pid
             with suppress(OSError):  # one of another test that has just ended
                 found[pid] = (directory / "cmdline").read_text(), (directory / "environ").read_text()
