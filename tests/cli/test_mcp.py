@@ -61,7 +61,7 @@ def talk(logdir: Path, conversation: Callable[[Any], Awaitable[None]]) -> None:
             args=["-c", PROGRAM, "mcp", "--logdir", str(logdir)],
             env={"PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path])},
         )
-        async with mcp.Client(stdio_client(server)) as client:
+        async with mcp.Client(stdio_client(server, sys.stderr)) as client:  # by default that of its import
             await conversation(client)
 
     # In a thread of its own: that of the tests may have an event loop already, of a browser's.

@@ -34,7 +34,9 @@ from pathlib import Path
 from typing import Any
 
 from supervisor_core import Options
+from supervisor_core.training import state_notes
 
+state_notes.FREE_SECS = math.inf  # each due digest is noted, however busy the machine is
 FACADE, LOGDIR, STEPS = sys.argv[1], sys.argv[2], int(sys.argv[3])
 GIVEN = {name: int(value) for name, value in (item.split("=") for item in sys.argv[4:])}
 KEPT, EVERY = 2, GIVEN.get("every", 2)
