@@ -292,6 +292,18 @@ def without_risk(goodput: Goodput) -> Goodput:
     return replace(goodput, secs=secs, ratio=secs[PRODUCTIVE] / goodput.wall_secs if is_known else None)
 
 
+def phase_since(session: Session, step: int | None) -> str | None:
+    """Return the phase of a session after its last event: that of its last record, but training where it did steps
+    since. On a full disk the last phase that could be recorded is often a save's.
+
+    Args:
+        session: as its events have it.
+        step: the last step that it is known to have reached; None where that is unknown.
+    """
+    has_trained = step is not None and step > (session.last_step or session.first_step or 0)
+    return "training" if has_trained else session.phase
+
+
 def spent(since: float, until: float, phase: str | None, stalled_since: float | None) -> dict[str, float]:
     """Return the seconds from one wall time to a later one by `BUCKETS`: those of the phase, then those of the stall.
 

@@ -8,14 +8,15 @@ process can write a record of it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from supervisor_core.checkpoint.lease_file import LeaseRecord, decode
 from supervisor_core.checkpoint.logdir_lock import LEASE_NAME, peek
 from supervisor_core.events.telemetry import DeathRecord
 from supervisor_core.process.progress_page import PageReading, page_of_session
-from supervisor_core.run.goodput import is_down, rebooked, spent, without_risk
+from supervisor_core.run.goodput import is_down, phase_since, rebooked, spent, without_risk
 from supervisor_core.run.last_words import TimedLook, death_of, newest_look, stall_of
 from supervisor_core.run.model import BUCKET_OF_PHASE, DOWNTIME, STALL, Run, Session
 from supervisor_core.run.session_parts import with_stall
@@ -256,7 +257,6 @@ def _running(run: Run, session: Session, now: float, *, is_stalled: bool) -> Run
     until the last one, then as the stall."""
     before = run.sessions[-1]
     since = now if before.ended_at is None else before.ended_at
-    stalled_since = session.last_progress_at if is_stalled else None
     booked = {"running": BUCKET_OF_PHASE.get(before.phase or "", "other"), "stalled": STALL}.get(run.state)
     if is_down(run.state, before, now):
         booked = DOWNTIME
@@ -266,9 +266,9 @@ def _running(run: Run, session: Session, now: float, *, is_stalled: bool) -> Run
         goodput = goodput if is_unsaved else without_risk(goodput)
         run = run if is_unsaved else replace(run, at_risk=None)
     goodput = rebooked(goodput, {} if booked is None else {booked: since - now}) if now > since else goodput
-    goodput = rebooked(goodput, spent(since, now, session.phase, stalled_since))
+    goodput = rebooked(goodput, _unseen(before, session, since, now, is_stalled=is_stalled))
     activity = dict(before.activity_secs)
-    for bucket, secs in spent(since, session.ended_at or since, session.phase, stalled_since).items():
+    for bucket, secs in _unseen(before, session, since, session.ended_at or since, is_stalled=is_stalled).items():
         activity[bucket] = activity.get(bucket, 0.0) + secs
     session = replace(session, outcome="running", activity_secs=activity, steps_per_sec=None)
     return replace(
@@ -279,3 +279,22 @@ def _running(run: Run, session: Session, now: float, *, is_stalled: bool) -> Run
         steps_per_sec=None,
         goodput=goodput,
     )
+
+
+def _unseen(before: Session, session: Session, since: float, until: float, *, is_stalled: bool) -> Mapping[str, float]:
+    """Return the seconds of a session since its last event by `BUCKETS`: its present phase, or its stall, has lasted
+    since its last progress.
+
+    Args:
+        before: the session by its events.
+        session: as it is now.
+        since: when its last event was.
+        until: the end of the time.
+        is_stalled: whether it is stalled.
+    """
+    progress_at = since if session.last_progress_at is None else session.last_progress_at
+    turn = min(max(since, progress_at), until)
+    earlier = session.phase if session.phase == "training" else phase_since(before, session.last_step)
+    secs = Counter(spent(since, turn, earlier, None))
+    secs.update(spent(turn, until, session.phase, turn if is_stalled else None))
+    return secs

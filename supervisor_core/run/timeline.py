@@ -16,7 +16,7 @@ from typing import cast, get_args
 from supervisor_core.events.record_fields import replaced
 from supervisor_core.events.telemetry import DeathRecord
 from supervisor_core.run.checkpoints import Checkpoint, passed_over
-from supervisor_core.run.goodput import COMPLETED, GoodputWalk, spent
+from supervisor_core.run.goodput import COMPLETED, GoodputWalk, phase_since, spent
 from supervisor_core.run.heartbeat_folds import WorkerReport, merged_history, natural_order
 from supervisor_core.run.model import (
     PRODUCTIVE,
@@ -351,9 +351,6 @@ def _completed(
         most_unseen_secs = max(0.0, seen_at + renewal_secs - ended_at) + LATE_SECS
     if stalled_since is None and facts.is_stalled:
         stalled_since = session.ended_at
-    activity = dict(session.activity_secs)
-    for bucket, secs in spent(session.ended_at, ended_at, session.phase, stalled_since).items():
-        activity[bucket] = activity.get(bucket, 0.0) + secs
     steps = [session.last_step]
     if not facts.recoveries or seen_at >= facts.recoveries[-1].at:  # else the step is from before the recovery
         steps.append(step)
@@ -362,6 +359,10 @@ def _completed(
         last_step, most_unseen_secs = step, 0.0
         if facts.most_steps_per_sec:  # it died before its next step, or the next second's sign of life
             likely_unseen_secs = min(likely_unseen_secs, 0.5 / facts.most_steps_per_sec)
+    activity = dict(session.activity_secs)
+    phase = phase_since(session, last_step)
+    for bucket, secs in spent(session.ended_at, ended_at, phase, stalled_since).items():
+        activity[bucket] = activity.get(bucket, 0.0) + secs
     return replace(
         facts,
         session=replace(session, ended_at=ended_at, last_step=last_step, activity_secs=activity),

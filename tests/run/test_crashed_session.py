@@ -41,6 +41,21 @@ def test_steps_after_the_last_heartbeat_are_counted(killed: Any, resumed: Any, r
     assert wasted == pytest.approx(187 + 7 + 0.5, abs=0.5)  # and half a second after the last renewal
 
 
+def test_steps_after_the_last_record_were_no_save(killed: Any, run_of: RunOf) -> None:
+    """The last phase that could be recorded on a full disk is often a save's: a session that did steps since has
+    trained, and one that did none was in that phase."""
+    killed.enter("checkpointing")
+    before = run_of(killed).sessions[-1].activity_secs
+    for step, bucket in ((1195, "productive"), (1187, "unproductive_checkpoint_save")):
+        fold = RunFold("run")
+        fold.update(killed.file.chunks())
+        age = killed.elapsed_secs + 40.0
+        fold.died(DeathRecord(session=killed.id, step=step, elapsed_secs=age))
+        secs = fold.run(killed.now + 41.0).sessions[-1].activity_secs
+        more = {name: value - before[name] for name, value in secs.items() if value != before[name]}
+        assert more == {bucket: pytest.approx(40.0)}
+
+
 def test_only_the_next_attempt_is_believed(killed: Any, resumed: Any, run_of: RunOf) -> None:
     """A lease that speaks of another session than the one before says nothing about that one."""
     other = resumed(attempt=3)

@@ -74,6 +74,19 @@ def test_a_process_that_runs_is_not_lost(run: Run, tmp_path: Path) -> None:
     assert found.stalls == ()
 
 
+@pytest.mark.parametrize("phase", ["training", "checkpointing"])
+def test_a_training_that_cannot_be_recorded_is_no_save(run: Run, tmp_path: Path, phase: Any) -> None:
+    """On a full disk: the time until the last progress went into steps, whatever the last record says and though a save
+    is under way now; only the time since then went into that."""
+    last = replace(run.sessions[-1], phase=phase)
+    page = replace(page_with(tmp_path, progress_age=30.0, tick_age=0.5), phase="checkpointing")
+    found = with_page(replace(run, sessions=(last,)), page, NOW, BOOT_NOW)
+    secs, before = found.sessions[-1].activity_secs, last.activity_secs
+    more = {name: value - before.get(name, 0.0) for name, value in secs.items() if value != before.get(name)}
+    assert more == {"productive": pytest.approx(860.0), "unproductive_checkpoint_save": pytest.approx(30.0)}
+    assert found.goodput.secs["unproductive_checkpoint_save"] == pytest.approx(30.0)
+
+
 def test_no_progress_for_longer_than_the_hang_timeout_is_a_stall(run: Run, tmp_path: Path) -> None:
     """With the place that the page names; the interpreter is not blocked while the monitor ticks."""
     page = replace(page_with(tmp_path, progress_age=70.0, tick_age=0.5), location="MainThread at train.py:8 in step")
