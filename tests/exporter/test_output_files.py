@@ -83,10 +83,12 @@ def test_a_disk_that_hangs_holds_up_no_look(
     path, answers = tmp_path / "supervisor.prom", threading.Event()
     written, exporter = OutputFile(str(path), page), exporter_of(tmp_path / "logs")
     begun: list[str] = []
+    has_begun = threading.Event()
 
     class Hanging:
         def replace(self, path: str, content: bytes) -> None:
             begun.append(path)
+            has_begun.set()
             assert answers.wait(60)
             raise OSError(5, "Input/output error")
 
@@ -95,6 +97,7 @@ def test_a_disk_that_hangs_holds_up_no_look(
         patched.setattr(output_files, "filesystem_for", lambda path: (Hanging(), path))
         for _ in range(3):
             written.update(exporter)
+            assert has_begun.wait(60)
         written.remove()
     assert begun == [str(path)]
     said = [record.getMessage() for record in caplog.records if record.levelno == logging.ERROR]

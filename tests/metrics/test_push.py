@@ -159,15 +159,15 @@ def everything(caplog: pytest.LogCaptureFixture) -> str:
 
 def test_who_is_not_there_is_said_once(running: RunStatus, clock, caplog: pytest.LogCaptureFixture) -> None:
     """A port that nobody has: the system's own words, and that the end could not be pushed."""
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        address = f"127.0.0.1:{taken.getsockname()[1]}"
     asked = threading.Semaphore(0)
 
     def status() -> RunStatus:
         asked.release()
         return running
 
-    with caplog.at_level(logging.DEBUG):
+    with caplog.at_level(logging.DEBUG), socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))  # without a listener: it refuses connections, and nobody else gets the port
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
         pushes = pusher(status, f"http://{address}/?token={SECRET}", clock, 0.001)
         for _ in range(3):
             asked.acquire()

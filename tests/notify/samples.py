@@ -48,12 +48,13 @@ class Kept(Service):
 
     def send(self, message: Message) -> None:
         with self._changed:
+            fails = self.fails  # whoever waits for the attempt may change it at once
             self.attempts += 1
-            if self.fails is None:
+            if fails is None:
                 self.messages.append(message)
             self._changed.notify_all()
-        if self.fails is not None:
-            raise NotSent(self.fails)
+        if fails is not None:
+            raise NotSent(fails)
 
     def wait(self, count: int) -> list[Message]:
         """Wait for that many messages."""

@@ -89,11 +89,19 @@ def test_a_function_that_hangs_holds_up_the_end_for_its_time(
 ) -> None:
     """Not the training; which events it did not get is in the log."""
     monkeypatch.setattr(ending, "LAST_EVENTS_SECS", 0.3)
-    may_return, told = threading.Event(), []
+    may_return, is_called, told = threading.Event(), threading.Event(), []
 
     def on_event(event: dict[str, Any]) -> None:
         told.append(event["kind"])
+        is_called.set()
         may_return.wait()
+
+    def wait_when_called(calls: EventCalls, secs: float) -> None:
+        assert is_called.wait(60.0)
+        wait(calls, secs)
+
+    wait = EventCalls.wait
+    monkeypatch.setattr(EventCalls, "wait", wait_when_called)
 
     try:
         train(tmp_path, on_event)

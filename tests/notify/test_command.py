@@ -75,7 +75,7 @@ def has_ended(pid: int) -> bool:
     """Whether a process is gone, or a zombie."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] in ("Z", "X")
-    except FileNotFoundError:
+    except (FileNotFoundError, ProcessLookupError):  # the latter where it goes between opening and reading
         return True
 
 
