@@ -426,14 +426,14 @@ def test_what_comes_and_goes_is_told_once_a_day(tmp_path: Path) -> None:
     for name in ("worker:1", "worker:2", "worker:3"):
         session.worker(name, "running", pace={"step_secs": 0.1, "own_secs": 0.02})
 
-    def straggles(secs: float, own_secs: float) -> list[str]:
+    def straggles(secs: float, own_secs: float, every: float = 60.0) -> list[str]:
         session.worker("worker:2", "running", pace={"step_secs": 0.1, "own_secs": own_secs})
-        return names(scene.go_on(secs, trains(session), every=60.0))
+        return names(scene.go_on(secs, trains(session), every=every))
 
     both = ["warn begins straggler", "warn is_over straggler"]
     found = [straggles(HOUR, own_secs) for own_secs in (0.09, 0.02, 0.09, 0.02)]
     assert found == [[both[0]], [both[1]], [], []]
-    assert straggles(DAY, 0.02) == [] and straggles(HOUR, 0.09) == [both[0]]
+    assert straggles(DAY, 0.02, every=600.0) == [] and straggles(HOUR, 0.09) == [both[0]]
 
 
 def test_two_watchers_agree_on_what_no_record_dates(tmp_path: Path) -> None:
@@ -470,7 +470,7 @@ def test_thresholds_are_the_alerts(tmp_path: Path) -> None:
     assert scene.go_on(10 * MINUTE) == [] and names(scene.go_on(MINUTE)) == ["page begins lost"]
 
 
-@pytest.mark.parametrize("seed", [100, 101, 120])
+@pytest.mark.parametrize("seed", [100, *(pytest.param(seed, marks=pytest.mark.long) for seed in (101, 120))])
 def test_who_looks_and_from_where_changes_no_id(tmp_path: Path, seed: int) -> None:
     """Watchers that look every 5 s or every minute, at different moments, over another mount and from another
     directory, have the same events, each once: those of the script."""
