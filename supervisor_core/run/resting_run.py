@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Mapping
-from dataclasses import fields
+from dataclasses import fields, replace
 from functools import lru_cache
 from typing import Any, cast
 
@@ -78,7 +78,7 @@ class RunPacking:
 
 
 class RestingRun(Run):
-    """A run of `RunPacking`. `dataclasses.replace` makes a plain `Run` of it."""
+    """A run of `RunPacking`. `dataclasses.replace` makes a plain `Run` of it, `changed` one at rest."""
 
     __slots__ = ("_data", "_packing", *_READY)
 
@@ -103,6 +103,10 @@ class RestingRun(Run):
         """The run as it was."""
         return self._packing.opened(self._data)
 
+    def packed(self, run: Run) -> Run:
+        """Return another run as this one is packed."""
+        return self._packing.at_rest(run)
+
     def __eq__(self, other: object) -> bool:
         return self.whole == (other.whole if isinstance(other, RestingRun) else other)
 
@@ -110,6 +114,12 @@ class RestingRun(Run):
 
     def __repr__(self) -> str:
         return repr(self.whole)
+
+
+def changed(run: Run, **changes: Any) -> Run:
+    """Return what `dataclasses.replace` does, at rest where the run is."""
+    made = replace(run, **changes)
+    return run.packed(made) if isinstance(run, RestingRun) else made
 
 
 def _part(name: str) -> Any:

@@ -13,6 +13,8 @@ from supervisor_core.run import resting_run
 from supervisor_core.run.logdir_watch import LogdirWatch
 from supervisor_core.run.model import Run
 from supervisor_core.run.resting_run import RestingRun, RunPacking
+from tests.events.hparams_writer import framed
+from tests.events.record_writer import HEAD, NAME, scalar, write
 
 KEPT_BYTES = 8_000
 """What a reader may hold of a run that has ended; 18,000 where it is not packed."""
@@ -52,14 +54,36 @@ def test_only_what_has_ended_is_packed(tmp_path: Path, writing, clock) -> None:
 
 
 def test_copies_at_rest_stay_copies(tmp_path: Path) -> None:
-    """They are found by the ids of sessions, and are the same object at the next look."""
+    """They are found by the ids of sessions, are packed again, equal those of a watch which packs nothing, and are the
+    same object at the next look."""
     write_runs(tmp_path / "logs", 1)
     shutil.copytree(tmp_path / "logs" / "group-0", tmp_path / "logs" / "copy")
     watch = LogdirWatch(str(tmp_path / "logs"), packs=True)
     first, second = watch.refresh().runs, watch.refresh().runs
     copies = [name for name, watched in first.items() if watched.copy_of is not None]
     assert len(copies) == 1
+    assert [type(watched.run) for watched in first.values()] == [RestingRun, RestingRun]
+    assert first == LogdirWatch(str(tmp_path / "logs")).refresh().runs
     assert all(second[name] is watched for name, watched in first.items())
+
+
+def test_runs_with_the_hyperparameters_of_a_neighbour_are_at_rest(tmp_path: Path) -> None:
+    """The runs of a sweep: all are packed again, and equal those of a watch which packs nothing."""
+    for number in range(3):
+        run = tmp_path / f"run-{number}"
+        (run / "train").mkdir(parents=True)
+        write(str(run / "train" / NAME), HEAD, *(scalar(step) for step in range(20)))
+        write(str(run / NAME), HEAD, framed({"lr": number / 10}))
+    watch = LogdirWatch(str(tmp_path), packs=True)
+    runs = watch.refresh().runs
+    assert {name: watched.run.hparams["lr"] for name, watched in runs.items() if name.endswith("/train")} == {
+        "run-0/train": 0.0,
+        "run-1/train": 0.1,
+        "run-2/train": 0.2,
+    }
+    assert {type(watched.run) for watched in runs.values()} == {RestingRun}
+    assert runs == LogdirWatch(str(tmp_path)).refresh().runs
+    assert all(watched is runs[name] for name, watched in watch.refresh().runs.items())
 
 
 def test_a_run_that_is_too_long_stays_as_it_is(tmp_path: Path, monkeypatch) -> None:
