@@ -71,7 +71,8 @@ class RunTracker:
         self._presence = presence
         self._kept_ticks, self._all_saves = kept_ticks, all_saves
         self._cache, self._packing = cache, packing
-        self._loaded: RunFold | None = RunFold(index.name, kept_ticks=kept_ticks, all_saves=all_saves)
+        self._loaded: RunFold | None = None
+        self._was_let_go = False
         self._times_read_again = 0
         self._is_kept = False
         self.claim: str | None = None
@@ -104,6 +105,8 @@ class RunTracker:
     def _fold(self) -> RunFold:
         """The run's fold: that of a run whose last result was kept is fetched from the cache, or read again, when it is
         needed."""
+        if self._loaded is None and not self._was_let_go:  # not before: of thousands, all would be held until the last
+            self._loaded = self._new_fold()
         if self._loaded is None:
             state = None if self._cache is None else self._cache.fold(self.index.name)
             if self._cache is not None:
@@ -111,13 +114,16 @@ class RunTracker:
             if state is not None:
                 self._loaded = RunFold.resumed(state)
                 return self._loaded
-            self._loaded = RunFold(self.index.name, kept_ticks=self._kept_ticks, all_saves=self._all_saves)
+            self._loaded = self._new_fold()
             self._times_read_again += 1
             self._fresh, self._is_kept = True, False
             self.index.resume({})
             for chunk in self.index.pieces():
                 self._loaded.update([chunk])
         return self._loaded
+
+    def _new_fold(self) -> RunFold:
+        return RunFold(self.index.name, kept_ticks=self._kept_ticks, all_saves=self._all_saves)
 
     def begin(self, *, peeks: bool) -> None:
         """Go on from what the cache has of the run; else find out what it calls itself.
@@ -136,7 +142,7 @@ class RunTracker:
                     return
         if kept is not None:
             self.claim = kept.claim
-            self._loaded = None
+            self._let_go()
             self.index.resume(kept.positions)
             self._stamp, self._looked_at, self._dead = kept.stamp, kept.looked_at, kept.dead
             self._fresh, self._is_kept = kept.last is None, True
@@ -298,7 +304,7 @@ class RunTracker:
         if run.state != "lost" and len(run.sessions) <= few_sessions:
             self._fold.rest()
         if self._cache is None and self._may_let_go(found):
-            self._loaded = None
+            self._let_go()
         return self._take(found)
 
     def _take(self, found: WatchedRun) -> WatchedRun:
@@ -314,6 +320,10 @@ class RunTracker:
             self.index.rest(self._packing.same_tags)
         self._last = found
         return found
+
+    def _let_go(self) -> None:
+        """Hold no fold until one is needed."""
+        self._loaded, self._was_let_go = None, True
 
     def _may_let_go(self, found: WatchedRun) -> bool:
         """Whether the fold is rather read again should anything happen to the run: two fifths of the memory of a reader

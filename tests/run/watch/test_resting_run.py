@@ -10,6 +10,7 @@ from pathlib import Path
 
 from benchmarks.trained import write_runs
 from supervisor_core.run import resting_run
+from supervisor_core.run.fold import RunFold
 from supervisor_core.run.logdir_watch import LogdirWatch
 from supervisor_core.run.model import Run
 from supervisor_core.run.resting_run import RestingRun, RunPacking
@@ -93,6 +94,20 @@ def test_a_run_that_is_too_long_stays_as_it_is(tmp_path: Path, monkeypatch) -> N
     assert type(RunPacking().at_rest(watched.run)) is RestingRun
     monkeypatch.setattr(resting_run, "MOST_PACKED_BYTES", 1_000)
     assert RunPacking().at_rest(watched.run) is watched.run
+
+
+def test_a_first_look_holds_no_fold_of_a_run_that_it_has_not_read(tmp_path: Path) -> None:
+    """Thousands of folds, each freed when its run has ended, leave a process with memory that it can hardly use."""
+
+    def folds() -> int:
+        gc.collect()
+        return sum(type(each) is RunFold for each in gc.get_objects())
+
+    write_runs(tmp_path, 8)
+    before, counts = folds(), list[int]()
+    LogdirWatch(str(tmp_path), packs=True, peeks=False).refresh(lambda done, total: counts.append(folds() - before))
+    assert len(counts) == 8
+    assert max(counts) <= 1
 
 
 def test_what_is_held_of_a_run_that_has_ended_is_bounded(tmp_path: Path) -> None:
