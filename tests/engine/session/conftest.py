@@ -32,12 +32,15 @@ class KeepingWriter:
         self.synced: list[str] = []
         self.dropped = 0
         self._changed = threading.Condition()
+        self._last = threading.local()
+        """Of each thread: the kind that it wrote last. The monitor's thread may write between two calls of another."""
 
     def add_summary(self, summary: bytes, global_step: int | None = None) -> None:
         from tensorboard.compat.proto import summary_pb2
 
         (value,) = summary_pb2.Summary.FromString(summary).value
         kind = value.tag.removeprefix("supervisor/")
+        self._last.kind = kind
         with self._changed:
             self.records.append(from_json(kind, value.tensor.string_val[0].decode()))
             self._changed.notify_all()
@@ -46,7 +49,7 @@ class KeepingWriter:
         raise AssertionError("a writer that can sync is synced")
 
     def sync(self, timeout_secs: float | None = None) -> None:
-        self.synced.append(self.records[-1].kind)
+        self.synced.append(self._last.kind)
 
     def of(self, kind: str) -> list[Any]:
         """The records of a kind, in order."""
