@@ -154,7 +154,7 @@ def _process(run: Run) -> list[str]:
     last = run.sessions[-1] if run.sessions else None
     if last is None:
         return []
-    has_ended = not last.is_open and last.outcome != "lost"
+    has_ended = last.error is not None or (not last.is_open and last.outcome != "lost")
     end = " has ended" if has_ended else " is gone: it was killed or crashed" if last.gone else ""
     process = "" if last.pid is None or last.host is None else f"Process {last.pid} on {last.host}{end}"
     place = devices_text(last.world_size, last.device_count, last.device_kind)

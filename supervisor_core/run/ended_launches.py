@@ -9,12 +9,11 @@ from dataclasses import replace
 from supervisor_core.events.telemetry import DeathRecord
 from supervisor_core.run.model import Outcome, Run, RunState, Session
 from supervisor_core.run.other_writers import LEAST_HANG_TIMEOUT_SECS
-from supervisor_core.run.program_launch import ProgramLaunch, launch_text
+from supervisor_core.run.program_launch import WHERE, ProgramLaunch, launch_error, launch_text
 from supervisor_core.run.restarter_launches import SLACK_SECS
 
 _RANK = re.compile(r" on rank (?P<rank>\d+)$")
 """At the end of a launch's error: the process that failed, in a job of several."""
-_WHERE = re.compile(r" (at|on rank) ")
 _STATES: Mapping[str, RunState] = {"completed": "completed", "stopped": "stopped"}
 
 
@@ -130,8 +129,8 @@ def failure_text(run: Run) -> str | None:
     if run.state != "failed":
         return None
     last, end = run.sessions[-1] if run.sessions else None, final_launch(run.launches)
-    if last is not None and last.error is not None and (end is None or end.session in (None, last.id)):
-        return last.error if end is None or not _is_of_another_rank(end) else launch_text(end)
+    if last is not None and last.error is not None and (end is None or _has_error_of(last, end)):
+        return last.error
     return None if end is None else launch_text(end)
 
 
@@ -139,9 +138,16 @@ def failure_type(run: Run) -> str | None:
     """Return the type of the error that a run has failed with, perhaps with its text after a colon; None where it is
     not known."""
     last, end = run.sessions[-1] if run.sessions else None, final_launch(run.launches)
-    if last is not None and last.error is not None and (end is None or not _is_of_another_rank(end)):
+    if last is not None and last.error is not None and (end is None or _has_error_of(last, end)):
         return last.error
-    return None if end is None else _WHERE.split(end.error or "")[0] or end.signal
+    return None if end is None else WHERE.split(end.error or "")[0] or end.signal
+
+
+def _has_error_of(session: Session, end: ProgramLaunch) -> bool:
+    """Return whether the error of a session is the one that ended a launch."""
+    if session.inferred:  # it has that of its own launch
+        return session.error == launch_error(end)
+    return end.session in (None, session.id) and not _is_of_another_rank(end)
 
 
 def _is_of_another_rank(end: ProgramLaunch) -> bool:

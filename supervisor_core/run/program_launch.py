@@ -2,9 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 from supervisor_core.events.telemetry import LaunchRecord
+from supervisor_core.run.words import in_a_line
+
+WHERE = re.compile(r" (at|on rank|on node) ")
+"""Before the place in the error of a launch, which begins with its type."""
+_MOST = 100
+"""Characters of what a program printed: the place, and what followed, are in the same line."""
+FAILED = ("error", "refused")
+"""Causes by which the program itself says that it failed."""
+_RANK = re.compile(r"\[rank(?P<rank>\d+)\]:\s?")
+"""Written before each line of a traceback by PyTorch's distributed package."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,13 +41,44 @@ class ProgramLaunch(LaunchRecord):
 def launch_end(launch: ProgramLaunch) -> str:
     """Return how a launch ended, in a few words."""
     what = _CAUSES.get(launch.cause or "") or launch.signal or launch.error or launch.cause or "ended"
-    if launch.cause in ("error", "hang") and launch.error:
+    if launch.cause == "hang" and launch.error:
         location = launch.error.partition(" at ")[2]
         where = f", {location}" if " at " in location else f" at {location}"  # with the thread, or without
-        what = launch.error if launch.cause == "error" else f"hung{where if location else ''}"
+        what = f"hung{where if location else ''}"
+    elif launch.cause in FAILED:
+        error = launch_error(launch)
+        what = what if error is None else error if launch.cause == "error" else f"{what}: {error}"
     elif launch.cause == "signal" and launch.signal:
         what = f"killed by {launch.signal}{', core dumped' if launch.core_dumped else ''}"
     return what
+
+
+def launch_error(launch: ProgramLaunch) -> str | None:
+    """Return the error of a launch with its text, as the program has printed it: type, text and place. Of a program
+    that printed no exception, as it is in another language, its status and its last line. None where nothing is known.
+
+    Example:
+        >>> printed = {"error": "KeyError at a.py:3 in f", "stderr": "KeyError: 'x'"}
+        >>> launch_error(ProgramLaunch(launch="a", state="end", **printed))
+        "KeyError: 'x' at a.py:3 in f"
+    """
+    lines = [line for line in (launch.stderr or "").splitlines() if line.strip()]
+    if launch.error is None:
+        is_told = bool(lines) and launch.exit_code is not None and launch.cause in FAILED
+        return f"status {launch.exit_code}; it printed last: {in_a_line(lines[-1], _MOST)}" if is_told else None
+    place = WHERE.search(launch.error)
+    kind, where = (
+        (launch.error, "") if place is None else (launch.error[: place.start()], launch.error[place.start() :])
+    )
+    named = re.search(r" on rank (\d+)", where)
+    for line in reversed(lines):
+        rank = _RANK.match(line)
+        if rank is not None and named is not None and rank["rank"] != named[1]:
+            continue  # of another rank
+        printed, colon, text = line[rank.end() if rank else 0 :].partition(": ")
+        if colon and printed.rpartition(".")[2] == kind:
+            return f"{kind}: {in_a_line(text, _MOST)}{where}"
+    return launch.error
 
 
 def launch_text(launch: ProgramLaunch) -> str:

@@ -12,7 +12,7 @@ from supervisor_core.events.record_fields import values_of
 from supervisor_core.events.telemetry import LaunchRecord, StallRecord
 from supervisor_core.run.bounds import Allowance, Newest
 from supervisor_core.run.model import Restart, Session, Stall
-from supervisor_core.run.program_launch import ProgramLaunch
+from supervisor_core.run.program_launch import FAILED, ProgramLaunch, launch_error
 from supervisor_core.run.session_parts import StallFold
 
 LAST_WORDS_CHARS = 2000
@@ -115,7 +115,8 @@ def _later(known: ProgramLaunch, other: ProgramLaunch) -> ProgramLaunch:
 
 
 def with_process(sessions: Sequence[Session], launches: Sequence[ProgramLaunch]) -> tuple[Session, ...]:
-    """Return sessions, the newest with the process that its launch has started, if it has no telemetry to say so."""
+    """Return sessions, the newest with the process that its launch has started and with the error by which that has
+    failed, if it has no telemetry to say so."""
     last = sessions[-1] if sessions else None
     if last is None or not last.inferred or last.started_at is None or last.ended_at is None:
         return tuple(sessions)
@@ -124,7 +125,8 @@ def with_process(sessions: Sequence[Session], launches: Sequence[ProgramLaunch])
             continue  # it began after the session
         if launch.ended_at is not None and last.started_at > launch.ended_at + SLACK_SECS:
             break
-        return (*sessions[:-1], replace(last, host=launch.host, pid=launch.pid))
+        error = launch_error(launch) if last.gone and launch.cause in FAILED else None
+        return (*sessions[:-1], replace(last, host=launch.host, pid=launch.pid, error=error))
     return tuple(sessions)
 
 

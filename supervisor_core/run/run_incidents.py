@@ -14,7 +14,7 @@ from typing import Any, Literal, NamedTuple, get_args
 from supervisor_core.run.counters import REASON_OF_CAUSE, launches_without_session, unplanned_ends
 from supervisor_core.run.goodput import GIVEN_UP_SECS
 from supervisor_core.run.model import DOWNTIME, LIVE, Outcome, Run, Session, Stall
-from supervisor_core.run.program_launch import ProgramLaunch
+from supervisor_core.run.program_launch import ProgramLaunch, launch_error
 from supervisor_core.run.state_findings import hang_at_end, stalled_at
 from supervisor_core.run.words import counted, duration, in_a_line
 
@@ -223,7 +223,7 @@ class _Incidents:
             if kind is None or launch.ended_at is None:
                 continue
             resumed_at = next((at for at in starts if at >= launch.ended_at), None)
-            error = _place_of_hang(launch.error) if kind == "hang" else launch.error
+            error = _place_of_hang(launch.error) if kind == "hang" else launch_error(launch)
             why = "" if error is None else f", with {error}"
             has_written = any(_overlaps(session, launch) for session in self._run.sessions if session.inferred)
             text = error if has_written else f"launch {launch.attempt} ended before its first event{why}"
@@ -243,7 +243,7 @@ class _Incidents:
         return not self._run.restarting and self._now - ended_at > GIVEN_UP_SECS
 
     def _why_ended(self, session: Session, kind: IncidentKind, launch: ProgramLaunch | None) -> str | None:
-        error = session.error or (None if launch is None else launch.error)
+        error = session.error or (None if launch is None else launch_error(launch))
         if kind == "hang":
             verdict = next((item.verdict for item in reversed(self._run.stalls) if item.session == session.id), None)
             return verdict or in_a_line(_place_of_hang(error) or "") or None

@@ -130,10 +130,10 @@ def next_sentence(text: str | None) -> str:
     return "" if text is None else f" {text[:1].upper()}{text[1:]}."
 
 
-def in_a_line(text: str) -> str:
-    """Return a text in one line, cut."""
+def in_a_line(text: str, most: int = SHOWN_CHARACTERS) -> str:
+    """Return a text in one line, cut after so many characters."""
     words = " ".join(text.split())
-    return words if len(words) <= SHOWN_CHARACTERS else f"{words[:SHOWN_CHARACTERS]} ..."
+    return words if len(words) <= most else f"{words[:most]} ..."
 
 
 def sentence(text: str) -> str:

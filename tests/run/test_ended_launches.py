@@ -108,6 +108,23 @@ def test_the_files_of_another_writer_end_with_their_launch(events_file: Any, lau
     assert run_of(later, launches((T0, 33.0, {"cause": "oom"})), now=T0 + 62.0).state == "running"  # not of that launch
 
 
+def test_a_program_without_telemetry_has_the_error_that_it_printed(
+    events_file: Any, launches: Any, run_of: RunOf
+) -> None:
+    """Where a supervised session has its own. Not of one that goes on, nor of a later launch that wrote nothing."""
+    end = {"cause": "error", "exit_code": 1, "error": "KeyError at a.py:3 in f", "stderr": "x\nKeyError: 'cat'\n \n"}
+    other = events_file("other", created_at=T0 + 1.0).scalars("loss", range(30), T0 + 2.0)
+    run = run_of(other, launches((T0, 33.0, end)), now=T0 + 40.0)
+    assert (run.sessions[-1].error, failure_text(run)) == ("KeyError: 'cat' at a.py:3 in f",) * 2
+    assert failure_type(run) == "KeyError: 'cat' at a.py:3 in f"
+    later = events_file("other", created_at=T0 + 1.0).scalars("loss", range(60), T0 + 2.0)
+    assert run_of(later, launches((T0, 33.0, end)), now=T0 + 62.0).sessions[-1].error is None
+    twice = launches((T0, 33.0, {**end, "action": "restart"}), (T0 + 40.0, 5.0, GIVEN_UP))
+    run = run_of(other, twice, now=T0 + 50.0)
+    assert (failure_text(run) or "").startswith("given up by tb-supervisor: ImportError at train.py:3 in <module>; att")
+    assert failure_type(run) == "ImportError"
+
+
 def test_a_session_that_no_launch_started_is_left_alone(trainer: Any, launches: Any, run_of: RunOf) -> None:
     """It began before: somebody started it by hand, and a restarter beside it gives up. And one that began after a
     launch has ended is a new one."""

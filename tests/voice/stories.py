@@ -160,6 +160,27 @@ def _given_up(run: Path, now: float) -> GoesOn:
     return _launches_die(run, now, given_up=True)
 
 
+def _plain_failed(run: Path, now: float, stderr: str = "", **end: Any) -> GoesOn:
+    """A program without telemetry that its restarter has given up; what it printed is all that is known."""
+    _other_writer(run, now, 300.0)
+    common = {"launch": "launch-1", "attempt": 1, "started_at": now - 3400, "host": "trainer-0", "pid": 31}
+    record = LaunchRecord(state="end", cause="error", exit_code=1, action="end", reason="no progress",
+                          stderr=stderr, **common, **end)  # fmt: skip
+    summary = summary_bytes(record)
+    path = run / "events.out.tfevents.1.restarter"
+    path.write_bytes(frame(version_event(now - 290)) + frame(event_prefix(now - 290, 0, 5, len(summary)) + summary))
+    return nothing
+
+
+def _plain_raised(run: Path, now: float) -> GoesOn:
+    said = "[rank1]: torch.cuda.OutOfMemoryError: no room\n"
+    return _plain_failed(run, now, said, error="OutOfMemoryError at train.py:3 in step on rank 1")
+
+
+def _plain_ended(run: Path, now: float) -> GoesOn:
+    return _plain_failed(run, now, "epoch 1\ntrain: cannot open a.csv\n")
+
+
 def _cannot_save(run: Path, now: float) -> GoesOn:
     session = Scripted(run, now - HOUR).train(HOUR - 900)
     session.train(890, failing_saves=True)
@@ -416,6 +437,12 @@ STORIES: dict[str, Story] = {
     "was restarted all the time, and completed": Story(_looped_and_completed, ()),
     "dies before its first event": Story(_launches_die, ("warn not_starting",), "ImportError"),
     "was given up": Story(_given_up, ("page failed",), "ImportError"),
+    "is another writer's, and failed": Story(
+        _plain_raised, ("page failed",), "has failed: OutOfMemoryError: no room at train.py:3 in step on rank 1. tb-su"
+    ),
+    "is no Python, and failed": Story(
+        _plain_ended, ("page failed",), "has failed: status 1; it printed last: train: cannot open a.csv. tb-supervisor"
+    ),
     "cannot save any more": Story(_cannot_save, ("page saves_failing",), NO_SPACE),
     "could never save": Story(_never_saved, ("page saves_failing",), NO_SPACE),
     "had one failed save": Story(_one_save_failed, ()),
