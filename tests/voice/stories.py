@@ -163,7 +163,7 @@ def _given_up(run: Path, now: float) -> GoesOn:
 def _plain_failed(run: Path, now: float, stderr: str = "", **end: Any) -> GoesOn:
     """A program without telemetry that its restarter has given up; what it printed is all that is known."""
     _other_writer(run, now, 300.0)
-    common = {"launch": "launch-1", "attempt": 1, "started_at": now - 3400, "host": "trainer-0", "pid": 31}
+    common = {"launch": f"{run.name}-1", "attempt": 1, "started_at": now - 3400, "host": "trainer-0", "pid": 31}
     record = LaunchRecord(state="end", cause="error", exit_code=1, action="end", reason="no progress",
                           stderr=stderr, **common, **end)  # fmt: skip
     summary = summary_bytes(record)
@@ -355,7 +355,7 @@ def _saves_too_rarely(run: Path, now: float) -> GoesOn:
 
 
 def _other_writer(run: Path, now: float, ago: float = 0.0, name: str = "events.out.tfevents.1.other") -> GoesOn:
-    run.mkdir(parents=True)
+    run.mkdir(parents=True, exist_ok=True)
     path = run / name
     path.write_bytes(frame(version_event(now - ago - 3000)))
     step = 0
@@ -410,6 +410,11 @@ def _under_a_restarter(run: Path, now: float, *, hangs: bool = False, ago: float
 
 def _hangs_under_a_restarter(run: Path, now: float) -> GoesOn:
     return _under_a_restarter(run, now, hangs=True)
+
+
+def _follows_a_killed_restarter(run: Path, now: float) -> GoesOn:
+    _under_a_restarter(run, now, ago=3300.0)
+    return _other_writer(run, now, name="events.out.tfevents.2.other")
 
 
 def _lost_with_its_restarter(run: Path, now: float) -> GoesOn:
@@ -475,5 +480,6 @@ STORIES: dict[str, Story] = {
     "is another writer's, and hangs": Story(
         _hangs_under_a_restarter, ("page stalled",), "MainThread is at train.py:15 in load (process 31 on trainer-0)"
     ),
+    "is another writer's, and its restarter was killed before": Story(_follows_a_killed_restarter, ("info restarted",)),
     "is another writer's, lost with its restarter": Story(_lost_with_its_restarter, ("page lost",), "no sign of life"),
 }
