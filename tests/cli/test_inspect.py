@@ -147,8 +147,9 @@ def test_a_row_has_the_reason_and_the_run_what_to_do(
     write("c", *first_session("c"), (130.5, 130, stop))
     text = run("inspect", logdir).stdout
     assert text.startswith("2 need you · 1 over\n")
-    reason = "given up by tb-supervisor: ImportError at train.py:3; attempt 1; ImportError before the first step"
-    assert re.search(rf"^b +✗ failed .*  The training has failed: {reason}\. \(for ", text, re.MULTILINE)
+    reason = "ImportError at train.py:3"
+    given_up = "tb-supervisor does not start it again: ImportError before the first step"
+    assert re.search(rf"^b +✗ failed .*  The training has failed: {reason}\. {given_up}\. \(for ", text, re.MULTILINE)
     assert re.search(r"^c +✗ failed .*  The training has failed: E: \[x\] y{193} \.\.\. \(for ", text, re.MULTILINE)
     objects = {item["run"]: item for item in json.loads(run("inspect", logdir, "--json").stdout)["runs"]}
     assert {name: item["failure"] for name, item in objects.items() if name != "c"} == {"a": None, "b": reason}

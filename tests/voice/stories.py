@@ -162,13 +162,12 @@ def _given_up(run: Path, now: float) -> GoesOn:
 
 def _plain_failed(run: Path, now: float, stderr: str = "", **end: Any) -> GoesOn:
     """A program without telemetry that its restarter has given up; what it printed is all that is known."""
-    _other_writer(run, now, 300.0)
-    common = {"launch": f"{run.name}-1", "attempt": 1, "started_at": now - 3400, "host": "trainer-0", "pid": 31}
-    record = LaunchRecord(state="end", cause="error", exit_code=1, action="end", reason="no progress",
-                          stderr=stderr, **common, **end)  # fmt: skip
+    _under_a_restarter(run, now, ago=300.0, launch=run.name)
+    record = LaunchRecord(launch=run.name, state="end", cause="error", exit_code=1, action="end", reason="no progress",
+                          attempt=1, started_at=now - 4300, host="trainer-0", pid=31, stderr=stderr, **end)  # fmt: skip
     summary = summary_bytes(record)
-    path = run / "events.out.tfevents.1.restarter"
-    path.write_bytes(frame(version_event(now - 290)) + frame(event_prefix(now - 290, 0, 5, len(summary)) + summary))
+    with (run / "events.out.tfevents.1.restarter").open("ab") as file:
+        file.write(frame(event_prefix(now - 290, 0, 5, len(summary)) + summary))
     return nothing
 
 
@@ -379,13 +378,15 @@ def _other_writer_over(run: Path, now: float) -> GoesOn:
     return _other_writer(run, now, 30 * DAY)
 
 
-def _under_a_restarter(run: Path, now: float, *, hangs: bool = False, ago: float = 0.0) -> GoesOn:
+def _under_a_restarter(
+    run: Path, now: float, *, hangs: bool = False, ago: float = 0.0, launch: str = "launch-1"
+) -> GoesOn:
     """Another writer's run that has written nothing for a quarter of an hour; its restarter says each minute that it
     runs, until some time ago."""
     _other_writer(run, now, 900.0 + ago)
     path, began = run / "events.out.tfevents.1.restarter", now - ago - 4000
     path.write_bytes(frame(version_event(began)))
-    common = {"launch": "launch-1", "attempt": 1, "started_at": began, "host": "trainer-0", "pid": 31}
+    common = {"launch": launch, "attempt": 1, "started_at": began, "host": "trainer-0", "pid": 31}
     at = now - ago - 960
 
     def add(when: float, record: LaunchRecord) -> None:
@@ -413,7 +414,7 @@ def _hangs_under_a_restarter(run: Path, now: float) -> GoesOn:
 
 
 def _follows_a_killed_restarter(run: Path, now: float) -> GoesOn:
-    _under_a_restarter(run, now, ago=3300.0)
+    _under_a_restarter(run, now, ago=3040.0)
     return _other_writer(run, now, name="events.out.tfevents.2.other")
 
 
