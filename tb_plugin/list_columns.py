@@ -10,6 +10,8 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from sys import intern
 from typing import Any
 
 from supervisor_core.events.hparams import HParam
@@ -99,11 +101,14 @@ def _getter(key: str) -> Callable[[RunView, Compared], HParam | None]:
 
 
 def _compared(shown: RunView) -> Compared:
-    return compared(shown.run)
+    each = compared(shown.run)
+    return replace(each, versions={intern(name): intern(version) for name, version in each.versions.items()})
 
 
 def _tag_values(shown: RunView) -> TagValues:
-    return shown.run.tag_values
+    """Return the newest value of each tag. It is kept: the texts of a run at rest are made again, each for itself."""
+    values = shown.run.tag_values
+    return replace(values, tags=tuple(map(intern, values.tags)))
 
 
 def _newest(run: RunView, tag: str) -> float | str | None:
