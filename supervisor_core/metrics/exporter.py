@@ -29,17 +29,8 @@ from supervisor_core.install import DISTRIBUTION
 from supervisor_core.metrics.collector import process_samples
 from supervisor_core.metrics.labels import RunLocation, logdir_labels, run_labels
 from supervisor_core.metrics.metric import Metric, Sample, Stage
-from supervisor_core.metrics.page import (
-    FORGET_AFTER_SECS,
-    Page,
-    Reading,
-    RunText,
-    copy_status,
-    details,
-    last_event_at,
-    run_status,
-    write_run,
-)
+from supervisor_core.metrics.page import FORGET_AFTER_SECS, Page, RunText, copy_status, details, run_status, write_run
+from supervisor_core.metrics.reading import Reading, last_event_at
 from supervisor_core.metrics.render import Format
 from supervisor_core.metrics.stage import stage_of
 from supervisor_core.metrics.table import EXPORTER_METRICS, SCRAPE_SUCCESS

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import struct
 import zlib
+from functools import lru_cache
 
 _HEADER = b"\x1f\x8b\x08\x00\x00\x00\x00\x00\x04\xff"
 _LAST_BLOCK = b"\x03\x00"
+_POLYNOMIAL = 0xEDB88320
+_ONE, _X8 = 1 << 31, 1 << 23
+"""The polynomials 1 and x^8, lowest power in the highest bit, as CRC-32 has them."""
 
 
 def deflate(data: bytes, level: int = 1) -> bytes:
@@ -18,6 +22,28 @@ def deflate(data: bytes, level: int = 1) -> bytes:
 def inflated(packed: bytes) -> bytes:
     """Return the data of one or more parts as `deflate` has returned them."""
     return zlib.decompressobj(-zlib.MAX_WBITS).decompress(packed)
+
+
+def _product(one: int, other: int) -> int:
+    """Return the product of two polynomials, modulo that of CRC-32."""
+    result = 0
+    while one:
+        if one & _ONE:
+            result ^= other
+        one = one << 1 & 0xFFFFFFFF
+        other = other >> 1 ^ (_POLYNOMIAL if other & 1 else 0)
+    return result
+
+
+@lru_cache(maxsize=1024)
+def _shift(size: int) -> int:
+    """Return what a CRC is multiplied by when a number of bytes follow."""
+    result, square = _ONE, _X8
+    while size:
+        if size & 1:
+            result = _product(square, result)
+        square, size = _product(square, square), size >> 1
+    return result
 
 
 class GzipStream:
@@ -42,6 +68,12 @@ class GzipStream:
         self._parts.append(packed)
         self._crc = zlib.crc32(data, self._crc)
         self._size += len(data)
+
+    def add_packed(self, packed: bytes, crc: int, size: int) -> None:
+        """Append data as `deflate` returned it, by its CRC-32 and its number of bytes."""
+        self._parts.append(packed)
+        self._crc = _product(_shift(size), self._crc) ^ crc
+        self._size += size
 
     def copy(self) -> GzipStream:
         """Return a stream that begins with the content of this one."""

@@ -8,15 +8,18 @@ and what the exporter says of itself, which therefore come last. `run_status` ha
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 from functools import lru_cache, partial
 from hashlib import blake2b
+from operator import is_
 from typing import Any, TypeVar, get_args
+from zlib import crc32
 
 from supervisor_core.events.telemetry import ThreadStatus, WorkerState, WorkerStatus
 from supervisor_core.metrics.gzip_stream import GzipStream, deflate, inflated
 from supervisor_core.metrics.metric import Metric, RunMetric, Sample, Stage
+from supervisor_core.metrics.reading import Reading
 from supervisor_core.metrics.render import END, Format, header, lines
 from supervisor_core.metrics.stage import at_rest
 from supervisor_core.metrics.table import EXPORTER_METRICS, RUN_METRICS, SCRAPE_SUCCESS
@@ -26,7 +29,6 @@ from supervisor_core.run.counters import failures, lost_process_secs, time_secs
 from supervisor_core.run.ended_launches import failure_type
 from supervisor_core.run.model import LIVE, Run, RunState, Session, WorkerHistory
 from supervisor_core.run.program_launch import LAUNCH_CAUSES
-from supervisor_core.run.snapshot import WatchedRun
 from supervisor_core.run.state_findings import open_stall, present_activity
 from supervisor_core.run.status import CheckpointStatus, RunStatus, StallStatus
 from supervisor_core.run.watched_launch import watched_launch
@@ -269,51 +271,6 @@ _OF_READING = ("run_read_success", "last_event_timestamp_seconds", "corrupt_reco
 _PREPARED: tuple[Metric, ...] = (*_LASTING, *(EXPORTER_METRICS[name] for name in _OF_READING))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Reading:
-    """What the exporter adds to a run's metrics: whether and how completely its events files were read."""
-
-    logdir: str
-    """The label of the logdir that they are below."""
-    success: bool
-    last_event_at: float | None
-    corrupt_records: int
-    dropped: Mapping[str, int] = field(default_factory=dict)
-    """Items beyond a bound (docs/limits.md), by kind."""
-
-    @classmethod
-    def of(cls, watched: WatchedRun, logdir: str, *, success: bool) -> Reading:
-        """Return the reading of a run."""
-        return cls(
-            logdir=logdir,
-            success=success,
-            last_event_at=last_event_at(watched.run),
-            corrupt_records=watched.corrupt_records,
-            dropped=dict(watched.dropped),
-        )
-
-    def samples(self, run: str, stage: Stage) -> Iterator[tuple[str, list[Sample]]]:
-        """Yield the metrics of a run in a stage, by their names in `EXPORTER_METRICS`. One that cannot be read is
-        served as that in any stage."""
-        label = {"run": run}
-        rows = {
-            "run_read_success": [Sample({**label, "logdir": self.logdir}, self.success)],
-            "last_event_timestamp_seconds": [] if self.last_event_at is None else [Sample(label, self.last_event_at)],
-            "corrupt_records_total": [Sample(label, self.corrupt_records)],
-            "dropped_total": [Sample({**label, "kind": kind}, count) for kind, count in sorted(self.dropped.items())],
-        }
-        for name, samples in rows.items():
-            if stage >= EXPORTER_METRICS[name].stage or (name == "run_read_success" and not self.success):
-                yield name, samples
-
-
-def last_event_at(run: Run) -> float | None:
-    """Return when a run's newest event was, by the exporter's clock as far as is known; None where unknown."""
-    if not run.last_event_at:  # some writers have all their events happen in 1970
-        return None
-    return run.last_event_at - (run.clock_skew_secs or 0.0)
-
-
 @dataclass(frozen=True, slots=True)
 class RunText:
     """The metrics of one run as text."""
@@ -382,28 +339,35 @@ class Page:
         self.statuses = tuple(run.status for run in runs)
         """The runs' statuses."""
         self._detailed = [run.status for run in runs if run.stage is Stage.DETAIL]
-        resting = _columns(run for run in runs if run.stage is Stage.AT_REST)
-        others = _columns(run for run in runs if run.stage is not Stage.AT_REST)
-        known = {} if before is None else before._resting
-        self._resting: dict[bytes, bytes] = {}
-        """Digest of the lines of runs at rest -> these lines, compressed."""
-        packed = {False: GzipStream(), True: GzipStream()}
-        for metric in _PREPARED:
-            at_rest, body = resting.get(metric.name, b""), others.get(metric.name, b"")
-            if not at_rest and not body:
-                continue
-            parts = [(body, deflate(body, _LEVEL))] if body else []
-            if at_rest:
-                digest = blake2b(at_rest, digest_size=16).digest()
-                self._resting[digest] = known.get(digest) or deflate(at_rest, _LEVEL_AT_REST)
-                parts.insert(0, (at_rest, self._resting[digest]))
-            for openmetrics, stream in packed.items():
-                above = header(metric, openmetrics)
-                for data, compressed in [(above, deflate(above)), *parts]:
-                    stream.add(data, compressed)
-        self._packed = {openmetrics: stream.copy() for openmetrics, stream in packed.items()}
+        self._at_rest = [run for run in runs if run.stage is Stage.AT_REST]
+        self._others = [run for run in runs if run.stage is not Stage.AT_REST]
+        rests = before is not None and _are_same(self._at_rest, before._at_rest)
+        self._resting: Mapping[str, _Column] = before._resting if before and rests else _resting(self._at_rest, before)
+        """The lines of the runs at rest, by the name of their metric."""
+        if before and rests and _are_same(self._others, before._others):
+            self._packed: Mapping[bool, GzipStream] = before._packed
+        else:
+            self._packed = self._pack()
         self.problems = tuple(text for run in runs for text in run.problems)
         """What could not be written, and why."""
+
+    def _pack(self) -> dict[bool, GzipStream]:
+        """Return what does not depend on the time, by whether it is in OpenMetrics."""
+        others = _columns(self._others)
+        packed = {False: GzipStream(), True: GzipStream()}
+        for metric in _PREPARED:
+            at_rest, body = self._resting.get(metric.name), others.get(metric.name, b"")
+            if at_rest is None and not body:
+                continue
+            compressed = deflate(body, _LEVEL) if body else b""
+            for openmetrics, stream in packed.items():
+                above = header(metric, openmetrics)
+                stream.add(above, deflate(above))
+                if at_rest is not None:
+                    stream.add_packed(at_rest.packed, at_rest.crc, at_rest.size)
+                if body:
+                    stream.add(body, compressed)
+        return {openmetrics: stream.copy() for openmetrics, stream in packed.items()}
 
     @property
     def runs(self) -> int:
@@ -450,6 +414,32 @@ class Page:
 
 _LEVEL, _LEVEL_AT_REST = 6, 9
 """How well what is served is compressed: that of runs at rest is compressed once, and served many times."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Column:
+    """The lines of one metric, compressed."""
+
+    digest: bytes
+    packed: bytes
+    crc: int
+    size: int
+
+
+def _resting(runs: Sequence[RunText], before: Page | None) -> dict[str, _Column]:
+    """Return the lines of each metric of runs at rest; those that the page before has are not compressed again."""
+    known = {} if before is None else {column.digest: column.packed for column in before._resting.values()}
+    columns = {}
+    for name, text in _columns(runs).items():
+        digest = blake2b(text, digest_size=16).digest()
+        packed = known.get(digest) or deflate(text, _LEVEL_AT_REST)
+        columns[name] = _Column(digest, packed, crc32(text), len(text))
+    return columns
+
+
+def _are_same(runs: Sequence[RunText], before: Sequence[RunText]) -> bool:
+    """Whether these are the same objects: nothing of them was written again."""
+    return len(runs) == len(before) and all(map(is_, runs, before))
 
 
 def _columns(runs: Iterable[RunText]) -> dict[str, bytes]:

@@ -14,7 +14,8 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple, TypeAlias
 
 from supervisor_core.metrics.metric import Stage
-from supervisor_core.metrics.page import Reading, RunText, write_run
+from supervisor_core.metrics.page import RunText, write_run
+from supervisor_core.metrics.reading import Reading
 from supervisor_core.run.findings import findings
 from supervisor_core.run.model import LIVE
 from supervisor_core.run.snapshot import WatchedRun

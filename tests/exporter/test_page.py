@@ -13,10 +13,13 @@ from prometheus_client import generate_latest
 from prometheus_client.openmetrics.exposition import generate_latest as openmetrics_latest
 
 from supervisor_core.events.telemetry import SessionRecord, ThreadStatus
+from supervisor_core.metrics import page as module
 from supervisor_core.metrics.collector import RunCollector
 from supervisor_core.metrics.metric import Metric, Sample
-from supervisor_core.metrics.page import Page, Reading, write_run
+from supervisor_core.metrics.page import Page, RunText, write_run
+from supervisor_core.metrics.reading import Reading
 from supervisor_core.metrics.render import END, OPENMETRICS, TEXT, Format
+from supervisor_core.metrics.stage import Stage
 from supervisor_core.metrics.table import EXPORTER_METRICS, SCRAPE_SUCCESS
 from supervisor_core.run.checkpoints import Checkpoint
 from supervisor_core.run.status import CheckpointStatus, Distribution, RunStatus
@@ -126,3 +129,40 @@ def test_one_unreadable_value_costs_no_other() -> None:
     lines = [line for line in whole.split(b"\n") if b"supervisor_goodput_ratio" not in line]
     expected = b"\n".join(lines).replace(b"scrape_success 1.0", b"scrape_success 0.0")
     assert made.render(TEXT, now=NOW, about=about) == expected
+
+
+def at_rest(run: str) -> RunText:
+    """A run that has long ended."""
+    return write_run(status(run, active=False, state="completed"), READING, Stage.AT_REST)
+
+
+@FORMATS
+def test_what_has_not_changed_is_not_unpacked(format: Format, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of the same runs nothing is unpacked again, and runs at rest only where one of them has changed."""
+    unpacked: list[bytes] = []
+
+    def inflated(packed: bytes) -> bytes:
+        unpacked.append(packed)
+        return real(packed)
+
+    real = module.inflated
+    monkeypatch.setattr(module, "inflated", inflated)
+    resting, live = [at_rest("a"), at_rest("b")], write_run(status("c"), READING)
+    changes = [
+        ([*resting, live], 0),
+        ([*resting, write_run(status("c", goodput=0.5), READING)], 1),
+        ([resting[0], at_rest("d"), live], 2 + 1),
+        ([*resting], 2),
+        ([*resting, live], 1),
+    ]
+    before = Page([*resting, live])
+    for runs, count in changes:
+        unpacked.clear()
+        made = Page(runs, before)
+        assert len(unpacked) == count
+        anew = Page(runs)
+        for packed in (False, True):
+            texts = [each.render(format, now=NOW, about=about, gzip=packed) for each in (made, anew)]
+            texts = [gzip.decompress(text) for text in texts] if packed else texts
+            assert texts[0] == texts[1]
+        before = made

@@ -7,7 +7,8 @@ from collections.abc import Callable
 from typing import Any
 
 from supervisor_core.events.telemetry import SessionRecord, from_json
-from supervisor_core.metrics.page import Reading, run_status, write_run
+from supervisor_core.metrics.page import run_status, write_run
+from supervisor_core.metrics.reading import Reading
 from supervisor_core.run.model import Run
 from supervisor_core.session_labels import MAX_LABELS, MAX_NAME_CHARS, MAX_VALUE_CHARS
 
