@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import random
 import signal
-import socket
 import sys
 import threading
 from collections.abc import Callable
@@ -19,6 +18,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+from ports import free_port
 
 from supervisor_core import Options
 from supervisor_core.engine import worker_registry
@@ -53,9 +53,7 @@ class Samples:
 
 def launch(directory: Path, plan: dict[str, Any] | None = None, *, ranks: int = 2, program: Any = None) -> None:
     """Run all ranks; as soon as one fails, end the others, as ``srun --kill-on-bad-exit`` does. Exit as it did."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        address = f"127.0.0.1:{free.getsockname()[1]}"
+    address = f"127.0.0.1:{free_port()}"
     pids = [
         _fork(lambda rank=rank: (program or train)(directory, plan or {}, address, rank, ranks))
         for rank in range(ranks)
@@ -70,6 +68,10 @@ def launch(directory: Path, plan: dict[str, Any] | None = None, *, ranks: int = 
             status = code
             if code != -signal.SIGTERM:
                 for other in left:
+                    # One that was killed may be seen later than one that has lost it.
+                    found = os.waitid(os.P_PID, other, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+                    if found is not None and (found.si_code, found.si_status) == (os.CLD_KILLED, signal.SIGKILL):
+                        status = -signal.SIGKILL
                     os.kill(other, signal.SIGKILL)
     if status:
         raise SystemExit(128 - status if status < 0 else status)

@@ -65,7 +65,7 @@ class Cluster:
 
     Args:
         directory: of the stand-ins, the program, the logdir `run`, and what the ranks say.
-        port: for torchrun's store.
+        port: for torchrun's store, from 20,000 on: the batch script makes it of the job's number, which has its end.
     """
 
     def __init__(self, directory: Path, port: int) -> None:
@@ -94,7 +94,7 @@ class Cluster:
             "--nproc-per-node 8": "--nproc-per-node 1",
             "--stop-timeout 110s": "--stop-timeout 10s",
             "training-workers-0-0.training": "127.0.0.1" if network is None else network.here,
-            "29400": str(20000 + self._port % 10000),
+            "29400": str(self._port),
         }.items():
             assert there in command
             command = command.replace(there, here)
@@ -147,7 +147,8 @@ class Cluster:
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[Cluster]:
     """Two nodes that have nothing to do."""
-    cluster = Cluster(tmp_path, free_port())
+    port = next(port for port in iter(free_port, None) if 20_000 <= port < 30_000)
+    cluster = Cluster(tmp_path, port)
     yield cluster
     cluster.close()
 
