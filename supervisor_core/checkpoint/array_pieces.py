@@ -82,8 +82,12 @@ def files_of(files: SealedFiles, names: Collection[str]) -> Mapping[str, list[tu
         UnreadableCheckpointError: if the file system refuses a file.
     """
     found: dict[str, list[tuple[Piece, str]]] = {}
+    seen: set[tuple[str, tuple[int, ...]]] = set()
     for file in files.below(FOLDER):
         for piece in _pieces(files, file):
+            if (piece.path, piece.first) in seen:
+                raise DamagedCheckpointError(f"{files.path(file)}: a piece of {piece.path!r:.80} is there twice")
+            seen.add((piece.path, piece.first))
             found.setdefault(piece.path, []).append((piece, file))
     if missing := {shared_path(name) for name in names} - found.keys():
         raise DamagedCheckpointError(f"{files.path(FOLDER)}: {min(missing)!r:.80} is not in it")

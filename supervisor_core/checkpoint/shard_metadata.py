@@ -157,6 +157,9 @@ def _tensors(files: SealedFiles, listed: set[str], metadata: Any, folder: str) -
     there = sum(files.size(name) for name in listed)
     if claimed > there:
         raise ValueError(f"its tensors have {claimed:,} bytes, and the files of the folder {there:,}")
+    named = sum(part.length for tensor in tensors.values() for part in tensor.parts)
+    if named > there:  # one that is named more than once would be decoded as often
+        raise ValueError(f"its parts have {named:,} bytes, and the files of the folder {there:,}")
     return tensors
 
 

@@ -303,6 +303,8 @@ def _of_files(files: SealedFiles, names: list[str], stack: ExitStack) -> tuple[T
                 found += _of_torch_file(files, name, head, stack)
             except UnreadableCheckpointError:  # its arguments, or its weights: what is in it is not known
                 found.append(Tensor(name, "pickle", (), None))
+        if len(found) > MAX_TENSORS:
+            raise DamagedCheckpointError(f"{files.path(name)}: with this file it has more than {MAX_TENSORS:,} tensors")
     return _in_name_order(found)
 
 
@@ -325,10 +327,11 @@ def _with_starts(files: SealedFiles, name: str) -> Iterator[tuple[safetensors_fi
 def _of_pieces(files: SealedFiles, names: set[str], stack: ExitStack) -> Iterator[Tensor]:
     """Yield the arrays of JAX that several processes have written in pieces."""
     opened = _Files(files.open, stack)
+    arrays = array_pieces.files_of(files, names)
     starts: dict[tuple[str, str], int] = {}
     for name in files.below(array_pieces.FOLDER):
         starts.update(((name, array.name), start) for array, start in _with_starts(files, name))
-    for path, pieces in array_pieces.files_of(files, names).items():
+    for path, pieces in arrays.items():
         parts = [part_of(piece.shape, starts[name, piece.name], opened.at(name), piece.first) for piece, name in pieces]
         first = pieces[0][0]
         yield tensor_of(path, first.dtype, first.whole, parts, files.path(array_pieces.FOLDER))

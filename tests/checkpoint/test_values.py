@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from supervisor_core.checkpoint import tensor_files
 from supervisor_core.checkpoint.array_pieces import Piece
 from supervisor_core.checkpoint.bundle import verify
 from supervisor_core.checkpoint.manifest import Manifest, seal
@@ -347,6 +348,19 @@ def test_the_holes_of_a_bundle_are_not_read(tmp_path: Path, writer: ModuleType) 
     for read in (values_of, verify):
         with pytest.raises(DamagedCheckpointError, match=r"another user's, and of its .* bytes only .* are on disk"):
             read(path)
+
+
+def test_tensors_are_counted_over_all_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a folder: one file under many names has no more tensors than one file may have."""
+    for number in range(2):
+        as_file(tmp_path / f"model-{number}", {"v": np.ones(1, "f4"), "w": np.ones(1, "f4")})
+    monkeypatch.setattr(tensor_files, "MAX_TENSORS", 4)
+    assert len(values_of(tmp_path).tensors) == 4
+    monkeypatch.setattr(tensor_files, "MAX_TENSORS", 3)
+    with pytest.raises(
+        DamagedCheckpointError, match=r"model-1\.safetensors: with this file it has more than 3 tensors"
+    ):
+        values_of(tmp_path)
 
 
 def test_a_name_has_a_length(tmp_path: Path) -> None:

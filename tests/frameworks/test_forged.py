@@ -12,6 +12,7 @@ import subprocess
 import sys
 import zipfile
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
@@ -121,6 +122,14 @@ def shards(forger: Any, forging: ModuleType) -> Forgeries:
                 item.chunks.remove(chunk)
             item.chunks[0].sizes, item.chunks[0].offsets = torch.Size([1 << 40]), torch.Size([0])
 
+    def often(content: Any) -> None:
+        import torch
+
+        for item in content.state_dict_metadata.values():
+            for chunk in item.chunks[:1]:
+                empty = replace(chunk, sizes=torch.Size([0] * len(chunk.sizes)))
+                item.chunks.extend([empty] * 1000)
+
     def with_part(path: Path, forger: Any) -> None:
         (path / "shards" / ".metadata").write_bytes(metadata(other_part))
         (path / "shards" / "__9_9.distcp").write_bytes(part)
@@ -149,6 +158,7 @@ def shards(forger: Any, forging: ModuleType) -> Forgeries:
         "entries of bytes": (write("shards/.metadata", metadata(bytes_entry)), "BytesStorageMetadata"),
         "outside": (write("shards/.metadata", metadata(outside)), "outside of the folder's files"),
         "huge": (write("shards/.metadata", metadata(huge)), "no metadata of shards"),
+        "one part often": (write("shards/.metadata", metadata(often)), "its parts have [0-9,]+ bytes"),
         "not listed": (not_listed, "__9_9.distcp: it is not in the manifest"),
         "another part": (another_part, "it is another tensor than the metadata say"),
         "FIFO metadata": (forging.replace_by_fifo("shards/.metadata"), "it is a FIFO"),

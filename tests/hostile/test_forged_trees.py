@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from supervisor_core import checksum
-from supervisor_core.checkpoint import contents
+from supervisor_core.checkpoint import contents, safetensors_file
 from supervisor_core.checkpoint import manifest as manifests
 from supervisor_core.checkpoint.doubt import MAX_TAGS, doubt_of
 from supervisor_core.checkpoint.json_records import MAX_TEXT
@@ -179,6 +179,24 @@ def test_pieces_that_cannot_be(tmp_path: Path, forging: ModuleType, kind: str) -
     with pytest.raises(CheckpointError) as caught:
         check()
     assert "/bin/" not in str(caught.value)
+
+
+def test_pieces_that_are_there_many_times(tmp_path: Path, forging: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One file under many names costs a second look at its header, and no more: what all of them name is not kept."""
+    path = tmp_path / "ckpt-1"
+    checkpoint(path, [["m", {"array": ["sharded", "objects/m"]}]])
+    (path / "sharded").mkdir()
+    pieces = {f"objects/m#{first}:2:400:float32": ("U8", [8], 8) for first in (0, 2)}
+    (path / "sharded" / "0.safetensors").write_bytes(forging.safetensors(pieces, bytes(16)))
+    for number in range(1, 50):
+        os.link(path / "sharded" / "0.safetensors", path / "sharded" / f"{number}.safetensors")
+    files = SealedFiles(str(path), Manifest(format="state-tree", step=1, files=manifests.list_files(str(path))))
+    read: list[str] = []
+    arrays = safetensors_file.arrays
+    monkeypatch.setattr(safetensors_file, "arrays", lambda files, name: read.append(name) or arrays(files, name))
+    with pytest.raises(DamagedCheckpointError, match="a piece of 'objects/m' is there twice"):
+        contents.check(files, "state-tree")
+    assert len(read) == 2
 
 
 MEMORY_BYTES = 512 << 20
