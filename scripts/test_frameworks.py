@@ -109,7 +109,7 @@ def check(name: str, uv: Path, work: Path, arguments: list[str]) -> bool:
     wanted = rf"({'|'.join(FRAMEWORKS)}|accelerate|orbax-checkpoint)=="
     shown = [line for line in listed.splitlines() if re.match(wanted, line)]
     print(f"== {name}: {', '.join(shown)}; installed in {time.monotonic() - started:.0f} s", flush=True)
-    pytest = (venv / "bin" / "python", "-m", "pytest", "-q", "--long", "-n", "2", f"--junitxml={report}")
+    pytest = (venv / "bin" / "python", "-m", "pytest", "-q", "--long", "-n", "3", f"--junitxml={report}")
     pytest += ("--dist", "loadfile", "--no-loadscope-reorder")  # in the order of FIRST in tests/conftest.py
     done = subprocess.run(
         [*map(str, pytest), *(arguments or environment.tests)],

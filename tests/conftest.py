@@ -68,6 +68,7 @@ KERAS = ("keras:Sequential",)
 # The files that take longest go first, one that mostly waits beside one that computes: at the end one of them would
 # keep one processor busy, or none, while the other workers have nothing left.
 FIRST = (
+    "tests/frameworks/test_torch_nodes.py",
     "tests/tf1/monitoring/",
     "tests/monitoring/test_alerts.py",
     "tests/monitoring/test_end_to_end.py",
