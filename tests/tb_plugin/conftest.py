@@ -38,6 +38,7 @@ from supervisor_core.run.model import (
 )
 from supervisor_core.run.snapshot import LogdirSnapshot, WatchedRun
 from supervisor_core.run.tag_values import NonFinite
+from tb_plugin import backend
 from tb_plugin.backend import Backend
 from tb_plugin.http import Answer
 from tb_plugin.index import Index
@@ -381,12 +382,15 @@ class _Plugin(Tab):
 
 
 @pytest.fixture
-def bench(caplog: pytest.LogCaptureFixture) -> Iterator[Callable[..., Bench]]:
+def bench(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Bench]]:
     """Returns a function that puts the tab on these watches, or runs, having read them once.
 
+    A request waits until what it asks for has been read, however busy the machine is.
     Fails where TensorBoard's own validator of security headers had anything to say of an answer.
     """
     made: list[Bench] = []
+    for name in ("SCALARS_SECS", "VALUES_SECS", "COMPARE_SECS"):
+        monkeypatch.setattr(backend, name, 60.0)
 
     def make(*shown: FakeWatch | Run | WatchedRun, read: bool = True, **how: Any) -> Bench:
         watches = [item for item in shown if isinstance(item, FakeWatch)]
