@@ -37,7 +37,7 @@ _CONTROLS = re.compile(r"\x1b\[[\d;?]*[A-Za-z]|\x1b\][^\a]*\a")
 _NORMAL = (
     (re.compile(r"\d{4}-\d\d-\d\d(?:[ T]\d\d:\d\d(?::\d\d)?(?:[,.]\d+)?Z?)?"), "<time>"),
     (re.compile(r"\b\d\d:\d\d(?::\d\d)?\b"), "<time>"),
-    (re.compile(r"\b(?=[0-9a-f]*\d)[0-9a-f]{8,64}\b"), "<id>"),
+    (re.compile(r"\b[0-9a-f]{8,64}\b"), "<id>"),
     (re.compile(r"(?:\b\d[\d.,]* (?:ms|s|min|h|d)\b ?)+"), "<secs> "),
     (re.compile(r"\b\d[\d.,]* ?(?:%|B|kB|KB|KiB|MB|MiB|GB|GiB|bytes)(?!\w)"), "<amount>"),
     (re.compile(r"\b\d[\d,]* of \d[\d,]*(?= recomputed )"), "<number> of <number>"),
