@@ -145,12 +145,11 @@ def hangs() -> None:
 
 
 @pytest.mark.skipif(boot_id() is None, reason="without a boot id a page does not count")
-@pytest.mark.parametrize("has_lease", [True, False])
 @pytest.mark.parametrize("fault", ["full", "hangs"])
 def test_an_end_that_cannot_be_written_leaves_its_page(
-    tmp_path: Path, begin, disk, fault: str, has_lease: bool, monkeypatch, clock_at
+    tmp_path: Path, begin, disk, fault: str, monkeypatch, clock_at
 ) -> None:
-    """The step that the session had reached is known once its process is over; how it ended, from its lease."""
+    """The step that the session had reached is known once its process is over."""
     run = begin(writer=disk)
     run.ready()
     run.enter("training")
@@ -169,14 +168,11 @@ def test_an_end_that_cannot_be_written_leaves_its_page(
     run._monitor.tick()
     run.end(StopInfo(reason="error", error="SaveFailedError: No space left on device"))
     clock.now += 100.0
-    state = "failed" if has_lease else "lost"
-    if not has_lease:
-        os.unlink(tmp_path / LEASE_NAME)
     (watched,) = watch.refresh().runs.values()
-    assert watched.run.state == state  # its process goes on; the session does not
+    assert watched.run.state == "lost"  # its process goes on; the session does not
     monkeypatch.setattr(PageReading, "is_dead", True)
     (watched,) = watch.refresh().runs.values()
-    assert (watched.run.state, watched.run.sessions[-1].last_step) == (state, 1737)
+    assert (watched.run.state, watched.run.sessions[-1].last_step) == ("lost", 1737)
     again = begin()
     assert not Path(page_in(private_directory(), run.session_id)).exists()
     again.end(StopInfo(reason="completed"))
