@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import cast
 
 from supervisor_core.checkpoint.lease_file import LeaseRecord, decode
 from supervisor_core.checkpoint.logdir_lock import LEASE_NAME, peek
@@ -19,17 +18,7 @@ from supervisor_core.events.telemetry import DeathRecord
 from supervisor_core.process.progress_page import PageReading, page_of_session
 from supervisor_core.run.goodput import is_down, phase_since, rebooked, spent, without_risk
 from supervisor_core.run.last_words import TimedLook, death_of, newest_look, stall_of
-from supervisor_core.run.model import (
-    AT_RISK,
-    BUCKET_OF_PHASE,
-    DOWNTIME,
-    PRODUCTIVE,
-    STALL,
-    STATE_OF_OUTCOME,
-    Outcome,
-    Run,
-    Session,
-)
+from supervisor_core.run.model import BUCKET_OF_PHASE, DOWNTIME, STALL, Run, Session
 from supervisor_core.run.session_parts import with_stall
 from supervisor_core.run.writer_clock import WriterClock
 from supervisor_core.storage.filesystem import Filesystem
@@ -63,7 +52,7 @@ class LeaseReader:
         self._last: LeaseRecord | None = None
 
     def read(self, now: float, ahead_secs: float | None = None) -> LeaseRecord | None:
-        """Return the lease as it was last read; None where there is none.
+        """Return the lease of a session that has not ended, as it was last read; None where there is none.
 
         Args:
             now: the present wall time.
@@ -73,7 +62,7 @@ class LeaseReader:
             return self._last
         lease, written_at = self._held()
         self._last = lease
-        if lease is not None and lease.ended is None:
+        if lease is not None:
             at = lease.renewed_at
             self.clock.observe(lease.session, at=at, written_at=written_at, now=now, ahead_secs=ahead_secs)
         if lease is not None and self.clock.now(now) - lease.renewed_at <= FRESH_SECS:
@@ -89,7 +78,9 @@ class LeaseReader:
             try:
                 filesystem, name = self._filesystem_of(f"{self._directory.rstrip('/')}/{LEASE_NAME}")
                 lease = decode(filesystem.read(name))
-                return (None, None) if lease is None else (lease, filesystem.modified_at(name))
+                if lease is None or lease.ended is not None:
+                    return None, None
+                return lease, filesystem.modified_at(name)
             except (OSError, ImportError):
                 return None, None
             except ValueError:
@@ -102,8 +93,7 @@ def with_lease(run: Run, lease: LeaseRecord | None, now: float) -> Run:
 
     Only a lost run is changed, whose newest session holds the lease and renewed it after the last event. If that was
     within `FRESH_SECS`, it is running or, without progress within the hang timeout, stalled. Else it has reached the
-    step of the lease, at least. Where the session wrote its end into the lease, and could not write its stop record, as
-    on a full disk, it has ended so.
+    step of the lease, at least.
 
     Args:
         run: the run from its events.
@@ -113,9 +103,7 @@ def with_lease(run: Run, lease: LeaseRecord | None, now: float) -> Run:
     last = run.sessions[-1] if run.sessions else None
     if run.state != "lost" or last is None or lease is None or lease.session != last.id:
         return run
-    if lease.ended is not None:
-        return _ended(run, lease, now)
-    if last.gone or (last.ended_at is not None and lease.renewed_at < last.ended_at):
+    if last.ended_at is not None and lease.renewed_at < last.ended_at:
         return run
     if now - lease.renewed_at > FRESH_SECS:
         return _reached(run, lease.last_step)
@@ -135,42 +123,6 @@ def with_lease(run: Run, lease: LeaseRecord | None, now: float) -> Run:
     age = None if lease.progress_at is None else now - lease.progress_at
     is_stalled = age is not None and timeout_secs is not None and age > timeout_secs
     return _running(run, session, now, is_stalled=is_stalled)
-
-
-def _ended(run: Run, lease: LeaseRecord, now: float) -> Run:
-    """Return a lost run whose newest session has recorded its end in the lease alone."""
-    outcome, before = cast(Outcome, lease.ended), run.sessions[-1]
-    state = STATE_OF_OUTCOME.get(outcome)
-    if state is None or state in ("lost", "unknown") or run.restarting or before.ended_at is None:
-        return run
-    run = _reached(run, lease.last_step)
-    ended_at = max(before.ended_at, min(lease.ended_at or lease.renewed_at, now))
-    why = f"why could not be recorded ({lease.events_error or 'its events could not be written'})"
-    session = replace(
-        run.sessions[-1],
-        outcome=outcome,
-        gone=False,
-        ended_at=ended_at,
-        phase=lease.phase,
-        last_progress_at=lease.progress_at,
-        error=why if state == "failed" else None,
-        save_failures=max(lease.save_failures, before.save_failures),
-        save_failures_in_a_row=lease.save_failures_in_a_row,
-        events_error=lease.events_error,
-    )
-    more = dict(_unseen(before, session, before.ended_at, ended_at, is_stalled=False))
-    activity = {**before.activity_secs}
-    for bucket, secs in more.items():
-        activity[bucket] = activity.get(bucket, 0.0) + secs
-    if run.at_risk is not None:
-        more[AT_RISK] = more.pop(PRODUCTIVE, 0.0)
-    goodput = run.goodput
-    if is_down("lost", before, now):
-        more[DOWNTIME] = before.ended_at - (ended_at if is_down(state, session, now) else now)
-    goodput = rebooked(goodput, more)
-    risk = None if run.at_risk is None else replace(run.at_risk, secs=goodput.secs[AT_RISK])
-    session = replace(session, phase="stopped", activity_secs=activity)
-    return replace(run, state=state, sessions=(*run.sessions[:-1], session), goodput=goodput, at_risk=risk)
 
 
 def _reached(run: Run, step: int | None) -> Run:

@@ -276,7 +276,7 @@ class RunTracker:
                 names = [worker.name for worker in ranks_here(run)]
                 run = with_ranks(run, self._tasks.read(names, clock.now(now), is_stalled=True))
                 run = replace(run, sessions=with_first_error(run.sessions, run.workers))
-            if run.state == "lost":
+            if run.state == "lost" and not is_gone:
                 run = with_lease(run, self._lease.read(now, clock.known_ahead_secs), self._lease.clock.now(now))
                 clock = clock if run.state == "lost" or self._lease.clock.skew_secs is None else self._lease.clock
             if run.state in _MOVING and not is_gone:

@@ -8,7 +8,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from supervisor_core.checkpoint.lease_file import LEASE_NAME, LeaseRecord, encode
 from supervisor_core.events.event_format import event_prefix, frame, scalar_prefix, version_event
 from supervisor_core.events.telemetry import LaunchRecord, StallRecord, summary_bytes
 from tests.browser.scripted_run import Scripted as EveryStep
@@ -94,17 +93,6 @@ def _ended(run: Path, now: float, reason: str = "completed", **how: Any) -> Goes
 
 def _stopped_by_a_signal(run: Path, now: float) -> GoesOn:
     return _ended(run, now, "signal", signal="SIGTERM")
-
-
-def _stopped_on_a_full_disk(run: Path, now: float) -> GoesOn:
-    """Its lease, which is written in place, has its end; no record has."""
-    session = Scripted(run, now - HOUR - 300).train(HOUR)
-    lease = LeaseRecord(
-        session=session.session, attempt=1, host="trainer-0", boot=None, pid=31, started_at=now - HOUR - 300,
-        first_started_at=now - HOUR - 300, renewed_at=now - 290, ended="signal", ended_at=now - 290,
-    )  # fmt: skip
-    (run / LEASE_NAME).write_bytes(encode(lease))
-    return nothing
 
 
 def _stopped_itself(run: Path, now: float) -> GoesOn:
@@ -445,7 +433,6 @@ STORIES: dict[str, Story] = {
     "failed long ago": Story(_failed_long_ago, ("info failed",)),
     "completed": Story(_ended, ()),
     "was stopped by a signal": Story(_stopped_by_a_signal, ("info stopped",), "by SIGTERM"),
-    "was stopped on a full disk": Story(_stopped_on_a_full_disk, ("info stopped",), "Stopped as asked"),
     "stopped itself": Story(_stopped_itself, ("info stopped",), "by its own request"),
     "had nothing to do": Story(_nothing_to_do, ("info completed_without_step",), "without a new step"),
     "was restarted once": Story(_restarted_once, ("info restarted",), "Restarted"),

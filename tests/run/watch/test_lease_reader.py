@@ -49,8 +49,8 @@ def test_a_dead_one_is_read_ever_more_rarely(tmp_path: Path) -> None:
 
 
 def test_what_says_nothing(tmp_path: Path) -> None:
-    """No lease, or half of one: nothing is concluded."""
+    """No lease, one that has ended, or half of one: nothing is concluded."""
     assert LeaseReader(str(tmp_path)).read(T0) is None
-    for data in (lease()[:50], b"", b"\0" * 1024):
+    for data in (lease(ended="completed"), lease()[:50], b"", b"\0" * 1024):
         (tmp_path / ".supervisor.lease").write_bytes(data)
         assert LeaseReader(str(tmp_path)).read(T0) is None

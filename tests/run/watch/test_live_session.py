@@ -222,46 +222,6 @@ def test_where_no_page_is_left_a_lost_run_has_the_step_of_its_lease(run: Run) ->
     assert with_lease(run, replace(lease, last_step=80), NOW) is run
 
 
-@pytest.mark.parametrize(
-    ("ended", "state", "kinds"),
-    [
-        ("signal", "stopped", ["stopped"]),
-        ("completed", "completed", ["completed_unsaved"]),
-        ("error", "failed", ["failed"]),
-    ],
-)
-@pytest.mark.parametrize("gone", [False, True])
-def test_a_session_whose_stop_record_could_not_be_written_has_ended_as_its_lease_says(
-    run: Run, tmp_path: Path, clock_at: Any, ended: Any, state: str, kinds: list[str], gone: bool
-) -> None:
-    """On a full disk, read from any machine: it was neither killed, nor is the time since then downtime unless it
-    failed. A lease of another session, and a run that its restarter starts again, say nothing."""
-    lease = LeaseRecord(
-        session=SESSION, attempt=1, host="h", boot=None, pid=1, started_at=NOW - 900.0, first_started_at=NOW - 900.0,
-        renewed_at=NOW - 500.0, ended=ended, ended_at=NOW - 500.0, last_step=142, phase="checkpointing",
-        progress_at=NOW - 510.0, save_failures=3, save_failures_in_a_row=3, events_error="No space left on device",
-    )  # fmt: skip
-    [watched] = LogdirWatch(str(tmp_path / "run"), clock=clock_at(NOW)).refresh().runs.values()
-    run = replace(watched.run, sessions=(replace(run.sessions[-1], gone=gone),))
-    found = with_lease(run, lease, NOW)
-    last = found.sessions[-1]
-    assert (found.state, last.outcome, last.gone, last.ended_at) == (state, ended, False, NOW - 500.0)
-    assert (found.step, last.phase, last.save_failures_in_a_row) == (142, "stopped", 3)
-    said = findings(WatchedRun(run=found, files=()), NOW)
-    assert [each.kind for each in said] == kinds
-    assert said[0].text.endswith("(No space left on device).") is (ended == "error")
-    assert found.at_risk is not None and found.at_risk.steps == 142
-    secs = found.goodput.secs
-    assert secs["infrastructure_recovery_from_disruption"] == pytest.approx(500.0 if ended == "error" else 0.0)
-    assert (secs["at_risk"], secs["unproductive_checkpoint_save"]) == (pytest.approx(390.0), pytest.approx(10.0))
-    assert found.at_risk.secs == secs["at_risk"]
-    assert sum(secs.values()) == pytest.approx(found.goodput.wall_secs)
-    assert sum(last.activity_secs.values()) == pytest.approx(400.0)
-    assert with_lease(run, replace(lease, session="another"), NOW) is run
-    again = replace(run, restarting=True)
-    assert with_lease(again, lease, NOW) is again
-
-
 @pytest.fixture
 def killed(tmp_path: Path, writing: ModuleType, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     """The events file of a session at step 90, a second old, whose process is gone; its page has step 142."""
