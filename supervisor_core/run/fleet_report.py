@@ -25,7 +25,6 @@ from supervisor_core.run.fleet import (
 from supervisor_core.run.goodput import GIVEN_UP_SECS
 from supervisor_core.run.model import AT_RISK, LIVE, PRODUCTIVE, WASTED, Advice, Run
 from supervisor_core.run.session_rows import SessionRow, session_rows
-from supervisor_core.run.watched_launch import may_be_of
 from supervisor_core.run.words import DAY_SECS
 
 SUSPECT_P = 0.01
@@ -203,10 +202,7 @@ class _FleetFold:
         ended_at = rows[-1].ended_at
         seen_at = run.last_event_at
         launch, started_at = run.launches[-1] if run.launches else None, rows[-1].started_at or 0.0
-        if launch is not None and launch.ended_at is None:
-            has_restarter = not run.sessions[-1].inferred or may_be_of(run.sessions[-1], launch)
-        else:
-            has_restarter = launch is not None and (launch.ended_at or 0.0) >= started_at
+        has_restarter = launch is not None and (launch.ended_at is None or launch.ended_at >= started_at)
         is_recent = seen_at is not None and now - seen_at <= GIVEN_UP_SECS
         if is_recent and not has_restarter and any(row.unknown_secs for row in rows):
             self._unwatched.append(Unwatched(run=run.name, why="no_telemetry", since=seen_at))

@@ -31,20 +31,7 @@ def watched_launch(session: Session | None, launches: Sequence[ProgramLaunch]) -
     if newest is None or newest.seen_at is None or session is None or not session.inferred or session.gone:
         return None
     began, seen_at = newest.started_at, session.ended_at
-    is_of_it = began is None or seen_at is None or seen_at >= began - SLACK_SECS
-    return newest if is_of_it and may_be_of(session, newest) else None
-
-
-def may_be_of(session: Session, launch: ProgramLaunch) -> bool:
-    """Return whether a session without telemetry may be of a launch that has no end: one that goes on long after the
-    restarter's last record, which was killed, is another one's, or goes on by itself.
-
-    Args:
-        session: the newest.
-        launch: the newest.
-    """
-    seen_at = launch.started_at if launch.seen_at is None else launch.seen_at
-    return seen_at is None or session.ended_at is None or session.ended_at <= seen_at + LOST_SECS
+    return newest if began is None or seen_at is None or seen_at >= began - SLACK_SECS else None
 
 
 def watched_state(launch: ProgramLaunch, last: SessionFacts, now: float, *, runs: bool | None) -> RunState:

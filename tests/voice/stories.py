@@ -354,7 +354,7 @@ def _saves_too_rarely(run: Path, now: float) -> GoesOn:
 
 
 def _other_writer(run: Path, now: float, ago: float = 0.0, name: str = "events.out.tfevents.1.other") -> GoesOn:
-    run.mkdir(parents=True, exist_ok=True)
+    run.mkdir(parents=True)
     path = run / name
     path.write_bytes(frame(version_event(now - ago - 3000)))
     step = 0
@@ -411,11 +411,6 @@ def _under_a_restarter(
 
 def _hangs_under_a_restarter(run: Path, now: float) -> GoesOn:
     return _under_a_restarter(run, now, hangs=True)
-
-
-def _follows_a_killed_restarter(run: Path, now: float) -> GoesOn:
-    _under_a_restarter(run, now, ago=3040.0)
-    return _other_writer(run, now, name="events.out.tfevents.2.other")
 
 
 def _lost_with_its_restarter(run: Path, now: float) -> GoesOn:
@@ -481,6 +476,5 @@ STORIES: dict[str, Story] = {
     "is another writer's, and hangs": Story(
         _hangs_under_a_restarter, ("page stalled",), "MainThread is at train.py:15 in load (process 31 on trainer-0)"
     ),
-    "is another writer's, and its restarter was killed before": Story(_follows_a_killed_restarter, ("info restarted",)),
     "is another writer's, lost with its restarter": Story(_lost_with_its_restarter, ("page lost",), "no sign of life"),
 }
