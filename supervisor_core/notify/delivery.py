@@ -12,9 +12,8 @@ from dataclasses import dataclass
 from supervisor_core.clock import SYSTEM_CLOCK, Clock
 from supervisor_core.notify.claims import Claims
 from supervisor_core.notify.event import Event
-from supervisor_core.notify.message import Message, Subject, message_of, subjects, urgencies
+from supervisor_core.notify.message import Message, message_of, urgencies
 from supervisor_core.notify.services import NotSent, Service
-from supervisor_core.run.incidents import LEAST_RUNS
 from supervisor_core.run.words import counted, duration
 
 MOST_WAITING = 1000
@@ -52,15 +51,14 @@ class _Sent:
 
     at: float
     """When, on the monotonic clock."""
-    subjects: frozenset[Subject]
+    runs: frozenset[str]
 
 
 class Delivery:
     """The events for one service: gathered for some seconds, sent as one message, tried again, within a limit.
 
     The limit is shared fairly: a run's events are sent while it has had at most as many messages within the hour as are
-    left of it. So one that never stops takes about half of them, and leaves some to each of the others. What happens to
-    several runs, in one sentence, counts for itself, and for none of them.
+    left of it. So one that never stops takes about half of them, and leaves some to each of the others.
 
     `add` and `waiting` may be used by any thread, everything else by one.
 
@@ -156,22 +154,17 @@ class Delivery:
 
     def _due(self, now: float) -> float:
         """Return when a message is to be sent; infinity while nothing waits."""
+        oldest: dict[tuple[str, bool], float] = {}
         with self._lock:
-            waiting = list(self._waiting)
-        came: dict[tuple[Subject, bool], dict[str, float]] = {}
-        for item, subject in zip(waiting, subjects([item.event for item in waiting]), strict=True):
-            first = came.setdefault((subject, item.event.topic == "page"), {})
-            first[item.event.run] = min(item.at, first.get(item.event.run, math.inf))
+            for item in self._waiting:
+                kind = item.event.run, item.event.topic == "page"
+                oldest[kind] = min(item.at, oldest.get(kind, math.inf))
         while self._sent and self._sent[0].at <= now - _HOUR_SECS:
             self._sent.popleft()
         told = self._told()
         due = (
-            # Of several runs: since there are so many that they are one sentence.
-            max(
-                sorted(first.values())[:LEAST_RUNS][-1] + self._gather_secs,
-                self._next_slot(subject, told[subject], is_page=is_page),
-            )
-            for (subject, is_page), first in came.items()
+            max(at + self._gather_secs, self._next_slot(run, told[run], is_page=is_page))
+            for (run, is_page), at in oldest.items()
         )
         return max(self._next_try, min(due, default=math.inf))
 
@@ -202,7 +195,8 @@ class Delivery:
             self._oldest_uncounted = math.inf if not self._uncounted else self._oldest_uncounted
         self._settle(mine)
         if self._limit < math.inf:
-            self._sent.append(_Sent(self._clock.monotonic(), frozenset(subjects([item.event for item in mine]))))
+            runs = frozenset(item.event.run for item in mine)
+            self._sent.append(_Sent(self._clock.monotonic(), runs))
         return True
 
     def _try(self, message: Message) -> bool:
@@ -317,17 +311,17 @@ class Delivery:
         self._uncounted += len(items)
         self._oldest_uncounted = min([self._oldest_uncounted, *(item.event.at for item in items)])
 
-    def _next_slot(self, subject: Subject, told: int, *, is_page: bool) -> float:
-        """Return when the limit allows the next message about a subject, which had ``told`` within the hour."""
+    def _next_slot(self, run: str, told: int, *, is_page: bool) -> float:
+        """Return when the limit allows the next message about a run, which had ``told`` within the hour."""
         allowed = self._limit if is_page else self._limit - self._limit // _FOR_PAGES
         left, since = allowed - len(self._sent), -math.inf
         for sent in self._sent:
             if left > 0 and told <= left:
                 break
             left, since = left + 1, sent.at + _HOUR_SECS
-            told -= subject in sent.subjects
+            told -= run in sent.runs
         return since
 
-    def _told(self) -> Counter[Subject]:
-        """Return how many messages of the last hour were about each subject."""
-        return Counter(subject for sent in self._sent for subject in sent.subjects)
+    def _told(self) -> Counter[str]:
+        """Return how many messages of the last hour were about each run."""
+        return Counter(run for sent in self._sent for run in sent.runs)

@@ -43,9 +43,7 @@ AppriseType = Literal["failure", "warning", "info", "success"]
 _TYPES: dict[Severity, AppriseType] = {"page": "failure", "warn": "warning", "info": "info"}
 
 
-Subject = str | tuple[Topic, str, str]
-"""What a sentence is about: a run, or what happened to several of them: topic, kind and what."""
-_NONE: Mapping[Subject, int] = MappingProxyType({})
+_NONE: Mapping[str, int] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,7 +61,7 @@ class Message:
 
 
 def message_of(
-    events: Sequence[Event], *, more: int = 0, since: float | None = None, told: Mapping[Subject, int] = _NONE
+    events: Sequence[Event], *, more: int = 0, since: float | None = None, told: Mapping[str, int] = _NONE
 ) -> Message:
     """Return the message about events.
 
@@ -100,7 +98,7 @@ def message_of(
     )
 
 
-def urgencies(events: Sequence[Event], told: Mapping[Subject, int] = _NONE) -> list[tuple[int, int]]:
+def urgencies(events: Sequence[Event], told: Mapping[str, int] = _NONE) -> list[tuple[int, int]]:
     """Return for each event how urgent it is, the smallest first: by its topic, then by how many of that topic stand
     before it that are of the same run, and how many messages this run has had (``told``). So no run that says a
     thousand things keeps back what another one says."""
@@ -136,31 +134,18 @@ def _span(events: Sequence[Event]) -> str:
 def _lines(events: Sequence[Event]) -> list[tuple[str, int]]:
     """Return lines about events, each with the number of its events: what happened to several runs is one line. They
     are in the order of the events."""
-    groups: dict[Subject, list[tuple[int, Event]]] = {}
+    groups: dict[tuple[str, ...], list[tuple[int, Event]]] = {}
+    for index, event in enumerate(events):
+        groups.setdefault((event.topic, event.kind, event.what), []).append((index, event))
     found: list[tuple[int, str, int]] = []
-    for index, (event, subject) in enumerate(zip(events, subjects(events), strict=True)):
-        if subject == event.run:
-            found.append((index, event.text, 1))
-        else:
-            groups.setdefault(subject, []).append((index, event))
     for placed in groups.values():
         members = [event for _, event in placed]
         runs = list(dict.fromkeys(event.run for event in members))
-        found.append((placed[0][0], _of_several(members, runs), len(members)))
+        if len(runs) >= LEAST_RUNS:
+            found.append((placed[0][0], _of_several(members, runs), len(members)))
+        else:
+            found += [(index, event.text, 1) for index, event in placed]
     return [(text, number) for _, text, number in sorted(found)]
-
-
-def subjects(events: Sequence[Event]) -> list[Subject]:
-    """Return for each event what its sentence is about: what happened to `LEAST_RUNS` runs or more is one sentence."""
-    runs: dict[tuple[Topic, str, str], set[str]] = {}
-    for event in events:
-        runs.setdefault((event.topic, event.kind, event.what), set()).add(event.run)
-    return [
-        event.run
-        if len(runs[event.topic, event.kind, event.what]) < LEAST_RUNS
-        else (event.topic, event.kind, event.what)
-        for event in events
-    ]
 
 
 def _of_several(members: Sequence[Event], runs: Sequence[str]) -> str:

@@ -145,20 +145,6 @@ def test_a_run_that_pages_all_the_time_delays_no_other(clock: StillClock) -> Non
     assert len(service.messages) == 17 + 11, "it goes on: as its messages leave the hour, others take their place"
 
 
-def test_what_is_one_sentence_counts_for_none_of_its_runs(clock: StillClock) -> None:
-    """Thirty runs of one cause take about half of an hour's messages, as one run does; what one of them says of its own
-    then is sent at once."""
-    service = Kept()
-    sent = delivery(service, clock, limit=20)
-    for _ in range(30):
-        sent.add([event(f"run-{number}", at=clock.now) for number in range(30)])
-        run_until(clock, clock.now + 20.0, sent)
-    assert len(service.messages) == 11
-    sent.add([event("run-7", kind="loss_not_finite", text="run-7: The loss is NaN", at=clock.now)])
-    run_until(clock, clock.now + 10.0, sent)
-    assert len(service.messages) == 12 and "run-7: The loss is NaN" in service.messages[-1].body
-
-
 def test_a_service_that_fails_is_tried_again_then_logged(clock: StillClock, caplog: pytest.LogCaptureFixture) -> None:
     """The waits are doubled up to 5 minutes; after an hour it is given up and logged once; the next message says how
     much was left out."""
