@@ -11,7 +11,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from sys import intern
+from functools import lru_cache
 from typing import Any
 
 from supervisor_core.events.hparams import HParam
@@ -102,13 +102,19 @@ def _getter(key: str) -> Callable[[RunView, Compared], HParam | None]:
 
 def _compared(shown: RunView) -> Compared:
     each = compared(shown.run)
-    return replace(each, versions={intern(name): intern(version) for name, version in each.versions.items()})
+    return replace(each, versions={_same(name): _same(version) for name, version in each.versions.items()})
 
 
 def _tag_values(shown: RunView) -> TagValues:
     """Return the newest value of each tag. It is kept: the texts of a run at rest are made again, each for itself."""
     values = shown.run.tag_values
-    return replace(values, tags=tuple(map(intern, values.tags)))
+    return replace(values, tags=tuple(map(_same, values.tags)))
+
+
+@lru_cache(maxsize=4096)
+def _same(text: str) -> str:
+    """Return one object for equal texts. Not by `sys.intern`, whose texts Python 3.12 never frees."""
+    return text
 
 
 def _newest(run: RunView, tag: str) -> float | str | None:

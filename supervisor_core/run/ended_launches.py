@@ -139,7 +139,7 @@ def failure_type(run: Run) -> str | None:
     not known."""
     last, end = run.sessions[-1] if run.sessions else None, final_launch(run.launches)
     if last is not None and last.error is not None and (end is None or _has_error_of(last, end)):
-        return last.error
+        return WHERE.split(last.error)[0] if last.inferred else last.error
     return None if end is None else WHERE.split(end.error or "")[0] or end.signal
 
 

@@ -300,7 +300,8 @@ def phase_since(session: Session, step: int | None) -> str | None:
         session: as its events have it.
         step: the last step that it is known to have reached; None where that is unknown.
     """
-    has_trained = step is not None and step > (session.last_step or session.first_step or 0)
+    reached = session.first_step if session.last_step is None else session.last_step
+    has_trained = step is not None and reached is not None and step > reached
     return "training" if has_trained else session.phase
 
 

@@ -76,8 +76,8 @@ def launch_error(launch: ProgramLaunch) -> str | None:
         if rank is not None and named is not None and rank["rank"] != named[1]:
             continue  # of another rank
         printed, colon, text = line[rank.end() if rank else 0 :].partition(": ")
-        if colon and printed.rpartition(".")[2] == kind:
-            return f"{kind}: {in_a_line(text, _MOST)}{where}"
+        if printed.rstrip().rpartition(".")[2] == kind:  # the last one that was printed: it may have no text
+            return f"{kind}: {in_a_line(text, _MOST)}{where}" if colon else launch.error
     return launch.error
 
 

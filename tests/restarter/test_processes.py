@@ -148,7 +148,9 @@ def test_a_program_that_fails_alike_is_given_up_and_everything_is_recorded(
     assert (last.cause, last.exit_code, last.error) == ("error", 1, "RuntimeError at program.py:6 in step")
     assert (last.action, last.decided_by, last.progress) == ("end", "program", None)
     assert last.stderr is not None and last.stderr.endswith("RuntimeError: no such device\n")
-    assert launch_text(run.launches[0]).startswith("restarted by tb-supervisor: RuntimeError: no such device at program.py:6")
+    assert launch_text(run.launches[0]).startswith(
+        "restarted by tb-supervisor: RuntimeError: no such device at program.py:6"
+    )
     assert (run.sessions, run.state) == ((), "failed")  # a launch is no session
     assert f"--reset; without it the counts go on ({tmp_path / 'logs' / '.supervisor.restarts'})" in running.log
     kept = json.loads((tmp_path / "logs" / ".supervisor.restarts").read_text())

@@ -116,7 +116,11 @@ def test_a_program_without_telemetry_has_the_error_that_it_printed(
     other = events_file("other", created_at=T0 + 1.0).scalars("loss", range(30), T0 + 2.0)
     run = run_of(other, launches((T0, 33.0, end)), now=T0 + 40.0)
     assert (run.sessions[-1].error, failure_text(run)) == ("KeyError: 'cat' at a.py:3 in f",) * 2
-    assert failure_type(run) == "KeyError: 'cat' at a.py:3 in f"
+    assert failure_type(run) == "KeyError: 'cat'"
+    handled = "AssertionError: old\n\nDuring handling of the above exception:\n\nAssertionError\n"
+    without = {**end, "error": "AssertionError at a.py:3 in f", "stderr": handled}
+    run = run_of(other, launches((T0, 33.0, without)), now=T0 + 40.0)
+    assert (failure_text(run), failure_type(run)) == ("AssertionError at a.py:3 in f", "AssertionError")
     later = events_file("other", created_at=T0 + 1.0).scalars("loss", range(60), T0 + 2.0)
     assert run_of(later, launches((T0, 33.0, end)), now=T0 + 62.0).sessions[-1].error is None
     twice = launches((T0, 33.0, {**end, "action": "restart"}), (T0 + 40.0, 5.0, GIVEN_UP))
