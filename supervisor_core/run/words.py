@@ -131,7 +131,7 @@ def next_sentence(text: str | None) -> str:
 
 
 def in_a_line(text: str, most: int = SHOWN_CHARACTERS) -> str:
-    """Return a text in one line, cut after so many characters."""
+    """Return a text in one line, of at most so many characters and the mark of a cut."""
     words = " ".join(text.split())
     return words if len(words) <= most else f"{words[:most]} ..."
 

@@ -90,11 +90,11 @@ def test_a_supervisor_is_seen_by_prometheus(
     wait_until(lambda: prometheus.query(read_from_the_lease), "the exporter to know why nothing is written")
     (state,) = prometheus.query('supervisor_run_state{job="exporter"} == 1')
     assert state["metric"]["state"] == "running"
-    # Of the thread that saves and of its failures one may be known a moment before the other, which a hold of a second
-    # does not outlast.
-    webhook.repeated.add("SupervisorThreadDown")
     disk.free(trainer.process)
     assert {webhook.next() for _ in full} == {("resolved", name, "digits") for name in full}
+    # The exporter learns of it later, and alone decides once the training is over.
+    known_late = 'supervisor_events_failing{job="exporter"} == 1 or supervisor_thread_up{job="exporter"} == 0'
+    wait_until(lambda: not prometheus.query(known_late), "the exporter to know that all is written again")
 
     trainer.send(signal.SIGTERM)
     assert trainer.wait() == -signal.SIGTERM
