@@ -158,10 +158,10 @@ def test_whose_it_is_and_where_it_runs() -> None:
     rows = [line.split()[:2] for line in lines if line.startswith(("session ", "1 ", "2 "))]
     assert rows == [["session", "host"], ["1", "node-2"], ["2", "node-3"]]
     ended = [
-        shown(run(sessions=(replace(last, gone=True, outcome=outcome),))).splitlines()[1]
-        for outcome in ("completed", "signal", "lost")
+        shown(run(sessions=(replace(last, gone=True, outcome=outcome, error=error),))).splitlines()[1]
+        for outcome, error in (("completed", None), ("signal", None), ("lost", None), ("lost", "E: as it printed"))
     ]
-    said = ["has ended", "has ended", "is gone: it was killed or crashed"]
+    said = ["has ended", "has ended", "is gone: it was killed or crashed", "has ended"]
     assert ended == [f"Process 4711 on node-3 {each}" for each in said]
     alone = shown(run(sessions=(first, replace(last, host=first.host, world_size=1, device_count=None))))
     assert "processes" not in alone and "session  started" in alone

@@ -117,6 +117,12 @@ def test_a_program_without_telemetry_has_the_error_that_it_printed(
     run = run_of(other, launches((T0, 33.0, end)), now=T0 + 40.0)
     assert (run.sessions[-1].error, failure_text(run)) == ("KeyError: 'cat' at a.py:3 in f",) * 2
     assert failure_type(run) == "KeyError: 'cat'"
+    ranks = {
+        "error": "KeyError at a.py:3 in f on rank 1",
+        "stderr": "[rank1]: KeyError: 'cat'\n[rank0]: KeyError: 'dog'\n",
+    }
+    run = run_of(other, launches((T0, 33.0, {**end, **ranks})), now=T0 + 40.0)
+    assert failure_text(run) == "KeyError: 'cat' at a.py:3 in f on rank 1"
     handled = "AssertionError: old\n\nDuring handling of the above exception:\n\nAssertionError\n"
     without = {**end, "error": "AssertionError at a.py:3 in f", "stderr": handled}
     run = run_of(other, launches((T0, 33.0, without)), now=T0 + 40.0)

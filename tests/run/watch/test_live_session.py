@@ -87,6 +87,14 @@ def test_a_training_that_cannot_be_recorded_is_no_save(run: Run, tmp_path: Path,
     assert found.goodput.secs["unproductive_checkpoint_save"] == pytest.approx(30.0)
 
 
+def test_a_restored_step_of_which_no_record_says_is_no_training(run: Run, tmp_path: Path) -> None:
+    """Where the disk was full before the session could say where it begins."""
+    last = replace(run.sessions[-1], phase="restoring", first_step=None, last_step=None)
+    page = replace(page_with(tmp_path, progress_age=30.0, tick_age=0.5), phase="restoring")
+    found = with_page(replace(run, sessions=(last,)), page, NOW, BOOT_NOW).sessions[-1]
+    assert found.activity_secs.get("productive") == last.activity_secs.get("productive")
+
+
 def test_no_progress_for_longer_than_the_hang_timeout_is_a_stall(run: Run, tmp_path: Path) -> None:
     """With the place that the page names; the interpreter is not blocked while the monitor ticks."""
     page = replace(page_with(tmp_path, progress_age=70.0, tick_age=0.5), location="MainThread at train.py:8 in step")

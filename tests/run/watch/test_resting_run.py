@@ -7,9 +7,11 @@ import shutil
 import tracemalloc
 from dataclasses import fields, replace
 from pathlib import Path
+from typing import Any
+from weakref import WeakSet
 
 from benchmarks.trained import write_runs
-from supervisor_core.run import resting_run
+from supervisor_core.run import resting_run, run_tracker
 from supervisor_core.run.fold import RunFold
 from supervisor_core.run.logdir_watch import LogdirWatch
 from supervisor_core.run.model import Run
@@ -96,16 +98,23 @@ def test_a_run_that_is_too_long_stays_as_it_is(tmp_path: Path, monkeypatch) -> N
     assert RunPacking().at_rest(watched.run) is watched.run
 
 
-def test_a_first_look_holds_no_fold_of_a_run_that_it_has_not_read(tmp_path: Path) -> None:
+def test_a_first_look_holds_no_fold_of_a_run_that_it_has_not_read(tmp_path: Path, monkeypatch) -> None:
     """Thousands of folds, each freed when its run has ended, leave a process with memory that it can hardly use."""
+    held: WeakSet[RunFold] = WeakSet()
+
+    class Counted(RunFold):
+        def __init__(self, *args: Any, **options: Any) -> None:
+            super().__init__(*args, **options)
+            held.add(self)
 
     def folds() -> int:
         gc.collect()
-        return sum(type(each) is RunFold for each in gc.get_objects())
+        return len(held)
 
     write_runs(tmp_path, 8)
-    before, counts = folds(), list[int]()
-    LogdirWatch(str(tmp_path), packs=True, peeks=False).refresh(lambda done, total: counts.append(folds() - before))
+    monkeypatch.setattr(run_tracker, "RunFold", Counted)
+    counts: list[int] = []
+    LogdirWatch(str(tmp_path), packs=True, peeks=False).refresh(lambda done, total: counts.append(folds()))
     assert len(counts) == 8
     assert max(counts) <= 1
 
