@@ -19,7 +19,7 @@ from supervisor_core.run.fold import RunFold
 from supervisor_core.run.logdir_watch import LogdirWatch
 from supervisor_core.run.model import DOWNTIME
 
-LOGDIRS = Path(__file__).parents[3] / "shared" / "logdirs"
+LOGDIRS = Path(__file__).parents[4] / "shared" / "logdirs"
 
 
 def test_a_run_that_trains(tmp_path: Path, writing, clock) -> None:
