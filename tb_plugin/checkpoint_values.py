@@ -14,10 +14,9 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from queue import Empty, SimpleQueue
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from supervisor_core.checkpoint.names import last_part
-from supervisor_core.checkpoint.values import CheckpointValues, Difference, difference_of, values_of
 from supervisor_core.errors import CheckpointError
 from supervisor_core.log import command_line
 from supervisor_core.run.checkpoints import Checkpoint
@@ -25,6 +24,9 @@ from supervisor_core.run.presence import CheckpointPresence
 from supervisor_core.run.run_json import plain
 from supervisor_core.storage.local import local_path
 from tb_plugin.http import unavailable
+
+if TYPE_CHECKING:
+    from supervisor_core.checkpoint.values import CheckpointValues, Difference
 
 _LOG = logging.getLogger("supervisor_core")
 
@@ -153,6 +155,8 @@ class CheckpointReader:
 
 def look_into(asked: Asked, on_progress: Callable[[int, int], None]) -> dict[str, Any]:
     """Read a checkpoint, and the one before it; return what ``checkpoint_values`` answers."""
+    from supervisor_core.checkpoint.values import difference_of, values_of  # 2 MiB, for who asks
+
     presence = CheckpointPresence()
     place = _place(presence, asked.directory, asked.path)
     if place is None:

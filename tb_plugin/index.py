@@ -13,7 +13,7 @@ from supervisor_core.clock import SYSTEM_CLOCK, Clock
 from supervisor_core.errors import EventsError
 from supervisor_core.run.finding import Finding
 from supervisor_core.run.findings import findings
-from supervisor_core.run.resting_run import RestingRun
+from supervisor_core.run.resting_run import AlikeTexts, RestingRun
 from supervisor_core.run.snapshot import LogdirSnapshot, WatchedRun
 from supervisor_core.storage.local import join
 from tb_plugin.logdirs import Logdir
@@ -62,6 +62,7 @@ class Index:
         self._clock = clock
         self._watches: dict[Logdir, LogdirWatch] = {}
         self._read: dict[Logdir, LogdirSnapshot] = {}
+        self._lines = AlikeTexts()
         self._judged_at = clock.wall()
         self._faults: set[str] = set()
         self._asked = threading.Event()
@@ -198,10 +199,10 @@ class Index:
                     settled = self._is_settled(name, watched, snapshot.at, said)
                     runs[name] = replace(known, is_settled=True) if settled else known
                     continue
-                line = overview_line(name, watched, said)
+                line = self._lines.packed(overview_line(name, watched, said))
                 looks_the_same = (
                     known is not None
-                    and (known.line, known.findings) == (line, said)
+                    and (known.packed_line, known.findings) == (line, said)
                     and known.run.hparams == watched.run.hparams
                 )
                 runs[name] = RunView(
@@ -209,7 +210,8 @@ class Index:
                     directory=events_directory(watched) or join(logdir.path, relative),
                     watched=watched,
                     findings=said,
-                    line=line,
+                    packed_line=line,
+                    lines=self._lines,
                     generation=known.generation if known is not None and looks_the_same else generation,
                 )
         return runs, tuple(problems)

@@ -66,7 +66,7 @@ class Directory:
         """Why it could not be listed; None where it could, or does not exist."""
         self._source = source_of(path) if filesystem is None else filesystem
         self._clock = clock
-        self._key: tuple[int, int, int] | None = None
+        self._changed_at: int | None = None
         self._is_trusted = False
         self._listed_at = 0.0
 
@@ -79,14 +79,14 @@ class Directory:
             status = self._source.stat(self.path)
             if not stat.S_ISDIR(status.st_mode):
                 raise NotADirectoryError(errno.ENOTDIR, "not a directory", self.path)
-            key = status.st_mtime_ns, status.st_ino, status.st_dev
-            self.identity = _identity(status)
-            now = self._clock.monotonic()
-            if key == self._key and self._is_trusted and now - self._listed_at < RELIST_SECS:
+            identity, changed_at, now = _identity(status), status.st_mtime_ns, self._clock.monotonic()
+            is_same = (changed_at, identity) == (self._changed_at, self.identity)
+            if is_same and self._is_trusted and now - self._listed_at < RELIST_SECS:
                 return True
+            self.identity = identity
             events, links, found, subs, first = self._list()
         except (OSError, ValueError) as error:
-            self._key = None
+            self._changed_at = None
             if isinstance(error, OSError) and error.errno in _GONE:
                 self.events, self.links, self.subs, self.left_out, self.problem = (), _NO_LINKS, (), 0, None
                 self.first_event_file = None
@@ -96,8 +96,8 @@ class Directory:
         self.problem, self.first_event_file = None, first
         self.events, self.subs, self.left_out = tuple(sorted(events)), tuple(subs), found - len(events)
         self.links = frozenset(links.intersection(events)) if links else _NO_LINKS
-        self._key, self._listed_at = key, now
-        self._is_trusted = 0 < key[0] < (self._clock.wall() - CLOCK_TICK_SECS) * 1e9
+        self._changed_at, self._listed_at = changed_at, now
+        self._is_trusted = 0 < changed_at < (self._clock.wall() - CLOCK_TICK_SECS) * 1e9
         return True
 
     def _list(self) -> tuple[list[str], set[str], int, list[DirectoryEntry], str | None]:

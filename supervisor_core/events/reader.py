@@ -92,6 +92,32 @@ class EventsFileReader:
             fold(chunk)
     """
 
+    __slots__ = (
+        "_complaint",
+        "_created_at",
+        "_fetched",
+        "_guard",
+        "_head",
+        "_identity",
+        "_is_resumed",
+        "_left_out",
+        "_more",
+        "_problems",
+        "_refused",
+        "_scalars_only",
+        "_scan",
+        "_seen",
+        "_siblings",
+        "_size",
+        "_skipped",
+        "_source",
+        "_started",
+        "_stat",
+        "_tags",
+        "_thorough",
+        "path",
+    )
+
     def __init__(
         self,
         path: str,
@@ -118,7 +144,7 @@ class EventsFileReader:
         self._scan = RecordScan(thorough=self._thorough, scalars_only=self._scalars_only)
         self._identity: tuple[int, int] | None = None
         self._head = self._guard = b""
-        self._problems: list[Problem] = []
+        self._problems: tuple[Problem, ...] = ()
         self._known_tags().clear()
         self._fetched = 0
         self._left_out = 0
@@ -131,7 +157,7 @@ class EventsFileReader:
         """Where it is, and what it has found: a new reader of the path goes on from there with `resume`."""
         return ReaderPosition(
             seen=self._seen, size=self._size, started=self._started, tags=tuple(self._tags), scan=self._scan,
-            identity=self._identity, head=self._head, guard=self._guard, problems=tuple(self._problems),
+            identity=self._identity, head=self._head, guard=self._guard, problems=self._problems,
             fetched=self._fetched, left_out=self._left_out, skipped=self._skipped,
             refused=self._refused, complaint=self._complaint,
         )  # fmt: skip
@@ -145,7 +171,7 @@ class EventsFileReader:
         self._seen, self._size, self._started = position.seen, position.size, position.started
         self._known_tags().update(position.tags)
         self._scan, self._identity, self._guard = position.scan, position.identity, position.guard
-        self._problems, self._fetched, self._left_out = list(position.problems), position.fetched, position.left_out
+        self._problems, self._fetched, self._left_out = position.problems, position.fetched, position.left_out
         self._skipped, self._refused, self._complaint = position.skipped, position.refused, position.complaint
         self._head, self._is_resumed = position.head, True
 
@@ -235,7 +261,7 @@ class EventsFileReader:
             torn_bytes=0 if self._size is None or self._skipped else max(0, self._size - self._scan.at),
             skipped=self._skipped,
             unreadable=self._skipped is not None and self._refused,
-            problems=tuple(self._problems),
+            problems=self._problems,
             left_out_scalars=self._left_out,
             written_at=self._seen[1] / 1e9 if self._seen and self._seen[1] else None,
         )
@@ -333,7 +359,7 @@ class EventsFileReader:
         self._left_out += builder.left_out
         if not builder.records and not builder.problems:
             return None
-        self._problems += builder.problems[: _KEPT_PROBLEMS - len(self._problems)]
+        self._problems += tuple(builder.problems[: _KEPT_PROBLEMS - len(self._problems)])
         chunk = builder.chunk(self.path, self._created_at, from_start=not self._started)
         self._started = True
         return chunk

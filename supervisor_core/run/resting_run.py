@@ -2,8 +2,8 @@
 
 A run that has ended is some hundred Python objects, 12 kB; thousands of them are most of what a reader of a large
 logdir holds. At rest it is a `RestingRun`: a `Run` whose parts are bytes and are made again when one of them is asked
-for. The bytes are a `fold_state`, compressed by zlib with the first of these runs as its dictionary: runs of one logdir
-are much alike. What a look asks of every run is there without that.
+for. The bytes are a `fold_state` among `AlikeTexts`: runs of one logdir are much alike. What a look asks of every run
+is there without that.
 """
 
 from __future__ import annotations
@@ -40,6 +40,32 @@ _READY = (
 _NONE: Mapping[str, Any] = {}
 
 
+class AlikeTexts:
+    """Compresses texts that are much alike, by zlib with the first of them as its dictionary. `packed` is used by one
+    thread at a time, `unpacked` by any.
+
+    Example:
+        >>> texts = AlikeTexts()
+        >>> data = [texts.packed(b'{"run": "mnist-%d", "state": "completed"}' % number) for number in range(3)]
+        >>> texts.unpacked(data[2])
+        b'{"run": "mnist-2", "state": "completed"}'
+    """
+
+    def __init__(self) -> None:
+        self._dictionary: bytes | None = None
+
+    def packed(self, text: bytes) -> bytes:
+        """Return a text compressed."""
+        if self._dictionary is None:
+            self._dictionary = text[:_DICTIONARY_BYTES]
+        deflate = zlib.compressobj(zdict=self._dictionary)
+        return deflate.compress(text) + deflate.flush()
+
+    def unpacked(self, data: bytes) -> bytes:
+        """Return the text that `packed` has compressed."""
+        return zlib.decompressobj(zdict=self._dictionary or b"").decompress(data)
+
+
 class RunPacking:
     """Packs the runs of one logdir. `at_rest` is used by one thread at a time, the runs by any.
 
@@ -52,7 +78,7 @@ class RunPacking:
     """
 
     def __init__(self) -> None:
-        self._dictionary = b""
+        self._texts = AlikeTexts()
         self.opened = lru_cache(_OPEN)(self._opened)
         """Returns the run of some bytes."""
         self.same_tags: dict[frozenset[str], frozenset[str]] = {}
@@ -68,19 +94,16 @@ class RunPacking:
             return run
         if len(data) > MOST_PACKED_BYTES:
             return run
-        self._dictionary = self._dictionary or data[:_DICTIONARY_BYTES]
-        deflate = zlib.compressobj(zdict=self._dictionary)
-        return RestingRun.of(run, deflate.compress(data) + deflate.flush(), self)
+        return RestingRun.of(run, self._texts.packed(data), self)
 
     def _opened(self, data: bytes) -> Run:
-        inflate = zlib.decompressobj(zdict=self._dictionary)
-        return cast("Run", unpacked(inflate.decompress(data)))
+        return cast("Run", unpacked(self._texts.unpacked(data)))
 
 
 class RestingRun(Run):
     """A run of `RunPacking`. `dataclasses.replace` makes a plain `Run` of it, `changed` one at rest."""
 
-    __slots__ = ("_data", "_packing", *_READY)
+    __slots__ = ("_data", "_packing", "own_name", "session_ids")
 
     _data: bytes
     _packing: RunPacking

@@ -277,3 +277,12 @@ def test_a_run_at_rest_is_not_judged_for_ever(monkeypatch: pytest.MonkeyPatch) -
         index.refresh()
         watch.at += JUDGED_AGAIN_SECS
     assert (names.count("over"), names.count("live")) == (3, 4)
+
+
+def test_lines_are_held_packed() -> None:
+    """Of thousands of runs, lines are alike: held as they are sent, they would be most of what the tab adds."""
+    index = index_of(Logdir("/runs"), watch=lambda path: FakeWatch(*(watched(a_run(f"run-{i}")) for i in range(20))))
+    index.refresh()
+    shown = index.view().runs
+    assert [json.loads(run.line)["run"] for run in shown.values()] == list(shown)
+    assert sum(len(run.packed_line) for run in shown.values()) < sum(len(run.line) for run in shown.values()) / 4

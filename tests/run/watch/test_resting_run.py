@@ -19,7 +19,7 @@ from supervisor_core.run.resting_run import RestingRun, RunPacking
 from tests.events.hparams_writer import framed
 from tests.events.record_writer import HEAD, NAME, scalar, write
 
-KEPT_BYTES = 8_000
+KEPT_BYTES = 6_500
 """What a reader may hold of a run that has ended; 18,000 where it is not packed."""
 
 
