@@ -51,6 +51,8 @@ BEYOND = """() => [...document.querySelectorAll('#supervisor *')].filter(element
     const box = element.getBoundingClientRect();
     return box.width && box.right > innerWidth + 1 && !element.closest('.table-box, .tooltip, [hidden]');
 }).map(element => element.className || element.tagName)"""
+DRAWN = "new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))"
+"""Once the page has drawn what it has: it does so in the next frame."""
 PROGRAM = "import sys; sys.modules['tensorflow'] = None; from tensorboard.main import run_main; run_main()"
 """TensorBoard as on a machine without TensorFlow, whose import is most of its start."""
 
@@ -211,10 +213,11 @@ class Tab:
     def __init__(self, browser: Any, hosted: bool = False, **how: Any) -> None:
         self.hosted = hosted
         self.context = browser.new_context(**{"viewport": {"width": 1280, "height": 860}, **how})
+        self.context.set_default_timeout(PATIENCE_MS)
         self.page = self.context.new_page()
-        self.page.set_default_timeout(PATIENCE_MS)
         self.complaints: list[str] = []
-        self.excused: list[str] = []
+        # On a busy machine scalars are not read in time, and are asked for again.
+        self.excused = ["503.*/supervisor/(tags|scalars)"]
         self.page.on("console", self._on_console)
         self.page.on("pageerror", lambda error: self.complaints.append(f"uncaught: {error}"))
 
@@ -247,6 +250,18 @@ class Tab:
         if not self.hosted:
             return self.page.main_frame
         return next(frame for frame in self.page.frames if "plugin_entry" in frame.url)
+
+    def drawn(self) -> None:
+        """Wait until what has come by now is drawn."""
+        self.inside().evaluate(DRAWN)
+
+    def whole(self) -> Tab:
+        """Wait for what a run's page asks for after the rest, and draws: checkpoints and curves. The run has both."""
+        self.find("[aria-label='Checkpoints'] tbody tr").first.wait_for()
+        self.find(".chart .muted", has_text="point").first.wait_for()
+        self.find(".chart .muted", has_not_text="point").first.wait_for(state="detached")
+        self.drawn()
+        return self
 
     def rows(self) -> list[str]:
         """Names of the runs in sight, from top to bottom, once the filter has been applied."""

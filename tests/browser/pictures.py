@@ -19,7 +19,7 @@ from PIL import Image
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from conftest import CHROMIUM, CHROMIUM_ARGUMENTS, ROOT
+from conftest import CHROMIUM, CHROMIUM_ARGUMENTS, DRAWN, ROOT
 from scripted_runs import checkpoint_file, newest_saves, write_cluster, write_stormy
 
 sys.path.append(str(ROOT))
@@ -98,7 +98,7 @@ class Camera:
             row = page.locator(".row-name", has_text=at[0]).first.bounding_box()
             page.mouse.move(at[1] * width, row["y"] + row["height"] / 2)
             page.locator(".tooltip").wait_for()
-        page.evaluate("new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))")
+        page.evaluate(DRAWN)
         picture = Image.open(io.BytesIO(page.screenshot())).convert("RGB")
         picture.quantize(256, kmeans=1, dither=Image.Dither.NONE).save(IMAGES / f"{name}.png", optimize=True)
         page.close()

@@ -43,6 +43,7 @@ def test_values_of_a_checkpoint(tab: Callable[..., Any], board: Any) -> None:
     shown = tab().open(board, run="run")
     table = shown.find("[aria-label='Checkpoints'] tbody")
     cells = table.locator("tr td:nth-child(5)")
+    cells.nth(3).wait_for()
     assert cells.count() == 4 and cells.last.get_by_role("button").count() == 0
     button = shown.frame.get_by_role("button", name="Check the values at step 4")
     button.focus()

@@ -33,7 +33,7 @@ def board(tensorboard: Callable[..., Any], logdir: Path) -> Any:
 
 def hovers(shown: Any, lowest_px: int = 10_000) -> dict[str, str]:
     """What comes up while the pointer crosses the timeline, or its lowest part: the whole text by title."""
-    shown.find(".timeline-canvas").wait_for()
+    shown.drawn()
     found: dict[str, str] = shown.inside().evaluate(
         """lowest => {
             const canvas = document.querySelector('.timeline-canvas');
@@ -95,7 +95,6 @@ def test_hover_describes_workers_and_recoveries(tab: Callable[..., Any], board: 
 def test_a_hundred_workers_do_not_drown_the_page(tab: Callable[..., Any], board: Any) -> None:
     """Those with trouble have a lane, the rest share one, until all are asked for; the address keeps that."""
     shown = tab().open(board, run="hundred")
-    shown.find(".timeline-canvas").wait_for()
     few = lanes(shown)
     assert few[:4] == ["✕ worker:63", "? worker:88", "worker:7", "worker:41"]
     assert len(few) == 9 and few[-1] == "92 others"
@@ -144,6 +143,7 @@ def test_names_of_workers_are_whole_on_a_telephone(tab: Callable[..., Any], boar
     """The number at a name's end is not cut off, with the sign before it."""
     shown = tab(viewport={"width": 360, "height": 740}).open(board, run="hundred")
     shown.find(".row-name", has_text="worker:63").wait_for()
+    shown.drawn()
     cut = shown.inside().evaluate(
         """() => [...document.querySelectorAll('.row-name')].filter(name => name.scrollWidth > name.clientWidth)
             .map(name => name.textContent)"""

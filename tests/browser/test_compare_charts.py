@@ -65,11 +65,18 @@ def board(tensorboard: Callable[..., Any], logdir: Path) -> Any:
 
 
 def opened(shown: Any, board: Any, **state: Any) -> Any:
-    """The page with all runs, once their curves are there."""
+    """The page with all runs, once their values and the curves of the first tag are there."""
     shown.page.goto("about:blank")
     chosen = [f"{number}~{run}" for number, run in enumerate(RUNS)]
     shown.page.goto(board.address(shown.hosted, **{"view": "compare", "with": chosen, **state}))
-    shown.find(".chart .muted", has_text=re.compile("^3 runs, (extremes|dashed)")).first.wait_for()
+    return drawn(shown)
+
+
+def drawn(shown: Any) -> Any:
+    """The page, once it has drawn the curves of the first tag, whose values are listed."""
+    shown.find(".compare-table thead", has_text="loss, last").wait_for()
+    shown.find(".chart").first.locator(".muted", has_text=re.compile("^3 runs, (extremes|dashed)")).wait_for()
+    shown.drawn()
     return shown
 
 
@@ -147,8 +154,7 @@ def test_a_baseline_is_in_the_address_and_the_others_are_compared_with_it(tab: C
     shown.page.wait_for_url(re.compile("base%3Dsweep"))
     shown.page.reload()
     shown.find(".compare-legend tr.baseline").wait_for()
-    shown.find(".chart .muted", has_text=re.compile("^3 runs, dashed")).first.wait_for()
-    shown.inside().wait_for_function("document.querySelector('.compare-legend tbody td').textContent !== '\u2013'")
+    drawn(shown)
     cells = list(values(shown).values())
     assert cells[1][1] == ""
     assert float(cells[0][1]) == pytest.approx(float(cells[0][0]) - float(cells[1][0]), abs=2e-4)
@@ -162,8 +168,8 @@ def test_running_time_cuts_restarts_out(tab: Callable[..., Any], board: Any) -> 
     ends = {}
     for axis, by in (("Running time", "running"), ("Wall time", "wall")):
         shown.frame.get_by_role("button", name=axis).click()
+        drawn(shown)
         with shown.page.expect_download() as download:
-            shown.find(".chart .muted", has_text=re.compile("^3 runs, dashed")).first.wait_for()
             shown.frame.get_by_role("button", name="Download loss as CSV").click()
         rows = list(csv.DictReader(Path(download.value.path()).read_text().splitlines()))
         column = "running_secs" if by == "running" else "wall_time"
@@ -242,7 +248,7 @@ def test_charts_can_be_taken_away(tab: Callable[..., Any], board: Any, logdir: P
     shown = tab()
     if page == "run":
         shown.open(board, run=RESTARTED, tag="loss", x="step")
-        shown.find(".chart .muted", has_text="points").wait_for()
+        shown.whole()
     else:
         opened(shown, board)
     files = {}

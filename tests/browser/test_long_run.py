@@ -55,6 +55,7 @@ def test_zooming_out_shows_the_whole_curve_at_once(tab: Callable[..., Any], boar
     for _ in range(4):
         with shown.page.expect_request("**/plugin/supervisor/scalars*"):
             shown.frame.get_by_role("button", name="Zoom out").click()
+        shown.drawn()
         assert shown.inside().evaluate(DRAWN) > 0.95
     shown.page.unroute_all(behavior="ignoreErrors")
 
@@ -68,42 +69,44 @@ def test_a_curve_of_few_points_is_fetched_once(tab: Callable[..., Any], board: A
     shown.find(".chart .muted", has_text=re.compile(r"^[\d,]+ points$")).wait_for()
     shown.frame.get_by_role("button", name="Zoom in").click()
     shown.page.wait_for_url(re.compile("zoom"))  # which follows later than data are asked for
+    shown.drawn()
     assert sum("/scalars?" in url for url in asked) == 1
     assert shown.inside().evaluate(DRAWN) > 0.95
 
 
-def marks(shown: Any) -> list[str]:
-    """What the marks of saves say, each once."""
-    found: list[str] = shown.inside().evaluate(
-        """() => {
-            const canvas = document.querySelector('.timeline-canvas');
-            const box = canvas.getBoundingClientRect();
-            const titles = new Set();
-            for (let y = 4; y < box.height; y += 6)
-                for (let x = 118; x < box.width; x += 2) {
-                    const at = {clientX: box.left + x, clientY: box.top + y, bubbles: true};
-                    canvas.dispatchEvent(new PointerEvent('pointermove', at));
-                    const said = document.querySelector('.tooltip:not([hidden])')?.innerText ?? '';
-                    if (/^[◆✕]/.test(said)) titles.add(said);
-                }
-            return [...titles];
-        }"""
-    )
+MARKS = """() => {
+    const canvas = document.querySelector('.timeline-canvas');
+    const box = canvas.getBoundingClientRect();
+    const titles = new Set();
+    for (let y = 4; y < box.height; y += 6)
+        for (let x = 118; x < box.width; x += 2) {
+            const at = {clientX: box.left + x, clientY: box.top + y, bubbles: true};
+            canvas.dispatchEvent(new PointerEvent('pointermove', at));
+            const said = document.querySelector('.tooltip:not([hidden])')?.innerText ?? '';
+            if (/^[◆✕]/.test(said)) titles.add(said);
+        }
+    return [...titles];
+}"""
+"""What the marks of saves say, each once."""
+
+
+def marks(shown: Any, word: str) -> list[str]:
+    """What they say, once one of them says this."""
+    shown.inside().wait_for_function(f"word => ({MARKS})().some(text => text.startsWith(word))", arg=word)
+    found: list[str] = shown.inside().evaluate(MARKS)
     return found
 
 
 def test_marks_of_saves_are_as_fine_as_they_are_looked_at(tab: Callable[..., Any], board: Any, began: float) -> None:
     """Crowds that count every save, in few bytes; each save by itself, and why it failed, where one zooms in."""
     shown = tab()
-    shown.excuse("503.*tags")  # on a busy machine the scalars are not read in time, and are asked for again
     with shown.page.expect_response("**/plugin/supervisor/checkpoint_marks*") as whole:
         shown.open(board, run="saves", x="wall")
     assert len(whole.value.body()) < 100_000
-    counts = [int(text.split()[1].replace(",", "")) for text in marks(shown) if re.match(r"◆ [\d,]+ checkpoints", text)]
+    crowds = [re.match(r"◆ ([\d,]+) checkpoints", text) for text in marks(shown, "◆")]
+    counts = [int(crowd[1].replace(",", "")) for crowd in crowds if crowd]
     assert sum(counts) == SAVES - SAVES // 1000
-    with shown.page.expect_response("**/plugin/supervisor/checkpoint_marks*from=*"):
-        shown.open(board, run="saves", x="wall", zoom=f"{began + 995}~{began + 1005}")
-    shown.inside().evaluate("new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))")
-    texts = marks(shown)
+    shown.open(board, run="saves", x="wall", zoom=f"{began + 995}~{began + 1005}")
+    texts = marks(shown, "◆ Checkpoint of step")
     assert 10 <= sum(text.startswith("◆ Checkpoint of step") for text in texts) <= 12
     assert any(text.startswith("✕ A save failed") and "no space left" in text for text in texts)

@@ -36,8 +36,7 @@ def test_axe_finds_nothing_in_the_list(tab: Callable[..., Any], board: Any, sche
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_axe_finds_nothing_in_a_run(tab: Callable[..., Any], board: Any, scheme: str) -> None:
     """Nor in a run's page, with its tags and a stall's stacks open."""
-    shown = tab(color_scheme=scheme).open(board, run="stormy")
-    shown.find(".chart", has_text="points").first.wait_for()
+    shown = tab(color_scheme=scheme).open(board, run="stormy").whole()
     shown.find(".stalls summary").first.click()
     shown.find(".tags summary").click()
     shown.find(".tag-list input").first.wait_for()
@@ -47,8 +46,7 @@ def test_axe_finds_nothing_in_a_run(tab: Callable[..., Any], board: Any, scheme:
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_axe_finds_nothing_in_a_cluster(tab: Callable[..., Any], board: Any, scheme: str) -> None:
     """Nor where there is a lane for each of a hundred workers."""
-    shown = tab(color_scheme=scheme).open(board, run="cluster", workers="all")
-    shown.find(".workers table").wait_for()
+    shown = tab(color_scheme=scheme).open(board, run="cluster", workers="all").whole()
     assert shown.violations() == []
 
 
@@ -57,7 +55,8 @@ def test_axe_finds_nothing_in_a_cluster(tab: Callable[..., Any], board: Any, sch
 def test_nothing_sticks_out_of_the_window(tab: Callable[..., Any], board: Any, width: int, run: str | None) -> None:
     """From a telephone's width on: only tables scroll sideways, in boxes of their own."""
     shown = tab(viewport={"width": width, "height": 740}).open(board, **({"run": run} if run else {}))
-    shown.find(".sentences" if run else ".row .run-name").first.wait_for()
+    if run:
+        shown.whole()
     assert shown.beyond() == []
 
 
@@ -69,7 +68,7 @@ def test_whatever_is_clicked_is_large_enough(tab: Callable[..., Any], board: Any
         .filter(([element, box]) => box.width && Math.min(box.width, box.height) < 24)
         .map(([element, box]) => `${element.className} ${element.textContent} ${box.width}x${box.height}`)"""
     assert shown.inside().evaluate(small) == []
-    shown.open(board, run="stormy")
+    shown.open(board, run="stormy").whole()
     shown.find(".tags summary").click()
     shown.find(".tag-list input").first.wait_for()
     boxes = [box.bounding_box() for box in shown.find(".tag-list input").all()]
@@ -79,10 +78,9 @@ def test_whatever_is_clicked_is_large_enough(tab: Callable[..., Any], board: Any
 
 def test_the_drawing_is_described_in_words(tab: Callable[..., Any], board: Any) -> None:
     """Whoever cannot see the canvas hears what is on it, and where the details are."""
-    shown = tab().open(board, run="stormy")
+    shown = tab().open(board, run="stormy").whole()
     label = shown.find(".timeline-canvas").get_attribute("aria-label")
     assert "4 sessions, 3 restarts with 6 min" in label and "of which 2 failed" in label and "tables below" in label
-    shown.find(".chart", has_text="points").first.wait_for()
     assert "loss: 4" in shown.find(".chart-area").first.get_attribute("aria-label")
 
 
@@ -103,7 +101,7 @@ def test_larger_letters_fit(tab: Callable[..., Any], board: Any) -> None:
     before = min(row.bounding_box()["height"] for row in shown.find(".body .row:not([hidden])").all())
     shown.inside().evaluate("document.documentElement.style.fontSize = '200%'")
     shown.find(".runs").dispatch_event("scroll")
-    shown.inside().evaluate("new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))")
+    shown.drawn()
     cut = shown.inside().evaluate(
         """() => [...document.querySelectorAll('.body .row:not([hidden]) .cell')]
             .filter(cell => cell.scrollHeight > cell.parentElement.clientHeight).length"""

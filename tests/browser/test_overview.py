@@ -61,7 +61,8 @@ def test_runs_that_need_somebody_come_first(tab: Callable[..., Any], board: Any)
     standings = shown.find(".standings button")
     assert standings.all_inner_texts() == ["3 need you", "1 fine", f"{2 + len(HOSTILE)} over"]
     standings.first.click()
-    assert shown.rows() == ["bad/failed", "bad/stalled", "bad/lost"] and "standing=needs_you" in shown.page.url
+    assert shown.rows() == ["bad/failed", "bad/stalled", "bad/lost"]
+    shown.page.wait_for_url(lambda address: "standing=needs_you" in address)
     shown.page.reload()
     shown.find('.standings [aria-pressed="true"]').click()
     assert len(shown.rows()) == 6 + len(HOSTILE)
@@ -108,7 +109,8 @@ def test_old_runs_can_be_hidden(tab: Callable[..., Any], board: Any) -> None:
     week = shown.frame.get_by_role("button", name="7 d")
     week.click()
     assert "old/crashed" not in shown.rows() and "bad/lost" in shown.rows()
-    assert "age=7d" in shown.page.url and week.get_attribute("aria-pressed") == "true"
+    shown.page.wait_for_url(lambda address: "age=7d" in address)
+    assert week.get_attribute("aria-pressed") == "true"
     assert " of " in shown.find(".note").inner_text()
     shown.find(".search").press("Escape")
     assert "old/crashed" in shown.rows()
@@ -121,8 +123,8 @@ def test_a_run_can_be_hidden_until_something_changes(tab: Callable[..., Any], bo
     row.hover()
     row.get_by_role("button", name="Hide bad/lost").click()
     assert "bad/lost" not in shown.rows() and shown.find(".overview").is_visible()
+    shown.page.wait_for_url(lambda address: "hide=lost.0%7Ebad%2Flost" in address)
     link = shown.page.url
-    assert "hide=lost.0%7Ebad%2Flost" in link
     shown.open(board, sort="run")  # an address that hides nothing: what this browser remembers
     shown.find(".hidden-toggle", has_text="1 hidden").wait_for()
     assert "bad/lost" not in shown.rows()
@@ -169,6 +171,7 @@ def test_an_address_with_an_unknown_state_shows_all(tab: Callable[..., Any], boa
 def test_one_line_has_everything(tab: Callable[..., Any], board: Any) -> None:
     """Its checkbox, step, rate with its sparkline, checkpoint against its interval, restarts, goodput, last seen."""
     shown = tab().open(board, filter="good/running")
+    assert shown.rows() == ["good/running"]
     row = shown.find(".body .row:not([hidden])")
     cells = row.locator("[role=gridcell]").all_inner_texts()[1:]
     assert "running" in cells[0] and cells[1].split("\n") == ["good/running", "team=vision user=<b>ada</b>"]
@@ -187,7 +190,7 @@ def test_filters_by_regular_expression_and_sorts_by_a_click(tab: Callable[..., A
     shown.page.keyboard.type("^(good|bad)/.*d$")
     shown.frame.get_by_role("button", name="Run", exact=True).click()
     assert shown.rows() == ["bad/failed", "bad/stalled"]
-    assert "filter=" in shown.page.url and "sort=run" in shown.page.url
+    shown.page.wait_for_url(lambda address: "filter=" in address and "sort=run" in address)
     shown.page.reload()
     shown.find(".note", has_text="2 of").wait_for()
     assert shown.rows() == ["bad/failed", "bad/stalled"]

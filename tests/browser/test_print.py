@@ -27,8 +27,7 @@ def board(tensorboard: Callable[..., Any], tmp_path_factory: pytest.TempPathFact
 
 def test_a_run_is_printed_whole(tab: Callable[..., Any], board: Any) -> None:
     """On white, with its stacks open, tables that fit and charts as wide as paper; then all is as before."""
-    shown = tab(color_scheme="dark", viewport={"width": 1600, "height": 700}).open(board, run="stormy")
-    shown.find(".chart", has_text="points").first.wait_for()
+    shown = tab(color_scheme="dark", viewport={"width": 1600, "height": 700}).open(board, run="stormy").whole()
     width = shown.find(".chart-canvas").first.bounding_box()["width"]
     with shown.printing():
         assert shown.cut() == []
@@ -41,8 +40,8 @@ def test_a_run_is_printed_whole(tab: Callable[..., Any], board: Any) -> None:
     assert shown.find(".stalls details[open]").count() == 0
     assert "dark" in shown.find("html").get_attribute("class")
     shown.page.set_viewport_size({"width": 1600, "height": 700})
-    shown.inside().evaluate("new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))")
-    assert shown.find(".chart-canvas").first.bounding_box()["width"] == width
+    as_before = "width => document.querySelector('.chart-canvas').getBoundingClientRect().width === width"
+    shown.page.wait_for_function(as_before, arg=width)
 
 
 def test_the_list_is_printed_whole(tab: Callable[..., Any], board: Any) -> None:

@@ -27,16 +27,13 @@ SAID = """() => [...document.querySelectorAll('.run-body')].map(body => {
 READY = """() => document.querySelector('.run-page:not([aria-busy])')
     && (document.querySelector('.scalars-bar[hidden]') || document.querySelector('.chart'))
     && [...document.querySelectorAll('.chart-head .muted')].every(note => !note.textContent.includes('reading'))"""
-
-DRAWN = "() => new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))"
-"""Both a move of the pointer and a zoom take effect with the next frame."""
+"""That a report is there."""
 
 
 def open_tab(told: Any, shown: Any, run: str, state: str = "") -> Any:
     """The tab on a run."""
     told.open(shown.page, f"run={quote(run, safe='')}{state}")
-    shown.page.wait_for_function(READY)
-    return shown
+    return shown.whole()
 
 
 def open_report(told: Any, shown: Any, run: str, file: Path, state: str = "") -> Any:
@@ -75,7 +72,7 @@ def test_a_report_says_what_the_tab_says(tab: Callable[..., Any], told: Any, tmp
         file.write_bytes(told.report(name).page)
         shown.page.goto(file.as_uri())
         shown.page.wait_for_function(READY)
-        shown.page.evaluate(DRAWN)
+        shown.drawn()
         said = shown.page.evaluate(SAID)
         # A page that is loaded again would cost as much as the report: the tab goes from run to run.
         other.page.evaluate("run => { window.location.hash = `run=${encodeURIComponent(run)}` }", name)
@@ -101,7 +98,7 @@ def test_a_curve_is_smoothed_and_read_as_in_the_tab(
             box = shown.find(".chart-area").first.bounding_box()
             for share in (0.2, 0.35, 0.6, 0.9):
                 shown.page.mouse.move(box["x"] + 120 + share * (box["width"] - 130), box["y"] + 40)
-                shown.page.evaluate(DRAWN)
+                shown.drawn()
                 shown.find(".readout", has_text="smoothed").first.wait_for()
                 found.append(shown.find(".readout").first.inner_text())
             shown.find("button[aria-label='Zoom in']").click()
@@ -121,7 +118,7 @@ def test_a_report_asks_nobody(tab: Callable[..., Any], told: Any, tmp_path: Path
     shown.find(".stalls summary").first.click()
     shown.find(".tags summary").click()
     shown.find("input[type=search]").fill("l.ss|acc")
-    shown.find(".tag-list label").nth(1).wait_for()
+    shown.find(".tag-list label").nth(2).wait_for(state="detached")
     assert shown.find(".tag-list label").count() == 2
     shown.find("button[value=step]").click()
     shown.find("button[aria-label='Zoom in']").click()

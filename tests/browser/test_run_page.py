@@ -131,7 +131,7 @@ def test_hover_describes_sessions_checkpoints_and_restarts(tab: Callable[..., An
 
 def hover_texts(shown: Any) -> set[str]:
     """Which words come up while the pointer crosses the timeline."""
-    shown.find(".timeline-canvas").wait_for()
+    shown.drawn()
     titles: list[str] = shown.inside().evaluate(
         """() => {
             const canvas = document.querySelector('.timeline-canvas');
@@ -154,9 +154,8 @@ def hover_texts(shown: Any) -> set[str]:
 def test_dragging_zooms_and_the_address_keeps_it(tab: Callable[..., Any], board: Any) -> None:
     """A link that is made while zoomed shows the same stretch to somebody else; double click shows all again."""
     shown = tab(hosted=True).open(board, run="stormy")
-    canvas = shown.find(".timeline-canvas")
-    canvas.wait_for()
-    box = canvas.bounding_box()
+    shown.drawn()
+    box = shown.find(".timeline-canvas").bounding_box()
     y = box["y"] + 30
     shown.page.mouse.move(box["x"] + 400, y)
     shown.page.mouse.down()
@@ -177,7 +176,7 @@ def test_dragging_zooms_and_the_address_keeps_it(tab: Callable[..., Any], board:
 def test_axis_tags_smoothing_and_logarithm_are_in_the_address(tab: Callable[..., Any], board: Any) -> None:
     """What was chosen is there again after a reload."""
     shown = tab(hosted=True).open(board, run="stormy")
-    assert shown.frame.get_by_text("0.00", exact=True).is_visible(), "smoothing"
+    shown.frame.get_by_text("0.00", exact=True).wait_for()  # smoothing
     shown.frame.get_by_role("button", name="Step", exact=True).click()
     shown.frame.get_by_label("Logarithmic").check()
     shown.find(".tags summary").click()
@@ -215,13 +214,12 @@ def test_tables_can_be_had_as_csv(tab: Callable[..., Any], board: Any) -> None:
 
 def test_every_mark_is_reached_by_keyboard(tab: Callable[..., Any], board: Any) -> None:
     """Point and comma go from mark to mark, show what the pointer would and say it; Shift and an arrow read values."""
-    shown = tab().open(board, run="stormy")
-    shown.find(".chart .muted", has_text="point").first.wait_for()
+    shown = tab().open(board, run="stormy").whole()
     shown.find(".strip").focus()
 
     def press(key: str) -> str:
         shown.page.keyboard.press(key)
-        shown.inside().evaluate("new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))")
+        shown.drawn()
         text: str = shown.find(".spoken").inner_text()
         return text
 
@@ -237,13 +235,12 @@ def test_every_mark_is_reached_by_keyboard(tab: Callable[..., Any], board: Any) 
 
 def test_what_is_read_follows_a_zoom(tab: Callable[..., Any], board: Any) -> None:
     """The readout is of what is drawn below the pointer, also where only the drawing moves."""
-    shown = tab().open(board, run="stormy")
-    shown.find(".chart .muted", has_text="point").first.wait_for()
+    shown = tab().open(board, run="stormy").whole()
     area = shown.find(".chart-area").first
     area.hover(position={"x": 300, "y": 40})
     readout = shown.find(".chart .readout").first
+    readout.filter(has_text="at step").wait_for()
     before = readout.inner_text()
-    assert before
     area.evaluate("area => document.querySelector('button[aria-label=\"Zoom in\"]').click()")
     readout.filter(has_not_text=before).wait_for()
 

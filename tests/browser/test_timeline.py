@@ -30,6 +30,7 @@ def test_the_outage_is_the_first_sentence(night: Any, tab: Callable[..., Any]) -
 
 def drag(shown: Any) -> None:
     """Choose the stretch from 70 % to 90 % of what is shown."""
+    shown.drawn()
     box = shown.find(".lanes-canvas").bounding_box()
     shown.page.mouse.move(box["x"] + box["width"] * 0.7, box["y"] + 60)
     shown.page.mouse.down()
@@ -45,7 +46,7 @@ def test_a_stretch_is_dragged_over(night: Any, tab: Callable[..., Any]) -> None:
     shown.find("h2", has_text="What happened from").wait_for()
     shown.find("li", has_text="Saves of 6 runs").wait_for()
     assert shown.find("li", has_text="made no progress").count() == 0
-    assert "happened=" in shown.page.url
+    shown.page.wait_for_url(lambda url: "happened=" in url)
     shown.find("button", has_text="Whole period").click()
     shown.find("li", has_text="made no progress").wait_for()
 
@@ -88,4 +89,4 @@ def test_keys_open_a_run_and_unfold_the_healthy(night: Any, tab: Callable[..., A
     shown.page.keyboard.press("Enter")
     shown.page.keyboard.press("End")
     shown.find("[role=option]", has_text="text/seed-").wait_for(state="attached")
-    assert "unfold=" in shown.page.url
+    shown.page.wait_for_url(lambda url: "unfold=" in url)

@@ -14,7 +14,10 @@ import pytest
 RUNS = ("lr=0.1", "lr=0.01", "other")
 CHOSEN = [("with", f"{colour}~{run}") for run, colour in zip(RUNS[:2], (4, 1), strict=True)]
 VIEWS: dict[str, tuple[list[tuple[str, str]], str]] = {
-    "list": ([*CHOSEN, ("col", "duration"), ("filter", "lr"), ("sort", "-run")], ".overview .row :checked"),
+    "list": (
+        [*CHOSEN, ("col", "duration"), ("filter", "lr"), ("sort", "-run")],
+        ".runs[aria-busy=false] .row :checked",
+    ),
     "compare": (
         [
             ("view", "compare"), *CHOSEN, ("base", RUNS[0]), ("group", "lr=(.*)"), ("differ", "1"),

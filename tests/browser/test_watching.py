@@ -153,7 +153,8 @@ def test_an_answer_that_has_been_overtaken_is_dropped(tab: Callable[..., Any], b
     shown = tab().open(board)
     held: list[Any] = []
     shown.page.route("**/plugin/supervisor/run?*", lambda route: held.append(route))
-    shown.find(".row .run-name", has_text="live").click()
+    with shown.page.expect_request("**/plugin/supervisor/run?*"):
+        shown.find(".row .run-name", has_text="live").click()
     shown.page.wait_for_url(re.compile("run=live"))
     shown.page.keyboard.press("Escape")
     shown.find(".overview").wait_for()
