@@ -12,6 +12,7 @@ import subprocess
 import sys
 import threading
 import time
+import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -128,17 +129,9 @@ class TensorBoard:
         threading.Thread(target=self._listen, args=(listening,), daemon=True).start()
         assert listening.wait(PATIENCE_MS / 1000), "".join(self.said)
         assert self.url, "".join(self.said)
-        self._read_once()
+        # Until the runs have been read answers are 503, of which a browser complains.
+        self.fetch("runs", lambda body: b'"reading":null' in body.replace(b" ", b""))
         return self
-
-    def _read_once(self) -> None:
-        """Wait until the runs have been read: until then answers are 503, of which a browser complains."""
-        pause, deadline = threading.Event(), time.monotonic() + PATIENCE_MS / 1000
-        while time.monotonic() < deadline:
-            with contextlib.suppress(OSError):
-                if b'"reading":null' in self.fetch("runs").replace(b" ", b""):
-                    return
-            pause.wait(0.05)
 
     def _listen(self, listening: threading.Event) -> None:
         assert self.process is not None and self.process.stderr is not None
@@ -162,11 +155,21 @@ class TensorBoard:
         """Where it listens."""
         return int(self.url.split(":")[2].split("/")[0])
 
-    def fetch(self, path: str) -> bytes:
-        """The body of an answer of the plugin's."""
-        with urllib.request.urlopen(f"{self.url}/data/plugin/supervisor/{path}", timeout=PATIENCE_MS / 1000) as answer:
-            body: bytes = answer.read()
-        return body
+    def fetch(self, path: str, is_read: Callable[[bytes], bool] = lambda body: True) -> bytes:
+        """The body of an answer of the plugin's, once what it is of has been read: while it is not, it may be a 503."""
+        pause, deadline = threading.Event(), time.monotonic() + PATIENCE_MS / 1000
+        address = f"{self.url}/data/plugin/supervisor/{path}"
+        while True:
+            try:
+                with urllib.request.urlopen(address, timeout=PATIENCE_MS / 1000) as answer:
+                    body: bytes = answer.read()
+                if is_read(body):
+                    return body
+            except urllib.error.HTTPError as error:
+                if error.code != 503:
+                    raise
+            assert time.monotonic() < deadline, path
+            pause.wait(0.05)
 
     def address(self, hosted: bool, dark: bool = False, **state: Any) -> str:
         """The tab's address in a state: ``run="a/b", x="step"``; within TensorBoard's page, or its frame by itself."""
