@@ -6,10 +6,11 @@ died, and the time since then counts as downtime until the run is started again 
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from math import inf
 from typing import TypeVar
 
 from supervisor_core.run.goodput import GIVEN_UP_SECS
@@ -35,12 +36,17 @@ AWAITED_SECS = 120.0
 """How long the end of a session waits for what its restarter says of it: why it ended must not change once counted."""
 
 
-def unplanned_ends(sessions: Sequence[Session], launches: Sequence[ProgramLaunch]) -> list[str | None]:
+def unplanned_ends(run: Run) -> list[str | None]:
     """Return of each session why it ended, if that was unplanned: ``lost``, ``error``, or what its restarter says,
     ``oom`` or ``hang``; else None."""
-    causes = {launch.session: launch.cause for launch in launches if launch.session and launch.ended_at is not None}
+    causes = {launch.session: launch.cause for launch in run.launches if launch.session and launch.ended_at is not None}
+    launches = launches_of_inferred(run)
     found: list[str | None] = []
-    for session in sessions:
+    for session in run.sessions:
+        launch = launches.get(session.id)
+        if launch is not None:
+            found.append(REASON_OF_CAUSE.get(launch.cause or ""))
+            continue
         cause = causes.get(session.id)
         reason = cause if cause in _FAULTS else session.outcome if session.outcome in _FAILED else None
         found.append(None if session.outcome in _PLANNED else reason)
@@ -55,11 +61,14 @@ def failures(run: Run, now: float) -> Mapping[tuple[str, str], int]:
         run: the run.
         now: the present wall time, by the clock of its machine.
     """
-    ends = list(zip(run.sessions, unplanned_ends(run.sessions, run.launches), strict=True))
+    ends = list(zip(run.sessions, unplanned_ends(run), strict=True))
     if ends and _is_awaited(run, now):
         ends.pop()
+    of_launches = launches_of_inferred(run)
     found: list[tuple[float, str, str]] = [
-        (session.started_at or 0.0, session.host or "", reason) for session, reason in ends if reason is not None
+        (session.started_at or 0.0, session.host or "", reason)
+        for session, reason in ends
+        if reason is not None and session.id not in of_launches
     ]
     for launch in launches_without_session(run):
         reason = REASON_OF_CAUSE.get(launch.cause or "")
@@ -95,6 +104,25 @@ def launches_without_session(run: Run) -> Iterator[ProgramLaunch]:
         later = bisect_left(starts, (launch.started_at or 0.0) - SLACK_SECS)
         if later == len(starts) or starts[later] > launch.ended_at + SLACK_SECS:
             yield launch
+
+
+def launches_of_inferred(run: Run) -> Mapping[str, ProgramLaunch]:
+    """Return the launches without telemetry by the id of the inferred session that ended with each: the last one of a
+    launch, by their times. Their end is one, that of the launch."""
+    if not (run.launches and any(session.inferred for session in run.sessions)):
+        return {}
+    launches = sorted(launches_without_session(run), key=_began)
+    starts = [_began(launch) for launch in launches]
+    found: dict[str, Session] = {}
+    for session in run.sessions:
+        index = bisect_right(starts, inf if session.ended_at is None else session.ended_at) - 1
+        if session.inferred and index >= 0 and (session.started_at or 0.0) <= (launches[index].ended_at or 0.0):
+            found[launches[index].launch] = session
+    return {found[launch.launch].id: launch for launch in launches if launch.launch in found}
+
+
+def _began(launch: ProgramLaunch) -> float:
+    return launch.started_at or 0.0
 
 
 def dead_secs(run: Run, now: float) -> float:

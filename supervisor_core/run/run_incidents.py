@@ -11,7 +11,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, NamedTuple, get_args
 
-from supervisor_core.run.counters import REASON_OF_CAUSE, launches_without_session, unplanned_ends
+from supervisor_core.run.counters import (
+    REASON_OF_CAUSE,
+    launches_of_inferred,
+    launches_without_session,
+    unplanned_ends,
+)
 from supervisor_core.run.goodput import GIVEN_UP_SECS
 from supervisor_core.run.model import DOWNTIME, LIVE, Outcome, Run, Session, Stall
 from supervisor_core.run.program_launch import ProgramLaunch, launch_error
@@ -194,7 +199,10 @@ class _Incidents:
         run = self._run
         restarts = {item.from_session: item for item in run.restarts}
         launches = {item.session: item for item in run.launches if item.session is not None}
-        for session, reason in zip(run.sessions, unplanned_ends(run.sessions, run.launches), strict=True):
+        of_launches = launches_of_inferred(run)
+        for session, reason in zip(run.sessions, unplanned_ends(run), strict=True):
+            if session.id in of_launches:  # one incident: that of the launch
+                continue
             restart, launch = restarts.get(session.id), launches.get(session.id)
             is_stopped = session.outcome == "signal" and restart is not None
             kind = _OF_REASON.get(reason or "", "signal" if is_stopped else None)
@@ -216,7 +224,8 @@ class _Incidents:
             )
 
     def _launches(self) -> Iterator[Incident]:
-        """Yield the launches that ended before they had a session."""
+        """Yield the ends of launches without telemetry."""
+        steps = {item.launch: self._sessions[id].last_step for id, item in launches_of_inferred(self._run).items()}
         starts = sorted(item.started_at for item in self._run.launches if item.started_at is not None)
         for launch in launches_without_session(self._run):
             kind = _OF_REASON.get(REASON_OF_CAUSE.get(launch.cause or "", ""))
@@ -236,7 +245,7 @@ class _Incidents:
                 why=None if text is None else in_a_line(text),
                 is_over=resumed_at is None and self._is_given_up(launch.ended_at),
                 ended=launch.launch,
-                step=launch.step,
+                step=steps.get(launch.launch) if launch.step is None else launch.step,
             )
 
     def _is_given_up(self, ended_at: float) -> bool:
@@ -362,7 +371,7 @@ def _moments(run: Run) -> Iterator[LaneItem]:
         yield _moment("recovery", recovery.at)
     if run.loss_nonfinite_at is not None:
         yield _moment("loss", run.loss_nonfinite_at)
-    for session, reason in zip(run.sessions, unplanned_ends(run.sessions, run.launches), strict=True):
+    for session, reason in zip(run.sessions, unplanned_ends(run), strict=True):
         kind = _LANE_OF_OUTCOME.get(session.outcome)
         if reason is not None:
             kind = "lost" if reason == "lost" else "failed"

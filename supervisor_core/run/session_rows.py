@@ -170,7 +170,7 @@ def _sizes(run: Run) -> list[tuple[int | None, str | None, int | None]]:
 def _failures(run: Run) -> list[tuple[str | None, bool]]:
     """Return of each session why it ended, if that was not planned, and whether that counts as a failure."""
     found: list[tuple[str | None, bool]] = []
-    for session, reason in zip(run.sessions, unplanned_ends(run.sessions, run.launches), strict=True):
+    for session, reason in zip(run.sessions, unplanned_ends(run), strict=True):
         was_failure = bool(found) and found[-1][0] is not None
         found.append((reason, reason is not None and (_has_trained(session) or not was_failure)))
     return found

@@ -10,9 +10,11 @@ import pytest
 from supervisor_core.events.telemetry import DeathRecord, LaunchRecord
 from supervisor_core.metrics.page import run_status
 from supervisor_core.metrics.table import RUN_METRICS
+from supervisor_core.run.counters import failures, unplanned_ends
 from supervisor_core.run.ended_launches import failure_text, failure_type
 from supervisor_core.run.findings import findings
 from supervisor_core.run.model import Run
+from supervisor_core.run.run_incidents import incidents
 from supervisor_core.run.snapshot import WatchedRun
 
 RunOf = Callable[..., Run]
@@ -245,3 +247,21 @@ def test_the_error_of_the_session_itself_says_most(trainer: Any, launches: Any, 
     end = {"cause": "error", "session": "a", "error": "ValueError at train.py:8"}
     assert failure_text(run_of(session, launches((T0, 60.0, end)))) == "ValueError: NaN"
     assert failure_text(run_of(session)) == "ValueError: NaN"
+
+
+def test_a_program_without_telemetry_fails_once(events_file: Any, launches: Any, run_of: RunOf) -> None:
+    """Its inferred session ends with its launch: one failure, one incident, by the launch's cause; also of the launch
+    before, whose session nobody has seen end."""
+    end = {"cause": "error", "exit_code": 1, "error": "KeyError at a.py:3 in f", "host": "node-1"}
+    files = [
+        events_file(f"other-{number}", created_at=began + 1.0).scalars("loss", range(30), began + 2.0)
+        for number, began in enumerate((T0, T0 + 40.0))
+    ]
+    run = run_of(*files, launches((T0, 33.0, {**end, "action": "restart"}), (T0 + 40.0, 33.0, end)), now=T0 + 80.0)
+    assert [session.inferred for session in run.sessions] == [True, True]
+    assert failures(run, T0 + 80.0) == {("node-1", "error"): 2}
+    found = [(item.kind, item.ended, item.step) for item in incidents(run, T0 + 80.0)]
+    assert found == [("error", "l1", 29), ("error", "l2", 29)]
+    assert unplanned_ends(run) == ["error", "error"]
+    by_hand = run_of(files[0], launches((T0 + 40.0, 33.0, end)), now=T0 + 80.0)  # and then under a restarter
+    assert (failures(by_hand, T0 + 80.0), unplanned_ends(by_hand)) == ({("node-1", "error"): 1}, [None])
