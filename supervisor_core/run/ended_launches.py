@@ -12,7 +12,7 @@ from supervisor_core.run.other_writers import LEAST_HANG_TIMEOUT_SECS
 from supervisor_core.run.program_launch import WHERE, ProgramLaunch, launch_error, launch_text
 from supervisor_core.run.restarter_launches import SLACK_SECS
 
-_RANK = re.compile(r" on rank (?P<rank>\d+)$")
+_RANK = re.compile(r" on rank (?P<rank>\d+)(?: on node \d+)?$")
 """At the end of a launch's error: the process that failed, in a job of several."""
 _STATES: Mapping[str, RunState] = {"completed": "completed", "stopped": "stopped"}
 

@@ -66,14 +66,15 @@ def test_a_program_that_never_wrote_an_event_has_failed_by_its_restarter(launche
         assert run_of(launches((T0, 5.0, {"cause": cause})), now=T0 + 12.0).state == state
 
 
+@pytest.mark.parametrize("node", ["", " on node 1"])
 @pytest.mark.parametrize("rank", [0, 1])
-def test_the_rank_that_failed_is_named(trainer: Any, launches: Any, run_of: RunOf, rank: int) -> None:
+def test_the_rank_that_failed_is_named(trainer: Any, launches: Any, run_of: RunOf, rank: int, node: str) -> None:
     """And not the error of the first rank, which has lost it; that one's own error is in its session, with its text."""
     error = "RanksError: another rank has ended"
     session = trainer("a", T0 + 2.0).spend(3).ready().train(20).stop("error", error=error)
-    end = {"cause": "error", "error": f"SIGKILL on rank {rank}", "session": "a", "reason": "3 identical failures"}
+    end = {"cause": "error", "error": f"SIGKILL on rank {rank}{node}", "session": "a", "reason": "3 identical failures"}
     run = run_of(session, launches((T0, session.now - T0, end)), now=session.now + 1.0)
-    named = "given up by tb-supervisor: SIGKILL on rank 1; attempt 1; 3 identical failures"
+    named = f"given up by tb-supervisor: SIGKILL on rank 1{node}; attempt 1; 3 identical failures"
     assert (run.state, failure_text(run)) == ("failed", named if rank else error)
     assert failure_type(run) == ("SIGKILL" if rank else error)
 
