@@ -43,12 +43,10 @@ def unplanned_ends(run: Run) -> list[str | None]:
     launches = launches_of_inferred(run)
     found: list[str | None] = []
     for session in run.sessions:
-        launch = launches.get(session.id)
-        if launch is not None:
-            found.append(REASON_OF_CAUSE.get(launch.cause or ""))
-            continue
-        cause = causes.get(session.id)
+        launch, cause = launches.get(session.id), causes.get(session.id)
         reason = cause if cause in _FAULTS else session.outcome if session.outcome in _FAILED else None
+        if launch is not None:
+            reason = REASON_OF_CAUSE[launch.cause or ""]
         found.append(None if session.outcome in _PLANNED else reason)
     return found
 
@@ -107,11 +105,12 @@ def launches_without_session(run: Run) -> Iterator[ProgramLaunch]:
 
 
 def launches_of_inferred(run: Run) -> Mapping[str, ProgramLaunch]:
-    """Return the launches without telemetry by the id of the inferred session that ended with each: the last one of a
-    launch, by their times. Their end is one, that of the launch."""
+    """Return the launches without telemetry that failed, by the id of the inferred session that ended with each: the
+    last one of a launch, by their times. Their end is one, that of the launch."""
     if not (run.launches and any(session.inferred for session in run.sessions)):
         return {}
-    launches = sorted(launches_without_session(run), key=_began)
+    failed = (launch for launch in launches_without_session(run) if launch.cause in REASON_OF_CAUSE)
+    launches = sorted(failed, key=_began)
     starts = [_began(launch) for launch in launches]
     found: dict[str, Session] = {}
     for session in run.sessions:

@@ -266,3 +266,8 @@ def test_a_program_without_telemetry_fails_once(events_file: Any, launches: Any,
     assert unplanned_ends(run) == ["error", "error"]
     by_hand = run_of(files[0], launches((T0 + 40.0, 33.0, end)), now=T0 + 80.0)  # and then under a restarter
     assert (failures(by_hand, T0 + 80.0), unplanned_ends(by_hand)) == ({("node-1", "error"): 1}, [None])
+    unsaid = run_of(files[0], launches((T0, 33.0, {**end, "cause": None})), now=T0 + 80.0)
+    assert (failures(unsaid, T0 + 80.0), unplanned_ends(unsaid)) == ({("node-1", "lost"): 1}, ["lost"])
+    whole = events_file("whole", created_at=T0 + 1.0).scalars("loss", range(90), T0 + 2.0)
+    again = (T0, 40.0, {**end, "action": "restart"}), (T0 + 45.0, 50.0, end)
+    assert unplanned_ends(run_of(whole, launches(*again), now=T0 + 99.0)) == [None]  # it may go on
