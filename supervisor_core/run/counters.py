@@ -14,7 +14,7 @@ from math import inf
 from typing import TypeVar
 
 from supervisor_core.run.goodput import GIVEN_UP_SECS
-from supervisor_core.run.model import DOWNTIME, LIVE, Outcome, Run, Session
+from supervisor_core.run.model import DOWNTIME, LIVE, Outcome, Run
 from supervisor_core.run.program_launch import ProgramLaunch
 from supervisor_core.run.restarter_launches import SLACK_SECS
 from supervisor_core.run.session_facts import LATE_SECS, LEAST_SILENCE_SECS
@@ -109,15 +109,18 @@ def launches_of_inferred(run: Run) -> Mapping[str, ProgramLaunch]:
     last one of a launch, by their times. Their end is one, that of the launch."""
     if not (run.launches and any(session.inferred for session in run.sessions)):
         return {}
-    failed = (launch for launch in launches_without_session(run) if launch.cause in REASON_OF_CAUSE)
-    launches = sorted(failed, key=_began)
+    failed = {launch.launch for launch in launches_without_session(run) if launch.cause in REASON_OF_CAUSE}
+    launches = sorted(run.launches, key=_began)
     starts = [_began(launch) for launch in launches]
-    found: dict[str, Session] = {}
+    found: dict[str, tuple[str, ProgramLaunch]] = {}
     for session in run.sessions:
         index = bisect_right(starts, inf if session.ended_at is None else session.ended_at) - 1
-        if session.inferred and index >= 0 and (session.started_at or 0.0) <= (launches[index].ended_at or 0.0):
-            found[launches[index].launch] = session
-    return {found[launch.launch].id: launch for launch in launches if launch.launch in found}
+        if not session.inferred or index < 0:
+            continue
+        launch = launches[index]
+        if launch.launch in failed and (session.started_at or 0.0) <= (launch.ended_at or 0.0):
+            found[launch.launch] = session.id, launch
+    return dict(found.values())
 
 
 def _began(launch: ProgramLaunch) -> float:

@@ -268,6 +268,27 @@ def test_a_program_without_telemetry_fails_once(events_file: Any, launches: Any,
     assert (failures(by_hand, T0 + 80.0), unplanned_ends(by_hand)) == ({("node-1", "error"): 1}, [None])
     unsaid = run_of(files[0], launches((T0, 33.0, {**end, "cause": None})), now=T0 + 80.0)
     assert (failures(unsaid, T0 + 80.0), unplanned_ends(unsaid)) == ({("node-1", "lost"): 1}, ["lost"])
+    planned = run_of(files[0], launches((T0, 33.0, {"cause": "completed"})), now=T0 + 80.0)
+    assert (failures(planned, T0 + 80.0), unplanned_ends(planned)) == ({}, [None])
+    later = run_of(files[1], launches((T0, 33.0, end)), now=T0 + 9_000.0)  # by hand, after the launch
+    assert (failures(later, T0 + 9_000.0)["node-1", "error"], unplanned_ends(later)) == (1, [None])
+
+
+@pytest.mark.parametrize("now", [T0 + 99.0, T0 + 3_000.0])
+@pytest.mark.parametrize("second", [{"cause": "stopped"}, {"cause": None}, None])
+def test_a_file_that_a_later_launch_goes_on_with(
+    events_file: Any, launches: Any, run_of: RunOf, second: dict[str, Any] | None, now: float
+) -> None:
+    """Its session did not end with the launch that failed: one failure, at that launch's end, of an unknown step."""
     whole = events_file("whole", created_at=T0 + 1.0).scalars("loss", range(90), T0 + 2.0)
-    again = (T0, 40.0, {**end, "action": "restart"}), (T0 + 45.0, 50.0, end)
-    assert unplanned_ends(run_of(whole, launches(*again), now=T0 + 99.0)) == [None]  # it may go on
+    failed = {
+        "cause": "error",
+        "exit_code": 1,
+        "error": "KeyError at a.py:3 in f",
+        "host": "node-1",
+        "action": "restart",
+    }
+    run = run_of(whole, launches((T0, 40.0, failed), (T0 + 45.0, 50.0, second)), now=now)
+    assert (failures(run, now)["node-1", "error"], unplanned_ends(run)) == (1, [None])
+    found = [(item.kind, item.ended, item.step) for item in incidents(run, now) if item.kind == "error"]
+    assert found == [("error", "l1", None)]
