@@ -16,11 +16,11 @@ from numpy.typing import NDArray
 from supervisor_core.run.heartbeat_folds import natural_order
 from supervisor_core.run.incidents import (
     Sentence,
+    Stay,
     incident_sentences,
     planned_moments,
     planned_sentences,
-    recent,
-    together,
+    stays_of,
 )
 from supervisor_core.run.run_incidents import LANE_KINDS, TROUBLE, Incident, incidents, lane_items
 from supervisor_core.run.run_json import plain
@@ -160,8 +160,8 @@ def _hosts(shown: RunView) -> tuple[Sequence[tuple[str, float]], str | None]:
 def happened(view: View, since: float, until: float) -> dict[str, Any]:
     """Return what happened to all runs in a stretch of time, as ``incidents`` answers it."""
     shown = _shown(view)
-    looked_at = [item for run in shown for item in recent(_incidents(run, view.at), since, until)]
-    found = incident_sentences(together(looked_at), since, until)
+    stays = [stay for run in shown for stay in run.once(_stays)]
+    found = incident_sentences((item for run in shown for item in _incidents(run, view.at)), stays, since, until)
     planned = planned_sentences(((run.name, run.once(_planned)) for run in shown), since, until)
     first = sorted(found, key=lambda item: not item.is_group)[:MOST_SENTENCES]
     return {
@@ -181,6 +181,10 @@ def _incidents(shown: RunView, now: float) -> Sequence[Incident]:
 
 def _dated(shown: RunView) -> Sequence[Incident]:
     return incidents(shown.run, shown.run.last_event_at or 0.0, shown.name)
+
+
+def _stays(shown: RunView) -> Sequence[Stay]:
+    return stays_of(shown.run, shown.name)
 
 
 def _planned(shown: RunView) -> Sequence[tuple[str, float]]:

@@ -52,27 +52,13 @@ SELECT run, sum((wall_secs - unknown_secs - productive_secs) * devices) / 3600 A
        count(*) FILTER (is_failure) AS failures
 FROM fleet_days GROUP BY logdir, run ORDER BY 2 DESC NULLS LAST, 1 LIMIT 20;
 
--- hosts: those with more failures after a first step than chance explains; given all failures, one of a size is on a host with the
--- host's share of the time of all runs of that size; the p-value is binomial, corrected by Holm's method
+-- hosts: those with more failures after a first step than expected first; of the failures of a size, a host is expected to have its
+-- share of the time of all runs of that size
 WITH by_size AS (
   SELECT host, size, sum(alive_secs) AS secs, count(*) FILTER (is_failure AND has_trained) AS failures
   FROM fleet_days WHERE host IS NOT NULL AND alive_secs > 0 AND unknown_secs = 0 GROUP BY host, size
 ), rates AS (
   SELECT size, sum(failures) / sum(secs) AS rate FROM by_size GROUP BY size HAVING sum(secs) > 0
-), by_host AS (
-  SELECT host, sum(secs) AS alive_secs, CAST(sum(failures) AS BIGINT) AS failures, sum(secs * rate) AS expected
-  FROM by_size JOIN rates USING (size) GROUP BY host
-), failed AS (
-  SELECT *, CAST(sum(failures) OVER () AS BIGINT) AS n, expected / nullif(sum(failures) OVER (), 0) AS p FROM by_host
-), tails AS (
-  SELECT host, sum(exp(lgamma(n + 1) - lgamma(k + 1) - lgamma(n - k + 1) + k * ln(p) + (n - k) * ln(1 - p))) AS tail
-  FROM (SELECT host, n, p, unnest(range(failures, n + 1)) AS k FROM failed WHERE failures > 0 AND p < 1) GROUP BY host
-), tested AS (
-  SELECT failed.*, CASE WHEN failures = 0 OR p IS NULL OR p >= 1 THEN 1.0 ELSE least(1.0, tail) END AS p_value
-  FROM failed LEFT JOIN tails USING (host)
 )
-SELECT host, failures, expected, p_value,
-       max(least(1.0, p_value * (hosts - rank + 1))) OVER (ORDER BY rank) AS corrected_p_value
-FROM (SELECT *, count(*) OVER () AS hosts,
-             row_number() OVER (ORDER BY p_value, failures DESC, host) AS rank FROM tested)
-ORDER BY rank;
+SELECT host, CAST(sum(failures) AS BIGINT) AS failures, sum(secs * rate) AS expected
+FROM by_size JOIN rates USING (size) GROUP BY host ORDER BY expected - sum(failures), host;

@@ -60,12 +60,9 @@ _FORMULAS = (
         "Productive device hours divided by all of the runs' wall time: the effective training time ratio, ETTR.",
     ),
     ("Device hours", "Wall time of a run times its devices; where their number is unknown, times its processes."),
-    ("MTTF", "Time in which runs of a size ran, divided by their failures, with the exact Poisson interval."),
+    ("MTTF", "Time in which runs of a size ran, divided by their failures."),
     ("Failures", "Sessions that were lost or ended by an error. A loop of crashes without a step counts once."),
-    (
-        "p-value",
-        "Exact binomial, one-sided, given all failures; a host's chance is its share of the hours of each size.",
-    ),
+    ("Expected failures", "Those of all runs of a size, times the host's share of the hours of that size."),
     ("Recommended interval", "The square root of 2 C M: C is what a save blocks, M the mean time between failures."),
 )
 _SOURCES = (

@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from supervisor_core.cli.text import moment
 from supervisor_core.run.fleet import FleetReport, Usage
-from supervisor_core.run.fleet_report import SUSPECT_P, SUSPECT_RUNS
+from supervisor_core.run.fleet_report import SUSPECT_FACTOR, SUSPECT_RUNS
 from supervisor_core.run.goodput import GIVEN_UP_SECS
 from supervisor_core.run.words import UNKNOWN, count, counted, duration, listed, share
 
@@ -154,25 +154,27 @@ def _failures(report: FleetReport) -> Section:
             "failures": lambda row: count(row[2].failures),
             "hours run": lambda row: hours(row[2].alive_secs),
             "MTTF": lambda row: duration(row[2].mttf_secs),
-            "95 % interval": lambda row: _interval(row[2].mttf_low_secs, row[2].mttf_high_secs),
             "per 1,000 device days": lambda row: _three_digits(row[2].per_1000_device_days),
         },
         said=(
             f"{counted(every.failures, 'unplanned end')}{f': {reasons}' if reasons else ''}.",
-            "MTTF is the time that runs ran, divided by their failures; the interval is exact.",
+            "MTTF is the time that runs ran, divided by their failures.",
         ),
         texts=("devices",),
     )
 
 
 def _hosts(report: FleetReport, most_rows: int) -> Section:
-    title = "Hosts that fail more often than chance explains"
-    shown = [host for host in report.hosts if host.corrected_p_value < SUSPECT_P]
+    title = "Hosts that fail more often than others"
+    shown = [host for host in report.hosts if host.is_suspect]
     if not report.hosts:
         return Section(title)
-    tested = f"{counted(report.hosts_tested, 'host')} tested, each against runs of the same size on all hosts"
+    rule = (
+        f"a host is suspect if {SUSPECT_RUNS} runs or more failed there, {SUSPECT_FACTOR:g} times as often as runs of "
+        "the same size on all hosts"
+    )
     if not shown:
-        return Section(title, (f"None: {tested}; no corrected p-value is below {SUSPECT_P:g}.",))
+        return Section(title, (f"None of {counted(report.hosts_tested, 'host')}: {rule}.",))
     return _section(
         title,
         shown,
@@ -182,15 +184,9 @@ def _hosts(report: FleetReport, most_rows: int) -> Section:
             "expected": lambda host: _three_digits(host.expected),
             "runs": lambda host: count(host.runs),
             "hours run": lambda host: hours(host.alive_secs),
-            "p-value": lambda host: f"{host.p_value:.2g}",
-            "corrected": lambda host: f"{host.corrected_p_value:.2g}",
-            "verdict": lambda host: "suspect" if host.is_suspect else "one run only: host or program",
         },
-        said=(
-            f"{tested}. The p-value is that of at least as many failures by chance, corrected for the number of hosts; "
-            f"a host is suspect below {SUSPECT_P:g} and with failures of {SUSPECT_RUNS} runs or more.",
-        ),
-        texts=("host", "verdict"),
+        said=(f"{len(shown):,} of {counted(report.hosts_tested, 'host')}: {rule}.",),
+        texts=("host",),
         most_rows=most_rows,
     )
 
@@ -309,12 +305,6 @@ def _mostly(usage: Usage) -> str:
 
 def _size(low: int, high: int) -> str:
     return f"{low:,}" if low == high else f"{low:,} to {high:,}"
-
-
-def _interval(low: float | None, high: float | None) -> str:
-    if low is None:
-        return UNKNOWN
-    return f"{duration(low)} to {duration(high)}" if high is not None else f"above {duration(low)}"
 
 
 def _three_digits(value: float | None) -> str:

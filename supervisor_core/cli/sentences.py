@@ -104,9 +104,7 @@ def advice_text(advice: Advice) -> str | None:
     text = f"Recommended checkpoint interval: {duration(advice.recommended_interval_secs)}"
     if advice.recommended_cost_ratio is not None:
         text += f" (expected cost {share(advice.recommended_cost_ratio)} of the time)"
-    if advice.recommended_low_secs is not None and advice.recommended_high_secs is not None:
-        low, high = duration(advice.recommended_low_secs), duration(advice.recommended_high_secs)
-        text += f"; 95 % range {low} to {high}, from {advice.failures} failures"
+    text += f", from {advice.failures} failures"
     if advice.present_interval_secs:
         text += f"; present interval {duration(advice.present_interval_secs)}"
         if advice.present_cost_ratio is not None:

@@ -1,11 +1,10 @@
-"""The checkpoint interval that a run's own costs recommend, and its confidence range."""
+"""The checkpoint interval that a run's own costs recommend, and why."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
 
-from supervisor_core.run.exact_tests import poisson_interval
 from supervisor_core.run.model import Advice
 from supervisor_core.run.words import counted, duration, share
 
@@ -64,7 +63,7 @@ class Costs:
         return max(LEAST_INTERVAL_SECS, self.save_secs / self.saves if self.saves else 0.0)
 
 
-def recommended_interval(costs: Costs, failures: float | None = None) -> float | None:
+def recommended_interval(costs: Costs) -> float | None:
     """Return the checkpoint interval, in seconds, with the lowest expected cost of saving and of lost work.
 
     Young's first-order optimum, sqrt(2 C M), but not less than `Costs.floor_secs`. Source: J. W. Young, "A first order
@@ -72,7 +71,6 @@ def recommended_interval(costs: Costs, failures: float | None = None) -> float |
 
     Args:
         costs: the run's own; C is the cost of a save, M the mean time between failures.
-        failures: the expected number of failures in the time that the costs cover. Default: the observed number.
 
     Returns:
         None while the save cost is 0, before `MIN_FAILURES` failures, and above `MAX_SHARE_OF_MTBF`.
@@ -84,9 +82,9 @@ def recommended_interval(costs: Costs, failures: float | None = None) -> float |
     cost = costs.save_cost_secs
     if not cost or cost < 0 or costs.failures < MIN_FAILURES or costs.trained_secs <= 0:
         return None
-    mtbf = costs.trained_secs / (costs.failures if failures is None else failures)
+    mtbf = costs.trained_secs / costs.failures
     best = max(costs.floor_secs, math.sqrt(2.0 * cost * mtbf))
-    return None if failures is None and best > MAX_SHARE_OF_MTBF * mtbf else best
+    return None if best > MAX_SHARE_OF_MTBF * mtbf else best
 
 
 def cost_ratio(interval_secs: float | None, save_cost_secs: float | None, mtbf_secs: float | None) -> float | None:
@@ -122,7 +120,7 @@ def present_interval(costs: Costs, configured_secs: float | None) -> float | Non
 
 
 def advice(costs: Costs, present_interval_secs: float | None) -> Advice:
-    """Return the recommended interval, its confidence range, and the cost of it and of the present one.
+    """Return the recommended interval, and the cost of it and of the present one.
 
     The first order is enough: Daly's higher one (FGCS 22, 2006) differs by a third of sqrt(C/(2M)), below 1 % while
     failures are 1,000 times as far apart as a save takes, and near its minimum the cost hardly depends on the interval.
@@ -134,15 +132,12 @@ def advice(costs: Costs, present_interval_secs: float | None) -> Advice:
     cost, mtbf = costs.save_cost_secs, costs.mtbf_secs
     recommended = recommended_interval(costs)
     believed_mtbf = mtbf if costs.failures >= MIN_FAILURES else None
-    few, many = poisson_interval(costs.failures) if recommended is not None else (None, None)
     return Advice(
         save_cost_secs=cost,
         mtbf_secs=mtbf,
         failures=costs.failures,
         present_interval_secs=present_interval_secs,
         recommended_interval_secs=recommended,
-        recommended_low_secs=None if recommended is None else recommended_interval(costs, many),
-        recommended_high_secs=None if recommended is None else recommended_interval(costs, few),
         present_cost_ratio=cost_ratio(present_interval_secs, cost, believed_mtbf),
         recommended_cost_ratio=cost_ratio(recommended, cost, believed_mtbf),
     )
@@ -182,7 +177,4 @@ def _costs(advice: Advice) -> str:
             f" Every {duration(advice.mtbf_secs)} of training a session was killed, failed, or was stopped by a signal "
             f"({counted(advice.failures, 'session')}; those that got the run no further do not count)."
         )
-    low, high = advice.recommended_low_secs, advice.recommended_high_secs
-    if low is not None and high is not None:
-        text += f" With 95 % confidence the best interval is between {duration(low)} and {duration(high)}."
     return text

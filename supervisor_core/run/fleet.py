@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failures:
-    """Unplanned ends, and the mean time to failure with its exact 95 % interval."""
+    """Unplanned ends, and the mean time to failure."""
 
     failures: int
     by_reason: Mapping[str, int] = field(default_factory=dict)
@@ -24,9 +24,6 @@ class Failures:
     """The time in which sessions with telemetry ran, each session once, whatever its size."""
     alive_device_secs: float
     mttf_secs: float | None
-    """None without a failure."""
-    mttf_low_secs: float | None
-    mttf_high_secs: float | None
     """None without a failure."""
     per_1000_device_days: float | None
 
@@ -65,7 +62,7 @@ class SizeClass:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostFailures:
-    """The failures on one host against those that chance explains."""
+    """The failures on one host, and those to expect."""
 
     host: str
     alive_secs: float
@@ -76,10 +73,6 @@ class HostFailures:
     """As many as it would have if each run failed as often as all of its size, wherever it runs."""
     runs: int
     """Runs that failed there."""
-    p_value: float
-    """The probability of at least as many failures by chance, given the number of all."""
-    corrected_p_value: float
-    """The same, corrected for the number of hosts by Holm's method."""
     is_suspect: bool
 
 
@@ -170,7 +163,7 @@ class FleetReport:
     sizes: tuple[SizeClass, ...]
     hosts_tested: int
     hosts: tuple[HostFailures, ...]
-    """Those with failures, the least likely by chance first."""
+    """Those with failures, those with the most beyond the expected first."""
     costliest: tuple[RunCost, ...]
     checkpoints: CheckpointCosts
     alert_rules: int | None

@@ -9,7 +9,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from supervisor_core.run.advice import LEAST_SAVING, MIN_FAILURES, Costs, cost_ratio, recommended_interval
-from supervisor_core.run.exact_tests import binomial_upper, holm, poisson_interval
 from supervisor_core.run.fleet import (
     AlertRoute,
     CheckpointCost,
@@ -27,10 +26,10 @@ from supervisor_core.run.model import AT_RISK, LIVE, PRODUCTIVE, WASTED, Advice,
 from supervisor_core.run.session_rows import SessionRow, session_rows
 from supervisor_core.run.words import DAY_SECS
 
-SUSPECT_P = 0.01
-"""A host is named if its p-value, corrected for the number of hosts, is below this."""
-SUSPECT_RUNS = 2
-"""A host is named only if at least this number of runs failed there: one run may fail by its own program."""
+SUSPECT_RUNS = 3
+"""A host is suspect only if at least this number of runs failed there: one run may fail by its own program."""
+SUSPECT_FACTOR = 5.0
+"""And if it has at least as many times the failures to expect from the time of runs of each size on all hosts."""
 GROUPS = ("host", "run", "device_kind")
 """What a report can group by, besides labels."""
 _TRAINED = (PRODUCTIVE, AT_RISK, WASTED, "unproductive_checkpoint_save")
@@ -80,15 +79,12 @@ class _Tally:
 
     def failures(self) -> Failures:
         count = self.reasons.total()
-        few, many = poisson_interval(count)
         return Failures(
             failures=count,
             by_reason=dict(sorted(self.reasons.items())),
             alive_secs=self.alive_secs,
             alive_device_secs=self.alive_device_secs,
             mttf_secs=self.alive_secs / count if count else None,
-            mttf_low_secs=self.alive_secs / many if self.alive_secs > 0 else None,
-            mttf_high_secs=self.alive_secs / few if few > 0 else None,
             per_1000_device_days=1000 * DAY_SECS * count / self.alive_device_secs
             if self.alive_device_secs > 0
             else None,
@@ -247,38 +243,26 @@ class _FleetFold:
         )
 
     def _hosts(self) -> list[HostFailures]:
-        """Return each host, the least likely by chance first.
-
-        Given all failures, one of a size is on a host with a probability that is the host's share of the time of all
-        runs of that size. The number on one host is then at most binomial in its upper tail (W. Hoeffding, Annals of
-        Mathematical Statistics 27, 1956)."""
+        """Return each host, those with the most failures beyond the expected first."""
         time: defaultdict[int, float] = defaultdict(float)
         for exposure in self._exposure.values():
             for size, secs in exposure.items():
                 time[size] += secs
-        count = self._placed.total()
-        found: list[tuple[str, float, float, float]] = []
+        hosts = []
         for host, exposure in self._exposure.items():
             expected = sum(self._placed[size] * secs / time[size] for size, secs in exposure.items() if time[size] > 0)
-            p_value = binomial_upper(len(self._failed[host]), count, expected / count) if count else 1.0
-            found.append((host, sum(exposure.values()), expected, p_value))
-        corrected = holm([p_value for *_, p_value in found])
-        hosts = []
-        for (host, alive_secs, expected, p_value), after in zip(found, corrected, strict=True):
             failed = self._failed[host]
-            hosts.append(
-                HostFailures(
-                    host=host,
-                    alive_secs=alive_secs,
-                    failures=len(failed),
-                    expected=expected,
-                    runs=len(set(failed)),
-                    p_value=p_value,
-                    corrected_p_value=after,
-                    is_suspect=after < SUSPECT_P and len(set(failed)) >= SUSPECT_RUNS,
-                )
+            runs = len(set(failed))
+            found = HostFailures(
+                host=host,
+                alive_secs=sum(exposure.values()),
+                failures=len(failed),
+                expected=expected,
+                runs=runs,
+                is_suspect=runs >= SUSPECT_RUNS and len(failed) >= SUSPECT_FACTOR * expected,
             )
-        return sorted(hosts, key=lambda host: (host.p_value, -host.failures, host.host))
+            hosts.append(found)
+        return sorted(hosts, key=lambda host: (host.expected - host.failures, host.host))
 
     def _checkpoints(self) -> CheckpointCosts:
         found = [cost for saving in self._savings if (cost := saving.cost(self._sizes[saving.size])) is not None]

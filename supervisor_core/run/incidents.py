@@ -6,26 +6,26 @@ has it, and whoever shows the sentence writes it in the reader's time zone.
 
 from __future__ import annotations
 
-from bisect import bisect_right
+import math
+from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from math import exp
 from typing import NamedTuple, Protocol
 
 from supervisor_core.run.model import Run
 from supervisor_core.run.run_incidents import ENDS, Incident, IncidentKind, LaneKind, incidents, lane_items
-from supervisor_core.run.words import DAY_SECS, counted, duration, listed
+from supervisor_core.run.words import counted, duration, listed
 
 LEAST_RUNS = 3
-"""Runs that have something in common are one sentence from this number on."""
+"""A sentence about several runs is about at least as many."""
+BURST_RUNS = 5
+BURST_SHARE = 0.05
+"""Incidents of so many runs, or of this share of the live ones, within `WINDOW_SECS` have something in common."""
+WINDOW_SECS = 60.0
 NAMED_RUNS = 5
 """How many runs a sentence names."""
 _NAMED_HOSTS = 3
-_BEFORE_SECS = DAY_SECS
-"""How long before a stretch of time incidents begin that are looked at, too, for what happens together by chance."""
-_BY_CHANCE = 0.05
-"""Expected number of bursts that have no cause in common, among all incidents of a kind."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,76 +50,104 @@ def sentences(runs: Iterable[Run], since: float, until: float, now: float) -> li
         runs: all runs. Of fewer, fewer incidents have something in common.
         since: begin of the stretch.
         until: its end.
-        now: the present wall time.
+        now: the current wall time.
 
     Example:
         >>> sentences([], 0.0, 60.0, 60.0)
         []
     """
     shown = list(runs)
-    found = [item for run in shown for item in recent(incidents(run, now), since, until)]
+    found = [item for run in shown for item in incidents(run, now)]
+    stays = [stay for run in shown for stay in stays_of(run)]
     planned = planned_sentences(((run.name, planned_moments(run)) for run in shown), since, until)
-    return [*incident_sentences(together(found), since, until), *planned]
+    return [*incident_sentences(found, stays, since, until), *planned]
 
 
-def recent(found: Iterable[Incident], since: float, until: float) -> list[Incident]:
-    """Return the incidents that are looked at for the sentences of a stretch of time: those that lie in it, that begin
-    after it, or in the day before."""
-    return [item for item in found if item.at >= since - _BEFORE_SECS or item.touches(since, until)]
+class Stay(NamedTuple):
+    """A session of a run on a host."""
+
+    run: str
+    host: str | None
+    since: float
+    until: float
+    """Infinite while it is open."""
 
 
-class IncidentGroup(NamedTuple):
-    """Incidents of one kind that began at about the same time, one of each run; or a single incident."""
+def stays_of(run: Run, name: str | None = None) -> list[Stay]:
+    """Return where a run was, and when, by the reader's clock."""
+    ahead = run.clock_skew_secs or 0.0
+    return [
+        Stay(
+            run.name if name is None else name,
+            session.host,
+            session.started_at - ahead,
+            math.inf if session.is_open or session.ended_at is None else session.ended_at - ahead,
+        )
+        for session in run.sessions
+        if session.started_at is not None
+    ]
 
-    members: tuple[Incident, ...]
-    """By time."""
-    label: str | None = None
-    """What else they have in common, as ``name=value``."""
 
+def together(found: Sequence[Incident], stays: Iterable[Stay]) -> list[tuple[Incident, ...]]:
+    """Return incidents by time, those that happened together as a group, one of each run.
 
-def together(found: Sequence[Incident]) -> list[IncidentGroup]:
-    """Return incidents, those that happened together as a group, by time.
-
-    Incidents are together if more of one kind begin within two minutes (saves: ten) than chance explains, or if
-    `LEAST_RUNS` of them do on one host.
+    Incidents of a kind are together if they begin within `WINDOW_SECS` (failed saves: ten minutes), and are those of
+    `BURST_RUNS` runs, or of `BURST_SHARE` of the live ones; or those of all runs of a host, at least `LEAST_RUNS`.
     """
-    groups: list[IncidentGroup] = []
+    places = _Stays(stays)
     by_class: defaultdict[_Class, list[Incident]] = defaultdict(list)
     for item in found:
         by_class[_class_of(item.kind)].append(item)
+    groups: list[tuple[Incident, ...]] = []
     for kind, items in by_class.items():
-        bursts, alone = _on_one_host(items, kind.window_secs)
-        on_several = list(_bursts(sorted(alone, key=_begin), kind.window_secs))
-        bursts += [burst for burst in on_several if len(burst) > 1]
-        groups += [IncidentGroup(tuple(burst), _common_label(burst, items)) for burst in bursts]
-        groups += [IncidentGroup((burst[0],)) for burst in on_several if len(burst) == 1]
-    return sorted(groups, key=lambda group: group.members[0].at)
+        items.sort(key=_begin)
+        taken = set[int]()
+        for index, first in enumerate(items):
+            if id(first) in taken:
+                continue
+            end = bisect_right(items, first.at + kind.window_secs, key=_begin)
+            of_run = {item.run: item for item in reversed(items[index:end]) if id(item) not in taken}
+            members = places.burst(sorted(of_run.values(), key=_begin))
+            members = members if first in members else [first]
+            taken.update(map(id, members))
+            groups.append(tuple(members))
+    return sorted(groups, key=lambda members: members[0].at)
 
 
 def _begin(item: Incident) -> float:
     return item.at
 
 
-def _on_one_host(items: Sequence[Incident], window_secs: float) -> tuple[list[list[Incident]], list[Incident]]:
-    """Return the bursts of single hosts, those of several hosts at one time joined, and the incidents in none."""
-    by_host: defaultdict[str | None, list[Incident]] = defaultdict(list)
-    for item in items:
-        by_host[item.host].append(item)
-    found, alone = [], by_host.pop(None, [])
-    for on_host in by_host.values():
-        for burst in _bursts(sorted(on_host, key=_begin), window_secs):
-            if len(burst) > 1:
-                found.append(burst)
-            else:
-                alone += burst
-    joined: list[list[Incident]] = []
-    for burst in sorted(found, key=lambda each: each[0].at):
-        is_near = bool(joined) and burst[0].at - joined[-1][0].at <= window_secs
-        if is_near and not {item.run for item in burst} & {item.run for item in joined[-1]}:
-            joined[-1] = sorted([*joined[-1], *burst], key=_begin)
-        else:
-            joined.append(burst)
-    return joined, alone
+class _Stays:
+    """Which runs were on which host, and how many were live, at any time."""
+
+    def __init__(self, stays: Iterable[Stay]) -> None:
+        self._by_host: defaultdict[str | None, list[Stay]] = defaultdict(list)
+        for stay in stays:
+            self._by_host[stay.host].append(stay)
+        every = [stay for of_host in self._by_host.values() for stay in of_host]
+        self._begins = sorted(stay.since for stay in every)
+        self._ends = sorted(stay.until for stay in every)
+
+    def burst(self, window: Sequence[Incident]) -> Sequence[Incident]:
+        """Return those incidents of a window, one of each run, that happened together; may be none."""
+        if len(window) < LEAST_RUNS:
+            return ()
+        at = window[0].at
+        live = bisect_right(self._begins, at) - bisect_left(self._ends, at)
+        least = min(BURST_RUNS, max(LEAST_RUNS, math.ceil(BURST_SHARE * live)))
+        by_host: defaultdict[str | None, list[Incident]] = defaultdict(list)
+        for item in window:
+            by_host[item.host].append(item)
+        whole = {host for host, items in by_host.items() if self._has_no_other_run(host, items)}
+        others = [item for item in window if item.host not in whole]
+        return window if len(others) >= least else [item for item in window if item.host in whole]
+
+    def _has_no_other_run(self, host: str | None, items: Sequence[Incident]) -> bool:
+        if host is None or len(items) < LEAST_RUNS:
+            return False
+        there = {stay.run for stay in self._by_host[host] if stay.since <= items[0].at <= stay.until}
+        return there <= {item.run for item in items}
 
 
 class _Class(NamedTuple):
@@ -135,12 +163,14 @@ class _Class(NamedTuple):
     """What those do to which it lasts."""
 
 
-_DOWN = _Class("down", 120.0, lambda n: f"{n:,} runs went down", "were started again", "still down")
-_STALLED = _Class("stall", 120.0, lambda n: f"{n:,} runs stalled", "made progress again", "still stalled")
+_DOWN = _Class("down", WINDOW_SECS, lambda n: f"{n:,} runs went down", "were started again", "still down")
+_STALLED = _Class("stall", WINDOW_SECS, lambda n: f"{n:,} runs stalled", "made progress again", "still stalled")
 _SAVES = _Class("saves", 600.0, lambda n: f"Saves of {n:,} runs began to fail", "saved again", "still failing to save")
-_SILENT = _Class("silence", 120.0, lambda n: f"{n:,} runs were halted", "ran again", "still halted")
-_RECOVERED = _Class("recovery", 120.0, lambda n: f"{n:,} runs lost TensorFlow's session", "continued", "still lost")
-_LOSS = _Class("loss", 120.0, lambda n: f"The loss of {n:,} runs became NaN or infinite", "", "not finite since")
+_SILENT = _Class("silence", WINDOW_SECS, lambda n: f"{n:,} runs were halted", "ran again", "still halted")
+_RECOVERED = _Class(
+    "recovery", WINDOW_SECS, lambda n: f"{n:,} runs lost TensorFlow's session", "continued", "still lost"
+)
+_LOSS = _Class("loss", WINDOW_SECS, lambda n: f"The loss of {n:,} runs became NaN or infinite", "", "not finite since")
 
 _CLASSES: Mapping[IncidentKind, _Class] = {
     "stall": _STALLED, "saves": _SAVES, "silence": _SILENT, "recovery": _RECOVERED, "loss": _LOSS,
@@ -158,87 +188,30 @@ def _class_of(kind: IncidentKind) -> _Class:
     return _CLASSES.get(kind, _DOWN)
 
 
-def _bursts(items: Sequence[Incident], window_secs: float) -> Iterator[list[Incident]]:
-    """Yield incidents of one kind, by time, those of a burst together: at most one of each run."""
-    if not items:
-        return
-    span = max(items[-1].at - items[0].at, DAY_SECS)
-    least = _least_burst(len(items), window_secs / span)
-    index = 0
-    while index < len(items):
-        burst = _of_window(items, index, window_secs)
-        later = _of_window(items, index + 1, window_secs) if len(burst) >= least else []
-        if len(burst) < least or len(later) > len(burst):  # the first one came before the others by chance
-            burst, end = [items[index]], index + 1
-        else:
-            end = bisect_right(items, burst[-1].at, key=_begin)
-        yield burst
-        taken = set(map(id, burst))
-        yield from ([item] for item in items[index:end] if id(item) not in taken)
-        index = end
-
-
-def _of_window(items: Sequence[Incident], index: int, window_secs: float) -> list[Incident]:
-    """Return the incidents of a window that begins with one of them: of each run the first."""
-    if index >= len(items):
-        return []
-    end = bisect_right(items, items[index].at + window_secs, key=_begin)
-    first = {item.run: item for item in reversed(items[index:end])}
-    return sorted(first.values(), key=_begin)
-
-
-def _least_burst(number: int, share: float) -> int:
-    """Return the number of incidents that is a burst: chance makes hardly one of it, if each comes independently.
-
-    Args:
-        number: of incidents.
-        share: of all time, of a window.
-    """
-    mean = number * share
-    term, tail, least = exp(-mean), 1.0 - exp(-mean), 2  # chances of no other incident in a window; of at least one
-    while least < LEAST_RUNS or number * tail > _BY_CHANCE:
-        term *= mean / (least - 1)
-        tail -= term
-        least += 1
-    return least
-
-
-def _common_label(members: Sequence[Incident], all_items: Sequence[Incident]) -> str | None:
-    """Return a label that all members have, and not every other one; None without one, or on one host."""
-    if len({item.host for item in members}) < 2 or len(all_items) == len(members):
-        return None
-    for pair in members[0].labels.items():
-        name, value = pair
-        if all(item.labels.get(name) == value for item in members) and not all(
-            item.labels.get(name) == value for item in all_items
-        ):
-            return f"{name}={value}"
-    return None
-
-
-def incident_sentences(groups: Sequence[IncidentGroup], since: float, until: float) -> list[Sentence]:
-    """Return what `together` found as sentences, as far as it lies in a stretch of time, by time.
+def incident_sentences(found: Iterable[Incident], stays: Iterable[Stay], since: float, until: float) -> list[Sentence]:
+    """Return incidents as far as they lie in a stretch of time, as sentences by time.
 
     A run that went down several times in the stretch is one sentence.
     """
-    touching = [group for group in groups if any(item.touches(since, until) for item in group.members)]
+    near = [item for item in found if item.touches(since - _SAVES.window_secs, until + _SAVES.window_secs)]
+    touching = [group for group in together(near, stays) if any(item.touches(since, until) for item in group)]
     again: defaultdict[str, list[Incident]] = defaultdict(list)
+    for first, *others in touching:
+        if not others and first.kind in ENDS:
+            again[first.run].append(first)
+    said, told = set[str](), []
     for group in touching:
-        if len(group.members) == 1 and group.members[0].kind in ENDS:
-            again[group.members[0].run].append(group.members[0])
-    said, found = set[str](), []
-    for group in touching:
-        first = group.members[0]
+        first = group[0]
         ends = again.get(first.run, []) if first.kind in ENDS else []
-        if len(group.members) > 1:
-            found.append(_group_sentence(group))
+        if len(group) > 1:
+            told.append(_group_sentence(group))
         elif len(ends) >= LEAST_RUNS:
             if first.run not in said:
                 said.add(first.run)
-                found.append(_loop_sentence(ends))
+                told.append(_loop_sentence(ends))
         else:
-            found.append(Sentence(at=first.at, text=first.text, runs=(first.run,), is_open=_is_open(first)))
-    return found
+            told.append(Sentence(at=first.at, text=first.text, runs=(first.run,), is_open=_is_open(first)))
+    return told
 
 
 def _is_open(item: Incident) -> bool:
@@ -252,16 +225,14 @@ def _loop_sentence(ends: Sequence[Incident]) -> Sentence:
     return Sentence(at=ends[0].at, text=text, runs=(last.run,), is_open=_is_open(last))
 
 
-def _group_sentence(group: IncidentGroup) -> Sentence:
-    members = group.members
+def _group_sentence(members: Sequence[Incident]) -> Sentence:
     kind = _class_of(members[0].kind)
     kinds = {item.kind for item in members}
     what = kind.what(len(members))
     if len(kinds) == 1 and members[0].kind in ENDS:
         what = f"{len(members):,} runs {_ENDED[members[0].kind]}"
-    label = "" if group.label is None else f", all with {group.label}"
     runs = tuple(item.run for item in members)
-    text = f"{what} within {time_span(members)}{place(members)}{label}{_cause(members)}."
+    text = f"{what} within {time_span(members)}{place(members)}{_cause(members)}."
     text += f"{_then(members, kind)} Runs: {named(runs)}."
     return Sentence(at=members[0].at, text=text, runs=runs, is_group=True, is_open=any(map(_is_open, members)))
 

@@ -332,9 +332,6 @@ class Advice:
     present_interval_secs: float | None
     recommended_interval_secs: float | None
     """The interval with the lowest expected cost; None while too little is known."""
-    recommended_low_secs: float | None = None
-    recommended_high_secs: float | None = None
-    """The range in which the best interval lies with 95 % confidence."""
     present_cost_ratio: float | None
     recommended_cost_ratio: float | None
 

@@ -150,8 +150,7 @@ def big() -> FleetReport:
     name, none = HOSTILE * 300, empty()
     half = {"productive": 5.0, "stall": 5.0}
     usage = replace(none.total, runs=1, sessions=1, device_secs=10.0, goodput=0.5, secs=half)
-    p_values = {"p_value": 0.0, "corrected_p_value": 0.0}
-    host = HostFailures(host=name, alive_secs=1.0, failures=9, expected=0.1, runs=3, is_suspect=True, **p_values)
+    host = HostFailures(host=name, alive_secs=1.0, failures=9, expected=0.1, runs=3, is_suspect=True)
     cost = RunCost(
         run=name,
         labels={"user": name},

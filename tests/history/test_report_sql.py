@@ -81,8 +81,6 @@ def check(runs: list[Run], now: float, directory: Path, windows: tuple[tuple[int
         for host in report.hosts:
             row = hosts[host.host]
             assert row["failures"] == host.failures and row["expected"] == pytest.approx(host.expected)
-            assert row["p_value"] == pytest.approx(host.p_value, rel=1e-6)
-            assert row["corrected_p_value"] == pytest.approx(host.corrected_p_value, rel=1e-6)
 
 
 def test_the_figures_are_those_of_the_report(tmp_path: Path) -> None:
@@ -92,11 +90,12 @@ def test_the_figures_are_those_of_the_report(tmp_path: Path) -> None:
 
 
 def test_the_bad_host_is_found_by_sql(tmp_path: Path) -> None:
-    """It comes first, and what chance explains is far from it."""
+    """It comes first, far above what is expected of it; the next host is not."""
     runs = sessions_on_hosts(seed=4, runs=300)
     check(runs, FIRST + 9 * DAY, tmp_path, ((0, 9), (2, 5)))
     first, second, *_ = asked(tmp_path, FIRST, FIRST + 9 * DAY)["hosts"]
-    assert first["host"] == BAD_HOST and first["corrected_p_value"] < 0.01 < second["corrected_p_value"]
+    assert first["host"] == BAD_HOST
+    assert first["failures"] > 3 * first["expected"] and second["failures"] < 3 * second["expected"]
 
 
 @pytest.mark.long

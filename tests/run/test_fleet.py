@@ -83,8 +83,8 @@ def test_the_costliest_run_comes_first(fleet: ScriptedFleet) -> None:
     assert report.costliest[0].lost_device_secs == pytest.approx(lost[worst[0]], rel=0.01)
 
 
-def test_mttf_is_by_size_with_its_interval(fleet: ScriptedFleet) -> None:
-    """Each size has its own; the interval is that of a Poisson count; without failures it has no upper limit."""
+def test_mttf_is_by_size(fleet: ScriptedFleet) -> None:
+    """Each size has its own; without failures there is none."""
     report = fleet_report(fleet.runs, now=fleet.now)
     classes = {1: (1, 1), 8: (5, 8), 16: (9, 16), 32: (17, 32), 64: (33, 64), 256: (129, 256)}
     true = sorted({classes[run.devices] for run in fleet.truth})
@@ -92,18 +92,16 @@ def test_mttf_is_by_size_with_its_interval(fleet: ScriptedFleet) -> None:
     assert sum(size.failures.failures for size in report.sizes) == report.total.failures.failures > 30
     for size in report.sizes:
         found = size.failures
-        if found.mttf_secs is not None and found.mttf_low_secs is not None and found.mttf_high_secs is not None:
-            assert found.mttf_low_secs < found.mttf_secs < found.mttf_high_secs
+        if found.mttf_secs is not None:
             assert found.mttf_secs * found.failures == pytest.approx(found.alive_secs)
     none = fleet_report(fleet.runs, now=fleet.now, since=BEGAN, until=BEGAN + 3600).total.failures
-    assert none.failures == 0 and (none.mttf_secs, none.mttf_high_secs) == (None, None)
-    assert none.mttf_low_secs == pytest.approx(none.alive_secs / 3.688879, rel=1e-5)
+    assert none.failures == 0 and none.mttf_secs is None
 
 
 def test_no_run_is_no_figure() -> None:
     """Unknown is None, not zero."""
     total = fleet_report([], now=BEGAN).total
-    assert (total.runs, total.goodput, total.failures.mttf_secs, total.failures.mttf_low_secs) == (0, None, None, None)
+    assert (total.runs, total.goodput, total.failures.mttf_secs) == (0, None, None)
 
 
 def suspects(seed: int, **how: Any) -> set[str]:
@@ -147,7 +145,7 @@ def test_a_host_on_which_one_program_fails_is_not_named(trainer: Any, run_of: Ru
     report = fleet_report([run_of(*sessions), run_of(elsewhere)], now=NEVER)
     (host,) = report.hosts
     assert (host.host, host.failures, host.runs, host.is_suspect) == ("a", 30, 1, False)
-    assert host.corrected_p_value < 0.01 and report.hosts_tested == 2
+    assert host.failures > 1.5 * host.expected and report.hosts_tested == 2
 
 
 def test_a_host_on_which_programs_fail_before_a_step_is_not_named(trainer: Any, run_of: RunOf) -> None:

@@ -1,15 +1,16 @@
-"""What went wrong in runs, as sentences: one run, several together, chance."""
+"""What went wrong in runs, as sentences: one run, several together."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from supervisor_core.events.telemetry import LaunchRecord
-from supervisor_core.run.incidents import incident_sentences, sentences, together
+from supervisor_core.run.incidents import Stay, incident_sentences, sentences
 from supervisor_core.run.model import Run
 from supervisor_core.run.run_incidents import Incident, incidents, lane_items
 
@@ -22,9 +23,9 @@ def lost(run: str, at: float, **how: Any) -> Incident:
     return Incident(**{"run": run, "kind": "lost", "at": at, "until": at + 60, "host": "gpu-7", **how})
 
 
-def texts(found: list[Incident], since: float = T0, until: float = T0 + DAY) -> list[str]:
+def texts(found: list[Incident], since: float = T0, until: float = T0 + DAY, stays: Sequence[Stay] = ()) -> list[str]:
     """What is said of a stretch."""
-    return [each.text for each in incident_sentences(together(found), since, until)]
+    return [each.text for each in incident_sentences(found, stays, since, until)]
 
 
 @pytest.fixture
@@ -162,16 +163,12 @@ def test_a_node_outage_is_one_sentence() -> None:
 def test_a_storage_outage_is_one_sentence() -> None:
     """Runs on several hosts whose saves fail within minutes, with the error that they have in common."""
     found = [
-        Incident(
-            run=f"r{n}", kind="saves", at=T0 + 40 * n, until=None, host=f"h{n}", why="OSError: stale", labels={"d": "a"}
-        )
+        Incident(run=f"r{n}", kind="saves", at=T0 + 40 * n, until=None, host=f"h{n}", why="OSError: stale")
         for n in range(8)
     ]
     assert texts(found)[0].startswith(
         "Saves of 8 runs began to fail within 4 min 40 s, on 8 hosts: OSError: stale. All are still failing to save."
     )
-    elsewhere = [replace(found[0], run="other", at=T0 + 50_000, labels={"d": "b"}, host="h0")]
-    assert "on 8 hosts, all with d=a: OSError" in texts(found + elsewhere)[0]
 
 
 def test_different_ends_are_named_together() -> None:
@@ -183,14 +180,27 @@ def test_different_ends_are_named_together() -> None:
     assert texts(found)[0].startswith("5 runs went down within 4 s, all on gpu-7; 3 of them: RuntimeError: NCCL. All ")
 
 
-def test_chance_is_no_outage() -> None:
-    """Among many incidents a few come together by chance, on different hosts: they stay apart."""
-    found = [lost(f"r{n}", T0 + n * 432, host=f"h{n}") for n in range(1000)]  # five days
-    close = [lost(f"c{n}", T0 + 5000 + n, host=f"g{n}") for n in range(3)]
-    assert not any(each.is_group for each in incident_sentences(together(found + close), T0, T0 + 5 * DAY))
-    more = [lost(f"d{n}", T0 + 9000 + n, host=f"k{n}") for n in range(8)]
-    groups = [each for each in incident_sentences(together(found + more), T0, T0 + 5 * DAY) if each.is_group]
-    assert [len(each.runs) >= 8 for each in groups] == [True]
+@pytest.mark.parametrize(
+    ("live", "down", "is_group"), [(1000, 5, True), (1000, 4, False), (80, 4, True), (20, 2, False)]
+)
+def test_an_outage_is_of_five_runs_or_of_a_twentieth_of_the_live_ones(live: int, down: int, is_group: bool) -> None:
+    """Within a minute, on any hosts; never of fewer than three."""
+    found = [lost(f"r{n}", T0 + 14 * n, host=f"h{n}") for n in range(down)]
+    stays = [Stay(f"r{n}", f"h{n}", T0 - DAY, found[n].at if n < down else math.inf) for n in range(live)]
+    stays += [Stay(f"old{n}", "h", T0 - DAY, T0 - 1) for n in range(1000)]
+    assert (len(texts(found, stays=stays)) == 1) == is_group
+    later = [replace(item, at=T0 + 61 * n) for n, item in enumerate(found)]
+    assert len(texts(later, stays=stays)) == down
+
+
+@pytest.mark.parametrize("others", [0, 1])
+def test_a_host_is_down_if_all_of_its_runs_are(others: int) -> None:
+    """At least three of them; a run that was there and goes on shows that it is not the host."""
+    found = [lost(f"r{n}", T0 + n) for n in range(3)]
+    stays = [Stay(item.run, "gpu-7", T0 - DAY, item.at) for item in found]
+    stays += [Stay(f"other{n}", "gpu-7", T0 - DAY, math.inf) for n in range(others)]
+    stays += [Stay("later", "gpu-7", T0 + 100, math.inf), *(Stay(f"x{n}", "gpu-8", T0, math.inf) for n in range(100))]
+    assert len(texts(found, stays=stays)) == (3 if others else 1)
 
 
 def test_a_run_that_goes_down_again_and_again_is_one_sentence() -> None:
