@@ -22,6 +22,7 @@ from click.shell_completion import CompletionItem
 from supervisor_core.install import DISTRIBUTION
 from supervisor_core.log import printable, printable_lines
 from supervisor_core.run.thresholds import RUN_LABELS, duration, parse_duration
+from supervisor_core.systems import user_id
 
 INTERRUPTED_STATUS = 130
 """128 and the number of SIGINT, as a shell reports it."""
@@ -260,6 +261,47 @@ def seconds_option(
 def paths(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Let the shell complete an argument as a file."""
     return [CompletionItem(incomplete, type="file")]
+
+
+def checked_target(target: str) -> str:
+    """Return where a file is written: through links, but no other user's, where it is a file already, or nothing
+    yet.
+
+    Args:
+        target: as it was typed.
+
+    Raises:
+        WrongInput: if no file can be there.
+    """
+    path = os.path.realpath(target)
+    if os.path.islink(target) and os.lstat(target).st_uid not in (0, user_id()):
+        raise WrongInput(f"{target} is another user's link to {path}: give that, or the name of another file.")
+    if os.path.lexists(path) and not os.path.isfile(path):
+        what = "a directory" if os.path.isdir(path) else "no file"
+        raise WrongInput(f"{target} is {what}; expected the name of a file to write.")
+    if not os.path.basename(target):
+        raise WrongInput(f"{target} is the name of a directory; expected the name of a file to write.")
+    directory = os.path.dirname(path)
+    if not os.path.isdir(directory):
+        raise WrongInput(f"The directory {os.path.dirname(target)} does not exist; create it first.")
+    return path
+
+
+@contextmanager
+def writing(target: str, advice: str = "") -> Iterator[None]:
+    """End the command with one line if a file cannot be written; a full disk is left to `LazyGroup`.
+
+    Args:
+        target: the file, as it was typed.
+        advice: a sentence more.
+    """
+    try:
+        yield
+    except OSError as error:
+        if error.errno in NO_SPACE:
+            raise
+        text = f"{target} cannot be written: {error.strerror or error}. {advice}"
+        raise WrongInput(text.rstrip()) from error
 
 
 def by_option(labels: Sequence[str] = RUN_LABELS) -> Callable[[Command], Command]:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from supervisor_core.cli import NO_SPACE, WrongInput, paths, require_system, seconds_option
+from supervisor_core.cli import WrongInput, paths, require_system, seconds_option, writing
 from supervisor_core.cli.logdirs import GivenLogdir, cache, existing, filters, logdirs
 from supervisor_core.cli.look import Look, Looking
 from supervisor_core.cli.serving import configure_log
@@ -128,18 +128,15 @@ def export(
         raise click.UsageError(f"--table is {table!r}; expected {', '.join(TABLE_NAMES[:-1])} or {TABLE_NAMES[-1]}.")
     configure_log()
     try:
-        if is_file:
-            is_whole = export_file(local_output, table or TABLE_NAMES[0], existing(logdirs), include, exclude, cache)
-        else:
-            is_whole = _export_directory(
-                local_output, existing(logdirs), include, exclude, cache, format_name, interval_secs if follow else None
-            )
+        with writing(output):
+            found = existing(logdirs)
+            if is_file:
+                is_whole = export_file(local_output, table or TABLE_NAMES[0], found, include, exclude, cache)
+            else:
+                follow_secs = interval_secs if follow else None
+                is_whole = _export_directory(local_output, found, include, exclude, cache, format_name, follow_secs)
     except SupervisorError as error:
         raise WrongInput(str(error)) from error
-    except OSError as error:
-        if error.errno in NO_SPACE:
-            raise
-        raise WrongInput(f"{output} cannot be written: {error.strerror or error}.") from error
     if not is_whole:
         click.get_current_context().exit(1)
 

@@ -8,10 +8,9 @@ from collections.abc import Sequence
 import click
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
 
-from supervisor_core.cli import WrongInput
+from supervisor_core.cli import WrongInput, checked_target
 from supervisor_core.cli.logdirs import GivenLogdir, common_directory, name_in, no_runs
 from supervisor_core.cli.look import Looking
-from supervisor_core.cli.output_file import checked_target
 from supervisor_core.cli.text import progress_bar, runs_bar
 from supervisor_core.history.rows import CHECKPOINTS, SCALARS, TABLES, rows_of
 from supervisor_core.history.scalar_columns import ScalarColumns

@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from supervisor_core.cli import WrongInput, paths, seconds_option
+from supervisor_core.cli import WrongInput, checked_target, paths, seconds_option
 from supervisor_core.cli.logdirs import cache, existing, filters, logdirs
-from supervisor_core.cli.output_file import checked_target
 from supervisor_core.cli.serving import configure_log, found_or_awaited, on_stop_signal, wait_for, watches_of
 from supervisor_core.errors import OptionsError
 

@@ -19,7 +19,7 @@ from supervisor_core.cli.logdirs import cache, existing, filters, logdirs
 from supervisor_core.cli.look import Look, Looking, SeenRun, check_run
 from supervisor_core.cli.overview import overview
 from supervisor_core.cli.sentences import by_its_clock
-from supervisor_core.cli.text import STATES, Output, literal, runs_bar
+from supervisor_core.cli.text import STATES, UNBOUNDED, Output, literal, runs_bar
 from supervisor_core.cli.timeline import timeline
 from supervisor_core.errors import SupervisorError
 from supervisor_core.log import printable
@@ -37,8 +37,6 @@ SHOWN_PROBLEMS = 5
 """Of each run; ``--json`` has a hundred of each file."""
 _PIECES = 10_000
 """Of a JSON text that are written at once."""
-UNBOUNDED = 100_000
-"""Columns of a pipe: there lines are as long as they need to be."""
 
 
 def _states(context: click.Context, parameter: click.Parameter, value: str | None) -> tuple[RunState, ...]:

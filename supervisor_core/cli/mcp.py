@@ -1,26 +1,438 @@
-"""``tb-supervisor mcp``: answers an assistant's questions about runs, over the Model Context Protocol."""
+"""``tb-supervisor mcp``: answers an assistant's questions about runs, over the Model Context Protocol.
+
+`Answers` has the questions; the answers are what the tab and `inspect` show, in the same words.
+"""
 
 from __future__ import annotations
 
 import functools
 import inspect
 import sys
-from collections.abc import Callable
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as NotInTime
 from importlib import import_module
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import click
 
 from supervisor_core.cli import WrongInput
+from supervisor_core.cli.inspect import run_object
 from supervisor_core.cli.logdirs import cache, existing, filters, logdirs
-from supervisor_core.cli.look import Looking
+from supervisor_core.cli.look import Look, Looking, SeenRun
+from supervisor_core.cli.marking import NOTE, answer, is_same, marked, pairs
+from supervisor_core.cli.overview import counts, reason, worst_first
+from supervisor_core.cli.sentences import advice_text, by_its_clock, nonfinite_lines
+from supervisor_core.cli.stacks import stacks_object
 from supervisor_core.errors import SupervisorError
+from supervisor_core.events.columns import ColumnStore, read_columns
 from supervisor_core.install import DISTRIBUTION, install_command
+from supervisor_core.run.comparison import compared, differing
+from supervisor_core.run.finding import KINDS, SEVERITIES, Finding
+from supervisor_core.run.incidents import sentences
+from supervisor_core.run.run_json import as_json
+from supervisor_core.run.run_names import known_as
+from supervisor_core.run.scalar_summary import scalar_summary
+from supervisor_core.run.segments import Segments
+from supervisor_core.run.thinning import sampled
 
 if TYPE_CHECKING:
     from mcp.server import MCPServer
 
-    from supervisor_core.cli.answers import Answers
+_Number = TypeVar("_Number", int, float)
+
+_WAIT_SECS = 20.0
+"""How long a question waits for the first look; clients of the protocol give up after a minute."""
+_FRESH_SECS = 2.0
+"""For how long a look counts as what is there."""
+_MOST_RUNS, _MOST_FINDINGS, _MOST_COMPARED, _MOST_TAGS = 100, 200, 50, 20
+_LEAST_POINTS, _MOST_POINTS = 5, 500
+_LEAST_HOURS, _MOST_HOURS = 0.1, 720.0
+_MOST_SENTENCES = 50
+_NEWEST = 5
+"""Sessions, restarts, stalls and the like that `Answers.why` shows."""
+_MOST_FRAMES, _MOST_THREADS, _LAST_LINES = 30, 20, 20
+
+
+class NoAnswer(Exception):  # noqa: N818 - said to whoever asks
+    """A question that cannot be answered; the text says why, and what to ask instead."""
+
+
+class Answers:
+    """Answers questions about the runs in some logdirs; any thread may ask. Writes nothing.
+
+    Args:
+        looking: the runs. A thread of its own looks at them, from now on.
+        wait_secs: how long a question waits for the first look.
+
+    Example::
+
+        print(Answers(Looking(existing(["/runs"]), whole=None)).runs())
+    """
+
+    def __init__(self, looking: Looking, wait_secs: float = _WAIT_SECS) -> None:
+        self._looking, self._wait_secs = looking, wait_secs
+        self._lock = threading.Lock()
+        self._progress = (0, 0)
+        self._looked_at = 0.0
+        self._look = self._looked()
+
+    def runs(
+        self,
+        standing: Literal["needs_you", "fine", "over", "unknown"] | None = None,
+        match: str | None = None,
+        limit: int = 20,
+        hours: float | None = None,
+    ) -> str:
+        """List training runs: those that need somebody first, each with its state, step, speed, and its worst finding
+        with what to do. Begin here. With hours, also what happened to runs in that time, such as a night: incidents
+        that several runs had together come first.
+
+        standing: only runs that need somebody, are fine, are over, or are unknown. match: part of a run's name.
+        limit: how many runs, at most 100. hours: until now, at most 720.
+        """
+        look = self._now()
+        chosen = [
+            seen
+            for seen in worst_first(look.runs.values())
+            if (standing is None or seen.standing == standing) and _matches(seen, match)
+        ]
+        shown = chosen[: _within(limit, "limit", 1, _MOST_RUNS)]
+        return answer(
+            {
+                "at": look.at,
+                "counts": counts(list(look.runs.values())),
+                **({} if hours is None else _happened(look, match, hours)),
+                "runs": [_row(seen, look.at) for seen in shown],
+                "not_shown": len(chosen) - len(shown),
+                "problems": look.problems,
+            }
+        )
+
+    def why(self, run: str) -> str:
+        """Explain the state of one run: its findings with their cost and what to do, how its newest sessions and
+        launches ended, restarts, stalls, values that are not finite, checkpoints, and where its time went.
+
+        run: its name, as `runs` shows it.
+        """
+        look = self._now()
+        seen = self._one(look, run)
+        whole = run_object(seen, look.at)
+        return answer(
+            {
+                "at": look.at,
+                **_row(seen, look.at),
+                "findings": [_finding(found) for found in seen.findings],
+                "failure": whole["failure"],
+                "not_finite": nonfinite_lines(seen.run),
+                "last_values": as_json(seen.run.last_values),
+                "advice": advice_text(seen.run.advice),
+                "checkpoint_age_secs": whole["checkpoint_age_secs"],
+                "last_good_checkpoint": _picked(whole["last_good_checkpoint"] or {}, "step path at") or None,
+                "at_risk": whole["at_risk"],
+                "goodput": _picked(whole["goodput"], "wall_secs ratio secs"),
+                "steps_lost": whole["steps_lost"],
+                "numbers": {name: len(whole[name]) for name in _HISTORIES},
+                **{
+                    f"newest_{name}": _newest(whole[name], fields) for name, fields in _HISTORIES.items() if whole[name]
+                },
+                "labels": pairs(seen.run.labels),
+                "hparams": pairs(seen.run.hparams),
+                "problems": [problem["text"] for problem in whole["problems"][:_NEWEST]],
+            }
+        )
+
+    def findings(
+        self,
+        severity: Literal["page", "warn", "info"] | None = None,
+        kind: str | None = None,
+        match: str | None = None,
+        limit: int = 50,
+    ) -> str:
+        """List what is wrong with all runs, worst first: `page` means act now, `warn` today, `info` when there is time.
+
+        severity: this or worse. kind: such as lost, failed, stalled, saves_failing, loss_not_finite. match: part of a
+        run's name. limit: how many findings, at most 200.
+        """
+        look = self._now()
+        if kind is not None and kind not in KINDS:
+            raise NoAnswer(f"kind is {kind!r}; expected one of {', '.join(KINDS)}.")
+        severities = list(SEVERITIES)
+        wanted = severities if severity is None else severities[: severities.index(severity) + 1]
+        found = [
+            (seen, each)
+            for seen in worst_first(look.runs.values())
+            if _matches(seen, match)
+            for each in seen.findings
+            if each.severity in wanted and kind in (None, each.kind)
+        ]
+        found.sort(key=lambda item: severities.index(item[1].severity))
+        shown = found[: _within(limit, "limit", 1, _MOST_FINDINGS)]
+        kinds = Counter(each.kind for _, each in found)
+        return answer(
+            {
+                "at": look.at,
+                "numbers": [{"kind": name, "runs": number} for name, number in kinds.most_common()],
+                "findings": [{"run": seen.run.name, **_finding(each)} for seen, each in shown],
+                "not_shown": len(found) - len(shown),
+                "problems": look.problems,
+            }
+        )
+
+    def compare(self, runs: list[str], tags: list[str] | None = None) -> str:
+        """Compare runs: state, step, speed, goodput, restarts, lost time, host, labels, hyperparameters, versions, what
+        was recorded of the configuration, and the last, smallest and largest value of tags, over the points that were
+        kept. Settings that all have alike are said once.
+
+        runs: 1 to 50 names, as `runs` shows them. tags: at most 20 names of scalars, as `scalars` lists them.
+        """
+        look = self._now()
+        _within(len(runs), "the number of runs", 1, _MOST_COMPARED)
+        _within(len(tags or ()), "the number of tags", 0, _MOST_TAGS)
+        chosen = [self._one(look, name) for name in runs]
+        facts = [compared(seen.run) for seen in chosen]
+        rows: list[dict[str, Any]] = [as_json(each) for each in facts]
+        differ = differing(facts)
+        same = _taken_out(rows, differ) if len(rows) > 1 else {}
+        for seen, row in zip(chosen, rows, strict=True):
+            row.update({name: pairs(value) for name, value in row.items() if isinstance(value, Mapping)})
+            if tags:
+                row["values"] = self._summaries(seen, tags)
+        return answer({"at": look.at, "differing": differ, "same": same, "runs": rows})
+
+    def scalars(
+        self,
+        run: str,
+        tag: str | None = None,
+        points: int = 50,
+        first_step: int | None = None,
+        last_step: int | None = None,
+    ) -> str:
+        """Show the values of one scalar of a run: a summary over all kept points, and some points, with the extremes.
+        Without a tag, list the tags of the run.
+
+        run: its name. tag: which scalar. points: how many, 5 to 500. first_step, last_step: only points between.
+        """
+        look = self._now()
+        seen = self._one(look, run)
+        store = read_columns(seen.watched.directory)
+        if tag is None:
+            return answer({"run": seen.run.name, "tags": store.tags, "number": len(store.tags)})
+        files = store.by_file(_tag(store, tag))
+        low = float("-inf") if first_step is None else first_step
+        high = float("inf") if last_step is None else last_step
+        most = _within(points, "points", _LEAST_POINTS, _MOST_POINTS)
+        segments = Segments(seen.run)
+        shown, total = sampled(files, segments, most, low, high)
+        return answer(
+            {
+                "run": seen.run.name,
+                "tag": tag,
+                "summary": as_json(scalar_summary(files, segments)),
+                "points_between": total,
+                "points": [point._asdict() for point in shown],
+            }
+        )
+
+    def stacks(self, run: str) -> str:
+        """Show where a run hangs: the stacks that its newest stalls recorded, and, if one of its processes runs on this
+        machine, where its threads are now.
+
+        run: its name, as `runs` shows it.
+        """
+        look = self._now()
+        seen = self._one(look, run)
+        whole = run_object(seen, look.at)
+        try:
+            now: Any = _live(stacks_object(seen.watched.directory))
+            problem = None
+        except WrongInput as error:
+            now, problem = [], error.message
+        stalls = [*whole["stalls"], *whole["service_stalls"]][-_NEWEST:]
+        return answer(
+            {
+                "run": seen.run.name,
+                "state": seen.run.state,
+                "verdict": whole["verdict"],
+                "now": now,
+                "not_seen_now": problem,
+                "stalls": [
+                    {**_picked(stall, _HISTORIES["stalls"]), "threads": _threads(stall["stacks"])}
+                    for stall in reversed(stalls)
+                ],
+            }
+        )
+
+    def close(self) -> None:
+        """Bring the cache up to date; a look that goes on is given up, and leaves it as it is."""
+        with self._lock:
+            if self._look.done():
+                self._looking.close()
+
+    def _now(self) -> Look:
+        """Return the runs as they are.
+
+        Raises:
+            NoAnswer: while the first look goes on.
+        """
+        with self._lock:
+            if self._look.done() and time.monotonic() - self._looked_at > _FRESH_SECS:
+                self._look = self._looked()
+            pending = self._look
+        try:
+            return pending.result(self._wait_secs)
+        except NotInTime:
+            done, total = self._progress
+            raise NoAnswer(f"The logdir is being read: {done:,} of {total:,} runs so far. Ask again.") from None
+
+    def _looked(self) -> Future[Look]:
+        future: Future[Look] = Future()
+
+        def look() -> None:
+            try:
+                found = self._looking.look(self._progressed)
+            except BaseException as error:  # whoever waits gets it
+                future.set_exception(error)
+                return
+            self._looked_at = time.monotonic()
+            future.set_result(found)
+
+        threading.Thread(target=look, name="supervisor-look", daemon=True).start()
+        return future
+
+    def _progressed(self, done: int, total: int) -> None:
+        self._progress = (done, total)
+
+    def _one(self, look: Look, name: str) -> SeenRun:
+        found = look.asked_for(name) or [seen for seen in look.runs.values() if is_same(seen.run.name, name)]
+        if not found:
+            raise NoAnswer(f"There is no such run: {marked(known_as(name, look.runs))}")
+        return found[0]
+
+    def _summaries(self, seen: SeenRun, tags: Sequence[str]) -> list[dict[str, Any]]:
+        store, segments = read_columns(seen.watched.directory), Segments(seen.run)
+        known = [next((name for name in store.tags if is_same(name, tag)), tag) for tag in tags]
+        return [{"tag": tag, **as_json(scalar_summary(store.by_file(tag), segments))} for tag in known]
+
+
+_HISTORIES = {
+    "sessions": "attempt host pid started ended first_step last_step outcome error signal phase resume_exact "
+    "resume_reasons",
+    "restarts": "at from_step to_step rewind_steps downtime_secs reason",
+    "launches": "attempt started ended cause exit_code signal error step reason text last_words",
+    "stalls": "since until secs phase step thread location activity service verdict",
+    "checkpoints": "step path at status error bytes save_secs",
+    "workers": "name state host pid phase step error",
+}
+"""Histories of a run -> what is shown of each item, by the names of docs/inspect.md."""
+
+
+def _picked(item: Mapping[str, Any], names: str) -> dict[str, Any]:
+    found = {name: item[name] for name in names.split() if item.get(name) is not None}
+    if found.get("last_words"):
+        found["last_words"] = found["last_words"].splitlines()[-_LAST_LINES:]
+    return found
+
+
+def _newest(items: Sequence[Mapping[str, Any]], names: str) -> list[dict[str, Any]]:
+    return [_picked(item, names) for item in reversed(items[-_NEWEST:])]
+
+
+def _taken_out(rows: Sequence[dict[str, Any]], differ: Sequence[str]) -> dict[str, list[dict[str, Any]]]:
+    """Take the settings, versions and labels in which runs do not differ out of their rows, and return them."""
+    same: dict[str, list[dict[str, Any]]] = {}
+    for name, first in list(rows[0].items()):
+        if isinstance(first, Mapping):
+            alike = {key: value for key, value in first.items() if f"{name}.{key}" not in differ}
+            same[name] = pairs(alike)
+            for row in rows:
+                row[name] = {key: value for key, value in row[name].items() if key not in alike}
+    return same
+
+
+def _row(seen: SeenRun, now: float) -> dict[str, Any]:
+    run, worst = seen.run, reason(seen)
+    at = run.last_event_at
+    return {
+        "run": run.name,
+        "state": run.state,
+        "standing": seen.standing,
+        "step": run.step,
+        "steps_per_sec": run.steps_per_sec,
+        "goodput": run.goodput.ratio,
+        "restarts": len(run.restarts),
+        "silent_secs": None if at is None else max(0.0, by_its_clock(run, now) - at),
+        "worst": None if worst is None else _finding(worst),
+    }
+
+
+def _finding(found: Finding) -> dict[str, Any]:
+    return {
+        "kind": found.kind,
+        "severity": found.severity,
+        "since": found.since,
+        "sentence": found.sentence,
+        "do": found.action,
+        "alert": found.alert,
+    }
+
+
+def _matches(seen: SeenRun, part: str | None) -> bool:
+    return part is None or part.lower() in seen.run.name.lower()
+
+
+def _tag(store: ColumnStore, given: str) -> str:
+    found = next((tag for tag in store.tags if is_same(tag, given)), None)
+    if found is None:
+        raise NoAnswer(f"There is no such tag. The run has {len(store.tags):,}: ask without a tag for their names.")
+    return found
+
+
+def _happened(look: Look, match: str | None, hours: float) -> dict[str, Any]:
+    """Return what the tab's timeline says of the last hours, in its order."""
+    secs = _within(hours, "hours", _LEAST_HOURS, _MOST_HOURS) * 3600.0
+    runs = [seen.run for seen in look.runs.values() if _matches(seen, match) and seen.watched.copy_of is None]
+    found = sorted(sentences(runs, look.at - secs, look.at, look.at), key=lambda each: not each.is_group)
+    return {
+        "happened": [
+            {
+                "at": each.at,
+                "sentence": each.text,
+                "runs": len(each.runs),
+                "lasts": each.is_open,
+            }
+            for each in found[:_MOST_SENTENCES]
+        ],
+        "happened_not_shown": max(0, len(found) - _MOST_SENTENCES),
+    }
+
+
+def _within(number: _Number, what: str, least: _Number, most: _Number) -> _Number:
+    if not least <= number <= most:
+        raise NoAnswer(f"{what} is {number}; expected {least} to {most}.")
+    return number
+
+
+def _threads(stacks: Mapping[str, Sequence[str]]) -> list[dict[str, Any]]:
+    """Return stacks with the innermost frames of each thread."""
+    return [{"name": name, "frames": list(frames)[-_MOST_FRAMES:]} for name, frames in stacks.items()][:_MOST_THREADS]
+
+
+def _live(found: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return what is shown of the object of `tb-supervisor stacks`: its verdicts, and each process."""
+    verdicts = [{"verdict": training["text"]} for training in found["trainings"] if training["text"]]
+    names = "pid session phase step progress_age_secs hang_timeout_secs source problem holds_lock"
+    processes = [
+        {
+            **_picked(process, names),
+            "threads": _threads({thread["name"]: thread["frames"] for thread in process["threads"]}),
+        }
+        for process in found["looks"][0]
+    ]
+    return [*verdicts, *processes]
 
 
 @click.command(
@@ -38,8 +450,6 @@ def mcp(logdirs: tuple[str, ...], include: str | None, exclude: str | None, cach
 
     Exit status: 0 when the input ends; 2 if LOGDIR is not a directory, or the package mcp is missing.
     """
-    from supervisor_core.cli.answers import Answers
-
     try:
         import_module("mcp.server").MCPServer  # noqa: B018 - which mcp 1 does not have
     except (ImportError, AttributeError) as error:
@@ -65,7 +475,6 @@ def server(answers: Answers) -> MCPServer:
     from mcp_types import ToolAnnotations
 
     from supervisor_core import __version__
-    from supervisor_core.cli.marking import NOTE
 
     made = MCPServer(
         name=DISTRIBUTION,
@@ -83,8 +492,6 @@ def server(answers: Answers) -> MCPServer:
 def _said(question: Callable[..., str]) -> Callable[..., str]:
     """Return a question whose `NoAnswer` becomes an error of the protocol, with the same text."""
     from mcp.server.mcpserver.exceptions import ToolError
-
-    from supervisor_core.cli.answers import NoAnswer
 
     @functools.wraps(question)
     def asked(*args: object, **given: object) -> str:

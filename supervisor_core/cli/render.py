@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from supervisor_core import __version__
-from supervisor_core.cli import NO_SPACE, Duration, WrongInput, by_option
+from supervisor_core.cli import Duration, WrongInput, by_option, writing
 from supervisor_core.cli.logdirs import logdirs, one_logdir
 from supervisor_core.log import printable
 from supervisor_core.run.thresholds import DEFAULT_RUNBOOK_BASE, KUBERNETES_RUN_LABELS, Thresholds, duration
@@ -289,15 +289,9 @@ def manifests(
 def _write_below(directory: Path, texts: Mapping[str, str]) -> None:
     for name, text in texts.items():
         path = directory / name
-        try:
+        with writing(repr(str(path)), "Give --kustomize a directory that can be."):
             path.parent.mkdir(parents=True, exist_ok=True)
             LOCAL.replace(str(path), text.encode())
-        except OSError as error:
-            if error.errno in NO_SPACE:
-                raise
-            raise WrongInput(
-                f"{str(path)!r} cannot be written: {error.strerror}. Give --kustomize a directory that can be."
-            ) from error
         click.echo(f"wrote {printable(str(path))}", err=True)
 
 

@@ -20,7 +20,7 @@ from supervisor_core.cli.logdirs import directories, empty
 from supervisor_core.cli.notify_options import notify_options, settings_of
 from supervisor_core.cli.serving import configure_log
 from supervisor_core.errors import SupervisorError
-from supervisor_core.log import error_text
+from supervisor_core.log import error_text, printable
 from supervisor_core.notify.settings import NotifySettings
 from supervisor_core.options import STOP_TIMEOUT_SECS
 from supervisor_core.storage.local import local_path
@@ -141,7 +141,16 @@ def run(logdir: str | None, never: tuple[int, ...], node: int | None, command: t
     options = RestarterOptions(logdir=logdir, command=command, limits=limits, notify=notify, **given)
     display = Display()
     if sys.stderr.isatty():
-        from supervisor_core.cli.display import TerminalDisplay  # which imports rich
+
+        class TerminalDisplay(Display):
+            """Lines on a terminal."""
+
+            def line(self, text: str) -> None:
+                with suppress(OSError):  # a terminal that is gone does not end the training
+                    click.echo(f"{click.style('tb-supervisor', fg='cyan', bold=True)} {printable(text)}", err=True)
+
+            def waiting(self, text: str, secs: float) -> None:
+                self.line(f"{text} in {secs:.0f} s (Ctrl-C ends it)")
 
         display = TerminalDisplay()
     if (warning := _outer_restarter(os.environ)) is not None:

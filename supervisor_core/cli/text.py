@@ -55,6 +55,8 @@ def size(number: int | None) -> str:
     return f"{value:,.3g} TB"
 
 
+UNBOUNDED = 100_000
+"""Columns of a pipe: its lines are as long as they need to be."""
 SHOWN_ROWS = 20
 """Limit of the rows of a table; ``--json`` has all."""
 

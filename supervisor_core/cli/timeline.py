@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import pairwise
 from math import inf, isfinite
 from textwrap import wrap
 
@@ -10,7 +11,6 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from supervisor_core.checkpoint.names import last_part, step_in_name
-from supervisor_core.cli.cluster import RECOVERIES, RESTARTED, lanes, workers
 from supervisor_core.cli.overview import number
 from supervisor_core.cli.sentences import (
     SHOWN_REASONS,
@@ -34,15 +34,26 @@ from supervisor_core.cli.text import (
     state,
 )
 from supervisor_core.events.notice_record import NoticeRecord
+from supervisor_core.events.telemetry import WorkerState
 from supervisor_core.log import printable
 from supervisor_core.process.stacks import MAIN_THREAD, user_line
 from supervisor_core.run.checkpoints import Checkpoint
+from supervisor_core.run.cluster import place_text
 from supervisor_core.run.finding import Finding
 from supervisor_core.run.goodput import COMPLETED
-from supervisor_core.run.model import Goodput, Run, Session, Stall, ThreadHistory
+from supervisor_core.run.model import (
+    LIVE,
+    Goodput,
+    Recovery,
+    Run,
+    Session,
+    Stall,
+    ThreadHistory,
+    WorkerHistory,
+)
 from supervisor_core.run.program_launch import ProgramLaunch
 from supervisor_core.run.tag_values import LastValue
-from supervisor_core.run.words import UNKNOWN, count, devices_text, duration, in_a_line, rate, share
+from supervisor_core.run.words import UNKNOWN, count, devices_text, duration, in_a_line, pace_text, rate, share
 
 Stretch = tuple[float, float, str]
 """From, to, and the character that stands for it."""
@@ -80,6 +91,32 @@ _LEGEND_OF_CLUSTER = {
 }
 SHOWN_VALUES = 6
 """Newest values; ``--json`` has more."""
+
+_RESTARTED = "↺"
+_OF_WORKER: dict[WorkerState, str] = {
+    "waiting": "·",
+    "running": "█",
+    "stalled": "!",
+    "lost": "▒",
+    "failed": "▓",
+    "stopped": " ",
+}
+_FIRST: tuple[WorkerState, ...] = ("failed", "lost", "stalled", "waiting", "running", "stopped")
+"""Which workers are preferred where there is no room for all."""
+_FINAL: tuple[WorkerState, ...] = ("failed", "lost", "stopped")
+"""States that are so for good, or until the process is started again."""
+
+
+def _steps_back(item: Recovery) -> str:
+    return UNKNOWN if item.restored_step is None else f"back from {count(item.step)} to {count(item.restored_step)}"
+
+
+RECOVERIES: Mapping[str, Callable[[Recovery], str]] = {
+    "recovered": lambda item: moment(item.at),
+    "took": lambda item: duration(item.secs),
+    "steps": _steps_back,
+    "error": lambda item: literal(in_a_line(item.error)) + (f" (the last of {item.losses})" if item.losses > 1 else ""),
+}
 
 
 def timeline(run: Run, now: float, width: int, found: Sequence[Finding] = ()) -> RenderableType:
@@ -188,7 +225,7 @@ def _bars(run: Run, width: int) -> Iterator[RenderableType]:
 
 
 def _rows(run: Run, end: float) -> Iterator[tuple[str, list[Stretch]]]:
-    recoveries = ((item.at - item.secs, item.at, RESTARTED) for item in run.recoveries)
+    recoveries = ((item.at - item.secs, item.at, _RESTARTED) for item in run.recoveries)
     yield "sessions", [*_kept_and_lost(run), *recoveries]
     saves = [(item.at, item.at, "◆" if item.ok else "✗") for item in run.checkpoints if item.at]
     if saves:
@@ -435,3 +472,57 @@ def _goodput(goodput: Goodput) -> list[RenderableType]:
             part = secs / goodput.wall_secs
             table.add_row(bucket.replace("_", " "), duration(secs), f"{share(part):>7} {'█' * round(30 * part)}")
     return [table]
+
+
+# Other processes of the run.
+
+
+def workers(run: Run, now: float) -> list[RenderableType]:
+    """Return the cluster's other processes, as they last reported themselves, or as their chief reported them."""
+    columns: dict[str, Callable[[WorkerHistory], str]] = {
+        "worker": lambda item: literal(item.name),
+        "state": lambda item: _worker_state(run, item),
+        "silent": lambda item: since(item.last_seen_at, by_its_clock(run, now)),
+        "step": lambda item: count(item.step),
+        "steps": lambda item: count(item.steps),
+        "step, of it own": lambda item: pace_text(item.pace),
+        "starts": lambda item: count(item.starts),
+        "host and process": lambda item: (
+            literal(" ".join(str(part) for part in (item.host, item.pid) if part is not None)) or UNKNOWN
+        ),
+    }
+    parts = listed(_shown(run.workers), columns)
+    for item in _shown(run.workers):
+        why = item.error or (f"waiting for {item.waiting_for}" if item.waiting_for else None) or place_text(item)
+        if why is not None:
+            parts.append(Text(printable(f"{item.name}: {in_a_line(why)}")))
+    left = len(run.workers) - SHOWN_ROWS
+    return [*parts, Text(f"and {left:,} more")] if left > 0 else parts
+
+
+def lanes(run: Run) -> Iterator[tuple[str, list[tuple[float, float, str]]]]:
+    """Return a lane for each worker that is shown: its name, and its states over time."""
+    for item in _shown(run.workers):
+        begun = [
+            (span.since, span.since, _RESTARTED)
+            for before, span in pairwise(item.spans)
+            if span.started_at != before.started_at
+        ]
+        yield item.name, [*((span.since, span.until, _OF_WORKER[span.state]) for span in item.spans), *begun]
+
+
+def _shown(items: Sequence[WorkerHistory]) -> Sequence[WorkerHistory]:
+    """Return the workers that there is room for, in their order; those in trouble come first."""
+    if len(items) <= SHOWN_ROWS:
+        return items
+    chosen = sorted(items, key=lambda item: _FIRST.index(item.state))[:SHOWN_ROWS]
+    names = {item.name for item in chosen}
+    return [item for item in items if item.name in names]
+
+
+def _worker_state(run: Run, item: WorkerHistory) -> str:
+    """A state that a dead chief, or an earlier one, reported is the past."""
+    is_present = run.state in LIVE and item.session == run.sessions[-1].id
+    if not is_present and item.state not in _FINAL:
+        return f"was {item.state}"
+    return f"[bold red]{item.state}[/bold red]" if item.state in ("failed", "lost", "stalled") else item.state

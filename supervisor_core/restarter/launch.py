@@ -51,9 +51,6 @@ class Display:
     def waiting(self, text: str, secs: float) -> None:
         """Show for how long the next launch is waited for. A log has no lines for what has not happened yet."""
 
-    def done(self) -> None:
-        """Stop showing a wait."""
-
 
 @dataclass(frozen=True)
 class Death:

@@ -202,10 +202,7 @@ class Restarter:
         """Wait before the next launch; return whether there is to be one."""
         if decision.delay_secs > 0:
             self.display.waiting(f"launch {self._state.attempt + 1}", decision.delay_secs)
-        try:
-            return not self._signals.wait_for_stop(decision.delay_secs)
-        finally:
-            self.display.done()
+        return not self._signals.wait_for_stop(decision.delay_secs)
 
     # After a launch.
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from supervisor_core.cli.fleet_page import fleet_page
+from supervisor_core.cli.fleet import fleet_page
 from supervisor_core.run.fleet_report import fleet_report
 
 BAR = """() => [...document.querySelectorAll('.bar span')].map(part =>

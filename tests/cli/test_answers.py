@@ -16,10 +16,10 @@ from typing import Any
 import pytest
 from click.testing import Result
 
-from supervisor_core.cli.answers import Answers, NoAnswer, _taken_out
 from supervisor_core.cli.logdirs import GivenLogdir
 from supervisor_core.cli.look import Look, Looking
 from supervisor_core.cli.marking import CLOSING, MOST_CHARACTERS, NOTE, OPENING, OUR_FIELDS, answer, is_same, marked
+from supervisor_core.cli.mcp import Answers, NoAnswer, _taken_out
 from supervisor_core.events.telemetry import (
     HeartbeatRecord,
     LaunchRecord,

@@ -13,8 +13,7 @@ import pytest
 from click.testing import Result
 
 from supervisor_core.cli import report as command
-from supervisor_core.cli.fleet_page import fleet_page
-from supervisor_core.cli.fleet_sections import CAUSES, sections, summary
+from supervisor_core.cli.fleet import CAUSES, fleet_page, sections, summary
 from supervisor_core.events.telemetry import SessionRecord, StopRecord, summary_bytes
 from supervisor_core.events.writer import EventsWriter
 from supervisor_core.run.fleet import FleetReport

@@ -18,9 +18,9 @@ from hangs import HANGING_LINE, HOLD_LOCK_OF_INTERPRETER
 
 from supervisor_core.checkpoint.logdir_lock import LogdirLock
 from supervisor_core.cli import stacks as command
-from supervisor_core.cli.answers import Answers
 from supervisor_core.cli.logdirs import GivenLogdir
 from supervisor_core.cli.look import Looking
+from supervisor_core.cli.mcp import Answers
 from supervisor_core.events.writer import EventsWriter
 from supervisor_core.process.identity import boot_id
 from supervisor_core.process.outside import OutsideStacks, ThreadState, find_py_spy
