@@ -18,7 +18,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from supervisor_core.events.beat_history import BeatHistoryFold, rounded
 from supervisor_core.events.event_format import event_prefix, frame, scalar_prefix, step_field, version_event
 from supervisor_core.events.telemetry import (
     CheckpointRecord,
@@ -172,7 +171,7 @@ class _Beats:
 
     def __init__(self, began: float) -> None:
         self._began = began
-        self._history = BeatHistoryFold()
+        self._written: dict[str, ThreadStatus] = {}
         self._count = 0
 
     def next(self) -> list[bytes]:
@@ -187,14 +186,15 @@ class _Beats:
                 secs=2.0, blocked_secs=0.1, consistent=True, verified=True,
             )  # fmt: skip
             events.append(_event(saved, at, step))
-        beat = _heartbeat(at, elapsed, step)
-        ends = self._history.ends_with(beat, at, workers_changed=False)
-        events.append(_event(self._history.add(beat, at, ends=ends), at, step))
+        threads = {each.name: each for each in _threads(at, elapsed)}
+        changed = tuple(each for name, each in threads.items() if self._written.get(name) != each)
+        self._written = threads
+        events.append(_event(_heartbeat(elapsed, step, changed), at, step))
         return events
 
 
-def _heartbeat(at: float, elapsed: float, step: int) -> HeartbeatRecord:
-    beat = HeartbeatRecord(
+def _heartbeat(elapsed: float, step: int, threads: tuple[ThreadStatus, ...]) -> HeartbeatRecord:
+    return HeartbeatRecord(
         session=_SESSION,
         attempt=1,
         phase="training",
@@ -213,16 +213,19 @@ def _heartbeat(at: float, elapsed: float, step: int) -> HeartbeatRecord:
             "silent": 0.0,
             "other": 0.0,
         },
+        threads=threads,
         loss_finite=True,
     )
-    threads = [
+
+
+def _threads(at: float, elapsed: float) -> list[ThreadStatus]:
+    return [
         ThreadStatus(
             name=name, state="idle", interval_secs=secs, ticks=int(elapsed // secs),
             last_tick_at=at - elapsed % secs if elapsed >= secs else None, last_tick_secs=0.01,
         )
         for name, secs in _THREADS.items()
     ]  # fmt: skip
-    return rounded(beat, threads, pace=None, pause=None)
 
 
 def _stop(end: End, began: float, beats: int) -> bytes:

@@ -26,10 +26,16 @@ from supervisor_core.engine.stall_stacks import StallStacks
 from supervisor_core.engine.stalls import ServiceStalls, StallDetector, StallReading
 from supervisor_core.engine.timeouts import stop_timeout
 from supervisor_core.engine.watchdog import NO_RESPONSE, StallResponse, Watchdog
-from supervisor_core.events.beat_history import BeatHistoryFold, rounded
 from supervisor_core.events.place import Place
 from supervisor_core.events.resume_record import ResumeRecord
-from supervisor_core.events.telemetry import HeartbeatRecord, PauseReport, SessionRecord, ThreadStatus, WorkerStatus
+from supervisor_core.events.telemetry import (
+    HeartbeatRecord,
+    PauseReport,
+    SessionRecord,
+    ThreadStatus,
+    WorkerStatus,
+    rounded,
+)
 from supervisor_core.options import Options
 from supervisor_core.run.advice import FAILURES, Costs
 from supervisor_core.run.cluster import name_of_chief, ranks_of, shared_timeout
@@ -134,7 +140,8 @@ class SessionMonitor:
         self._ended: ServedState | None = None
         self._error: str | None = None
         self._ended_at: float | None = None
-        self._history = BeatHistoryFold()
+        self._written: dict[str, ThreadStatus] = {}
+        """The service threads as of the last heartbeat that has them."""
         self._next_beat = self._next_renewal = clock.monotonic()
         self._renewal_secs = renewal_secs
         self._beat_lock = threading.Lock()
@@ -238,19 +245,19 @@ class SessionMonitor:
         """
         now = self._progress.snapshot()
         with self._beat_lock:
-            at, workers = self._clock.wall(), self._worker_changes.take()
-            pace = None if self._pace is None else self._pace.pace()
-            beat = rounded(self._heartbeat(now), self._threads(), pace=pace, pause=self._take_pause())
-            ends = self._history.ends_with(beat, at, workers_changed=self._worker_changes.has_changed)
-            if ends and workers is None:
-                workers = self._worker_changes.all()
-            record = replace(self._history.add(beat, at, ends=ends), workers=workers)
+            threads = {each.name: each for each in self._threads()}
+            beat = replace(
+                self._heartbeat(now),
+                threads=tuple(each for name, each in threads.items() if self._written.get(name) != each),
+                workers=self._worker_changes.take(),
+                pace=None if self._pace is None else self._pace.pace(),
+                pause=self._take_pause(),
+            )
             if durable_by is None:
-                is_written = self._recorder.write(record, now.global_step)
+                is_written = self._recorder.write(rounded(beat), now.global_step)
             else:
-                is_written = self._recorder.write(record, now.global_step, durable=True, deadline=durable_by)
-            if is_written is False:
-                self._history.reset()
+                is_written = self._recorder.write(rounded(beat), now.global_step, durable=True, deadline=durable_by)
+            self._written = threads if is_written else {}
 
     def _heartbeat(self, now: ProgressSnapshot) -> HeartbeatRecord:
         """Return a heartbeat without its long fields."""
@@ -454,8 +461,6 @@ class WorkerChanges:
         self._monotonic = monotonic
         self._written: list[tuple[Any, ...]] = []
         self._written_at: float | None = None
-        self.has_changed = False
-        """Whether one was in another state at the last `take` than at the one before."""
 
     def include(self) -> None:
         """Have the next heartbeat contain them."""
@@ -467,16 +472,10 @@ class WorkerChanges:
         now = self._monotonic()
         states = [(each.name, each.state, each.started_at, each.waiting_for, each.error) for each in workers]
         is_due = bool(workers) and (self._written_at is None or now - self._written_at >= self._every_secs)
-        self.has_changed = states != self._written
-        if not is_due and not self.has_changed:
+        if not is_due and states == self._written:
             return None
         self._written, self._written_at = states, now
         return _without_frames(workers)
-
-    def all(self) -> tuple[WorkerStatus, ...] | None:
-        """Return their status whatever has changed; None without any."""
-        self._written_at = self._monotonic()
-        return _without_frames(tuple(self._workers())) or None
 
 
 def _without_frames(workers: tuple[WorkerStatus, ...]) -> tuple[WorkerStatus, ...]:

@@ -13,7 +13,6 @@ from typing import Literal, TypeAlias, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from supervisor_core.events.heartbeat_parts import BeatHistory
 from supervisor_core.events.hparams import HParam
 from supervisor_core.events.telemetry import Record
 
@@ -45,24 +44,7 @@ class TelemetryMark:
     record: Record
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class CoveredBeats:
-    """Heartbeats that were not decoded, since a later one says what they amount to. The first and the last of them are
-    `TelemetryMark`s, too."""
-
-    offset: int
-    """Of the second of them; those between the first and the last are what this mark stands for."""
-    at: float
-    """The latest wall time of these."""
-    session: str
-    history: BeatHistory
-    offsets: NDArray[np.int64]
-    """Of each of them, the first and the last included; likewise the next two."""
-    walls: NDArray[np.float64]
-    steps: NDArray[np.int64]
-
-
-Mark: TypeAlias = SessionMark | TelemetryMark | CoveredBeats
+Mark: TypeAlias = SessionMark | TelemetryMark
 
 
 @dataclass(frozen=True, slots=True, eq=False)

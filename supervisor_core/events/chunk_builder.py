@@ -5,28 +5,15 @@ from __future__ import annotations
 import re
 from array import array
 from collections.abc import Iterable
-from dataclasses import replace
-from operator import attrgetter
 
 import numpy as np
 from numpy.typing import NDArray
 
 from supervisor_core.errors import EventsError
 from supervisor_core.events.chunk import Chunk, Mark, Points, Problem, SessionMark, TelemetryMark
-from supervisor_core.events.covered_beats import (
-    HISTORY,
-    BeatQueue,
-    Taken,
-    covered,
-    is_possible,
-    sampled,
-    session_part,
-    without_history,
-)
 from supervisor_core.events.hparams import HParam
 from supervisor_core.events.payload import Decoded
-from supervisor_core.events.telemetry import HeartbeatRecord, from_json
-from supervisor_core.events.vector_beats import Beats
+from supervisor_core.events.telemetry import from_json
 from supervisor_core.events.vector_decode import Column, VectorDecoder
 
 _CREATED = re.compile(r"tfevents\.(\d{1,15})(?:\.|$)")
@@ -39,8 +26,6 @@ LAST_WALL_SECS = 1e11
 """Bound of a wall time in seconds (the year 5138); a larger one is in smaller units: today in milliseconds is ten times
 that."""
 _UNITS_PER_SEC = (1e3, 1e6, 1e9)
-_AMONG_BEATS = frozenset(("heartbeat", "checkpoint", "digest", "resume"))
-"""Records before which heartbeats may stay undecoded: a fold makes the same of both orders."""
 
 
 def wall_secs(wall: float) -> float:
@@ -85,12 +70,9 @@ class ChunkBuilder:
 
     Args:
         tags: the file's tags so far; new ones are added.
-        thorough: whether to decode heartbeats that a later one covers (`covered_beats`), too.
     """
 
-    def __init__(self, tags: set[str], *, thorough: bool = False) -> None:
-        self._thorough = thorough
-        self._beats = BeatQueue()
+    def __init__(self, tags: set[str]) -> None:
         self.records = 0
         self.bytes = 0
         self.telemetry_bytes = 0
@@ -125,7 +107,7 @@ class ChunkBuilder:
         self._take(offset, event)
 
     def add_decoded(
-        self, decoded: VectorDecoder, offsets: NDArray[np.int64], length: int, beats: Beats, rest: dict[int, Decoded]
+        self, decoded: VectorDecoder, offsets: NDArray[np.int64], length: int, rest: dict[int, Decoded]
     ) -> None:
         """Add many records, ``length`` bytes long together.
 
@@ -133,21 +115,13 @@ class ChunkBuilder:
             decoded: the records that were decoded together.
             offsets: the offset of each record in the file, including those of ``rest``.
             length: bytes of all good records, with their framing.
-            beats: the heartbeats among the others.
             rest: the records that were decoded one by one, by their number.
         """
         walls, steps, good = decoded.walls, decoded.steps, decoded.done.copy()
-        walls[beats.numbers], steps[beats.numbers], good[beats.numbers] = beats.walls, beats.steps, True
         summary = good.copy()
         if len(walls) and not (walls.min() >= 0.0 and walls.max() <= LAST_WALL_SECS):  # NaN is in neither
             walls[:] = [wall_secs(wall) for wall in walls.tolist()]
-        beats = replace(beats, walls=walls[beats.numbers])
-        beats_at, added = offsets[beats.numbers].tolist(), 0
         for number, event in rest.items():
-            if event.telemetry:
-                before = int(np.searchsorted(beats.numbers, number))
-                self._add_beats(beats_at, beats, added, before)
-                added = before
             walls[number], steps[number], good[number], summary[number] = (
                 wall_secs(event.wall),
                 event.step,
@@ -155,7 +129,6 @@ class ChunkBuilder:
                 event.has_summary,
             )
             self._take(int(offsets[number]), event)
-        self._add_beats(beats_at, beats, added, len(beats_at))
         for members, column in decoded.columns:
             self._points.add_column(column, offsets[members], steps[members], walls[members])
         if not good.all():
@@ -181,106 +154,14 @@ class ChunkBuilder:
         if event.hparams:
             self._hparams = event.hparams
         for kind, text in event.telemetry:
-            self.add_record(offset, wall, step, kind, text)
-
-    def add_record(self, offset: int, wall: float, step: int, kind: str, text: str) -> None:
-        """Add one of the supervisor's own records."""
-        if self._thorough:
-            self._decode(offset, wall, step, kind, text)
-            return
-        queue, session = self._beats, session_part(text)
-        if queue and (session != queue.session or kind not in _AMONG_BEATS):
-            self._decode_beats(len(queue))
-        if kind != HeartbeatRecord.kind or session is None:
-            self._decode(offset, wall, step, kind, text)
-        elif text.startswith(HISTORY, len(session)):
-            self._decode_history(offset, wall, step, text)
-        else:
-            self._decode_beats(queue.excess)
-            queue.session = session
-            queue.add((offset,), (wall,), (step,), [text.encode()])
-
-    def _add_beats(self, offsets: list[int], beats: Beats, begin: int, end: int) -> None:
-        """Add consecutive heartbeats of several."""
-        texts, queue = beats.texts, self._beats
-        while begin < end:
-            session, after = queue.session.encode(), begin
-            history = session + HISTORY.encode()
-            if session and not self._thorough:
-                while after < end and texts[after].startswith(session) and not texts[after].startswith(history):
-                    after += 1
-            part = slice(begin, after)
-            if after > begin:
-                self._decode_beats(queue.excess)
-                queue.add(offsets[part], beats.walls[part].tolist(), beats.steps[part].tolist(), texts[part])
-            else:  # the first of a session, or one that covers others
-                text, after = texts[begin].decode("utf-8", "replace"), begin + 1
-                wall, step = float(beats.walls[begin]), int(beats.steps[begin])
-                self.add_record(offsets[begin], wall, step, HeartbeatRecord.kind, text)
-            begin = after
-
-    def _decode(self, offset: int, wall: float, step: int, kind: str, text: str) -> TelemetryMark | None:
-        self.telemetry_bytes += len(text)
-        try:
-            record = from_json(kind, text)
-        except EventsError as error:
-            self.add_problem(Problem(kind="telemetry", offset=offset, text=str(error)))
-            return None
-        mark = TelemetryMark(offset=offset, at=wall, step=step, record=record)
-        self._marks.append(without_history(mark))
-        return mark
-
-    def _decode_beats(self, count: int) -> None:
-        for beat in self._beats.take(count):
-            self._decode_beat(beat)
-
-    def _decode_beat(self, beat: Taken) -> TelemetryMark | None:
-        offset, wall, step, text = beat
-        return self._decode(offset, wall, step, HeartbeatRecord.kind, text.decode("utf-8", "replace"))
-
-    def _decode_history(self, offset: int, wall: float, step: int, text: str) -> None:
-        """Add a heartbeat that covers others. If some of these were in an earlier chunk, all have been decoded."""
-        count = len(self._beats)
-        mark = self._decode(offset, wall, step, HeartbeatRecord.kind, text)
-        history = mark.record.history if mark is not None and isinstance(mark.record, HeartbeatRecord) else None
-        if history is None or not is_possible(history, count):
-            self._decode_beats(count)
-            return
-        self._decode_beats(count - history.beats)
-        beats, before = list(self._beats.take(history.beats)), len(self._marks)
-        decoded = [self._decode_beat(beats[number]) for number in sampled(history.beats, offset)]
-        marks, found = [each for each in decoded if each is not None], None
-        try:
-            found = covered(beats, marks, history) if len(marks) == len(decoded) else None
-        except ValueError as error:
-            what = f"The history of {history.beats} heartbeats is not believed: {error}. They were read instead."
-            self.add_problem(Problem(kind="telemetry", offset=offset, text=what))
-        del self._marks[before:]
-        if found is not None:
-            self._marks += (marks[0], found, marks[-1])
-            return
-        for beat in beats:
-            self._decode_beat(beat)
-
-    def lists(self, tag: str) -> Lists | None:
-        """See `PointsBuilder.lists`."""
-        return self._points.lists(tag)
-
-    def leave_out(self) -> None:
-        """Count a scalar of a tag beyond `MAX_TAGS`."""
-        self._points.left_out += 1
-
-    def add_read(self, walls: list[float], steps: list[int], length: int) -> None:
-        """Count records that hold a summary, and whose content was added: ``length`` bytes with their framing."""
-        self.records += len(walls)
-        self.bytes += length
-        self._walls += walls
-        self._steps += steps
+            self.telemetry_bytes += len(text)
+            try:
+                self._marks.append(TelemetryMark(offset=offset, at=wall, step=step, record=from_json(kind, text)))
+            except EventsError as error:
+                self.add_problem(Problem(kind="telemetry", offset=offset, text=str(error)))
 
     def chunk(self, path: str, created_at: float | None, *, from_start: bool) -> Chunk:
         """Return all records so far as a chunk."""
-        self._decode_beats(len(self._beats))
-        self._marks.sort(key=_offset_of)  # heartbeats came late
         return Chunk(
             path=path,
             from_start=from_start,
@@ -298,8 +179,6 @@ class ChunkBuilder:
             problems=tuple(self.problems),
         )
 
-
-_offset_of = attrgetter("offset")
 
 MAX_TAGS = 50_000
 """Limit of the tags read of one file, the first ones."""

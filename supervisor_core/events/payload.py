@@ -26,10 +26,8 @@ Repeated numbers are packed or not. A tensor without any is filled with zero. (S
 
 from __future__ import annotations
 
-import re
 import struct
 from dataclasses import dataclass, field
-from functools import lru_cache
 from typing import NamedTuple
 
 from supervisor_core.events.chunk import SessionStatus
@@ -43,7 +41,6 @@ from supervisor_core.wire import (
     Bytes,
     DamagedError,
     cut,
-    delimited,
     fields,
     read_varint,
     signed,
@@ -127,64 +124,7 @@ def decode(data: Bytes, at: int, end: int) -> Decoded:
         DamagedError: if the bytes are no message.
         IndexError: if ``data`` ends before a byte that is needed.
     """
-    event = _plain(data, at, end) if end - at < _PLAIN_BYTES else _own(data, at, end)
-    return event or _decode(data, at, end)
-
-
-_VARINT = rb"([\x80-\xff]*[\x00-\x7f])"
-_OWN_RECORD = re.compile(
-    rb"\x2a%s\x0a%s\x0a(.)%s([a-z]+)\x42%s\x08\x07\x12\x00\x42%s"
-    % (_VARINT, _VARINT, _TELEMETRY_PREFIX, _VARINT, _VARINT),
-    re.DOTALL,
-)
-"""A summary with one of the supervisor's own records, up to its JSON, as our writer lays it out."""
-_OWN_METADATA = delimited(9, delimited(1, delimited(1, PLUGIN_NAME.encode())) + b"\x20\x02")
-"""What follows the tensor in the first record of a kind in a file."""
-
-
-def own_record(data: bytes, at: int, end: int) -> tuple[str, str] | None:
-    """Return kind and JSON of an event that holds one of the supervisor's own records in the usual layout and nothing
-    else; None for any other event.
-
-    Args:
-        data: the event, and what is before and behind it.
-        at: where its summary begins: behind its wall time and step.
-        end: where it ends.
-    """
-    found = _OWN_RECORD.match(data, at, end)
-    if found is None:
-        return None
-    summary, value, tag, kind, tensor, text = found.groups()
-    start = found.end(6)
-    last = start + _number(text)
-    is_usual = (
-        found.end(1) + _number(summary) == end
-        and found.end(2) + _number(value) == end
-        and tag[0] == len(_TELEMETRY_PREFIX) + len(kind)
-        and found.end(5) + _number(tensor) == last
-        and last - start <= MAX_BYTES
-        and (last == end or data[last:end] == _OWN_METADATA)
-    )
-    return (kind.decode(), data[start:last].decode("utf-8", "replace")) if is_usual else None
-
-
-@lru_cache(maxsize=4096)
-def _number(varint: bytes) -> int:
-    return read_varint(varint, 0, len(varint))[0] if len(varint) <= 10 else -1
-
-
-def _own(data: Bytes, at: int, end: int) -> Decoded | None:
-    """Decode one of the supervisor's own records in a tenth of the time; None for any other event."""
-    if not isinstance(data, bytes) or len(data) < end or data[at] != 0x09 or data[at + 9] != 0x10:
-        return None
-    step, body = read_varint(data, at + 10, end)
-    found = own_record(data, body, end)
-    if found is None:
-        return None
-    wall = _DOUBLE.unpack_from(data, at + 1)[0]
-    event = Decoded(wall, at + 1, signed(step), (at + 10, body), has_summary=True, telemetry=[found])
-    event.parsed_bytes = len(found[1])
-    return event
+    return (_plain(data, at, end) if end - at < _PLAIN_BYTES else None) or _decode(data, at, end)
 
 
 def telemetry_head(data: bytes, at: int, end: int) -> Decoded | None:

@@ -76,7 +76,7 @@ class EventsFileReader:
     Args:
         path: the file; one with ``://`` in it is remote.
         filesystem: reads the file. Default: by the path's scheme.
-        thorough: whether to check the checksums of skipped payloads, and to decode heartbeats that a later one covers.
+        thorough: whether to check the checksums of skipped payloads.
         scalars_only: whether to skip the supervisor's own records unread: most of the work in a long run, and useless
             for drawing curves.
         siblings: device and inode of each file -> the path under which it is read; shared by the readers of one run
@@ -226,7 +226,7 @@ class EventsFileReader:
             self._more = False
             status = self._stat(self.path)
         except (OSError, ValueError) as error:
-            return self._unreadable(error, ChunkBuilder(self._known_tags(), thorough=self._thorough))
+            return self._unreadable(error, ChunkBuilder(self._known_tags()))
         seen = _stamp(status)
         if self._siblings is not None and status.st_ino:
             reads = self._siblings.setdefault((status.st_dev, status.st_ino), self.path)
@@ -238,7 +238,7 @@ class EventsFileReader:
             self._skipped, self._refused = "not a regular file", False
             self._seen, self._size = seen, None
             return None
-        builder = ChunkBuilder(self._known_tags(), thorough=self._thorough)
+        builder = ChunkBuilder(self._known_tags())
         try:
             file = self._source.open(self.path)
             try:

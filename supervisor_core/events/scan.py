@@ -22,8 +22,6 @@ from supervisor_core.events.chunk import Problem
 from supervisor_core.events.chunk_builder import ChunkBuilder
 from supervisor_core.events.event_format import FOOTER_BYTES, HEADER_BYTES, header, mask
 from supervisor_core.events.payload import MAX_PARSED_BYTES, Decoded, decode, telemetry_head
-from supervisor_core.events.usual_records import TELEMETRY_PIECE_BYTES, read_usual
-from supervisor_core.events.vector_beats import find_beats
 from supervisor_core.events.vector_decode import FEWEST, VectorDecoder, VectorScan, header_crcs
 from supervisor_core.storage.filesystem import FIRST_BYTES, ReadFile
 from supervisor_core.wire import DamagedError
@@ -33,6 +31,8 @@ LARGE_BYTES = 64 * 1024
 
 MAX_EVENT_BYTES = 1 << 31
 """The limit of protocol buffers; a longer payload is damaged, and not read."""
+TELEMETRY_PIECE_BYTES = 4 << 20
+"""A piece ends after this much telemetry."""
 _U32 = struct.Struct("<I")
 _U64 = struct.Struct("<Q")
 _FRAMING_BYTES = HEADER_BYTES + FOOTER_BYTES
@@ -86,8 +86,6 @@ class RecordScan:
             is_long = len(data) - index > (_TOGETHER_BYTES if is_dense else _SPARSE_BYTES)
             if is_long and self._read_together(window, builder, stop):
                 continue
-            if not self._scalars_only and self._read_usual(window, builder, stop):
-                continue
             (length,) = _U64.unpack_from(data, index)
             end = self.at + _FRAMING_BYTES + length
             if _header(length) != data[index : index + HEADER_BYTES]:
@@ -97,18 +95,6 @@ class RecordScan:
                 return True
             else:
                 self._read_one(window, builder, end)
-        return True
-
-    def _read_usual(self, window: Window, builder: ChunkBuilder, stop: int | None) -> bool:
-        """Read the records of the window that have a usual layout; return whether there were any."""
-        base, records = window.base, builder.records
-        most = None if self.records >= _KNOWN_RECORDS else _KNOWN_RECORDS
-        end = base + read_usual(window.data, self.at - base, base, None if stop is None else stop - base, builder, most)
-        if end == self.at:
-            return False
-        self.records += builder.records - records
-        self._suspect = self._searched = None
-        self.at = end
         return True
 
     def _read_one(self, window: Window, builder: ChunkBuilder, end: int) -> None:
@@ -130,11 +116,9 @@ class RecordScan:
         if len(starts) < FEWEST:
             return False
         decoded = VectorDecoder(window.data, starts, lengths)
-        others = np.flatnonzero(~decoded.done)
-        beats = find_beats(window.data, starts, lengths, others[:0] if self._scalars_only else others)
         rest: dict[int, Decoded] = {}
         damaged, records, problems = 0, builder.records, len(builder.problems)
-        for number in np.setdiff1d(others, beats.numbers, assume_unique=True).tolist():
+        for number in np.flatnonzero(~decoded.done).tolist():
             at = base + int(starts[number])
             end = at + int(lengths[number]) + _FRAMING_BYTES
             event = self._small(window, at, end)
@@ -145,10 +129,10 @@ class RecordScan:
                 rest[number] = event
         last = len(starts) - 1
         end = base + int(starts[last] + lengths[last]) + _FRAMING_BYTES
-        builder.add_decoded(decoded, starts + base, end - self.at - damaged, beats, rest)
+        builder.add_decoded(decoded, starts + base, end - self.at - damaged, rest)
         builder.problems[problems:] = sorted(builder.problems[problems:], key=lambda problem: problem.offset or 0)
         self.records += builder.records - records
-        is_good = decoded.done[last] or last in rest or last in beats.numbers[-1:]
+        is_good = decoded.done[last] or last in rest
         self._suspect = None if is_good else base + int(starts[last])
         self._searched = None
         self.at = end

@@ -15,17 +15,13 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import MISSING, asdict, dataclass, field, fields, is_dataclass
+from dataclasses import MISSING, dataclass, field, fields, is_dataclass
 from functools import cache
 from typing import Annotated, Any, ClassVar, Literal, cast, get_args
 
 from msgspec import Meta
 
 from supervisor_core.errors import EventsError
-from supervisor_core.events.heartbeat_parts import BeatHistory
-from supervisor_core.events.heartbeat_parts import PauseReport as PauseReport
-from supervisor_core.events.heartbeat_parts import ThreadState as ThreadState
-from supervisor_core.events.heartbeat_parts import ThreadStatus as ThreadStatus
 from supervisor_core.events.notice_record import NoticeRecord as NoticeRecord
 from supervisor_core.events.place import MAX_LOCATION_CHARS, Pace
 from supervisor_core.events.place import WorkerState as WorkerState
@@ -180,6 +176,42 @@ class CheckpointRecord:
     """Why the model in it may be spoiled, in one sentence or several; None where nothing speaks for that."""
 
 
+ThreadState = Literal["starting", "idle", "ticking", "overdue", "failed", "stopped"]
+"""State of a service thread: ``overdue`` is late by more than its interval, ``failed`` has ended by an error or
+keeps failing, ``stopped`` has ended as asked."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ThreadStatus:
+    """One service thread at one moment. Times are wall-clock seconds since the epoch; None if unknown."""
+
+    name: Name
+    state: ThreadState
+    interval_secs: Number | None = None
+    """Seconds between ticks; None for a thread that runs back to back or waits for work."""
+    ticks: Whole = 0
+    failures: Whole = 0
+    last_tick_at: Number | None = None
+    """When the last tick ended, successful or not."""
+    last_tick_secs: Number | None = None
+    overdue_secs: Number = 0.0
+    """Delay of the current tick, or of the one that should have begun; 0 when in time."""
+    last_error: Text | None = None
+    last_failure_at: Number | None = None
+    ticking_secs: Number | None = None
+    """How long the current tick has lasted; None between ticks, and for a thread that may wait for work in one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PauseReport:
+    """A time in which no Python code of the process ran."""
+
+    cause: Name | None = None
+    since: Number | None = None
+    """Wall time."""
+    secs: Number | None = None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeartbeatRecord:
     """Alive, in this phase, at this step, with these threads."""
@@ -187,8 +219,6 @@ class HeartbeatRecord:
     kind: ClassVar[str] = "heartbeat"
 
     session: Name
-    history: BeatHistory | None = None
-    """What the heartbeats before this one amount to; None in most."""
     phase: Text | None = None
     attempt: Whole | None = None
     """As in the session record, which comes only when the session is ready."""
@@ -415,10 +445,49 @@ class _Version:
 
 
 def to_json(record: Record) -> str:
-    """Return a record as its JSON object; numbers that JSON cannot hold become null. Of a heartbeat, fields with their
-    defaults are left out."""
-    values = _without_defaults(record) if isinstance(record, HeartbeatRecord) else asdict(record)
-    return json.dumps({"v": SCHEMA_VERSION, **_plain(values)}, allow_nan=False, ensure_ascii=False)
+    """Return a record as its JSON object. Fields with their defaults are left out; numbers that JSON cannot hold become
+    null."""
+    return json.dumps({"v": SCHEMA_VERSION, **_plain(record)}, allow_nan=False, ensure_ascii=False)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
+    if is_dataclass(value):
+        found = ((name, getattr(value, name), default) for name, default in _defaults(cast("Any", type(value))))
+        return {name: _plain(item) for name, item, default in found if item is not default and item != default}
+    return value
+
+
+def rounded(value: Any) -> Any:
+    """Return a value, or a record, with its numbers rounded to three decimals; small ones to six significant digits, so
+    that they do not become 0.
+
+    Example:
+        >>> rounded((86409.162663, 0.0003123456789))
+        (86409.163, 0.000312346)
+    """
+    if isinstance(value, float):
+        return float(f"{value:.6g}") if abs(value) < 100.0 else round(value, 3)
+    if isinstance(value, Mapping):
+        return {key: rounded(item) for key, item in value.items()}
+    if isinstance(value, tuple):
+        return tuple(map(rounded, value))
+    if is_dataclass(value):
+        return cast("Any", type(value))(**{each.name: rounded(getattr(value, each.name)) for each in fields(value)})
+    return value
+
+
+@cache
+def _defaults(cls: Any) -> tuple[tuple[str, Any], ...]:
+    """Return the fields of a dataclass, each with its default."""
+    return tuple(
+        (each.name, each.default if each.default_factory is MISSING else each.default_factory()) for each in fields(cls)
+    )
 
 
 def from_json(kind: str, text: str) -> Record:
@@ -434,7 +503,7 @@ def from_json(kind: str, text: str) -> Record:
     if len(text) > MAX_BYTES:
         raise EventsError(f"A {kind} record has {len(text):,} characters, more than {MAX_BYTES:,}.")
     try:
-        version = SCHEMA_VERSION if _is_plainly_known(text) else decode(_Version, text).v
+        version = decode(_Version, text).v
         if version is not None and version <= SCHEMA_VERSION:
             record: Record = decode(cls, text)
             return record
@@ -445,49 +514,9 @@ def from_json(kind: str, text: str) -> Record:
     raise EventsError(f"A {kind} record has version {version}; this reader knows up to {SCHEMA_VERSION}: upgrade it.")
 
 
-_FIRST_FIELD = f'{{"v": {SCHEMA_VERSION}, '
-
-
-def _is_plainly_known(text: str) -> bool:
-    """Return whether a record has this version, by its first field, as our writer lays it out: it has no other."""
-    return text.startswith(_FIRST_FIELD) and text.find('"v"', len(_FIRST_FIELD)) < 0 and "\\" not in text
-
-
 def summary_bytes(record: Record) -> bytes:
     """Return a record as the bytes of a ``Summary`` message, as the module's docstring draws it."""
     tensor = b"\x08\x07" + delimited(2, b"") + delimited(8, to_json(record).encode())
     metadata = delimited(1, delimited(1, PLUGIN_NAME.encode())) + b"\x20\x02"
     tag = (TAG_PREFIX + record.kind).encode()
     return delimited(1, delimited(1, tag) + delimited(8, tensor) + delimited(9, metadata))
-
-
-def _without_defaults(item: Any) -> Any:
-    """Return a dataclass as a mapping, the fields apart that have their defaults; likewise what is in it."""
-    if isinstance(item, (list, tuple)):
-        return [_without_defaults(each) for each in item]
-    if not is_dataclass(item):
-        return item
-    found = {}
-    for name, default in _defaults(cast("Any", type(item))):
-        value = getattr(item, name)
-        if value is not default and value != default:
-            found[name] = _without_defaults(value)
-    return found
-
-
-@cache
-def _defaults(cls: Any) -> tuple[tuple[str, Any], ...]:
-    """Return the fields of a dataclass, each with its default."""
-    return tuple(
-        (each.name, each.default if each.default_factory is MISSING else each.default_factory()) for each in fields(cls)
-    )
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    if isinstance(value, Mapping):
-        return {str(key): _plain(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_plain(item) for item in value]
-    return value

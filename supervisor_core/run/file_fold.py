@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from supervisor_core.events.chunk import Chunk, CoveredBeats, Points, TelemetryMark
+from supervisor_core.events.chunk import Chunk, Points, TelemetryMark
 from supervisor_core.events.hparams import HParam
 from supervisor_core.events.losses import ACCURACY, LOSS, prominence
 from supervisor_core.events.telemetry import DeathRecord, HeartbeatRecord, LaunchRecord, RecoveryRecord
@@ -26,7 +26,7 @@ from supervisor_core.run.model import TotalsOfFiles
 from supervisor_core.run.other_writers import Cadence, Launches
 from supervisor_core.run.rate_history import RateHistory
 from supervisor_core.run.restarter_launches import LaunchFold
-from supervisor_core.run.session_fold import SessionFold, phases_of
+from supervisor_core.run.session_fold import SessionFold
 from supervisor_core.run.session_parts import NOTHING, chars_of_stacks
 from supervisor_core.run.tag_ends import TagEnds
 from supervisor_core.run.tag_values import LastValue, NonFinite
@@ -143,9 +143,6 @@ class FileFold:
                 if self._telemetry(mark, beats):
                     clock_set = mark.offset
                 continue
-            if isinstance(mark, CoveredBeats):
-                self._covered(mark, beats)
-                continue
             self.session_logs = {**self.session_logs, mark.status: self.session_logs.get(mark.status, 0) + 1}
             if mark.status == "START" and self.start_step is None:
                 self.start_step = mark.step
@@ -257,19 +254,6 @@ class FileFold:
         elif isinstance(mark.record, RecoveryRecord):  # the scalars before it may be of steps that are repeated
             beats.append((mark.offset, None))
         return clock_was_set
-
-    def _covered(self, mark: CoveredBeats, beats: list[tuple[int, int | None]]) -> None:
-        """Add heartbeats that another one covers; the first of them was the last record of its session."""
-        session = self.sessions.get(mark.session)
-        if session is None:  # beyond a bound
-            return
-        session.cover(mark)
-        beats.extend(zip(mark.offsets[1:-1].tolist(), mark.steps[1:-1].tolist(), strict=True))
-        rates = np.array(mark.history.rates[1:-1])
-        if self.rates is not None:
-            self.rates.add_heartbeats(rates)
-        is_training = phases_of(mark.history) == "training"
-        self.speed.add_all(mark.walls[1:-1][is_training[1:-1]], rates[is_training[1:-1]])
 
 
 def _chars_of_death(recorded: tuple[DeathRecord, float]) -> int:
@@ -448,11 +432,6 @@ class RateTail:
             self._heartbeats.append(rate)
             if len(self._heartbeats) > 2 * READINGS:
                 del self._heartbeats[:-READINGS]
-
-    def add_heartbeats(self, rates: NDArray[np.float64]) -> None:
-        """Add the readings of several heartbeats."""
-        self._heartbeats.extend(rates[-READINGS:].tolist())
-        del self._heartbeats[:-READINGS]
 
     def add(self, points: Points | None) -> None:
         """Add new summaries of `RATE_TAG`."""

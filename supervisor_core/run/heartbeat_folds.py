@@ -11,11 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-import numpy as np
-from numpy.typing import NDArray
-
-from supervisor_core.events.heartbeat_parts import ThreadBeats
-from supervisor_core.events.record_fields import replaced, values_of
+from supervisor_core.events.record_fields import values_of
 from supervisor_core.events.telemetry import ThreadState, ThreadStatus, WorkerState, WorkerStatus
 from supervisor_core.run.bounds import with_newest
 from supervisor_core.run.model import ThreadHistory, ThreadSpan, ThreadTick, WorkerHistory, WorkerSpan
@@ -59,30 +55,6 @@ class ThreadFold:
             ok = now.last_failure_at is None or not begun_at <= now.last_failure_at <= now.last_tick_at
             tick = ThreadTick(at=now.last_tick_at, secs=now.last_tick_secs, ok=ok)
             self._ticks = with_newest(self._ticks, (tick,), self._kept)
-
-    def cover(self, walls: NDArray[np.float64], beats: ThreadBeats) -> None:
-        """Add what heartbeats say that another one covers.
-
-        Args:
-            walls: the wall time of each.
-            beats: what they amount to.
-        """
-        if self._last is None:
-            return
-        for stretch in beats.states:
-            if stretch.beat >= len(walls):
-                break
-            at = max(float(walls[stretch.beat]), self._until)
-            if stretch.state != self._state:
-                self._enter(stretch.state, at)
-            self._until, self._overdue = at, max(self._overdue, stretch.overdue_secs)
-        self._until = max(self._until, float(walls[-1]))
-        ticks = zip(beats.tick_at, beats.tick_secs, strict=True)
-        new = [(at, secs) for at, secs in ticks if self._last.last_tick_at is None or at > self._last.last_tick_at]
-        ticked = (ThreadTick(at=at, secs=secs, ok=True) for at, secs in new[-(self._kept or len(new)) :])
-        self._ticks = with_newest(self._ticks, ticked, self._kept)
-        if new:
-            self._last = replaced(self._last, last_tick_at=new[-1][0], last_tick_secs=new[-1][1])
 
     def _enter(self, state: ThreadState, at: float) -> None:
         if self._state is not None:

@@ -9,9 +9,6 @@ from collections.abc import Iterable, Iterator
 from statistics import median
 from typing import NamedTuple
 
-import numpy as np
-from numpy.typing import NDArray
-
 MINUTE_SECS = 60.0
 KEPT_MINUTES = 360
 """At least; the alert's defaults compare the last 15 minutes with the median of six hours."""
@@ -99,18 +96,6 @@ class RateHistory:
             if place > count:
                 stretches.extend((minute, place - count))
         self._stretches, self._means = stretches, self._means[count:]
-
-    def add_all(self, walls: NDArray[np.float64], rates: NDArray[np.float64]) -> None:
-        """Add several readings with rising wall times."""
-        minutes = (walls // MINUTE_SECS).astype(np.int64)
-        starts = np.flatnonzero(np.diff(minutes, prepend=-1))
-        if not len(starts):
-            return
-        counts = np.diff(starts, append=len(minutes))
-        means = np.add.reduceat(rates, starts) / counts
-        columns = (walls[starts].tolist(), means.tolist(), counts.tolist())
-        for at, mean, count in zip(*columns, strict=True):
-            self.add(at, mean, count)
 
     @classmethod
     def joined(cls, parts: Iterable[RateHistory]) -> RateHistory:

@@ -7,11 +7,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
-from supervisor_core.events.chunk import CoveredBeats, TelemetryMark
-from supervisor_core.events.heartbeat_parts import BeatHistory
+from supervisor_core.events.chunk import TelemetryMark
 from supervisor_core.events.notice_record import NoticeRecord
 from supervisor_core.events.record_fields import replaced
 from supervisor_core.events.resume_record import ResumeRecord
@@ -149,23 +145,6 @@ class SessionFold:
                 if (worker := self.workers.get(name)) is not None:
                     worker.beat(at, each)
 
-    def cover(self, mark: CoveredBeats) -> None:
-        """Add heartbeats that another one covers, except the first, which was added before, and the last, which
-        follows: what is not in the history is in these."""
-        history = mark.history
-        self._records += history.beats - 2
-        self.clock.add(mark.at, None)
-        self.beats.cover(mark)
-        self.steps.rate(max(history.rates))
-        steps = mark.steps[list(history.productive_beats)].tolist()
-        for number, step, secs in zip(history.productive_beats, steps, history.productive_secs, strict=True):
-            if 0 < number < history.beats - 1:
-                self.steps.reached(step)
-                self.steps.productive(secs, step)
-        for beats in history.threads:
-            if (thread := self.threads.by_name.get(beats.name)) is not None:
-                thread.cover(mark.walls[:-1], beats)
-
     def _spent(self, at: float, record: HeartbeatRecord | StopRecord, step: int | None) -> None:
         if record.activity_secs:  # else it does not tell it in a way that can be read
             self.activity.add(at, record.activity_secs, record.pause if isinstance(record, HeartbeatRecord) else None)
@@ -250,16 +229,6 @@ class BeatFold:
         if beat.workers is not None:
             self.workers_at = at
 
-    def cover(self, mark: CoveredBeats) -> None:
-        """Add those that another one covers; see `SessionFold.cover`."""
-        phases, gaps = phases_of(mark.history), np.diff(mark.walls)
-        of_one_phase = gaps[phases[1:] == phases[:-1]]
-        if len(of_one_phase):
-            self.longest_secs = max(self.longest_secs or 0.0, float(of_one_phase.max()))
-        if self.newest is not None:
-            self.newest = replaced(self.newest, phase=str(phases[-2]))
-            self.last_at = float(mark.walls[-2])
-
     def absorb(self, later: BeatFold) -> None:
         """Add those of a later file."""
         self.attempt = later.attempt if self.attempt is None else self.attempt
@@ -269,14 +238,6 @@ class BeatFold:
         if later.longest_secs is not None:
             self.longest_secs = max(self.longest_secs or 0.0, later.longest_secs)
         self.workers_at = self.workers_at if later.workers_at is None else later.workers_at
-
-
-def phases_of(history: BeatHistory) -> NDArray[np.object_]:
-    """Return the phase of each heartbeat that a history covers."""
-    phases = np.empty(history.beats, np.object_)
-    for each in history.phases:
-        phases[each.beat :] = each.phase
-    return phases
 
 
 def is_hanging(beat: HeartbeatRecord) -> bool:

@@ -29,13 +29,15 @@ from supervisor_core.run.advice import Costs
 class Heard(TelemetryRecorder):
     """Keeps the records instead of writing them."""
 
+    fails = False
+
     def __init__(self) -> None:
         super().__init__(None)
         self.records: list[Record] = []
 
     def write(self, record: Record, step: int | None = None, **how: Any) -> bool:
         self.records.append(record)
-        return True
+        return not self.fails
 
     def of(self, kind: type) -> list[Any]:
         return [record for record in self.records if isinstance(record, kind)]
@@ -117,6 +119,16 @@ def test_a_heartbeat_shows_threads_and_cluster(make) -> None:
     (worker,) = monitor.status().workers
     assert (record.workers, worker.name, worker.waiting_for) == ((worker,), "worker:1", "the chief")
     assert (record.threads[0].name, record.threads[0].state) == ("checkpoint", "idle")
+
+
+def test_a_heartbeat_leaves_out_services_that_have_not_changed(make) -> None:
+    """A reader has them from the last heartbeat with them; after one that was not written all are in the next."""
+    monitor, heard, _, _ = make()
+    monitor.beat()
+    heard.fails = True
+    monitor.beat()
+    monitor.beat()
+    assert [len(record.threads) for record in heard.of(HeartbeatRecord)] == [1, 0, 1]
 
 
 def test_a_stall_is_said_when_it_begins_with_stacks_and_when_it_ends(make, clock) -> None:
