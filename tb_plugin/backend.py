@@ -230,7 +230,6 @@ def start_backend(
         kept_ticks=kept_ticks,
         all_saves=cache is None,
         cache=cache,
-        packs=True,
         peeks=False,
     )
     index = Index(logdirs, refresh_secs, watch)

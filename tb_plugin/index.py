@@ -13,7 +13,6 @@ from supervisor_core.clock import SYSTEM_CLOCK, Clock
 from supervisor_core.errors import EventsError
 from supervisor_core.run.finding import Finding
 from supervisor_core.run.findings import findings
-from supervisor_core.run.resting_run import AlikeTexts, RestingRun
 from supervisor_core.run.snapshot import LogdirSnapshot, WatchedRun
 from supervisor_core.storage.local import join
 from tb_plugin.logdirs import Logdir
@@ -62,7 +61,6 @@ class Index:
         self._clock = clock
         self._watches: dict[Logdir, LogdirWatch] = {}
         self._read: dict[Logdir, LogdirSnapshot] = {}
-        self._lines = AlikeTexts()
         self._judged_at = clock.wall()
         self._faults: set[str] = set()
         self._asked = threading.Event()
@@ -199,10 +197,10 @@ class Index:
                     settled = self._is_settled(name, watched, snapshot.at, said)
                     runs[name] = replace(known, is_settled=True) if settled else known
                     continue
-                line = self._lines.packed(overview_line(name, watched, said))
+                line = overview_line(name, watched, said)
                 looks_the_same = (
                     known is not None
-                    and (known.packed_line, known.findings) == (line, said)
+                    and (known.line, known.findings) == (line, said)
                     and known.run.hparams == watched.run.hparams
                 )
                 runs[name] = RunView(
@@ -210,15 +208,14 @@ class Index:
                     directory=events_directory(watched) or join(logdir.path, relative),
                     watched=watched,
                     findings=said,
-                    packed_line=line,
-                    lines=self._lines,
+                    line=line,
                     generation=known.generation if known is not None and looks_the_same else generation,
                 )
         return runs, tuple(problems)
 
     def _is_settled(self, name: str, watched: WatchedRun, now: float, said: tuple[Finding, ...] | None) -> bool:
-        """Return whether time does not change the findings of a run: of one at rest it can only end some."""
-        is_known = isinstance(watched.run, RestingRun) and said is not None
+        """Return whether time does not change the findings of a run: of one that is over it can only end some."""
+        is_known = watched.run.state not in ("running", "stalled", "lost") and said is not None
         return is_known and self._findings(name, watched, now + _LONG_SECS) == said
 
     def _findings(self, name: str, watched: WatchedRun, now: float) -> tuple[Finding, ...] | None:

@@ -26,7 +26,6 @@ from typing import Any
 from supervisor_core.errors import SupervisorError
 from supervisor_core.events.index import RunIndex
 from supervisor_core.log import html_text, policy_digest
-from supervisor_core.run.resting_run import AlikeTexts
 from supervisor_core.run.run_json import plain
 from supervisor_core.run.snapshot import WatchedRun
 from tb_plugin.backend import ROUTES, Backend
@@ -124,14 +123,13 @@ class _Moment:
         except Exception:  # a fault of ours: the page shows the rest, as the tab does
             _LOG.exception("The run %r could not be judged", name)
             said = None
-        directory, lines = events_directory(watched) or watched.directory, AlikeTexts()
+        directory = events_directory(watched) or watched.directory
         shown = RunView(
             name=name,
             directory=directory,
             watched=watched,
             findings=said,
-            packed_line=lines.packed(overview_line(name, watched, said)),
-            lines=lines,
+            line=overview_line(name, watched, said),
             generation=1,
         )
         self._view = View(generation=1, oldest=1, at=at, logdir=logdir, runs={name: shown}, is_whole=True)

@@ -12,7 +12,6 @@ from supervisor_core.run.checkpoints import Checkpoint
 from supervisor_core.run.finding import Finding
 from supervisor_core.run.findings import Standing, standing
 from supervisor_core.run.model import Run, RunState
-from supervisor_core.run.resting_run import AlikeTexts
 from supervisor_core.run.run_json import as_json, plain, run_json
 from supervisor_core.run.snapshot import LogdirSnapshot, WatchedRun
 from supervisor_core.run.words import devices_text
@@ -32,9 +31,8 @@ class RunView:
     watched: WatchedRun
     findings: tuple[Finding, ...] | None
     """What is to be said of it, worst first; None where that could not be found out."""
-    packed_line: bytes
-    """Its `line`, packed by `lines`: thousands of lines are held."""
-    lines: AlikeTexts = field(compare=False, repr=False)
+    line: bytes
+    """Its line of the overview, as JSON."""
     generation: int
     """Generation of the view in which its line changed last."""
     is_settled: bool = False
@@ -45,11 +43,6 @@ class RunView:
     def run(self) -> Run:
         """The model of the run."""
         return self.watched.run
-
-    @property
-    def line(self) -> bytes:
-        """Its line of the overview, as JSON."""
-        return self.lines.unpacked(self.packed_line)
 
     @property
     def standing(self) -> Standing:

@@ -18,7 +18,6 @@ from dataclasses import replace
 from typing import Generic, TypeVar
 
 from supervisor_core.run.model import Session
-from supervisor_core.run.resting_run import changed
 from supervisor_core.run.snapshot import WatchedRun
 from supervisor_core.storage.local import local_path
 
@@ -145,4 +144,4 @@ def _as_copy(watched: WatchedRun, original: str) -> WatchedRun:
     run = watched.run
     last = run.sessions[-1]
     sessions = (*run.sessions[:-1], replace(last, outcome="unknown")) if _is_open(last) else run.sessions
-    return replace(watched, copy_of=original, run=changed(run, state="unknown", sessions=sessions, at_risk=None))
+    return replace(watched, copy_of=original, run=replace(run, state="unknown", sessions=sessions, at_risk=None))

@@ -11,7 +11,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from supervisor_core.events.chunk import Chunk
 from supervisor_core.events.record_fields import replaced, values_of
@@ -128,19 +128,6 @@ class RunFold:
         """Add that the process of a session is over, which no record of the run says yet. A record of how the session
         ended, read before or after, counts instead."""
         self._death, self._timeline = death, None
-
-    @property
-    def state(self) -> tuple[object, ...]:
-        """What `resumed` continues from (`fold_state`)."""
-        return self.name, self._kept_ticks, self._all_saves, self._allowance, self._files, self._death
-
-    @classmethod
-    def resumed(cls, state: tuple[Any, ...]) -> RunFold:
-        """Return a fold that continues where another one was."""
-        name, kept_ticks, all_saves, allowance, files, death = state
-        fold = cls(name, kept_ticks=kept_ticks, all_saves=all_saves)
-        fold._allowance, fold._files, fold._death = allowance, files, death
-        return fold
 
     def rest(self) -> None:
         """Forget what can be put together again: the next read takes longer, and memory is free until then."""

@@ -15,7 +15,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from supervisor_core.events.hparams import HParam
-from supervisor_core.run.resting_run import changed
 from supervisor_core.run.snapshot import WatchedRun
 
 ROOT = "."
@@ -56,7 +55,7 @@ class HParamsByPlace:
                 continue
             known = before.get(name)
             if known is None or known[0] is not watched or known[1].run.hparams != hparams:
-                known = watched, replace(watched, run=changed(watched.run, hparams=hparams))
+                known = watched, replace(watched, run=replace(watched.run, hparams=hparams))
             self._joined[name] = known
             found[name] = known[1]
         return found

@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import gc
 import logging
-import math
 import os
 import stat
 from collections.abc import Callable, Iterator
@@ -16,10 +15,9 @@ from collections.abc import Callable, Iterator
 from supervisor_core.clock import SYSTEM_CLOCK, Clock, boot_secs
 from supervisor_core.events.index import LogdirIndex
 from supervisor_core.run.copies import CopyMarks
-from supervisor_core.run.fold_cache import FoldCache
 from supervisor_core.run.hparam_runs import HParamsByPlace
 from supervisor_core.run.presence import CheckpointPresence
-from supervisor_core.run.resting_run import RunPacking
+from supervisor_core.run.run_cache import RunCache
 from supervisor_core.run.run_tracker import RunTracker
 from supervisor_core.run.snapshot import LogdirSnapshot
 from supervisor_core.shard import RunShard
@@ -31,10 +29,8 @@ _LOG = logging.getLogger("supervisor_core")
 
 _RUNS_A_COLLECTION = 100
 """Runs read between two collections of garbage during the first look."""
-_KEEP_SECS = 120.0
-"""How often what is new of a run that goes on is written into the cache."""
-_KEPT_A_LOOK, _KEPT_BYTES_A_LOOK = 250, 16 << 20
-"""How much a look writes into the cache at most, but for the first look and the last."""
+_KEPT_AT_ONCE = 500
+"""Runs written into the cache in one transaction."""
 
 
 class LogdirWatch:
@@ -55,10 +51,8 @@ class LogdirWatch:
             thousands of runs.
         filesystem: where events files are read from; the one that the path says.
         presence: where checkpoints are looked for.
-        cache: directory of what earlier looks have understood (`fold_cache`): a first look then reads what is new since
-            then. None: everything is read. One that cannot be used costs a warning.
-        packs: whether runs at rest are packed (`resting_run`): for a reader that holds thousands of runs for a long
-            time.
+        cache: directory of the runs that have ended (`run_cache`): a first look then does not read them. None:
+            everything is read. One that cannot be used costs a warning.
         peeks: whether a first look begins with what each run calls itself, for `so_far`: some records of all runs are
             then held at once.
         clock: its wall time dates each look.
@@ -85,7 +79,6 @@ class LogdirWatch:
         filesystem: ReadFilesystem | None = None,
         presence: CheckpointPresence | None = None,
         cache: str | None = None,
-        packs: bool = False,
         peeks: bool = True,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
@@ -97,12 +90,11 @@ class LogdirWatch:
         self._presence = presence or CheckpointPresence(logdir, listed=listed)
         self._clock = clock
         self._kept_ticks, self._all_saves = kept_ticks, all_saves
-        self._packing = RunPacking() if packs else None
         self._peeks = peeks
         self._runs: dict[str, RunTracker] = {}
         self._copies, self._hparams = CopyMarks[str](), HParamsByPlace()
         self._done = 0
-        self._cache = None if cache is None else FoldCache(cache, logdir, kept_ticks, clock, all_saves=all_saves)
+        self._cache = None if cache is None else RunCache(cache, logdir, kept_ticks, all_saves=all_saves)
         self._holds_all = include is None and exclude is None
 
     @property
@@ -127,7 +119,7 @@ class LogdirWatch:
                 self._run(self._index.order[done - 1]).settle(self._clock.wall(), boot_secs(self._clock))
                 if done % _RUNS_A_COLLECTION == 0:
                     gc.collect(1)
-                    self._keep(everything=True)
+                    self._keep()
             if on_progress is not None:
                 on_progress(done, total)
 
@@ -153,7 +145,7 @@ class LogdirWatch:
             for name, watch in self._runs.items()
         }
         if unread is None:
-            self._keep(everything=is_first)
+            self._keep()
             if is_first and self._cache is not None and self._holds_all and not problems and self._index.is_reachable:
                 self._cache.prune([*self._runs, *self._index.elsewhere])
         requests = self._source.requests if isinstance(self._source, RemoteSource) else 0
@@ -191,7 +183,7 @@ class LogdirWatch:
     def close(self) -> None:
         """Bring the cache up to date, and close it."""
         if self._cache is not None:
-            self._keep(everything=True)
+            self._keep()
             self._cache.close()
 
     def _read(self, progressed: Callable[[int, int], None] | None = None) -> None:
@@ -202,17 +194,13 @@ class LogdirWatch:
             begin=lambda index: self._run(index.name).begin(peeks=peeks),
         )
 
-    def _keep(self, *, everything: bool) -> None:
-        """Write runs that have changed into the cache: all of them, or those whose turn it is."""
+    def _keep(self) -> None:
+        """Write the runs that have ended since into the cache."""
         if self._cache is None:
             return
-        now = self._clock.monotonic()
-        due = [watch for watch in self._runs.values() if watch.is_to_keep(now, 0.0 if everything else _KEEP_SECS)]
-        if not everything:
-            due = sorted(due, key=lambda watch: watch.kept_at)[:_KEPT_A_LOOK]
-        count = self._cache.keep((watch.kept() for watch in due), math.inf if everything else _KEPT_BYTES_A_LOOK)
-        for watch in due[:count]:
-            watch.was_kept(now)
+        due = [watch for watch in self._runs.values() if watch.is_to_keep]
+        for first in range(0, len(due), _KEPT_AT_ONCE):
+            self._cache.keep(watch.kept() for watch in due[first : first + _KEPT_AT_ONCE])
 
     def _find_deaths(self) -> bool:
         """Find the processes that are over without a record of it; return whether there are some since the last
@@ -229,7 +217,6 @@ class LogdirWatch:
                 self._kept_ticks,
                 self._cache,
                 all_saves=self._all_saves,
-                packing=self._packing,
             )
         return watch
 

@@ -6,7 +6,6 @@ What a session cannot write into its events file is looked up elsewhere, see `li
 from __future__ import annotations
 
 import logging
-import math
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
@@ -18,13 +17,12 @@ from supervisor_core.run.bounds import UNSEEN
 from supervisor_core.run.file_fold import RESTARTER_SUFFIX
 from supervisor_core.run.first_error import has_lost_unknown_rank, with_first_error
 from supervisor_core.run.fold import RunFold
-from supervisor_core.run.fold_cache import FoldCache, KeptRun
 from supervisor_core.run.goodput import is_down
 from supervisor_core.run.live_session import LeaseReader, PageReader, with_lease, with_page
 from supervisor_core.run.model import LIVE, Run, Session
 from supervisor_core.run.presence import CheckpointPresence
 from supervisor_core.run.restarter_process import restarter_runs
-from supervisor_core.run.resting_run import RestingRun, RunPacking
+from supervisor_core.run.run_cache import KeptRun, RunCache
 from supervisor_core.run.snapshot import WatchedRun
 from supervisor_core.run.task_files import TaskReader, ranks_here, with_ranks, with_shared_timeout, with_verdict
 from supervisor_core.run.writer_clock import WriterClock
@@ -53,8 +51,7 @@ class RunTracker:
         presence: where its checkpoints are looked for.
         kept_ticks: see `RunFold`.
         all_saves: likewise.
-        cache: what earlier looks have understood; None: nothing.
-        packing: packs the last result, once only new events change it; None: it stays as it is.
+        cache: has the runs that had ended at earlier looks; None: nothing.
     """
 
     def __init__(
@@ -62,28 +59,26 @@ class RunTracker:
         index: RunIndex,
         presence: CheckpointPresence,
         kept_ticks: int | None,
-        cache: FoldCache | None = None,
+        cache: RunCache | None = None,
         *,
         all_saves: bool = True,
-        packing: RunPacking | None = None,
     ) -> None:
         self.index = index
         self._presence = presence
         self._kept_ticks, self._all_saves = kept_ticks, all_saves
-        self._cache, self._packing = cache, packing
+        self._cache = cache
         self._loaded: RunFold | None = None
         self._was_let_go = False
         self._times_read_again = 0
         self._is_kept = False
+        """Whether the cache has it as it is."""
         self.claim: str | None = None
         """Until it is read: the label under which its own process serves it, as far as is known."""
-        self.kept_at = -math.inf
-        """Monotonic time at which the cache had all of it."""
         self._clock = WriterClock()
         self._dead: str | None = None
         self._lost: str | None = None
         self._fresh = True
-        self._stamp: object = None
+        self._stamp: int | None = None
         self._last: WatchedRun | None = None
         self._is_at_rest = False
         """Whether nothing but new events, or what happens to its files, changes `_last`."""
@@ -103,17 +98,10 @@ class RunTracker:
 
     @property
     def _fold(self) -> RunFold:
-        """The run's fold: that of a run whose last result was kept is fetched from the cache, or read again, when it is
-        needed."""
+        """The run's fold: if it was let go, the run is read again."""
         if self._loaded is None and not self._was_let_go:  # not before: of thousands, all would be held until the last
             self._loaded = self._new_fold()
         if self._loaded is None:
-            state = None if self._cache is None else self._cache.fold(self.index.name)
-            if self._cache is not None:
-                self._cache.forget(self.index.name)
-            if state is not None:
-                self._loaded = RunFold.resumed(state)
-                return self._loaded
             self._loaded = self._new_fold()
             self._times_read_again += 1
             self._fresh, self._is_kept = True, False
@@ -141,38 +129,25 @@ class RunTracker:
                 if found:
                     return
         if kept is not None:
-            self.claim = kept.claim
+            self.claim = kept.last.own_name
             self._let_go()
             self.index.resume(kept.positions)
-            self._stamp, self._looked_at, self._dead = kept.stamp, kept.looked_at, kept.dead
-            self._fresh, self._is_kept = kept.last is None, True
-            if kept.last is not None:
-                self._take(kept.last)
+            self._stamp, self._looked_at = kept.stamp, kept.looked_at
+            self._fresh, self._is_kept = False, True
+            self._take(kept.last)
 
-    def is_to_keep(self, now: float, least_secs: float) -> bool:
-        """Whether the cache has less of it, at a monotonic time: of a run that goes on, for so long."""
-        if self._is_kept or self._lost is not None or self._loaded is None:
-            return False
-        is_over = self._last is not None and self._last.run.state not in _MOVING
-        return is_over or now - self.kept_at >= least_secs
+    @property
+    def is_to_keep(self) -> bool:
+        """Whether the cache is to have it: it has ended, and changed since it was kept."""
+        is_sound = self._last is not None and self._last.problem is None and self._dead is None
+        return is_sound and self._is_at_rest and not (self._is_kept or self._fresh)
 
-    def kept(self) -> tuple[str, KeptRun, tuple[object, ...]]:
-        """Return what the cache is to have of it."""
-        last = self._last
-        is_at_rest = last is not None and not self._fresh and last.problem is None and last.run.state not in _MOVING
-        kept = KeptRun(
-            positions=self.index.positions,
-            last=_whole(last) if last is not None and is_at_rest else None,
-            stamp=self._stamp,
-            looked_at=self._looked_at,
-            dead=self._dead,
-            claim=last.own_name if last is not None else self.claim,
-        )
-        return self.index.name, kept, self._fold.state
-
-    def was_kept(self, now: float) -> None:
-        """Say that the cache has all of it, at a monotonic time."""
-        self._is_kept, self.kept_at = True, now
+    def kept(self) -> tuple[str, KeptRun]:
+        """Return what the cache is to have of it, and take it as kept."""
+        assert self._last is not None
+        self._is_kept = True
+        kept = KeptRun(positions=self.index.positions, last=self._last, stamp=self._stamp, looked_at=self._looked_at)
+        return self.index.name, kept
 
     def update(self, chunks: Sequence[Chunk]) -> None:
         """Add new events."""
@@ -285,7 +260,7 @@ class RunTracker:
                 run = replace(run, clock_skew_secs=clock.skew_secs)
         except Exception as error:  # as above
             _LOG.debug("Run %s could not be put together", self.index.name, exc_info=True)
-            run = _whole(last).run if last is not None else RunFold(self.index.name).run(now, lambda path: None)
+            run = last.run if last is not None else RunFold(self.index.name).run(now, lambda path: None)
             problem = f"it could not be put together: {error!r}"
         found = WatchedRun(
             run=run,
@@ -299,11 +274,11 @@ class RunTracker:
         )
         dropped = None if problem else _dropped(found)
         found = found if dropped is None else replace(found, problem=dropped)
-        self._is_kept &= run.state in _MOVING
+        self._is_kept = False
         few_sessions = _FEW_SESSIONS if run.state in _ENDED else _FEW_SESSIONS_ALIVE
         if run.state != "lost" and len(run.sessions) <= few_sessions:
             self._fold.rest()
-        if self._cache is None and self._may_let_go(found):
+        if self._may_let_go(found):
             self._let_go()
         return self._take(found)
 
@@ -315,9 +290,6 @@ class RunTracker:
             and not _is_down(run, self._looked_at)
             and not (run.state == "unknown" and run.launches)  # its restarter may have gone
         )
-        if self._packing is not None and self._is_at_rest:
-            found = replace(found, run=self._packing.at_rest(run))
-            self.index.rest(self._packing.same_tags)
         self._last = found
         return found
 
@@ -350,12 +322,6 @@ def _is_down(run: Run, at: float) -> bool:
     if not run.sessions or run.sessions[-1].ended_at is None:
         return False
     return is_down(run.state, run.sessions[-1], max(at, run.sessions[-1].ended_at + _LEAST_SECS))
-
-
-def _whole(watched: WatchedRun) -> WatchedRun:
-    """Return a run as it was before it was packed."""
-    run = watched.run
-    return replace(watched, run=run.whole) if isinstance(run, RestingRun) else watched
 
 
 def _unreadable(files: Sequence[FileFacts]) -> str | None:

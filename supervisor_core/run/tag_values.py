@@ -5,6 +5,13 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    Ints = array[int]
+    Floats = array[float]
+else:  # not subscripted: `run_cache` reads the types
+    Ints = Floats = array
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,8 +57,8 @@ class TagValues:
 
     tags: tuple[str, ...] = ()
     """Those of which it is known, sorted."""
-    steps: array[int] = field(default_factory=lambda: array("q"))
-    values: array[float] = field(default_factory=lambda: array("d"))
+    steps: Ints = field(default_factory=lambda: array("q"))
+    values: Floats = field(default_factory=lambda: array("d"))
 
     def of(self, tag: str) -> LastValue | None:
         """Return that of one tag; None where it is not known."""

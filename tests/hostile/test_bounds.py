@@ -23,7 +23,6 @@ from supervisor_core.metrics.render import TEXT
 from supervisor_core.run import bounds, file_fold, inferred_sessions, other_writers
 from supervisor_core.run.logdir_watch import LogdirWatch
 from supervisor_core.run.model import Run
-from supervisor_core.run.resting_run import AlikeTexts
 from supervisor_core.run.snapshot import WatchedRun
 from tb_plugin.run_data import RunView, View, details, overview_line
 
@@ -340,15 +339,13 @@ def test_what_was_dropped_is_said(tmp_path: Path, corpus: ModuleType) -> None:
     assert said in shown["problems"][0]["text"]
     line = overview_line("run", found, None)
     assert said in json.loads(line)["problem"]
-    directory, lines = str(tmp_path / "run"), AlikeTexts()
     view = RunView(
         name="run",
-        directory=directory,
+        directory=str(tmp_path / "run"),
         watched=found,
         findings=(),
         generation=1,
-        packed_line=lines.packed(line),
-        lines=lines,
+        line=line,
     )
     answer = json.loads(details(View(generation=1, oldest=1, at=NOW, logdir=str(tmp_path)), view))
     assert (answer["dropped"], said in answer["problem"]) == ({"events": 4}, True)

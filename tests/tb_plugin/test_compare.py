@@ -9,7 +9,6 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
-from supervisor_core.run.resting_run import AlikeTexts
 from tb_plugin.compare import comparison
 from tb_plugin.run_data import RunView
 from tb_plugin.scalar_store import RunScalars
@@ -88,9 +87,8 @@ def test_points_of_a_run_are_needed_once(restarted: Bench) -> None:
 def test_points_that_were_read_before_are_not_final() -> None:
     """A run was looked at after its points were read: they are read again, though the run has not changed since."""
     source, run = FakeSource([chunk("one", loss=points([1], [NOW - 2], [1.0]))]), RunScalars("/a")
-    a, lines = watched(a_run("a")), AlikeTexts()
-    line = lines.packed(b"{}")
-    shown = RunView(name="a", directory="/a", watched=a, findings=(), packed_line=line, lines=lines, generation=1)
+    a = watched(a_run("a"))
+    shown = RunView(name="a", directory="/a", watched=a, findings=(), line=b"{}", generation=1)
 
     def last(read_at: float, problem: str | None = None) -> tuple[float, bool, str | None]:
         run.refresh(lambda _: cast("Any", source))

@@ -12,7 +12,6 @@ from supervisor_core.errors import EventsError
 from supervisor_core.events.chunk import FileFacts
 from supervisor_core.log import command_line
 from supervisor_core.run.finding import Finding
-from supervisor_core.run.resting_run import RunPacking
 from supervisor_core.run.snapshot import LogdirSnapshot, WatchedRun
 from tb_plugin import index as index_module
 from tb_plugin.index import IDLE_SECS, JUDGED_AGAIN_SECS, MOST_REST_SECS, Index
@@ -260,11 +259,9 @@ def test_names_that_are_no_text_can_be_asked_for() -> None:
     assert json.loads(index.view().runs["caf\\udce9"].line)["run"] == "caf\\udce9"
 
 
-def test_a_run_at_rest_is_not_judged_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its parts are packed, and judging unpacks them: once time is known to change nothing, it is left alone. One that
-    is not at rest is judged again each minute."""
-    resting = RunPacking().at_rest(a_run("over", state="completed"))
-    watch = FakeWatch(watched(resting), watched(a_run("live", state="running")))
+def test_a_run_that_is_over_is_not_judged_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once time is known to change nothing, it is left alone; one that is not over is judged again each minute."""
+    watch = FakeWatch(watched(a_run("over", state="completed")), watched(a_run("live", state="running")))
     judged, names = index_module.judged, list[str]()
 
     def counted(run: WatchedRun, now: float) -> tuple[Finding, ...]:
@@ -277,12 +274,3 @@ def test_a_run_at_rest_is_not_judged_for_ever(monkeypatch: pytest.MonkeyPatch) -
         index.refresh()
         watch.at += JUDGED_AGAIN_SECS
     assert (names.count("over"), names.count("live")) == (3, 4)
-
-
-def test_lines_are_held_packed() -> None:
-    """Of thousands of runs, lines are alike: held as they are sent, they would be most of what the tab adds."""
-    index = index_of(Logdir("/runs"), watch=lambda path: FakeWatch(*(watched(a_run(f"run-{i}")) for i in range(20))))
-    index.refresh()
-    shown = index.view().runs
-    assert [json.loads(run.line)["run"] for run in shown.values()] == list(shown)
-    assert sum(len(run.packed_line) for run in shown.values()) < sum(len(run.line) for run in shown.values()) / 4

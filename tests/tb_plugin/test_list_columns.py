@@ -9,8 +9,6 @@ from typing import Any
 
 import pytest
 
-from supervisor_core.run.comparison import Compared
-from supervisor_core.run.resting_run import RunPacking
 from supervisor_core.run.tag_values import TagValues
 from tb_plugin import list_columns
 from tests.tb_plugin.conftest import LOGDIR, NOW, Bench, a_run, a_session, watched
@@ -125,19 +123,3 @@ def test_every_name_is_described(three: Bench, route: str, arguments: dict[str, 
     served = {*answer, *(name for each in answer.get("fields", ()) for name in each)}
     described = set(re.findall(r'"(\w+)":', SECTIONS[route])) - {"duration"}
     assert described == served
-
-
-def test_columns_hold_each_name_once(bench: Callable[..., Bench]) -> None:
-    """The parts of a run at rest are made again when a column asks for them: what is then kept of thousands of runs has
-    the names of tags, and the versions of packages, in common."""
-    session = a_session("one", versions={"torch": "2.13.0"})
-    packing = RunPacking()
-    runs = [packing.at_rest(a_run(name, sessions=(session,), tag_values=values(loss=0.5, acc=0.5))) for name in "ab"]
-    shown = bench(*runs).index.view()
-    list_columns.list_fields(shown)
-    held = [made for run in shown.runs.values() for made in run._made.values()]
-    tags = [made.tags for made in held if isinstance(made, TagValues)]
-    versions = [[*made.versions, *made.versions.values()] for made in held if isinstance(made, Compared)]
-    assert (tags, versions) == ([("acc", "loss")] * 2, [["torch", "2.13.0"]] * 2)
-    for names in (tags, versions):
-        assert all(one is other for one, other in zip(*names, strict=True))

@@ -1,10 +1,11 @@
-"""The cache of what was read: what it saves, and all the ways in which it must not be believed."""
+"""The cache of ended runs: what it saves, and all the ways in which it must not be believed."""
 
 from __future__ import annotations
 
 import logging
 import os
 import sqlite3
+import zlib
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -12,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from supervisor_core.run import fold_cache, fold_state
-from supervisor_core.run.fold_cache import FoldCache
+from supervisor_core.run import run_cache
 from supervisor_core.run.logdir_watch import LogdirWatch
+from supervisor_core.run.run_cache import RunCache
 from supervisor_core.run.snapshot import LogdirSnapshot
 
 Look = Callable[..., LogdirSnapshot]
@@ -64,40 +65,27 @@ def the_file(cache: Path) -> Path:
     return path
 
 
-def test_only_what_is_new_is_read(files, look: Look, storage, tmp_path: Path, clock) -> None:
-    """A second process opens no file but those that have grown, and finds what one finds that reads all."""
+def test_only_live_runs_are_read(files, look: Look, storage, tmp_path: Path, clock) -> None:
+    """A second process opens no file of what has ended, and finds what one finds that reads all."""
     assert look() == look(cached=False)
     files["live"].beat(clock.now - 5, steps=9)
     found = look(filesystem=storage)
-    assert opened(storage, tmp_path) == ["live"]
+    assert set(opened(storage, tmp_path)) == {"live", "other"}
     assert found == look(cached=False)
     assert found.runs["live"].run.step == 9
     assert found.runs["over"].run.state == "completed"
 
 
 def test_a_run_that_has_ended_goes_on(files, look: Look, clock, writing, tmp_path: Path) -> None:
-    """A later session of a run whose result alone was fetched is added to what the cache has of its events."""
+    """A later session of a run whose result was fetched is added to all of its events, and it is kept again."""
     look()
     again = writing.RunFile(tmp_path / "logs" / "over", clock.now - 10, session="s2").ready(attempt=2)
     again.beat(clock.now - 1, steps=9)
     found = look()
     assert found == look(cached=False)
     assert [session.attempt for session in found.runs["over"].run.sessions] == [1, 2]
-
-
-def test_another_process_has_replaced_it_meanwhile(files, tmp_path: Path, cache: Path, clock, look: Look) -> None:
-    """A process that has fetched a result does not add what is new to the later events of another one: it reads the
-    run again."""
-    look()
-    first = LogdirWatch(str(tmp_path / "logs"), kept_ticks=1, cache=str(cache), clock=clock)
-    first.refresh()
-    files["over"].scalar("late", 1, clock.now - 3)
-    look()
-    files["over"].scalar("later", 2, clock.now - 2)
-    found = first.refresh().runs["over"]
-    first.close()
-    assert found == look(cached=False).runs["over"]
-    assert found.run.scalar_tags == 2
+    again.stop(clock.now)
+    assert look() == look() == look(cached=False)
 
 
 @pytest.mark.parametrize("how", ["cut", "another", "rewritten", "head"])
@@ -117,14 +105,7 @@ def test_files_that_are_not_the_same(files, look: Look, how: str, clock, storage
     else:
         path.write_bytes(data[:20] + bytes([data[20] ^ 1]) + data[21:])
     os.utime(path, (clock.now, clock.now))
-    found, whole = look().runs["over"], look(cached=False).runs["over"]
-    problems = [problem.kind for file in found.files for problem in file.problems]
-    assert "replaced" in problems
-    assert (found.run.state, found.run.sessions, found.records) == (
-        whole.run.state,
-        whole.run.sessions,
-        whole.records,
-    )
+    assert look().runs["over"] == look(cached=False).runs["over"]
 
 
 def test_devices_are_numbered_again(files, look: Look, storage, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -165,39 +146,23 @@ def test_a_torn_cache(files, look: Look, cache: Path, kind: str, caplog: pytest.
     assert not caplog.records
 
 
-def test_a_damaged_entry(files, look: Look, cache: Path, caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize("value", [b"x", b"", b"\x78\x01", zlib.compress(b"\x80")])
+def test_a_damaged_entry(files, look: Look, cache: Path, value: bytes, caplog: pytest.LogCaptureFixture) -> None:
     """An entry whose checksum is wrong, or that is none of ours, costs a line, and the run is read again."""
     look()
-    for column, value in (("last", b"x"), ("head", b"\x78\x01"), ("fold", b"")):
-        with sqlite3.connect(the_file(cache)) as database:
-            database.execute(
-                f"UPDATE runs SET {column} = ? WHERE run = ?", (value, b"live" if column == "fold" else b"over")
-            )
-        database.close()
-        caplog.clear()
-        assert look() == look(cached=False)
-        assert [record.levelname for record in caplog.records] == ["WARNING"]
+    with sqlite3.connect(the_file(cache)) as database:
+        database.execute("UPDATE runs SET kept = ? WHERE run = ?", (value, b"over"))
+    database.close()
+    assert look() == look(cached=False)
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
 
 
 def test_other_code(files, look: Look, cache: Path, storage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What other code has understood is not believed; its file is deleted once nothing writes it any more."""
+    """What other code has understood is not believed."""
     look()
-    old = the_file(cache)
-    monkeypatch.setattr(fold_cache, "layout", lambda: "0123456789abcdef")
+    monkeypatch.setattr(run_cache, "code_version", lambda: 7)
     assert look(filesystem=storage) == look(cached=False)
-    assert sorted(opened(storage, tmp_path)) == ["live", "other", "over"]
-    assert old in cache.iterdir()
-    os.utime(old, (1.0, 1.0))
-    look()
-    assert the_file(cache).name.endswith("0123456789abcdef.sqlite")
-
-
-def test_the_layout_is_that_of_the_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Any change of the code that folds makes another layout."""
-    own = fold_state.layout()
-    assert len(own) == 16
-    monkeypatch.setattr(fold_state, "_FOLDING", ("run",))
-    assert fold_state.layout.__wrapped__() != own
+    assert {"live", "other", "over"} == set(opened(storage, tmp_path))
 
 
 @pytest.mark.parametrize("what", ["mode", "link", "file", "linked file", "hard link"])
@@ -238,28 +203,21 @@ def test_of_another_user(files, look: Look, cache: Path, what: str, caplog: pyte
 def test_a_full_disk(
     files, tmp_path: Path, cache: Path, clock, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """What cannot be written costs one warning, and no look; it is written once there is room."""
-    monkeypatch.setattr(fold_cache, "MOST_DISK_BYTES", 8192)
+    """What cannot be written costs one warning, and no look."""
+    monkeypatch.setattr(run_cache, "MOST_DISK_BYTES", 8192)
     watch = LogdirWatch(str(tmp_path / "logs"), kept_ticks=1, cache=str(cache), clock=clock)
     for _ in range(3):
         assert len(watch.refresh().runs) == 3
+    watch.close()
     assert [record.levelname for record in caplog.records] == ["WARNING"]
     assert "full" in caplog.text
-    assert watch._cache is not None and watch._cache._database is not None
-    watch._cache._database.execute("PRAGMA max_page_count = 1000000")
-    clock.now += fold_cache.AGAIN_SECS
-    watch.refresh()
-    watch.close()
-    kept = FoldCache(str(cache), str(tmp_path / "logs"), 1, clock)
-    assert all(kept.kept(name) is not None for name in ("over", "live", "other"))
-    kept.close()
 
 
 def test_a_cache_that_is_being_written(
     files, look: Look, cache: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """While another process writes, nothing waits for long, and nothing is lost but what would have been kept."""
-    monkeypatch.setattr(fold_cache, "BUSY_SECS", 0.0)
+    monkeypatch.setattr(run_cache, "BUSY_SECS", 0.0)
     look()
     other = sqlite3.connect(the_file(cache), isolation_level=None)
     other.execute("BEGIN EXCLUSIVE")
@@ -269,39 +227,35 @@ def test_a_cache_that_is_being_written(
     assert not caplog.records
 
 
-def test_not_every_look_writes(files, tmp_path: Path, cache: Path, clock, look: Look) -> None:
-    """A run that goes on is written every two minutes, and in the end; one that ends, at once."""
+def test_a_run_is_written_once_it_has_ended(files, tmp_path: Path, cache: Path, clock, look: Look) -> None:
+    """One that goes on never is; one that has ended is not written again."""
     watch = LogdirWatch(str(tmp_path / "logs"), kept_ticks=1, cache=str(cache), clock=clock)
+
+    def rows() -> list[tuple[bytes, bytes]]:
+        with sqlite3.connect(the_file(cache)) as database:
+            found = database.execute("SELECT run, kept FROM runs ORDER BY run").fetchall()
+        database.close()
+        return found
+
     watch.refresh()
-    assert watch._cache is not None
-    written: list[str] = []
-    keep = watch._cache.keep
-
-    def kept(runs: Any, most: float = 0.0) -> int:
-        listed = list(runs)
-        written.extend(name for name, *_ in listed)
-        return keep(listed, most)
-
-    watch._cache.keep = kept  # type: ignore[method-assign]
-    for number in range(9):
-        clock.now += 15.0
-        files["live"].beat(clock.now, steps=10 + number)
-        watch.refresh()
-    assert written == ["live"]
+    assert [run for run, _ in rows()] == [b"over"]
     files["live"].stop(clock.now)
     watch.refresh()
-    assert written == ["live", "live"]
+    found = rows()
+    assert [run for run, _ in found] == [b"live", b"over"]
+    clock.now += 60
     watch.refresh()
     watch.close()
-    assert written == ["live", "live"]
+    assert rows() == found
 
 
 def test_runs_that_are_gone(files, look: Look, cache: Path, tmp_path: Path, clock) -> None:
     """What was deleted is deleted from the cache at the next start, unless that looks at some runs only."""
+    files["live"].stop(clock.now)
     look()
     files["over"].path.unlink()
     look(include="live")
-    kept = FoldCache(str(cache), str(tmp_path / "logs"), 1, clock)
+    kept = RunCache(str(cache), str(tmp_path / "logs"), 1)
     assert kept.kept("over") is not None
     look()
     assert kept.kept("over") is None
