@@ -280,7 +280,7 @@ def starter_of(request: pytest.FixtureRequest) -> Iterator[Callable[..., Any]]:
 
 @pytest.fixture(scope="session")
 def module_at() -> Callable[[str], ModuleType]:
-    """Returns a function that loads a module that is no test: ``module_at("run/watch/run_writer.py")``."""
+    """Returns a function that loads a module that is no test: ``module_at("hostile/forging.py")``."""
 
     return _load
 

@@ -23,6 +23,8 @@ from urllib.parse import quote, urlencode
 
 import pytest
 
+from tests.story import runs
+
 ROOT = Path(__file__).parents[2]
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 CHROMIUM_ARGUMENTS = (
@@ -96,8 +98,7 @@ def load(name: str, full: str = "") -> ModuleType:
 @pytest.fixture(scope="session")
 def scripted() -> ModuleType:
     """The module that writes runs."""
-    load("scripted_run", "scripted_run")  # as it is called in that module
-    return load("scripted_runs")
+    return runs
 
 
 @pytest.fixture(scope="session")

@@ -17,15 +17,14 @@ from typing import Any
 
 from PIL import Image
 
+sys.path.insert(0, str(Path(__file__).parents[2]))
 sys.path.insert(0, str(Path(__file__).parent))
 
 from conftest import CHROMIUM, CHROMIUM_ARGUMENTS, DRAWN, ROOT
-from scripted_runs import checkpoint_file, newest_saves, write_cluster, write_stormy
-
-sys.path.append(str(ROOT))
 from still_tab import StillTab
 
-from tests.voice.stories import STORIES
+from tests.story.runs import checkpoint_file, newest_saves, write_cluster, write_stormy
+from tests.story.stories import STORIES
 
 IMAGES = ROOT / "docs" / "images"
 REASONS = (

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,6 +10,7 @@ import pytest
 
 from supervisor_core.cli.fleet import fleet_page
 from supervisor_core.run.fleet_report import fleet_report
+from tests.story import fleet
 
 BAR = """() => [...document.querySelectorAll('.bar span')].map(part =>
     [part.getBoundingClientRect().width, getComputedStyle(part).backgroundColor])"""
@@ -20,13 +19,6 @@ BAR = """() => [...document.querySelectorAll('.bar span')].map(part =>
 @pytest.fixture(scope="module")
 def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The report of a fleet with one bad host, by host, under a name with markup in it."""
-    name = "scripted_fleet"
-    path = Path(__file__).parents[1] / "run" / f"{name}.py"
-    spec = importlib.util.spec_from_file_location(name, path)
-    assert spec is not None and spec.loader is not None
-    sys.modules[name] = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(sys.modules[name])
-    fleet: Any = sys.modules[name]
     runs = fleet.sessions_on_hosts(0, runs=200)
     report = fleet_report(runs, now=fleet.BEGAN + 7 * fleet.DAY, by="host")
     file = tmp_path_factory.mktemp("report") / "fleet.html"

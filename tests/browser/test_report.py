@@ -12,7 +12,7 @@ from urllib.parse import quote
 
 import pytest
 
-from tests.voice.stories import STORIES
+from tests.story.stories import STORIES
 
 TALL = {"width": 1280, "height": 1800}
 SAID = """() => [...document.querySelectorAll('.run-body')].map(body => {

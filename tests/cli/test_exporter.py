@@ -20,6 +20,7 @@ from click.testing import Result
 from forked import ForkServer
 
 from supervisor_core.events import EventsWriter
+from tests.story import run_file
 
 Run = Callable[..., Result]
 
@@ -130,7 +131,7 @@ def test_how_much_of_each_run(
     start: Callable[..., Running], tmp_path: Path, module_at: Callable[[str], Any], flags: tuple[str, ...]
 ) -> None:
     """Of a run that was given up years ago little is served, unless --detail asks for everything."""
-    module_at("run/watch/run_writer.py").RunFile(tmp_path / "old").ready().beat(1_700_000_005.0, steps=5)
+    run_file.RunFile(tmp_path / "old").ready().beat(1_700_000_005.0, steps=5)
     running = start(tmp_path, *flags)
     url = running.wait_for(r"Serving (\S+)$")
     running.wait_for("Looked at 1 runs")

@@ -20,6 +20,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from supervisor_core.metrics.exporter import Exporter
 from supervisor_core.run.logdir_watch import LogdirWatch
+from tests.story import run_file
 
 PASSWORD = "correct horse"
 
@@ -27,7 +28,7 @@ PASSWORD = "correct horse"
 @pytest.fixture(scope="session")
 def writing(module_at: Callable[[str], ModuleType]) -> ModuleType:
     """The module that writes events files, from the tests of the watch."""
-    return module_at("run/watch/run_writer.py")
+    return run_file
 
 
 @pytest.fixture

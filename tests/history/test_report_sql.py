@@ -16,7 +16,7 @@ from supervisor_core.run.fleet_report import fleet_report
 from supervisor_core.run.model import Run
 from supervisor_core.run.snapshot import WatchedRun
 from tests.run.conftest import Trainer
-from tests.run.scripted_fleet import BAD_HOST, BEGAN, DAY, ScriptedFleet, sessions_on_hosts
+from tests.story.fleet import BAD_HOST, BEGAN, DAY, ScriptedFleet, sessions_on_hosts
 
 SQL = Path(__file__).parents[2] / "examples" / "history" / "report.sql"
 FIRST = BEGAN // DAY * DAY

@@ -12,7 +12,7 @@ import pytest
 from supervisor_core.notify import run_changes
 from supervisor_core.notify.event import event_id
 from supervisor_core.run.program_launch import ProgramLaunch
-from tests.notify.scene import BEGAN, HOUR, MINUTE, Scene, Scripted, names
+from tests.story.scene import BEGAN, HOUR, MINUTE, Scene, Scripted, names
 
 
 def test_a_run_whose_name_is_no_text_is_told(tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ from supervisor_core.metrics.access import BasicAuth
 from supervisor_core.metrics.render import label_text
 from supervisor_core.process.runtime_directory import VARIABLE, private_directory
 from supervisor_core.restarter.processes import command_text
+from tests.story import run_file
 
 TB_SUPERVISOR = [sys.executable, "-c", "from supervisor_core.cli import main; main(prog_name='tb-supervisor')"]
 
@@ -29,7 +30,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory, module_at: Callable[[str], Mo
     """Name -> the directory of a run with that name, each in a logdir of its own, of a training that is dead."""
     logdir = tmp_path_factory.mktemp("logdirs")
     made = {name: logdir / str(number) / name.replace("/", "_") for number, name in enumerate(NAMES)}
-    writing = module_at("run/watch/run_writer.py")
+    writing = run_file
     for name, directory in made.items():
         tag = f"loss {label_text(name)}"
         run = writing.RunFile(directory).ready().beat(writing.T0 + 10, steps=5)

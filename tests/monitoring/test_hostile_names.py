@@ -24,6 +24,7 @@ from supervisor_core.metrics.config_files import rule_groups
 from supervisor_core.metrics.exporter import Exporter
 from supervisor_core.metrics.render import choose_format, label_text
 from supervisor_core.run.logdir_watch import LogdirWatch
+from tests.story import run_file
 
 RULES = [rule for group in rule_groups()["groups"] for rule in group["rules"]]
 ALERTS = [rule for rule in RULES if "alert" in rule]
@@ -60,7 +61,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory, module_at: Callable[[str], Mo
     logdir = tmp_path_factory.mktemp("logdir")
     made = {name: logdir / name.replace("/", "_") for name in NAMES}
     for name, directory in made.items():
-        module_at("run/watch/run_writer.py").RunFile(directory).ready(run=label_text(name))
+        run_file.RunFile(directory).ready(run=label_text(name))
     return made
 
 

@@ -19,9 +19,9 @@ from supervisor_core.notify.delivery import Delivery
 from supervisor_core.notify.watcher import LogdirLooks, Watcher
 from supervisor_core.run.logdir_watch import LogdirWatch
 from tests.conftest import StillClock
-from tests.notify.lives import Life, random_life
 from tests.notify.samples import Kept
-from tests.notify.scene import BEGAN, HOUR, MINUTE, Scripted
+from tests.story.lives import Life, random_life
+from tests.story.scene import BEGAN, HOUR, MINUTE, Scripted
 
 GATHER_SECS = 10.0
 LONGEST_SECS = 4.5 * HOUR

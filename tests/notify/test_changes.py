@@ -21,8 +21,9 @@ from supervisor_core.run.finding import KINDS
 from supervisor_core.run.logdir_watch import LogdirWatch
 from supervisor_core.run.thresholds import Thresholds
 from tests.conftest import StillClock
-from tests.notify.lives import random_life, short
-from tests.notify.scene import (
+from tests.story import stories as voice_stories
+from tests.story.lives import random_life, short
+from tests.story.scene import (
     BEGAN,
     DAY,
     HOUR,
@@ -34,7 +35,6 @@ from tests.notify.scene import (
     names,
     trains,
 )
-from tests.voice import stories as voice_stories
 
 STORIES = voice_stories.STORIES
 LATER = {

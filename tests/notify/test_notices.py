@@ -10,8 +10,8 @@ import pytest
 from supervisor_core.notify.changes import Changes
 from supervisor_core.notify.event import Event
 from supervisor_core.run.logdir_watch import LogdirWatch
-from tests.browser import scripted_run
 from tests.conftest import StillClock
+from tests.story import session as scripted_run
 
 NOW, HOUR = 1_700_000_000.0, 3600.0
 

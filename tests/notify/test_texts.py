@@ -9,7 +9,7 @@ import pytest
 
 from supervisor_core.notify.texts import begins
 from supervisor_core.run.finding import Finding
-from tests.notify.scene import BEGAN, MINUTE, Scene, Scripted, launch, names, trains
+from tests.story.scene import BEGAN, MINUTE, Scene, Scripted, launch, names, trains
 
 
 def test_saves_that_failed_until_a_restart_are_not_said_to_succeed(tmp_path: Path) -> None:

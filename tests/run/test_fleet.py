@@ -14,7 +14,7 @@ from supervisor_core.run.fleet import FleetReport
 from supervisor_core.run.fleet_report import fleet_report
 from supervisor_core.run.model import Run
 from supervisor_core.run.program_launch import ProgramLaunch
-from tests.run.scripted_fleet import BAD_HOST, BEGAN, DAY, HOSTS, ScriptedFleet, sessions_on_hosts
+from tests.story.fleet import BAD_HOST, BEGAN, DAY, HOSTS, ScriptedFleet, sessions_on_hosts
 
 RunOf = Callable[..., Run]
 POINT = 0.001

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from benchmarks.goodput import Script
 from supervisor_core.run.model import Run
 from supervisor_core.run.session_rows import SessionRow, daily_rows, session_rows
-from tests.run.scripted_fleet import BEGAN, DAY, ScriptedFleet
+from tests.story.fleet import BEGAN, DAY, ScriptedFleet
 
 RunOf = Callable[..., Run]
 T0 = 1_700_000_000.0

@@ -26,9 +26,9 @@ from tb_plugin.logdirs import Logdir
 from tb_plugin.report import report_page
 from tb_plugin.run_data import details
 from tests.conftest import StillClock
-from tests.notify.lives import random_life
-from tests.notify.scene import MINUTE, Scene
-from tests.voice.stories import STORIES
+from tests.story.lives import random_life
+from tests.story.scene import MINUTE, Scene
+from tests.story.stories import STORIES
 
 NOW = 1_700_000_000.0
 LIVES = 200

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import re
@@ -26,6 +25,7 @@ import numpy as np
 import pytest
 
 from supervisor_core.metrics.listener import SECURITY_HEADERS
+from tests.story import run_file
 from tests.tb_plugin.conftest import HOSTILE_NAMES
 
 pytestmark = pytest.mark.timeout(300)  # TensorBoard imports TensorFlow where there is one
@@ -150,12 +150,7 @@ def serving(directory: Path, *arguments: str, before: str = WITHOUT_TENSORFLOW) 
 @pytest.fixture(scope="module")
 def writing() -> ModuleType:
     """The module that writes events files, from the tests of the watch."""
-    path = Path(__file__).parents[1] / "run" / "watch" / "run_writer.py"
-    spec = importlib.util.spec_from_file_location("watch_run_writer_of_the_tab", path)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return run_file
 
 
 @pytest.fixture(scope="module")

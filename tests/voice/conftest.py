@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.voice.stories import STORIES
+from tests.story.stories import STORIES
 
 
 @pytest.fixture(scope="session")

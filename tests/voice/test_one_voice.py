@@ -26,7 +26,7 @@ from tb_plugin.index import Index
 from tb_plugin.logdirs import Logdir
 from tb_plugin.report import report_page
 from tb_plugin.run_data import details
-from tests.voice.stories import STORIES, Scripted
+from tests.story.stories import STORIES, Scripted
 
 Told = tuple[Path, float, dict[str, Any]]
 

@@ -19,7 +19,7 @@ from supervisor_core.run.finding import KINDS, SEVERITIES
 from supervisor_core.run.findings import findings
 from supervisor_core.run.logdir_watch import LogdirWatch
 from supervisor_core.run.thresholds import Thresholds
-from tests.voice.stories import STORIES
+from tests.story.stories import STORIES
 
 STEP, SPAN = 60, 90 * 60
 """Seconds between two looks, and how long Prometheus has been watching."""

@@ -8,11 +8,13 @@ from typing import Any
 
 import pytest
 
+from tests.story import run_file
+
 
 @pytest.fixture(scope="session")
 def writing(module_at: Callable[[str], ModuleType]) -> ModuleType:
     """The module that writes events files."""
-    return module_at("run/watch/run_writer.py")
+    return run_file
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from typing import Any
 
 from supervisor_core.events.event_format import event_prefix, frame, scalar_prefix, version_event
 from supervisor_core.events.telemetry import LaunchRecord, StallRecord, summary_bytes
-from tests.browser.scripted_run import Scripted as EveryStep
+from tests.story.session import Scripted as EveryStep
 
 Scripted = partial(EveryStep, write_every=200)
 HOUR, DAY = 3600.0, 86400.0

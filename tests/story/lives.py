@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tests.notify.scene import HOUR, MINUTE, Hangs, Scripted, launch
+from tests.story.scene import HOUR, MINUTE, Hangs, Scripted, launch
 
 LOOP, WINDOW = 3, HOUR
 """When restarts are a loop, as in `Thresholds`."""

@@ -13,7 +13,7 @@ from supervisor_core.notify.changes import Changes
 from supervisor_core.notify.event import Event
 from supervisor_core.run.logdir_watch import LogdirWatch
 from tests.conftest import StillClock
-from tests.voice import stories as voice_stories
+from tests.story import stories as voice_stories
 
 BEGAN = 1_700_000_000.0
 MINUTE, HOUR, DAY = 60.0, 3600.0, 86400.0

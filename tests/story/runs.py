@@ -10,10 +10,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from scripted_run import Scripted
-
 from supervisor_core.events.event_format import event_prefix
 from supervisor_core.events.telemetry import CheckpointRecord, summary_bytes
+from tests.story.session import Scripted
 
 RESUME_REASONS = (
     "DataLoader without position: 312 batches will repeat",
