@@ -22,7 +22,7 @@ from supervisor_core.log import printable
 from supervisor_core.storage.local import local_path
 
 if TYPE_CHECKING:
-    from supervisor_core.history.export import Export
+    from supervisor_core.history.archive import Export
 
 wait: Callable[[float], object] = threading.Event().wait
 """Waits for these seconds."""
@@ -151,8 +151,7 @@ def _export_directory(
     follow_secs: float | None,
 ) -> bool:
     """Bring a directory up to date, once or until interrupted; return whether all could be read the first time."""
-    from supervisor_core.history.archive import Archive
-    from supervisor_core.history.export import Export
+    from supervisor_core.history.archive import Archive, Export
     from supervisor_core.history.formats import JsonLines, Parquet
 
     form = JsonLines() if format_name == "jsonl" else Parquet()

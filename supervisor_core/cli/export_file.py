@@ -16,7 +16,7 @@ from supervisor_core.history.rows import CHECKPOINTS, SCALARS, TABLES, rows_of
 from supervisor_core.history.scalar_columns import ScalarColumns
 from supervisor_core.history.scalar_pass import RunPoints, ScalarPass
 from supervisor_core.history.table import HistoryTable
-from supervisor_core.history.table_file import SUFFIXES, TableFile
+from supervisor_core.history.table_file import FORMATS, TableFile
 from supervisor_core.log import printable
 from supervisor_core.run.snapshot import WatchedRun
 from supervisor_core.run.words import counted
@@ -34,7 +34,7 @@ _SHOWN_PROBLEMS = 5
 
 def is_file_name(output: str) -> bool:
     """Say whether an output is meant to be one file: by its ending, unless it is a directory."""
-    return os.path.splitext(output)[1].lower() in SUFFIXES and not os.path.isdir(output)
+    return os.path.splitext(output)[1].lower() in FORMATS and not os.path.isdir(output)
 
 
 def export_file(

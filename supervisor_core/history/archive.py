@@ -1,4 +1,5 @@
-"""`Archive`: tables in a directory, a directory for each table and day, a file for each logdir in it.
+"""`Archive`: tables in a directory, a directory for each table and day, a file for each logdir in it. `Export` brings
+one up to date with a logdir, again and again; each time at the cost of what has changed.
 
     DIR/sessions/day=2026-11-26/part-9f8a01c2d3e4.parquet
 
@@ -15,17 +16,24 @@ import fcntl
 import hashlib
 import os
 import stat
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from supervisor_core.errors import EventsError
-from supervisor_core.history.formats import FileFormat
+from supervisor_core.history.formats import FileFormat, encode
+from supervisor_core.history.rows import TABLES, rows_of
 from supervisor_core.history.table import HistoryTable, Row, day_of
+from supervisor_core.run.finding import Finding
+from supervisor_core.run.snapshot import WatchedRun
 from supervisor_core.storage.local import LOCAL
 from supervisor_core.storage.opening import open_unlinked
 from supervisor_core.systems import CLOSE_ON_EXEC, NO_FOLLOW, user_id
 
 _DAY_MICROS = 86_400_000_000
+MOST_ROWS = 100_000
+"""Rows of a table that are collected before they are stored."""
+_Digests = Mapping[str, Mapping[str, int]]
+"""Of the rows of one run, by table and day."""
 
 
 class Archive:
@@ -109,7 +117,8 @@ class Archive:
         if not stat.S_ISREG(status.st_mode) or status.st_uid not in (0, user_id()):
             raise EventsError(f"{path} is no file of this user; it is neither read nor replaced. Move it away.")
         try:
-            return self._format.read(path, table)
+            with open(open_unlinked(str(path)), "rb") as file:
+                return self._format.decode(file.read(), table)
         except ValueError as error:
             raise EventsError(
                 f"{path} is damaged: {error}. Move it away: the next export writes what the logdir still has of it."
@@ -135,9 +144,11 @@ class Archive:
         temporary = self._root / f".{self._name}.tmp"
         with contextlib.suppress(FileNotFoundError):
             temporary.unlink()
-        os.close(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | NO_FOLLOW | CLOSE_ON_EXEC, 0o666))
+        data = encode(self._format, table, sorted(rows.values(), key=lambda row: _order(table, row)))
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | NO_FOLLOW | CLOSE_ON_EXEC
         try:
-            self._format.write(temporary, table, sorted(rows.values(), key=lambda row: _order(table, row)))
+            with open(os.open(temporary, flags, 0o666), "wb") as file:
+                file.write(data)
             LOCAL.sync([str(temporary)], str(self._root))
             os.replace(temporary, path)
         except BaseException:
@@ -162,3 +173,86 @@ def _make_own(directory: Path) -> None:
 def _order(table: HistoryTable, row: Row) -> tuple[object, ...]:
     """By time, then by key; unknown first."""
     return (table.micros_of(row), *((value is not None, value) for value in table.key_of(row)))
+
+
+class Export:
+    """Puts the rows of runs into an archive.
+
+    Args:
+        archive: where to.
+        logdir: what the column ``logdir`` has.
+    """
+
+    def __init__(self, archive: Archive, logdir: str) -> None:
+        self._archive, self._logdir = archive, logdir
+        self._stored: dict[str, _Digests] = {}
+
+    def update(self, runs: Iterable[tuple[WatchedRun, Sequence[Finding]]]) -> Mapping[str, int]:
+        """Store what is new or has changed; return the number of such rows by table.
+
+        A run whose rows could not be stored is tried again the next time.
+
+        Args:
+            runs: each with its findings.
+
+        Raises:
+            EventsError, OSError: as `Archive.put`.
+        """
+        changed = {table.name: 0 for table in TABLES}
+        batch = _Batch()
+        for watched, found in runs:
+            name = watched.run.name
+            rows: dict[str, dict[str, list[Row]]] = {table.name: {} for table in TABLES}
+            for table, row in rows_of(self._logdir, watched, found):
+                rows[table.name].setdefault(table.day_of(row), []).append(row)
+            digests = {
+                table: {day: hash(tuple(each)) for day, each in by_day.items()} for table, by_day in rows.items()
+            }
+            for table_name, by_day in rows.items():
+                batch.add(table_name, by_day, digests[table_name], self._stored.get(name, {}).get(table_name))
+            batch.digests[name] = digests
+            if batch.is_full:
+                self._store(batch, changed)
+                batch = _Batch()
+        self._store(batch, changed)
+        return changed
+
+    def _store(self, batch: _Batch, changed: dict[str, int]) -> None:
+        for table in TABLES:
+            days = None if table.name in batch.anywhere else batch.days[table.name]
+            changed[table.name] += self._archive.put(table, batch.rows[table.name], days)
+        self._stored.update(batch.digests)
+
+
+class _Batch:
+    """Rows that are stored together."""
+
+    def __init__(self) -> None:
+        self.rows: dict[str, list[Row]] = {table.name: [] for table in TABLES}
+        self.days: dict[str, set[str]] = {table.name: set() for table in TABLES}
+        self.anywhere: set[str] = set()
+        """Tables of which earlier rows may be in other days: of a run that is seen for the first time."""
+        self.digests: dict[str, _Digests] = {}
+
+    @property
+    def is_full(self) -> bool:
+        return max(map(len, self.rows.values())) >= MOST_ROWS
+
+    def add(
+        self, table: str, rows: Mapping[str, list[Row]], digests: Mapping[str, int], known: Mapping[str, int] | None
+    ) -> None:
+        """Add what has changed of a run's rows.
+
+        Args:
+            table: the name of their table.
+            rows: all of them, by day.
+            digests: theirs, by day.
+            known: those of the rows that are stored; None where that is not known.
+        """
+        if known is None:
+            self.anywhere.add(table)
+        gone = (known or {}).keys() - rows.keys()
+        self.days[table] |= gone
+        for day, found in rows.items():
+            if gone or known is None or known.get(day) != digests[day]:
+                self.rows[table] += found

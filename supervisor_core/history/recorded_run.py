@@ -14,8 +14,7 @@ from supervisor_core.errors import EventsError
 from supervisor_core.events.columns import Columns, ColumnStore, read_columns
 from supervisor_core.events.directory import DirectoryTree, is_events_file
 from supervisor_core.events.hparams import HParam
-from supervisor_core.history.column_data import Coded, arrow_array
-from supervisor_core.history.formats import Parquet
+from supervisor_core.history.formats import Coded, Parquet, arrow_array
 from supervisor_core.history.notebook import run_html, runs_html
 from supervisor_core.history.rows import SCALARS
 from supervisor_core.history.scalar_columns import ScalarColumns

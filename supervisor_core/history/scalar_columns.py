@@ -8,7 +8,7 @@ import numpy as np
 
 from supervisor_core.events.chunk import Points
 from supervisor_core.events.columns import Columns
-from supervisor_core.history.column_data import Coded, ColumnData
+from supervisor_core.history.formats import Coded, ColumnData
 from supervisor_core.run.model import Run
 from supervisor_core.run.run_json import plain
 from supervisor_core.run.running_time import RunningTime

@@ -120,7 +120,7 @@ def test_a_full_disk_leaves_what_was_there(
             raise OSError(errno.ENOSPC, "No space left on device")
 
         target: tuple[object, str] = {
-            "write": (JsonLines, "write"),
+            "write": (JsonLines, "writer"),
             "sync": (LocalFilesystem, "sync"),
             "replace": (os, "replace"),
         }[at]

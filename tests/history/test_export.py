@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from supervisor_core.history import export
-from supervisor_core.history.archive import Archive
-from supervisor_core.history.export import Export
+from supervisor_core.history import archive as archives
+from supervisor_core.history.archive import Archive, Export
 from supervisor_core.history.formats import JsonLines
 from supervisor_core.history.rows import SESSION_DAYS
 from supervisor_core.run.fold import RunFold
@@ -49,7 +48,7 @@ def test_days_that_turn_out_to_be_none_are_dropped(tmp_path: Path, is_new: bool)
 
 def test_rows_are_stored_in_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """However few rows are kept at a time, all are stored; what has not changed is not looked at again."""
-    monkeypatch.setattr(export, "MOST_ROWS", 2)
+    monkeypatch.setattr(archives, "MOST_ROWS", 2)
     runs = [(WatchedRun(run=dead(f"r{number}", 1.0), files=()), ()) for number in range(5)]
     with Archive(str(tmp_path), "/runs", JsonLines()) as archive:
         exporting = Export(archive, "/runs")
@@ -63,7 +62,7 @@ def test_a_day_that_is_gone_is_dropped_where_no_other_has_changed(
 ) -> None:
     """The rows of the session's other days are as they were."""
     rows = [SESSION_DAYS.row({"run": "r", "session": "s", "since": day * 24 * HOUR}) for day in (1, 2)]
-    monkeypatch.setattr(export, "rows_of", lambda *_: [(SESSION_DAYS, row) for row in rows])
+    monkeypatch.setattr(archives, "rows_of", lambda *_: [(SESSION_DAYS, row) for row in rows])
     with Archive(str(tmp_path), "/runs", JsonLines()) as archive:
         exporting = Export(archive, "/runs")
         for days in (["1970-01-02", "1970-01-03"], ["1970-01-02"]):

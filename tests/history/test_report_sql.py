@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from supervisor_core.history.archive import Archive
-from supervisor_core.history.export import Export
+from supervisor_core.history.archive import Archive, Export
 from supervisor_core.history.formats import Parquet
 from supervisor_core.history.table import day_of
 from supervisor_core.run.fleet_report import fleet_report

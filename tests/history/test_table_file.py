@@ -21,7 +21,7 @@ if sys.platform == "win32":
 from supervisor_core.errors import EventsError
 from supervisor_core.events import index
 from supervisor_core.events.writer import EventsWriter
-from supervisor_core.history.column_data import Coded
+from supervisor_core.history.formats import Coded
 from supervisor_core.history.scalar_pass import RunPoints, ScalarPass
 from supervisor_core.history.table import HistoryTable
 from supervisor_core.history.table_file import TableFile
