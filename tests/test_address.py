@@ -6,6 +6,7 @@ import pytest
 
 from supervisor_core.address import format_address, parse_address
 from supervisor_core.errors import OptionsError
+from tests.cases import each
 
 
 @pytest.mark.parametrize(
@@ -47,7 +48,7 @@ def test_what_is_no_address_is_refused(address: object, remedy: str) -> None:
     assert remedy in str(refused.value)
 
 
-@pytest.mark.parametrize("address", ["127.0.0.1:9464", "[::1]:9464"])
+@each("address", ["127.0.0.1:9464", "[::1]:9464"])
 def test_what_is_shown_can_be_written(address: str) -> None:
     """An address that was shown reads back as itself."""
     assert format_address(*parse_address(address)) == address

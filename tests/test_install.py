@@ -12,6 +12,7 @@ import pytest
 
 from supervisor_core import install
 from supervisor_core.install import DISTRIBUTION, EXTRAS, pip_install, reinstall_command
+from tests.cases import each
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -34,7 +35,7 @@ def brought_by(extra: str) -> set[str]:
     return found
 
 
-@pytest.mark.parametrize("extra", EXTRAS)
+@each("extra", EXTRAS)
 def test_an_extra_is_what_pyproject_says(extra: str) -> None:
     """The versions that a message names are those that the extra installs; of two of a package, the higher."""
     asked = brought_by(extra)
@@ -43,7 +44,7 @@ def test_an_extra_is_what_pyproject_says(extra: str) -> None:
     assert set(EXTRAS[extra]) == asked
 
 
-@pytest.mark.parametrize("requirement", [install.PY_SPY, install.CRC32C])
+@each("requirement", [install.PY_SPY, install.CRC32C])
 def test_a_dependency_is_what_pyproject_says(requirement: str) -> None:
     """Likewise of those that every installation has."""
     assert requirement in {item.partition(";")[0].strip() for item in PROJECT["dependencies"]}

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
 from pasting import NAMES, paste
 
 from supervisor_core.log import command_line, printable
+from tests.cases import each
 
 
 def test_a_shell_takes_the_words_as_they_were(tmp_path: Path) -> None:
@@ -23,7 +23,7 @@ def test_a_shell_without_such_quotes_runs_nothing_else(tmp_path: Path) -> None:
     assert {len(call) for call in calls} == {3}
 
 
-@pytest.mark.parametrize("name", NAMES)
+@each("name", NAMES)
 def test_a_command_is_on_one_line_and_can_be_seen(name: str) -> None:
     """Nothing in it is obeyed by a terminal, so it can be printed anywhere as it is."""
     text = command_line("rm", "--", name)

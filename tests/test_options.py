@@ -9,9 +9,10 @@ import pytest
 
 from supervisor_core.errors import OptionsError
 from supervisor_core.options import Options
+from tests.cases import each
 
 
-@pytest.mark.parametrize(
+@each(
     "wrong",
     [
         {"heartbeat_secs": -1},
@@ -60,7 +61,6 @@ from supervisor_core.options import Options
         {"hang_action": "restart"},
         {"dump_blocked_stacks": 0},
     ],
-    ids=str,
 )
 def test_what_cannot_be_used_is_refused_by_name(wrong: dict[str, Any]) -> None:
     """The text names the option and shows what came."""
@@ -79,7 +79,7 @@ def test_options_cannot_be_changed_afterwards() -> None:
         Options().heartbeat_secs = 1  # type: ignore[misc]
 
 
-@pytest.mark.parametrize("given", [None, 90, 0.5, {}, {"training": 5, "stopping": 1.5}])
+@each("given", [None, 90, 0.5, {}, {"training": 5, "stopping": 1.5}])
 def test_a_hang_timeout_is_nothing_a_number_or_a_mapping(given: Any) -> None:
     """It stays as it was given."""
     assert Options(hang_timeout_secs=given).hang_timeout_secs == given

@@ -12,6 +12,7 @@ import pytest
 from supervisor_core.events.directory import Directory
 from supervisor_core.events.index import LogdirIndex
 from supervisor_core.shard import MAX_SHARDS, RunShard
+from tests.cases import each
 
 COUNT = 7
 
@@ -62,7 +63,7 @@ def test_the_parts_are_about_equal_and_few_runs_move() -> None:
     assert set(moved) == {8} and len(moved) < 300
 
 
-@pytest.mark.parametrize("number", range(12))
+@each("number", range(12))
 def test_a_run_keeps_its_shard(tmp_path: Path, number: int) -> None:
     """When it is renamed, goes on, is copied, is linked to; and while a copy is being written."""
     start = 1_700_000_000 + number

@@ -13,6 +13,7 @@ from fuzz.targets import HERE, TARGETS, kept_inputs
 from supervisor_core.checkpoint import ledger
 from supervisor_core.events import event_format
 from supervisor_core.events.vector_decode import Layout
+from tests.cases import each
 
 KEPT = [(name, path) for name, target in TARGETS.items() for path in kept_inputs(target)]
 MOST_BYTES = 100_000
@@ -64,7 +65,7 @@ def test_checksums_are_put_right() -> None:
         assert events.mended(asked + record)[: len(record)] != event_format.frame(events_payload[:-1] + b"\x06")
 
 
-@pytest.mark.parametrize(
+@each(
     "answer",
     [
         b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nabc",

@@ -27,6 +27,7 @@ from supervisor_core.errors import DamagedCheckpointError
 from supervisor_core.run.task_record import decode as decode_task
 from supervisor_core.storage import local
 from supervisor_core.wire import encode_varint, read_canonical_varint
+from tests.cases import each
 
 MIB = 1 << 20
 
@@ -93,9 +94,7 @@ class CountingReader:
         return self.data[offset : offset + length]
 
 
-@pytest.mark.parametrize(
-    "use", [lambda table: list(table.entries()), lambda table: table.check()], ids=["read", "check"]
-)
+@each("use", [lambda table: list(table.entries()), lambda table: table.check()])
 def test_a_block_that_is_named_again_and_again_is_damage(use: Callable[[Any], object]) -> None:
     """An index that names one long block ten thousand times costs no more than reading the file once."""
     block = struct.pack("<5001I", *[0] * 5000, 5000)  # restart points and no entries, so no bound on entries is reached
@@ -138,15 +137,15 @@ def test_a_legacy_list_without_its_slice_is_damage(tmp_path: Path, writer: Modul
         verify(tmp_path / "m-1")
 
 
-@pytest.mark.parametrize("decode", [decode_lease, decode_task, decode_ledger])
-@pytest.mark.parametrize("data", [b"[" * 3000, b'{"v":1,"a":' + b"[" * 3000, b"9" * 5000, b'{"v":1}', b"\xff"])
+@each("decode", [decode_lease, decode_task, decode_ledger])
+@each("data", [b"[" * 3000, b'{"v":1,"a":' + b"[" * 3000, b"9" * 5000, b'{"v":1}', b"\xff"])
 def test_records_raise_what_they_say(decode: Callable[[bytes], Any], data: bytes) -> None:
     """Whatever the file holds, decoding it raises `ValueError` and nothing else."""
     with pytest.raises(ValueError, match=r"."):
         decode(data)
 
 
-@pytest.mark.parametrize("value", [1e300, 10**400, -1e12, float("nan"), float("inf")])
+@each("value", [1e300, 10**400, -1e12, float("nan"), float("inf")])
 def test_times_that_cannot_be_shown_are_refused(tmp_path: Path, value: float) -> None:
     """A lease with such a time is no lease; a session starts all the same."""
     lease = LogdirLock(tmp_path)

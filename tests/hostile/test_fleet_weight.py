@@ -5,11 +5,12 @@ from __future__ import annotations
 import pytest
 
 from supervisor_core.events.telemetry import MAX_PROCESSES, SessionRecord, from_json
+from tests.cases import each
 
 
-@pytest.mark.parametrize("more", ["", ', "pid": "no number"'], ids=["whole", "field by field"])
-@pytest.mark.parametrize("name", ["world_size", "device_count"])
-@pytest.mark.parametrize("size", ["1000001", "999999999999999", "1e18", "-5", "NaN", "1" * 400, '"8"', "true"])
+@each("more", ["", ', "pid": "no number"'])
+@each("name", ["world_size", "device_count"])
+@each("size", ["1000001", "999999999999999", "1e18", "-5", "NaN", "1" * 400, '"8"', "true"])
 def test_a_size_that_cannot_be_is_unknown(name: str, size: str, more: str) -> None:
     """Whichever way its record is decoded, and whether it is a number or not."""
     try:
@@ -20,7 +21,7 @@ def test_a_size_that_cannot_be_is_unknown(name: str, size: str, more: str) -> No
     assert getattr(found, name) is None
 
 
-@pytest.mark.parametrize("more", ["", ', "pid": "no number"'], ids=["whole", "field by field"])
+@each("more", ["", ', "pid": "no number"'])
 def test_the_largest_size_is_read(more: str) -> None:
     """A fleet of a million devices is not cut."""
     found = from_json("session", f'{{"v": 1, "session": "a", "device_count": {MAX_PROCESSES}{more}}}')

@@ -26,6 +26,7 @@ from supervisor_core.storage.opening import is_wrong_kind
 from supervisor_core.training.objects import Access
 from supervisor_core.training.state import TrainingState
 from supervisor_core.training.tree import write_tree
+from tests.cases import each
 
 pytestmark = pytest.mark.timeout(600)  # three processes, each with its framework
 
@@ -111,7 +112,7 @@ def test_the_size_of_a_file_behind_a_link_is_not_recorded(
 STATE_FILE = b"model_checkpoint_path: horse 77"
 
 
-@pytest.mark.parametrize("content", [STATE_FILE, b"horse\xff", b"horse", b'a: "horse'])
+@each("content", [STATE_FILE, b"horse\xff", b"horse", b'a: "horse'])
 def test_what_a_state_file_says_is_not_quoted(tmp_path: Path, content: bytes) -> None:
     """It may be a link to any file: a problem with it is told by its place."""
     (tmp_path / "secret").write_bytes(content)
@@ -233,7 +234,7 @@ def test_many_directories_with_one_manifest(tmp_path: Path, forging: ModuleType)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can make another user's files")
-@pytest.mark.parametrize("count", [1, 10])
+@each("count", [1, 10])
 def test_the_holes_of_another_user_are_not_read(tmp_path: Path, forging: ModuleType, count: int) -> None:
     """Where no manifest says what is there: neither one hole of terabytes nor many of megabytes. One's own are."""
     for number in range(count):

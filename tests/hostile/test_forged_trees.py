@@ -25,6 +25,7 @@ from supervisor_core.checkpoint.tree_file import MAX_BYTES
 from supervisor_core.errors import CheckpointError, DamagedCheckpointError
 from supervisor_core.storage.opening import MAX_READ_BYTES
 from supervisor_core.training.tree import NumpyArrays, check_tree, read_tree
+from tests.cases import each
 
 
 @pytest.fixture(scope="session")
@@ -60,7 +61,7 @@ TREES: dict[str, Any] = {
 }
 
 
-@pytest.mark.parametrize("kind", TREES)
+@each("kind", TREES)
 def test_a_tree_that_cannot_be(tmp_path: Path, forging: ModuleType, kind: str) -> None:
     """`verify` and a resume call it damaged."""
     arrays = forging.safetensors({"w": ("F32", [2], 8)}, bytes(8))
@@ -103,7 +104,7 @@ ARRAYS: dict[str, tuple[str, list[Any], int]] = {
 }
 
 
-@pytest.mark.parametrize("kind", ARRAYS)
+@each("kind", ARRAYS)
 def test_an_array_that_cannot_be(tmp_path: Path, forging: ModuleType, kind: str) -> None:
     """The error says nothing of what is in the file."""
     files = checkpoint(
@@ -114,7 +115,7 @@ def test_an_array_that_cannot_be(tmp_path: Path, forging: ModuleType, kind: str)
             read()
 
 
-@pytest.mark.parametrize(
+@each(
     "doubt",
     [
         *(5, "text", [], ["text", 5], [None, []], ["x", "yz"]),
@@ -156,7 +157,7 @@ PIECES: dict[str, dict[str, tuple[str, list[int], int]]] = {
 }
 
 
-@pytest.mark.parametrize("kind", [*PIECES, "FIFO", "link", "not listed"])
+@each("kind", [*PIECES, "FIFO", "link", "not listed"])
 def test_pieces_that_cannot_be(tmp_path: Path, forging: ModuleType, kind: str) -> None:
     """Of an array that is split over JAX's processes: `verify` and a resume pass over the checkpoint."""
     good = {"objects/m#0:2:4:float32": ("U8", [8], 8), "objects/m#2:2:4:float32": ("U8", [8], 8)}
@@ -214,7 +215,7 @@ except DamagedCheckpointError as error:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems do not count this memory")
-@pytest.mark.parametrize("kind", ["hole", "lists", "dicts", "deep", "manifest", "longer manifest"])
+@each("kind", ["hole", "lists", "dicts", "deep", "manifest", "longer manifest"])
 def test_a_tree_takes_a_bounded_amount_of_memory(tmp_path: Path, kind: str) -> None:
     """Also one that nobody but its reader may have written, and that takes nothing on the disk."""
     assert resource.RLIMIT_DATA

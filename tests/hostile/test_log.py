@@ -15,6 +15,7 @@ import supervisor_core
 import tb_plugin
 from supervisor_core.cli import main, serving
 from supervisor_core.errors import EventsWriteError, NoUsableCheckpointError
+from tests.cases import each
 
 
 def test_the_log_shows_controls_as_escapes(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
@@ -86,7 +87,7 @@ def test_an_error_shows_controls_as_escapes() -> None:
     assert str(NoUsableCheckpointError(shown)) == shown
 
 
-@pytest.mark.parametrize("command", ["inspect", "verify"])
+@each("command", ["inspect", "verify"])
 def test_an_error_of_a_command_is_text(tmp_path: Path, command: str) -> None:
     """What a command refuses is a name that somebody may have made."""
     done = CliRunner().invoke(main, [command, str(tmp_path / HOSTILE.replace("/", ""))])

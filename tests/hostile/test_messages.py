@@ -12,6 +12,7 @@ import pytest
 from supervisor_core.notify import run_changes
 from supervisor_core.notify.event import event_id
 from supervisor_core.run.program_launch import ProgramLaunch
+from tests.cases import each
 from tests.story.scene import BEGAN, HOUR, MINUTE, Scene, Scripted, names
 
 
@@ -29,7 +30,7 @@ def test_a_run_whose_name_is_no_text_is_told(tmp_path: Path) -> None:
     assert sorted(names(found)) == ["page begins lost", "page begins unreachable"]
 
 
-@pytest.mark.parametrize("name", ["\ud800", "odd\udcff"])
+@each("name", ["\ud800", "odd\udcff"])
 def test_an_id_of_what_is_no_text(name: str) -> None:
     """JSON may hold half of a character."""
     assert event_id(name, "lost") != event_id("?", "lost")

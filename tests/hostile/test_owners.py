@@ -25,6 +25,7 @@ from supervisor_core.checkpoint.ownership import distrust
 from supervisor_core.checkpoint.sealed_files import SealedFiles
 from supervisor_core.errors import UnreadableCheckpointError
 from supervisor_core.storage.local import LOCAL
+from tests.cases import each
 
 FILE = "inner/lightning.ckpt"
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away: run it as root")
@@ -117,16 +118,16 @@ def test_a_file_system_that_makes_root_another_user(place: Path, forging: Module
     assert sorted((place / "run").rglob("*")) == before
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_the_command_is_of_that_place(place: Path, forging: ModuleType, name: str) -> None:
+@each("name", NAMES)
+def test_the_command_is_of_that_place(tmp_path: Path, forging: ModuleType, name: str) -> None:
     """Pasted into a shell it changes that directory, whatever that is called, and does nothing else."""
-    files = made(place / name.replace("/", "_"), forging)
+    files = made(tmp_path / name.replace("/", "_"), forging)
     os.chown(files.directory, forging.NOBODY, forging.NOBODY)
-    found = distrust(files, str(place / name.replace("/", "_")))
+    found = distrust(files, str(tmp_path / name.replace("/", "_")))
     assert found is not None and re.match(r"chown -hR 0 -- ", found.command)
-    subprocess.run(["bash", "-c", found.command], check=True, cwd=place)
+    subprocess.run(["bash", "-c", found.command], check=True, cwd=tmp_path)
     assert os.stat(files.directory).st_uid == 0
-    assert os.listdir(place) == [name.replace("/", "_")]
+    assert os.listdir(tmp_path) == [name.replace("/", "_")]
 
 
 def test_a_file_that_was_replaced_is_another(tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ from supervisor_core.metrics.access import BasicAuth
 from supervisor_core.metrics.render import label_text
 from supervisor_core.process.runtime_directory import VARIABLE, private_directory
 from supervisor_core.restarter.processes import command_text
+from tests.cases import each
 from tests.story import run_file
 
 TB_SUPERVISOR = [sys.executable, "-c", "from supervisor_core.cli import main; main(prog_name='tb-supervisor')"]
@@ -45,7 +46,7 @@ def quoted(text: str) -> str:
     return found[1]
 
 
-@pytest.mark.parametrize("arguments", ["inspect", "inspect --fail-on=lost", "inspect --run=.", "verify", "stacks"])
+@each("arguments", ["inspect", "inspect --fail-on=lost", "inspect --run=.", "verify", "stacks"])
 def test_a_command_shows_names_as_text(runs: dict[str, Path], tmp_path: Path, arguments: str) -> None:
     """Of a logdir, or of a run: no character is obeyed or unseen, and what can be pasted is one command."""
     all_of_them = next(iter(runs.values())).parent.parent
@@ -56,7 +57,7 @@ def test_a_command_shows_names_as_text(runs: dict[str, Path], tmp_path: Path, ar
     assert len(paste(commands, tmp_path)) == len(commands)
 
 
-@pytest.mark.parametrize("name", ["two\n$(touch pwned)\n", "\x1b[201~`touch pwned` <!channel>\u202e"])
+@each("name", ["two\n$(touch pwned)\n", "\x1b[201~`touch pwned` <!channel>\u202e"])
 def test_a_restarter_shows_names_as_text(tmp_path: Path, name: str) -> None:
     """Of its logdir and of its program, whether that cannot be started or fails."""
     program = tmp_path / name
@@ -73,7 +74,7 @@ def test_a_restarter_shows_names_as_text(tmp_path: Path, name: str) -> None:
     assert len(paste(commands, tmp_path / "pasted")) == len(commands)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@each("name", NAMES)
 def test_a_run_is_found_and_shown_by_its_name(runs: dict[str, Path], name: str) -> None:
     """Whatever a run is called, `--run=NAME` shows it; its name is on one line, and can be read."""
     done = CliRunner().invoke(main, ["inspect", f"--run={runs[name].name}", "--", str(runs[name].parent)])

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
 from supervisor_core.process.stacks import MAX_FRAMES, MAX_LOCATION, location, user_line
 from supervisor_core.process.stacks_file import MAGIC, MOST_BYTES, MOST_LETTERS, MOST_LOOKS, MOST_THREADS, read_stacks
+from tests.cases import each
 
 FRAME = '  File "x.py", line 1 in f\n'
 
 
-@pytest.mark.parametrize(
+@each(
     "text",
     [
         "Stack (most recent call first):\n" * 10_000,
@@ -23,7 +22,6 @@ FRAME = '  File "x.py", line 1 in f\n'
         "x" * 3 * MOST_BYTES,
         "Thread 0x0 [" * 100_000,
     ],
-    ids=["looks", "threads", "frames", "a line", "control characters", "bytes", "beginnings"],
 )
 def test_a_file_of_stacks_that_was_made_up_is_bounded(text: str, tmp_path: Path) -> None:
     """In looks, threads, frames and letters; what becomes a label is a printable line."""

@@ -20,6 +20,7 @@ from supervisor_core.checkpoint.torch_file import NeedsCodeError
 from supervisor_core.checkpoint.values import values_of
 from supervisor_core.errors import DamagedCheckpointError
 from supervisor_core.training import random_state
+from tests.cases import each
 
 
 def archive(
@@ -41,7 +42,7 @@ def check(data: bytes, *allowed: str) -> Any:
 PLAIN = {"a": [1, 2.5, None, True, "x", b"y", (1,), {1, 2}], "b": collections.OrderedDict(c=3), 5: 1 << 70}
 
 
-@pytest.mark.parametrize("protocol", [2, 3, 4, 5])
+@each("protocol", [2, 3, 4, 5])
 def test_plain_values_are_accepted(protocol: int) -> None:
     """As any of the protocols writes them."""
     assert check(archive(pickle.dumps(PLAIN, protocol)))["a"][1] == 2.5
@@ -52,7 +53,7 @@ def test_a_tensor_is_accepted() -> None:
     assert torch_file.tensor_of(check(archive(b"\x80\x02" + sealed.tensor() + b"."))) == ("torch.float32", (4,))
 
 
-@pytest.mark.parametrize("protocol", [2, 3, 4, 5])
+@each("protocol", [2, 3, 4, 5])
 def test_octets_are_of_octets(protocol: int) -> None:
     """Of a tensor of one number PyTorch would make as many zeros as that says."""
     assert check(archive(pickle.dumps({"x": bytearray(b"abc"), "y": bytearray(), "z": b"\xff"}, protocol)))
@@ -83,8 +84,8 @@ CALLS = [
 ]
 
 
-@pytest.mark.parametrize("call", CALLS, ids=lambda call: str(call._call[0].__name__))
-@pytest.mark.parametrize("protocol", [2, 4])
+@each("call", CALLS)
+@each("protocol", [2, 4])
 def test_what_may_run_code_is_not_called(call: Called, protocol: int) -> None:
     """Nor what may be called with other arguments; whoever reads it is told that it needs code."""
     with pytest.raises(NeedsCodeError):
@@ -141,7 +142,7 @@ ALIKE = {
 }
 
 
-@pytest.mark.parametrize("kind", ALIKE)
+@each("kind", ALIKE)
 def test_keys_of_one_hash(kind: str) -> None:
     """A dict of them would take hours, here and in PyTorch."""
     with pytest.raises(ValueError, match=r"one hash|a key is|in its memo"):
@@ -212,7 +213,7 @@ def test_an_archive_that_two_readers_read_differently() -> None:
         check(file.getvalue())
 
 
-@pytest.mark.parametrize("position", [2**31 - 1, 10**6, 625, -1, 1.0, None, True])
+@each("position", [2**31 - 1, 10**6, 625, -1, 1.0, None, True])
 def test_a_random_state_that_leads_out_of_its_memory(position: Any) -> None:
     """numpy reads where it says: what is no position is not set, and the resume says that it is not exact."""
     import numpy as np
