@@ -43,14 +43,8 @@ def status() -> RunStatus:
     from supervisor_core.events.telemetry import HeartbeatRecord, SessionRecord
     from supervisor_core.options import PHASES
     from supervisor_core.run.checkpoints import Checkpoint
-    from supervisor_core.run.status import (
-        SAVE_BOUNDS,
-        STEP_BOUNDS,
-        CheckpointStatus,
-        Distribution,
-        RunStatus,
-        ThreadStatus,
-    )
+    from supervisor_core.run.distribution import SAVE_BOUNDS, STEP_BOUNDS, Distribution
+    from supervisor_core.run.status import CheckpointStatus, RunStatus, ThreadStatus
 
     def spread(bounds: tuple[float, ...]) -> Distribution:
         return Distribution(bounds=bounds, counts=tuple(range(len(bounds) + 1)), sum=123.456)

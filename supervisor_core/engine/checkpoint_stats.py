@@ -12,7 +12,8 @@ from supervisor_core.events.record_fields import values_of
 from supervisor_core.events.telemetry import CheckpointRecord
 from supervisor_core.run.advice import Costs, present_interval, recommended_interval
 from supervisor_core.run.checkpoints import Checkpoint
-from supervisor_core.run.status import SAVE_BOUNDS, CheckpointStatus, Histogram
+from supervisor_core.run.distribution import SAVE_BOUNDS, Histogram
+from supervisor_core.run.status import CheckpointStatus
 
 _LOG = logging.getLogger("supervisor_core")
 

@@ -24,8 +24,8 @@ from supervisor_core.engine.step_rate import Speed
 from supervisor_core.options import Options
 from supervisor_core.process.page_writer import ProgressPage
 from supervisor_core.process.progress_page import LAST_PROGRESS, STEPS
+from supervisor_core.run.distribution import STEP_BOUNDS, Distribution, Histogram
 from supervisor_core.run.model import BUCKET_OF_PHASE, SILENT
-from supervisor_core.run.status import STEP_BOUNDS, Distribution, Histogram
 
 _BEFORE_TRAINING = ("starting", "restoring", "compiling")
 """Phases after which the first steps take longer than the others."""

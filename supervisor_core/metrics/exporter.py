@@ -36,7 +36,7 @@ from supervisor_core.metrics.stage import stage_of
 from supervisor_core.metrics.table import EXPORTER_METRICS, SCRAPE_SUCCESS
 from supervisor_core.metrics.vanished import Key, VanishedRun, VanishedRuns
 from supervisor_core.run.copies import CopyMarks
-from supervisor_core.run.counters import is_same_run, never_less
+from supervisor_core.run.counters import is_same_run
 from supervisor_core.run.finding import Finding
 from supervisor_core.run.findings import findings
 from supervisor_core.run.logdir_watch import LogdirWatch
@@ -397,7 +397,7 @@ class Exporter:
         status = run_status(watched.run, now, label=label, forget_after_secs=self.forget_after_secs)
         status = replace(status, info={"logdir": directory, **status.info}, findings=said)
         if (last := self._written.get(key)) is not None and is_same_run(last[0].run, watched.run):
-            status = never_less(status, last[1].status)
+            status = status.not_below(last[1].status)
         if watched.unreachable and watched.run.state in LIVE:
             status = replace(status, state="unreachable")
         return status

@@ -26,7 +26,6 @@ from supervisor_core.metrics.table import EXPORTER_METRICS, RUN_METRICS, SCRAPE_
 from supervisor_core.process.stacks import BLOCKED, location
 from supervisor_core.run.checkpoints import Checkpoint
 from supervisor_core.run.counters import failures, lost_process_secs, time_secs
-from supervisor_core.run.ended_launches import failure_type
 from supervisor_core.run.model import LIVE, Run, RunState, Session, WorkerHistory
 from supervisor_core.run.program_launch import LAUNCH_CAUSES
 from supervisor_core.run.state_findings import open_stall, present_activity
@@ -176,7 +175,7 @@ def _without_session(run: Run, label: str, now: float) -> RunStatus:
         active=_ACTIVE[run.state],
         phase=None,
         state=run.state,
-        error=failure_type(run) if run.state == "failed" else None,
+        error=run.failure_type if run.state == "failed" else None,
         labels=run.labels,
         failures=failures(run, now),
         launches=_launches(run),

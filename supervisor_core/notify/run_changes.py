@@ -12,9 +12,9 @@ from dataclasses import dataclass, field, replace
 
 from supervisor_core.events.notice_record import NoticeRecord
 from supervisor_core.run.counters import launches_without_session
-from supervisor_core.run.ended_launches import final_launch
 from supervisor_core.run.finding import KINDS, Finding
 from supervisor_core.run.model import Run, Session, Stall
+from supervisor_core.run.program_launch import final_launch
 from supervisor_core.run.run_incidents import ENDS, Incident, incidents
 from supervisor_core.run.snapshot import WatchedRun
 from supervisor_core.run.state_findings import UNPLANNED, open_stall

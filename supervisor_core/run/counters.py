@@ -9,16 +9,13 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from math import inf
-from typing import TypeVar
 
 from supervisor_core.run.goodput import GIVEN_UP_SECS
 from supervisor_core.run.model import DOWNTIME, LIVE, Outcome, Run
 from supervisor_core.run.program_launch import ProgramLaunch
 from supervisor_core.run.restarter_launches import SLACK_SECS
 from supervisor_core.run.session_facts import LATE_SECS, LEAST_SILENCE_SECS
-from supervisor_core.run.status import RunStatus
 
 _FAILED: frozenset[Outcome] = frozenset(("lost", "error"))
 """Outcomes of sessions that ended unplanned."""
@@ -163,27 +160,6 @@ def lost_process_secs(run: Run, now: float) -> Mapping[str, float]:
     return {**lost, DOWNTIME: lost.get(DOWNTIME, 0.0) + dead * run.goodput.weight}
 
 
-def never_less(status: RunStatus, before: RunStatus) -> RunStatus:
-    """Return the status of a run with counters that are not below those of an earlier status of it: a scraper takes a
-    counter that falls for one that began again. A run that was taken for dead may turn out to be alive."""
-    return replace(
-        status,
-        failures=_most(status.failures, {place: count for place, count in before.failures.items() if count}),
-        run_activity_secs=_most(status.run_activity_secs, before.run_activity_secs),
-        lost_process_secs=_most(status.lost_process_secs, before.lost_process_secs),
-    )
-
-
 def is_same_run(run: Run, before: Run) -> bool:
     """Return whether two runs of one directory begin with the same session: it is not another one in its place."""
     return [each.id for each in run.sessions[:1]] == [each.id for each in before.sessions[:1]]
-
-
-_Key = TypeVar("_Key")
-_Value = TypeVar("_Value", int, float)
-
-
-def _most(now: Mapping[_Key, _Value], before: Mapping[_Key, _Value]) -> Mapping[_Key, _Value]:
-    if all(now.get(key, 0) >= value and key in now for key, value in before.items()):
-        return now  # as nearly always: it is shared with the run
-    return {key: max(now.get(key, value), value) for key, value in {**now, **before}.items()}

@@ -13,23 +13,16 @@ Otherwise it is undecided: no process is named that may be a waiter.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from supervisor_core.events.place import Place
-from supervisor_core.log import printable
 from supervisor_core.process.stacks import location
-from supervisor_core.run.words import duration, listed
+from supervisor_core.run.words import duration, named, shown_name
 
-SHOWN_RANKS = 8
-"""How many processes a sentence names one by one."""
 SHOWN_PLACES = 4
 _SHOWN_SECS = (30.0, 60.0, 120.0, 300.0, 600.0, 1800.0, 3600.0, 21600.0, 86400.0)
-_MAX_NAME = 80
-"""Letters of a name or an operation: they are from files that anybody with access to the logdir may have written."""
-
 
 Unresponsive = Literal["silent", "failed", "blocked"]
 """A process that has written nothing for too long, has ended by an error, or runs no Python."""
@@ -143,18 +136,14 @@ def _group(members: Sequence[Rank]) -> RankGroup:
     return RankGroup(
         ranks=tuple(rank.name for rank in members),
         location=None if place is None or place.location is None else location(place.location),
-        waits_in=None if place is None or place.waits_in is None else _shown(place.waits_in),
-        phase=None if first.phase is None else _shown(first.phase),
+        waits_in=None if place is None or place.waits_in is None else shown_name(place.waits_in),
+        phase=None if first.phase is None else shown_name(first.phase),
         step=first.step,
         unresponsive=first.unresponsive,
         silent_secs=min((rank.silent_secs for rank in members if rank.silent_secs is not None), default=None),
         is_late=any(rank.is_late for rank in members),
         frames=() if place is None else place.frames,
     )
-
-
-def _shown(text: str) -> str:
-    return printable(text)[:_MAX_NAME]
 
 
 def _culprits(groups: Sequence[RankGroup], count: int) -> Iterable[RankGroup]:
@@ -286,46 +275,3 @@ def _waits(group: RankGroup, it: str) -> str:
     if group.waits_in is None:
         return f"{who} {'are' if several else 'is'} at {_at(group)}"
     return f"{who} {'wait' if several else 'waits'} for {it} at {_at(group)}"
-
-
-_NUMBERED = re.compile(r"([A-Za-z_]+):([0-9]{1,9})")
-
-
-def named(names: Sequence[str]) -> str:
-    """Return names of processes for people, whatever they are.
-
-    Example:
-        >>> named(["rank:1"]), named(["rank:0", "rank:1", "rank:2", "rank:5"]), named(["chief", "worker:1"])
-        ('rank 1', 'ranks 0 to 2 and 5', 'chief and worker 1')
-    """
-    numbers: dict[str, list[int]] = {}
-    parts: list[str] = []
-    for name in map(_shown, names):
-        found = _NUMBERED.fullmatch(name)
-        if found is None:
-            parts.append(name)
-        else:
-            numbers.setdefault(found[1], []).append(int(found[2]))
-    for kind, found_numbers in numbers.items():
-        ranges = list(_ranges(sorted(found_numbers)))
-        texts = [str(first) if first == last else f"{first} to {last}" for first, last in ranges]
-        if len(texts) > SHOWN_RANKS:
-            left = sum(last - first + 1 for first, last in ranges[SHOWN_RANKS:])
-            texts = [*texts[:SHOWN_RANKS], f"{left:,} more"]
-        parts.append(f"{kind}{'s' if len(found_numbers) > 1 else ''} {listed(texts)}")
-    left = len(parts) - SHOWN_RANKS
-    return listed([*parts[:SHOWN_RANKS], *([f"{left:,} more"] if left > 0 else [])])
-
-
-def _ranges(numbers: Sequence[int]) -> Iterator[tuple[int, int]]:
-    """Yield first and last number of each row of at least three successive numbers, and each other number."""
-    index = 0
-    while index < len(numbers):
-        end = index
-        while end + 1 < len(numbers) and numbers[end + 1] == numbers[end] + 1:
-            end += 1
-        if end - index >= 2:
-            yield numbers[index], numbers[end]
-        else:
-            yield from ((number, number) for number in numbers[index : end + 1])
-        index = end + 1

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from supervisor_core.events.telemetry import DeathRecord
 from supervisor_core.run.model import Outcome, Run, RunState, Session
 from supervisor_core.run.other_writers import LEAST_HANG_TIMEOUT_SECS
-from supervisor_core.run.program_launch import WHERE, ProgramLaunch, launch_error, launch_text
+from supervisor_core.run.program_launch import ProgramLaunch, final_launch
 from supervisor_core.run.restarter_launches import SLACK_SECS
 
-_RANK = re.compile(r" on rank (?P<rank>\d+)(?: on node \d+)?$")
-"""At the end of a launch's error: the process that failed, in a job of several."""
 _STATES: Mapping[str, RunState] = {"completed": "completed", "stopped": "stopped"}
 
 
@@ -39,14 +36,6 @@ def ended_state(state: RunState, last: Session | None, launches: Sequence[Progra
         return _STATES.get(end.cause or "", "failed")
     is_given_up = last.outcome in ("error", "signal", "requested") and end.cause not in _STATES
     return "failed" if is_given_up else state
-
-
-def final_launch(launches: Sequence[ProgramLaunch]) -> ProgramLaunch | None:
-    """Return the newest launch, if the restarter starts the program no more; None otherwise, and where it was another
-    process that had the logdir: that one may train."""
-    newest = launches[-1] if launches else None
-    is_over = newest is not None and newest.ended_at is not None and newest.action == "end"
-    return newest if is_over and newest is not None and newest.cause != "in_use" else None
 
 
 def with_end(run: Run, end: ProgramLaunch) -> Run:
@@ -121,39 +110,6 @@ def is_starting_again(
         return False
     is_alive = runs(newest)
     return now - since <= LEAST_HANG_TIMEOUT_SECS if is_alive is None else is_alive
-
-
-def failure_text(run: Run) -> str | None:
-    """Return why a run has failed, in one line: the error of its session, or what its restarter says; None if it has
-    not."""
-    if run.state != "failed":
-        return None
-    last, end = run.sessions[-1] if run.sessions else None, final_launch(run.launches)
-    if last is not None and last.error is not None and (end is None or _has_error_of(last, end)):
-        return last.error
-    return None if end is None else launch_text(end)
-
-
-def failure_type(run: Run) -> str | None:
-    """Return the type of the error that a run has failed with, perhaps with its text after a colon; None where it is
-    not known."""
-    last, end = run.sessions[-1] if run.sessions else None, final_launch(run.launches)
-    if last is not None and last.error is not None and (end is None or _has_error_of(last, end)):
-        return WHERE.split(last.error)[0] if last.inferred else last.error
-    return None if end is None else WHERE.split(end.error or "")[0] or end.signal
-
-
-def _has_error_of(session: Session, end: ProgramLaunch) -> bool:
-    """Return whether the error of a session is the one that ended a launch."""
-    if session.inferred:  # it has that of its own launch
-        return session.error == launch_error(end)
-    return end.session in (None, session.id) and not _is_of_another_rank(end)
-
-
-def _is_of_another_rank(end: ProgramLaunch) -> bool:
-    """Return whether another rank than the first one failed, whose error the session does not have."""
-    found = _RANK.search(end.error or "")
-    return found is not None and found["rank"] != "0"
 
 
 def death_by_launch(session: Session, launches: Iterable[ProgramLaunch]) -> DeathRecord | None:

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from supervisor_core.log import command_line
 from supervisor_core.run.checkpoints import Checkpoint
-from supervisor_core.run.ended_launches import final_launch
 from supervisor_core.run.finding import KINDS, Finding
 from supervisor_core.run.model import LIVE, Run, Session
+from supervisor_core.run.program_launch import final_launch
 from supervisor_core.run.snapshot import WatchedRun
 from supervisor_core.run.thresholds import Thresholds
 from supervisor_core.run.words import counted, duration

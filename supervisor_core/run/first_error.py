@@ -6,9 +6,8 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 
-from supervisor_core.run.culprit import named
 from supervisor_core.run.model import Run, Session, WorkerHistory
-from supervisor_core.run.words import in_a_line
+from supervisor_core.run.words import in_a_line, named
 
 _LOST = re.compile(
     r"RanksError|DistBackendError|DistNetworkError|Connection (closed|reset|refused)|Broken pipe|Socket closed"

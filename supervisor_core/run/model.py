@@ -7,6 +7,7 @@ the terms and the rules of inference.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
@@ -25,12 +26,15 @@ from supervisor_core.events.telemetry import (
     WorkerStatus,
 )
 from supervisor_core.run.checkpoints import Checkpoint
-from supervisor_core.run.program_launch import ProgramLaunch
+from supervisor_core.run.distribution import Distribution
+from supervisor_core.run.program_launch import WHERE, ProgramLaunch, final_launch, launch_error, launch_text
 from supervisor_core.run.rate_history import RateHistory
 from supervisor_core.run.session_time import SessionTime
-from supervisor_core.run.status import Distribution
 from supervisor_core.run.tag_values import LastValue, NonFinite, TagValues
 from supervisor_core.run.words import pause_text
+
+_RANK = re.compile(r" on rank (?P<rank>\d+)(?: on node \d+)?$")
+"""At the end of a launch's error: the process that failed, in a job of several."""
 
 RunState = Literal["running", "stalled", "lost", "stopped", "completed", "failed", "unknown"]
 """``running``: an open session that makes progress. ``stalled``: an open session that has heartbeats but exceeds the
@@ -449,3 +453,34 @@ class Run(RunHistory, TotalsOfFiles):
         """The ids of its sessions, in order; empty where the newest was inferred: it has none of its own."""
         is_inferred = not self.sessions or self.sessions[-1].inferred
         return () if is_inferred else tuple([session.id for session in self.sessions])
+
+    @property
+    def failure(self) -> str | None:
+        """Why it has failed, in one line: the error of its session, or what its restarter says; None if it has not."""
+        if self.state != "failed":
+            return None
+        last, end = self.sessions[-1] if self.sessions else None, final_launch(self.launches)
+        if last is not None and last.error is not None and (end is None or _has_error_of(last, end)):
+            return last.error
+        return None if end is None else launch_text(end)
+
+    @property
+    def failure_type(self) -> str | None:
+        """The type of the error that it has failed with, perhaps with its text after a colon; None where unknown."""
+        last, end = self.sessions[-1] if self.sessions else None, final_launch(self.launches)
+        if last is not None and last.error is not None and (end is None or _has_error_of(last, end)):
+            return WHERE.split(last.error)[0] if last.inferred else last.error
+        return None if end is None else WHERE.split(end.error or "")[0] or end.signal
+
+
+def _has_error_of(session: Session, end: ProgramLaunch) -> bool:
+    """Return whether the error of a session is the one that ended a launch."""
+    if session.inferred:  # it has that of its own launch
+        return session.error == launch_error(end)
+    return end.session in (None, session.id) and not _is_of_another_rank(end)
+
+
+def _is_of_another_rank(end: ProgramLaunch) -> bool:
+    """Return whether another rank than the first one failed, whose error the session does not have."""
+    found = _RANK.search(end.error or "")
+    return found is not None and found["rank"] != "0"

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from supervisor_core.events.notice_record import NoticeRecord
 from supervisor_core.events.record_fields import replaced
 from supervisor_core.run.bounds import Allowance
-from supervisor_core.run.culprit import named
+from supervisor_core.run.words import named
 
 
 class NoticeFold:

@@ -11,13 +11,12 @@ from supervisor_core.log import command_line
 from supervisor_core.process.stacks import location
 from supervisor_core.run.checkpoints import Checkpoint
 from supervisor_core.run.cluster import name_of_chief
-from supervisor_core.run.culprit import named
 from supervisor_core.run.finding import SEVERITIES, Finding
 from supervisor_core.run.finding_subject import Subject, facts, found
 from supervisor_core.run.model import Session, WorkerHistory
 from supervisor_core.run.notices import notice_text
 from supervisor_core.run.stragglers import Paced, Straggler, straggler
-from supervisor_core.run.words import counted, duration, in_a_line, next_sentence, rate, sentence
+from supervisor_core.run.words import counted, duration, in_a_line, named, next_sentence, rate, sentence
 from supervisor_core.storage.directory import RENAMED
 
 SHOWN_NAMES = 3

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from supervisor_core.events.telemetry import LaunchRecord
@@ -113,3 +114,11 @@ _CAUSES = {
 }
 LAUNCH_CAUSES = frozenset(("error", "signal", *_CAUSES))
 """Every cause that a restarter records."""
+
+
+def final_launch(launches: Sequence[ProgramLaunch]) -> ProgramLaunch | None:
+    """Return the newest launch, if the restarter starts the program no more; None otherwise, and where it was another
+    process that had the logdir: that one may train."""
+    newest = launches[-1] if launches else None
+    is_over = newest is not None and newest.ended_at is not None and newest.action == "end"
+    return newest if is_over and newest is not None and newest.cause != "in_use" else None

@@ -53,7 +53,7 @@ _ADDED: Mapping[type[Any], Mapping[str, str]] = {
     ProgramLaunch: {"text": "text"},
     Recovery: {"rewind_steps": "rewind_steps"},
     ResumeRecord: {"text": "text"},
-    Run: {"versions": "versions"},
+    Run: {"versions": "versions", "failure": "failure"},
     Silence: {"why": "why"},
 }
 """Properties that are shown, by their names in JSON."""
@@ -65,7 +65,6 @@ OF_READING: Mapping[str, str] = {
     "truncated_files": "torn_files",
     "skipped_files": "skipped_files",
     "dropped": "dropped",
-    "failure": "failure",
     "copy_of": "copy_of",
     "problems": "file_problems",
 }

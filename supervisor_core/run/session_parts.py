@@ -13,8 +13,8 @@ from supervisor_core.events.record_fields import values_of
 from supervisor_core.events.telemetry import CheckpointRecord, OpenStall, PauseReport, RecoveryRecord, StallRecord
 from supervisor_core.run.bounds import Allowance, Newest
 from supervisor_core.run.checkpoints import Checkpoint
+from supervisor_core.run.distribution import SAVE_BOUNDS, Distribution
 from supervisor_core.run.model import BUCKETS, Recovery, Stall
-from supervisor_core.run.status import SAVE_BOUNDS, Distribution
 from supervisor_core.run.step_time_curve import StepTimeCurve
 
 Stacks = Mapping[str, tuple[str, ...]]

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 
 from supervisor_core.events.chunk import FileFacts
 from supervisor_core.events.record_fields import values_of
-from supervisor_core.run.ended_launches import failure_text
 from supervisor_core.run.model import Run
 
 
@@ -62,11 +61,6 @@ class WatchedRun:
     def read_files(self) -> int:
         """Number of files that are read."""
         return len(self.files) - self.skipped_files
-
-    @property
-    def failure(self) -> str | None:
-        """Why it has failed, in one line; None if it has not."""
-        return failure_text(self.run)
 
     @property
     def file_problems(self) -> tuple[ReadProblem, ...]:

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from supervisor_core.process.stacks import BLOCKED, MAIN_THREAD, Activity, location, whereabouts
-from supervisor_core.run.ended_launches import failure_text, final_launch
 from supervisor_core.run.finding import Finding
 from supervisor_core.run.finding_subject import Subject, facts, found, process
 from supervisor_core.run.model import Outcome, Restart, Run, Session, Stall
-from supervisor_core.run.program_launch import ProgramLaunch, launch_end, launch_text
+from supervisor_core.run.program_launch import ProgramLaunch, final_launch, launch_end, launch_text
 from supervisor_core.run.words import counted, duration, in_a_line, next_sentence, sentence
 
 UNPLANNED: frozenset[Outcome] = frozenset(("lost", "error", "signal", "unknown"))
@@ -130,7 +129,7 @@ def _failed(about: Subject) -> Iterator[Finding]:
     run, last = about.run, about.last
     end = final_launch(run.launches)
     since = end.ended_at if end is not None else (last.ended_at if last is not None else None)
-    error = failure_text(run) or "why is not known"
+    error = run.failure or "why is not known"
     text = f"The training has failed: {sentence(error)}"
     if end is not None and end.reason and last is not None and error == last.error:
         text = f"{text} tb-supervisor does not start it again: {sentence(end.reason)}"

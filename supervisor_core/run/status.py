@@ -6,16 +6,16 @@ else, so a metric means the same wherever it is served.
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Literal
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Literal, TypeVar
 
 from supervisor_core.events.notice_record import NoticeRecord
 from supervisor_core.events.resume_record import ResumeRecord
 from supervisor_core.events.telemetry import HeartbeatRecord, SessionRecord, ThreadStatus, WorkerStatus
 from supervisor_core.process.stacks import Activity
 from supervisor_core.run.checkpoints import Checkpoint
+from supervisor_core.run.distribution import Distribution
 from supervisor_core.run.finding import Finding
 
 ServedState = Literal[
@@ -24,27 +24,6 @@ ServedState = Literal[
 """State of a run: those of docs/model.md, and three that only an exporter sees. ``unreachable``: it was alive, and its
 directory is gone or cannot be listed. ``deleted``: it was dead, and someone has deleted its directory. ``copy``: its
 directory is a copy of another run's."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Distribution:
-    """A histogram, not cumulative: ``counts[i]`` counts the values up to ``bounds[i]``, above the bound before;
-    ``counts`` has one more item, for values above all bounds."""
-
-    bounds: tuple[float, ...]
-    counts: tuple[int, ...]
-    sum: float
-
-    def merged(self, other: Distribution) -> Distribution:
-        """Return it with the counts of another with the same bounds."""
-        counts = tuple(ours + theirs for ours, theirs in zip(self.counts, other.counts, strict=True))
-        return Distribution(bounds=self.bounds, counts=counts, sum=self.sum + other.sum)
-
-    def with_value(self, value: float) -> Distribution:
-        """Return it with one value more."""
-        place = bisect_left(self.bounds, value)
-        counts = (*self.counts[:place], self.counts[place] + 1, *self.counts[place + 1 :])
-        return Distribution(bounds=self.bounds, counts=counts, sum=self.sum + value)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -164,45 +143,22 @@ class RunStatus:
     info: Mapping[str, str] = field(default_factory=dict)
     """Facts of the run that are in no record: its logdir, a worker's task; labels of ``supervisor_run_info``."""
 
+    def not_below(self, before: RunStatus) -> RunStatus:
+        """Return it with counters that are not below those of an earlier status of the run: a scraper takes a counter
+        that falls for one that began again. A run that was taken for dead may turn out to be alive."""
+        return replace(
+            self,
+            failures=_most(self.failures, {place: count for place, count in before.failures.items() if count}),
+            run_activity_secs=_most(self.run_activity_secs, before.run_activity_secs),
+            lost_process_secs=_most(self.lost_process_secs, before.lost_process_secs),
+        )
 
-STEP_BOUNDS = (0.0001, 0.0005, 0.001, 0.005, 0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
-"""Bucket bounds for the duration of a step, in seconds."""
 
-SAVE_BOUNDS = (0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0)
-"""Bucket bounds for the duration of a save, and for the time for which it blocked training, in seconds."""
+_Key = TypeVar("_Key")
+_Value = TypeVar("_Value", int, float)
 
 
-class Histogram:
-    """Counts values by bucket; cheap enough for every step. Not thread-safe: the owner locks.
-
-    Args:
-        bounds: the upper bound of each bucket, increasing; one more bucket counts the values above.
-    """
-
-    __slots__ = ("_bounds", "_counts", "_sum")
-
-    def __init__(self, bounds: tuple[float, ...]) -> None:
-        self._bounds = bounds
-        self._counts = [0] * (len(bounds) + 1)
-        self._sum = 0.0
-
-    def add(self, value: float) -> None:
-        """Count one value."""
-        self._counts[bisect_left(self._bounds, value)] += 1
-        self._sum += value
-
-    def add_all(self, values: Sequence[float]) -> float:
-        """Count values, and return the largest; cheaper than one by one, above all where one bucket holds them all."""
-        bounds, counts, largest = self._bounds, self._counts, max(values)
-        first, last = bisect_left(bounds, min(values)), bisect_left(bounds, largest)
-        if first == last:
-            counts[first] += len(values)
-        else:
-            for value in values:
-                counts[bisect_left(bounds, value)] += 1
-        self._sum += sum(values)
-        return largest
-
-    def snapshot(self) -> Distribution:
-        """Return the counts as a plain value."""
-        return Distribution(bounds=self._bounds, counts=tuple(self._counts), sum=self._sum)
+def _most(now: Mapping[_Key, _Value], before: Mapping[_Key, _Value]) -> Mapping[_Key, _Value]:
+    if all(now.get(key, 0) >= value and key in now for key, value in before.items()):
+        return now  # as nearly always: it is shared with the run
+    return {key: max(now.get(key, value), value) for key, value in {**now, **before}.items()}

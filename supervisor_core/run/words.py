@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 
 from supervisor_core.events.place import Pace
+from supervisor_core.log import printable
 
 UNKNOWN = "-"
 DAY_SECS = 86400.0
 SHOWN_CHARACTERS = 200
 """How much of an error's text is shown."""
+
+SHOWN_RANKS = 8
+"""How many processes a sentence names one by one."""
+_MAX_NAME = 80
+_NUMBERED = re.compile(r"([A-Za-z_]+):([0-9]{1,9})")
 
 _DAY, _HOUR, _MINUTE, _SECOND = (DAY_SECS, "d"), (3600.0, "h"), (60.0, "min"), (1.0, "s")
 _UNITS = ((_DAY, _HOUR), (_HOUR, _MINUTE), (_MINUTE, _SECOND))
@@ -145,3 +152,48 @@ def sentence(text: str) -> str:
     """
     line = in_a_line(text)
     return line if line.endswith((".", "!", "?")) else f"{line}."
+
+
+def shown_name(text: str) -> str:
+    """Return the name of a process or an operation as text. Anybody who writes to the logdir may have given it."""
+    return printable(text)[:_MAX_NAME]
+
+
+def named(names: Sequence[str]) -> str:
+    """Return names of processes for people, whatever they are.
+
+    Example:
+        >>> named(["rank:1"]), named(["rank:0", "rank:1", "rank:2", "rank:5"]), named(["chief", "worker:1"])
+        ('rank 1', 'ranks 0 to 2 and 5', 'chief and worker 1')
+    """
+    numbers: dict[str, list[int]] = {}
+    parts: list[str] = []
+    for name in map(shown_name, names):
+        found = _NUMBERED.fullmatch(name)
+        if found is None:
+            parts.append(name)
+        else:
+            numbers.setdefault(found[1], []).append(int(found[2]))
+    for kind, found_numbers in numbers.items():
+        ranges = list(_ranges(sorted(found_numbers)))
+        texts = [str(first) if first == last else f"{first} to {last}" for first, last in ranges]
+        if len(texts) > SHOWN_RANKS:
+            left = sum(last - first + 1 for first, last in ranges[SHOWN_RANKS:])
+            texts = [*texts[:SHOWN_RANKS], f"{left:,} more"]
+        parts.append(f"{kind}{'s' if len(found_numbers) > 1 else ''} {listed(texts)}")
+    left = len(parts) - SHOWN_RANKS
+    return listed([*parts[:SHOWN_RANKS], *([f"{left:,} more"] if left > 0 else [])])
+
+
+def _ranges(numbers: Sequence[int]) -> Iterator[tuple[int, int]]:
+    """Yield first and last number of each row of at least three successive numbers, and each other number."""
+    index = 0
+    while index < len(numbers):
+        end = index
+        while end + 1 < len(numbers) and numbers[end + 1] == numbers[end] + 1:
+            end += 1
+        if end - index >= 2:
+            yield numbers[index], numbers[end]
+        else:
+            yield from ((number, number) for number in numbers[index : end + 1])
+        index = end + 1

@@ -22,7 +22,8 @@ from supervisor_core.metrics.render import END, OPENMETRICS, TEXT, Format
 from supervisor_core.metrics.stage import Stage
 from supervisor_core.metrics.table import EXPORTER_METRICS, SCRAPE_SUCCESS
 from supervisor_core.run.checkpoints import Checkpoint
-from supervisor_core.run.status import CheckpointStatus, Distribution, RunStatus
+from supervisor_core.run.distribution import Distribution
+from supervisor_core.run.status import CheckpointStatus, RunStatus
 
 NOW = 1_700_000_000.0
 READING = Reading(logdir="/logs", success=True, last_event_at=NOW - 1, corrupt_records=2)

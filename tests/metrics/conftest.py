@@ -18,7 +18,8 @@ from supervisor_core.metrics.collector import RunCollector
 from supervisor_core.metrics.listener import Listener, Request, Response
 from supervisor_core.metrics.server import MetricsServer
 from supervisor_core.run.checkpoints import Checkpoint
-from supervisor_core.run.status import CheckpointStatus, Distribution, RunStatus
+from supervisor_core.run.distribution import Distribution
+from supervisor_core.run.status import CheckpointStatus, RunStatus
 from tests.exporter.conftest import ask_web, certificates  # noqa: F401
 
 NOW = 1_700_000_000.0

@@ -23,9 +23,10 @@ from supervisor_core.metrics.server import MetricsServer
 from supervisor_core.metrics.web import Web
 from supervisor_core.options import Options
 from supervisor_core.run.checkpoints import Checkpoint
+from supervisor_core.run.distribution import Distribution
 from supervisor_core.run.finding import Finding
 from supervisor_core.run.logdir_watch import LogdirWatch
-from supervisor_core.run.status import CheckpointStatus, Distribution, RunStatus
+from supervisor_core.run.status import CheckpointStatus, RunStatus
 from supervisor_core.run.thresholds import Thresholds
 
 GROUPS = rule_groups(Thresholds(interval_secs=1))["groups"]

@@ -17,7 +17,6 @@ from supervisor_core.run.counters import (
     dead_secs,
     failures,
     lost_process_secs,
-    never_less,
     time_secs,
 )
 from supervisor_core.run.fold import RunFold
@@ -201,7 +200,7 @@ def test_a_run_that_was_taken_for_dead(trainer: Any) -> None:
     alive = replace(
         dead, failures={("n", "lost"): 2}, run_activity_secs={DOWNTIME: 0.0, "productive": 70.0}, lost_process_secs={}
     )
-    kept = never_less(alive, dead)
+    kept = alive.not_below(dead)
     assert kept.failures == {("n", "lost"): 3}
     assert kept.run_activity_secs == {DOWNTIME: 60.0, "productive": 70.0}
     assert kept.lost_process_secs == {DOWNTIME: 480.0}

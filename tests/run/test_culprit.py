@@ -8,7 +8,8 @@ import pytest
 
 from supervisor_core.events.place import Place
 from supervisor_core.process.collectives import KEPT_FRAMES, MAX_FRAME, digest, kept, waits_in
-from supervisor_core.run.culprit import Rank, RankGroup, named, verdict_of
+from supervisor_core.run.culprit import Rank, RankGroup, verdict_of
+from supervisor_core.run.words import named
 
 PACKAGES = "/usr/lib/python3.11/site-packages"
 TRAIN = "/home/me/train.py:25 train"

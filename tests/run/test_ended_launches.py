@@ -11,7 +11,6 @@ from supervisor_core.events.telemetry import DeathRecord, LaunchRecord
 from supervisor_core.metrics.page import run_status
 from supervisor_core.metrics.table import RUN_METRICS
 from supervisor_core.run.counters import failures, unplanned_ends
-from supervisor_core.run.ended_launches import failure_text, failure_type
 from supervisor_core.run.findings import findings
 from supervisor_core.run.model import Run
 from supervisor_core.run.run_incidents import incidents
@@ -55,13 +54,13 @@ def test_a_program_that_never_wrote_an_event_has_failed_by_its_restarter(launche
     reason = (
         "given up by tb-supervisor: ImportError at train.py:3 in <module>; attempt 2; ImportError before the first step"
     )
-    assert failure_text(run) == reason
+    assert run.failure == reason
     status = run_status(run, T0 + 12.0)
     assert (status.state, status.active) == ("failed", False)
     assert [sample.labels["error"] for sample in ERROR_INFO.read(status, 0.0)] == ["ImportError"]
     for end in ({**GIVEN_UP, "action": "restart"}, None, {**GIVEN_UP, "cause": "in_use"}):
         waiting = run_of(launches((T0, 5.0, end)), now=T0 + 12.0)
-        assert (waiting.state, failure_text(waiting)) == ("unknown", None)
+        assert (waiting.state, waiting.failure) == ("unknown", None)
     for cause, state in (("completed", "completed"), ("stopped", "stopped")):
         assert run_of(launches((T0, 5.0, {"cause": cause})), now=T0 + 12.0).state == state
 
@@ -75,8 +74,8 @@ def test_the_rank_that_failed_is_named(trainer: Any, launches: Any, run_of: RunO
     end = {"cause": "error", "error": f"SIGKILL on rank {rank}{node}", "session": "a", "reason": "3 identical failures"}
     run = run_of(session, launches((T0, session.now - T0, end)), now=session.now + 1.0)
     named = f"given up by tb-supervisor: SIGKILL on rank 1{node}; attempt 1; 3 identical failures"
-    assert (run.state, failure_text(run)) == ("failed", named if rank else error)
-    assert failure_type(run) == ("SIGKILL" if rank else error)
+    assert (run.state, run.failure) == ("failed", named if rank else error)
+    assert run.failure_type == ("SIGKILL" if rank else error)
 
 
 @pytest.mark.parametrize(
@@ -118,24 +117,24 @@ def test_a_program_without_telemetry_has_the_error_that_it_printed(
     end = {"cause": "error", "exit_code": 1, "error": "KeyError at a.py:3 in f", "stderr": "x\nKeyError: 'cat'\n \n"}
     other = events_file("other", created_at=T0 + 1.0).scalars("loss", range(30), T0 + 2.0)
     run = run_of(other, launches((T0, 33.0, end)), now=T0 + 40.0)
-    assert (run.sessions[-1].error, failure_text(run)) == ("KeyError: 'cat' at a.py:3 in f",) * 2
-    assert failure_type(run) == "KeyError: 'cat'"
+    assert (run.sessions[-1].error, run.failure) == ("KeyError: 'cat' at a.py:3 in f",) * 2
+    assert run.failure_type == "KeyError: 'cat'"
     ranks = {
         "error": "KeyError at a.py:3 in f on rank 1",
         "stderr": "[rank1]: KeyError: 'cat'\n[rank0]: KeyError: 'dog'\n",
     }
     run = run_of(other, launches((T0, 33.0, {**end, **ranks})), now=T0 + 40.0)
-    assert failure_text(run) == "KeyError: 'cat' at a.py:3 in f on rank 1"
+    assert run.failure == "KeyError: 'cat' at a.py:3 in f on rank 1"
     handled = "AssertionError: old\n\nDuring handling of the above exception:\n\nAssertionError\n"
     without = {**end, "error": "AssertionError at a.py:3 in f", "stderr": handled}
     run = run_of(other, launches((T0, 33.0, without)), now=T0 + 40.0)
-    assert (failure_text(run), failure_type(run)) == ("AssertionError at a.py:3 in f", "AssertionError")
+    assert (run.failure, run.failure_type) == ("AssertionError at a.py:3 in f", "AssertionError")
     later = events_file("other", created_at=T0 + 1.0).scalars("loss", range(60), T0 + 2.0)
     assert run_of(later, launches((T0, 33.0, end)), now=T0 + 62.0).sessions[-1].error is None
     twice = launches((T0, 33.0, {**end, "action": "restart"}), (T0 + 40.0, 5.0, GIVEN_UP))
     run = run_of(other, twice, now=T0 + 50.0)
-    assert (failure_text(run) or "").startswith("given up by tb-supervisor: ImportError at train.py:3 in <module>; att")
-    assert failure_type(run) == "ImportError"
+    assert (run.failure or "").startswith("given up by tb-supervisor: ImportError at train.py:3 in <module>; att")
+    assert run.failure_type == "ImportError"
 
 
 def test_a_session_that_no_launch_started_is_left_alone(trainer: Any, launches: Any, run_of: RunOf) -> None:
@@ -155,12 +154,12 @@ def test_a_session_that_was_ended_because_it_hung_has_failed(trainer: Any, launc
     hung = {"cause": "hang", "decided_by": "watchdog", "session": "a", "error": "hang at train.py:8 in step"}
     run = run_of(session, launches((T0, session.now - T0, hung)), now=session.now + 1.0)
     given_up = "given up by tb-supervisor: hung at train.py:8 in step; attempt 1"
-    assert (run.state, failure_text(run)) == ("failed", given_up)
+    assert (run.state, run.failure) == ("failed", given_up)
     assert run_of(session, launches((T0, 60.0, {**hung, "action": "restart"})), now=T0 + 61).state == "unknown"
     preempted = {"cause": "preempted", "action": "restart", "session": "a"}
     then = launches((T0, session.now - T0, preempted), (session.now + 1.0, 2.0, GIVEN_UP))
     run = run_of(session, then, now=session.now + 4.0)
-    assert run.state == "failed" and "ImportError" in str(failure_text(run))
+    assert run.state == "failed" and "ImportError" in str(run.failure)
     done = trainer("a", T0 + 2.0).spend(3).ready().train(20).stop("completed")
     assert run_of(done, launches((T0, 60.0, None), (T0 + 61, 2.0, GIVEN_UP)), now=T0 + 64.0).state == "completed"
 
@@ -228,7 +227,7 @@ def test_a_run_that_is_started_again_is_neither_failed_nor_stopped(
             run = fold.run(now, restarter_runs=lambda launch, found=is_alive: found)
             assert (run.state, is_alive) == (expected, is_alive)
             assert run.restarting == (expected == "unknown")
-            assert (failure_text(run) is not None) == (run.state == "failed")
+            assert (run.failure is not None) == (run.state == "failed")
             assert run.sessions[-1].outcome == ended and (run.at_risk is not None) == (ended == "error")
     undecided = fold_of(session, launches((T0, 0.0, None)))
     assert undecided.run(ended_at, restarter_runs=lambda launch: True).state == state
@@ -246,8 +245,8 @@ def test_the_error_of_the_session_itself_says_most(trainer: Any, launches: Any, 
     """It has the text of the exception, which the restarter has only the type of."""
     session = trainer("a", T0 + 2.0).spend(3).ready().train(20).stop("error", error="ValueError: NaN")
     end = {"cause": "error", "session": "a", "error": "ValueError at train.py:8"}
-    assert failure_text(run_of(session, launches((T0, 60.0, end)))) == "ValueError: NaN"
-    assert failure_text(run_of(session)) == "ValueError: NaN"
+    assert run_of(session, launches((T0, 60.0, end))).failure == "ValueError: NaN"
+    assert run_of(session).failure == "ValueError: NaN"
 
 
 def test_a_program_without_telemetry_fails_once(events_file: Any, launches: Any, run_of: RunOf) -> None:

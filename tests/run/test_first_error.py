@@ -9,7 +9,6 @@ import pytest
 
 from supervisor_core.events.telemetry import HeartbeatRecord, SessionRecord, StopRecord, WorkerStatus
 from supervisor_core.metrics.page import run_status
-from supervisor_core.run.ended_launches import failure_text, failure_type
 from supervisor_core.run.model import Run
 
 T0 = 1_700_000_000.0
@@ -26,7 +25,7 @@ def test_the_error_that_came_first(events_file: Any, run_of: Callable[..., Run],
     )
     run = run_of(failed(events_file, LOST, workers), now=T0 + 20.0)
     expected = f"RuntimeError: boom on rank 1; then on rank 0: {LOST}"
-    assert (run.state, failure_text(run), failure_type(run)) == ("failed", expected, expected)
+    assert (run.state, run.failure, run.failure_type) == ("failed", expected, expected)
     assert run_status(run, T0 + 20.0).error == expected
 
 
@@ -34,7 +33,7 @@ def test_an_error_of_its_own_stays(events_file: Any, run_of: Callable[..., Run])
     """Another rank's error does not replace it."""
     worker = WorkerStatus(name="rank:1", state="failed", error="RuntimeError: boom", last_seen_at=T0 + 5.0)
     own = run_of(failed(events_file, "KeyError: 1", (worker,)), now=T0 + 20.0)
-    assert failure_text(own) == "KeyError: 1"
+    assert own.failure == "KeyError: 1"
 
 
 def test_a_rank_that_was_killed(events_file: Any, run_of: Callable[..., Run]) -> None:
@@ -43,8 +42,8 @@ def test_a_rank_that_was_killed(events_file: Any, run_of: Callable[..., Run]) ->
     also = WorkerStatus(name="rank:2", state="failed", error=LOST, last_seen_at=T0 + 5.0)
     run = run_of(failed(events_file, LOST, (killed, also)), now=T0 + 20.0)
     text = "lost rank 1 (process 4711 on node-7), which was killed or has crashed"
-    assert failure_text(run) == f"RuntimeError: {text}: [tcp/pair.cc:561] Connection closed by peer [127.0.0.1]:15006"
-    assert run_status(run, T0 + 20.0).error == failure_text(run)
+    assert run.failure == f"RuntimeError: {text}: [tcp/pair.cc:561] Connection closed by peer [127.0.0.1]:15006"
+    assert run_status(run, T0 + 20.0).error == run.failure
 
 
 @pytest.mark.parametrize(
@@ -58,7 +57,7 @@ def test_no_rank_is_named_where_it_may_be_another_one(
     """A launcher kills the ranks that are left after a while."""
     killed = WorkerStatus(name="rank:1", state="lost", last_seen_at=T0 + 5.0)
     also = WorkerStatus(name="rank:2", last_seen_at=T0 + 6.0, **other)
-    assert failure_text(run_of(failed(events_file, LOST, (killed, also)), now=T0 + 20.0)) == LOST
+    assert run_of(failed(events_file, LOST, (killed, also)), now=T0 + 20.0).failure == LOST
 
 
 def failed(events_file: Any, error: str, workers: tuple[WorkerStatus, ...]) -> Any:
