@@ -21,6 +21,7 @@ from supervisor_core.checkpoint.retention import Saved
 from supervisor_core.checkpoint.state_file import CheckpointState, SaveId, read_state, write_state
 from supervisor_core.checkpoint.store import CheckpointStore
 from supervisor_core.errors import DamagedCheckpointError, LogdirInUseError
+from tests.cases import each
 
 tf1 = tf.compat.v1
 
@@ -135,7 +136,7 @@ def test_checkpoints_of_the_newer_api_verify(tmp_path: Path) -> None:
     assert verify(manager.latest_checkpoint, step_name="save_counter/.ATTRIBUTES/VARIABLE_VALUE").step == 2
 
 
-@pytest.mark.parametrize("sharded", [False, True])
+@each("sharded", [False, True])
 def test_the_older_format_verifies(tmp_path: Path, sharded: bool) -> None:
     """A checkpoint of format V1 is found by the state file and on disk, verifies, is damaged, and is deleted."""
     with tf.Graph().as_default(), tf1.Session() as sess:

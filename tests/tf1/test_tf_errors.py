@@ -11,6 +11,7 @@ import tensorflow as tf
 
 from supervisor_core.errors import DamagedCheckpointError
 from supervisor_core.tf1.tf_errors import MAX_CHARS, error_text, is_outside_fault
+from tests.cases import each
 
 LOST = """Graph execution error:
 
@@ -59,7 +60,7 @@ def make(kind: type[Exception], message: str = "something") -> Exception:
     return kind(None, None, message)
 
 
-@pytest.mark.parametrize(
+@each(
     "error",
     [
         make(ERRORS.UnavailableError),
@@ -74,14 +75,13 @@ def make(kind: type[Exception], message: str = "something") -> Exception:
         OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)),
         DamagedCheckpointError("model.ckpt-5.index: it was altered"),
     ],
-    ids=lambda error: type(error).__name__,
 )
 def test_what_the_outside_world_does_may_pass(error: Exception) -> None:
     """No space, an I/O error, a store that is busy, a file system that is gone: worth another try."""
     assert is_outside_fault(error)
 
 
-@pytest.mark.parametrize(
+@each(
     "error",
     [
         make(ERRORS.FailedPreconditionError, "Error while reading resource variable v: uninitialized"),
@@ -96,7 +96,6 @@ def test_what_the_outside_world_does_may_pass(error: Exception) -> None:
         ValueError("No space left on device"),
         RuntimeError("Attempted to use a closed Session."),
     ],
-    ids=lambda error: type(error).__name__,
 )
 def test_what_the_program_does_stays(error: Exception) -> None:
     """A mistake, exhausted input, a session that is closed: another try is of no use."""

@@ -13,6 +13,7 @@ import tensorflow as tf
 from supervisor_core.tf1.cluster import connect
 from supervisor_core.tf1.cluster.connect import close_session, is_remote
 from supervisor_core.tf1.session import SupervisedSession
+from tests.cases import each
 
 v1 = tf.compat.v1
 
@@ -50,7 +51,7 @@ def hanging(monkeypatch: pytest.MonkeyPatch) -> Iterator[Session]:
     session.let_go.set()
 
 
-@pytest.mark.parametrize("master", ["", b"", None])
+@each("master", ["", b"", None])
 def test_a_session_of_this_process_is_closed_here(master: str | bytes | None) -> None:
     """Nothing can keep it; what closing it raises is raised."""
     session = Session(master)
@@ -60,7 +61,7 @@ def test_a_session_of_this_process_is_closed_here(master: str | bytes | None) ->
         close_session(Session(master, tf.errors.AbortedError(None, None, "gone")))
 
 
-@pytest.mark.parametrize("master", ["grpc://a:1", b"grpc://a:1"])
+@each("master", ["grpc://a:1", b"grpc://a:1"])
 def test_a_session_in_a_cluster_is_closed(master: str | bytes) -> None:
     """In time, and what that raises is raised here."""
     session = Session(master)

@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import pytest
 import tensorflow as tf
 
 import supervisor_core
 from supervisor_core.tf1.cluster.connect import LocalMaster
 from supervisor_core.tf1.session_manager import SessionManager
+from tests.cases import each
 
 v1 = tf.compat.v1
 
 
-@pytest.mark.parametrize("master", ["", "grpc://a:1", "locally"])
+@each("master", ["", "grpc://a:1", "locally"])
 def test_other_masters_stay_as_they_are(master: str) -> None:
     """No server is made for them."""
     local = LocalMaster()
@@ -23,7 +23,7 @@ def test_other_masters_stay_as_they_are(master: str) -> None:
     assert local._server is None
 
 
-@pytest.mark.parametrize("master", ["local", b"local"])
+@each("master", ["local", b"local"])
 def test_one_server_for_all_sessions(master: Any) -> None:
     """Of one who makes sessions; another has another one, where no strange variables are."""
     local = LocalMaster()

@@ -6,6 +6,7 @@ import pytest
 import tensorflow as tf
 
 from supervisor_core.tf1.cluster.connect import as_unavailable, raised_as_unavailable
+from tests.cases import each
 
 STARTING = (
     "Additional GRPC error information from remote target /job:ps/replica:0/task:0:\n"
@@ -13,7 +14,7 @@ STARTING = (
 )
 
 
-@pytest.mark.parametrize("kind", [tf.errors.AbortedError, tf.errors.UnavailableError])
+@each("kind", [tf.errors.AbortedError, tf.errors.UnavailableError])
 def test_what_tensorflow_raises_of_a_process_that_is_gone(kind: type[Exception]) -> None:
     """The very error."""
     error = kind(None, None, "Socket closed")
@@ -29,7 +30,7 @@ def test_a_server_that_is_being_started_does_not_know_its_own_device() -> None:
     assert raised.value.__cause__ is error
 
 
-@pytest.mark.parametrize(
+@each(
     "error",
     [
         tf.errors.InvalidArgumentError(None, None, "Cannot assign a device for operation a: /job:ps is not valid"),

@@ -11,6 +11,7 @@ import tensorflow as tf
 
 from supervisor_core.tf1.cluster import wait
 from supervisor_core.tf1.cluster.wait import remember_cluster, unreachable_tasks
+from tests.cases import each
 
 NOTHING_KNOWN = "a process of the cluster that does not answer (set TF_CONFIG to name it)"
 ALL_ANSWER = "the cluster: all its processes accept connections, but the session is not ready yet"
@@ -61,7 +62,7 @@ def test_who_does_not_answer_is_named(listener: str, nobody: str) -> None:
     assert unreachable_tasks(None) == f"ps:1 ({nobody}): unreachable"
 
 
-@pytest.mark.parametrize(
+@each(
     "address",
     [
         "here",

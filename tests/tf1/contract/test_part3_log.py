@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 from forked import ForkServer
 
+from tests.cases import each
+
 LINE = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3} (?P<level>[A-Z]+) supervisor_core: (?P<text>.*)")
 
 SEEN = [r"global_step/sec: \d", r"Saving checkpoint to path .*model\.ckpt", r"Recording summary at step \d+"]
@@ -110,7 +112,7 @@ def test_the_level_is_tensorflow_s_or_the_program_s_own(configured: str, warning
     assert messages(lines, "INFO") == ["an info"] * infos
 
 
-@pytest.mark.parametrize("logger", ["", "supervisor_core"], ids=["root", "own"])
+@each("logger", ["", "supervisor_core"])
 def test_a_handler_of_the_program_s_own_writes_alone(logger: str) -> None:
     """Where the program has set up the root's or this project's logger, each message is written once, as it has it."""
     configured = f"""

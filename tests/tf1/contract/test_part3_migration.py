@@ -11,6 +11,7 @@ import tensorflow as tf
 from tensorflow.python.training import supervisor
 
 import supervisor_core
+from tests.cases import each
 
 v1 = tf.compat.v1
 PAGE = (Path(__file__).parents[3] / "docs" / "migration.md").read_text("utf-8")
@@ -40,8 +41,8 @@ def is_about(diff: str) -> str:
     return re.findall(r"import (\w+)", diff)[-1]
 
 
-@pytest.mark.parametrize("mark", ["-", "+"], ids=["before", "after"])
-@pytest.mark.parametrize("diff", DIFFS, ids=is_about)
+@each("mark", ["-", "+"])
+@each("diff", DIFFS)
 def test_each_block_works_before_and_after(diff: str, mark: str, tmp_path: Path) -> None:
     """Both sides run to their end, and leave the files that they are about."""
     run(side(diff, mark), tmp_path)
@@ -73,7 +74,7 @@ def test_a_library_that_imports_the_internal_module(monkeypatch: pytest.MonkeyPa
     assert v1.train.latest_checkpoint(str(tmp_path)) == str(tmp_path / "model.ckpt-1")
 
 
-@pytest.mark.parametrize("facade", ["Supervisor", "MonitoredTrainingSession"])
+@each("facade", ["Supervisor", "MonitoredTrainingSession"])
 def test_there_and_back(facade: str, tmp_path: Path) -> None:
     """A run that changes between TensorFlow's class and ours goes on from the step at which the other one stopped."""
 

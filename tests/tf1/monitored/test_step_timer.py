@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from supervisor_core.tf1.monitored.hosted_hook import StepTimer
+from tests.cases import each
 
 
 class Hands:
@@ -49,7 +50,7 @@ def test_steps_are_counted_from_the_last_time() -> None:
     assert timer.should_trigger_for_step(7) and timer.last_triggered_step() is None
 
 
-@pytest.mark.parametrize("arguments", [{}, {"every_secs": 1, "every_steps": 1}])
+@each("arguments", [{}, {"every_secs": 1, "every_steps": 1}])
 def test_a_timer_takes_one_of_the_two(arguments: dict[str, int]) -> None:
     """Neither none nor both."""
     with pytest.raises(ValueError, match="every_secs"):
