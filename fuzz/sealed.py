@@ -74,17 +74,13 @@ def check_tree(data: bytes) -> None:
 
 
 def check_torch(data: bytes) -> None:
-    """Look at a file of ``torch.save``, and read its tensors, which lie within it."""
+    """Look at a file of ``torch.save``."""
     file = _archive(data[1:]) if data[:1] and data[0] & _PICKLE else data[1:]
     try:
         found = torch_file.check(lambda at, count: file[max(0, at) : max(0, at) + count], len(file))
         torch_file.tensor_of(found)
     except (ValueError, torch_file.NeedsCodeError):
         pass
-    path = Path(_directory(), "x.pt")
-    path.write_bytes(file)
-    with suppress(CheckpointError):
-        values_of(path)
 
 
 def _read_values(directory: str, sealed: bytes) -> None:
@@ -92,7 +88,7 @@ def _read_values(directory: str, sealed: bytes) -> None:
     path = Path(directory, manifest.NAME)
     path.write_bytes(sealed)
     with suppress(CheckpointError):
-        values_of(directory, of_run=True)
+        values_of(directory)
     path.unlink()
 
 
@@ -106,8 +102,6 @@ def check_shards(data: bytes) -> None:
         shard_metadata.check_parts(files, tensors)
 
     _accepts(read)
-    with suppress(CheckpointError):
-        values_of(files.path(shard_metadata.FOLDER))
 
 
 def check_trainer(data: bytes) -> None:

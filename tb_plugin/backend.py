@@ -21,7 +21,6 @@ from supervisor_core.run.model import Run
 from supervisor_core.run.run_json import plain
 from supervisor_core.run.run_names import RunPlace, find_run, runs_near
 from supervisor_core.run.whole_run import WholeRuns
-from tb_plugin.checkpoint_values import CheckpointReader, asked_of
 from tb_plugin.compare import MOST_RUNS, MOST_TAGS, comparison
 from tb_plugin.fleet_timeline import happened, timeline_columns
 from tb_plugin.http import BINARY, EVER, JSON, Answer, Arguments, Refused, json_answer, shortened, unavailable
@@ -45,8 +44,6 @@ FIRST_VIEW_SECS = 0.5
 """How long a request waits for the first view: small logdirs are read by then, and the client need not ask twice."""
 SCALARS_SECS = 5.0
 """How long a request waits for a run's scalars to be read."""
-VALUES_SECS = 2.0
-"""How long one waits for a checkpoint to be read; then it says how far that is."""
 COMPARE_SECS = 0.3
 """How long one that compares waits for those of all its runs: it answers without the others."""
 
@@ -103,7 +100,6 @@ class Backend:
         first_view_secs: float = FIRST_VIEW_SECS,
     ) -> None:
         self.scalar_store = scalar_store
-        self.checkpoint_reader = CheckpointReader()
         self._whole_runs = whole_runs
         self._index = index
         self._first_view_secs = first_view_secs
@@ -208,7 +204,6 @@ class Backend:
         """End the threads."""
         self._index.close()
         self.scalar_store.close()
-        self.checkpoint_reader.close()
 
 
 def start_backend(
@@ -289,17 +284,6 @@ def checkpoints_route(backend: Backend, arguments: Arguments) -> Answer:
     oldest_first = arguments.choice("order", ("newest", "oldest")) == "oldest"
     shown = backend.with_all_saves(backend.run(arguments))
     return json_answer(checkpoint_page(shown.run, offset, limit, oldest_first=oldest_first))
-
-
-def checkpoint_values_route(backend: Backend, arguments: Arguments) -> Answer:
-    """Answer what the numbers of a checkpoint are, and what changed since the one before."""
-    path = next(iter(arguments.texts("path", 1)), None)
-    shown = backend.with_all_saves(backend.run(arguments))
-    asked = asked_of(shown.directory, shown.run.checkpoints, path)
-    if asked is None:
-        which = "" if path is None else f" {shortened(path)}"
-        raise Refused(404, f"The run {shown.name!r} has no good checkpoint{which}; 'checkpoints' lists its saves.")
-    return json_answer(backend.checkpoint_reader.look(asked, VALUES_SECS))
 
 
 def checkpoint_marks_route(backend: Backend, arguments: Arguments) -> Answer:
@@ -404,7 +388,6 @@ ROUTES: Mapping[str, Callable[[Backend, Arguments], Answer]] = {
     "workers": workers_route,
     "checkpoints": checkpoints_route,
     "checkpoint_marks": checkpoint_marks_route,
-    "checkpoint_values": checkpoint_values_route,
     "stalls": stalls_route,
     "tags": tags_route,
     "scalars": scalars_route,

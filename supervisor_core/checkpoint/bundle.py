@@ -138,13 +138,44 @@ def verify(
                 found = legacy.verify(opener.open, tables, step_name, data=data, on_progress=on_progress)
                 return VerifiedCheckpoint(*found)
         index = _read_index(opener, name)
-        with _Shards(opener, name, index) as shards:
+        with Shards(opener, name, index) as shards:
             size = index.size_bytes + shards.check_sizes()
             if data:
                 shards.check_tensors(on_progress)
             step = index.entries.get(step_name)
             stored_step = None if step is None else shards.integer(step_name, step)
             return VerifiedCheckpoint(size, sum(not name.startswith("\0") for name in index.entries), stored_step)
+
+
+@contextmanager
+def opened(
+    prefix: str | os.PathLike[str], filesystem: Filesystem | None = None
+) -> Iterator[tuple[BundleIndex, Shards]]:
+    """Open a checkpoint to read its tensors; no file of it may be a symbolic link.
+
+    Args:
+        prefix: the checkpoint's path without ``.index``.
+        filesystem: reads the files. Default: by the path's scheme.
+
+    Raises:
+        DamagedCheckpointError: for the first damage found; names file, tensor and bytes.
+        UnreadableCheckpointError: if the file system refuses a file, it is a link, or of the older format.
+    """
+    filesystem, name = filesystem_for(prefix) if filesystem is None else (filesystem, os.fspath(prefix))
+    with _without_linked_content(_Opener(filesystem), name) as opener:
+        with _damage_of(name):
+            if legacy.files_of(filesystem, name):
+                raise UnreadableCheckpointError(
+                    f"{name}: the values of checkpoints in TensorFlow's older format (SaverDef.V1) are not read"
+                )
+        index = _read_index(opener, name)
+        with Shards(opener, name, index) as shards:
+            shards.check_sizes()
+            if opener.linked is not None:
+                raise UnreadableCheckpointError(
+                    f"{opener.linked} is a symbolic link: the values of what it leads to are not read. Copy the file."
+                )
+            yield index, shards
 
 
 class _Opener:
@@ -215,7 +246,7 @@ def _entry(data: bytes) -> TensorEntry:
     return TensorEntry(dtype, shape, raw.shard_id, raw.offset, raw.size, unmask(raw.crc32c), sliced=bool(raw.slices))
 
 
-class _Shards:
+class Shards:
     """The data files of one checkpoint, opened when needed."""
 
     def __init__(self, opener: _Opener, prefix: str, index: BundleIndex) -> None:
@@ -227,7 +258,7 @@ class _Shards:
         self._holes = Holes()
         self._stack = ExitStack()
 
-    def __enter__(self) -> _Shards:
+    def __enter__(self) -> Shards:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -237,7 +268,7 @@ class _Shards:
         """Check that each tensor lies within its data file, and all of them fit; return how much of those is used."""
         ends: dict[int, tuple[int, str]] = {}
         totals: dict[int, int] = {}
-        for name, entry in self._stored():
+        for name, entry in self.stored():
             wanted = _expected_bytes(entry.dtype, entry.shape)
             if entry.offset < 0 or entry.size < 0 or (wanted is not None and entry.size != wanted):
                 file = os.path.basename(self._prefix) + ".index"
@@ -261,7 +292,7 @@ class _Shards:
 
     def check_tensors(self, on_progress: Progress | None) -> None:
         """Compare each tensor's checksum with the index."""
-        stored = sorted(self._stored(), key=lambda item: (item[1].shard, item[1].offset))
+        stored = sorted(self.stored(), key=lambda item: (item[1].shard, item[1].offset))
         meter = Meter(on_progress, sum(entry.size for _, entry in stored))
         for name, entry in stored:
             reader = self._reader(entry.shard)
@@ -285,7 +316,18 @@ class _Shards:
         self._compare(name, entry, checksum.value(data))
         return int.from_bytes(data, "big" if self._index.big_endian else "little", signed=True)
 
-    def _stored(self) -> Iterator[tuple[str, TensorEntry]]:
+    def blocks(self, name: str, entry: TensorEntry, most: int) -> Iterator[bytes]:
+        """Yield a tensor's bytes, at most this many at a time."""
+        end = entry.offset + entry.size
+        for offset in range(entry.offset, end, most):
+            with _damage_of(self._path(entry.shard)):
+                data = self._reader(entry.shard).read_at(offset, min(most, end - offset))
+            if len(data) < min(most, end - offset):
+                raise DamagedCheckpointError(f"{self._where(name, entry)}: the file ends early")
+            yield data
+
+    def stored(self) -> Iterator[tuple[str, TensorEntry]]:
+        """Return the tensors whose bytes are in the data files."""
         return ((name, entry) for name, entry in self._index.entries.items() if not entry.sliced)
 
     def _path(self, shard: int) -> str:

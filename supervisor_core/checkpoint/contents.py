@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Collection, Mapping
+import sys
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 from supervisor_core.checkpoint import array_pieces, orbax_metadata, safetensors_file, shard_metadata, torch_file
@@ -46,10 +48,10 @@ LIGHTNING_CLASSES = (
 )
 """Classes in hyperparameters of Lightning's, besides PyTorch's own, that do no harm."""
 
-_TRAINER_PICKLES = re.compile(
+TRAINER_PICKLES = re.compile(
     r"(.*/)?((optimizer|scheduler|scaler)\.(pt|bin)|rng_state(_\d+)?\.pth|(pytorch_model|adapter_model)[^/]*\.bin)"
 )
-_TRAINER_WEIGHTS = re.compile(r"(.*/)?(model|adapter_model)[^/]*\.safetensors")
+TRAINER_WEIGHTS = re.compile(r"(.*/)?(model|adapter_model)[^/]*\.safetensors")
 _TRAINER_INDEX = re.compile(r"(model\.safetensors|pytorch_model\.bin)\.index\.json")
 _TRAINER_SETTINGS = re.compile(r"(.*/)?(config|adapter_config)\.json")
 _TRAINER_OTHERS = re.compile(r"((pytorch_model_fsdp|optimizer)_\d+|global_step\d+)(/.*)?|latest")
@@ -145,10 +147,31 @@ def require_owner(files: SealedFiles, what: str, *, may_write: bool = True) -> N
         )
 
 
-def is_own(files: SealedFiles) -> bool:
+def is_own(files: SealedFiles, *, may_write: bool = True) -> bool:
     """Return whether a checkpoint is this user's: nobody who is not trusted may have written it, or may write it
     now."""
-    return distrust(files, _logdir(files)) is None
+    return distrust(files, _logdir(files), may_write=may_write) is None
+
+
+@contextmanager
+def safe_classes() -> Iterator[None]:
+    """Let ``torch.load(weights_only=True)`` allow what `vet` allows of what is imported, besides what the program has
+    allowed."""
+    import numpy
+    import torch
+
+    found = [type(numpy.dtype(letter)) for letter in numpy.typecodes["All"] if letter not in "OSUVMm"]
+    for name in (*LIGHTNING_CLASSES, *torch_file.HARMLESS):
+        module, _, attribute = name.rpartition(".")
+        if hasattr(sys.modules.get(module), attribute):
+            found.append(getattr(sys.modules[module], attribute))
+    before = list(torch.serialization.get_safe_globals())
+    torch.serialization.add_safe_globals([item for item in found if item not in before])
+    try:
+        yield
+    finally:
+        torch.serialization.clear_safe_globals()
+        torch.serialization.add_safe_globals(before)
 
 
 def _logdir(files: SealedFiles) -> str:
@@ -161,7 +184,7 @@ def _check_trainer(files: SealedFiles, trust: bool, may_write: bool) -> None:
     if (step := trainer_state(files).get("global_step")) != files.manifest.step or type(step) is not int:
         raise DamagedCheckpointError(f"{files.path(TRAINER_STATE)}: it is not of step {files.manifest.step}")
     listed = [item.path for item in files.manifest.files]
-    loaded = (_TRAINER_PICKLES, _WEIGHTS, _TRAINER_INDEX, _TRAINER_SETTINGS)
+    loaded = (TRAINER_PICKLES, _WEIGHTS, _TRAINER_INDEX, _TRAINER_SETTINGS)
     for name in (*listed, *_there(files)):
         if name not in files and any(part.fullmatch(name) for part in loaded):
             raise DamagedCheckpointError(f"{files.path(name)}: it is not in the manifest")
@@ -169,13 +192,13 @@ def _check_trainer(files: SealedFiles, trust: bool, may_write: bool) -> None:
             what = f"{files.path(name)} is of FSDP or DeepSpeed, which may run code that is in it"
             require_owner(files, what, may_write=may_write)
     for name in listed:
-        if _TRAINER_PICKLES.fullmatch(name):
+        if TRAINER_PICKLES.fullmatch(name):
             content = vet(files, name, trust=trust, may_write=may_write)
             if content is not None and _RANDOM_STATES.fullmatch(name):
                 _check_random_state(files, name, content)
         elif _TRAINER_SETTINGS.fullmatch(name):
             _json(files, name)
-        elif _TRAINER_WEIGHTS.fullmatch(name):
+        elif TRAINER_WEIGHTS.fullmatch(name):
             safetensors_file.check(files, name)
         elif _TRAINER_INDEX.fullmatch(name):
             parts = _json(files, name).get("weight_map")

@@ -51,11 +51,6 @@ def read(files: SealedFiles, folder: str, names: Collection[str]) -> bytes:
     return bytes(data)
 
 
-def uses_zarr3(metadata: bytes) -> bool:
-    """Return whether the arrays that `read`'s result names are in the third version of Zarr's format."""
-    return parse_json(metadata, most=MAX_VALUES).get("use_zarr3") is True
-
-
 def require_name(keys: Collection[str]) -> None:
     """Do nothing for an array's name that is one in Orbax's folder, too.
 

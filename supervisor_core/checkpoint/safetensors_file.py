@@ -20,7 +20,6 @@ from supervisor_core import checksum
 from supervisor_core.checkpoint.manifest import SealedFile
 from supervisor_core.checkpoint.nan_check import has_nan
 from supervisor_core.checkpoint.sealed_files import OpenFile, SealedFiles
-from supervisor_core.checkpoint.tensors import WIDTHS
 from supervisor_core.checkpoint.tree_file import parse_json
 from supervisor_core.errors import DamagedCheckpointError, UnreadableCheckpointError
 
@@ -37,7 +36,10 @@ DTYPES = {
 }  # fmt: skip
 """The types of numbers, as NumPy, ml_dtypes and PyTorch call them."""
 
-_WIDTHS = {name: WIDTHS[dtype] for name, dtype in DTYPES.items()}
+_WIDTHS = {
+    "BOOL": 1, "U8": 1, "I8": 1, "U16": 2, "I16": 2, "U32": 4, "I32": 4, "U64": 8, "I64": 8, "F16": 2, "BF16": 2,
+    "F32": 4, "F64": 8, "C64": 8, **{name: 1 for name in DTYPES if name.startswith("F8_")},
+}  # fmt: skip
 """Bytes of a number of each type."""
 
 _ALIGNMENT = 8

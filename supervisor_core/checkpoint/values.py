@@ -1,23 +1,54 @@
-"""What the numbers in checkpoints are: `values_of` one, `difference_of` two. In bounded memory, a block at a time."""
+"""What the numbers in a checkpoint are: `values_of`. Our arrays and TensorFlow's bundles are read a block at a time.
+
+What PyTorch has pickled is read by PyTorch's restricted reader, after `contents` has looked at it, and only if the
+checkpoint is this user's own: whoever may replace a file in between could have anything read. The arrays of Orbax are
+not read. A file that is reached by a symbolic link is not read. What is read was not compared with checksums:
+`supervisor_core.cli.verify` does that.
+"""
 
 from __future__ import annotations
 
+import io
 import math
 import os
+import re
 from collections import Counter
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
+from supervisor_core.checkpoint import array_pieces, bundle, contents, safetensors_file, shard_metadata
 from supervisor_core.checkpoint.bundle import Progress
+from supervisor_core.checkpoint.manifest import read_manifest
+from supervisor_core.checkpoint.sealed_files import SealedFiles
 from supervisor_core.checkpoint.table import Meter
-from supervisor_core.checkpoint.tensor_files import Opened, open_tensors
-from supervisor_core.checkpoint.tensors import Tensor
-from supervisor_core.errors import CheckpointError
+from supervisor_core.checkpoint.tree_file import read_structure
+from supervisor_core.errors import DamagedCheckpointError, UnreadableCheckpointError
+from supervisor_core.install import pip_install
 from supervisor_core.storage.filesystem import Filesystem
+from supervisor_core.storage.local import local_path
 
 if TYPE_CHECKING:
-    from supervisor_core.checkpoint.tensors import Numbers
+    import numpy as np
+
+    Numbers: TypeAlias = np.ndarray[Any, np.dtype[Any]]
+
+MAX_TENSORS = 250_000
+"""Of a checkpoint."""
+MAX_NAME = 4096
+"""Characters of a tensor's name."""
+_BLOCK_BYTES = 1 << 20
+"""Of numbers at a time: they stay in the processor's cache. A multiple of every number's width."""
+
+_NUMBERS = frozenset(
+    ("bool", "uint8", "int8", "uint16", "int16", "uint32", "int32", "uint64", "int64", "float16", "float32", "float64")
+)
+_STORED_AS = {
+    "complex64": "float32", "complex128": "float64",
+    "qint8": "int8", "quint8": "uint8", "qint16": "int16", "quint16": "uint16", "qint32": "int32",
+}  # fmt: skip
+_PARTITION = re.compile(r"\0(?P<name>.+)\0\x01.*", re.DOTALL)
+"""How TensorFlow calls a part of a partitioned variable in an index."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,19 +59,14 @@ class TensorValues:
     dtype: str
     shape: tuple[int, ...]
     nan: int | None = None
-    """The number of its elements that are not a number."""
+    """How many elements are NaN."""
     inf: int | None = None
-    """The number of those that are infinite."""
+    """How many elements are infinite."""
     norm: float | None = None
-    """The square root of the sum of the squares of the finite ones."""
+    """The square root of the sum of the squares of the finite elements."""
     min: float | None = None
-    """Of the finite ones, as `max`; None where there are none, and for complex numbers."""
+    """Of the finite elements, as `max`; None without any, and for complex numbers."""
     max: float | None = None
-
-    @property
-    def is_finite(self) -> bool:
-        """Whether it has neither NaN nor infinity, as far as is known."""
-        return not self.nan and not self.inf
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,9 +74,8 @@ class CheckpointValues:
     """What the numbers in a checkpoint are."""
 
     path: str
-    format: str
     tensors: tuple[TensorValues, ...]
-    """In the order of the state tree; where there is none, by name."""
+    """In the order of the state tree; by name if there is none."""
 
     @property
     def has_nan(self) -> bool:
@@ -59,301 +84,305 @@ class CheckpointValues:
 
     @property
     def norm(self) -> float | None:
-        """Of all numbers of floating-point types together; None where there are none, or it is too large."""
-        return _together(tensor.norm for tensor in self.tensors if _is_real(tensor.dtype))
+        """Of all floating-point numbers together; None without any, or if it is too large. The integers of random
+        states would outweigh the rest."""
+        real = [tensor.norm for tensor in self.tensors if tensor.dtype.startswith(("float", "bfloat", "complex"))]
+        known = [norm for norm in real if norm is not None]
+        return _finite(math.hypot(*known)) if known and len(known) == len(real) else None
 
     @property
     def summary(self) -> str:
-        """A line: the first tensor with NaN or infinity, or that there is none; types, and the norm."""
+        """One line: the first tensor with NaN or infinity, the types, the norm."""
         known = [tensor for tensor in self.tensors if tensor.nan is not None]
-        odd = [tensor for tensor in known if not tensor.is_finite]
-        kinds = ", ".join(
-            f"{count:,} {dtype}" for dtype, count in Counter(tensor.dtype for tensor in self.tensors).most_common()
-        )
-        left = len(self.tensors) - len(known)
-        parts = [_verdict(odd, len(known)), kinds or "no tensors"]
-        if left:
+        odd = [tensor for tensor in known if tensor.nan or tensor.inf]
+        verdict = "all finite" if known else "no numbers"
+        if odd:
+            counts = ((odd[0].nan, "NaN"), (odd[0].inf, "infinite"))
+            found = " and ".join(f"{count:,} {what}" for count, what in counts if count)
+            first = f"first {odd[0].name!r:.200}: {found} of {math.prod(odd[0].shape):,}"
+            verdict = f"NaN or infinity in {len(odd):,} of {len(known):,} tensors, {first}"
+        types = Counter(tensor.dtype for tensor in self.tensors).most_common()
+        parts = [verdict, ", ".join(f"{count:,} {dtype}" for dtype, count in types) or "no tensors"]
+        if left := len(self.tensors) - len(known):
             parts.append(f"{left:,} without numbers")
         if self.norm is not None:
             parts.append(f"norm {self.norm:.6g}")
         return "; ".join(parts)
 
 
-def _verdict(odd: list[TensorValues], known: int) -> str:
-    if not known:
-        return "no numbers"
-    if not odd:
-        return "all finite"
-    first = odd[0]
-    found = " and ".join(f"{count:,} {what}" for count, what in ((first.nan, "NaN"), (first.inf, "infinite")) if count)
-    of = math.prod(first.shape)
-    return f"NaN or infinity in {len(odd):,} of {known:,} tensors, first {first.name!r:.200}: {found} of {of:,}"
-
-
-Kind = Literal["changed", "frozen", "added", "missing", "reshaped", "unknown"]
-"""``frozen``: each bit is the same; ``unknown``: it has no numbers that are read."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class TensorChange:
-    """A tensor in two checkpoints; of one that is missing in one of them, dtype, shape and norm there are None."""
+class _Stored(NamedTuple):
+    """A tensor in a checkpoint, or one of the parts that it is stored in."""
 
     name: str
-    kind: Kind
-    relative: float | None = None
-    """The norm of the difference by the norm before; None where one of them is not finite, or the norm before is 0."""
-    dtypes: tuple[str | None, str | None]
-    """Before and after."""
-    shapes: tuple[tuple[int, ...] | None, tuple[int, ...] | None]
-    norms: tuple[float | None, float | None] = (None, None)
-    """Of the finite numbers."""
-    distance: float | None = None
-    """The norm of the difference, of numbers that are finite."""
-    largest: float | None = None
-    """The largest absolute difference of two numbers that are finite."""
-    not_finite: tuple[int | None, int | None] = (None, None)
-    """The numbers of elements that are NaN or infinite."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Difference:
-    """What changed from one checkpoint to another."""
-
-    before: str
-    after: str
-    tensors: tuple[TensorChange, ...]
-    """In the order of the second one; then those that it has not."""
-
-    @property
-    def counts(self) -> Mapping[Kind, int]:
-        """How many tensors there are of each kind; only those that there are."""
-        return Counter(change.kind for change in self.tensors)
-
-    @property
-    def relative(self) -> float | None:
-        """The relative change of all numbers of floating-point types that are in both, together; None where that is
-        not known."""
-        known = [
-            change
-            for change in self.tensors
-            if change.kind in ("changed", "frozen") and any(map(_is_real, change.dtypes))
-        ]
-        if any(any(change.not_finite) for change in known):
-            return None
-        norm = _together(change.norms[0] for change in known)
-        return _ratio(_together(change.distance for change in known), norm)
-
-    @property
-    def summary(self) -> str:
-        """A line: how many tensors changed, are frozen, were added ...; and by how much."""
-        counts = self.counts
-        parts = [f"{counts[kind]:,} {_WORDS[kind]}" for kind in _WORDS if counts.get(kind)]
-        text = ", ".join(parts) or "no tensors"
-        return text if self.relative is None else f"{text}; relative change {percent(self.relative)}"
-
-
-_WORDS: Mapping[Kind, str] = {
-    "changed": "changed", "frozen": "frozen", "added": "added", "missing": "missing", "reshaped": "of another shape",
-    "unknown": "without numbers",
-}  # fmt: skip
-
-
-def percent(relative: float | None) -> str:
-    """Return a relative change in words; "-" for None.
-
-    Example:
-        >>> percent(0.0123)
-        '1.23 %'
-    """
-    return "-" if relative is None else f"{100 * relative:.3g} %"
+    dtype: str
+    shape: tuple[int, ...]
+    """Of the whole tensor."""
+    blocks: Iterable[Numbers | None]
+    """Its numbers, in one dimension; None for a block whose type is not read."""
 
 
 def values_of(
-    path: str | os.PathLike[str],
-    *,
-    on_progress: Progress | None = None,
-    filesystem: Filesystem | None = None,
-    of_run: bool = False,
+    path: str | os.PathLike[str], *, on_progress: Progress | None = None, filesystem: Filesystem | None = None
 ) -> CheckpointValues:
-    """Read all numbers in a checkpoint.
+    """Read all numbers in a checkpoint that was found in a logdir, where others may have put it.
 
     Args:
-        path: see `tensor_files.open_tensors`.
+        path: the prefix of a bundle, or the directory of a sealed checkpoint.
         on_progress: called with (bytes done, bytes in all).
-        filesystem: see `tensor_files.open_tensors`.
-        of_run: see `tensor_files.open_tensors`.
+        filesystem: reads the files of a bundle. Default: by the path's scheme.
 
     Raises:
-        CheckpointError: see `tensor_files.open_tensors`.
+        DamagedCheckpointError: if its files are not what they should be; says which and why.
+        UnreadableCheckpointError: if it cannot be read here: refused by the file system, of another user, or its
+            framework is missing.
     """
-    with open_tensors(path, filesystem=filesystem, of_run=of_run) as opened:
-        meter = Meter(on_progress, sum(tensor.bytes for tensor in opened.tensors))
-        found = tuple(_values(tensor, meter) for tensor in opened.tensors)
-        return CheckpointValues(path=opened.path, format=opened.format, tensors=found)
+    name = os.fspath(path)
+    local = local_path(name)
+    if local is None or not os.path.isdir(local):
+        return CheckpointValues(path=name, tensors=_by_name(_summed(name, _of_bundle(name, filesystem, on_progress))))
+    manifest = read_manifest(local)
+    files = SealedFiles(local, manifest)
+    contents.check(files, manifest.format, trust=True)
+    meter = Meter(on_progress, manifest.bytes)
+    if manifest.format == contents.TRANSFORMERS:
+        return CheckpointValues(path=name, tensors=_by_name(_summed(local, _of_trainer(files, meter))))
+    order: list[str] = []
+    structure = read_structure(files)
+    structure.build(lambda _, name: order.append(array_pieces.shared_path(name)))
+    places = {name: place for place, name in enumerate(order)}
+    found = _summed(local, _of_tree(files, structure.names, meter))
+    return CheckpointValues(
+        path=name, tensors=tuple(sorted(found, key=lambda tensor: places.get(tensor.name, len(places))))
+    )
 
 
-def difference_of(
-    before: str | os.PathLike[str],
-    after: str | os.PathLike[str],
-    *,
-    on_progress: Progress | None = None,
-    of_run: bool = False,
-) -> tuple[Difference, CheckpointValues]:
-    """Read all numbers in two checkpoints; return what changed, and what the second one's are.
+def _by_name(tensors: list[TensorValues]) -> tuple[TensorValues, ...]:
+    """Return tensors by name, ``layer2`` before ``layer10``."""
 
-    Args:
-        before: see `tensor_files.open_tensors`.
-        after: the other one.
-        on_progress: called with (bytes done, bytes in all), of both.
-        of_run: see `tensor_files.open_tensors`.
+    def parts(tensor: TensorValues) -> list[tuple[int, str]]:
+        found = re.split(r"(\d+)", tensor.name)
+        return [(int(part), "") if part.isdecimal() and len(part) < 19 else (-1, part) for part in found]
 
-    Raises:
-        CheckpointError: see `tensor_files.open_tensors`; also if no tensor is in both.
-    """
-    with open_tensors(before, of_run=of_run) as first, open_tensors(after, of_run=of_run) as second:
-        old = {tensor.name: tensor for tensor in first.tensors}
-        if old and second.tensors and not any(tensor.name in old for tensor in second.tensors):
-            raise CheckpointError(_nothing_common(first, second))
-        meter = Meter(on_progress, sum(tensor.bytes for tensor in (*first.tensors, *second.tensors)))
-        changes, values = [], []
-        for tensor in second.tensors:
-            change, value = _compared(old.pop(tensor.name, None), tensor, meter)
-            changes.append(change)
-            values.append(value)
-        changes += [_missing(_values(tensor, meter)) for tensor in old.values()]
-        found = CheckpointValues(path=second.path, format=second.format, tensors=tuple(values))
-        return Difference(before=first.path, after=second.path, tensors=tuple(changes)), found
+    return tuple(sorted(tensors, key=parts))
 
 
-def _nothing_common(first: Opened, second: Opened) -> str:
-    one, other = (f"{opened.tensors[0].name!r:.100} ({opened.format})" for opened in (first, second))
-    return f"{first.path} and {second.path} have no tensor of one name: the first has {one}, the second {other}"
+def _summed(where: str, tensors: Iterator[_Stored]) -> list[TensorValues]:
+    """Return the values of tensors, each put together from its parts."""
+    found: dict[str, tuple[_Stored, _Sums]] = {}
+    for part in tensors:
+        if len(part.name) > MAX_NAME:
+            raise DamagedCheckpointError(
+                f"{where}: the name of a tensor, {part.name!r:.80}, is longer than {MAX_NAME:,} characters"
+            )
+        _, sums = found.setdefault(part.name, (part, _Sums()))
+        if len(found) > MAX_TENSORS:
+            raise DamagedCheckpointError(f"{where}: it has more than {MAX_TENSORS:,} tensors")
+        for block in part.blocks:
+            sums.add(block)
+    return [sums.values(tensor) for tensor, sums in found.values()]
 
 
 class _Sums:
-    """What is known of some numbers: `add` takes them block by block."""
+    """What is known of some numbers; `add` takes them block by block."""
 
     def __init__(self) -> None:
-        self.nan = self.inf = 0
-        self.squares = 0.0
-        self.min, self.max = math.inf, -math.inf
+        self._is_known = True
+        self._nan = self._inf = 0
+        self._squares = 0.0
+        self._min, self._max = math.inf, -math.inf
 
-    def add(self, numbers: Numbers) -> None:
+    def add(self, numbers: Numbers | None) -> None:
         import numpy as np
 
+        if numbers is None:
+            self._is_known = False
+            return
         wide = numbers.astype(np.float64, copy=False)
         with np.errstate(over="ignore", invalid="ignore"):
             squares = float(wide @ wide)
             if not math.isfinite(squares):
-                nan = int(np.isnan(wide).sum())
-                self.nan += nan
-                self.inf += int(np.isinf(wide).sum())
+                self._nan += int(np.isnan(wide).sum())
+                self._inf += int(np.isinf(wide).sum())
                 wide = numbers = wide[np.isfinite(wide)]
                 squares = float(wide @ wide)
-        self.squares += squares
+        self._squares += squares
         if len(numbers):
-            self.min = min(self.min, float(numbers.min()))
-            self.max = max(self.max, float(numbers.max()))
+            self._min = min(self._min, float(numbers.min()))
+            self._max = max(self._max, float(numbers.max()))
 
-    def values(self, tensor: Tensor) -> TensorValues:
-        """Return them as those of a tensor."""
-        has_order = self.min <= self.max and not tensor.dtype.startswith("complex")
+    def values(self, tensor: _Stored) -> TensorValues:
+        name, dtype, shape, _ = tensor
+        if not self._is_known:
+            return TensorValues(name=name, dtype=dtype, shape=shape)
+        least, most = (self._min, self._max) if self._min <= self._max and "complex" not in dtype else (None, None)
+        norm = _finite(math.sqrt(self._squares))
         return TensorValues(
-            name=tensor.name,
-            dtype=tensor.dtype,
-            shape=tensor.shape,
-            nan=self.nan,
-            inf=self.inf,
-            norm=_finite(math.sqrt(self.squares)),
-            min=self.min if has_order else None,
-            max=self.max if has_order else None,
+            name=name, dtype=dtype, shape=shape, nan=self._nan, inf=self._inf, norm=norm, min=least, max=most
         )
-
-
-def _values(tensor: Tensor, meter: Meter) -> TensorValues:
-    if tensor.read is None:
-        return TensorValues(name=tensor.name, dtype=tensor.dtype, shape=tensor.shape)
-    sums = _Sums()
-    for block in tensor.blocks():
-        numbers = tensor.read(block)
-        sums.add(numbers)
-        meter.add(tensor.bytes_of(block))
-    return sums.values(tensor)
-
-
-def _compared(old: Tensor | None, tensor: Tensor, meter: Meter) -> tuple[TensorChange, TensorValues]:
-    """Return what changed in a tensor, and what its numbers are."""
-    if old is None:
-        found = _values(tensor, meter)
-        return _change("added", None, found), found
-    if old.shape != tensor.shape or old.read is None or tensor.read is None:
-        before, after = _values(old, meter), _values(tensor, meter)
-        kind: Kind = "reshaped" if old.shape != tensor.shape else "unknown"
-        return _change(kind, before, after), after
-    import numpy as np
-
-    sums, difference = (_Sums(), _Sums()), _Sums()
-    is_frozen = old.dtype == tensor.dtype
-    most = min(tensor.numbers, old.numbers) if old.at_once or tensor.at_once else None
-    for block in tensor.blocks() if most is None else tensor.blocks(most):
-        first, second = old.read(block), tensor.read(block)
-        meter.add(old.bytes_of(block) + tensor.bytes_of(block))
-        sums[0].add(first)
-        sums[1].add(second)
-        if is_frozen and np.array_equal(first.view(np.uint8), second.view(np.uint8)):
-            continue
-        is_frozen = False
-        with np.errstate(invalid="ignore", over="ignore"):
-            difference.add(second.astype(np.float64, copy=False) - first)
-    before, after = sums[0].values(old), sums[1].values(tensor)
-    distance = _finite(math.sqrt(difference.squares))
-    largest = 0.0 if is_frozen else None
-    if difference.min <= difference.max:
-        largest = max(abs(difference.min), abs(difference.max))
-    change = _change("frozen" if is_frozen else "changed", before, after)
-    relative = _ratio(distance, before.norm) if before.is_finite and after.is_finite else None
-    return replace(change, relative=relative, distance=distance, largest=largest), after
-
-
-def _missing(before: TensorValues) -> TensorChange:
-    return _change("missing", before, None)
-
-
-def _change(kind: Kind, before: TensorValues | None, after: TensorValues | None) -> TensorChange:
-    return TensorChange(
-        name=after.name if after is not None else before.name if before is not None else "",
-        kind=kind,
-        dtypes=(None if before is None else before.dtype, None if after is None else after.dtype),
-        shapes=(None if before is None else before.shape, None if after is None else after.shape),
-        norms=(None if before is None else before.norm, None if after is None else after.norm),
-        not_finite=(_odd(before), _odd(after)),
-    )
-
-
-def _odd(found: TensorValues | None) -> int | None:
-    """Return the number of elements that are not finite; None where that is not known."""
-    return None if found is None or found.nan is None or found.inf is None else found.nan + found.inf
-
-
-def _is_real(dtype: str | None) -> bool:
-    """Return whether numbers are of a type that is trained: the integers of random states would outweigh the rest."""
-    return dtype is not None and dtype.startswith(("float", "bfloat", "complex"))
-
-
-def _together(norms: Iterable[float | None]) -> float | None:
-    """Return the norm of all numbers of several tensors; None where there are none, or one is not known."""
-    found = list(norms)
-    known = [norm for norm in found if norm is not None]
-    return None if not found or len(known) < len(found) else _finite(math.hypot(*known))
-
-
-def _ratio(distance: float | None, norm: float | None) -> float | None:
-    if distance is None or norm is None or not math.isfinite(distance):
-        return None
-    if norm == 0:
-        return 0.0 if distance == 0 else None
-    return _finite(distance / norm)
 
 
 def _finite(number: float) -> float | None:
     return number if math.isfinite(number) else None
+
+
+def _decoded(dtype: str, data: bytes, *, big_endian: bool = False) -> Numbers | None:
+    """Return the numbers in bytes as a type that NumPy has: ``bfloat16`` and types of 8 bits as float32, a complex one
+    as two. None for a type that is not read."""
+    import numpy as np
+
+    name = _STORED_AS.get(dtype, dtype)
+    order: Literal["<", ">"] = ">" if big_endian else "<"
+    if name == "bfloat16":
+        wide: Numbers = np.frombuffer(data, f"{order}u2").astype(np.uint32) << 16
+        return wide.view(np.float32)
+    if name.startswith("float8"):
+        try:
+            import ml_dtypes
+        except ImportError:
+            return None
+        found: Numbers = np.frombuffer(data, getattr(ml_dtypes, name)).astype(np.float32)
+        return found
+    if name not in _NUMBERS:
+        return None
+    return np.frombuffer(data, np.dtype(name).newbyteorder(order)).astype(name, copy=False)
+
+
+def _of_bundle(prefix: str, filesystem: Filesystem | None, on_progress: Progress | None) -> Iterator[_Stored]:
+    with bundle.opened(prefix, filesystem) as (index, shards):
+        meter = Meter(on_progress, sum(entry.size for _, entry in shards.stored()))
+        whole = {name: entry.shape for name, entry in index.entries.items() if entry.sliced}
+        for name, entry in shards.stored():
+
+            def blocks(name: str = name, entry: bundle.TensorEntry = entry) -> Iterator[Numbers | None]:
+                if _decoded(entry.dtype, b"") is None:
+                    yield None
+                    return
+                for data in shards.blocks(name, entry, _BLOCK_BYTES):
+                    meter.add(len(data))
+                    yield _decoded(entry.dtype, data, big_endian=index.big_endian)
+
+            partition = _PARTITION.fullmatch(name)
+            label = name if partition is None else partition["name"]
+            yield _Stored(label, entry.dtype, whole.get(label, entry.shape), blocks())
+
+
+def _of_tree(files: SealedFiles, names: dict[str, set[str]], meter: Meter) -> Iterator[_Stored]:
+    for kind, wanted in names.items():
+        if kind in ("numpy", "torch"):
+            yield from _of_safetensors(files, contents.NUMPY if kind == "numpy" else contents.TORCH, "", meter)
+        elif kind == "shards":
+            yield from _of_shards(files, wanted, meter)
+        elif kind == "sharded":
+            pieces = array_pieces.files_of(files, wanted)
+            known = {piece.name: piece for parts in pieces.values() for piece, _ in parts}
+            for file in files.below(array_pieces.FOLDER):
+                for array, start in _arrays(files, file):
+                    piece = known[array.name]
+                    blocks = _blocks(files, file, start, array.bytes, piece.dtype, meter)
+                    yield _Stored(piece.path, piece.dtype, piece.whole, blocks)
+        elif kind == "lightning":
+            yield from _of_torch_file(files, contents.LIGHTNING, "", meter)
+        else:
+            raise UnreadableCheckpointError(
+                f"{files.path(contents.ORBAX)}: the values of JAX's arrays are not read. Restore them with Orbax to "
+                "look at them."
+            )
+
+
+def _of_trainer(files: SealedFiles, meter: Meter) -> Iterator[_Stored]:
+    """Yield the tensors of a Trainer's checkpoint; the names of weights begin with ``model``, in however many files
+    they are."""
+    for name in (file.path for file in files.manifest.files):
+        if not (contents.TRAINER_PICKLES.fullmatch(name) or contents.TRAINER_WEIGHTS.fullmatch(name)):
+            continue
+        head = "model/" if re.fullmatch(r"(model|pytorch_model)(-\d+-of-\d+)?\.(safetensors|bin)", name) else f"{name}/"
+        read = _of_safetensors if name.endswith(".safetensors") else _of_torch_file
+        yield from read(files, name, head, meter)
+
+
+def _of_safetensors(files: SealedFiles, name: str, head: str, meter: Meter) -> Iterator[_Stored]:
+    for array, start in _arrays(files, name):
+        dtype = safetensors_file.DTYPES[array.dtype]
+        yield _Stored(head + array.name, dtype, array.shape, _blocks(files, name, start, array.bytes, dtype, meter))
+
+
+def _arrays(files: SealedFiles, name: str) -> Iterator[tuple[safetensors_file.Array, int]]:
+    """Yield the arrays in a file of safetensors, each with the byte of its first number."""
+    arrays = safetensors_file.arrays(files, name)
+    start = files.size(name) - sum(array.bytes for array in arrays)
+    for array in arrays:
+        yield array, start
+        start += array.bytes
+
+
+def _blocks(files: SealedFiles, name: str, start: int, size: int, dtype: str, meter: Meter) -> Iterator[Numbers | None]:
+    with files.open(name) as file:
+        for offset in range(start, start + size, _BLOCK_BYTES):
+            length = min(_BLOCK_BYTES, start + size - offset)
+            data = file.read_at(offset, length)
+            if len(data) < length:
+                raise DamagedCheckpointError(f"{file.path}: it ends {length - len(data):,} bytes early")
+            meter.add(length)
+            yield _decoded(dtype, data)
+
+
+def _of_shards(files: SealedFiles, names: set[str], meter: Meter) -> Iterator[_Stored]:
+    """Yield the parts of tensors that `torch.distributed.checkpoint` has written, each a file of ``torch.save``."""
+    tensors = contents.read_shards(files, names)
+    torch = _require_torch(files, files.path(shard_metadata.FOLDER))
+    for name, tensor in tensors.items():
+        for part in tensor.parts:
+            with files.open(f"{shard_metadata.FOLDER}/{part.file}") as file:
+                data = file.read_at(part.start, part.length)
+            meter.add(part.length)
+            found = torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
+            yield _Stored(name, tensor.dtype.removeprefix("torch."), tensor.size, _of_torch(torch, found))
+
+
+def _of_torch_file(files: SealedFiles, name: str, head: str, meter: Meter) -> Iterator[_Stored]:
+    """Yield the tensors in a file of ``torch.save``, by the keys that lead to each."""
+    path = files.path(name)
+    torch = _require_torch(files, path)
+    if contents.vet(files, name, contents.LIGHTNING_CLASSES, may_write=False) is None:
+        raise UnreadableCheckpointError(f"{path}: its values are not read: that may run code that is in the file")
+    try:
+        with contents.safe_classes():
+            content = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
+    except Exception as error:
+        raise UnreadableCheckpointError(f"{path}: PyTorch does not read its values: {error}") from error
+    for place, tensor in _leaves(content, head.rstrip("/")):
+        if isinstance(tensor, torch.Tensor) and tensor.layout is torch.strided:
+            dtype = str(tensor.dtype).removeprefix("torch.")
+            yield _Stored(place, dtype, tuple(tensor.shape), _of_torch(torch, tensor))
+    meter.add(files.size(name))
+
+
+def _require_torch(files: SealedFiles, path: str) -> Any:
+    """Return the package ``torch``, for a checkpoint of this user's."""
+    if not contents.is_own(files, may_write=False):
+        raise UnreadableCheckpointError(f"{path}: its values are read by PyTorch, and only in a checkpoint of your own")
+    try:
+        import torch
+    except ImportError as error:
+        raise UnreadableCheckpointError(
+            f"{path}: its values are read by PyTorch, which is not installed here: {pip_install('torch')}"
+        ) from error
+    return torch
+
+
+def _leaves(value: Any, path: str) -> Iterator[tuple[str, Any]]:
+    if isinstance(value, (dict, list, tuple)):
+        for key, item in value.items() if isinstance(value, dict) else enumerate(value):
+            yield from _leaves(item, f"{path}/{key}" if path else str(key))
+    else:
+        yield path, value
+
+
+def _of_torch(torch: Any, tensor: Any) -> Iterator[Numbers | None]:
+    flat = tensor.detach().reshape(-1)
+    for part in flat.split(_BLOCK_BYTES // max(1, flat.element_size())):
+        if part.is_complex():
+            part = torch.view_as_real(part).reshape(-1)
+        elif str(part.dtype).removeprefix("torch.") not in _NUMBERS:
+            part = part.float()
+        yield part.numpy()

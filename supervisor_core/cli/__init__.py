@@ -64,6 +64,8 @@ class LazyGroup(click.Group):
         if name not in COMMANDS and not name.startswith("-") and not ctx.resilient_parsing:
             from supervisor_core.cli import hints
 
+            if name in REMOVED:
+                ctx.fail(f"The command {name!r} was removed. Instead: {REMOVED[name]}.")
             ctx.fail(f"There is no command {name!r}. {hints.of_command(args, COMMANDS)}")
         return super().resolve_command(ctx, args)
 
@@ -149,7 +151,6 @@ def _show_version(context: click.Context, _: click.Parameter, wanted: bool) -> N
 
 COMMANDS = {
     "dashboard": "supervisor_core.cli.render",
-    "diff": "supervisor_core.cli.diff",
     "export": "supervisor_core.cli.export",
     "exporter": "supervisor_core.cli.exporter",
     "inspect": "supervisor_core.cli.inspect",
@@ -163,6 +164,12 @@ COMMANDS = {
     "watch": "supervisor_core.cli.watch",
 }
 """Command -> the module that defines it."""
+
+REMOVED = {
+    "diff": "compare the arrays with what wrote them: torch.load(..., weights_only=True), safetensors.safe_open, "
+    "tf.train.load_checkpoint; tb-supervisor verify --values shows NaN and the norm of each checkpoint",
+}
+"""A command that was removed -> what to use instead."""
 
 
 @click.group(

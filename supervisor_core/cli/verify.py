@@ -323,7 +323,7 @@ def _with_values(run: RunVerdict, filesystem: Filesystem | None, watch: Watch) -
         if item.verdict != "good":
             return item
         try:
-            found = values_of(item.path, on_progress=watch(item.path), filesystem=filesystem, of_run=True)
+            found = values_of(item.path, on_progress=watch(item.path), filesystem=filesystem)
             return replace(item, values=found)
         except CheckpointError as error:
             return replace(item, values_problem=str(error))

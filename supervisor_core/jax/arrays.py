@@ -7,7 +7,10 @@ them as nested dicts.
 from __future__ import annotations
 
 import math
+import os
+import tempfile
 from collections.abc import Collection, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import jax
@@ -16,7 +19,6 @@ import orbax.checkpoint as ocp
 
 from supervisor_core.checkpoint import contents, orbax_metadata
 from supervisor_core.checkpoint.manifest import SPARSE_BYTES, SPARSE_RATIO
-from supervisor_core.checkpoint.orbax_arrays import folder_of
 from supervisor_core.checkpoint.safetensors_file import Written
 from supervisor_core.checkpoint.sealed_files import SealedFiles
 from supervisor_core.errors import DamagedCheckpointError, SaveFailedError, UnreadableCheckpointError
@@ -153,3 +155,40 @@ def leaves(tree: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, .
             yield from leaves(item, (*path, name))
     else:
         yield path, tree
+
+
+_DESCRIPTORS = "/proc/self/fd"
+"""Where Linux has the open files of a process by their numbers."""
+
+
+@contextmanager
+def folder_of(files: SealedFiles, folder: str, listed: Collection[str], metadata: bytes) -> Iterator[str]:
+    """Yield a folder to read Orbax's files from: who may write there can lead a name elsewhere at any moment.
+
+    It has links to files that are open, and were compared with the manifest, and a copy of the metadata that were
+    looked at. A checkpoint of this user's is read where it is.
+
+    Args:
+        files: the checkpoint's. folder: Orbax's. listed: the files in it. metadata: the content of its `METADATA`.
+
+    Raises:
+        DamagedCheckpointError, UnreadableCheckpointError: if a file is not the one in the manifest.
+    """
+    if not os.path.isdir(_DESCRIPTORS) or contents.is_own(files):
+        for name in listed:
+            with files.open(name) as file:
+                file.check()
+        yield files.path(folder)
+        return
+    with ExitStack() as stack:
+        directory = stack.enter_context(tempfile.TemporaryDirectory(prefix="tb-supervisor-orbax-"))
+        for name in listed:
+            os.makedirs(os.path.dirname(os.path.join(directory, name)), exist_ok=True)
+            if name == f"{folder}/{orbax_metadata.METADATA}":
+                with open(os.path.join(directory, name), "wb") as copy:
+                    copy.write(metadata)
+                continue
+            file = stack.enter_context(files.open(name))
+            file.check()
+            os.symlink(f"{_DESCRIPTORS}/{file.fileno()}", os.path.join(directory, name))
+        yield os.path.join(directory, folder)

@@ -11,9 +11,8 @@ import io
 import logging
 import os
 import pickle
-import sys
-from collections.abc import Collection, Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Collection, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -133,34 +132,16 @@ class CheckpointFile:
         if not may_run:  # it may be altered between two looks, so there is one
             data = memoryview(files.read(self.file, files.size(self.file)))
             torch_file.check(lambda at, count: bytes(data[at : at + count]), len(data), contents.LIGHTNING_CLASSES)
-            with _safe_classes():
+            with contents.safe_classes():
                 return torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
         with files.open(self.file) as file, open(os.dup(file.fileno()), "rb") as source:
             if not self._trust and not (contents.is_own(files) and file.is_at_its_path()):
                 raise UnreadableCheckpointError(f"{file.path} was replaced while it was looked at")
             if is_harmless:
-                with suppress(pickle.UnpicklingError), _safe_classes():
+                with suppress(pickle.UnpicklingError), contents.safe_classes():
                     return torch.load(source, map_location="cpu", weights_only=True)
                 source.seek(0)
             return torch.load(source, map_location="cpu", weights_only=False)
-
-
-@contextmanager
-def _safe_classes() -> Iterator[None]:
-    """Allow what `torch_file.check` allows, besides what the program has allowed."""
-    numpy: Any = sys.modules["numpy"]  # Lightning has imported it
-    found = [type(numpy.dtype(letter)) for letter in numpy.typecodes["All"] if letter not in "OSUVMm"]
-    for name in (*contents.LIGHTNING_CLASSES, *torch_file.HARMLESS):
-        module, _, attribute = name.rpartition(".")
-        if hasattr(sys.modules.get(module), attribute):
-            found.append(getattr(sys.modules[module], attribute))
-    before = list(torch.serialization.get_safe_globals())
-    torch.serialization.add_safe_globals([item for item in found if item not in before])
-    try:
-        yield
-    finally:
-        torch.serialization.clear_safe_globals()
-        torch.serialization.add_safe_globals(before)
 
 
 class LightningState:

@@ -18,10 +18,6 @@ TALL = {"width": 1280, "height": 1800}
 SAID = """() => [...document.querySelectorAll('.run-body')].map(body => {
     // A report comes without the runbook.
     for (const link of body.querySelectorAll('a[target=_blank]')) link.style.display = 'none';
-    // Nor does it read checkpoints.
-    for (const head of body.querySelectorAll('th'))
-        if (head.textContent === 'Values')
-            for (const row of head.closest('table').rows) row.cells[head.cellIndex].style.display = 'none';
     return body.innerText;
 }).join()"""
 READY = """() => document.querySelector('.run-page:not([aria-busy])')

@@ -35,18 +35,23 @@ def test_a_bare_call_prints_the_help(run: Run) -> None:
     assert "\n\nOptions:\n" in bare.stdout
 
 
-@pytest.mark.parametrize("name", ["inspect", "verify", "exporter", "stacks", "run", "report", "watch", "diff"])
+@pytest.mark.parametrize("name", ["inspect", "verify", "exporter", "stacks", "run", "report", "watch"])
 def test_without_arguments(run: Run, name: str) -> None:
     """The error names what is missing, and the first example of the help, which the command accepts."""
     said = error_of(run(name))
     what, example = re.fullmatch(r"(.+) is missing, as in `(.+)`", said).groups()  # type: ignore[union-attr]
-    assert what == {"stacks": "PID|LOGDIR", "run": "LOGDIR -- COMMAND", "diff": "CKPT"}.get(name, "LOGDIR")
+    assert what == {"stacks": "PID|LOGDIR", "run": "LOGDIR -- COMMAND"}.get(name, "LOGDIR")
     assert f"\n    {example}\n" in run(name, "--help").stdout
     program, command, *words = shlex.split(example)
     assert (program, command) == ("tb-supervisor", name)
     found = main.get_command(click.Context(main), name)
     assert found is not None
     found.make_context(name, words)
+
+
+def test_a_removed_command_names_what_to_use(run: Run) -> None:
+    """The error of `diff` says how to compare two checkpoints."""
+    assert "The command 'diff' was removed. Instead: compare the arrays" in error_of(run("diff", "a", "b"))
 
 
 @pytest.mark.parametrize("name", ["inspect", "verify"])

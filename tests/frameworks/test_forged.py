@@ -459,7 +459,7 @@ import os, sys
 import orbax.checkpoint as ocp
 from supervisor_core.checkpoint.manifest import read_manifest
 from supervisor_core.checkpoint.sealed_files import SealedFiles
-from supervisor_core.checkpoint.orbax_arrays import folder_of
+from supervisor_core.jax.arrays import folder_of
 
 checkpoint, secret = sys.argv[1:]
 path = os.path.join(checkpoint, "orbax", "_METADATA")

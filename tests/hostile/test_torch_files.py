@@ -9,7 +9,6 @@ import pickle
 import struct
 import sys
 import zipfile
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,8 +16,6 @@ import pytest
 from fuzz import sealed
 from supervisor_core.checkpoint import pickles, torch_file
 from supervisor_core.checkpoint.torch_file import NeedsCodeError
-from supervisor_core.checkpoint.values import values_of
-from supervisor_core.errors import DamagedCheckpointError
 from supervisor_core.training import random_state
 from tests.cases import each
 
@@ -226,35 +223,3 @@ def test_a_random_state_that_leads_out_of_its_memory(position: Any) -> None:
     assert source.get() == before and np.random.random_sample() < 1
     for odd in (5, (), "x", {"bit_generator": "MT19937"}, ("MT19937", [1 << 99] * 624, 5, 0, 0.0)):
         assert len(random_state.restore((source,), {"numpy": odd})) == 1
-
-
-def below(key: str, tensors: int, tensor: bytes) -> bytes:
-    """A pickle of one tensor under many numbers, all below one key."""
-    items = b"".join(b"J" + struct.pack("<i", number) + b"h\x00" for number in range(1, tensors))
-    return b"\x80\x02}" + sealed.text(key) + b"}(K\x00" + tensor + b"q\x00" + items + b"us."
-
-
-def test_names_are_bounded(tmp_path: Path) -> None:
-    """One key may be in the names of all tensors: it has a length, and so have all names together."""
-    file = tmp_path / "model.pt"
-    for key, count, text in (
-        ("k" * (1 << 20), 1, "is longer than 4,096"),
-        ("k" * 4000, 20_000, "too many tensors, or their names"),
-    ):
-        file.write_bytes(archive(below(key, count, sealed.tensor())))
-        with pytest.raises(DamagedCheckpointError, match=text):
-            values_of(file)
-    file.write_bytes(archive(below("k" * 4000, 4, sealed.tensor())))
-    assert len(values_of(file).tensors) == 4
-
-
-def test_what_lies_between_numbers_counts(tmp_path: Path) -> None:
-    """A hundred tensors of two numbers, the first and the last of one megabyte, would cost as many megabytes."""
-    count, file = 1 << 18, tmp_path / "model.pt"
-    tensor = sealed.tensor().replace(b"K\x04tQ", b"J" + struct.pack("<i", count) + b"tQ")
-    tensor = tensor.replace(b"K\x04\x85K\x01\x85", b"K\x02\x85J" + struct.pack("<i", count - 1) + b"\x85")
-    file.write_bytes(archive(below("w", 100, tensor), records={"data/0": bytes(4 * count)}))
-    with pytest.raises(DamagedCheckpointError, match="its tensors share their bytes too often"):
-        values_of(file)
-    file.write_bytes(archive(below("w", 10, tensor), records={"data/0": bytes(4 * count)}))
-    assert len(values_of(file).tensors) == 10

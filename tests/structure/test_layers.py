@@ -43,7 +43,7 @@ HEAVY = {
     "werkzeug": {"tb_plugin"},
     "numpy": {"checkpoint", "events", "history", "run", "training", "torch", "tf1", "tb_plugin", "jax", "keras"},
     "safetensors": {"torch"},
-    "torch": {"torch", "transformers", "lightning"},
+    "torch": {"torch", "transformers", "lightning", "checkpoint"},  # for `verify --values` alone
     "jax": {"jax"},
     "keras": {"keras"},
     "flax": {"jax"},

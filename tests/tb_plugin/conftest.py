@@ -367,7 +367,6 @@ class Bench:
 
     def close(self) -> None:
         self.scalar_store.close()
-        self.backend.checkpoint_reader.close()
 
 
 class _Plugin(Tab):
@@ -389,7 +388,7 @@ def bench(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> 
     Fails where TensorBoard's own validator of security headers had anything to say of an answer.
     """
     made: list[Bench] = []
-    for name in ("SCALARS_SECS", "VALUES_SECS", "COMPARE_SECS"):
+    for name in ("SCALARS_SECS", "COMPARE_SECS"):
         monkeypatch.setattr(backend, name, 60.0)
 
     def make(*shown: FakeWatch | Run | WatchedRun, read: bool = True, **how: Any) -> Bench:

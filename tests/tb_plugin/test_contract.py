@@ -10,10 +10,8 @@ from typing import Any
 import pytest
 
 import tb_plugin
-from supervisor_core.checkpoint.values import CheckpointValues, Difference, TensorChange, TensorValues
 from supervisor_core.events.chunk import Chunk, FileFacts, Problem
 from tb_plugin.backend import ROUTES
-from tb_plugin.checkpoint_values import Asked, answer_of
 from tests.tb_plugin.conftest import LOGDIR, NOW, Bench, FakeSource, a_rich_run, points, watched
 
 PAGE = (Path(tb_plugin.__file__).parent / "http_api.md").read_text(encoding="utf-8")
@@ -114,19 +112,6 @@ def test_every_field_is_described(bench: Callable[..., Bench], tab: Bench, route
     assert served <= described | published(*tables), "served, and not described"
     assert described <= served, "described, and not served"
     assert published(*tables) <= served
-
-
-def test_every_field_of_values_is_described() -> None:
-    """What is said of a checkpoint that was read, and of what changed, is on the page; and the other way."""
-    tensor = TensorValues(name="w", dtype="float32", shape=(3,), nan=1)
-    values = CheckpointValues(path="after", format="sealed", tensors=(tensor,))
-    changes = tuple(
-        TensorChange(name=kind, kind=kind, dtypes=("float32", "float32"), shapes=((3,), (3,)))
-        for kind in ("changed", "frozen")
-    )
-    change = Difference(before="before", after="after", tensors=changes)
-    answer = answer_of(Asked("a", "after", NOW, "before"), values=values, change=change)
-    assert set(keys(answer)) == set(re.findall(r'"(\w+)":', SECTIONS["checkpoint_values"]))
 
 
 def test_every_column_is_described(tab: Bench) -> None:

@@ -147,13 +147,6 @@ print(sorted(name for name in added if name.startswith(("supervisor_core", "nump
     assert done.stdout.strip() == "[]"
 
 
-def test_serving_loads_no_reader_of_checkpoints() -> None:
-    """Two megabytes, for whoever asks what is in a checkpoint."""
-    code = "import sys, tb_plugin.backend; print('supervisor_core.checkpoint.values' in sys.modules)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "False"
-
-
 def test_a_broken_installation_says_why(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """If a module the plugin needs cannot be imported, the tab names it."""
     monkeypatch.delitem(sys.modules, "tb_plugin.plugin")

@@ -25,7 +25,6 @@ PARAMETERS = {
     "workers": ("from", "to"),
     "checkpoints": ("offset", "limit"),
     "checkpoint_marks": ("from", "to", "pixels"),
-    "checkpoint_values": (),
     "stalls": (),
     "tags": (),
     "scalars": ("from", "to", "pixels", "smoothing"),

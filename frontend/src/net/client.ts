@@ -13,7 +13,6 @@ import type {
   ThreadHistory,
   WorkerHistory,
 } from "../types/api";
-import type { CheckpointValues } from "../types/checkpoint_values";
 import type { ColumnsAnswer, FieldsAnswer } from "../types/columns";
 import type { CompareAnswer } from "../types/compare";
 import type { IncidentsAnswer, TimelineHeader } from "../types/timeline";
@@ -102,8 +101,6 @@ const backend = {
     (await json<{ workers: WorkerHistory[] }>("workers", { run }, signal)).workers,
   checkpoints: (run: string, offset: number, limit: number, order: "newest" | "oldest", signal?: AbortSignal) =>
     json<CheckpointPage>("checkpoints", { run, offset, limit, order }, signal),
-  checkpointValues: (run: string, path: string, signal?: AbortSignal) =>
-    json<CheckpointValues>("checkpoint_values", { run, path }, signal),
   checkpointMarks: (run: string, query: WindowQuery, signal?: AbortSignal) =>
     columns<MarksHeader>("checkpoint_marks", { run, ...query }, signal),
   stalls: async (run: string, signal?: AbortSignal) =>

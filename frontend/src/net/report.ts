@@ -68,9 +68,6 @@ export function reportClient({ answers, marks, scalars }: Report): Client {
       const ordered = order === "newest" ? checkpoints : checkpoints.toReversed();
       return { total, offset, checkpoints: ordered.slice(offset, offset + limit) };
     },
-    checkpointValues: async () => {
-      throw new BackendError("missing", "A report has no files of checkpoints.");
-    },
     checkpointMarks: async () => decodeColumns<MarksHeader>(bytesOf(marks)),
     stalls: async () => answers.stalls.stalls,
     tags: async () => answers.tags.tags,

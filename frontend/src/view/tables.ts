@@ -3,9 +3,7 @@ import { fileName } from "../logic/csv";
 import { formatCount, plural } from "../logic/format";
 import { worstFirst } from "../logic/workers";
 import { BackendError, client, Latest } from "../net/client";
-import { report } from "../net/report";
 import type { Checkpoint, RunDetail, WorkerHistory } from "../types/api";
-import { ValuesColumn } from "./checkpoint_values";
 import { CHECKPOINT_COLUMNS, RECOVERY_COLUMNS, RESTART_COLUMNS, SESSION_COLUMNS, WORKER_COLUMNS } from "./columns";
 import { h, iconButton, refresh, setText } from "./element";
 import type { Column } from "./table";
@@ -38,11 +36,7 @@ export class Tables {
   #shown = "";
   #shownWorkers = "";
 
-  readonly #values: ValuesColumn;
-
-  constructor(private readonly run: string) {
-    this.#values = new ValuesColumn(run);
-  }
+  constructor(private readonly run: string) {}
 
   update(detail: RunDetail, workers: readonly WorkerHistory[]): void {
     const key = JSON.stringify([detail.restarts, detail.recoveries, detail.sessions, detail.problems]);
@@ -66,7 +60,6 @@ export class Tables {
 
   close(): void {
     this.#latest.cancel();
-    this.#values.close();
   }
 
   #fillPlain<Row>(box: HTMLElement, name: string, columns: Column<Row>[], rows: Row[]): void {
@@ -149,8 +142,7 @@ export class Tables {
     refresh(
       this.#checkpoints,
       this.#head("Checkpoints", total, () => this.#saveAll(), pager),
-      // A report has no files to read.
-      makeTable("Checkpoints", report ? CHECKPOINT_COLUMNS : CHECKPOINT_COLUMNS.toSpliced(4, 0, this.#values), rows),
+      makeTable("Checkpoints", CHECKPOINT_COLUMNS, rows),
     );
   }
 
