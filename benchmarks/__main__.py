@@ -29,7 +29,6 @@ AREAS = (
     "goodput",
     "scrape",
     "fleet",
-    "objectstore",
     "notify",
     "pages",
     "imports",
@@ -51,7 +50,7 @@ def main() -> None:
     parser.add_argument(
         "--python",
         default=sys.executable,
-        help="the interpreter of an environment that has the frameworks, or moto and s3fs",
+        help="the interpreter of an environment that has the frameworks",
     )
     arguments = parser.parse_args()
     if arguments.write and arguments.quick:
@@ -60,7 +59,7 @@ def main() -> None:
         print(f"measuring: {area}", file=sys.stderr)
         before = f"{describe()}. Noise before: {noise()}."
         module = importlib.import_module(f"benchmarks.{area}")
-        others = (arguments.python,) if area in ("frameworks", "objectstore") else ()
+        others = (arguments.python,) if area == "frameworks" else ()
         found = list(module.rows(arguments.quick, *others))
         machine = f"{before} After: {noise()}."
         print_table(found)

@@ -1,7 +1,7 @@
 """Local files, straight from the operating system; and which `Filesystem` a path belongs to.
 
 Local paths (``file://`` too, for checkpoints) need nothing but ``os``. All others (``gs://``, ``s3://``, ``memory://``)
-go through TensorBoard's gfile or fsspec, which are loaded only then (`remote`, `remote_source`). Local files are opened
+go through TensorFlow or fsspec, which are loaded only then (`remote`, `remote_source`). Local files are opened
 by `opening` alone.
 """
 

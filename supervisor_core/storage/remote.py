@@ -1,11 +1,5 @@
-"""Object stores and other remote file systems, through a gfile: tensorflow's, or TensorBoard's stand-in for it.
-
-Checkpoints: where tensorflow is loaded (a training), tensorflow's own, which reads and writes. Where it is not (a
-monitoring host), TensorBoard's stand-in (fsspec, boto3), with which checkpoints can be read and verified; there nothing
-can be deleted.
-
-Events: where tensorflow is loaded and knows the scheme, tensorflow's, so that summaries and checkpoints share one
-client and its credentials; everywhere else TensorBoard's, which supports every store for which fsspec has a package.
+"""Object stores and other remote file systems: through TensorFlow where it is loaded and knows the scheme, so that
+summaries and checkpoints share one client and its credentials; through fsspec everywhere else.
 """
 
 from __future__ import annotations
@@ -13,15 +7,16 @@ from __future__ import annotations
 import errno
 import functools
 import os
+import stat
 import sys
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from datetime import datetime
 from typing import Any, ParamSpec, TypeVar
 
 from supervisor_core.errors import EventsError
-from supervisor_core.install import install_command
-from supervisor_core.storage.filesystem import Check, DirectoryEntry, Reader, unguarded
-from supervisor_core.storage.opening import read_whole
+from supervisor_core.storage.filesystem import Check, DirectoryEntry, Reader, RemoteStatus, unguarded
+from supervisor_core.storage.opening import MAX_READ_BYTES
 
 READ_AHEAD_BYTES = 8 << 20
 """The least size of a request to a remote store: a round trip costs more than a megabyte."""
@@ -29,7 +24,7 @@ READ_AHEAD_BYTES = 8 << 20
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
 
-# The canonical status codes, as tensorflow's errors and TensorBoard's stand-ins both carry them.
+# The canonical status codes, as TensorFlow's errors carry them.
 _ERRNO_OF_CODE = {
     5: errno.ENOENT, 6: errno.EEXIST, 7: errno.EACCES, 8: errno.ENOSPC, 12: errno.ENOTSUP, 16: errno.EACCES,
 }  # fmt: skip
@@ -62,82 +57,112 @@ def as_os_error(function: Callable[_P, _T]) -> Callable[_P, _T]:
 
 
 class RemoteFilesystem:
-    """A `Filesystem`; the paths keep their scheme.
+    """A `Filesystem`; the paths keep their scheme. Failures raise `OSError`; of appending whatever the client raises.
 
     Args:
-        gfile: tensorflow's, or the stand-in's module.
+        path: one with ``://`` in it.
+        client: a file system of fsspec's, or a `Gfile`. Default: fsspec's for the path, found when it is first used.
     """
 
     prompt = False
 
-    def __init__(self, gfile: Any) -> None:
-        self._gfile = gfile
-        self._stand_in = hasattr(gfile, "get_filesystem")
+    def __init__(self, path: str, client: Any = None) -> None:
+        self._path = path
+        self._client = client
+
+    @property
+    def client(self) -> Any:
+        """The client. S3 is at the endpoint that ``S3_ENDPOINT`` names, as for TensorFlow.
+
+        Raises:
+            ImportError: if its package is not installed; a `ValueError` for an unknown scheme.
+        """
+        if self._client is None:
+            if scheme_of(self._path) in ("http", "https"):  # a file may name any address as a path
+                raise ValueError("that is the address of a web page")
+            from fsspec.core import url_to_fs
+
+            endpoint = os.environ.get("S3_ENDPOINT") if scheme_of(self._path) == "s3" else None
+            self._client = url_to_fs(self._path, **({"endpoint_url": endpoint} if endpoint else {}))[0]
+        return self._client
+
+    @property
+    def _fresh(self) -> Any:
+        """The client, without its cached listings: a file that grows would keep its first size."""
+        self.client.invalidate_cache()
+        return self.client
 
     @as_os_error
-    def size_of(self, path: str) -> int | None:
-        """Return a file's length; None for a directory."""
-        if self._stand_in and self._gfile.isdir(path):  # its status does not say
-            return None
-        found = self._gfile.stat(path)
-        return None if getattr(found, "is_directory", False) else int(found.length)
+    def stat(self, path: str) -> RemoteStatus:
+        """Return the status of a path."""
+        return _status(self._fresh.info(path))
+
+    @as_os_error
+    def entries(self, directory: str) -> list[DirectoryEntry]:
+        """Return the entries of a directory."""
+        found = self._below(directory, self._fresh.ls(directory, detail=True))
+        return [DirectoryEntry(path.rpartition("/")[2], stat.S_ISDIR(each.st_mode)) for path, each in found]
+
+    @as_os_error
+    def find(self, root: str) -> list[tuple[str, RemoteStatus]]:
+        """Return path and status of everything below a directory, in any order; there may be directories among it. Most
+        stores list a thousand names in one request."""
+        return list(self._below(root, self._fresh.find(root, detail=True).values()))
+
+    def _below(self, directory: str, infos: Iterable[Any]) -> Iterator[tuple[str, RemoteStatus]]:
+        """Yield what is below a directory; a store without directories may list a marker for the directory itself."""
+        own = str(self.client._strip_protocol(directory)).rstrip("/")
+        for info in infos:
+            name = info["name"].rstrip("/")
+            if name.startswith(own + "/"):
+                yield directory.rstrip("/") + name.removeprefix(own), _status(info)
 
     @as_os_error
     def read_range(self, path: str, offset: int, length: int) -> bytes:
         """Return a part of a file; fewer bytes only where it ends."""
-        if self._stand_in:
-            # TensorBoard's client for S3 has a name of its own for the offset, and returns a byte more.
-            token = {"opaque_offset": offset, "byte_offset": offset}
-            return bytes(self._gfile.get_filesystem(path).read(path, True, length, token)[0])[:length]
-        with self._gfile.GFile(path, "rb") as file:
-            return _read_at(file, offset, length)
-
-    @as_os_error
-    def entries(self, path: str) -> list[DirectoryEntry]:
-        """Return the entries of a directory; a request for each."""
-        names, is_directory = self._gfile.listdir(path), self._gfile.isdir
-        return [
-            DirectoryEntry(name.rstrip("/"), name.endswith("/") or bool(is_directory(f"{path.rstrip('/')}/{name}")))
-            for name in names
-        ]
+        return bytes(self.client.cat_file(path, start=offset, end=offset + length))
 
     @as_os_error
     def list_names(self, directory: str) -> list[str]:
         """See `Filesystem.list_names`."""
-        return [name.rstrip("/") for name in self._gfile.listdir(directory)]
+        names = (name.rstrip("/").rpartition("/")[2] for name in self._fresh.ls(directory, detail=False))
+        return [name for name in names if name]
 
     def walk(self, top: str, on_error: Callable[[OSError], None]) -> Iterator[tuple[str, list[str]]]:
         """See `Filesystem.walk`."""
-        try:
-            for directory, _, files in self._gfile.walk(top):
-                yield directory, sorted(files)
-        except Exception as error:
-            on_error(os_error(error, top))
+        waiting = [top]
+        while waiting:
+            directory = waiting.pop()
+            try:
+                entries = sorted(self.entries(directory))
+            except OSError as error:
+                on_error(error)
+                continue
+            yield directory, [entry.name for entry in entries if not entry.is_directory]
+            waiting += [f"{directory.rstrip('/')}/{entry.name}" for entry in reversed(entries) if entry.is_directory]
 
-    @as_os_error
     def is_file(self, path: str) -> bool:
         """See `Filesystem.is_file`."""
-        return bool(self._gfile.exists(path)) and not self._gfile.isdir(path)
+        try:
+            return stat.S_ISREG(self.stat(path).st_mode)
+        except FileNotFoundError:
+            return False
 
-    @as_os_error
     def open(self, path: str) -> Reader:
         """See `Filesystem.open`."""
-        size = int(self._gfile.stat(path).length)
-        if self._stand_in:
-            return _RemoteReader(size, functools.partial(self.read_range, path))
-        file = self._gfile.GFile(path, "rb")
-        return _RemoteReader(size, functools.partial(_read_at, file), file.close)
+        return _RemoteReader(self, path)
 
-    @as_os_error
     def read(self, path: str) -> bytes:
         """See `Filesystem.read`."""
-        with self._gfile.GFile(path, "rb") as file:
-            return read_whole(file, path)
+        data = self.read_range(path, 0, MAX_READ_BYTES + 1)
+        if len(data) > MAX_READ_BYTES:
+            raise OSError(errno.EFBIG, f"it has more than {MAX_READ_BYTES:,} bytes", path)
+        return data
 
     def replace(self, path: str, data: bytes, check: Check = unguarded) -> None:
         """See `Filesystem.replace`; an object store replaces atomically, others by a rename."""
         put = as_os_error(self.put)
-        if self._stand_in:
+        if not isinstance(self._client, Gfile):
             check()
             put(path, data)
             return
@@ -156,36 +181,31 @@ class RemoteFilesystem:
     @as_os_error
     def remove(self, path: str) -> None:
         """See `Filesystem.remove`."""
-        self._full_gfile("delete", path).remove(path)
+        self.client.rm_file(path)
 
     @as_os_error
     def remove_tree(self, path: str) -> None:
         """See `Filesystem.remove_tree`."""
-        self._full_gfile("delete", path).rmtree(path)
+        self.client.rm(path, recursive=True)
 
     @as_os_error
     def move(self, path: str, target: str) -> None:
         """See `Filesystem.move`; an object store copies it, then deletes the first."""
-        self._full_gfile("rename", path).rename(path, target, overwrite=True)
+        self.client.mv(path, target)
 
     @as_os_error
     def make_directory(self, path: str) -> None:
         """See `Filesystem.make_directory`."""
-        self._gfile.makedirs(path)
+        self.client.makedirs(path, exist_ok=True)
 
-    @as_os_error
     def modified_at(self, path: str) -> float | None:
         """See `Filesystem.modified_at`."""
-        nanoseconds = getattr(self._gfile.stat(path), "mtime_nsec", 0)
-        return nanoseconds / 1e9 if nanoseconds else None
+        return self.stat(path).st_mtime_ns / 1e9 or None
 
-    @as_os_error
     def now_in(self, directory: str) -> float | None:
         """See `Filesystem.now_in`."""
-        if self._stand_in:
-            return None
         probe = os.path.join(directory, f".supervisor.probe{uuid.uuid4().hex}")
-        self.put(probe, b"\n")
+        as_os_error(self.put)(probe, b"\n")
         try:
             return self.modified_at(probe)
         finally:
@@ -199,8 +219,7 @@ class RemoteFilesystem:
 
     def put(self, path: str, data: bytes) -> None:
         """Write a whole file, in place of one that is there."""
-        with self._gfile.GFile(path, "wb") as file:
-            file.write(data)
+        self.client.pipe_file(path, data)
 
     def append(self, path: str, data: bytes) -> None:
         """Append to a file.
@@ -208,42 +227,101 @@ class RemoteFilesystem:
         Raises:
             NotImplementedError: if the store cannot; a `ValueError`, of some.
         """
-        if self._stand_in:
-            filesystem = self._gfile.get_filesystem(path)
-            if not hasattr(filesystem, "append"):
-                raise NotImplementedError(path)
-            filesystem.append(path, data, True)
-            return
         # Opened for each append: an open handle buffers, and a forked child would write the buffer again.
-        with self._gfile.GFile(path, "ab") as file:
+        with self.client.open(path, "ab") as file:
             file.write(data)
 
     def create(self, path: str, data: bytes) -> RemoteAppendFile:
         """See `Filesystem.create`; stores have no exclusive creation, so this asks first and then writes."""
-        if self._gfile.exists(path):
+        if self.client.exists(path):
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), path)
         self.put(path, data)
         return RemoteAppendFile(self, path)
 
-    def _full_gfile(self, verb: str, path: str) -> Any:
-        if self._stand_in:
-            raise OSError(errno.ENOTSUP, f"cannot {verb} without tensorflow", path)
-        return self._gfile
+
+class Gfile:
+    """TensorFlow's file systems with the calls of fsspec's that are used here.
+
+    Args:
+        gfile: ``tensorflow.io.gfile``.
+    """
+
+    def __init__(self, gfile: Any) -> None:
+        self._gfile = gfile
+
+    def exists(self, path: str) -> bool:
+        """Return whether there is something of that name."""
+        return bool(self._gfile.exists(path))
+
+    def invalidate_cache(self) -> None:
+        """Do nothing: it has none."""
+
+    def _strip_protocol(self, path: str) -> str:
+        return path
+
+    def info(self, path: str) -> dict[str, Any]:
+        """Return the facts of a path."""
+        found = self._gfile.stat(path)
+        kind = "directory" if getattr(found, "is_directory", False) else "file"
+        return {"name": path, "type": kind, "size": found.length, "mtime": getattr(found, "mtime_nsec", 0) / 1e9}
+
+    def ls(self, path: str, *, detail: bool) -> list[Any]:
+        """Return the paths in a directory; with the kind of each, which takes a request each."""
+        paths = [f"{path.rstrip('/')}/{name}" for name in self._gfile.listdir(path)]
+        if not detail:
+            return paths
+        kinds = ("directory" if each.endswith("/") or self._gfile.isdir(each) else "file" for each in paths)
+        return [{"name": each, "type": kind, "size": 0} for each, kind in zip(paths, kinds, strict=True)]
+
+    def cat_file(self, path: str, start: int, end: int) -> bytes:
+        """Return a part of a file."""
+        with self._gfile.GFile(path, "rb") as file:
+            file.seek(start)
+            return bytes(file.read(end - start))
+
+    def open(self, path: str, mode: str) -> Any:
+        """Return an open file."""
+        return self._gfile.GFile(path, mode)
+
+    def pipe_file(self, path: str, data: bytes) -> None:
+        """Write a whole file."""
+        with self._gfile.GFile(path, "wb") as file:
+            file.write(data)
+
+    def rm_file(self, path: str) -> None:
+        """Delete a file."""
+        self._gfile.remove(path)
+
+    def rm(self, path: str, *, recursive: bool) -> None:
+        """Delete a directory with its content."""
+        self._gfile.rmtree(path)
+
+    def mv(self, path: str, target: str) -> None:
+        """Rename a file."""
+        self._gfile.rename(path, target, overwrite=True)
+
+    def makedirs(self, path: str, *, exist_ok: bool) -> None:
+        """Create a directory and its parents where they are missing."""
+        self._gfile.makedirs(path)
 
 
-def _read_at(file: Any, offset: int, length: int) -> bytes:
-    file.seek(offset)
-    return bytes(file.read(length))
+def _status(info: Any) -> RemoteStatus:
+    at = info.get("LastModified") or info.get("mtime") or info.get("updated") or info.get("last_modified") or 0
+    secs = at.timestamp() if isinstance(at, datetime) else at if isinstance(at, (int, float)) else 0
+    kind = stat.S_IFDIR if info["type"] == "directory" else stat.S_IFREG
+    return RemoteStatus(int(info["size"] or 0), kind, int(secs * 1e9))
 
 
 class _RemoteReader(Reader):
     status = None
     is_linked = False
 
-    def __init__(self, size: int, read: Callable[[int, int], bytes], close: Callable[[], None] = lambda: None) -> None:
-        self.size = size
-        self._read = as_os_error(read)
-        self._close = close
+    def __init__(self, filesystem: RemoteFilesystem, path: str) -> None:
+        found = filesystem.stat(path)
+        if stat.S_ISDIR(found.st_mode):
+            raise IsADirectoryError(errno.EISDIR, "it is a directory, not a regular file", path)
+        self.size = found.st_size
+        self._read = functools.partial(filesystem.read_range, path)
         self._start = 0
         self._block = b""
 
@@ -256,12 +334,12 @@ class _RemoteReader(Reader):
         return self._block[offset - self._start : end - self._start]
 
     def close(self) -> None:
-        self._close()
+        """Do nothing: nothing is held open."""
 
 
 class RemoteAppendFile:
-    """A file behind a gfile. Each append is a request of its own; where the store cannot append, the whole file is
-    rewritten each time, from a copy in memory."""
+    """A remote file. Each append is a request of its own; where the store cannot append, the whole file is rewritten
+    each time, from a copy in memory."""
 
     def __init__(self, filesystem: RemoteFilesystem, path: str) -> None:
         self._filesystem = filesystem
@@ -282,7 +360,7 @@ class RemoteAppendFile:
 
     def size(self) -> int:
         """See `AppendFile.size`."""
-        return self._filesystem.size_of(self._path) or 0
+        return self._filesystem.stat(self._path).st_size
 
     def truncate(self, size: int) -> None:
         """Raise: remote files cannot be cut."""
@@ -304,26 +382,21 @@ def remote_filesystem(path: str, task: str | None = None) -> RemoteFilesystem:
 
     Args:
         path: one with ``://`` in it.
-        task: what events at the path are for, for the error's text; None for checkpoints. Those are on TensorFlow's
-            file system wherever it is loaded; each call fails if it does not know the scheme.
+        task: what events at the path are for, for the error's text; None for checkpoints: then each call fails if no
+            file system is installed for the scheme.
 
     Raises:
-        EventsError: if none is installed for the events' scheme, or TensorBoard is missing; the text says what to
-            install.
+        EventsError: if none is installed for the events' scheme; the text says what to install.
     """
-    tensorflow = sys.modules.get("tensorflow")
-    if tensorflow is not None and (task is None or tensorflow_knows(path)):
-        return RemoteFilesystem(tensorflow.io.gfile)
+    tensorflow, scheme = sys.modules.get("tensorflow"), scheme_of(path)
+    if tensorflow is not None and scheme in tensorflow.io.gfile.get_registered_schemes():
+        return RemoteFilesystem(path, Gfile(tensorflow.io.gfile))
+    found = RemoteFilesystem(path)
+    if task is None:
+        return found
     try:
-        from tensorboard.compat.tensorflow_stub.io import gfile
-    except ImportError as error:
-        text = f"remote files need TensorBoard's file layer, which is not installed: {install_command('tab')}"
-        raise EventsError(f"Cannot {task or 'open'} {path!r}: {text}") from error
-    try:
-        if task is not None:
-            gfile.get_filesystem(path)
+        assert found.client is not None
     except (ImportError, ValueError) as error:
-        scheme = scheme_of(path)
         if scheme in ("http", "https"):
             raise EventsError(
                 f"Cannot {task} {path!r}: that is the address of a web page. Give a directory, or an object store's, "
@@ -333,13 +406,7 @@ def remote_filesystem(path: str, task: str | None = None) -> RemoteFilesystem:
             f"Cannot {task} {path!r}: no file system for {scheme}:// is installed ({error}). Install fsspec "
             f"and its package for {scheme}:// (for gs:// that is gcsfs, for s3:// s3fs), or give a local directory."
         ) from error
-    return RemoteFilesystem(gfile)
-
-
-def tensorflow_knows(path: str) -> bool:
-    """Return whether TensorFlow is loaded, and knows a path's scheme."""
-    tensorflow = sys.modules.get("tensorflow")
-    return tensorflow is not None and scheme_of(path) in tensorflow.io.gfile.get_registered_schemes()
+    return found
 
 
 def scheme_of(path: str) -> str:

@@ -1,7 +1,7 @@
-"""Reads events files on remote file systems, and fetches ahead.
+"""`RemoteSource`: what is below a remote directory and in its events files, with a bounded number of requests per look.
 
-Through TensorFlow where it is loaded and knows the scheme, as the writer (`supervisor_core.storage.remote`); else
-through fsspec where it has a package for that; else through TensorBoard's own client.
+A look lists everything below the directory, if that takes no more than `LOOK_LISTINGS` requests. A larger directory is
+listed as often as keeps to that on average; each look between asks for the sizes of the files that have grown of late.
 """
 
 from __future__ import annotations
@@ -12,14 +12,35 @@ import stat
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
-from contextlib import suppress
-from typing import NamedTuple
+from typing import Generic, NamedTuple, TypeVar
 
 from supervisor_core.clock import Clock
 from supervisor_core.storage.filesystem import FIRST_BYTES, DirectoryEntry, RemoteStatus
-from supervisor_core.storage.remote import RemoteFilesystem, remote_filesystem, scheme_of, tensorflow_knows
-from supervisor_core.storage.remote_clients import FsspecClient, client_of
-from supervisor_core.storage.remote_listing import RemoteListing
+from supervisor_core.storage.remote import Gfile, RemoteFilesystem, remote_filesystem
+
+NAMES_OF_A_REQUEST = 1000
+"""Names that a store lists in one request: the page size of S3 and GCS."""
+LOOK_LISTINGS = 20
+"""Requests that list names, per look on average: a listing of 20,000 names takes some seconds."""
+LOOK_SIZES = 1000
+"""Limit of the sizes asked for in a look without a listing."""
+LIVE_SECS = 3600.0
+"""The size of a file that has not grown for longer is known from listings only."""
+PARALLEL_REQUESTS = 16
+"""Limit of the requests under way, and of the ranges that wait to be taken."""
+RANGE_BYTES = FIRST_BYTES * (1 + 4 + 16 + 64)
+"""Limit of the bytes of one file fetched ahead: a reader's first four pieces."""
+
+_T = TypeVar("_T")
+_R = TypeVar("_R")
+
+
+class Range(NamedTuple):
+    """The part of a file that a reader will read first."""
+
+    path: str
+    offset: int
+    length: int
 
 
 class RemoteReadFile:
@@ -38,89 +59,144 @@ class RemoteReadFile:
 
 
 class RemoteSource:
-    """See `supervisor_core.storage.filesystem.ReadFilesystem`; exceptions of a store's library become ``OSError``."""
+    """A `supervisor_core.storage.filesystem.ReadFilesystem`. Used by one thread at a time.
 
-    def __init__(self, client: RemoteFilesystem | FsspecClient) -> None:
-        self._client = client
-        self._kept: RemoteListing | None = None
-        self._listing: RemoteListing | None = None
-        self._ahead: ReadAhead | None = None
+    Args:
+        filesystem: lists and reads. Where it cannot list everything at once, each directory is listed on demand.
+    """
+
+    def __init__(self, filesystem: RemoteFilesystem) -> None:
+        self._filesystem = filesystem
+        self._root = ""
+        self._names: dict[str, dict[str, bool]] = {}
+        """Directory -> name -> whether it is one, of all below the root. Empty before the first listing."""
+        self._sizes: dict[str, int] = {}
+        """Of the watched files."""
+        self._grown_at: dict[str, float] = {}
+        """When each live file has grown, by the monotonic clock; the one whose size was asked for last is the last."""
+        self._fault: OSError | None = None
+        """Why the last look broke off."""
+        self._version = 0
+        """Rises when names may have changed."""
+        self._is_listed = False
+        """Whether the last look has listed everything."""
+        self._to_wait = 0
+        """Looks until the next listing."""
+        self._ahead: Ahead[Range, bytes] | None = None
+        self._ranges: dict[str, Range] = {}
+        """What is fetched ahead of each file."""
         self._count_lock = threading.Lock()
-        self._listings = self._reads = 0
-
-    @property
-    def requests(self) -> int:
+        self.requests = 0
         """Number of requests so far."""
-        return self.listings + self.reads
-
-    @property
-    def listings(self) -> int:
-        """Number of requests so far that list names."""
-        return self._listings + (0 if self._kept is None else self._kept.listings)
-
-    @property
-    def reads(self) -> int:
-        """Number of requests so far that read files, or their sizes."""
-        return self._reads + (0 if self._kept is None else self._kept.reads)
 
     def look(self, root: str, is_watched: Callable[[str], bool], clock: Clock) -> None:
-        """Bring what is known of everything below a directory up to date, see `RemoteListing`; until the next call
-        `stat` and `entries` answer from it.
+        """Bring what is known of everything below a directory up to date; `stat` and `entries` then answer from it.
 
-        Where the store's library cannot list everything, or has failed, each directory is listed on demand.
+        Raises nothing: after a fault everything stays as it was known, and `stat` of the root raises the fault.
 
         Args:
             root: the directory; the same each time.
             is_watched: says by its name whether a file is an events file.
-            clock: paces the requests.
+            clock: its wall time is compared with when files were written.
         """
-        if not isinstance(self._client, FsspecClient):
+        if isinstance(self._filesystem.client, Gfile):
             return
-        if self._listing is None:
-            self._forget()
-            self._kept = RemoteListing(self._client, root, is_watched, clock)
-        assert self._kept is not None
-        self._kept.look()
-        is_known = self._kept.is_complete and bool(self._kept.entries[self._kept.root])
-        self._listing = self._kept if is_known else None  # empty, or no such directory: a request decides
+        self._root, self._fault = root.rstrip("/"), None
+        self._to_wait -= 1
+        self._is_listed = self._to_wait < 0
+        try:
+            if self._is_listed:
+                self._list(is_watched, clock)
+            else:
+                self._ask_for_sizes(clock.monotonic())
+        except OSError as error:
+            self._fault, self._is_listed = error, False
 
-    def _forget(self) -> None:
-        self._listings, self._reads, self._kept = self.listings, self.reads, None
+    def _list(self, is_watched: Callable[[str], bool], clock: Clock) -> None:
+        now, wall = clock.monotonic(), clock.wall()
+        found = self._filesystem.find(self._root)
+        requests = 1 + len(found) // NAMES_OF_A_REQUEST
+        self._count(requests)
+        self._to_wait = (requests - 1) // LOOK_LISTINGS
+        names: dict[str, dict[str, bool]] = {self._root: {}}
+        sizes: dict[str, int] = {}
+        for path, status in found:
+            if "//" in f"{path.removeprefix(self._root)}/":  # a store takes that for a name; no path leads there
+                continue
+            is_directory = stat.S_ISDIR(status.st_mode)
+            if is_directory:
+                names.setdefault(path, {})
+            elif is_watched(path.rpartition("/")[2]):
+                sizes[path] = status.st_size
+                if path not in self._sizes and status.st_mtime_ns:
+                    idle = max(0.0, wall - status.st_mtime_ns / 1e9)
+                    self._grown_at[path] = now - idle
+                elif self._sizes.get(path) != status.st_size:
+                    self._grown_at[path] = now
+            above, _, name = path.rpartition("/")
+            while name not in names.setdefault(above, {}):
+                names[above][name] = is_directory
+                if above == self._root:
+                    break
+                (above, _, name), is_directory = above.rpartition("/"), True
+        self._names, self._sizes = names, sizes
+        self._grown_at = {path: at for path, at in self._grown_at.items() if path in sizes and now - at <= LIVE_SECS}
+        self._version += 1
+
+    def _ask_for_sizes(self, now: float) -> None:
+        """Ask for the sizes of the files that have grown within the last hour; of many those asked for longest ago."""
+        due = list(self._grown_at)[:LOOK_SIZES]
+        self._count(len(due))
+        asked, faults = Ahead(self._size_of, due), []
+        for path in due:
+            size, grown_at = asked.take(path), self._grown_at.pop(path)
+            if isinstance(size, FileNotFoundError):
+                del self._sizes[path]
+                del self._names[path.rpartition("/")[0]][path.rpartition("/")[2]]
+                self._version += 1
+                continue
+            if isinstance(size, OSError):  # one that may not be read holds up nothing else
+                faults.append(size)
+            elif size is not None and size != self._sizes[path]:
+                self._sizes[path], grown_at = size, now
+            if now - grown_at <= LIVE_SECS:
+                self._grown_at[path] = grown_at
+        if faults and len(faults) == len(due):
+            raise faults[0]
+
+    def _size_of(self, path: str) -> int | OSError:
+        try:
+            return self._filesystem.stat(path).st_size
+        except OSError as error:
+            return error
 
     def names(self, directory: str) -> tuple[list[str], bool] | None:
-        """Return the names in a directory, and whether they are those of this moment; None where it is not below what
-        `look` looks at.
-
-        Raises:
-            OSError: if the names are not known.
-        """
-        listing, key = self._known(directory)
-        if listing is None:
+        """Return the names in a directory, and whether they are those of this look; None where it is not below what
+        `look` looks at."""
+        if not self._is_known(directory):
             return None
-        if key not in listing.entries:
-            raise OSError(errno.ENODATA, "not listed", directory)
-        return list(listing.entries[key]), listing.fresh is None or key in listing.fresh
+        return list(self._names.get(directory.rstrip("/"), ())), self._is_listed
 
-    def _known(self, path: str) -> tuple[RemoteListing | None, str]:
-        listing, key = self._listing, path.rstrip("/")
-        is_below = listing is not None and (key + "/").startswith(listing.root + "/")
-        return (listing if is_below else None), key
+    def _is_known(self, path: str) -> bool:
+        """Return whether a path is below what was listed. Of an empty directory a request says whether it is there."""
+        return bool(self._names.get(self._root)) and (path.rstrip("/") + "/").startswith(self._root + "/")
 
     def stat(self, path: str) -> RemoteStatus:
         """See `supervisor_core.storage.filesystem.ReadFilesystem`."""
-        listing, key = self._known(path)
-        if listing is not None and key == listing.root and listing.fault is not None:
-            raise listing.fault
-        if listing is not None and key in listing.sizes:
-            return RemoteStatus(listing.sizes[key])
-        above, _, name = key.rpartition("/")
-        if listing is not None and (key in listing.entries or _is_directory(listing, above, name)):
-            return RemoteStatus(0, stat.S_IFDIR, listing.versions.get(key, 0))  # what changes when its names do
-        if listing is not None and name not in listing.entries.get(above, (name,)):
-            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
-        self._count_read()
-        size = self._client.size_of(path)
-        return RemoteStatus(0, stat.S_IFDIR) if size is None else RemoteStatus(size)
+        key = path.rstrip("/")
+        if self._is_known(path):
+            if key == self._root and self._fault is not None:
+                raise self._fault
+            if key in self._sizes:
+                return RemoteStatus(self._sizes[key])
+            if key in self._names:
+                return RemoteStatus(0, stat.S_IFDIR, self._version)  # what changes when its names do
+            above, _, name = key.rpartition("/")
+            if name not in self._names.get(above, ()):
+                raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+        self._count(1)
+        found = self._filesystem.stat(path)
+        return RemoteStatus(found.st_size, found.st_mode)
 
     def open(self, path: str) -> RemoteReadFile:
         """See `supervisor_core.storage.filesystem.ReadFilesystem`."""
@@ -128,144 +204,101 @@ class RemoteSource:
 
     def entries(self, directory: str) -> Iterable[DirectoryEntry]:
         """See `supervisor_core.storage.filesystem.ReadFilesystem`."""
-        listing, key = self._known(directory)
-        if listing is not None:
-            return listing.entries.get(key, {}).values()
-        with self._count_lock:
-            self._listings += 1
-        return self._client.entries(directory)
+        if self._is_known(directory):
+            return [DirectoryEntry(*each) for each in self._names.get(directory.rstrip("/"), {}).items()]
+        self._count(1)
+        return self._filesystem.entries(directory)
 
     def read(self, path: str, offset: int, length: int) -> bytes:
         """Return a range of a file."""
-        known = self._tail_of(path, offset, length)
-        if known is not None:
-            return known
-        ahead = self._ahead
-        fetched = None if ahead is None else ahead.take(path, offset, length)
-        return self._fetch(path, offset, length) if fetched is None else fetched
+        ahead, first = self._ahead, self._ranges.get(path)
+        if ahead is not None and first is not None and 0 <= offset - first.offset <= first.length - length:
+            data = ahead.take(first)
+            if data is not None:
+                return data[offset - first.offset : offset - first.offset + length]
+        return self._fetch(Range(path, offset, length))
 
     def read_ahead(self, ranges: Sequence[Range]) -> None:
         """Begin to fetch the first ranges of the files in parallel, in the order in which they will be read; ends with
         `stop_read_ahead`."""
-        wanted = [each for each in ranges if self._tail_of(each.path, each.offset, each.length) is None]
-        if self._listing is not None and wanted:
-            self._ahead = ReadAhead(self._fetch, wanted)
+        self._ranges = {each.path: each._replace(length=min(each.length, RANGE_BYTES)) for each in ranges}
+        self._ahead = Ahead(self._fetch, tuple(self._ranges.values()))
 
     def stop_read_ahead(self) -> None:
         """Stop fetching ahead."""
-        ahead, self._ahead = self._ahead, None
-        if ahead is not None:
-            ahead.close()
-        if self._listing is not None:
-            self._listing.release()
+        if self._ahead is not None:
+            self._ahead.close()
+        self._ahead, self._ranges = None, {}
 
-    def _tail_of(self, path: str, offset: int, length: int) -> bytes | None:
-        listing = self._listing
-        return None if listing is None else listing.tail_of(path, offset, length)
+    def _fetch(self, wanted: Range) -> bytes:
+        self._count(1)
+        return self._filesystem.read_range(*wanted)
 
-    def _fetch(self, path: str, offset: int, length: int) -> bytes:
-        self._count_read()
-        return self._client.read_range(path, offset, length)
-
-    def _count_read(self) -> None:
+    def _count(self, requests: int) -> None:
         with self._count_lock:
-            self._reads += 1
+            self.requests += requests
 
 
-def _is_directory(listing: RemoteListing, above: str, name: str) -> bool:
-    entry = listing.entries.get(above, {}).get(name)
-    return entry is not None and entry.is_directory
-
-
-def remote_source(path: str) -> RemoteSource:
-    """Return the file system of a path with ``://`` in it.
-
-    fsspec comes before TensorBoard's client for S3, which takes several requests for each directory. Like that one it
-    goes to the endpoint that ``S3_ENDPOINT`` names.
-
-    Raises:
-        EventsError: if no file system for its scheme is installed.
-    """
-    if not tensorflow_knows(path):
-        endpoint = os.environ.get("S3_ENDPOINT") if scheme_of(path) == "s3" else None
-        with suppress(ImportError, ValueError):  # its package for the scheme is not installed
-            from fsspec.core import url_to_fs
-
-            return RemoteSource(client_of(url_to_fs(path, **({"endpoint_url": endpoint} if endpoint else {}))[0]))
-    return RemoteSource(remote_filesystem(path, "read events from"))
-
-
-PARALLEL_REQUESTS = 8
-"""Limit of the ranges that are being fetched or wait to be taken."""
-
-RANGE_BYTES = FIRST_BYTES * (1 + 4 + 16 + 64)
-"""Limit of the bytes of one file fetched ahead: a reader's first four pieces."""
-
-
-class Range(NamedTuple):
-    """The part of a file that a reader will read first."""
-
-    path: str
-    offset: int
-    length: int
-
-
-class ReadAhead:
-    """Fetches ranges in their order, at most `PARALLEL_REQUESTS` ahead of the reader.
+class Ahead(Generic[_T, _R]):
+    """Calls a function with each of some items in their order, at most `PARALLEL_REQUESTS` ahead of `take`.
 
     Threads are daemons: a store that does not answer does not block the exit.
 
     Args:
-        fetch: reads a range: path, offset, length. Called from several threads at once.
-        ranges: one for each file, in the order in which they will be taken; cut to `RANGE_BYTES`.
+        call: called from several threads at once.
+        items: in the order in which they will be taken; no two are equal.
     """
 
-    def __init__(self, fetch: Callable[[str, int, int], bytes], ranges: Sequence[Range]) -> None:
-        self._fetch = fetch
-        self._ranges = [Range(each.path, each.offset, min(each.length, RANGE_BYTES)) for each in ranges]
-        self._positions = {each.path: position for position, each in enumerate(ranges)}
+    def __init__(self, call: Callable[[_T], _R], items: Sequence[_T]) -> None:
+        self._call = call
+        self._items = items
+        self._positions = {item: position for position, item in enumerate(items)}
         self._slots = threading.Semaphore(PARALLEL_REQUESTS)
-        self._begun: dict[int, Future[bytes]] = {}
+        self._begun: dict[int, Future[_R]] = {}
         self._passed = 0
         self._pass(0)
 
-    def take(self, path: str, offset: int, length: int) -> bytes | None:
-        """Return bytes of a file; None where they were not fetched ahead. Files are taken in their order, by one
-        thread: the ranges of earlier ones are released.
+    def take(self, item: _T) -> _R | None:
+        """Return the result for an item; None for one that was passed over. Results of earlier items are released.
 
         Raises:
-            Exception: that of the fetch.
+            Exception: that of the call.
         """
-        position = self._positions.get(path, -1)
+        position = self._positions[item]
         if position < self._passed:
             return None
         self._pass(position)
-        start = offset - self._ranges[position].offset
-        if start < 0 or start + length > self._ranges[position].length:
-            return None
-        return self._begun[position].result()[start : start + length]
+        return self._begun[position].result()
 
     def close(self) -> None:
-        """Release all ranges, and begin no further request."""
-        self._pass(len(self._ranges))
+        """Release all results, and begin no further call."""
+        self._pass(len(self._items))
 
     def _pass(self, position: int) -> None:
-        """Release the ranges before a position, and begin to fetch those that are now near enough."""
+        """Release the results before a position, and begin the calls that are now near enough."""
         self._passed = position
-        near = range(position, min(position + PARALLEL_REQUESTS, len(self._ranges)))
+        near = range(position, min(position + PARALLEL_REQUESTS, len(self._items)))
         self._begun = {each: self._begun.get(each) or self._begin(each) for each in near}
 
-    def _begin(self, position: int) -> Future[bytes]:
-        future: Future[bytes] = Future()
-        threading.Thread(target=self._work, args=(position, future), name="supervisor_read_ahead", daemon=True).start()
+    def _begin(self, position: int) -> Future[_R]:
+        future: Future[_R] = Future()
+        threading.Thread(target=self._work, args=(position, future), name="supervisor_store", daemon=True).start()
         return future
 
-    def _work(self, position: int, future: Future[bytes]) -> None:
-        wanted = self._ranges[position]
+    def _work(self, position: int, future: Future[_R]) -> None:
         with self._slots:  # what was passed over may still be under way
             if position < self._passed:
                 return
             try:
-                future.set_result(self._fetch(wanted.path, wanted.offset, wanted.length))
+                future.set_result(self._call(self._items[position]))
             except BaseException as error:  # raised where it is taken
                 future.set_exception(error)
+
+
+def remote_source(path: str) -> RemoteSource:
+    """Return the source of a path with ``://`` in it.
+
+    Raises:
+        EventsError: if no file system for its scheme is installed.
+    """
+    return RemoteSource(remote_filesystem(path, "read events from"))

@@ -208,7 +208,7 @@ def test_a_remote_logdir_that_is_not_there(run: Run, monkeypatch: pytest.MonkeyP
 
 
 def test_a_remote_logdir(run: Run, logdir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Runs in an object store are verified through TensorBoard's gfile."""
+    """Runs in an object store are verified through fsspec."""
     import fsspec
 
     monkeypatch.delitem(sys.modules, "tensorflow", raising=False)

@@ -13,7 +13,7 @@ import pytest
 from supervisor_core.events import EventsWriter
 from supervisor_core.events.events_file import EventsFile
 from supervisor_core.storage.local import append_filesystem_for
-from supervisor_core.storage.remote import RemoteAppendFile, RemoteFilesystem
+from supervisor_core.storage.remote import Gfile, RemoteAppendFile, RemoteFilesystem
 
 
 class FakeStore:
@@ -91,14 +91,14 @@ def test_nothing_is_overwritten() -> None:
     store = FakeStore()
     store.objects["x://a"] = b"there"
     with pytest.raises(FileExistsError):
-        RemoteFilesystem(store).create("x://a", b"new")
+        RemoteFilesystem("x://a", Gfile(store)).create("x://a", b"new")
     assert store.objects["x://a"] == b"there"
 
 
 def test_each_append_is_one_request() -> None:
     """The chunks of a batch travel together."""
     store = FakeStore()
-    file = RemoteFilesystem(store).create("x://a", b"1")
+    file = RemoteFilesystem("x://a", Gfile(store)).create("x://a", b"1")
     file.append([b"2", b"3", b"4"])
     assert (store.log, store.objects["x://a"]) == (["write", "append"], b"1234")
 
@@ -106,7 +106,7 @@ def test_each_append_is_one_request() -> None:
 def test_a_store_that_cannot_append_gets_the_whole_file() -> None:
     """Where appending is refused, everything written so far is rewritten, and each request is made once."""
     store = FakeStore(appends=False)
-    file = RemoteFilesystem(store).create("x://a", b"1")
+    file = RemoteFilesystem("x://a", Gfile(store)).create("x://a", b"1")
     file.append([b"2"])
     file.append([b"3"])
     assert store.objects["x://a"] == b"123"
@@ -116,7 +116,7 @@ def test_a_store_that_cannot_append_gets_the_whole_file() -> None:
 def test_a_failed_whole_write_is_not_taken_for_written() -> None:
     """After an outage the copy in memory holds exactly what the store acknowledged."""
     store = FakeStore(appends=False)
-    file = RemoteFilesystem(store).create("x://a", b"1")
+    file = RemoteFilesystem("x://a", Gfile(store)).create("x://a", b"1")
     store.error = ConnectionError("gone")
     with pytest.raises(ConnectionError):
         file.append([b"2"])
@@ -130,7 +130,7 @@ def test_after_a_remote_failure_nothing_is_lost(clock: Any, read_bytes: Callable
     from supervisor_core.events.event_format import BatchEncoder
 
     store = FakeStore()
-    file = EventsFile("x://run", RemoteFilesystem(store), clock, "")
+    file = EventsFile("x://run", RemoteFilesystem("x://a", Gfile(store)), clock, "")
     file.open()
     encoder = BatchEncoder()
     file.append(encoder.encode([("a", 1.0, 1, 1.0)]))
@@ -146,7 +146,7 @@ def test_after_a_remote_failure_nothing_is_lost(clock: Any, read_bytes: Callable
 def test_a_remote_file_cannot_be_cut() -> None:
     """Truncation is refused, so that the writer begins a new file instead."""
     with pytest.raises(OSError):
-        RemoteAppendFile(RemoteFilesystem(FakeStore()), "x://a").truncate(3)
+        RemoteAppendFile(RemoteFilesystem("x://a", Gfile(FakeStore())), "x://a").truncate(3)
 
 
 def test_remote_events_are_gathered() -> None:

@@ -137,12 +137,12 @@ def test_a_scheme_without_a_file_system_says_what_to_install(path: str) -> None:
 
 def test_a_known_scheme_without_its_package_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     """fsspec knows abfs:// and not how to reach it: the error passes on which package is missing."""
-    fsspec: Any = pytest.importorskip("fsspec")
+    registry: Any = pytest.importorskip("fsspec.registry")
 
     def get_filesystem_class(protocol: str) -> None:
         raise ImportError("Please install adlfs to access Azure")
 
-    monkeypatch.setattr(fsspec, "get_filesystem_class", get_filesystem_class)
+    monkeypatch.setattr(registry, "get_filesystem_class", get_filesystem_class)
     with pytest.raises(EventsError, match="adlfs"):
         append_filesystem_for("abfs://bucket/run")
 

@@ -1,7 +1,10 @@
+"""Remote logdirs are read as local ones are, with few requests: fsspec's memory, and a store that counts."""
+
 from __future__ import annotations
 
 import contextlib
 import errno
+import stat
 import sys
 import threading
 import types
@@ -13,11 +16,12 @@ import pytest
 
 from supervisor_core.errors import EventsError
 from supervisor_core.events import EventsWriter
+from supervisor_core.events.directory import DirectoryTree, is_events_file
 from supervisor_core.events.index import LogdirIndex
 from supervisor_core.events.reader import EventsFileReader
-from supervisor_core.install import install_command
-from supervisor_core.storage.remote import RemoteFilesystem
-from supervisor_core.storage.remote_source import PARALLEL_REQUESTS, RANGE_BYTES, Range, ReadAhead, RemoteSource
+from supervisor_core.storage import remote_source
+from supervisor_core.storage.remote import Gfile, RemoteFilesystem
+from supervisor_core.storage.remote_source import LIVE_SECS, PARALLEL_REQUESTS, Ahead, RemoteSource
 
 
 @pytest.fixture
@@ -87,7 +91,7 @@ def test_a_look_is_one_listing(logdir: str, monkeypatch: pytest.MonkeyPatch) -> 
     for name in ("ls", "info", "find", "cat_file"):
         call = getattr(filesystem, name)
         monkeypatch.setattr(
-            source._client._filesystem,  # type: ignore[attr-defined]
+            source._filesystem.client,
             name,
             lambda *arguments, call=call, name=name, **more: asked.append(name) or call(*arguments, **more),
         )
@@ -100,36 +104,6 @@ def test_a_look_is_one_listing(logdir: str, monkeypatch: pytest.MonkeyPatch) -> 
     writers[7].flush()
     assert list(index.refresh().changed) == ["team-1/run-7"]
     assert asked.count("cat_file") == 1
-    for writer in writers:
-        writer.close()
-
-
-def test_a_grown_file_is_one_request(logdir: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of a logdir that is too large to be listed in each look: what shows that it has grown has what is new."""
-    import fsspec
-
-    from supervisor_core.storage import remote_listing
-
-    monkeypatch.setattr(remote_listing, "SMALL_REQUESTS", 0)
-    writers = [EventsWriter(f"{logdir}/run-{run}") for run in range(5)]
-    for writer in writers:
-        writer.scalar("loss", 1.0, 1)
-        writer.flush()
-    index = LogdirIndex(logdir)
-    index.refresh()
-    source = index._source
-    assert isinstance(source, RemoteSource)
-    for step in (2, 3, 4):
-        for writer in writers:
-            writer.scalar("loss", float(step), step)
-            writer.flush()
-        listings, reads = source.listings, source.reads
-        changed = index.refresh().changed
-        assert [chunks[0].scalars["loss"].steps.tolist() for chunks in changed.values()] == [[step]] * 5
-        assert (source.listings, source.reads) == (listings, reads + 5)
-    filesystem = fsspec.filesystem("memory")
-    filesystem.rm(f"{logdir}/run-3", recursive=True)
-    assert index.refresh().removed == ("run-3",)
     for writer in writers:
         writer.close()
 
@@ -151,16 +125,13 @@ def test_a_file_system_that_is_not_installed_is_named(path: str, monkeypatch: py
         LogdirIndex(path)
 
 
-def test_without_tensorboard_what_fsspec_opens_is_read(logdir: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A host that only monitors needs no TensorBoard; where it is needed, the error says what to install."""
+def test_without_tensorboard_a_remote_logdir_is_written_and_read(logdir: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A host that only monitors needs neither it nor TensorFlow."""
+    for name in ("tensorflow", "tensorboard"):
+        monkeypatch.setitem(sys.modules, name, None)
     with EventsWriter(logdir) as writer:
         writer.scalar("loss", 1.0, 1)
-    monkeypatch.delitem(sys.modules, "tensorflow", raising=False)
-    monkeypatch.setitem(sys.modules, "tensorboard.compat.tensorflow_stub.io", None)
     assert tuple(LogdirIndex(logdir).refresh().changed) == (".",)
-    with pytest.raises(EventsError, match="read events from 'nowhere://bucket'") as raised:
-        LogdirIndex("nowhere://bucket")
-    assert str(raised.value).endswith(install_command("tab"))
 
 
 class FailingStore:
@@ -199,7 +170,7 @@ def coded(error_code: int | None = None) -> Exception:
 )
 def test_whatever_a_store_raises_becomes_an_error_of_the_system(error: Exception, code: int) -> None:
     """So that whoever reads handles one kind of error, and no store ends it."""
-    source: Any = RemoteSource(RemoteFilesystem(FailingStore(error)))
+    source: Any = RemoteSource(RemoteFilesystem("x://a", Gfile(FailingStore(error))))
     for ask in (
         lambda: source.stat("x://a"),
         lambda: source.open("x://a").read_at(0, 1),
@@ -219,9 +190,9 @@ def test_grown_files_are_fetched_side_by_side(logdir: str, monkeypatch: pytest.M
     for writer in writers:
         writer.close()
     index = LogdirIndex(logdir)
-    client: Any = index._source._client  # type: ignore[attr-defined]
+    client: Any = index._source._filesystem.client  # type: ignore[attr-defined]
     full, lock, under_way, most = threading.Barrier(PARALLEL_REQUESTS), threading.Lock(), 0, 0
-    cat_file = client._filesystem.cat_file
+    cat_file = client.cat_file
 
     def fetch(*arguments: Any, **more: Any) -> bytes:
         nonlocal under_way, most
@@ -236,24 +207,12 @@ def test_grown_files_are_fetched_side_by_side(logdir: str, monkeypatch: pytest.M
             under_way -= 1
         return data
 
-    monkeypatch.setattr(client._filesystem, "cat_file", fetch)
+    monkeypatch.setattr(client, "cat_file", fetch)
     changed = index.refresh().changed
     assert most == PARALLEL_REQUESTS
     assert [changed[f"run-{run:02}"][0].scalars["loss"].values.tolist() for run in range(len(writers))] == [
         [run, run] for run in range(len(writers))
     ]
-
-
-def test_fsspec_comes_before_tensorboard_s_own_client(logdir: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """TensorBoard has one for S3 where boto3 is installed, and that asks several times for each directory."""
-    from tensorboard.compat.tensorflow_stub.io import gfile
-
-    with EventsWriter(f"{logdir}/run") as writer:
-        writer.scalar("loss", 1.0, 1)
-    monkeypatch.setitem(gfile._REGISTERED_FILESYSTEMS, "memory", object())
-    index = LogdirIndex(logdir)
-    assert tuple(index.refresh().changed) == ("run",)
-    assert isinstance(index._source, RemoteSource) and index._source.requests == 2  # a listing, a range
 
 
 def test_what_cannot_be_fetched_costs_no_other_file(logdir: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -262,8 +221,8 @@ def test_what_cannot_be_fetched_costs_no_other_file(logdir: str, monkeypatch: py
         with EventsWriter(f"{logdir}/run-{run:02}") as writer:
             writer.scalar("loss", 1.0, run)
     index = LogdirIndex(logdir)
-    client: Any = index._source._client  # type: ignore[attr-defined]
-    cat_file = client._filesystem.cat_file
+    client: Any = index._source._filesystem.client  # type: ignore[attr-defined]
+    cat_file = client.cat_file
 
     def fetch(path: str, *arguments: Any, **more: Any) -> bytes:
         if "run-03" in path:
@@ -272,7 +231,7 @@ def test_what_cannot_be_fetched_costs_no_other_file(logdir: str, monkeypatch: py
         return data
 
     with monkeypatch.context() as refusing:
-        refusing.setattr(client._filesystem, "cat_file", fetch)
+        refusing.setattr(client, "cat_file", fetch)
         assert len(index.refresh().changed) == 19
     assert index.runs["run-03"].files[0].skipped == "no permission to read it"
     assert list(index.refresh().changed) == ["run-03"]
@@ -281,11 +240,161 @@ def test_what_cannot_be_fetched_costs_no_other_file(logdir: str, monkeypatch: py
 def test_files_that_are_passed_over_hold_up_nothing() -> None:
     """Of ranges that the reader does not take, in whatever number, none keeps a request from those after it."""
     fetched: list[str] = []
-    ranges = [Range(f"f{number}", 0, 10) for number in range(5 * PARALLEL_REQUESTS)]
-    ahead = ReadAhead(lambda path, offset, length: fetched.append(path) or path.encode(), ranges)
-    last = ranges[-1].path
-    assert ahead.take(last, 0, 10) == last.encode()
-    assert ahead.take("f0", 0, 10) is None  # let go of
-    assert ahead.take(last, 0, RANGE_BYTES) is None and ahead.take("other", 0, 1) is None
+    names = [f"f{number}" for number in range(5 * PARALLEL_REQUESTS)]
+    ahead = Ahead(lambda name: fetched.append(name) or name.encode(), names)
+    last = names[-1]
+    assert ahead.take(last) == last.encode()
+    assert ahead.take("f0") is None  # released
     ahead.close()
     assert last in fetched
+
+
+ROOT = "s3://bucket/logs"
+EVENTS = "events.out.tfevents.1700000000.host"
+LOOK_SECS = 15.0
+
+
+class Store:
+    """A client of fsspec's kind for files by their paths; counts what is asked."""
+
+    def __init__(self) -> None:
+        self.files: dict[str, tuple[int, float]] = {}
+        self.asked: list[str] = []
+        self.broken: OSError | None = None
+        self.refused = ""
+
+    def invalidate_cache(self) -> None:
+        pass
+
+    def _strip_protocol(self, path: str) -> str:
+        return path.removeprefix("s3://")
+
+    def _facts(self, path: str) -> dict[str, Any]:
+        size, at = self.files[path]
+        return {"name": self._strip_protocol(path), "type": "file", "size": size, "mtime": at}
+
+    def find(self, root: str, detail: bool) -> dict[str, Any]:
+        self._ask("find")
+        return {path: self._facts(path) for path in self.files if path.startswith(f"{root}/")}
+
+    def info(self, path: str) -> dict[str, Any]:
+        self._ask("info")
+        if path == self.refused:
+            raise PermissionError(path)
+        if path not in self.files:
+            raise FileNotFoundError(path)
+        return self._facts(path)
+
+    def _ask(self, what: str) -> None:
+        if self.broken is not None:
+            raise self.broken
+        self.asked.append(what)
+
+
+class Fleet:
+    """A store with runs, and what is known of it."""
+
+    def __init__(self, clock: Any, runs: int, *, age: float = 10.0) -> None:
+        self.clock, self.store = clock, Store()
+        for number in range(runs):
+            self.put(f"run-{number:03}/{EVENTS}", age=age)
+        self.source = RemoteSource(RemoteFilesystem(ROOT, self.store))
+        self.look(0.0)
+
+    def put(self, name: str, size: int = 100, age: float = 0.0) -> None:
+        self.store.files[f"{ROOT}/{name}"] = size, self.clock.now - age
+
+    def look(self, secs: float = LOOK_SECS) -> list[str]:
+        """Look; return what was asked of the store."""
+        self.clock.now += secs
+        self.store.asked.clear()
+        self.source.look(ROOT, is_events_file, self.clock)
+        return list(self.store.asked)
+
+    def size(self, run: str) -> int:
+        return self.source.stat(f"{ROOT}/{run}/{EVENTS}").st_size
+
+    def runs(self) -> list[str]:
+        tree = DirectoryTree(ROOT, filesystem=self.source, clock=self.clock)
+        tree.refresh()
+        assert "info" not in self.store.asked
+        return [name for name, _ in tree.runs()]
+
+
+@pytest.fixture
+def fleet(clock_at: Any, monkeypatch: pytest.MonkeyPatch) -> Fleet:
+    """Twenty live runs of which every fifth look may list the names: a request lists five."""
+    monkeypatch.setattr(remote_source, "NAMES_OF_A_REQUEST", 5)
+    monkeypatch.setattr(remote_source, "LOOK_LISTINGS", 1)
+    return Fleet(clock_at(1_800_000_000.0), 20)
+
+
+def test_a_large_logdir_is_listed_as_often_as_the_bound_allows(fleet: Fleet) -> None:
+    """Between, the sizes of live files are asked for: what grows is known in each look, a new run with the next
+    listing."""
+    fleet.put(f"new/{EVENTS}")
+    for size in (200, 300, 400, 500):
+        fleet.put(f"run-003/{EVENTS}", size)
+        assert fleet.look() == ["info"] * 20
+        assert fleet.size("run-003") == size
+    assert fleet.look() == ["find"]
+    assert fleet.size("new") == 100
+
+
+def test_sizes_are_asked_for_in_turns_up_to_the_bound(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of many live runs each is looked at after a while."""
+    monkeypatch.setattr(remote_source, "LOOK_SIZES", 8)
+    for number in range(20):
+        fleet.put(f"run-{number:03}/{EVENTS}", 200)
+    assert [len(fleet.look()) for _ in range(3)] == [8, 8, 8]
+    assert {fleet.size(f"run-{number:03}") for number in range(20)} == {200}
+
+
+def test_ended_runs_cost_their_part_of_a_listing(fleet: Fleet) -> None:
+    """After an hour without new events nothing is asked of a file but with all others; it may go on."""
+    fleet.look(LIVE_SECS)
+    fleet.put(f"run-003/{EVENTS}", 200)
+    assert [fleet.look() for _ in range(5)] == [[], [], [], ["find"], ["info"]]
+    assert fleet.size("run-003") == 200
+
+
+def test_a_live_run_that_is_deleted_is_gone_at_the_next_look(fleet: Fleet) -> None:
+    """Its directory is there until the next listing."""
+    del fleet.store.files[f"{ROOT}/run-001/{EVENTS}"]
+    fleet.look()
+    with pytest.raises(FileNotFoundError):
+        fleet.size("run-001")
+    fleet.store.asked.clear()
+    assert len(fleet.runs()) == 19
+
+
+def test_a_store_that_fails_loses_nothing(fleet: Fleet) -> None:
+    """What is known stays, the root says why, and the next look goes on."""
+    fleet.store.broken = ConnectionError(104, "reset")
+    fleet.look()
+    with pytest.raises(ConnectionError):
+        fleet.source.stat(ROOT)
+    assert fleet.size("run-003") == 100
+    fleet.store.broken = None
+    fleet.put(f"run-003/{EVENTS}", 150)
+    fleet.look()
+    assert fleet.size("run-003") == 150 and stat.S_ISDIR(fleet.source.stat(ROOT).st_mode)
+
+
+def test_a_file_that_may_not_be_read_holds_up_nothing(fleet: Fleet) -> None:
+    """The sizes of the others are known."""
+    fleet.store.refused = f"{ROOT}/run-002/{EVENTS}"
+    fleet.put(f"run-003/{EVENTS}", 150)
+    fleet.look()
+    assert (fleet.size("run-002"), fleet.size("run-003")) == (100, 150)
+    assert stat.S_ISDIR(fleet.source.stat(ROOT).st_mode)
+
+
+def test_keys_that_are_no_paths(fleet: Fleet) -> None:
+    """Keys with empty names in them are no runs, of an object store."""
+    fleet.put(f"/a//{EVENTS}")
+    fleet.put(f"b//{EVENTS}")
+    fleet.put(f"zz/{EVENTS}")
+    while "find" not in fleet.look():
+        pass
+    assert len(fleet.runs()) == 21
