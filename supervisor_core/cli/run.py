@@ -115,10 +115,10 @@ def run(logdir: str | None, never: tuple[int, ...], node: int | None, command: t
     help; 94 if too many restarts were needed; 95 if the logdir is in use; 2 if an argument is wrong.
     """
     require_system("run", "linux")
-    from supervisor_core.restarter.follower import Follower
     from supervisor_core.restarter.journal import LaunchJournal
     from supervisor_core.restarter.launch import Display, RestarterOptions
     from supervisor_core.restarter.logdir_view import LogdirView
+    from supervisor_core.restarter.nodes import Follower
     from supervisor_core.restarter.policy import NEVER_STATUS, Limits
     from supervisor_core.restarter.restarter import Restarter
 

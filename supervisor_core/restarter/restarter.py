@@ -24,7 +24,7 @@ from supervisor_core.log import command_line
 from supervisor_core.process.identity import boot_id
 from supervisor_core.process.outside import find_py_spy, no_py_spy
 from supervisor_core.restarter.failure import cause_of, failure_of, has_lost_another
-from supervisor_core.restarter.hang import STARTING_SECS, pages_here
+from supervisor_core.restarter.hang import STARTING_SECS
 from supervisor_core.restarter.journal import LaunchJournal
 from supervisor_core.restarter.launch import Display, LaunchFacts, RestarterOptions, describe
 from supervisor_core.restarter.logdir_view import LogdirThread, LogdirView, OpenLaunch, RunPosition
@@ -39,9 +39,7 @@ from supervisor_core.restarter.policy import (
     next_step,
     reset,
 )
-from supervisor_core.restarter.processes import become_subreaper
-from supervisor_core.restarter.program import directory_for_pages, start_program
-from supervisor_core.restarter.running import WRITE_SECS, ReceivedSignals, RunningLaunch, kill_after_secs
+from supervisor_core.restarter.running import WRITE_SECS, ReceivedSignals, RunningLaunch, kill_after_secs, prepare
 from supervisor_core.restarter.watch_child import WatchChild, start_watch
 from supervisor_core.run.thresholds import duration
 
@@ -90,9 +88,7 @@ class Restarter:
         Returns:
             The status to end with, or minus the signal to end by, as `subprocess` has it.
         """
-        become_subreaper()
-        self._signals.install()
-        self._pages_in = directory_for_pages(self.display)
+        self._pages_in = prepare(self.display, self._signals)
         if self._logdir.do(self.view.take, READ_SECS) is False:
             other = "in use by another tb-supervisor run. Stop that one, or give another --logdir"
             self.display.line(f"{self.view.logdir} is {other}")
@@ -180,15 +176,13 @@ class Restarter:
             logdir=self._logdir,
             display=self.display,
             signals=self._signals,
-            pages=partial(pages_here, *([] if self._pages_in is None else [self._pages_in])),
+            pages_in=self._pages_in,
             record=partial(self.journal.runs, facts),
             patience=self._longer_by,
             ended_elsewhere=lambda: None if self._head is None else self._head.ended_elsewhere(),
         )
         spared = frozenset if self._watch is None else self._watch.processes
-        child = start_program(self.options, self._pages_in, facts, spared)
-        if child is not None:
-            running.run(child, lambda: self._begun(facts))
+        running.run(lambda: self._begun(facts), spared)
         self._was_ended_elsewhere = running.was_ended_elsewhere
         return facts
 

@@ -6,31 +6,39 @@ One loop waits for the keeper's reports, for signals, and for the next second, i
 from __future__ import annotations
 
 import math
+import os
 import select
 import signal
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
 from types import FrameType
+from typing import Generic, TypeVar
 
 from supervisor_core.clock import SYSTEM_CLOCK, boot_secs
+from supervisor_core.engine.timeouts import HANG_TIMEOUT_VARIABLE, STOP_TIMEOUT_VARIABLE
 from supervisor_core.events.telemetry import StallRecord
+from supervisor_core.log import error_text
+from supervisor_core.notify.secret import without_secrets
 from supervisor_core.options import HANG_TIMEOUT_SECS
-from supervisor_core.process.progress_page import PageReading
-from supervisor_core.process.runtime_directory import VARIABLE
+from supervisor_core.process.outside import TRACER_VARIABLE
+from supervisor_core.process.runtime_directory import VARIABLE as RUNTIME_DIRECTORY_VARIABLE
+from supervisor_core.process.runtime_directory import private_directory
 from supervisor_core.process.stacks import MAIN_THREAD
 from supervisor_core.restarter.child import Child, LeftBehind, reap_others
 from supervisor_core.restarter.failure import is_sigterm, signal_name
-from supervisor_core.restarter.hang import EventsSeen, Hang, HangWatch
-from supervisor_core.restarter.hang_report import HangReport
-from supervisor_core.restarter.hang_stacks import KeptStacks, TakenStacks, hang_stacks
+from supervisor_core.restarter.hang import Hang, HangWatch, pages_here
+from supervisor_core.restarter.hang_stacks import HangReport, KeptStacks, TakenStacks, hang_stacks
 from supervisor_core.restarter.keeper import LINGER_SECS
 from supervisor_core.restarter.launch import Death, Display, LaunchFacts, RestarterOptions
 from supervisor_core.restarter.left_behind import BackgroundJob, names_of_left
 from supervisor_core.restarter.logdir_view import LogdirThread, LogdirView, RunPosition
 from supervisor_core.restarter.policy import ChildEnd
+from supervisor_core.restarter.processes import become_subreaper
 from supervisor_core.run.last_words import death_of
 from supervisor_core.run.watched_launch import SEEN_EVERY_SECS
 
@@ -47,11 +55,14 @@ SPARE_SECS = 3.0
 """How long after the stop timeout a program is killed: a session has ended itself by then. Half of the stop timeout
 where that is less."""
 FOLLOW_SECS = 10.0
-"""How often the events files are read while the program runs."""
+"""How often the events files are read while the program runs: at least four times in the time in which they must
+grow."""
 ALONE_SECS = 10.0
 """What a program has to end by itself when it has ended on another node."""
 WRITE_SECS = 1.0
 """How long is waited for a file to be written into the logdir."""
+
+_T = TypeVar("_T")
 
 
 class ReceivedSignals:
@@ -106,6 +117,52 @@ class ReceivedSignals:
         self._received.append(signum)
 
 
+def prepare(display: Display, signals: ReceivedSignals) -> Path | None:
+    """Become the parent of orphans, and install the handlers of signals. Return the directory for progress pages; say
+    aloud if it is missing, or another one than was asked for."""
+    become_subreaper()
+    signals.install()
+
+    def warn(what: str, error: OSError) -> None:
+        display.line(f"warning: {what}: {error_text(error)}")
+
+    try:
+        return private_directory(partial(warn, f"{RUNTIME_DIRECTORY_VARIABLE} is not used for progress pages"))
+    except OSError as error:
+        warn("no directory for progress pages: a hang of the program is not seen", error)
+        return None
+
+
+class Latest(Generic[_T]):
+    """The result of the last read of a logdir. `get` requests the next read, and never waits for it.
+
+    Args:
+        thread: reads.
+        read: one read.
+        every_secs: time between two reads, at least.
+    """
+
+    def __init__(self, thread: LogdirThread, read: Callable[[], _T], every_secs: float = 0.0) -> None:
+        self._thread, self._read, self._every_secs = thread, read, every_secs
+        self._value: _T | None = None
+        self._due_at = -math.inf
+        self._is_asked = False
+
+    def get(self) -> _T | None:
+        """Return the newest result; None before the first."""
+        now = time.monotonic()
+        if not self._is_asked and now >= self._due_at:
+            self._due_at, self._is_asked = now + self._every_secs, True
+            self._thread.do(self._renew, 0.0)
+        return self._value
+
+    def _renew(self) -> None:
+        try:
+            self._value = self._read()
+        finally:
+            self._is_asked = False
+
+
 @dataclass(eq=False)
 class RunningLaunch:
     """See the module's docstring."""
@@ -122,8 +179,8 @@ class RunningLaunch:
     display: Display
     signals: ReceivedSignals
     """Those of this process."""
-    pages: Callable[[], list[PageReading]]
-    """Returns the progress pages that there are, of all programs."""
+    pages_in: Path | None = None
+    """Where the program's progress pages are; see `prepare`."""
     record: Callable[[float | None, StallRecord | None], object] = lambda timeout_secs, stall: None
     """Records that the launch runs: how long its events files may stay as they are, and what is seen of its hang."""
     patience: float = 1.0
@@ -150,16 +207,28 @@ class RunningLaunch:
         self.was_ended_elsewhere = False
         """Whether the program was stopped because it had ended on another node."""
 
-    def run(self, child: Child, begun: Callable[[], object]) -> None:
-        """Return when all of a program has ended.
+    def run(self, begun: Callable[[], object], spared: Callable[[], Collection[int]] = frozenset) -> None:
+        """Start the program; return when all of it has ended.
 
         Args:
-            child: the program.
             begun: called when it has started.
+            spared: see `Child`.
+
+        Raises:
+            FileNotFoundError: without a Python interpreter.
         """
         facts = self.facts
+        try:
+            child = Child(self.options.command, self._environment(), spared)
+        except FileNotFoundError:
+            raise
+        except OSError as error:  # no more processes, no memory: counted, and tried again
+            facts.ended_at = time.time()
+            facts.end = ChildEnd(exit_code=1, stderr=f"The keeper could not be started: {error_text(error)}".encode())
+            return
         watch: HangWatch | None = None
-        follow = _Follow(self.logdir, self.view, self.options.hang_timeout_secs)
+        follow_secs = min(FOLLOW_SECS, (self.options.hang_timeout_secs or math.inf) / 4)
+        events = Latest(self.logdir, self.view.follow, follow_secs)
         poll = select.poll()
         poll.register(child, select.POLLIN)
         poll.register(self.signals, select.POLLIN)
@@ -177,7 +246,7 @@ class RunningLaunch:
                     self.patience,
                     records_before=None if self.before is None else self.before.records,
                     root=child.keeper_pid,
-                    pages=self.pages,
+                    pages=partial(pages_here, *([] if self.pages_in is None else [self.pages_in])),
                 )
                 begun()
             self._pass_signals_on(child)
@@ -187,7 +256,7 @@ class RunningLaunch:
             if is_tick := passed_secs >= TICK_SECS:
                 ticked_at += passed_secs
                 reap_others(child)
-                hang = watch.tick(passed_secs, follow.events())
+                hang = watch.tick(passed_secs, events.get())
                 self._record_that_it_runs(watch)
                 self._check_hang(child, hang)
                 self._check_pages(watch)
@@ -199,6 +268,16 @@ class RunningLaunch:
                 self._judge_left(child, child.left, watch, is_tick=is_tick)
         facts.ended_at, facts.end = time.time(), end if watch is None else self._as_watched(child, end, watch)
         facts.hang, facts.kept_stacks = self._alarm.acted, self._alarm.stacks
+
+    def _environment(self) -> dict[str, str]:
+        options, pages_in = self.options, self.pages_in
+        return {
+            **without_secrets(),  # without the URLs of services: the program sends no messages
+            **({} if pages_in is None else {RUNTIME_DIRECTORY_VARIABLE: str(pages_in)}),
+            **({} if options.hang_timeout_secs is None else {HANG_TIMEOUT_VARIABLE: f"{options.hang_timeout_secs:g}"}),
+            STOP_TIMEOUT_VARIABLE: f"{options.stop_timeout_secs:g}",
+            TRACER_VARIABLE: str(os.getpid()),
+        }
 
     def _as_watched(self, child: Child, end: ChildEnd, watch: HangWatch) -> ChildEnd:
         """Note what the pages show of the sessions; return the end of the job, which may be what was left behind."""
@@ -270,7 +349,7 @@ class RunningLaunch:
             self._is_loss_said = True
             self.display.line(
                 f"{page.path.parent} was removed, with the progress page of process {page.pid}: a hang is not seen any "
-                f"more. Set {VARIABLE} to a directory that stays"
+                f"more. Set {RUNTIME_DIRECTORY_VARIABLE} to a directory that stays"
             )
 
     def _check_sight(self, watch: HangWatch) -> None:
@@ -424,29 +503,3 @@ class _Alarm:
     def clear(self) -> None:
         self.seen_at: float | None = None
         self.is_confirmed = False
-
-
-class _Follow:
-    """Reads the events files now and then, without waiting for them: at least four times in the time in which they must
-    grow."""
-
-    def __init__(self, thread: LogdirThread, view: LogdirView, timeout_secs: float | None) -> None:
-        self._thread, self._view = thread, view
-        self._events: EventsSeen | None = None
-        self._every_secs = FOLLOW_SECS if timeout_secs is None else min(FOLLOW_SECS, timeout_secs / 4)
-        self._asked_at = -FOLLOW_SECS
-        self._is_asked = False
-
-    def events(self) -> EventsSeen | None:
-        """Return what the last look showed; None before the first."""
-        now = time.monotonic()
-        if not self._is_asked and now - self._asked_at >= self._every_secs:
-            self._asked_at, self._is_asked = now, True
-            self._thread.do(self._read, 0.0)
-        return self._events
-
-    def _read(self) -> None:
-        try:
-            self._events = self._view.follow()
-        finally:
-            self._is_asked = False

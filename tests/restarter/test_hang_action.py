@@ -57,7 +57,6 @@ class Scene:
             logdir=LogdirThread(),
             display=shown,
             signals=self.signals,
-            pages=list,
             stacks_of=self.take_stacks,
         )
         self.alarm = self.launch._alarm

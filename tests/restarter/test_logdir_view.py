@@ -171,7 +171,7 @@ def test_a_keeper_that_cannot_be_started_is_tried_again(tmp_path: Path, monkeypa
     def refuse(*_: object) -> None:
         raise BlockingIOError(11, "Resource temporarily unavailable")
 
-    monkeypatch.setattr("supervisor_core.restarter.program.Child", refuse)
+    monkeypatch.setattr("supervisor_core.restarter.running.Child", refuse)
     silent = Launches()
     options = RestarterOptions(logdir=str(tmp_path), command=("x",))
     restarter = Restarter(options, LogdirView(str(tmp_path)), display=silent, journal=silent)

@@ -15,12 +15,12 @@ import click
 import pytest
 
 from supervisor_core.cli.run import _node
-from supervisor_core.restarter import follower
-from supervisor_core.restarter.follower import Follower
+from supervisor_core.restarter import running
 from supervisor_core.restarter.launch import Display, LaunchFacts, RestarterOptions
 from supervisor_core.restarter.logdir_view import LogdirThread, LogdirView
 from supervisor_core.restarter.nodes import (
     CALL_SUFFIX,
+    Follower,
     Head,
     NodeCall,
     NodeReport,
@@ -30,7 +30,7 @@ from supervisor_core.restarter.nodes import (
     node_suffix,
 )
 from supervisor_core.restarter.policy import IN_USE_STATUS, NO_PROGRESS_STATUS, ChildEnd, Failure
-from supervisor_core.restarter.running import ReceivedSignals
+from supervisor_core.restarter.running import ReceivedSignals, RunningLaunch
 from tests.restarter.conftest import WAIT_SECS, run_of
 
 PROGRAM = """
@@ -301,12 +301,12 @@ def test_what_was_seen_of_an_earlier_launch_does_not_count(tmp_path: Path, monke
     one = Follower(options, view, 1, display=Display())
     seen = []
 
-    def start(options: object, pages_in: object, facts: LaunchFacts) -> None:
+    def start(self: RunningLaunch, begun: object) -> None:
         one._logdir.do(lambda: None, WAIT_SECS)
         seen.append(one._ended_elsewhere())
-        facts.end = ChildEnd(exit_code=1)
+        self.facts.end = ChildEnd(exit_code=1)
 
-    monkeypatch.setattr(follower, "start_program", start)
+    monkeypatch.setattr(RunningLaunch, "run", start)
     for launch in (1, 2):
         one._report = NodeReport(restarter="new", job=job, launch=launch, state="ready")
         view.write_beside(
@@ -341,8 +341,8 @@ def test_a_report_that_could_not_be_written_is_written_later(tmp_path: Path, mon
             NodeCall(job="j", launch=1, state=asked, status=256, admitted=tuple(each.restarter for each in written))
         )
 
-    def start(options: object, pages_in: object, facts: LaunchFacts) -> None:
-        facts.end = ChildEnd(exit_code=1)
+    def start(self: RunningLaunch, begun: object) -> None:
+        self.facts.end = ChildEnd(exit_code=1)
 
     def wait(self: ReceivedSignals, secs: float) -> bool:
         polls.append(secs)
@@ -355,8 +355,8 @@ def test_a_report_that_could_not_be_written_is_written_later(tmp_path: Path, mon
         (LogdirView, "read_beside", read),
         (ReceivedSignals, "install", lambda self: None),
         (ReceivedSignals, "wait_for_stop", wait),
-        (follower, "become_subreaper", lambda: None),
-        (follower, "start_program", start),
+        (running, "become_subreaper", lambda: None),
+        (RunningLaunch, "run", start),
     ):
         monkeypatch.setattr(owner, name, instead)
     options = RestarterOptions(logdir=str(tmp_path), command=("true",), nodes=2)
