@@ -134,13 +134,6 @@ class Pool:
         self._shares.pop(share, None)
         self._shares[share] = None
 
-    def give_back(self, share: Share) -> None:
-        """Drop all items of a session."""
-        if share in self._shares:
-            del self._shares[share]
-            self._count -= len(share)
-            self._chars -= share.drop(len(share))
-
     def forgotten(self, share: Share, count: int, chars: int) -> None:
         """Count items that a session has forgotten by itself."""
         self._count -= count
@@ -211,11 +204,6 @@ class Newest(Generic[_T]):
             self._allowance.pool(self._kind).forgotten(self, len(gone), chars)
         return len(gone)
 
-    def give_back(self) -> None:
-        """Return this share to the pool."""
-        if self._items:
-            self._allowance.pool(self._kind).give_back(self)
-
     @property
     def total(self) -> int:
         """Number of items, including dropped ones."""
@@ -282,11 +270,6 @@ class Named(Generic[_T]):
             del known[name]
         self.dropped += count
         return 0
-
-    def give_back(self) -> None:
-        """As of `Newest`."""
-        if self._by_name:
-            self._allowance.pool(self._kind).give_back(self)
 
 
 def with_newest(items: Sequence[_T], more: Iterable[_T], most: int | None) -> Sequence[_T]:

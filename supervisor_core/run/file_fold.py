@@ -115,14 +115,12 @@ class FileFold:
         return +found
 
     def give_back(self) -> None:
-        """Return this file's share of the allowance to the run."""
+        """Return what this file counts of the allowance to the run. Its history is the oldest, so the first that is
+        dropped."""
         self._allowance.tags += len(self.tags)
         self._allowance.sessions += len(self.sessions)
         self._allowance.followed_tags += self.launches.followed_tags
-        self.restarter_launches.give_back()
-        self.deaths.give_back()
-        for session in self.sessions.values():
-            session.give_back()
+        self._allowance.curves += sum(len(session.steps.curves) - 1 for session in self.sessions.values())
 
     def add(self, chunk: Chunk) -> None:
         """Add the next events of the file."""

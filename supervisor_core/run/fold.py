@@ -60,7 +60,7 @@ from supervisor_core.run.session_facts import SessionFacts, telemetry_facts
 from supervisor_core.run.session_fold import merged_session
 from supervisor_core.run.session_parts import NOTHING, clocks_differ
 from supervisor_core.run.tag_ends import newest_values
-from supervisor_core.run.timeline import Timeline, TimelineFold, dead_session
+from supervisor_core.run.timeline import Timeline, dead_session, timeline_of
 from supervisor_core.run.watched_launch import watched_launch, watched_state, with_stalls
 from supervisor_core.session_labels import usable
 
@@ -95,7 +95,6 @@ class RunFold:
         self._files: dict[str, FileFold] = {}
         self._allowance = Allowance()
         self._facts: Mapping[str, tuple[object, SessionFacts]] = NOTHING
-        self._timelines: TimelineFold | None = None
         self._timeline: Timeline | None = None
         self._totals = _NO_TOTALS
         self._launches: tuple[ProgramLaunch, ...] = ()
@@ -131,7 +130,7 @@ class RunFold:
 
     def rest(self) -> None:
         """Forget what can be put together again: the next read takes longer, and memory is free until then."""
-        self._facts, self._timeline, self._timelines, self._presence = NOTHING, None, None, None
+        self._facts, self._timeline, self._presence = NOTHING, None, None
         self._totals, self._launches = _NO_TOTALS, ()
 
     def run(self, now: float, present: Present = unchecked, restarter_runs: RestarterRuns = unchecked) -> Run:
@@ -239,9 +238,10 @@ class RunFold:
         if self._timeline is None:
             files = sorted(self._files.values(), key=lambda file: file.order)
             self._launches = merged(launch for file in files for launch in file.restarter_launches.launches.items)
-            self._timelines = self._timelines or TimelineFold(self._kept_ticks)
-            self._timeline = self._timelines.build(
-                self._session_facts(files), lambda session: death_by_launch(session, reversed(self._launches))
+            self._timeline = timeline_of(
+                self._session_facts(files),
+                lambda session: death_by_launch(session, reversed(self._launches)),
+                self._kept_ticks,
             )
             history = self._timeline.history
             sessions = history.sessions

@@ -10,7 +10,6 @@ time: there was nothing to train.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from copy import copy
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -103,13 +102,6 @@ class GoodputWalk:
         self._unseen = (0.0, DOWNTIME)
         self._most_unseen = 0.0
         self._is_completed = False
-
-    def copy(self) -> GoodputWalk:
-        """Return an independent copy."""
-        other = copy(self)
-        other._secs, other._booked, other._kept = dict(self._secs), dict(self._booked), list(self._kept)
-        other._times, other._weights, other._lost = list(self._times), list(self._weights), dict(self._lost)
-        return other
 
     def add(self, facts: SessionFacts, *, has_ended: bool, clock_set_by: float = 0.0) -> None:
         """Book the next session.

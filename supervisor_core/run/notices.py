@@ -64,11 +64,6 @@ class NoticeFold:
         self.dropped += len(gone)
         return sum(len(record.text) for record in gone)
 
-    def give_back(self) -> None:
-        """Return this share to the pool."""
-        if self._by_key:
-            self._allowance.pool("notices").give_back(self)
-
 
 def notices_of(notices: Iterable[NoticeRecord]) -> tuple[NoticeRecord, ...]:
     """Return the notices of a run, by the time at which they were said last: each once, though two chiefs have recorded

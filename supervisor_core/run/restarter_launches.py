@@ -5,7 +5,6 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import Any
 
 from supervisor_core.events.chunk import TelemetryMark
 from supervisor_core.events.record_fields import values_of
@@ -54,17 +53,8 @@ class LaunchFold:
     @property
     def dropped(self) -> int:
         """Number of records and stalls dropped beyond the bounds."""
-        return sum(share.dropped for share in self._shares)
-
-    def give_back(self) -> None:
-        """Return this file's share of the allowance to the run."""
-        for share in self._shares:
-            share.give_back()
-
-    @property
-    def _shares(self) -> tuple[Newest[Any], ...]:
         stalls = self._stalls
-        return (self.launches,) if stalls is None else (self.launches, stalls.records, stalls.stacks)
+        return self.launches.dropped + (0 if stalls is None else stalls.records.dropped + stalls.stacks.dropped)
 
     def add(self, mark: TelemetryMark, record: LaunchRecord) -> None:
         """Add a record."""

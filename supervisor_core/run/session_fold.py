@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
 
 from supervisor_core.events.chunk import TelemetryMark
 from supervisor_core.events.notice_record import NoticeRecord
@@ -19,7 +18,7 @@ from supervisor_core.events.telemetry import (
     StallRecord,
     StopRecord,
 )
-from supervisor_core.run.bounds import MAX_THREADS, MAX_WORKERS, Allowance, Named, Newest
+from supervisor_core.run.bounds import MAX_THREADS, MAX_WORKERS, Allowance, Named
 from supervisor_core.run.checkpoints import SaveKey, save_key
 from supervisor_core.run.heartbeat_folds import ThreadFold, WorkerFold
 from supervisor_core.run.notices import NoticeFold
@@ -69,24 +68,15 @@ class SessionFold:
     @property
     def dropped_history(self) -> int:
         """Number of entries dropped beyond the bounds."""
-        return sum(each.dropped for each in (*self._histories, self.steps.recoveries, self.notices))
+        saves, silences = self.saves.checkpoints.dropped, self.activity.silences.dropped
+        stalls = self.stalls.records.dropped + self.stalls.stacks.dropped
+        named = self.threads.dropped + self.workers.dropped
+        return saves + silences + stalls + named + self.steps.recoveries.dropped + self.notices.dropped
 
     @property
     def dropped_reports(self) -> int:
         """Number of reports of threads and workers beyond the bounds."""
         return self.threads.refused + self.workers.refused
-
-    @property
-    def _histories(self) -> tuple[Newest[Any] | Named[Any], ...]:
-        stalls = self.stalls
-        return self.saves.checkpoints, stalls.records, stalls.stacks, self.activity.silences, self.threads, self.workers
-
-    def give_back(self) -> None:
-        """Return this session's share of the allowance to the run."""
-        self.steps.give_back()
-        self.notices.give_back()
-        for history in self._histories:
-            history.give_back()
 
     def forget_saves(self, useless: Collection[SaveKey]) -> None:
         """Forget saves."""

@@ -91,11 +91,6 @@ class StepFold:
         self._allowance = allowance
         self._going_back = False
 
-    def give_back(self) -> None:
-        """Return its share of the allowance to the run."""
-        self._allowance.curves += len(self.curves) - 1
-        self.recoveries.give_back()
-
     def since_recovery(self, step: int | None, phase: str | None) -> int | None:
         """Return the step of a heartbeat; None until training resumes: it may still be one from before the recovery."""
         self._going_back &= phase == "restoring"

@@ -8,9 +8,9 @@ lease was renewed up to a second before it. The next session records what the le
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from copy import copy
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from itertools import zip_longest
 from typing import cast, get_args
 
 from supervisor_core.events.record_fields import replaced
@@ -52,51 +52,25 @@ class Timeline:
     walk: GoodputWalk
 
 
-class TimelineFold:
-    """Builds timelines; where only the last session has changed, the part before it is reused.
+def timeline_of(
+    facts: Iterable[SessionFacts], death_of: Callable[[Session], DeathRecord | None], kept_spans: int | None = None
+) -> Timeline:
+    """Return the timeline of sessions given in any order.
 
     Args:
+        facts: each session by itself.
+        death_of: returns what a restarter knows of the death of the newest one, if no record says how it ended.
         kept_spans: how many of each worker's newest spans are kept; None: all.
     """
-
-    def __init__(self, kept_spans: int | None = None) -> None:
-        self._kept_spans = kept_spans
-        self._final = _TimelineBuilder(kept_spans)
-        self._following: SessionFacts | None = None
-
-    def build(
-        self, facts: Sequence[SessionFacts], death_of: Callable[[Session], DeathRecord | None] = lambda session: None
-    ) -> Timeline:
-        """Return the timeline of sessions given in any order.
-
-        Args:
-            facts: each session by itself.
-            death_of: returns what a restarter knows of the death of the newest one, if no record says how it ended.
-        """
-        ordered = in_order(facts)
-        if ordered and not ordered[-1].ended_itself and ordered[-1].session.is_open and not ordered[-1].session.gone:
-            death = death_of(ordered[-1].session)
-            if death is not None:
-                ordered[-1] = dead_session(ordered[-1], death)
-        final = self._final
-        if not self._goes_on(ordered):
-            final = _TimelineBuilder(self._kept_spans)
-        # A session's successor decides how it ended, so only those before the last two are settled.
-        for index in range(len(final.given), len(ordered) - 2):
-            final.add(ordered[index], ordered[index + 1])
-        self._final = final
-        known = len(final.given)
-        self._following = ordered[known] if known < len(ordered) else None
-        builder = final.copy()
-        for index in range(known, len(ordered)):
-            builder.add(ordered[index], ordered[index + 1] if index + 1 < len(ordered) else None)
-        return builder.timeline()
-
-    def _goes_on(self, ordered: Sequence[SessionFacts]) -> bool:
-        known = self._final.given
-        if len(ordered) < len(known) + 2 or ordered[len(known)] is not self._following:
-            return False
-        return all(before is now for before, now in zip(known, ordered, strict=False))
+    ordered = in_order(facts)
+    if ordered and not ordered[-1].ended_itself and ordered[-1].session.is_open and not ordered[-1].session.gone:
+        death = death_of(ordered[-1].session)
+        if death is not None:
+            ordered[-1] = dead_session(ordered[-1], death)
+    builder = _TimelineBuilder(kept_spans)
+    for each, following in zip_longest(ordered, ordered[1:]):
+        builder.add(each, following)
+    return builder.timeline()
 
 
 class _TimelineBuilder:
@@ -104,7 +78,6 @@ class _TimelineBuilder:
 
     def __init__(self, kept_spans: int | None) -> None:
         self._kept_spans = kept_spans
-        self.given: list[SessionFacts] = []
         self._facts: list[SessionFacts] = []
         self._sessions: list[Session] = []
         self._restarts: list[Restart] = []
@@ -118,18 +91,7 @@ class _TimelineBuilder:
         self._steps_lost = 0
         self._steps_lost_most: int | None = 0
 
-    def copy(self) -> _TimelineBuilder:
-        other = copy(self)
-        other.given, other._facts = list(self.given), list(self._facts)
-        other._sessions, other._restarts = list(self._sessions), list(self._restarts)
-        other._recoveries = list(self._recoveries)
-        other._workers = {name: list(reports) for name, reports in self._workers.items()}
-        other._checkpoints, other._threads = list(self._checkpoints), list(self._threads)
-        other._walk = self._walk.copy()
-        return other
-
     def add(self, facts: SessionFacts, following: SessionFacts | None) -> None:
-        self.given.append(facts)
         if following is not None:
             facts = crashed_session(facts, following)
         self._attempt = max(self._attempt + 1, facts.session.attempt)
