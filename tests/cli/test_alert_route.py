@@ -15,6 +15,7 @@ from click.testing import Result
 
 from supervisor_core.events.telemetry import HeartbeatRecord, SessionRecord, summary_bytes
 from supervisor_core.events.writer import EventsWriter
+from tests.cases import each
 
 Command = Callable[..., Result]
 
@@ -96,8 +97,8 @@ def test_alerts_that_go_nowhere(run: Command, logs: Path, prometheus: Prometheus
     assert "So no alert of any run reaches a person." in run("report", logs, "--prometheus", prometheus.url).output
 
 
-@pytest.mark.parametrize(
-    ("status", "body", "headers"),
+@each(
+    "status, body, headers",
     [
         (500, "x", {}),
         (200, "<html>", {}),

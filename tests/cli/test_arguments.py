@@ -16,6 +16,7 @@ from supervisor_core.cli import exporter, report
 from supervisor_core.cli.look import Look
 from supervisor_core.events import EventsWriter
 from supervisor_core.run.logdir_watch import LogdirWatch
+from tests.cases import each
 
 Seen = Callable[..., set[str]]
 
@@ -106,9 +107,9 @@ def test_filters(seen: Seen, logs: Path) -> None:
     assert seen(file, logs / "y", "--include", "b") == {"y/b"}
 
 
-@pytest.mark.parametrize("command", COMMANDS)
-@pytest.mark.parametrize(
-    ("arguments", "said"),
+@each("command", COMMANDS)
+@each(
+    "arguments, said",
     [
         ([], "LOGDIR is missing, as in `tb-supervisor {command} "),
         ([""], "LOGDIR is empty: ''; expected a directory."),
@@ -143,7 +144,7 @@ def test_what_cannot_be_used(
 
 @pytest.mark.parametrize("command", ["inspect", "verify", "report"])
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    "arguments, said",
     [
         (["{logs}/x/b"], "{logs}/x/b does not exist. The directory {logs}/x has no 'b'."),
         (["{logs}/x/a/belwo"], "{logs}/x/a/belwo does not exist. Did you mean {logs}/x/a/below?"),

@@ -6,12 +6,11 @@ import re
 from dataclasses import replace
 from typing import Any
 
-import pytest
-
 from supervisor_core.cli.text import SHOWN_ROWS, listed
 from supervisor_core.cli.timeline import RECOVERIES, lanes, workers
 from supervisor_core.run.fold import RunFold
 from supervisor_core.run.model import Recovery, Run, WorkerHistory, WorkerSpan
+from tests.cases import each
 from tests.cli.conftest import END, START, restart, session, shown, text
 
 
@@ -87,8 +86,8 @@ def test_a_worker_is_a_line_and_its_trouble_another() -> None:
     assert lines[4:] == ["[red]: OSError: [bold] gone", "worker:2: waiting for the chief"]
 
 
-@pytest.mark.parametrize(
-    ("changes", "reported", "state"),
+@each(
+    "changes, reported, state",
     [
         ({}, "running", "running"),
         ({"state": "stalled"}, "waiting", "waiting"),

@@ -20,6 +20,7 @@ from click.testing import Result
 from forked import ForkServer
 
 from supervisor_core.events import EventsWriter
+from tests.cases import each
 from tests.story import run_file
 
 Run = Callable[..., Result]
@@ -72,7 +73,7 @@ def logdir(tmp_path: Path) -> Path:
     return tmp_path / "logs"
 
 
-@pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGINT])
+@each("signum", [signal.SIGTERM, signal.SIGINT])
 def test_it_serves_until_it_is_signalled(start: Callable[..., Running], logdir: Path, signum: int) -> None:
     """The runs are served where the log says; SIGTERM and SIGINT end it with status 0 and without noise."""
     running = start("--logdir", logdir, "--exclude", "b")
@@ -126,7 +127,7 @@ def test_several_logdirs_and_another_path(start: Callable[..., Running], logdir:
     assert 'supervisor_global_step{run="b"} 7.0\n' in body
 
 
-@pytest.mark.parametrize("flags", [(), ("--detail",)], ids=["brief", "detail"])
+@each("flags", [(), ("--detail",)])
 def test_how_much_of_each_run(
     start: Callable[..., Running], tmp_path: Path, module_at: Callable[[str], Any], flags: tuple[str, ...]
 ) -> None:
@@ -153,8 +154,8 @@ def test_a_port_in_use(run: Run, logdir: Path) -> None:
     assert (result.exit_code, result.stderr) == (1, said)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "said"),
+@each(
+    "arguments, said",
     [
         (["--web.listen-address", "nonsense"], "The metrics address is 'nonsense'; expected 'host:port'"),
         (["--web.listen-address", ":99999"], "the port from 0"),
@@ -182,7 +183,7 @@ def test_wrong_input(run: Run, logdir: Path, tmp_path: Path, arguments: list[str
     assert result.stderr.count("\n") == 1
 
 
-@pytest.mark.parametrize("interval", ["0", "-1", "x", "nan", "0.05", "2d"])
+@each("interval", ["0", "-1", "x", "nan", "0.05", "2d"])
 def test_a_wrong_interval(run: Run, logdir: Path, interval: str) -> None:
     """An interval that is none is a wrong call."""
     result = run("exporter", "--logdir", logdir, "--refresh-interval", interval)
@@ -193,13 +194,12 @@ def test_a_wrong_interval(run: Run, logdir: Path, interval: str) -> None:
 SERVING = "supervisor_core.metrics.web, supervisor_core.run.logdir_watch, supervisor_core.engine.signal_watch"
 
 
-@pytest.mark.parametrize(
-    ("modules", "heavy"),
+@each(
+    "modules, heavy",
     [
         ("supervisor_core.cli.exporter", ("tensorflow", "tensorboard", "numpy", "prometheus_client", "yaml", "bcrypt")),
         (SERVING, ("tensorflow", "tensorboard", "yaml", "bcrypt")),
     ],
-    ids=["help", "serving"],
 )
 def test_little_is_loaded(modules: str, heavy: tuple[str, ...]) -> None:
     """Neither asking for help nor importing the command loads what only serving needs; serving loads no framework
@@ -223,8 +223,8 @@ def test_it_writes_files_for_others(start: Callable[..., Running], logdir: Path,
     assert (tmp_path / "targets.json").read_text() == "[]\n"
 
 
-@pytest.mark.parametrize(
-    ("option", "said"),
+@each(
+    "option, said",
     [("--textfile", "--textfile is .*; expected the directory"), ("--file-sd", "The directory .* does not exist")],
 )
 def test_a_place_for_no_file_is_a_wrong_call(run: Run, logdir: Path, option: str, said: str) -> None:

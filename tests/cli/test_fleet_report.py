@@ -19,6 +19,7 @@ from supervisor_core.events.writer import EventsWriter
 from supervisor_core.run.fleet import FleetReport
 from supervisor_core.run.fleet_report import fleet_report
 from supervisor_core.run.model import BUCKETS
+from tests.cases import each
 
 Command = Callable[..., Result]
 ROOT = Path(__file__).parents[2]
@@ -87,8 +88,8 @@ def test_a_window_is_cut_to_the_second(run: Command, logs: Path) -> None:
     assert json.loads(run(*fine, "--since", since).output)["total"]["goodput"] == pytest.approx(1.0, abs=1e-3)
 
 
-@pytest.mark.parametrize(
-    ("given", "said"),
+@each(
+    "given, said",
     [
         (("--since", "yesterday"), "'yesterday' is no moment; expected how long ago, such as 7d or 12h, or a date,"),
         (("--until", "2026-13-01"), "'2026-13-01' is no moment; expected how long ago"),

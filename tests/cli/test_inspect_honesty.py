@@ -14,6 +14,7 @@ from click.testing import Result
 
 from supervisor_core.events.telemetry import SessionRecord, StopRecord, summary_bytes
 from supervisor_core.events.writer import EventsWriter
+from tests.cases import each
 
 Run = Callable[..., Result]
 LFS = b"version https://git-lfs.github.com/spec/v1\noid sha256:" + b"0" * 64 + b"\nsize 123\n"
@@ -46,8 +47,8 @@ def flip(file: Path) -> None:
     file.write_bytes(data)
 
 
-@pytest.mark.parametrize(
-    ("damage", "text"),
+@each(
+    "damage, text",
     [
         (flip, "at byte "),
         (lambda file: file.write_bytes(LFS), "a Git LFS pointer"),
@@ -105,7 +106,7 @@ def test_what_is_no_fault_leaves_the_status_alone(run: Run, tmp_path: Path) -> N
     assert (shown.exit_code, "not read" in shown.stdout) == (0, False)
 
 
-@pytest.mark.parametrize("terminal", [False, True])
+@each("terminal", [False, True])
 def test_a_name_is_never_cut_nor_wrapped(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, terminal: bool
 ) -> None:
@@ -164,7 +165,7 @@ def test_a_loss_that_tensorflow_numbered_is_named(run: Run, tmp_path: Path) -> N
     assert "  loss_1 0.25  " in run("inspect", tmp_path).stdout
 
 
-@pytest.mark.parametrize("at", [1e300, -1e300, float("inf"), float("nan"), 1e18])
+@each("at", [1e300, -1e300, float("inf"), float("nan"), 1e18])
 def test_any_wall_time_is_survived(run: Run, tmp_path: Path, at: float) -> None:
     """What no clock ever showed is not known; the rest of the run is shown."""
     with EventsWriter(tmp_path / "odd") as writer:

@@ -17,6 +17,7 @@ from click.shell_completion import ShellComplete
 from click.testing import Result
 
 from supervisor_core.cli import COMMANDS, DISTRIBUTION, main
+from tests.cases import each
 
 DOCS = Path(__file__).parents[2] / "docs" / "cli.md"
 
@@ -53,13 +54,13 @@ def test_every_command_is_documented() -> None:
     assert set(documented()) == {"", *COMMANDS}
 
 
-@pytest.mark.parametrize("name", ["", *COMMANDS])
+@each("name", ["", *COMMANDS])
 def test_every_option_is_documented(name: str) -> None:
     """Each section has a row for each option, and none for an option that does not exist."""
     assert options_in(documented()[name]) - {"-h", "--help"} == options_of(command_of(name))
 
 
-@pytest.mark.parametrize("name", COMMANDS)
+@each("name", COMMANDS)
 def test_every_exit_status_is_documented(name: str) -> None:
     """The exit statuses are in the help and in the documentation."""
     assert "Exit status: 0 " in (command_of(name).help or "").replace("\n", " ")
@@ -94,7 +95,7 @@ def test_version(run: Callable[..., Result], monkeypatch: pytest.MonkeyPatch) ->
     assert "running from the sources" in run("--version").stdout
 
 
-@pytest.mark.parametrize("name", ["", *COMMANDS])
+@each("name", ["", *COMMANDS])
 def test_help_ends_with_an_example_that_parses(run: Callable[..., Result], name: str) -> None:
     """The last lines of each help are calls that the command accepts."""
     text = run(*([name] if name else []), "--help").stdout
@@ -137,8 +138,8 @@ def test_ctrl_c(run: Callable[..., Result], monkeypatch: pytest.MonkeyPatch) -> 
 COMMAND = [sys.executable, "-c", "from supervisor_core.cli import main; main(prog_name='tb-supervisor')"]
 
 
-@pytest.mark.parametrize("output", ["pipe", "disk"])
-@pytest.mark.parametrize("how", ["click", "rich"])
+@each("output", ["pipe", "disk"])
+@each("how", ["click", "rich"])
 def test_output_that_cannot_be_written(tmp_path: Path, output: str, how: str) -> None:
     """A closed pipe and a full disk end a command with one line and a status of their own, however it prints."""
     if how == "rich":
@@ -158,8 +159,8 @@ def test_output_that_cannot_be_written(tmp_path: Path, output: str, how: str) ->
     assert (ended.returncode, ended.stderr) == (141, "Error: The output was closed before everything was written.\n")
 
 
-@pytest.mark.parametrize(
-    ("words", "kind"),
+@each(
+    "words, kind",
     [("inspect ", "dir"), ("verify ", "dir"), ("exporter --logdir ", "dir"), ("exporter --web.config.file ", "file")],
 )
 def test_paths_are_completed(words: str, kind: str) -> None:

@@ -15,6 +15,7 @@ from click.testing import Result
 from supervisor_core import __version__
 from supervisor_core.metrics.config_files import Deployed, dashboard, manifests
 from supervisor_core.run.thresholds import Thresholds
+from tests.cases import each
 
 
 def printed(result: Result) -> list[Any]:
@@ -118,8 +119,8 @@ def test_only_its_own_files_are_written(run: Callable[..., Result], tmp_path: Pa
     assert (tmp_path / "other").read_text() == "other"
 
 
-@pytest.mark.parametrize(
-    ("arguments", "complaint"),
+@each(
+    "arguments, complaint",
     [
         (("--namespace", "Not Good"), "--namespace is 'Not Good'; expected a name of small letters"),
         (("--prometheus-namespace", "A"), "--prometheus-namespace is 'A'; expected a name of small letters"),

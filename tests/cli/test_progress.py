@@ -25,6 +25,7 @@ from supervisor_core.cli import exporter, inspect, serving, stacks, text, verify
 from supervisor_core.cli.text import SHOW_AFTER_SECS, OnProgress, runs_bar
 from supervisor_core.events import EventsWriter
 from supervisor_core.training import supervise
+from tests.cases import each
 
 
 class Hand:
@@ -145,7 +146,7 @@ def bars(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, list[tuple[int, int
     return shown
 
 
-@pytest.mark.parametrize(("command", "what"), [("inspect", "reading"), ("verify", "events files")])
+@pytest.mark.parametrize("command, what", [("inspect", "reading"), ("verify", "events files")])
 def test_the_first_look_at_many_runs(
     run: Callable[..., Result], logs: Path, bars: list[Any], command: str, what: str
 ) -> None:
@@ -154,7 +155,7 @@ def test_the_first_look_at_many_runs(
     assert bars == [(what, [(1, 2), (2, 2)])]
 
 
-@pytest.mark.parametrize("kind", ["sealed", "bundle"])
+@each("kind", ["sealed", "bundle"])
 def test_a_checkpoint_is_read_by_bytes(
     run: Callable[..., Result], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, writer: ModuleType, kind: str
 ) -> None:

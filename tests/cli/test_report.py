@@ -13,6 +13,7 @@ from click.testing import Result
 
 from supervisor_core.events.telemetry import CheckpointRecord, StopRecord, summary_bytes
 from supervisor_core.events.writer import EventsWriter
+from tests.cases import each
 
 Command = Callable[..., Result]
 
@@ -118,8 +119,8 @@ def test_a_link_of_another_user_is_not_followed(run: Command, tmp_path: Path) ->
     assert (tmp_path / "mine").read_text() == "mine"
 
 
-@pytest.mark.parametrize(
-    ("error", "status", "text"),
+@each(
+    "error, status, text",
     [
         (PermissionError(13, "Permission denied"), 2, "{target} cannot be written: Permission denied."),
         (OSError(28, "No space left on device"), 74, "Cannot write the output: No space left on device."),

@@ -6,12 +6,12 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-import pytest
 import yaml
 from click.testing import Result
 
 from supervisor_core.metrics.config_files import Screens, dashboard, rule_groups
 from supervisor_core.run.thresholds import Thresholds, duration, parse_duration
+from tests.cases import each
 
 
 def printed(result: Result) -> Any:
@@ -75,8 +75,8 @@ def test_labels_that_distinguish_runs(run: Callable[..., Result]) -> None:
     assert "by (run, namespace)" in run("rules", "--by", "run,namespace").stdout
 
 
-@pytest.mark.parametrize(
-    ("arguments", "complaint"),
+@each(
+    "arguments, complaint",
     [
         (("--by", "namespace"), "expected 'run' first"),
         (("--by", "run,run"), "each label once"),
@@ -106,7 +106,7 @@ def test_what_makes_no_sense_is_refused(run: Callable[..., Result], arguments: t
     assert complaint in result.stderr.splitlines()[-1]
 
 
-@pytest.mark.parametrize(("secs", "text"), [(90, "90s"), (60, "1m"), (5400, "90m"), (86400, "1d"), (0.25, "250ms")])
+@each("secs, text", [(90, "90s"), (60, "1m"), (5400, "90m"), (86400, "1d"), (0.25, "250ms")])
 def test_durations(secs: float, text: str) -> None:
     """What is written is read again; plain seconds are read too."""
     assert (duration(secs), parse_duration(text), parse_duration(str(secs))) == (text, secs, secs)

@@ -27,6 +27,7 @@ from supervisor_core.process.outside import OutsideStacks, ThreadState, find_py_
 from supervisor_core.process.page_writer import ProgressPage
 from supervisor_core.process.progress_page import LAST_PROGRESS, read_page
 from supervisor_core.process.stacks_file import StacksFile, look_text, stacks_path
+from tests.cases import each
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux" or boot_id() is None, reason="there is no /proc")
 
@@ -95,8 +96,8 @@ def test_threads_are_shown_with_what_the_kernel_says(
     ]
 
 
-@pytest.mark.parametrize(
-    ("change", "said"),
+@each(
+    "change, said",
     [
         ({}, "progressing"),
         ({"hang_timeout_secs": 300.0}, "progressing"),
@@ -224,7 +225,7 @@ def test_a_process_that_holds_the_interpreter_s_lock_is_read_from_outside(run: C
 
 
 @pytest.mark.parametrize(
-    ("state", "tick_age_secs", "holder"),
+    "state, tick_age_secs, holder",
     [("S", -AGE_SECS, None), ("S", AGE_SECS, "MainThread"), ("R", -AGE_SECS, "MainThread")],
 )
 def test_a_thread_that_sleeps_while_the_monitor_runs_does_not_hold_the_lock(

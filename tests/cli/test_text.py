@@ -11,10 +11,11 @@ from rich.console import Console
 
 from supervisor_core.cli.text import ago, listed, moment, size
 from supervisor_core.run.words import count, duration, rate, share
+from tests.cases import each
 
 
-@pytest.mark.parametrize(
-    ("secs", "text"),
+@each(
+    "secs, text",
     [
         (None, "-"),
         (0.0, "0 s"),
@@ -60,8 +61,8 @@ def test_a_moment_is_local_time(monkeypatch: pytest.MonkeyPatch) -> None:
         time.tzset()
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
+@each(
+    "text, expected",
     [
         (count(1234567), "1,234,567"),
         (count(None), "-"),
@@ -83,7 +84,7 @@ def test_numbers(text: str, expected: str) -> None:
     assert text == expected
 
 
-@pytest.mark.parametrize("width", range(30, 130, 7))
+@each("width", range(30, 130, 7))
 def test_a_narrow_terminal_wraps_tables_and_cuts_nothing(width: int) -> None:
     """Each letter is there, and a column whose cells are short is wrapped between words, where there is room."""
     heads = ("session", "started", "steps", "ended", "resume", "then")

@@ -6,8 +6,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-import pytest
-
 from supervisor_core.cli.look import SeenRun
 from supervisor_core.cli.overview import overview
 from supervisor_core.cli.sentences import SHOWN_NONFINITE, advice_text, again_text
@@ -22,6 +20,7 @@ from supervisor_core.run.model import AtRisk, Goodput, Run, Silence, Stall, Thre
 from supervisor_core.run.program_launch import ProgramLaunch
 from supervisor_core.run.snapshot import WatchedRun
 from supervisor_core.run.tag_values import NonFinite
+from tests.cases import each
 from tests.cli.conftest import END, START, restart, session, shown
 
 GOODPUT = Goodput(
@@ -100,8 +99,8 @@ def test_a_timeline_shows_what_happened() -> None:
     assert "◆" in lines["checkpoints"] and "✗" in lines["checkpoints"]
 
 
-@pytest.mark.parametrize(
-    ("path", "step", "words"),
+@each(
+    "path, step, words",
     [("/r/model.ckpt", 1000, "model.ckpt, step 1,000"), ("/r/model.ckpt", None, "model.ckpt  "), (None, 7, "step 7")],
 )
 def test_a_checkpoint_has_its_step(path: str | None, step: int | None, words: str) -> None:
@@ -243,10 +242,7 @@ def row_of(hang: Stall) -> list[str]:
     return drawn[next(index for index, line in enumerate(drawn) if line.startswith("stall since")) + 1].split()[-4:]
 
 
-@pytest.mark.parametrize(
-    ("same", "activity", "word"),
-    [(True, "waits", "waiting"), (True, "busy", "busy"), (False, "busy", "moving")],
-)
+@each("same, activity, word", [(True, "waits", "waiting"), (True, "busy", "busy"), (False, "busy", "moving")])
 def test_a_stall_has_a_word_for_what_its_thread_does(same: bool, activity: Any, word: str) -> None:
     """As two looks at its frames found it; blocked where native code holds the lock."""
     recorded = stall(thread="summary", location="/srv/job.py:5 write", same_frames=same, activity=activity)
@@ -283,8 +279,8 @@ def test_a_service_in_trouble_is_shown_with_its_last_error() -> None:
     assert "service thread" not in shown(run(threads=(thread("summary"),)))
 
 
-@pytest.mark.parametrize(
-    ("most", "words"),
+@each(
+    "most, words",
     [
         (50, "50 steps recomputed"),
         (75, "at least 50 steps recomputed, at most 75"),
@@ -300,8 +296,8 @@ def test_recomputed_steps_are_as_exact_as_they_are_known(most: int | None, words
 EQUAL = ResumeRecord(session="b", what="losses", compared=3, equal=3)
 
 
-@pytest.mark.parametrize(
-    ("exact", "check", "word"),
+@each(
+    "exact, check, word",
     [
         (True, None, "nothing against it"),
         (True, EQUAL, "observed exact"),
@@ -383,7 +379,7 @@ def test_the_overview_has_a_line_for_each_run() -> None:
     assert rows(runs, END, 80, lost)[4] == "    The process is gone. (for 1 min)"
 
 
-@pytest.mark.parametrize("state", ["lost", "failed"])
+@each("state", ["lost", "failed"])
 def test_a_checkpoint_has_no_age_once_the_run_is_over(state: str) -> None:
     """What counts then is the step at which a restart would resume."""
     finding = Finding(kind=state, severity="page", text="It is over.")
@@ -409,7 +405,7 @@ def test_every_state_can_be_read_without_colour() -> None:
     assert not urgent & {STATES[name][0] for name in ("running", "stopped", "completed", "unknown")}
 
 
-@pytest.mark.parametrize("interval", [600.0, None])
+@each("interval", [600.0, None])
 def test_the_advice_is_one_sentence(interval: float | None) -> None:
     """It names the recommended interval, what each costs, and says nothing while nothing is known."""
     advice = replace(

@@ -16,6 +16,7 @@ from click.testing import Result
 from supervisor_core.checkpoint.store import CheckpointStore
 from supervisor_core.events.writer import EventsWriter
 from supervisor_core.training import supervise
+from tests.cases import each
 
 Run = Callable[..., Result]
 
@@ -73,7 +74,7 @@ def test_sealed_checkpoints(run: Run, tmp_path: Path) -> None:
     assert "stop with an error: none of its checkpoints can be read." in run("verify", tmp_path).stdout
 
 
-@pytest.mark.parametrize("damage", [lambda path: path.write_bytes(b""), Path.unlink], ids=["empty", "gone"])
+@each("damage", [lambda path: path.write_bytes(b""), Path.unlink])
 def test_when_nothing_is_left(run: Run, logdir: Path, damage: Callable[[Path], object]) -> None:
     """Where no checkpoint can be read, nor an index is there, a restart would stop with an error; status 1."""
     for path in (logdir / "first").glob("*.index"):
@@ -175,8 +176,8 @@ def test_names_are_shown_as_they_are(run: Run, tmp_path: Path, writer: Any) -> N
     assert result.stdout.startswith(f"{name}\n  good     step 5 ")
 
 
-@pytest.mark.parametrize(
-    ("make", "words"),
+@each(
+    "make, words",
     [
         (lambda path: None, "does not exist."),
         (lambda path: path.write_text(""), "give the directory that it is in: "),

@@ -14,6 +14,7 @@ from click.testing import Result
 
 from supervisor_core.cli import COMMANDS, main
 from supervisor_core.cli.run import _outer_restarter
+from tests.cases import each
 
 Run = Callable[..., Result]
 
@@ -35,7 +36,7 @@ def test_a_bare_call_prints_the_help(run: Run) -> None:
     assert "\n\nOptions:\n" in bare.stdout
 
 
-@pytest.mark.parametrize("name", ["inspect", "verify", "exporter", "stacks", "run", "report", "watch"])
+@each("name", ["inspect", "verify", "exporter", "stacks", "run", "report", "watch"])
 def test_without_arguments(run: Run, name: str) -> None:
     """The error names what is missing, and the first example of the help, which the command accepts."""
     said = error_of(run(name))
@@ -54,7 +55,7 @@ def test_a_removed_command_names_what_to_use(run: Run) -> None:
     assert "The command 'diff' was removed. Instead: compare the arrays" in error_of(run("diff", "a", "b"))
 
 
-@pytest.mark.parametrize("name", ["inspect", "verify"])
+@each("name", ["inspect", "verify"])
 def test_a_path_with_blanks_needs_quotes(run: Run, tmp_path: Path, name: str) -> None:
     """A shell has divided it; what it is together is given as it can be pasted."""
     (tmp_path / "a2c with [brackets] and NaN").mkdir()
@@ -65,8 +66,8 @@ def test_a_path_with_blanks_needs_quotes(run: Run, tmp_path: Path, name: str) ->
     assert "needs quotes" not in error_of(run(name, tmp_path / "a2c", "with"))
 
 
-@pytest.mark.parametrize("name", ["inspect", "verify"])
-@pytest.mark.parametrize("file", ["runs.zip", "Runs.tar.gz"])
+@each("name", ["inspect", "verify"])
+@each("file", ["runs.zip", "Runs.tar.gz"])
 def test_an_archive_has_to_be_unpacked(run: Run, tmp_path: Path, name: str, file: str) -> None:
     """The directory that it is in need not have events files."""
     (tmp_path / file).write_bytes(b"PK")
@@ -74,8 +75,8 @@ def test_an_archive_has_to_be_unpacked(run: Run, tmp_path: Path, name: str, file
     assert said == f"{tmp_path / file} is an archive; unpack it, and give the directory with its events files."
 
 
-@pytest.mark.parametrize(
-    ("words", "said"),
+@each(
+    "words, said",
     [
         ("inspct", "There is no command 'inspct'. Did you mean inspect?"),
         ("help", "There is no command 'help'. Did you mean `tb-supervisor --help`?"),
@@ -122,8 +123,8 @@ def test_what_was_mistyped(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert said.format(here=tmp_path) in error and "token" not in error
 
 
-@pytest.mark.parametrize(
-    ("words", "said"),
+@each(
+    "words, said",
     [
         (["sh", "a.sh"], "LOGDIR is missing, as in `tb-supervisor run runs -- sh a.sh`."),
         (["--", "sh", "a.sh"], "LOGDIR is missing, as in `tb-supervisor run runs -- sh a.sh`."),
@@ -164,8 +165,8 @@ def test_running_without_a_part(
     assert not os.listdir(tmp_path / "logs") and len(os.listdir(tmp_path)) == 3
 
 
-@pytest.mark.parametrize(
-    ("environment", "warns"),
+@each(
+    "environment, warns",
     [
         ({}, False),
         ({"TORCHELASTIC_RUN_ID": "x"}, True),

@@ -18,6 +18,7 @@ from supervisor_core.history.archive import Archive
 from supervisor_core.history.formats import FileFormat, JsonLines
 from supervisor_core.history.table import HistoryTable, Row
 from supervisor_core.storage.local import LocalFilesystem
+from tests.cases import each
 
 DAY = 86_400.0
 
@@ -65,7 +66,7 @@ def test_a_row_replaces_the_one_with_its_key(form: FileFormat, table: HistoryTab
         assert archive.rows(table, "1970-01-01") == [row(table, "a", 5.0, secs=2.0), row(table, "gone", 6.0)]
 
 
-@pytest.mark.parametrize(("first", "then"), [(-1.0, 1.0), (1.0, -1.0)])
+@each("first, then", [(-1.0, 1.0), (1.0, -1.0)])
 def test_a_row_that_moves_over_midnight_is_there_once(
     form: FileFormat, table: HistoryTable, tmp_path: Path, first: float, then: float
 ) -> None:
@@ -107,7 +108,7 @@ def test_one_process_writes(table: HistoryTable, tmp_path: Path) -> None:
     Archive(str(tmp_path), "/runs", JsonLines()).close()
 
 
-@pytest.mark.parametrize("at", ["write", "sync", "replace"])
+@each("at", ["write", "sync", "replace"])
 def test_a_full_disk_leaves_what_was_there(
     table: HistoryTable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at: str
 ) -> None:
@@ -201,7 +202,7 @@ def _other(path: Path) -> None:
     os.chown(path, 65534, 65534)
 
 
-@pytest.mark.parametrize("make", [_fifo, _link, _other], ids=["fifo", "link", "other"])
+@each("make", [_fifo, _link, _other])
 def test_what_others_put_there_is_refused(table: HistoryTable, tmp_path: Path, make: Callable[[Path], None]) -> None:
     """A pipe that never answers, a link, another user's file: an error at once, and it stays."""
     with Archive(str(tmp_path), "/runs", JsonLines()) as archive:
@@ -214,8 +215,8 @@ def test_what_others_put_there_is_refused(table: HistoryTable, tmp_path: Path, m
         assert os.path.lexists(tmp_path / name)
 
 
-@pytest.mark.parametrize("level", ["table", "day"])
-@pytest.mark.parametrize("what", ["link", "other"])
+@each("level", ["table", "day"])
+@each("what", ["link", "other"])
 def test_nothing_is_written_into_directories_of_others(
     level: str, what: str, table: HistoryTable, tmp_path: Path
 ) -> None:

@@ -13,6 +13,7 @@ from supervisor_core.history.rows import SESSION_DAYS
 from supervisor_core.run.fold import RunFold
 from supervisor_core.run.model import Run
 from supervisor_core.run.snapshot import WatchedRun
+from tests.cases import each
 from tests.run.conftest import Trainer
 
 HOUR = 3600.0
@@ -32,7 +33,7 @@ def stored_secs(archive: Archive) -> float:
     return sum(row[place] for day in archive.days(SESSION_DAYS) for row in archive.rows(SESSION_DAYS, day))
 
 
-@pytest.mark.parametrize("is_new", [False, True], ids=["same", "new"])
+@each("is_new", [False, True])
 def test_days_that_turn_out_to_be_none_are_dropped(tmp_path: Path, is_new: bool) -> None:
     """A run is down for a day, then it is given up, and its time ended with its death: nothing is left of the day
     after, whether the same process stores it or another."""

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from supervisor_core.errors import EventsError
 from supervisor_core.history.formats import FileFormat, JsonLines, Parquet, encode
 from supervisor_core.history.table import HistoryColumn, HistoryTable, Row, stored
+from tests.cases import each
 
 _VALUES = {
     "text": st.text(max_size=9),
@@ -31,7 +32,7 @@ def rows_of(table: HistoryTable) -> st.SearchStrategy[list[Row]]:
     return st.lists(st.tuples(*columns), max_size=5)
 
 
-@pytest.mark.parametrize("name", ["jsonl", "parquet"])
+@each("name", ["jsonl", "parquet"])
 @settings(max_examples=30, deadline=None)
 @given(data=st.data())
 def test_rows_come_back(name: str, table: HistoryTable, data: st.DataObject) -> None:
@@ -49,7 +50,7 @@ def test_a_file_of_an_older_version_lacks_columns(form: FileFormat, table: Histo
     assert form.decode(encode(form, older, [("a\u2028", 1, 5)]), table) == [("a\u2028", 1, 5, None, None, None)]
 
 
-@pytest.mark.parametrize("damage", ["cut", "empty", "strange", "other type"])
+@each("damage", ["cut", "empty", "strange", "other type"])
 def test_a_damaged_file_is_an_error(form: FileFormat, table: HistoryTable, damage: str) -> None:
     """Whatever is in the file: it is never read as fewer rows, and never another exception than is promised."""
     if damage == "other type":

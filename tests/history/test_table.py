@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import math
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from supervisor_core.history.rows import TABLES
 from supervisor_core.history.table import ColumnType, HistoryTable, iso_of, micros_of, stored
+from tests.cases import each
 
 
-@pytest.mark.parametrize(
-    ("value", "type", "expected"),
+@each(
+    "value, type, expected",
     [
         (math.nan, "number", None),
         (math.inf, "time", None),
@@ -26,7 +26,6 @@ from supervisor_core.history.table import ColumnType, HistoryTable, iso_of, micr
         ({"user": "b", "team": "a"}, "labels", (("team", "a"), ("user", "b"))),
         (None, "labels", None),
     ],
-    ids=str,
 )
 def test_what_a_column_cannot_hold_is_unknown(value: object, type: ColumnType, expected: object) -> None:
     """A number that is none, a time outside the calendar, bytes that are no text: None or escaped, never an error."""
@@ -47,7 +46,7 @@ def test_what_has_no_time_has_no_row(table: HistoryTable) -> None:
     assert (table.key_of(row), table.day_of(row)) == (("a", 3), "1970-01-02")
 
 
-@pytest.mark.parametrize("table", TABLES, ids=lambda table: table.name)
+@each("table", TABLES)
 def test_tables_are_declared_whole(table: HistoryTable) -> None:
     """Columns have names of their own and a sentence; key and day are columns; the day is a time."""
     names = [column.name for column in table.columns]

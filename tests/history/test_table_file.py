@@ -25,6 +25,7 @@ from supervisor_core.history.formats import Coded
 from supervisor_core.history.scalar_pass import RunPoints, ScalarPass
 from supervisor_core.history.table import HistoryTable
 from supervisor_core.history.table_file import TableFile
+from tests.cases import each
 from tests.conftest import StillClock
 
 CELLS = json.loads((Path(__file__).parents[1] / "hostile" / "cells.json").read_text(encoding="utf-8"))
@@ -150,7 +151,7 @@ with TableFile({str(file)!r}, CHECKPOINTS) as file:
     assert file.read_bytes() == fresh.read_bytes()
 
 
-@pytest.mark.parametrize("kind", ["link", "hard link"])
+@each("kind", ["link", "hard link"])
 def test_nothing_is_written_through_a_link(tmp_path: Path, table: HistoryTable, kind: str) -> None:
     """Whoever can put one there must not have a file of somebody else emptied."""
     (tmp_path / "theirs").write_text("precious")

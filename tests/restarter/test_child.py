@@ -16,10 +16,11 @@ import pytest
 
 from supervisor_core.restarter import child, processes
 from supervisor_core.restarter.child import oom_kills
+from tests.cases import each
 
 
-@pytest.mark.parametrize(
-    ("groups", "path", "text"),
+@each(
+    "groups, path, text",
     [
         ("0::/user/job\n", "sys/fs/cgroup/user/job/memory.events", "low 0\noom 3\noom_kill 2\n"),
         ("0::/kubepods/pod1\n", "sys/fs/cgroup/memory.events", "oom_kill 2\noom_group_kill 0\n"),
@@ -35,7 +36,7 @@ def test_the_kernels_count_of_oom_kills(tmp_path: Path, groups: str, path: str, 
     assert oom_kills(str(tmp_path)) == 2
 
 
-@pytest.mark.parametrize("text", ["", "oom_kill many\n", "\xff"])
+@each("text", ["", "oom_kill many\n", "\xff"])
 def test_an_unknown_count_is_none(tmp_path: Path, text: str) -> None:
     """No control groups, or ones with other files."""
     assert oom_kills(str(tmp_path)) == 0

@@ -8,10 +8,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from supervisor_core.restarter.failure import cause_of, failure_of, has_lost_another
 from supervisor_core.restarter.policy import ChildEnd, EndedLaunch, Failure
+from tests.cases import each
 
 PROGRAM = """
 import json
@@ -153,8 +152,8 @@ def test_a_process_that_fails_without_a_word_has_no_failure_to_compare() -> None
     assert failure_of(b"", None, None) is None
 
 
-@pytest.mark.parametrize(
-    ("end", "given", "cause"),
+@each(
+    "end, given, cause",
     [
         ({"exit_code": 0}, {}, "completed"),
         ({"exit_code": 0}, {"was_stopped": True}, "preempted"),

@@ -20,6 +20,7 @@ from supervisor_core.restarter.hang import (
     is_descendant,
 )
 from supervisor_core.run.other_writers import LEAST_HANG_TIMEOUT_SECS
+from tests.cases import each
 
 LEADER = 4711
 
@@ -106,7 +107,7 @@ def test_a_hang_says_what_its_thread_does(page: PageReading) -> None:
     }
 
 
-@pytest.mark.parametrize("change", [{"hang_timeout_secs": None}, {"ended": True}, {"phase": "stopped"}])
+@each("change", [{"hang_timeout_secs": None}, {"ended": True}, {"phase": "stopped"}])
 def test_some_pages_cannot_hang(page: PageReading, change: dict[str, Any]) -> None:
     """A phase without a hang timeout, and a session that has ended."""
     assert Trainer(replace(page, **change)).silent(100) is None
@@ -163,7 +164,7 @@ def test_one_that_hangs_in_its_evaluation_is_the_hang(page: PageReading) -> None
     assert trainer.silent(1).phase == "training"
 
 
-@pytest.mark.parametrize("other", [{}, {"phase": "evaluating", "ended": True}, {"phase": "stopped"}])
+@each("other", [{}, {"phase": "evaluating", "ended": True}, {"phase": "stopped"}])
 def test_a_rank_hangs_while_the_others_train_or_have_ended(page: PageReading, other: dict[str, Any]) -> None:
     """They wait for it in their next step, so that nothing moves."""
     trainer = Trainer(page)
@@ -197,7 +198,7 @@ def test_a_program_without_a_page_is_judged_by_its_events(page: PageReading) -> 
     assert (trainer.silent(2, records=6), trainer.watch.timeout_secs) == (None, None)
 
 
-@pytest.mark.parametrize(("usual_secs", "patience"), [(60.0, 1.0), (3600.0, 1.0), (60.0, 4.0)])
+@each("usual_secs, patience", [(60.0, 1.0), (3600.0, 1.0), (60.0, 4.0)])
 def test_without_a_timeout_the_rhythm_of_the_events_says_what_is_too_long(
     page: PageReading, usual_secs: float, patience: float
 ) -> None:

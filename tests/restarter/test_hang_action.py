@@ -7,13 +7,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from supervisor_core.restarter.hang import Hang
 from supervisor_core.restarter.hang_stacks import TakenStacks
 from supervisor_core.restarter.launch import LaunchFacts, RestarterOptions
 from supervisor_core.restarter.logdir_view import LogdirThread, LogdirView
 from supervisor_core.restarter.running import ReceivedSignals, RunningLaunch
+from tests.cases import each
 
 HANG = Hang(phase="training", secs=7.0, hang_timeout_secs=0.0, act_after_secs=None, pid=4711)
 
@@ -90,10 +89,9 @@ def test_a_hang_is_shown_at_its_hang_timeout_and_ended_when_it_has_lasted(tmp_pa
     )
 
 
-@pytest.mark.parametrize(
-    ("page_secs", "given_secs", "ended_after_secs"),
+@each(
+    "page_secs, given_secs, ended_after_secs",
     [(None, None, 300.0), (None, 40.0, 40.0), (20.0, None, 20.0), (900.0, 30.0, 900.0), (20.0, 60.0, 20.0)],
-    ids=["neither says", "an old page", "the page alone", "the option is shorter", "the option is longer"],
 )
 def test_a_hang_is_ended_when_its_own_watchdog_would_act(
     tmp_path: Path, page_secs: float | None, given_secs: float | None, ended_after_secs: float
@@ -130,7 +128,7 @@ def test_observing_ends_nothing(tmp_path: Path) -> None:
     assert "; not stopped (--hang-action observe)" in scene.screen.lines[1] and len(scene.screen.lines) == 2
 
 
-@pytest.mark.parametrize("secs", [7.0, 1000.0])
+@each("secs", [7.0, 1000.0])
 def test_a_program_that_was_asked_to_stop_has_a_deadline_already(tmp_path: Path, secs: float) -> None:
     """Its last save may take longer than a step."""
     scene = Scene(tmp_path, hang_timeout_secs=1.0)
@@ -140,7 +138,7 @@ def test_a_program_that_was_asked_to_stop_has_a_deadline_already(tmp_path: Path,
     assert (scene.program.signals, scene.taken, scene.screen.lines) == ([], [], [])
 
 
-@pytest.mark.parametrize(("stop_secs", "kill_secs"), [(25.0, 28.0), (1.0, 1.5)])
+@each("stop_secs, kill_secs", [(25.0, 28.0), (1.0, 1.5)])
 def test_what_does_not_stop_is_killed_when_a_session_would_have_ended_itself(
     tmp_path: Path, stop_secs: float, kill_secs: float
 ) -> None:

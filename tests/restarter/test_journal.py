@@ -19,6 +19,7 @@ from supervisor_core.restarter.launch import Death, LaunchFacts
 from supervisor_core.restarter.policy import ChildEnd, Decision, Failure
 from supervisor_core.run.logdir_watch import LogdirWatch
 from supervisor_core.run.program_launch import launch_text
+from tests.cases import each
 
 STARTED = 1_795_222_244.5
 
@@ -113,7 +114,7 @@ def test_a_hang_is_the_watchdogs_decision(tmp_path: Path) -> None:
     assert "hung, MainThread at train.py:88 in step; attempt 1" in launch_text(found)
 
 
-@pytest.mark.parametrize("below", ["", "run"])
+@each("below", ["", "run"])
 def test_what_a_killed_session_has_left_in_memory_is_recorded_where_its_events_are(tmp_path: Path, below: str) -> None:
     """In the restarter's directory, or below it. Then its page is gone, and the run is as the page had it."""
     logdir, page = tmp_path / below, left_in_memory(tmp_path / "memory", tmp_path / below)

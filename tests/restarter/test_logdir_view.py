@@ -21,6 +21,7 @@ from supervisor_core.restarter.logdir_view import SAID_EVERY_SECS, STATE_NAME, L
 from supervisor_core.restarter.policy import Failure, RestartState
 from supervisor_core.restarter.restarter import Restarter, RestarterOptions
 from supervisor_core.training import supervise
+from tests.cases import each
 
 
 @pytest.fixture(scope="session")
@@ -147,7 +148,7 @@ class Launches(Display):
         self.launches.append(launch)
 
 
-@pytest.mark.parametrize(("is_same", "cause", "counted"), [(True, "lost", 1), (False, "preempted", 0)])
+@each("is_same, cause, counted", [(True, "lost", 1), (False, "preempted", 0)])
 def test_a_launch_that_was_lost_with_its_restarter_counts_on_the_same_machine_only(
     tmp_path: Path, is_same: bool, cause: str, counted: int
 ) -> None:

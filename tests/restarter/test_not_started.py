@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from supervisor_core.restarter.not_started import why_not_started
+from tests.cases import each
 
 
 def reason(*command: str, path: str | None = None) -> str:
@@ -60,7 +61,7 @@ def test_a_script_is_named_with_its_interpreter(tmp_path: Path, monkeypatch: pyt
     assert reason("./train.py", path=here).endswith("whose first line begins with #!; give `python3 ./train.py`")
 
 
-@pytest.mark.parametrize("by_path", [True, False])
+@each("by_path", [True, False])
 def test_a_file_that_is_not_executable(tmp_path: Path, by_path: bool) -> None:
     """Found by its path, or in a directory of PATH."""
     found = file(tmp_path / "train", b"#!/bin/sh\n", 0o644)
@@ -74,8 +75,8 @@ def test_a_path_without_a_file_and_one_of_a_directory(tmp_path: Path) -> None:
     assert reason(str(tmp_path)) == f"'{tmp_path}' is a directory, not a program"
 
 
-@pytest.mark.parametrize(
-    ("first_line", "said"),
+@each(
+    "first_line, said",
     [
         (
             b"#!/usr/bin/pyhton3 -u",

@@ -23,6 +23,7 @@ from supervisor_core.restarter.policy import (
     next_step,
     reset,
 )
+from tests.cases import each
 
 DEFECT = Failure(type="RuntimeError", where="train.py:88 in step", step=1000)
 
@@ -50,8 +51,8 @@ def run(launches: list[EndedLaunch], limits: Limits | None = None, chance: float
     return found
 
 
-@pytest.mark.parametrize(
-    ("given", "status", "signum"),
+@each(
+    "given, status, signum",
     [
         ({"cause": "completed", "exit_code": 0}, 0, None),
         ({"cause": "stopped", "exit_code": None, "signal": 15}, 0, 15),
@@ -72,8 +73,8 @@ def test_some_ends_are_final(given: dict[str, Any], status: int, signum: int | N
 UNKNOWN: dict[str, Any] = {"is_known": False, "saved_step": None}
 
 
-@pytest.mark.parametrize(
-    ("launches", "count", "status", "reason"),
+@each(
+    "launches, count, status, reason",
     [
         ([ended(failure=replace(DEFECT, step=n)) for n in (300, 200, 400)], 3, 93, "3 launches without progress"),
         (
@@ -86,7 +87,6 @@ UNKNOWN: dict[str, Any] = {"is_known": False, "saved_step": None}
         ([ended(cause="preempted", exit_code=75, failure=DEFECT)] * 9, 3, 93, "3 launches without progress"),
         ([ended(cause="requested", exit_code=75, failure=DEFECT)] * 9, 3, 93, "3 launches without progress"),
     ],
-    ids=["no progress", "identical", "too often", "preempted too often", "in use", "preempted", "requested"],
 )
 def test_the_counts_end_it(launches: list[EndedLaunch], count: int, status: int, reason: str) -> None:
     """Each with its status, after a wait before each launch: failures that differ by their number; identical ones, by
@@ -105,14 +105,13 @@ def test_counts_of_one() -> None:
     assert run([ended()] * 2, Limits(no_progress_limit=1))[-1].reason == "1 launch without progress"
 
 
-@pytest.mark.parametrize(
+@each(
     "launches",
     [
         [ended(at=HOUR_SECS / 9 * n, **UNKNOWN) for n in range(50)],
         [ended(exit_code=2)],
         [ended(failure=Failure(type="ImportError"))],
     ],
-    ids=["ten within more than an hour", "status 2 after a step", "a lazy import after a step"],
 )
 def test_other_launches_are_followed_by_another(launches: list[EndedLaunch]) -> None:
     """A mount that is gone for a minute may fail an import after days of training."""
@@ -135,7 +134,7 @@ def test_a_run_that_progresses_is_never_given_up() -> None:
     assert max(item.delay_secs for item in decisions) == 1.0
 
 
-@pytest.mark.parametrize("other", [{"type": "ValueError"}, {"where": "train.py:89 in step"}, {"step": 1002}])
+@each("other", [{"type": "ValueError"}, {"where": "train.py:89 in step"}, {"step": 1002}])
 def test_another_failure_is_not_identical(other: dict[str, Any]) -> None:
     """Each of the three must agree."""
     assert not DEFECT.is_same(replace(DEFECT, **other))
@@ -165,7 +164,7 @@ def test_a_run_that_never_saved_is_judged_by_its_steps() -> None:
     assert made_progress(saved, ended(saved_step=41, is_known=False)) is True
 
 
-@pytest.mark.parametrize("cause", ["preempted", "requested"])
+@each("cause", ["preempted", "requested"])
 def test_preemption_with_progress_is_neither_counted_nor_delayed(cause: Any) -> None:
     """The program has saved before it ended: it goes on at once, however often."""
     decisions = run([ended(cause=cause, exit_code=75, at=float(n), saved_step=101 + n) for n in range(200)])
@@ -187,7 +186,7 @@ def test_a_machine_that_was_lost_is_no_failure() -> None:
     assert len(decisions) == 20 and not any(item.counted or item.delay_secs for item in decisions)
 
 
-@pytest.mark.parametrize(
+@each(
     "given",
     [
         {"exit_code": 2},
@@ -218,8 +217,8 @@ def test_the_state_survives_the_disk() -> None:
             decode_state(json.dumps({"v": 1, "state": wrong}).encode())
 
 
-@pytest.mark.parametrize(
-    ("launches", "expected"),
+@each(
+    "launches, expected",
     [
         ([ended()] * 3, "Repair the cause, then give the same command with --reset; without it the counts go on (F)"),
         ([ended(saved_step=None, is_known=False)] * 11, "with --reset; without it the counts go on (F)"),

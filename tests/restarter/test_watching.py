@@ -23,6 +23,7 @@ from supervisor_core.run.model import Session
 from supervisor_core.run.program_launch import ProgramLaunch
 from supervisor_core.run.snapshot import WatchedRun
 from supervisor_core.run.thresholds import Thresholds
+from tests.cases import each
 
 ORDER = WatchOrder(logdir="/runs/tuning", began_at=5.0, settings=NotifySettings(ping=Secret("http://h/token")))
 
@@ -56,7 +57,7 @@ def test_an_order_is_read_as_it_was_written() -> None:
     assert "token" not in repr(order)
 
 
-@pytest.mark.parametrize(("state", "secs"), [("lost", 180.0), ("completed", 180.0), ("running", QUIET_SECS)])
+@each("state, secs", [("lost", 180.0), ("completed", 180.0), ("running", QUIET_SECS)])
 def test_without_a_restarter_it_ends(now: list[float], state: str, secs: float) -> None:
     """Once what its death has led to was said, or after an hour in which nothing changes."""
     line = Line()
@@ -103,9 +104,7 @@ LAST = ProgramLaunch(
 )  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("recorded", "session"),
-    [
+@each("recorded, session", [
         (None, None),
         (replace(LAST, state="begin", cause=None, action=None, reason=None, ended_at=None), Session(
             session="s1", attempt=1, outcome="running", inferred=True, started_at=1.0, ended_at=2.0
@@ -113,8 +112,7 @@ LAST = ProgramLaunch(
         (replace(LAST, launch="node-3-11-2", action="restart", reason="progress", ended_at=60.0), Session(
             session="s1", attempt=1, outcome="lost", inferred=True, gone=True, started_at=1.0, ended_at=2.0
         )),
-    ],
-)  # fmt: skip
+    ])  # fmt: skip
 def test_a_last_launch_that_the_disk_had_no_room_for_is_sent(
     recorded: ProgramLaunch | None, session: Session | None
 ) -> None:
@@ -131,7 +129,7 @@ def test_a_last_launch_that_the_disk_had_no_room_for_is_sent(
     assert (sent.run, sent.topic, sent.kind, sent.text[: len(text)]) == ("tuning", "page", "failed", text)
 
 
-@pytest.mark.parametrize(("cause", "kind"), [("completed", "completed"), ("stopped", "stopped")])
+@each("cause, kind", [("completed", "completed"), ("stopped", "stopped")])
 def test_a_planned_end_that_the_disk_had_no_room_for(cause: str, kind: str) -> None:
     """It is no death."""
     end = replace(LAST, cause=cause, error=None, reason=None)
@@ -154,7 +152,7 @@ def test_the_restarter_says_its_last_launch() -> None:
     assert line.over.is_set() and line.unrecorded == last
 
 
-@pytest.mark.parametrize("said", [END + b"\n", END, END + b' {"launch": "a', b""])
+@each("said", [END + b"\n", END, END + b' {"launch": "a', b""])
 def test_the_restarter_ends_in_order_or_is_killed(said: bytes) -> None:
     """SIGTERM ends the process only where there is no restarter that says so."""
     read, write = os.pipe()

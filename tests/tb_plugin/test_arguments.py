@@ -2,15 +2,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import pytest
-
+from tests.cases import each
 from tests.tb_plugin.conftest import Bench, a_run
 
 WINDOWED = ("threads", "scalars")
 
 
-@pytest.mark.parametrize("route", ["run", "threads", "checkpoints", "checkpoint_marks", "stalls", "tags", "scalars"])
-@pytest.mark.parametrize("run", [{}, {"run": ""}])
+@each("route", ["run", "threads", "checkpoints", "checkpoint_marks", "stalls", "tags", "scalars"])
+@each("run", [{}, {"run": ""}])
 def test_a_run_must_be_named(bench: Callable[..., Bench], route: str, run: dict[str, str]) -> None:
     """Without its run a route says what is missing."""
     assert "'run' is missing" in bench(a_run()).error(route, 400, tag="loss", **run)
@@ -21,8 +20,8 @@ def test_a_tag_must_be_named(bench: Callable[..., Bench]) -> None:
     assert "'tag' is missing" in bench(a_run()).error("scalars", 400, run="a")
 
 
-@pytest.mark.parametrize(
-    ("route", "arguments", "expected"),
+@each(
+    "route, arguments, expected",
     [
         ("runs", {"since": "yesterday"}, "a whole number from 0"),
         ("runs", {"since": "-1"}, "a whole number from 0"),

@@ -7,6 +7,7 @@ import pytest
 
 from supervisor_core.run.checkpoints import Checkpoint
 from supervisor_core.run.model import Run
+from tests.cases import each
 from tests.tb_plugin.conftest import NOW, Bench, a_rich_run, a_run
 
 COUNT = 12_000
@@ -84,7 +85,7 @@ def a_long_run(saves: int) -> Run:
     return a_run(checkpoints=items)
 
 
-@pytest.mark.parametrize("by", ["wall", "step"])
+@each("by", ["wall", "step"])
 def test_many_marks_are_joined_and_each_save_is_counted_once(bench: Callable[..., Bench], by: str) -> None:
     """Good ones and failed ones apart, none across a gap; why the newest of those that failed is known."""
     tab = bench(a_long_run(50_000))
@@ -115,7 +116,7 @@ def test_a_part_of_the_marks_is_as_fine_as_it_is_looked_at(bench: Callable[..., 
     assert tab.columns("checkpoint_marks", run="a", **window)[1]["at"] == [NOW + step for step in range(100, 400)]
 
 
-@pytest.mark.parametrize("by", ["wall", "step"])
+@each("by", ["wall", "step"])
 def test_marks_at_no_place_are_kept(bench: Callable[..., Bench], by: str) -> None:
     """Where neither moment nor step of a save is known, or steps go back, no mark is lost and none spans the jump."""
     steps = [None if number % 9 == 0 else number % 500 for number in range(4_000)]

@@ -7,9 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 from supervisor_core.install import pip_uninstall, reinstall_command
+from tests.cases import each
 
 LOADED = """
 import sys
@@ -40,7 +39,7 @@ def test_our_own_package_is_taken(tmp_path: Path) -> None:
     assert load(tmp_path) == ("SupervisorPlugin", "")
 
 
-@pytest.mark.parametrize("source", ["", "raise OSError('not for you')"], ids=["imports", "raises"])
+@each("source", ["", "raise OSError('not for you')"])
 def test_another_distributions_package_is_named(tmp_path: Path, source: str) -> None:
     """The error names the distribution whose package it is, where that lies, and what to type."""
     site = tmp_path / "site"

@@ -12,6 +12,7 @@ import pytest
 import tb_plugin
 from supervisor_core.events.chunk import Chunk, FileFacts, Problem
 from tb_plugin.backend import ROUTES
+from tests.cases import each
 from tests.tb_plugin.conftest import LOGDIR, NOW, Bench, FakeSource, a_rich_run, points, watched
 
 PAGE = (Path(tb_plugin.__file__).parent / "http_api.md").read_text(encoding="utf-8")
@@ -71,8 +72,8 @@ def test_every_route_is_described() -> None:
 
 
 @pytest.mark.skipif(not INSPECT.exists(), reason="docs/ is not here")
-@pytest.mark.parametrize(
-    ("route", "tables"),
+@each(
+    "route, tables",
     [
         ("runs", ()),
         (

@@ -13,6 +13,7 @@ from supervisor_core.run.run_json import run_json
 from supervisor_core.run.snapshot import WatchedRun
 from tb_plugin import backend, run_data
 from tb_plugin.lanes import thread_lanes
+from tests.cases import each
 from tests.tb_plugin.conftest import NOW, Bench, FakeWatch, a_rich_run, a_run, a_session, changed, watched
 
 
@@ -39,8 +40,8 @@ def test_one_run_has_all_its_fields(bench: Callable[..., Bench]) -> None:
     assert sum(answer["goodput"]["secs"].values()) == answer["goodput"]["wall_secs"]
 
 
-@pytest.mark.parametrize(
-    ("newest", "place"),
+@each(
+    "newest, place",
     [
         ({"world_size": 32, "device_count": 32, "device_kind": "H100"}, "32 processes on 32 x H100, node-3"),
         ({"device_count": 8, "host": None}, "8 x device"),

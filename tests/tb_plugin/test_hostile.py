@@ -4,15 +4,14 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-import pytest
-
 from supervisor_core.events.chunk import Chunk
+from tests.cases import each
 from tests.tb_plugin.conftest import HOSTILE_NAMES, LOGDIR, NOW, Bench, FakeSource, FakeWatch, a_run, points, watched
 
 DATA_ROUTES = ("run", "threads", "checkpoints", "checkpoint_marks", "stalls", "tags")
 
 
-@pytest.mark.parametrize("name", HOSTILE_NAMES)
+@each("name", HOSTILE_NAMES)
 def test_any_name_goes_there_and_back(bench: Callable[..., Bench], name: str) -> None:
     """Runs and tags may have any name: answers have it letter by letter, and a request with it finds them."""
     tab = bench(watched(a_run(name), directory=f"{LOGDIR}/a"), watched(a_run("other")))
@@ -27,7 +26,7 @@ def test_any_name_goes_there_and_back(bench: Callable[..., Bench], name: str) ->
     assert tab.columns("scalars", run=name, tag=name)[1]["value"] == [0.5]
 
 
-@pytest.mark.parametrize("name", HOSTILE_NAMES)
+@each("name", HOSTILE_NAMES)
 def test_errors_repeat_names_as_text(bench: Callable[..., Bench], name: str) -> None:
     """What came is repeated as JSON that no browser takes for a page."""
     answer = bench(a_run()).get("run", run=name)

@@ -9,13 +9,14 @@ import pytest
 from supervisor_core.metrics.alerts_page import alerts_headers, alerts_page
 from supervisor_core.metrics.listener import SECURITY_HEADERS
 from tb_plugin.backend import ROUTES
+from tests.cases import each
 from tests.tb_plugin.conftest import Bench, FakeWatch, a_rich_run, a_run
 
 EVERYWHERE = [*ROUTES, "index.js", "nothing", "deeper/still"]
 
 
-@pytest.mark.parametrize("method", ["POST", "HEAD", "PUT", "DELETE", "OPTIONS", "PATCH"])
-@pytest.mark.parametrize("route", EVERYWHERE)
+@each("method", ["POST", "HEAD", "PUT", "DELETE", "OPTIONS", "PATCH"])
+@each("route", EVERYWHERE)
 def test_only_get_is_answered(bench: Callable[..., Bench], method: str, route: str) -> None:
     """Whatever is not a GET is refused with 405, whatever it asks for."""
     tab = bench(a_run())
@@ -25,7 +26,7 @@ def test_only_get_is_answered(bench: Callable[..., Bench], method: str, route: s
     assert answer.headers["Cache-Control"] == "no-store"
 
 
-@pytest.mark.parametrize("route", EVERYWHERE)
+@each("route", EVERYWHERE)
 def test_every_answer_is_guarded(bench: Callable[..., Bench], route: str) -> None:
     """Good or bad, no answer lets a browser guess its type, frame it or run anything in it, and data is never kept. The
     page of alerts may use its own style, and that is all."""
@@ -69,7 +70,7 @@ def test_big_answers_are_packed_for_who_accepts_it(bench: Callable[..., Bench]) 
         assert "Content-Encoding" not in tab.get(small, headers={"Accept-Encoding": "gzip"}, run="run 1").headers
 
 
-@pytest.mark.parametrize("route", sorted(set(ROUTES) - {"runs", "alerts"}))
+@each("route", sorted(set(ROUTES) - {"runs", "alerts"}))
 def test_before_the_first_look_there_is_nothing_to_say(bench: Callable[..., Bench], route: str) -> None:
     """Until the logdir was read once, an unknown run may yet turn up: 503, and when to ask again."""
     answer = bench(FakeWatch(), read=False).get(route, run="a", tag="loss")
@@ -78,7 +79,7 @@ def test_before_the_first_look_there_is_nothing_to_say(bench: Callable[..., Benc
     assert answer.headers["Retry-After"] == "1"
 
 
-@pytest.mark.parametrize("prefix", ["", "/behind/a/proxy"])
+@each("prefix", ["", "/behind/a/proxy"])
 def test_a_path_prefix_changes_nothing(bench: Callable[..., Bench], prefix: str) -> None:
     """Below --path_prefix everything is as without it."""
     tab = bench(a_rich_run(), path_prefix=prefix)

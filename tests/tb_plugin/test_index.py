@@ -16,6 +16,7 @@ from supervisor_core.run.snapshot import LogdirSnapshot, WatchedRun
 from tb_plugin import index as index_module
 from tb_plugin.index import IDLE_SECS, JUDGED_AGAIN_SECS, MOST_REST_SECS, Index
 from tb_plugin.logdirs import Logdir
+from tests.cases import each
 from tests.tb_plugin.conftest import NOW, FakeWatch, StillClock, a_run, a_session, changed, watched
 
 PATIENCE_SECS = 30.0
@@ -223,8 +224,8 @@ def test_a_fault_before_the_first_look_is_shown() -> None:
     assert "include is no regular expression" in index.view().problems[0]
 
 
-@pytest.mark.parametrize(
-    ("logdir", "directory", "expected"),
+@each(
+    "logdir, directory, expected",
     [
         ("/runs", "/runs/a", "/runs/a"),
         ("/", "/", "/"),

@@ -11,6 +11,7 @@ import pytest
 
 from supervisor_core.run.tag_values import TagValues
 from tb_plugin import list_columns
+from tests.cases import each
 from tests.tb_plugin.conftest import LOGDIR, NOW, Bench, a_run, a_session, watched
 from tests.tb_plugin.test_contract import SECTIONS
 
@@ -106,7 +107,7 @@ def test_fields_are_bounded(bench: Callable[..., Bench], monkeypatch: pytest.Mon
     assert found["left_out"] == 1
 
 
-@pytest.mark.parametrize("key", ["loss", "tag:", "tags:loss", "Duration", f"tag:{'x' * 5000}"])
+@each("key", ["loss", "tag:", "tags:loss", "Duration", f"tag:{'x' * 5000}"])
 def test_a_key_that_is_none_is_refused(three: Bench, key: str) -> None:
     """The answer says what came, and what a key may be."""
     text = three.error("columns", 400, key=["host", key])
@@ -116,7 +117,7 @@ def test_a_key_that_is_none_is_refused(three: Bench, key: str) -> None:
     assert "at most 50" in three.error("columns", 400, key=[f"tag:{number}" for number in range(51)])
 
 
-@pytest.mark.parametrize(("route", "arguments"), [("fields", {}), ("columns", {"key": ["tag:loss", "hparam:lr"]})])
+@each("route, arguments", [("fields", {}), ("columns", {"key": ["tag:loss", "hparam:lr"]})])
 def test_every_name_is_described(three: Bench, route: str, arguments: dict[str, Any]) -> None:
     """What the answers hold is in http_api.md, and the other way."""
     answer = three.json(route, **arguments)

@@ -16,6 +16,7 @@ from werkzeug.test import Client
 from tb_plugin.loader import SupervisorLoader
 from tb_plugin.plugin import SupervisorPlugin
 from tb_plugin.tab import FailedPlugin
+from tests.cases import each
 
 
 def flags_of(*arguments: str) -> argparse.Namespace:
@@ -62,8 +63,8 @@ def test_flags_have_defaults_and_bounds() -> None:
     }
 
 
-@pytest.mark.parametrize(
-    ("flag", "value", "said"),
+@each(
+    "flag, value, said",
     [
         ("--supervisor_refresh_secs", "0", "expected seconds from 0.1"),
         ("--supervisor_refresh_secs", "nan", "expected seconds from 0.1"),
@@ -101,8 +102,8 @@ def test_a_tensorboard_without_our_flags_loads_the_tab(loaded: Any) -> None:
     assert plugin.is_active() is False
 
 
-@pytest.mark.parametrize(
-    ("flags", "logdir", "said"),
+@each(
+    "flags, logdir, said",
     [
         ({}, "", "neither --logdir nor --logdir_spec"),
         ({"supervisor_refresh_secs": 0}, "/runs", "supervisor_refresh_secs is 0"),

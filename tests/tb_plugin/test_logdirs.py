@@ -5,9 +5,10 @@ import warnings
 import pytest
 
 from tb_plugin.logdirs import Logdir, logdirs_of
+from tests.cases import each
 
 
-@pytest.mark.parametrize(
+@each(
     "spec",
     [
         "/runs/a",
@@ -40,7 +41,7 @@ def test_a_logdir_comes_before_a_spec(monkeypatch: pytest.MonkeyPatch) -> None:
     assert logdirs_of("~/runs", "a:/x") == (Logdir("/home/me/runs"),)
 
 
-@pytest.mark.parametrize("nothing", [None, ""])
+@each("nothing", [None, ""])
 def test_neither_is_nothing(nothing: str | None) -> None:
     """A TensorBoard that reads from elsewhere has no logdir."""
     assert logdirs_of(nothing, nothing) == ()

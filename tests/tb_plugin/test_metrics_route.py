@@ -3,12 +3,12 @@ from __future__ import annotations
 import gzip
 from collections.abc import Callable
 
-import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
 from supervisor_core.errors import EventsError
 from supervisor_core.run.snapshot import LogdirSnapshot
+from tests.cases import each
 from tests.tb_plugin.conftest import LOGDIR, NOW, Bench, FakeWatch, a_rich_run, a_run, changed, watched
 
 PATIENCE_SECS = 30.0
@@ -55,7 +55,7 @@ def test_a_scrape_shows_the_latest_look(bench: Callable[..., Bench]) -> None:
     assert value(tab.get("metrics").text, "supervisor_global_step", run="a") == 7
 
 
-@pytest.mark.parametrize("accept", ["", "*/*", "application/json", "rubbish;;;q=x"])
+@each("accept", ["", "*/*", "application/json", "rubbish;;;q=x"])
 def test_whoever_asks_gets_text(bench: Callable[..., Bench], accept: str) -> None:
     """What is no OpenMetrics scraper gets the text format."""
     answer = bench(a_run()).get("metrics", headers={"Accept": accept})

@@ -9,6 +9,7 @@ import pytest
 
 from supervisor_core.events.chunk import Chunk
 from tb_plugin.backend import ROUTES
+from tests.cases import each
 from tests.tb_plugin.conftest import LOGDIR, NOW, Bench, FakeSource, a_rich_run, points
 
 NUMBERS = (
@@ -74,9 +75,7 @@ def odd_queries(route: str) -> Iterator[str]:
     yield from QUERIES.values()
 
 
-@pytest.mark.parametrize(
-    "route", [*ROUTES, "index.js", "none", "run/../run", "../../../../etc/passwd", "%2e%2e/run", ""]
-)
+@each("route", [*ROUTES, "index.js", "none", "run/../run", "../../../../etc/passwd", "%2e%2e/run", ""])
 def test_an_odd_request_is_answered_or_refused(tab: Bench, route: str, caplog: pytest.LogCaptureFixture) -> None:
     """Odd values are refused in a sentence, arguments that are not known are passed over, other methods are refused;
     nothing of a request is a path, and no answer is longer than the run is."""

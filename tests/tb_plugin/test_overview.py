@@ -10,6 +10,7 @@ from supervisor_core.run.checkpoints import Checkpoint
 from supervisor_core.run.finding import Finding
 from supervisor_core.run.findings import findings
 from supervisor_core.run.snapshot import WatchedRun
+from tests.cases import each
 from tests.tb_plugin.conftest import NOW, Bench, FakeWatch, a_rich_run, a_run, a_session, changed, watched
 
 
@@ -56,8 +57,8 @@ def test_a_line_says_how_a_run_is(bench: Callable[..., Bench]) -> None:
     assert (answer["at"], answer["logdir"], answer["reading"], answer["problems"]) == (NOW, "/runs", None, [])
 
 
-@pytest.mark.parametrize(
-    ("how", "standing", "kinds"),
+@each(
+    "how, standing, kinds",
     [
         ({}, "fine", []),
         ({"state": "completed"}, "over", []),

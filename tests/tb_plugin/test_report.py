@@ -25,6 +25,7 @@ from supervisor_core.run.model import Stall
 from supervisor_core.run.snapshot import WatchedRun
 from tb_plugin import report
 from tb_plugin.report import MOST_BYTES, NotBuiltError, Report, newest, report_page
+from tests.cases import each
 from tests.tb_plugin.conftest import HOSTILE_NAMES, NOW, Bench, FakeSource, a_rich_run, a_run, a_session, watched
 
 SCRIPT = "export function render() { return '\N{SNOWMAN}'; }"
@@ -167,7 +168,7 @@ def test_the_newest_rows_stay_in_their_order() -> None:
     assert newest(rows, 5) == []
 
 
-@pytest.mark.parametrize("name", HOSTILE_NAMES)
+@each("name", HOSTILE_NAMES)
 def test_no_name_ends_its_element(frontend: Path, name: str) -> None:
     """Names of runs and threads, errors and stacks are text: the page has the elements that it always has."""
     stall = Stall(

@@ -15,6 +15,7 @@ from supervisor_core.run.model import Run
 from supervisor_core.run.thinning import thin
 from tb_plugin import scalars
 from tb_plugin.scalars import Segments, smooth
+from tests.cases import each
 from tests.tb_plugin.conftest import (
     LOGDIR,
     NOW,
@@ -206,7 +207,7 @@ def test_thinning_keeps_what_a_pixel_shows(x: list[int], pixels: int, data: st.D
         assert len(here) <= 5
 
 
-@pytest.mark.parametrize("by", ["wall", "step"])
+@each("by", ["wall", "step"])
 def test_unordered_points_are_thinned_too(bench: Callable[..., Bench], by: str) -> None:
     """Points written out of order keep that order, and lose neither peak nor end."""
     tab = bench(a_run())
@@ -281,7 +282,7 @@ def test_smoothed_noise_has_its_mean_at_any_width_and_zoom(bench: Callable[..., 
                 assert np.max(columns["value"]) > 8.0
 
 
-@pytest.mark.parametrize("wrong", ["1", "-0.1", "nan", "much"])
+@each("wrong", ["1", "-0.1", "nan", "much"])
 def test_a_smoothing_out_of_bounds_is_refused(restarted: Bench, wrong: str) -> None:
     """With what was expected."""
     assert "'smoothing'" in restarted.error("scalars", 400, run="a", tag="loss", smoothing=wrong)

@@ -9,6 +9,7 @@ import pytest
 from tb_plugin.http import IMMUTABLE
 from tb_plugin.static_files import static_files
 from tb_plugin.tab import FailedPlugin
+from tests.cases import each
 from tests.tb_plugin.conftest import Bench, a_run
 
 
@@ -25,8 +26,8 @@ def built(tmp_path: Path) -> Path:
     return directory
 
 
-@pytest.mark.parametrize(
-    ("name", "content_type", "cache"),
+@each(
+    "name, content_type, cache",
     [
         ("index.js", "text/javascript; charset=utf-8", "no-cache"),
         ("main-ABCD2345.js", "text/javascript; charset=utf-8", IMMUTABLE),
@@ -47,7 +48,7 @@ def test_files_are_served_as_they_are(
     assert packed.headers["X-Content-Type-Options"] == "nosniff"
 
 
-@pytest.mark.parametrize(
+@each(
     "path",
     [
         "../secret.txt",
