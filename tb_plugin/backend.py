@@ -228,9 +228,7 @@ def start_backend(
         peeks=False,
     )
     index = Index(logdirs, refresh_secs, watch)
-    scalar_store = ScalarStore(
-        lambda directory: RunIndex(directory, directory, scalars_only=True), max_bytes, min(1.0, refresh_secs)
-    )
+    scalar_store = ScalarStore(lambda directory: RunIndex(directory, directory), max_bytes, min(1.0, refresh_secs))
     index.start()
     return Backend(index, scalar_store, whole_runs=None if cache is None else WholeRuns())
 

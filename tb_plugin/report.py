@@ -135,7 +135,7 @@ class _Moment:
         self._view = View(generation=1, oldest=1, at=at, logdir=logdir, runs={name: shown}, is_whole=True)
         self._scalars = RunScalars(directory)
         try:
-            self._scalars.refresh(lambda path: RunIndex(path, path, scalars_only=True))
+            self._scalars.refresh(lambda path: RunIndex(path, path))
         except Exception as error:  # clients of object stores raise what they like; what was read is shown
             self.problem = f"The scalars of {directory} could not be read in full: {error!r:.1000}."
         self._backend = Backend(self, self)

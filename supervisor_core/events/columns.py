@@ -116,7 +116,7 @@ def read_columns(directory: str, tag: str | None = None, seen: set[str] | None =
         seen: gets the name of every tag.
     """
     store = ColumnStore()
-    for chunk in RunIndex(".", directory, scalars_only=True).pieces():
+    for chunk in RunIndex(".", directory).pieces():
         if seen is not None:
             seen.update(chunk.scalars)
         wanted = {name: points for name, points in chunk.scalars.items() if tag is None or name == tag}

@@ -176,7 +176,6 @@ class RunIndex:
         filesystem: reads the files. Default: by the path's scheme.
         clock: times the age of listings.
         thorough: whether to check the checksums of skipped payloads, too.
-        scalars_only: whether to skip the supervisor's own records unread, see `EventsFileReader`.
 
     Raises:
         EventsError: if no file system for a remote path is installed.
@@ -190,11 +189,9 @@ class RunIndex:
         filesystem: ReadFilesystem | None = None,
         clock: Clock = SYSTEM_CLOCK,
         thorough: bool = False,
-        scalars_only: bool = False,
     ) -> None:
         self.name = name
         self._thorough = thorough
-        self._scalars_only = scalars_only
         if isinstance(directory, Directory):
             self._directory, self._is_listed = directory, True
         else:
@@ -249,15 +246,6 @@ class RunIndex:
         self._readers = {name: self._reader(name) for name in positions}
         for name, position in positions.items():
             self._readers[name].resume(position)
-
-    def rest(self, same_tags: dict[frozenset[str], frozenset[str]]) -> None:
-        """Take less memory, until there is something to read.
-
-        Args:
-            same_tags: the sets of tags that files of several runs have, each by itself.
-        """
-        for reader in self._readers.values():
-            reader.rest(same_tags)
 
     def refresh(self) -> list[Chunk]:
         """Return the new chunks of `pieces` as a list."""
@@ -337,6 +325,5 @@ class RunIndex:
             path,
             filesystem=self._source,
             thorough=self._thorough,
-            scalars_only=self._scalars_only,
             siblings=self._siblings,
         )

@@ -32,7 +32,7 @@ from typing import NamedTuple
 
 from supervisor_core.events.chunk import SessionStatus
 from supervisor_core.events.hparams import HPARAMS_PLUGIN, HPARAMS_TAG, HParam, hparams_of
-from supervisor_core.events.telemetry import KINDS, MAX_BYTES, PLUGIN_NAME, TAG_PREFIX
+from supervisor_core.events.telemetry import MAX_BYTES, PLUGIN_NAME, TAG_PREFIX
 from supervisor_core.wire import (
     DELIMITED,
     FIXED32,
@@ -50,10 +50,6 @@ _DOUBLE = struct.Struct("<d")
 _FLOAT = struct.Struct("<f")
 _PLAIN_BYTES = 128
 """Below this, every length in a payload is one byte."""
-_TELEMETRY_TAGS = frozenset((TAG_PREFIX + kind).encode() for kind in KINDS)
-_TELEMETRY_PREFIX = TAG_PREFIX.encode()
-_TELEMETRY_WITHIN = 48
-"""Bytes of a payload within which the tag of telemetry begins, as our writer lays it out."""
 MAX_VALUES = 65_536
 """Limit of scalars, session logs and telemetry records in one event."""
 MAX_PARSED_BYTES = 16 << 20
@@ -125,18 +121,6 @@ def decode(data: Bytes, at: int, end: int) -> Decoded:
         IndexError: if ``data`` ends before a byte that is needed.
     """
     return (_plain(data, at, end) if end - at < _PLAIN_BYTES else None) or _decode(data, at, end)
-
-
-def telemetry_head(data: bytes, at: int, end: int) -> Decoded | None:
-    """Return the time and step of an event that holds one of the supervisor's own records, without decoding that; None
-    for any other event."""
-    if end - at < _TELEMETRY_WITHIN or data[at] != 0x09:
-        return None
-    tag = data.find(_TELEMETRY_PREFIX, at, at + _TELEMETRY_WITHIN)
-    if tag < 0 or data[tag : tag + data[tag - 1]] not in _TELEMETRY_TAGS:
-        return None
-    step = signed(read_varint(data, at + 10, end)[0]) if data[at + 9] == 0x10 else 0
-    return Decoded(_DOUBLE.unpack_from(data, at + 1)[0], step=step, has_summary=True)
 
 
 def _plain(data: Bytes, at: int, end: int) -> Decoded | None:

@@ -3,7 +3,7 @@
 After a length that cannot be trusted the next record has to prove itself: the checksum of its length is right, its
 length is below 4 GiB, it ends within the file, and the checksum of its payload is right: 64 bits that agree by chance
 once in 2**64 places. Anybody can write many lengths with right checksums that all reach to the end of the file. So
-reading for a proof that fails has a budget (`Budget`), and the time that damage costs stays in proportion to the file's
+reading for a proof that fails has a budget, and the time that damage costs stays in proportion to the file's
 size.
 """
 
@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 import struct
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import overload
 
@@ -21,7 +22,7 @@ from supervisor_core import checksum
 from supervisor_core.events.chunk import Problem
 from supervisor_core.events.chunk_builder import ChunkBuilder
 from supervisor_core.events.event_format import FOOTER_BYTES, HEADER_BYTES, header, mask
-from supervisor_core.events.payload import MAX_PARSED_BYTES, Decoded, decode, telemetry_head
+from supervisor_core.events.payload import MAX_PARSED_BYTES, Decoded, decode
 from supervisor_core.events.vector_decode import FEWEST, VectorDecoder, VectorScan, header_crcs
 from supervisor_core.storage.filesystem import FIRST_BYTES, ReadFile
 from supervisor_core.wire import DamagedError
@@ -38,33 +39,27 @@ _U64 = struct.Struct("<Q")
 _FRAMING_BYTES = HEADER_BYTES + FOOTER_BYTES
 _TOGETHER_BYTES = 8 * 1024
 """Shorter rests of a window are read record by record: finding all records at once would cost more."""
-_DENSE_BYTES, _SPARSE_BYTES = 100, 64 * 1024
-"""Longer records than the first, on average, are few in a window: then rests up to the second are short."""
-_KNOWN_RECORDS = 64
-"""From this number on the average is known."""
 
 _header = lru_cache(maxsize=4096)(header)
 
 
+@dataclass(slots=True)
 class RecordScan:
     """A position in a file. What it finds does not depend on the sizes of the pieces in which the file is read."""
 
-    __slots__ = ("_budget", "_scalars_only", "_searched", "_suspect", "_thorough", "at", "corrupt", "records")
-
-    def __init__(self, *, thorough: bool = False, scalars_only: bool = False) -> None:
-        self._thorough = thorough
-        self._scalars_only = scalars_only
-        self.at = 0
-        """Offset of the next record."""
-        self.records = 0
-        """Whole records so far."""
-        self.corrupt = 0
-        """Damaged places so far."""
-        self._suspect: int | None = None
-        """Offset of the record before the position, if its payload is not proven: its length may be wrong."""
-        self._budget = Budget()
-        self._searched: int | None = None
-        """At a damaged length: the offset from which to continue the search for a record."""
+    thorough: bool = False
+    at: int = 0
+    """Offset of the next record."""
+    records: int = 0
+    """Whole records so far."""
+    corrupt: int = 0
+    """Damaged places so far."""
+    suspect: int | None = None
+    """Offset of the record before the position, if its payload is not proven: its length may be wrong."""
+    searched: int | None = None
+    """At a damaged length: the offset from which to continue the search for a record."""
+    spent: int = 0
+    """Bytes read for failed proofs."""
 
     def run(self, window: Window, builder: ChunkBuilder, stop: int | None) -> bool:
         """Read all complete records; return whether the end was reached.
@@ -82,9 +77,7 @@ class RecordScan:
             if stop is not None and (self.at >= stop or builder.telemetry_bytes >= TELEMETRY_PIECE_BYTES):
                 return False
             data, index = window.data, self.at - window.base
-            is_dense = self.records >= _KNOWN_RECORDS and self.at <= self.records * _DENSE_BYTES
-            is_long = len(data) - index > (_TOGETHER_BYTES if is_dense else _SPARSE_BYTES)
-            if is_long and self._read_together(window, builder, stop):
+            if len(data) - index > _TOGETHER_BYTES and self._read_together(window, builder, stop):
                 continue
             (length,) = _U64.unpack_from(data, index)
             end = self.at + _FRAMING_BYTES + length
@@ -99,10 +92,10 @@ class RecordScan:
 
     def _read_one(self, window: Window, builder: ChunkBuilder, end: int) -> None:
         at = self.at
-        self._suspect = self._searched = None
-        event = (self._small if end - at <= LARGE_BYTES + _FRAMING_BYTES else self._large)(window, at, end)
+        self.suspect = self.searched = None
+        event = (_small if end - at <= LARGE_BYTES + _FRAMING_BYTES else self._large)(window, at, end)
         if isinstance(event, str):
-            self._suspect = at
+            self.suspect = at
             self._damaged(builder, at, event)
         else:
             self.records += 1
@@ -121,7 +114,7 @@ class RecordScan:
         for number in np.flatnonzero(~decoded.done).tolist():
             at = base + int(starts[number])
             end = at + int(lengths[number]) + _FRAMING_BYTES
-            event = self._small(window, at, end)
+            event = _small(window, at, end)
             if isinstance(event, str):
                 self._damaged(builder, at, event)
                 damaged += end - at
@@ -133,17 +126,10 @@ class RecordScan:
         builder.problems[problems:] = sorted(builder.problems[problems:], key=lambda problem: problem.offset or 0)
         self.records += builder.records - records
         is_good = decoded.done[last] or last in rest
-        self._suspect = None if is_good else base + int(starts[last])
-        self._searched = None
+        self.suspect = None if is_good else base + int(starts[last])
+        self.searched = None
         self.at = end
         return True
-
-    def _small(self, window: Window, at: int, end: int) -> Decoded | str:
-        if self._scalars_only and window.fetch(at, end - at):
-            head = telemetry_head(window.data, at - window.base + HEADER_BYTES, end - window.base - FOOTER_BYTES)
-            if head is not None:
-                return head
-        return _small(window, at, end)
 
     def _large(self, window: Window, at: int, end: int) -> Decoded | str:
         """Decode a payload in place; fetch and check it only if it holds something wanted."""
@@ -153,8 +139,8 @@ class RecordScan:
             return f"The payload has {length:,} bytes, which no event has."
         try:
             event = _decode_large(window, at + HEADER_BYTES, end - FOOTER_BYTES)
-            if not event.wanted and not self._thorough:
-                self._suspect = at
+            if not event.wanted and not self.thorough:
+                self.suspect = at
                 return event
         except DamagedError as error:
             trouble = f"The payload is no event: {error}."
@@ -168,24 +154,57 @@ class RecordScan:
 
     def _find_next(self, window: Window, builder: ChunkBuilder) -> bool:
         """Continue at the next record that proves itself; return whether there is one."""
-        start = self._searched
+        start = self.searched
         if start is None:
             start = self.at + 1
-            if self._suspect is not None and self._budget.affords(self.at, self.at - self._suspect):
-                self._budget.spent += self.at - self._suspect
-                start = self._suspect + HEADER_BYTES
-        found, self._searched = find_record(window, start, self._budget)
+            if self.suspect is not None and self._affords(self.at, self.at - self.suspect):
+                self.spent += self.at - self.suspect
+                start = self.suspect + HEADER_BYTES
+        found, self.searched = self._find_record(window, start)
         if found is None:
             return False
         self.corrupt += 1
         text = f"The length does not match its checksum; reading went on at byte {found}."
         builder.add_problem(Problem(kind="corrupt_length", offset=self.at, text=text))
-        self.at, self._suspect, self._searched = found, None, None
+        self.at, self.suspect, self.searched = found, None, None
         return True
 
     def _damaged(self, builder: ChunkBuilder, at: int, text: str) -> None:
         self.corrupt += 1
         builder.add_problem(Problem(kind="corrupt_record", offset=at, text=text))
+
+    def _affords(self, offset: int, length: int) -> bool:
+        """Say whether ``length`` more bytes may be read at ``offset`` for a proof that may fail."""
+        return self.spent + length <= FREE_BYTES + PER_BYTE * offset
+
+    def _find_record(self, window: Window, start: int) -> tuple[int | None, int]:
+        """Find the first record that begins at ``start`` or later and proves itself.
+
+        One that is longer than the budget affords is skipped.
+
+        Returns:
+            Its offset, or None where there is none yet; and where to continue once the file has grown.
+        """
+        resume: int | None = None
+        at = start
+        while at + HEADER_BYTES <= window.size:
+            block = window.bytes(at, MOST_BYTES + HEADER_BYTES)
+            if len(block) < HEADER_BYTES:
+                break
+            for index in _headers(block):
+                offset = at + index
+                end = offset + HEADER_BYTES + _U32.unpack_from(block, index)[0] + FOOTER_BYTES
+                if end > window.size:
+                    resume = offset if resume is None else resume
+                elif end - offset <= SMALL_BYTES and end - at <= len(block):
+                    if _is_whole(block[index : end - at]):
+                        return offset, offset
+                elif self._affords(offset, end - offset):
+                    if _payload_is_good(window, offset, end):
+                        return offset, offset
+                    self.spent += end - offset
+            at += len(block) - HEADER_BYTES + 1
+        return None, at if resume is None else resume
 
 
 def _decode_large(window: Window, first: int, last: int) -> Decoded:
@@ -214,49 +233,6 @@ FREE_BYTES = 256 << 20
 PER_BYTE = 4
 SMALL_BYTES = 4 * 1024
 """Records up to this length cost no budget."""
-
-
-class Budget:
-    """Limit of the bytes of a file read for failed proofs: `FREE_BYTES`, and `PER_BYTE` per byte up to the place."""
-
-    __slots__ = ("spent",)
-
-    def __init__(self) -> None:
-        self.spent = 0
-
-    def affords(self, offset: int, length: int) -> bool:
-        """Say whether ``length`` more bytes may be read at ``offset``."""
-        return self.spent + length <= FREE_BYTES + PER_BYTE * offset
-
-
-def find_record(window: Window, start: int, budget: Budget) -> tuple[int | None, int]:
-    """Find the first record that begins at ``start`` or later and proves itself.
-
-    One that is longer than the budget affords is skipped.
-
-    Returns:
-        Its offset, or None where there is none yet; and where to continue once the file has grown.
-    """
-    resume: int | None = None
-    at = start
-    while at + HEADER_BYTES <= window.size:
-        block = window.bytes(at, MOST_BYTES + HEADER_BYTES)
-        if len(block) < HEADER_BYTES:
-            break
-        for index in _headers(block):
-            offset = at + index
-            end = offset + HEADER_BYTES + _U32.unpack_from(block, index)[0] + FOOTER_BYTES
-            if end > window.size:
-                resume = offset if resume is None else resume
-            elif end - offset <= SMALL_BYTES and end - at <= len(block):
-                if _is_whole(block[index : end - at]):
-                    return offset, offset
-            elif budget.affords(offset, end - offset):
-                if _payload_is_good(window, offset, end):
-                    return offset, offset
-                budget.spent += end - offset
-        at += len(block) - HEADER_BYTES + 1
-    return None, at if resume is None else resume
 
 
 def _payload_is_good(window: Window, offset: int, end: int) -> bool:

@@ -133,7 +133,7 @@ class _RunReading:
 
     def _again(self) -> Iterator[tuple[str, Mapping[str, Points]]]:
         begun: set[str] = set()
-        for chunk in RunIndex(self._index.name, self._index.directory, scalars_only=True).pieces():
+        for chunk in RunIndex(self._index.name, self._index.directory).pieces():
             if chunk.from_start and chunk.path in begun:
                 raise EventsError(f"{chunk.path} was replaced while it was read. Export again once nothing writes it.")
             begun.add(chunk.path)

@@ -27,7 +27,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import msgspec
 
 from supervisor_core.events.reader import ReaderPosition
-from supervisor_core.events.scan import RecordScan
 from supervisor_core.process.runtime_directory import check_own
 from supervisor_core.run.snapshot import WatchedRun
 from supervisor_core.storage.local import local_path
@@ -48,7 +47,6 @@ MOST_DISK_BYTES = 8 << 30
 _TABLE = "CREATE TABLE IF NOT EXISTS runs (run BLOB PRIMARY KEY, kept BLOB)"
 _PASSING = ("locked", "busy")
 """In the texts of errors that say only that another process writes."""
-_SLOTS = [name for name in RecordScan.__slots__ if name != "_budget"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -248,8 +246,6 @@ def _plain(item: Any) -> Any:
     """Return what `_made` makes an object of."""
     if isinstance(item, array):
         return item.typecode, item.tolist()
-    if isinstance(item, RecordScan):
-        return [getattr(item, name) for name in _SLOTS]
     if isinstance(item, Mapping):
         return dict(item)
     if hasattr(item, "item"):  # a number of numpy's
@@ -260,9 +256,4 @@ def _plain(item: Any) -> Any:
 def _made(kind: type, item: Any) -> Any:
     if kind is array:
         return array(*item)
-    if kind is not RecordScan:
-        raise ValueError(f"it holds a {kind.__qualname__}")
-    made = RecordScan()
-    for name, value in zip(_SLOTS, item, strict=True):
-        setattr(made, name, value)
-    return made
+    raise ValueError(f"it holds a {kind.__qualname__}")

@@ -39,7 +39,7 @@ class StillTab:
         self.runs = dict(LogdirWatch(str(self.logdir), clock=clock).refresh().runs)
         index = Index([Logdir(str(self.logdir))], 5.0, lambda path: LogdirWatch(path, clock=clock))
         index.refresh()
-        store = ScalarStore(lambda path: RunIndex(path, path, scalars_only=True), 1 << 30, 3600.0)
+        store = ScalarStore(lambda path: RunIndex(path, path), 1 << 30, 3600.0)
         self.backend = Backend(index, store)
 
     def report(self, run: str) -> Report:

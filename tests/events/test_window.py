@@ -5,7 +5,7 @@ import random
 import pytest
 
 from supervisor_core.events import event_format
-from supervisor_core.events.scan import MOST_BYTES, Budget, FileCut, LazyBytes, Window, find_record
+from supervisor_core.events.scan import MOST_BYTES, FileCut, LazyBytes, RecordScan, Window
 from supervisor_core.events.vector_decode import VectorScan
 from supervisor_core.storage.filesystem import FIRST_BYTES
 
@@ -74,16 +74,16 @@ def test_the_next_record_is_found_behind_anything(gap: int) -> None:
     """However much is between; zeros, and a length without its payload, prove nothing."""
     noise = event_format.header(40) + random.Random(gap).randbytes(gap) + bytes(gap)
     record = event_format.frame(b"payload")
-    assert find_record(window(noise + record)[0], 0, Budget()) == (len(noise), len(noise))
+    assert RecordScan()._find_record(window(noise + record)[0], 0) == (len(noise), len(noise))
 
 
 def test_a_record_that_is_not_whole_is_looked_for_again() -> None:
     """It may prove itself once the file has grown."""
     record = event_format.frame(bytes(range(100)))
     data = b"noise" + record
-    assert find_record(window(data[:-1])[0], 0, Budget()) == (None, 5)
-    assert find_record(window(data)[0], 5, Budget()) == (5, 5)
-    assert find_record(window(b"only noise, and nothing else")[0], 0, Budget()) == (None, 28 - 11)
+    assert RecordScan()._find_record(window(data[:-1])[0], 0) == (None, 5)
+    assert RecordScan()._find_record(window(data)[0], 5) == (5, 5)
+    assert RecordScan()._find_record(window(b"only noise, and nothing else")[0], 0) == (None, 28 - 11)
 
 
 def test_a_chain_is_proven_from_record_to_record() -> None:

@@ -89,7 +89,7 @@ def compared(logdir: str) -> Iterator[tuple[str, Mapping[str, Any], Mapping[str,
     """Name, values by tag, and newest values as the list of runs has them, of each run below a logdir: by the tab."""
     index = Index([Logdir(logdir)], 5.0, LogdirWatch)
     index.refresh()
-    store = ScalarStore(lambda path: RunIndex(path, path, scalars_only=True), 1 << 30, 1.0)
+    store = ScalarStore(lambda path: RunIndex(path, path), 1 << 30, 1.0)
     backend = Backend(index, store)
 
     def asked(route: str, *arguments: tuple[str, str]) -> Any:
