@@ -26,8 +26,7 @@ from supervisor_core.errors import SupervisorError
 from supervisor_core.history.notebook import report_page
 from supervisor_core.log import printable
 from supervisor_core.run import run_json
-from supervisor_core.run.fleet import AlertRoute
-from supervisor_core.run.fleet_report import GROUPS, fleet_report
+from supervisor_core.run.fleet_report import GROUPS, AlertRoute, fleet_report
 from supervisor_core.run.model import Run
 from supervisor_core.run.run_json import plain
 from supervisor_core.run.thresholds import parse_duration

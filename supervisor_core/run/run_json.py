@@ -11,6 +11,7 @@ from typing import Any, cast
 from supervisor_core.events.resume_record import ResumeRecord
 from supervisor_core.run.checkpoints import Checkpoint
 from supervisor_core.run.finding import Finding
+from supervisor_core.run.fleet_report import Failures, Usage
 from supervisor_core.run.model import (
     Goodput,
     Recovery,
@@ -48,6 +49,8 @@ _RENAMED: Mapping[type[Any], Mapping[str, str]] = {
     WorkerSpan: {"started_at": "process_started"},
 }
 _ADDED: Mapping[type[Any], Mapping[str, str]] = {
+    Failures: {name: name for name in ("failures", "mttf_secs", "per_1000_device_days")},
+    Usage: {name: name for name in ("device_secs", "lost_device_secs", "goodput")},
     Checkpoint: {"ok": "ok", "status": "status"},
     Finding: {"sentence": "sentence", "alert": "alert"},
     ProgramLaunch: {"text": "text"},

@@ -16,8 +16,7 @@ from supervisor_core.cli import report as command
 from supervisor_core.cli.fleet import CAUSES, fleet_page, sections, summary
 from supervisor_core.events.telemetry import SessionRecord, StopRecord, summary_bytes
 from supervisor_core.events.writer import EventsWriter
-from supervisor_core.run.fleet import FleetReport
-from supervisor_core.run.fleet_report import fleet_report
+from supervisor_core.run.fleet_report import FleetReport, fleet_report
 from supervisor_core.run.model import BUCKETS
 from tests.cases import each
 
@@ -145,11 +144,11 @@ def empty(**changes: Any) -> FleetReport:
 
 def big() -> FleetReport:
     """A report with long hostile names in more rows than any table shows."""
-    from supervisor_core.run.fleet import CheckpointCost, HostFailures, RunCost, Unwatched
+    from supervisor_core.run.fleet_report import CheckpointCost, HostFailures, RunCost, Unwatched
 
     name, none = HOSTILE * 300, empty()
     half = {"productive": 5.0, "stall": 5.0}
-    usage = replace(none.total, runs=1, sessions=1, device_secs=10.0, goodput=0.5, secs=half)
+    usage = replace(none.total, runs=1, sessions=1, secs=half)
     host = HostFailures(host=name, alive_secs=1.0, failures=9, expected=0.1, runs=3, is_suspect=True)
     cost = RunCost(
         run=name,

@@ -10,8 +10,7 @@ from typing import Any
 
 import pytest
 
-from supervisor_core.run.fleet import FleetReport
-from supervisor_core.run.fleet_report import fleet_report
+from supervisor_core.run.fleet_report import FleetReport, fleet_report
 from supervisor_core.run.model import Run
 from supervisor_core.run.program_launch import ProgramLaunch
 from tests.story.fleet import BAD_HOST, BEGAN, DAY, HOSTS, ScriptedFleet, sessions_on_hosts
