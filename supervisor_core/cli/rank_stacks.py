@@ -133,7 +133,7 @@ def main_of(stacks: Stacks) -> tuple[str, ...]:
 
 
 def as_ranks(seen: Sequence[SeenRank]) -> list[Rank]:
-    """Return what `supervisor_core.run.culprit.verdict_of` takes. py-spy and Python itself give functions different
+    """Return what `verdict_of` takes. py-spy and Python itself give functions different
     names: with frames of both, two stacks are at one place if the program's line and the operation are the same.
 
     Args:

@@ -1,4 +1,4 @@
-"""The workers of a training as `supervisor_core.run.culprit` takes them; how long none of them may make progress."""
+"""The workers of a training as `verdict_of` takes them, and how long none of them may make progress."""
 
 from __future__ import annotations
 
