@@ -6,17 +6,16 @@ import json
 import logging
 import os
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import nullcontext, suppress
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from supervisor_core.cli import WrongInput, paths, require_system, seconds_option, writing
-from supervisor_core.cli.logdirs import GivenLogdir, cache, existing, filters, logdirs
-from supervisor_core.cli.look import Look, Looking
+from supervisor_core.cli.logdirs import GivenRuns, given_runs
+from supervisor_core.cli.look import Look, Looking, first_look, looking_at
 from supervisor_core.cli.serving import configure_log
-from supervisor_core.cli.text import runs_bar
 from supervisor_core.errors import EventsError, SupervisorError
 from supervisor_core.log import printable
 from supervisor_core.storage.local import local_path
@@ -52,9 +51,7 @@ def _print_schema(context: click.Context, _: click.Parameter, wanted: bool) -> N
     "  tb-supervisor export -o restarts.csv --table restarts /runs\n"
     "  tb-supervisor export --follow -o history /runs",
 )
-@logdirs()
-@filters
-@cache
+@given_runs
 @click.option(
     "--output",
     "-o",
@@ -87,10 +84,7 @@ def _print_schema(context: click.Context, _: click.Parameter, wanted: bool) -> N
     help="Print tables and columns as JSON, and exit.",
 )
 def export(
-    logdirs: tuple[str, ...],
-    include: str | None,
-    exclude: str | None,
-    cache: str | None,
+    runs: GivenRuns,
     output: str,
     table: str | None,
     format_name: str | None,
@@ -129,40 +123,29 @@ def export(
     configure_log()
     try:
         with writing(output):
-            found = existing(logdirs)
             if is_file:
-                is_whole = export_file(local_output, table or TABLE_NAMES[0], found, include, exclude, cache)
+                is_whole = export_file(local_output, table or TABLE_NAMES[0], runs)
             else:
-                follow_secs = interval_secs if follow else None
-                is_whole = _export_directory(local_output, found, include, exclude, cache, format_name, follow_secs)
+                is_whole = _export_directory(local_output, runs, format_name, interval_secs if follow else None)
     except SupervisorError as error:
         raise WrongInput(str(error)) from error
     if not is_whole:
         click.get_current_context().exit(1)
 
 
-def _export_directory(
-    directory: str,
-    logdirs: Sequence[GivenLogdir],
-    include: str | None,
-    exclude: str | None,
-    cache: str | None,
-    format_name: str | None,
-    follow_secs: float | None,
-) -> bool:
+def _export_directory(directory: str, runs: GivenRuns, format_name: str | None, follow_secs: float | None) -> bool:
     """Bring a directory up to date, once or until interrupted; return whether all could be read the first time."""
     from supervisor_core.history.archive import Archive, Export
     from supervisor_core.history.formats import JsonLines, Parquet
 
     form = JsonLines() if format_name == "jsonl" else Parquet()
-    looking = Looking(logdirs, include, exclude, cache=cache, all_saves=True, whole=None)
+    looking = looking_at(runs, all_saves=True, whole=None)
     with (
         Archive(directory, looking.path, form) as archive,
         suppress(KeyboardInterrupt) if follow_secs is not None else nullcontext(),
     ):
         exporting = Export(archive, looking.path)
-        with runs_bar("reading") as on_progress:
-            look = looking.look(on_progress)
+        look = first_look(looking)
         _store(exporting, look, directory)
         if follow_secs is not None:
             _follow(exporting, looking, directory, follow_secs)

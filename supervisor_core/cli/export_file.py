@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
 
 import click
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
 
 from supervisor_core.cli import WrongInput, checked_target
-from supervisor_core.cli.logdirs import GivenLogdir, common_directory, name_in, no_runs
-from supervisor_core.cli.look import Looking
-from supervisor_core.cli.text import progress_bar, runs_bar
+from supervisor_core.cli.logdirs import GivenLogdir, GivenRuns, common_directory, name_in, no_runs
+from supervisor_core.cli.look import first_look, looking_at
+from supervisor_core.cli.text import progress_bar
 from supervisor_core.history.rows import CHECKPOINTS, SCALARS, TABLES, rows_of
 from supervisor_core.history.scalar_columns import ScalarColumns
 from supervisor_core.history.scalar_pass import RunPoints, ScalarPass
@@ -37,35 +36,25 @@ def is_file_name(output: str) -> bool:
     return os.path.splitext(output)[1].lower() in FORMATS and not os.path.isdir(output)
 
 
-def export_file(
-    output: str,
-    table: str,
-    logdirs: Sequence[GivenLogdir],
-    include: str | None,
-    exclude: str | None,
-    cache: str | None,
-) -> bool:
+def export_file(output: str, table: str, runs: GivenRuns) -> bool:
     """Write a table of all runs into a file, and say how much it is; return whether all could be read.
 
     Args:
         output: the file.
         table: one of `TABLE_NAMES`.
-        logdirs: where the runs are.
-        include: a regular expression that a run's name must match somewhere.
-        exclude: one that it must not match anywhere.
-        cache: see `LogdirWatch`; it has no scalars.
+        runs: which; the cache has no scalars.
 
     Raises:
         EventsError, OSError: if it cannot be written.
         WrongInput: if no file can be there.
     """
     path, ending = checked_target(output), os.path.splitext(output)[1].lower()
-    writing = _Writing(path, ending, logdirs, include, exclude)
+    writing = _Writing(path, ending, runs)
     if table == SCALARS.name:
         writing.scalars()
     else:
         (chosen,) = (each for each in TABLES if each.name == table)
-        writing.history(chosen, cache)
+        writing.history(chosen)
     click.echo(printable(f"{output}: {writing.rows:,} {table} of {counted(writing.runs, 'run')}."))
     for problem in writing.problems:
         click.echo(printable(problem), err=True)
@@ -75,16 +64,14 @@ def export_file(
 class _Writing:
     """One file, and what there is to be said of it afterwards."""
 
-    def __init__(
-        self, path: str, ending: str, logdirs: Sequence[GivenLogdir], include: str | None, exclude: str | None
-    ) -> None:
-        self._path, self._ending = path, ending
-        self._logdirs, self._include, self._exclude = logdirs, include, exclude
+    def __init__(self, path: str, ending: str, given: GivenRuns) -> None:
+        self._path, self._ending, self._given = path, ending, given
         self.rows, self.runs = 0, 0
         self.problems: list[str] = []
 
     def scalars(self) -> None:
-        directory = common_directory(self._logdirs)
+        logdirs = self._given.existing()
+        directory = common_directory(logdirs)
         with TableFile(self._path, SCALARS, self._ending) as file, progress_bar(*_BAR) as update:
             points = 0
 
@@ -94,12 +81,12 @@ class _Writing:
                 update(description=f"{points:,}")
 
             add(0)
-            for logdir in self._logdirs:
-                reading = ScalarPass(logdir.path, logdir.include(self._include), self._exclude)
+            for logdir in logdirs:
+                reading = ScalarPass(logdir.path, logdir.include(self._given.include), self._given.exclude)
 
                 def take(found: RunPoints, logdir: GivenLogdir = logdir) -> None:
                     run = found.watched.run
-                    is_one = len(self._logdirs) == 1
+                    is_one = len(logdirs) == 1
                     name = run.name if is_one else name_in(directory, logdir.path, run.name)
                     columns = ScalarColumns(run)
                     for path, by_tag in found.pieces:
@@ -114,12 +101,9 @@ class _Writing:
             self._check()
         self.rows = file.rows
 
-    def history(self, table: HistoryTable, cache: str | None) -> None:
-        looking = Looking(
-            self._logdirs, self._include, self._exclude, cache=cache, all_saves=table is CHECKPOINTS, whole=None
-        )
-        with runs_bar("reading") as on_progress:
-            look = looking.look(on_progress)
+    def history(self, table: HistoryTable) -> None:
+        looking = looking_at(self._given, all_saves=table is CHECKPOINTS, whole=None)
+        look = first_look(looking)
         looking.close()
         self.problems += look.problems
         with TableFile(self._path, table, self._ending) as file:
@@ -135,8 +119,8 @@ class _Writing:
         if self.runs:
             return
         if self.problems:
-            raise WrongInput(f"{self._logdirs[0].path} cannot be read: {self.problems[0]}")
-        raise no_runs("events files", [logdir.path for logdir in self._logdirs])
+            raise WrongInput(f"{self._given.logdirs[0]} cannot be read: {self.problems[0]}")
+        raise no_runs("events files", self._given.logdirs)
 
     def _note(self, name: str, watched: WatchedRun) -> None:
         self.runs += 1

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from supervisor_core.cli import WrongInput, checked_target, paths, seconds_option
-from supervisor_core.cli.logdirs import cache, existing, filters, logdirs
+from supervisor_core.cli.logdirs import GivenRuns, given_runs
 from supervisor_core.cli.serving import configure_log, found_or_awaited, on_stop_signal, wait_for, watches_of
 from supervisor_core.errors import OptionsError
 
@@ -45,9 +45,7 @@ def _shard(context: click.Context, parameter: click.Parameter, given: str | None
     "  tb-supervisor exporter /runs\n"
     "  tb-supervisor exporter /runs '/teams/*/runs' --web.listen-address 0.0.0.0:10988",
 )
-@logdirs()
-@filters
-@cache
+@given_runs
 @click.option(
     "--web.listen-address",
     "address",
@@ -101,10 +99,7 @@ def _shard(context: click.Context, parameter: click.Parameter, given: str | None
 )
 @click.option("--detail", is_flag=True, help="Serve everything of every run, ended ones too: many more series.")
 def exporter(
-    logdirs: tuple[str, ...],
-    include: str | None,
-    exclude: str | None,
-    cache: str | None,
+    runs: GivenRuns,
     address: str,
     config_file: str | None,
     telemetry_path: str,
@@ -128,7 +123,7 @@ def exporter(
 
     configure_log()
     written = _outputs(textfile, file_sd)
-    watches = watches_of(existing(logdirs, found_or_awaited), include, exclude, cache=cache, shard=shard)
+    watches = watches_of(runs, runs.existing(found_or_awaited), shard)
     stop = threading.Event()
     with on_stop_signal(stop.set):
         serving = Exporter(

@@ -14,14 +14,13 @@ from rich.console import Group, RenderableType
 from rich.live import Live
 from rich.text import Text
 
-from supervisor_core.cli import WrongInput, hints
-from supervisor_core.cli.logdirs import cache, existing, filters, logdirs
-from supervisor_core.cli.look import Look, Looking, SeenRun, check_run
+from supervisor_core.cli import hints
+from supervisor_core.cli.logdirs import GivenRuns, given_runs
+from supervisor_core.cli.look import Look, Looking, SeenRun, check_run, first_look, looking_at
 from supervisor_core.cli.overview import overview
 from supervisor_core.cli.sentences import by_its_clock
-from supervisor_core.cli.text import STATES, UNBOUNDED, Output, literal, runs_bar
+from supervisor_core.cli.text import STATES, UNBOUNDED, Output, literal
 from supervisor_core.cli.timeline import timeline
-from supervisor_core.errors import SupervisorError
 from supervisor_core.log import printable
 from supervisor_core.run.model import RunState
 from supervisor_core.run.run_json import as_json, plain, run_json
@@ -59,9 +58,7 @@ def _states(context: click.Context, parameter: click.Parameter, value: str | Non
     "  tb-supervisor inspect '/teams/*/runs'\n"
     "  tb-supervisor inspect --fail-on lost,failed,stalled /runs",
 )
-@logdirs()
-@filters
-@cache
+@given_runs
 @click.option("--run", "name", metavar="RUN", help="Show one run's timeline instead of the table of all.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object; with --follow, one line per change.")
 @click.option("--follow", is_flag=True, help="Keep watching, until Ctrl-C.")
@@ -74,10 +71,7 @@ def _states(context: click.Context, parameter: click.Parameter, value: str | Non
 @click.pass_context
 def inspect(
     context: click.Context,
-    logdirs: tuple[str, ...],
-    include: str | None,
-    exclude: str | None,
-    cache: str | None,
+    runs: GivenRuns,
     name: str | None,
     as_json: bool,
     follow: bool,
@@ -91,19 +85,15 @@ def inspect(
     Exit status: 0 if everything was read; 1 if a part could not be read; 2 if LOGDIR is not a directory, has no runs,
     or not the one of --run; 3 if --fail-on applies.
     """
-    try:
-        looking = Looking(existing(logdirs), include, exclude, cache=cache, whole=name or as_json or None)
-        with runs_bar("reading") as on_progress:
-            first = looking.look(on_progress)
-    except SupervisorError as error:
-        raise WrongInput(str(error)) from error
+    looking = looking_at(runs, whole=name or as_json or None)
+    first = first_look(looking)
     if not follow:
-        check_run(first, logdirs, name)
+        check_run(first, runs.logdirs, name)
     looks = [first]
     with suppress(KeyboardInterrupt) if follow else nullcontext():
         later = _following(looking, looks) if follow else iter(())
         if as_json:
-            _print_json(first, later, (looking.directory, *logdirs), name, follow)
+            _print_json(first, later, (looking.directory, *runs.logdirs), name, follow)
         else:
             _print_text(first, later, name, follow)
     looking.close()

@@ -117,6 +117,33 @@ def _expression(context: click.Context, parameter: click.Parameter, given: str |
     return given
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GivenRuns:
+    """The runs that a command is about, as they were given."""
+
+    logdirs: tuple[str, ...]
+    include: str | None = None
+    """A regular expression that a run's name must match somewhere; None: all match."""
+    exclude: str | None = None
+    """One that it must not match anywhere."""
+    cache: str | None = None
+    """See `LogdirWatch`."""
+
+    def existing(self, find: Callable[[str], GivenLogdir] | None = None) -> list[GivenLogdir]:
+        """Return the logdirs; see `existing`."""
+        return existing(self.logdirs, find)
+
+
+def given_runs(command: Command) -> Command:
+    """Give a command LOGDIR, ``--include``, ``--exclude`` and ``--cache``; it gets them as `GivenRuns`, by ``runs``."""
+
+    def called(*args: Any, logdirs: tuple[str, ...], include: str, exclude: str, cache: str, **given: Any) -> Any:
+        runs = GivenRuns(logdirs=logdirs, include=include, exclude=exclude, cache=cache)
+        return command(*args, runs=runs, **given)
+
+    return logdirs()(filters(cache(cast("Command", functools.wraps(command)(called)))))
+
+
 def is_wanted(name: str, include: str | None, exclude: str | None) -> bool:
     """Say whether the options leave a run of this name."""
     included = include is None or re.search(include, name) is not None

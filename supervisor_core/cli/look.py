@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import Any, Literal
 
 from supervisor_core.cli import WrongInput
-from supervisor_core.cli.logdirs import GivenLogdir, common_directory, name_in, no_runs
+from supervisor_core.cli.logdirs import GivenLogdir, GivenRuns, common_directory, name_in, no_runs
+from supervisor_core.cli.text import runs_bar
+from supervisor_core.errors import SupervisorError
 from supervisor_core.run.copies import CopyMarks
 from supervisor_core.run.finding import Finding
 from supervisor_core.run.findings import Standing, findings, standing
@@ -141,6 +143,28 @@ class Looking:
         """Bring the cache up to date, and close it."""
         for watch in self._watches:
             watch.close()
+
+
+def looking_at(runs: GivenRuns, **how: Any) -> Looking:
+    """Return what looks at the runs of a command.
+
+    Args:
+        runs: which.
+        how: more arguments of `Looking`.
+
+    Raises:
+        WrongInput: if a logdir cannot be looked at.
+    """
+    try:
+        return Looking(runs.existing(), runs.include, runs.exclude, cache=runs.cache, **how)
+    except SupervisorError as error:
+        raise WrongInput(str(error)) from error
+
+
+def first_look(looking: Looking) -> Look:
+    """Return the runs as they are now; a terminal shows how many are read."""
+    with runs_bar("reading") as on_progress:
+        return looking.look(on_progress)
 
 
 def check_run(look: Look, logdirs: Sequence[str], name: str | None) -> None:

@@ -21,13 +21,12 @@ import click
 
 from supervisor_core.cli import WrongInput
 from supervisor_core.cli.inspect import run_object
-from supervisor_core.cli.logdirs import cache, existing, filters, logdirs
-from supervisor_core.cli.look import Look, Looking, SeenRun
+from supervisor_core.cli.logdirs import GivenRuns, given_runs
+from supervisor_core.cli.look import Look, Looking, SeenRun, looking_at
 from supervisor_core.cli.marking import NOTE, answer, is_same, marked, pairs
 from supervisor_core.cli.overview import counts, reason, worst_first
 from supervisor_core.cli.sentences import advice_text, by_its_clock, nonfinite_lines
 from supervisor_core.cli.stacks import stacks_object
-from supervisor_core.errors import SupervisorError
 from supervisor_core.events.columns import ColumnStore, read_columns
 from supervisor_core.install import DISTRIBUTION, install_command
 from supervisor_core.run.comparison import compared, differing
@@ -439,10 +438,8 @@ def _live(found: Mapping[str, Any]) -> list[dict[str, Any]]:
     short_help="Answer an assistant's questions about runs.",
     epilog="\b\nExample:\n  tb-supervisor mcp --logdir /runs",
 )
-@logdirs()
-@filters
-@cache
-def mcp(logdirs: tuple[str, ...], include: str | None, exclude: str | None, cache: str | None) -> None:
+@given_runs
+def mcp(runs: GivenRuns) -> None:
     """Answer questions about the runs in and below each LOGDIR, on standard input and output, for an assistant that
     speaks the Model Context Protocol. Ends with its input.
 
@@ -457,11 +454,7 @@ def mcp(logdirs: tuple[str, ...], include: str | None, exclude: str | None, cach
     if sys.stdin.isatty():
         click.echo("Waiting for an assistant's questions on standard input. Ctrl-C ends this.", err=True)
 
-    try:
-        looking = Looking(existing(logdirs), include, exclude, cache=cache, whole=None)
-    except SupervisorError as error:
-        raise WrongInput(str(error)) from error
-    answers = Answers(looking)
+    answers = Answers(looking_at(runs, whole=None))
     try:
         server(answers).run("stdio")
     finally:

@@ -18,10 +18,10 @@ from rich.progress import SpinnerColumn, TextColumn
 
 from supervisor_core.cli import WrongInput, checked_target, hints, paths, writing
 from supervisor_core.cli.fleet import fleet_page, show
-from supervisor_core.cli.logdirs import cache, existing, filters, logdirs
-from supervisor_core.cli.look import Look, Looking, check_run
+from supervisor_core.cli.logdirs import GivenRuns, given_runs
+from supervisor_core.cli.look import Look, check_run, first_look, looking_at
 from supervisor_core.cli.render import checked_address
-from supervisor_core.cli.text import progress_bar, runs_bar
+from supervisor_core.cli.text import progress_bar
 from supervisor_core.errors import SupervisorError
 from supervisor_core.history.notebook import report_page
 from supervisor_core.log import printable
@@ -81,9 +81,7 @@ def _moment(context: click.Context, parameter: click.Parameter, given: str | Non
     "  tb-supervisor report --since 7d --html fleet.html /runs\n"
     "  tb-supervisor report --run mnist --html mnist.html /runs",
 )
-@logdirs()
-@filters
-@cache
+@given_runs
 @click.option("--run", "name", metavar="RUN", help="The report of this run instead; it needs --html.")
 @click.option(
     "--since", metavar="WHEN", callback=_moment, help="Begin of the window: how long ago, such as 7d, or a date."
@@ -105,10 +103,7 @@ def _moment(context: click.Context, parameter: click.Parameter, given: str | Non
     help="The file to write, replaced if it exists; - for standard output.",
 )
 def report(
-    logdirs: tuple[str, ...],
-    include: str | None,
-    exclude: str | None,
-    cache: str | None,
+    runs: GivenRuns,
     name: str | None,
     since: Moment | None,
     until: Moment | None,
@@ -140,11 +135,10 @@ def report(
     path = None if target in (None, STDOUT) else checked_target(str(target))
     try:
         page_of = None if name is None else report_page()
-        looking = Looking(existing(logdirs), include, exclude, cache=cache, whole=None)
-        with runs_bar("reading") as on_progress:
-            look = looking.look(on_progress)
-            looking.close()
-        check_run(look, logdirs, name)
+        looking = looking_at(runs, whole=None)
+        look = first_look(looking)
+        looking.close()
+        check_run(look, runs.logdirs, name)
         found = look.asked_for(name)
         if name is not None or (target is not None and not is_of_fleet and len(found) == 1):
             with progress_bar(SpinnerColumn(), TextColumn("reading the scalars")):
@@ -154,7 +148,7 @@ def report(
             return
     except SupervisorError as error:
         raise WrongInput(str(error)) from error
-    _report_fleet(look, logdirs, since, until, by, prometheus, as_json, path, target)
+    _report_fleet(look, runs.logdirs, since, until, by, prometheus, as_json, path, target)
 
 
 def _report_fleet(

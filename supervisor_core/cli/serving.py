@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from supervisor_core.cli import WrongInput
-from supervisor_core.cli.logdirs import GivenLogdir, NoSuchLogdir, find_logdir
+from supervisor_core.cli.logdirs import GivenLogdir, GivenRuns, NoSuchLogdir, find_logdir
 from supervisor_core.errors import EventsError
 from supervisor_core.log import printable, printable_lines
 from supervisor_core.storage.local import local_path
@@ -98,21 +98,12 @@ def found_or_awaited(path: str) -> GivenLogdir:
     return replace(found, path=os.path.abspath(local_path(found.path) or found.path))
 
 
-def watches_of(
-    logdirs: Sequence[GivenLogdir],
-    include: str | None,
-    exclude: str | None,
-    *,
-    cache: str | None,
-    shard: RunShard | None = None,
-) -> list[LogdirWatch]:
+def watches_of(runs: GivenRuns, logdirs: Sequence[GivenLogdir], shard: RunShard | None = None) -> list[LogdirWatch]:
     """Return what looks at logdirs again and again, for metrics and findings, which need no old ticks and saves.
 
     Args:
-        logdirs: see `found_or_awaited`.
-        include: see `LogdirWatch`, as what follows.
-        exclude: names of runs that are left out.
-        cache: where caches are.
+        runs: those of the command.
+        logdirs: its logdirs, see `found_or_awaited`.
         shard: the part of the runs.
 
     Raises:
@@ -123,7 +114,13 @@ def watches_of(
     try:
         return [
             LogdirWatch(
-                each.path, each.include(include), exclude, shard=shard, kept_ticks=1, all_saves=False, cache=cache
+                each.path,
+                each.include(runs.include),
+                runs.exclude,
+                shard=shard,
+                kept_ticks=1,
+                all_saves=False,
+                cache=runs.cache,
             )
             for each in logdirs
         ]

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from supervisor_core.cli import hints, seconds_option
-from supervisor_core.cli.logdirs import GivenLogdir, cache, common_directory, existing, filters, logdirs, name_in
+from supervisor_core.cli.logdirs import GivenLogdir, GivenRuns, common_directory, given_runs, name_in
 from supervisor_core.cli.notify_options import notify_options, settings_of
 from supervisor_core.cli.serving import configure_log, found_or_awaited, on_stop_signal, wait_for, watches_of
 from supervisor_core.run.thresholds import Thresholds
@@ -37,16 +37,11 @@ _LOG = logging.getLogger("supervisor_core")
     "  tb-supervisor watch --notify ntfy://TOPIC /runs\n"
     "  tb-supervisor watch --on-event 'tee -a events.jsonl' --ping https://HOST/ID '/teams/*/runs'",
 )
-@logdirs()
-@filters
-@cache
+@given_runs
 @notify_options
 @seconds_option("--interval", "How often the logdirs are read.", default="15s", least=0.1, most=3600.0)
 def watch(
-    logdirs: tuple[str, ...],
-    include: str | None,
-    exclude: str | None,
-    cache: str | None,
+    runs: GivenRuns,
     interval_secs: float,
     **given: Any,
 ) -> None:
@@ -64,8 +59,8 @@ def watch(
     from supervisor_core.notify.watcher import LogdirLooks, Watcher
 
     configure_log()
-    found = existing(logdirs, found_or_awaited)
-    watches = watches_of(found, include, exclude, cache=cache)
+    found = runs.existing(found_or_awaited)
+    watches = watches_of(runs, found)
     bar = ExitStack()
     on_progress = None
     if sys.stderr.isatty():
@@ -73,7 +68,7 @@ def watch(
 
         on_progress = bar.enter_context(runs_bar("first look"))
     looks = LogdirLooks(watches, partial(_name, found), on_progress=on_progress)
-    sender = Sender(settings, watched=json.dumps([[each.path for each in found], include, exclude]))
+    sender = Sender(settings, watched=json.dumps([[each.path for each in found], runs.include, runs.exclude]))
     changes = changes_for(settings, Thresholds(interval_secs=interval_secs), sender.since(time.time()))
     watcher = Watcher(looks.look, changes, sender.put, seen=sender.seen, interval_secs=interval_secs)
     stop = threading.Event()

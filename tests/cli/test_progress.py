@@ -21,7 +21,7 @@ from click.testing import Result
 from rich.console import Console
 from rich.progress import TextColumn
 
-from supervisor_core.cli import exporter, inspect, serving, stacks, text, verify
+from supervisor_core.cli import exporter, look, serving, stacks, text, verify
 from supervisor_core.cli.text import SHOW_AFTER_SECS, OnProgress, runs_bar
 from supervisor_core.events import EventsWriter
 from supervisor_core.training import supervise
@@ -141,7 +141,7 @@ def bars(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, list[tuple[int, int
         shown.append((what, done))
         yield lambda *given: done.append(given)
 
-    for module in (text, verify, inspect):
+    for module in (text, verify, look):
         monkeypatch.setattr(module, "runs_bar", recorded)
     return shown
 

@@ -16,7 +16,7 @@ import pytest
 from werkzeug.datastructures import MultiDict
 
 from supervisor_core.cli.export_file import export_file
-from supervisor_core.cli.logdirs import GivenLogdir
+from supervisor_core.cli.logdirs import GivenRuns
 from supervisor_core.events.event_format import event_prefix, frame, scalar_prefix, version_event
 from supervisor_core.events.index import RunIndex
 from supervisor_core.events.telemetry import HeartbeatRecord, Record, SessionRecord, StopRecord, summary_bytes
@@ -138,7 +138,7 @@ def in_numbers(points: Sequence[tuple[int, float]]) -> dict[str, Any]:
 
 def exported(logdir: str, file: Path) -> dict[str, dict[str, list[tuple[int, float]]]]:
     """The kept points of each tag of each run, by ``export``."""
-    assert export_file(str(file), "scalars", (GivenLogdir(path=logdir),), None, None, None)
+    assert export_file(str(file), "scalars", GivenRuns(logdirs=(logdir,)))
     found: dict[str, dict[str, list[tuple[int, float]]]] = {}
     for line in file.read_text("utf-8").splitlines():
         row = json.loads(line)
