@@ -48,7 +48,8 @@ class Net(nn.Module):
 def train(args: Any, model: Any, device: Any, train_loader: Any, optimizer: Any, epoch: int) -> None:
     """Train one epoch."""
     model.train()
-    for batch_idx, (inputs, labels) in enumerate(train_loader):
+    for inputs, labels in train_loader:
+        batch_idx = train_loader.batch
         data, target = inputs.to(device), labels.to(device)
         optimizer.zero_grad()
         output = model(data)

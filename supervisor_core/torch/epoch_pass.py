@@ -17,7 +17,6 @@ from __future__ import annotations
 
 from collections.abc import Generator
 from contextlib import ExitStack
-from types import CodeType
 from typing import Any, Protocol
 
 from supervisor_core.engine.loop_exit import loop_exit
@@ -47,7 +46,7 @@ class Loop(Protocol):
     _has_ended: bool
 
     def _has_epoch(self) -> bool: ...
-    def _batches(self, outer: CodeType | None) -> Generator[Any, None, bool]: ...
+    def _batches(self) -> Generator[Any, None, bool]: ...
     def _body_left(self) -> None: ...
     def _end_session(self) -> None: ...
 
@@ -61,7 +60,6 @@ class EpochPass:
 
     def __init__(self, loop: Loop) -> None:
         self._loop = loop
-        self._outer: CodeType | None = None
         self._is_asked = self._is_after = False
         self._random: Any = None
         self._after = ExitStack()
@@ -72,14 +70,9 @@ class EpochPass:
         self.is_whole = False
         """Whether the state is that of the moment after a batch, and its step is counted."""
 
-    def epochs(self, outer: CodeType) -> Generator[int, None, None]:
-        """Yield the epochs that are left.
-
-        Args:
-            outer: of the function that asks for them.
-        """
+    def epochs(self) -> Generator[int, None, None]:
+        """Yield the epochs that are left."""
         loop, run, position = self._loop, self._loop.run, self._loop._position
-        self._outer = outer
         while not loop._has_ended and loop._has_epoch():
             self._is_asked = False
             if position.batch:  # a resume
@@ -111,7 +104,7 @@ class EpochPass:
             random_state.restore(loop.run.state.sources(), self._random)
             self._random = None
         try:
-            is_over = yield from loop._batches(self._outer)
+            is_over = yield from loop._batches()
         except GeneratorExit:
             if loop_exit().is_by_error is False:
                 self._left_by_break()

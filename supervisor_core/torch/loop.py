@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import math
 import os
-import sys
 from collections.abc import Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
-from types import CodeType
 from typing import Any
 
 from supervisor_core.engine.loop_exit import LoopExit, loop_exit
@@ -18,7 +16,7 @@ from supervisor_core.torch.accelerated import position_of, refuse_prepared, unpr
 from supervisor_core.torch.cycled_loader import CycledLoader
 from supervisor_core.torch.epoch_pass import EpochPass
 from supervisor_core.torch.loop_facts import loader_facts
-from supervisor_core.torch.loop_frame import ENUMERATED, LoopFrame, asking
+from supervisor_core.torch.loop_frame import ENUMERATED, LoopFrame, asking, is_enumerated
 from supervisor_core.torch.optimizer_steps import OptimizerSteps
 from supervisor_core.torch.position import EMPTY, ONCE, LoaderPosition, batches_of
 from supervisor_core.torch.range_position import RangePosition
@@ -83,6 +81,7 @@ class SupervisedLoop(InLoop):
         self._error: BaseException | None = None
         self._generator: Generator[Any, None, None] | None = None
         self._was_left = self._is_entered = self._is_begun = self._has_begun = self._has_batches = False
+        self._is_enumerated = False
         self._pass: EpochPass | None = None
         self._has_ended = False
         self._accumulated = Accumulated()
@@ -92,15 +91,12 @@ class SupervisedLoop(InLoop):
     @property
     def limits(self) -> tuple[str, ...]:
         """What a checkpoint of this moment does not capture: sentences."""
-        of_frame = () if self._frame is None else (*self._frame.limits, *self._enumerated(self._frame.enumerated))
+        of_frame = () if self._frame is None else self._frame.limits
+        is_whole = self._pass is not None and self._position.batch in (0, self._end)
+        of_frame += (ENUMERATED,) if self._is_enumerated and not is_whole else ()
         left = (() if self._pass is None else self._pass.limits) or ((LEFT,) if self._was_left else ())
         of_others = (text for other, _ in self._others for text in other.limits)
         return (*left, *self._accumulated.limits, *self._steps.limits, *of_others, *of_frame, *self._unsaved.limits)
-
-    def _enumerated(self, name: str) -> tuple[str, ...]:
-        """Return that ``enumerate`` would go on with another number than the loop, where that matters."""
-        is_whole = self._pass is not None and self._position.batch in (0, self._end)
-        return (ENUMERATED.format(name),) if name and not is_whole else ()
 
     def _loader_facts(self) -> dict[str, str]:
         """What of the loaders has to be the same for an exact resume; a range of steps may become longer."""
@@ -217,7 +213,7 @@ class SupervisedLoop(InLoop):
         if self._counts_steps:
             raise ValueError("The loader is a range of steps, which has no epochs: iterate over the loop itself.")
         self._pass = EpochPass(self)
-        return self._once(self._pass.epochs(sys._getframe(1).f_code))
+        return self._once(self._pass.epochs())
 
     def _once(self, items: Generator[Any, None, None]) -> Iterator[Any]:
         if self._is_begun:
@@ -247,15 +243,11 @@ class SupervisedLoop(InLoop):
             and not (run.should_stop() and self._accumulated.is_at_boundary)
         )
 
-    def _batches(self, outer: CodeType | None = None) -> Generator[Any, None, bool]:
-        """Yield the batches that are left of the present epoch; return whether it is over then.
-
-        Args:
-            outer: of the function with the loop over the epochs.
-        """
+    def _batches(self) -> Generator[Any, None, bool]:
+        """Yield the batches that are left of the present epoch; return whether it is over then."""
         run, position, steps, accumulated = self.run, self._position, self._steps, self._accumulated
         is_stopped, step, counts_batches, goal = run.stop_probe(), run.step, not steps.are_seen, run.goal
-        frame = self._look(outer) if self._frame is None else None
+        frame = self._look() if self._frame is None else None
         last = self._end - 1
         for batch in position.batches():
             steps.made, self._has_batches = 0, True
@@ -267,6 +259,7 @@ class SupervisedLoop(InLoop):
             position.batch += 1
             if frame is not None:
                 frame.step_ended(_asking())
+                self._is_enumerated = not self._counts_steps and is_enumerated()
                 self._unsaved.first_ended()
                 frame = None
             if (steps.made or counts_batches) and not accumulated.count:
@@ -336,12 +329,12 @@ class SupervisedLoop(InLoop):
         self._unsaved.close()
         self.run.save_point.is_in_step = False
 
-    def _look(self, outer: CodeType | None) -> LoopFrame:
+    def _look(self) -> LoopFrame:
         """Look at the variables around the loop, before its first step."""
         positions = (self._position, *(other for other, _ in self._others))
         generators = (generator for position in positions for generator in position.generators())
         captured = (*self._parts, *self.run.state.objects.values(), *generators)
-        self._frame = LoopFrame(_asking(), captured, is_range=self._counts_steps, given=self._given, outer=outer)
+        self._frame = LoopFrame(_asking(), captured, is_range=self._counts_steps, given=self._given)
         self._unsaved.start(self._frame)
         return self._frame
 

@@ -113,9 +113,11 @@ def train(directory: str, plan: dict[str, Any] | None = None, **options: Any) ->
     if plan.get("also"):
         other = loop.also(accelerator.prepare(DataLoader(Samples(draws=draws), 3, shuffle=True)))
     with loop:
-        for number, (ids, tokens, labels) in enumerate(loop):
-            if not number and loop.exactness is not None:
+        is_first = True
+        for ids, tokens, labels in loop:
+            if is_first and loop.exactness is not None:
                 print(" ".join(("exact", *loop.exactness.reasons)), file=said)
+            is_first = False
             loop.run.wait_until_saved()
             if plan.get("kill") == loop.run.global_step and rank == plan.get("rank", 0):
                 os.kill(os.getpid(), signal.SIGKILL)

@@ -65,7 +65,7 @@ def program(
 
     def train(loader: Any, epoch: int) -> None:
         model.train()
-        for _, (ids, features) in enumerate(loader):
+        for ids, features in loader:
             loop.run.wait_until_saved()
             event(loop, loop.global_step)
             optimizer.zero_grad()

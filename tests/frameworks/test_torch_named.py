@@ -21,7 +21,7 @@ from torch.optim.optimizer import _global_optimizer_post_hooks  # noqa: E402
 from torch.utils.data import DataLoader, Dataset, IterableDataset, Sampler  # noqa: E402
 
 from supervisor_core.torch import supervised  # noqa: E402
-from supervisor_core.torch.loop_frame import CARRIED, GENERATOR, HIDDEN, OBJECT, OFTEN  # noqa: E402
+from supervisor_core.torch.loop_frame import CARRIED, GENERATOR, OBJECT  # noqa: E402
 from supervisor_core.torch.unsaved_optimizers import AHEAD, SCHEDULED, STEPS, THREAD  # noqa: E402
 
 SAMPLES = 24
@@ -215,9 +215,11 @@ def game(loop: Any, model: Any, optimizer: Any) -> None:
 
 def second_optimizer(loop: Any, model: Any, optimizer: Any) -> None:
     """One that no variable of the loop's function has."""
-    other = torch.optim.Adam(torch.nn.Linear(2, 2).parameters())
-    also = lambda step=other.step: step()  # noqa: E731
-    train(loop, model, optimizer, _Deep(_Deep(_Deep(also))))
+    train(loop, model, optimizer, _deep(torch.optim.Adam(torch.nn.Linear(2, 2).parameters()).step))
+
+
+def _deep(step: Callable[[], object]) -> Callable[[], object]:
+    return _Deep(_Deep(_Deep(lambda: step())))
 
 
 class _Deep:
@@ -230,18 +232,17 @@ class _Deep:
 
 def scheduler(loop: Any, model: Any, optimizer: Any) -> None:
     """A schedule that no variable of the loop's function has."""
-    schedule = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.9)
-    train(loop, model, optimizer, _Deep(_Deep(_Deep(schedule.step))))
+    train(loop, model, optimizer, _deep(torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.9).step))
 
 
 def rare_mean(loop: Any, model: Any, optimizer: Any) -> None:
     """Means of the weights that change in every third step: a model, and tensors."""
     mean = torch.nn.Linear(2, 2)
     shadow = {name: part.detach().clone() for name, part in model.named_parameters()}
-    for number, batch in enumerate(loop):
+    for batch in loop:
         model(batch).backward()
         optimizer.step()
-        if number % 3 == 2:
+        if loop.batch % 3 == 2:
             mean.weight.data.lerp_(model.inner.layer.weight.data, 0.1)
             for name, part in model.named_parameters():
                 shadow[name].lerp_(part.detach(), 0.1)
@@ -250,10 +251,10 @@ def rare_mean(loop: Any, model: Any, optimizer: Any) -> None:
 def rare_generator(loop: Any, model: Any, optimizer: Any) -> None:
     """A generator that is used in every third step."""
     own = random.Random(3)
-    for number, batch in enumerate(loop):
+    for batch in loop:
         model(batch).backward()
         optimizer.step()
-        if number % 3 == 2:
+        if loop.batch % 3 == 2:
             own.random()
 
 
@@ -263,7 +264,7 @@ CASES: dict[str, tuple[Callable[[Any, Any, Any], None], Callable[[], Any], str]]
     "an environment": (game, data, OBJECT.format("env")),
     "a second optimizer": (second_optimizer, data, STEPS.format("Adam")),
     "a scheduler": (scheduler, data, SCHEDULED.format("SGD")),
-    "a mean of the weights in some steps": (rare_mean, data, f"{OBJECT.format('mean')} {OFTEN.format('shadow')}"),
+    "a mean of the weights in some steps": (rare_mean, data, f"{OBJECT.format('mean')} {CARRIED.format('shadow')}"),
     "a generator in some steps": (rare_generator, data, GENERATOR.format("own")),
     "a hidden state within the model": (train, data, CARRIED.format("model.inner.hidden")),
     "a batch ahead": (lambda loop, *rest: train(ahead(loop), *rest), data, AHEAD),
@@ -272,13 +273,13 @@ CASES: dict[str, tuple[Callable[[Any, Any, Any], None], Callable[[], Any], str]]
     "a generator in the dataset": (
         train,
         lambda: DataLoader(Noisy(), 4),
-        HIDDEN.format("loader.dataset.transforms[0]['noise']"),
+        GENERATOR.format("loader.dataset.transforms[0]['noise']"),
     ),
-    "a generator in a stream": (train, lambda: DataLoader(Stream(), 4), HIDDEN.format("loader.dataset.random")),
+    "a generator in a stream": (train, lambda: DataLoader(Stream(), 4), GENERATOR.format("loader.dataset.random")),
     "a generator in a sampler that is told the epoch": (
         train,
         lambda: data(sampler=OfEpoch()),
-        HIDDEN.format("loader.sampler.own"),
+        GENERATOR.format("loader.sampler.own"),
     ),
     "a generator in a list of batches": (train, Drawn, GENERATOR.format("loader.own")),
 }
@@ -314,7 +315,8 @@ def test_what_is_captured_or_does_not_train_is_not_named(tmp_path: Path) -> None
         state = {"schedules": {"main": [schedule]}, "noise": noisy.transforms[0]["noise"]}
         given = {"epochs": steps, "model": model, "optimizer": optimizer, "state": state, "ema": mean}
         loop = supervised(DataLoader(noisy, 4), tmp_path, **given)
-        for number, batch in enumerate(loop):
+        for batch in loop:
+            number += 1
             cache.setdefault(len(batch), torch.ones(2))
             print(number)
             loss = model(batch)

@@ -57,9 +57,11 @@ def train_gan(directory: str, plan: dict[str, Any] | None) -> None:
     )  # fmt: skip
     unlabeled = loop.also(other)
     with open(Path(directory) / f"rank-{rank}", "a", buffering=1) as said, loop:
-        for number, real in enumerate(loop):
-            if not number and loop.exactness is not None:
+        is_first = True
+        for real in loop:
+            if is_first and loop.exactness is not None:
                 print(" ".join(("exact", *loop.exactness.reasons)), file=said)
+            is_first = False
             loop.run.wait_until_saved()
             if rank == 1 and plan.get("kill") == loop.global_step:
                 os.kill(os.getpid(), signal.SIGKILL)

@@ -15,7 +15,7 @@ import pytest
 torch = pytest.importorskip("torch", reason="torch is not installed: make test-frameworks has it")
 
 from supervisor_core.torch import supervised  # noqa: E402
-from supervisor_core.torch.loop_frame import CARRIED, GENERATOR, HIDDEN, ITERATOR, NUMBER, OBJECT, UNSEEN  # noqa: E402
+from supervisor_core.torch.loop_frame import CARRIED, ENUMERATED, GENERATOR, ITERATOR, NUMBER, OBJECT, UNSEEN  # noqa: E402
 
 DATA = torch.arange(1000) * 7919 % 31
 
@@ -94,11 +94,15 @@ def _loops(loop_dir: Path = Path()) -> dict[str, tuple[Callable[[Any, Any], None
         kept.random()
 
     def reused(loop: Any, model: Any) -> None:
-        x = y = torch.zeros(9)
-        rest = z = torch.zeros(9)
-        for x, (y, *rest) in ((item, get_batch()) for item in loop):
-            z = torch.stack(rest)
-            x, y = torch.tensor(x), y + z.sum()
+        x, y = torch.zeros(9), torch.zeros(9)
+        for x, y in (get_batch() for _ in loop):
+            model(x, y)
+
+    def logged(loop: Any, model: Any) -> None:
+        n = 0
+        for _ in loop:
+            n = n + 1
+            print(n)
 
     def position(loop: Any, model: Any) -> None:
         at, best, started = 0, 1e9, 12.5
@@ -201,10 +205,10 @@ def _loops(loop_dir: Path = Path()) -> dict[str, tuple[Callable[[Any, Any], None
         "a position that a function keeps": (position_of_a_function, NUMBER.format("read")),
         "an object of the program's own": (
             object_of_its_own,
-            f"{ITERATOR.format('reader.rest')} {GENERATOR.format('reader.rng')} {NUMBER.format('reader.at')}",
+            f"{ITERATOR.format('reader.rest')} {NUMBER.format('reader.at')} {GENERATOR.format('reader.rng')}",
         ),
         "a number of the model": (calls, NUMBER.format("model.calls")),
-        "generators in callables": (hidden_generators, f"{HIDDEN.format('bound')} {HIDDEN.format('partial')}"),
+        "generators in callables": (hidden_generators, f"{GENERATOR.format('bound')} {GENERATOR.format('partial')}"),
         "a generator in a list": (generator_in_a_list, GENERATOR.format("rngs[1]")),
         "a file": (file, ITERATOR.format("text")),
         "an endless count": (numbers_without_end, ITERATOR.format("count")),
@@ -214,7 +218,8 @@ def _loops(loop_dir: Path = Path()) -> dict[str, tuple[Callable[[Any, Any], None
         ),
         "a mean of the weights": (second_model, " ".join(map(OBJECT.format, ("optimizer", "mean")))),
         "tensors that are changed in place": (in_place, CARRIED.format("counts, means, total")),
-        "names that the loop sets with each batch, and one that it does not": (reused, CARRIED.format("z")),
+        "names that were there before the loop": (reused, CARRIED.format("x, y")),
+        "a count that is only logged": (logged, NUMBER.format("n")),
         "a batch fetched ahead": (ahead, CARRIED.format("x, y")),
         "a batch in a tuple": (batch_ahead, CARRIED.format("batch")),
         "a generator": (own_generator, GENERATOR.format("rng")),
@@ -233,6 +238,30 @@ def test_what_the_loop_keeps_in_variables_is_named(tmp_path: Path, kind: str) ->
     loop = supervised(range(3), tmp_path / "run", model=model)
     body(loop, model)
     assert loop.exactness is not None and " ".join(loop.exactness.reasons) == limit
+
+
+def bar(batches: Any) -> Any:
+    """A progress bar."""
+    yield from batches
+
+
+@pytest.mark.parametrize("own_epochs", [False, True])
+@pytest.mark.parametrize("around", [iter, enumerate, lambda loop: enumerate(bar(loop), 1)], ids=["none", "it", "a bar"])
+def test_the_numbers_of_enumerate_are_named(tmp_path: Path, around: Callable[[Any], Any], own_epochs: bool) -> None:
+    """They begin again in an epoch that goes on; not at its end. Whether they are for the log alone is not known."""
+    until, reasons = 2, () if around is iter else (ENUMERATED,)
+    for session in range(2):
+        loop = supervised([1.0] * 4, tmp_path, epochs=2, model=torch.nn.Linear(1, 1), save_secs=None)
+        for _ in loop.epochs() if own_epochs else range(1):
+            for _ in around(loop):
+                if loop.global_step == until:
+                    break
+            if not session:
+                break
+        until = 99
+    assert loop.exactness is not None
+    assert tuple(reason for reason in loop.exactness.reasons if "enumerate" in reason) == reasons
+    assert any("enumerate" in limit for limit in loop.limits) is (bool(reasons) and not own_epochs)
 
 
 def test_what_is_given_is_not_named(tmp_path: Path) -> None:
