@@ -13,17 +13,25 @@ import jax
 
 from supervisor_core.engine.loop_exit import LoopExit, loop_exit
 from supervisor_core.errors import CheckpointError, SaveFailedError
-from supervisor_core.jax.arrays import JaxArrays
-from supervisor_core.jax.pytrees import arrays_of, from_tree, is_in_place, local, on_devices, pytree_of, to_tree
+from supervisor_core.jax.arrays import (
+    JaxArrays,
+    arrays_of,
+    from_tree,
+    is_in_place,
+    local,
+    on_devices,
+    pytree_of,
+    to_tree,
+)
 from supervisor_core.jax.ranks import JaxRanksState, present_ranks
 from supervisor_core.jax.shards import ShardedArrays, sharded_in, write_pieces
 from supervisor_core.options import Options
 from supervisor_core.training.distributed_run import DistributedRun
-from supervisor_core.training.due import SavePolicy
 from supervisor_core.training.in_loop import InLoop
 from supervisor_core.training.objects import Access, access
 from supervisor_core.training.ranks import NUMBER
 from supervisor_core.training.run import Run
+from supervisor_core.training.save_point import SavePolicy
 from supervisor_core.training.state import DATA, TrainingState, digest
 from supervisor_core.training.tree import NumpyArrays, copy_tree
 

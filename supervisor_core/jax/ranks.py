@@ -16,8 +16,7 @@ from typing import Any, ClassVar
 import jax
 
 from supervisor_core.errors import RanksError
-from supervisor_core.training.ranks import LEAVE_SECS, TIMEOUT
-from supervisor_core.training.ranks_state import RanksState
+from supervisor_core.training.ranks import LEAVE_SECS, TIMEOUT, RanksState
 
 PREFIX = "tb-supervisor"
 

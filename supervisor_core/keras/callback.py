@@ -13,15 +13,22 @@ from typing import Any
 import keras
 
 from supervisor_core.keras.fit_call import FitCall, fit_call
-from supervisor_core.keras.position import FitPosition, random_sources
-from supervisor_core.keras.siblings import Siblings
-from supervisor_core.keras.variables import ModelVariables, facts_of, metrics_of, sync, watched
+from supervisor_core.keras.state import (
+    FitPosition,
+    ModelVariables,
+    Siblings,
+    facts_of,
+    metrics_of,
+    random_sources,
+    sync,
+    watched,
+)
 from supervisor_core.options import Options
 from supervisor_core.training import random_state
-from supervisor_core.training.due import SavePolicy
 from supervisor_core.training.in_loop import FitSessions, last_of_epoch
 from supervisor_core.training.position import FitNumber, OfThisFit
 from supervisor_core.training.run import Run
+from supervisor_core.training.save_point import SavePolicy
 from supervisor_core.training.state import DATA, TrainingState
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import keras
 
-from supervisor_core.training.data_order import unknown_order
+from supervisor_core.training.position import unknown_order
 
 UNKNOWN_DATA = "The order of the samples is not known to be the same: the data are {}."
 UNSEEDED = (

@@ -6,21 +6,20 @@ import logging
 import os
 import signal
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import nullcontext, suppress
 from typing import Any
 
 from lightning.fabric.utilities.data import _auto_add_worker_init_fn
 from lightning.pytorch import Callback
+from lightning.pytorch.loggers import Logger
 from lightning.pytorch.trainer.connectors.signal_connector import _HandlersCompose
 from lightning.pytorch.utilities.exceptions import _TunerExitException
 from lightning.pytorch.utilities.signature_utils import is_param_in_hook_signature
 
 from supervisor_core.engine.timeouts import stop_timeout
-from supervisor_core.lightning.checkpoint import CheckpointFile, LightningState, clear_restart, loops_of
+from supervisor_core.lightning.checkpoint import CheckpointFile, EpochMetrics, LightningState, clear_restart, loops_of
 from supervisor_core.lightning.loaders import LoaderStates, Pass, SupervisedLoader, facts_of
-from supervisor_core.lightning.logger import RunLogger
-from supervisor_core.lightning.metrics import EpochMetrics
 from supervisor_core.lightning.ranks import (
     FitRanksState,
     launcher_waits,
@@ -33,12 +32,13 @@ from supervisor_core.options import Options
 from supervisor_core.torch.ranks import present_ranks
 from supervisor_core.torch.tensors import KINDS, random_sources, structure_of
 from supervisor_core.torch.workers import outlive_signals
+from supervisor_core.torch.writer import summary_writer
 from supervisor_core.training import random_state
 from supervisor_core.training.distributed_run import DistributedRun
-from supervisor_core.training.due import SavePolicy
 from supervisor_core.training.in_loop import FitSessions
 from supervisor_core.training.position import Accumulated, FitNumber, OfThisFit
 from supervisor_core.training.run import Run
+from supervisor_core.training.save_point import SavePolicy
 from supervisor_core.training.state import DATA, TrainingState
 
 _LOG = logging.getLogger("supervisor_core")
@@ -410,3 +410,51 @@ def _counters_of(loop: Any) -> tuple[Any, Any, Any]:
     object as long as its loop; `Trainer.global_step` reads them through a dozen properties."""
     automatic = loop.automatic_optimization.optim_progress.optimizer.step.total
     return automatic, loop.manual_optimization.optim_step_progress.total, loop.batch_progress.current
+
+
+class RunLogger(Logger):
+    """A logger of Lightning's that writes the logged numbers as scalars of the run.
+
+    Args:
+        run: returns the session under way; None writes nothing.
+        save_dir: the trainer's directory, for its other parts that ask its loggers.
+    """
+
+    def __init__(self, run: Callable[[], Run | None], save_dir: str) -> None:
+        super().__init__()
+        self._run = run
+        self._save_dir = save_dir
+        self._experiment: Any = None
+
+    @property
+    def experiment(self) -> Any:
+        """A ``torch.utils.tensorboard.SummaryWriter`` that writes into the run's one events file, for modules that call
+        ``self.logger.experiment.add_scalar(...)``. None outside ``fit``."""
+        run = self._run()
+        if self._experiment is None and run is not None:
+            self._experiment = summary_writer(run)
+        return self._experiment if run is not None else None
+
+    @property
+    def name(self) -> str:
+        """A logger of Lightning's has a name."""
+        return "supervisor"
+
+    @property
+    def version(self) -> str:
+        """And a version."""
+        return ""
+
+    @property
+    def save_dir(self) -> str:
+        """See the class."""
+        return self._save_dir
+
+    def log_metrics(self, metrics: Mapping[str, Any], step: int | None = None) -> None:
+        """Write numbers, at Lightning's number of the step."""
+        run = self._run()
+        if run is not None:
+            run.log(metrics, step=step)
+
+    def log_hyperparams(self, params: Any, *args: Any, **kwargs: Any) -> None:
+        """They are in the checkpoint."""

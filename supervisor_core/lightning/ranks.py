@@ -16,8 +16,8 @@ from lightning.pytorch.strategies import DDPStrategy, DeepSpeedStrategy, XLAStra
 
 from supervisor_core.errors import CheckpointError
 from supervisor_core.lightning.checkpoint import LightningState
-from supervisor_core.torch.loop_facts import model_limits
-from supervisor_core.training.ranks_state import RanksState
+from supervisor_core.torch.tensors import model_limits
+from supervisor_core.training.ranks import RanksState
 from supervisor_core.training.state import Captured
 
 HOOK_STATE = "The state of DistributedDataParallel's communication hook is not captured."

@@ -11,10 +11,10 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from supervisor_core.torch.draws import EVERY, FIRST, process_states
 from supervisor_core.torch.position import LoaderPosition, batch_size_of, batches_of
+from supervisor_core.torch.workers import EVERY, FIRST, process_states
 from supervisor_core.training import random_state
-from supervisor_core.training.data_order import all_samplers
+from supervisor_core.training.position import all_samplers
 from supervisor_core.training.random_state import RandomSource
 
 SKIPS = (

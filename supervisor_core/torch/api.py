@@ -13,19 +13,24 @@ from supervisor_core.engine.timeouts import stop_timeout
 from supervisor_core.options import Options
 from supervisor_core.torch.accelerated import position_of, refuse_prepared, scaler_of, unprepared
 from supervisor_core.torch.loop import SupervisedLoop
-from supervisor_core.torch.loop_facts import model_limits
-from supervisor_core.torch.position import ONCE, LoaderPosition
-from supervisor_core.torch.range_position import RangePosition, counts_steps
+from supervisor_core.torch.position import ONCE, LoaderPosition, RangePosition, counts_steps
 from supervisor_core.torch.ranks import Ranks, present_ranks
 from supervisor_core.torch.shards import ShardFiles, Shards, is_sharded, refuse_split, shards_of, write_shards
-from supervisor_core.torch.tensors import KINDS, model_facts, random_sources, structure_of, thread_facts, unwrapped
+from supervisor_core.torch.tensors import (
+    KINDS,
+    model_facts,
+    model_limits,
+    random_sources,
+    structure_of,
+    thread_facts,
+    unwrapped,
+)
 from supervisor_core.torch.workers import outlive_signals
 from supervisor_core.training.distributed_run import DistributedRun
-from supervisor_core.training.due import SavePolicy
 from supervisor_core.training.objects import Access, flattened
-from supervisor_core.training.ranks import NUMBER
-from supervisor_core.training.ranks_state import RanksState
+from supervisor_core.training.ranks import NUMBER, RanksState
 from supervisor_core.training.run import Run
+from supervisor_core.training.save_point import SavePolicy
 from supervisor_core.training.state import DATA, TrainingState
 
 

@@ -26,7 +26,7 @@ from typing import Any, NamedTuple
 import torch
 
 from supervisor_core.torch.accelerated import unprepared
-from supervisor_core.torch.draws import comparable_state, generators_within, is_generator
+from supervisor_core.torch.workers import comparable_state, generators_within, is_generator
 from supervisor_core.training.objects import Environment, Part, is_environment
 
 CARRIED = (
@@ -95,6 +95,7 @@ class LoopFrame:
         self._found: dict[str, list[str]] = {}
         self._before: dict[str, _Seen] = {}
         self._later: list[tuple[str, _Seen]] = []
+        self._are_the_item: set[str] | None = None
         for name, value in self._parts(frame):
             with self._looks_at(name):
                 if _is_optimizing(value) or is_environment(value):
@@ -122,24 +123,35 @@ class LoopFrame:
             sentences += [limit.format(part) for part in parts]
         return (*sentences, *dict.fromkeys(self._unseen.values()))
 
-    def step_ended(self, frame: FrameType | None) -> None:
-        """The first step has ended; called once.
+    def step_ended(self, frame: FrameType | None, item: Any = None) -> bool:
+        """A step has ended. Return whether the next one is to be looked at, too.
 
         Args:
-            frame: what asks for the second step.
+            frame: what asks for the next step.
+            item: what the loop has yielded: a number that was it in two steps is the loop's own variable.
         """
         present = dict(self._parts(frame))
+        if self._are_the_item is not None:
+            for name in self._are_the_item:
+                if present.get(name) != item:
+                    self._name(NUMBER, name)
+            return False
+        self._are_the_item = set()
         for name, (value, limit, mark) in sorted(self._before.items()):
             with self._looks_at(name):
                 now = self._look(present.get(name) if limit in _OF_VARIABLES else value)
                 if now.value is None or (limit == CARRIED != now.limit):
                     continue
                 if now.value is not value or now.mark != mark:
-                    self._name(limit, name)
+                    if type(now.value) is int and now.value == item:
+                        self._are_the_item.add(name)
+                    else:
+                        self._name(limit, name)
                 elif limit != NUMBER:
                     looks = map(self._look, _few(value, self.known) if limit == CARRIED else (value,))
                     self._later += [(name, look._replace(value=_weak(look.value))) for look in looks if look.limit]
         self._before = {}
+        return bool(self._are_the_item)
 
     def names(self, optimizer: Any) -> bool:
         """Return whether an optimizer, or its scheduler, is one of the variables that are named."""

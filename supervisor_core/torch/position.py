@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from itertools import chain, islice, zip_longest
-from typing import Any
+from typing import Any, TypeGuard
 
 import torch
 from torch.utils.data import (
@@ -33,12 +33,10 @@ from torch.utils.data import (
     WeightedRandomSampler,
 )
 
-from supervisor_core.torch.draws import Draws
-from supervisor_core.torch.range_position import OTHER_LOOP
-from supervisor_core.torch.workers import iterate
+from supervisor_core.torch.workers import Draws, iterate
 from supervisor_core.training import random_state
-from supervisor_core.training.data_order import all_samplers, is_known_loader, unknown_order
 from supervisor_core.training.objects import Part
+from supervisor_core.training.position import BATCHES, all_samplers, is_known_loader, unknown_order
 from supervisor_core.training.random_state import RandomSource
 
 WORKERS_DRAW = (
@@ -363,6 +361,20 @@ def batch_size_of(loader: Any) -> int | None:
     return next((size for size in found if isinstance(size, int) and not isinstance(size, bool) and size > 0), None)
 
 
+def loader_facts(loader: Any) -> dict[str, str]:
+    """Return what of a loader has to be the same for an exact resume."""
+    facts = {}
+    if hasattr(loader, "num_workers"):
+        facts["number of workers"] = str(loader.num_workers)
+    if (size := batch_size_of(loader)) is not None or hasattr(loader, "batch_size"):
+        facts["batch size"] = str(size)
+    if (samples := samples_of(loader)) is not None:
+        facts["number of samples"] = str(samples)
+    if (batches := batches_of(loader)) >= 0:
+        facts[BATCHES] = str(batches)
+    return facts
+
+
 def _shift(repeated: int) -> str:
     if repeated <= 0:
         return "The data go on after the samples that were consumed."
@@ -414,3 +426,139 @@ def _copy_with(loader: DataLoader[Any], sampler: Any) -> DataLoader[Any]:
     if loader.batch_sampler is not None:
         return DataLoader(loader.dataset, batch_sampler=sampler, **options)
     return DataLoader(loader.dataset, batch_size=None, sampler=sampler, **options)
+
+
+OTHER_LOOP = (
+    "The checkpoint is of a loop over {}, and this one is over {}. Write the loop as it was when it was saved, or use "
+    "another logdir."
+)
+
+
+class RangePosition(Part):
+    """See the module's docstring; it has what `LoaderPosition` has for the loop.
+
+    Args:
+        steps: the numbers of the steps, one after the other.
+    """
+
+    limits: tuple[str, ...] = ()
+
+    def __init__(self, steps: range) -> None:
+        self._stop = steps.stop
+        self.epoch = 0
+        self.batch = steps.start
+        """The number of the next step."""
+        self.is_over = False
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the position."""
+        return {"next": self.batch}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go to a position; where the present range begins does not matter.
+
+        Raises:
+            ValueError: if it is one of a loader.
+        """
+        if "next" not in state:
+            raise ValueError(OTHER_LOOP.format("a loader's batches", "a range"))
+        self.batch = int(state["next"])
+
+    def batches(self) -> range:
+        """Return the numbers that are left."""
+        return range(self.batch, self._stop)
+
+    def generators(self) -> list[Any]:
+        """Return none."""
+        return []
+
+    def next_epoch(self) -> None:
+        """The range is over. It is not saved that it is: a later session may have a longer one."""
+        self.epoch = 1
+
+
+def counts_steps(loader: Any, epochs: int) -> TypeGuard[range]:
+    """Return whether a loader is the numbers of the steps: a ``range`` that counts by one, and is passed through once.
+    Any other is a sequence like others."""
+    return isinstance(loader, range) and loader.step == 1 and loader.start >= 0 and epochs == 1
+
+
+class CycledLoader(Part):
+    """An iterator without an end over a loader's batches; its position is saved and restored.
+
+    Args:
+        name: its name in checkpoints.
+        position: the position in the loader's data.
+        has_begun: whether the session has, so that the position is restored.
+    """
+
+    def __init__(self, name: str, position: LoaderPosition, has_begun: Callable[[], bool]) -> None:
+        self.name = name
+        self._position = position
+        self._has_begun = has_begun
+        self._iterator: Iterator[Any] | None = None
+        self._loaded: dict[str, Any] | None = None
+
+    @property
+    def epoch(self) -> int:
+        """How often the loader has come to its end."""
+        return self._position.epoch
+
+    @property
+    def batch(self) -> int:
+        """The number of batches taken since then."""
+        return self._position.batch
+
+    @property
+    def limits(self) -> tuple[str, ...]:
+        """What a resume cannot bring back: sentences."""
+        return tuple(f"{self.name}: {text}" for text in self._position.limits)
+
+    def generators(self) -> list[Any]:
+        """See `LoaderPosition.generators`."""
+        return self._position.generators()
+
+    def __iter__(self) -> Iterator[Any]:
+        """Return this."""
+        return self
+
+    def __next__(self) -> Any:
+        """Return the next batch.
+
+        Raises:
+            RuntimeError: before the loop has begun.
+            ValueError: if the loader yields no batch at all.
+        """
+        position = self._position
+        if self._iterator is None:
+            if not self._has_begun():
+                raise RuntimeError(
+                    "The first batch of an also(loader) was asked for before the loop: its position is restored when "
+                    "the loop begins. Call next() in the loop's body."
+                )
+            self._iterator, self._loaded = position.batches(), None
+        for batch in self._iterator:
+            position.batch += 1
+            return batch
+        position.next_epoch()
+        self._iterator = position.batches()
+        for batch in self._iterator:
+            position.batch += 1
+            return batch
+        raise ValueError(EMPTY.format("given to also()"))
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the position. Before the first batch a loader is not asked for a state of its own: some begin an
+        iteration to return it."""
+        if self._iterator is not None:
+            return self._position.state_dict()
+        if self._loaded is not None:
+            return self._loaded
+        generators = [generator.get_state() for generator in self.generators()]
+        return {"epoch": 0, "batch": 0, "start": None, "generators": generators}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go to a position with the next batch."""
+        self._loaded = state
+        self._position.load_state_dict(state)
+        self.shift = self._position.shift

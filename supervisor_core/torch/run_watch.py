@@ -10,9 +10,8 @@ import torch
 
 from supervisor_core.torch.accelerated import unprepared
 from supervisor_core.torch.loop_frame import LoopFrame
-from supervisor_core.torch.optimizer_steps import OptimizerSteps
+from supervisor_core.torch.optimizer_steps import OptimizerSteps, UnsavedOptimizers
 from supervisor_core.torch.tensors import KINDS, model_facts, random_sources, thread_facts, unwrapped
-from supervisor_core.torch.unsaved_optimizers import UnsavedOptimizers
 from supervisor_core.training.objects import flattened
 from supervisor_core.training.position import Accumulated
 from supervisor_core.training.state import TrainingState
@@ -52,7 +51,7 @@ class RunWatch(OptimizerSteps):
         self._unsaved = UnsavedOptimizers(self._captured)
         self._accumulated = Accumulated()
         self._frame: LoopFrame | None = None
-        self._is_first = False
+        self._looks = False
 
     @property
     def sees_data(self) -> bool:
@@ -75,14 +74,13 @@ class RunWatch(OptimizerSteps):
         self.begin()
         self._frame = LoopFrame(frame, self._captured, is_range=not has_data, given=self._models)
         self._unsaved.start(self._frame)
-        self._is_first = True
+        self._looks = True
 
-    def pass_ended(self, frame: FrameType) -> bool:
+    def pass_ended(self, frame: FrameType, step: int) -> bool:
         """See `LoopWatch`."""
-        if self._is_first:
-            self._is_first = False
+        if self._looks:
             assert self._frame is not None
-            self._frame.step_ended(frame)
+            self._looks = self._frame.step_ended(frame, step)
         if self.made or not self.are_seen or not self.has_gradients:
             if self._accumulated.count:
                 self._accumulated.stepped()

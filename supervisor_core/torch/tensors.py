@@ -178,3 +178,25 @@ def structure_of(*models: Any) -> str:
         for name, value in model.state_dict().items()
     ]
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
+
+
+BUFFERS = "The statistics of BatchNorm differ from rank to rank: those of the ranks other than 0 are not captured."
+
+
+def model_limits(ranks: int, *models: Any) -> tuple[str, ...]:
+    """Return what models have of which not all is captured: sentences.
+
+    Args:
+        ranks: how many processes train them.
+        models: with what ``DistributedDataParallel`` wraps around them; anything but modules is left out.
+    """
+    norms = (torch.nn.modules.batchnorm._BatchNorm, torch.nn.modules.instancenorm._InstanceNorm)
+    own = (
+        part
+        for model in models
+        if isinstance(model, torch.nn.Module) and ranks > 1
+        if not getattr(model, "broadcast_buffers", False)  # DistributedDataParallel's
+        for part in model.modules()
+        if isinstance(part, norms) and not isinstance(part, torch.nn.SyncBatchNorm) and part.track_running_stats
+    )
+    return (BUFFERS,) if any(True for _ in own) else ()

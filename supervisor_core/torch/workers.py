@@ -7,13 +7,18 @@ lost. So a worker goes on until the trainer ends it, has ended itself, or has ha
 from __future__ import annotations
 
 import os
+import random
 import signal
+import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from supervisor_core.torch.draws import note_states
+import torch
+from torch.utils.data import get_worker_info
+
+from supervisor_core.training.objects import access
 
 _CHECK_SECS = 0.5
 _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
@@ -78,3 +83,165 @@ def _end_after(pipe: int, trainer: int, most_secs: float) -> None:
     while os.getppid() == trainer and time.monotonic() < until:
         pause.wait(_CHECK_SECS)
     os._exit(0)
+
+
+MOST_OBJECTS = 256
+"""The most objects within a dataset that are looked at for a generator."""
+FIRST = 100
+"""Batches that are looked at one by one in the trainer."""
+EVERY = 100
+"""After them one batch in this number is looked at."""
+_DREW, _LOOKED = 0, 1
+
+
+def _numpy_state() -> object:
+    numpy: Any = sys.modules.get("numpy")
+    if numpy is None:
+        return None
+    name, keys, *rest = numpy.random.get_state()
+    return name, keys.tobytes(), *rest
+
+
+def _torch_state() -> object:
+    return torch.get_rng_state().numpy().tobytes()
+
+
+SOURCES: tuple[Callable[[], object], ...] = (random.getstate, _numpy_state, _torch_state)
+"""Each returns a random state of this process, to be compared."""
+
+
+def process_states() -> tuple[object, ...]:
+    """Return the random states that a dataset may draw from, to be compared."""
+    return tuple(source() for source in SOURCES)
+
+
+_states_of_worker: Callable[[], object] | None = None
+_noted: object = None
+
+
+def note_states() -> None:
+    """Note the random states of this worker, its dataset's own among them; called before its first batch."""
+    global _states_of_worker, _noted  # a worker is a process of its own
+    info = get_worker_info()
+    generators = [] if info is None else [generator for _, generator in generators_within(info.dataset)]
+    _states_of_worker = lambda: (process_states(), *map(comparable_state, generators))  # noqa: E731
+    _noted = _states_of_worker()
+
+
+class _Watched:
+    """A ``collate_fn`` that looks whether making the batch has changed a random state of the worker.
+
+    Args:
+        given: the loader's own.
+        seen: the shared bytes.
+    """
+
+    def __init__(self, given: Callable[[Any], Any], seen: torch.Tensor) -> None:
+        self.given = given
+        self.seen = seen
+
+    def __call__(self, samples: Any) -> Any:
+        batch = self.given(samples)
+        if _states_of_worker is not None and not self.seen[_DREW]:
+            if _states_of_worker() != _noted:
+                self.seen[_DREW] = 1
+            self.seen[_LOOKED] = 1
+        return batch
+
+    def __getattr__(self, name: str) -> Any:
+        if name in ("given", "seen") or name.startswith("__"):  # it is being unpickled
+            raise AttributeError(name)
+        return getattr(self.given, name)
+
+
+class Draws:
+    """What is known of whether the data draw random numbers when a batch is made: in the workers, and in this process.
+
+    Args:
+        loader: its workers are watched, if it has any; call it before they start.
+    """
+
+    def __init__(self, loader: Any) -> None:
+        self._seen: torch.Tensor | None = None
+        self._known: dict[str, bool] = {}
+        self._fetched = 0
+        if not getattr(loader, "num_workers", 0) or not callable(getattr(loader, "collate_fn", None)):
+            return
+        if not isinstance(loader.collate_fn, _Watched):
+            try:
+                loader.collate_fn = _Watched(loader.collate_fn, torch.zeros(2, dtype=torch.uint8).share_memory_())
+            except (RuntimeError, OSError, AttributeError, ValueError):
+                return  # no shared memory, or a loader that cannot be changed: not known
+        self._seen = loader.collate_fn.seen
+
+    @property
+    def in_workers(self) -> bool | None:
+        """Whether the workers drew some; None where they were not watched."""
+        return self.state_dict().get("workers")
+
+    @property
+    def here(self) -> bool | None:
+        """Whether this process drew some in `fetch`; None where it was not called."""
+        return self._known.get("here")
+
+    def state_dict(self) -> dict[str, bool]:
+        """Return what is known."""
+        if self._seen is not None and self._seen[_LOOKED]:
+            self._known["workers"] = self._known.get("workers", False) or bool(self._seen[_DREW])
+        return dict(self._known)
+
+    def load_state_dict(self, known: Mapping[str, bool]) -> None:
+        """Go on with what was known at a save."""
+        self._known = dict(known)
+        if self._seen is not None:
+            self._seen.zero_()
+
+    def fetch(self, iterator: Iterator[Any]) -> Any:
+        """Return an iterator's next batch, and look whether this process's random states have changed."""
+        self._fetched += 1
+        if self.here or (self._fetched > FIRST and self._fetched % EVERY):
+            return next(iterator)
+        before = process_states()
+        batch = next(iterator)
+        self._known["here"] = process_states() != before
+        return batch
+
+
+def generators_within(value: Any) -> Iterator[tuple[str, Any]]:
+    """Yield the random generators that an object holds, in its attributes and in lists and dicts, with their paths."""
+    found, seen = [("", value)], {id(value)}
+    for path, item in found:  # with those that are found in them
+        if is_generator(item):
+            yield path, item
+            continue
+        for suffix, part in _parts(item):
+            if len(found) < MOST_OBJECTS and id(part) not in seen and not isinstance(part, _PLAIN):
+                seen.add(id(part))
+                found.append((path + suffix, part))
+
+
+_PLAIN = (str, bytes, int, float, type, torch.Tensor, type(sys), type(None))
+
+
+def _parts(value: Any) -> Iterator[tuple[str, Any]]:
+    if isinstance(value, dict):
+        yield from ((f"[{key!r}]", value[key]) for key in list(value)[:MOST_OBJECTS])
+    elif isinstance(value, (list, tuple)):
+        yield from ((f"[{at}]", part) for at, part in enumerate(value[:MOST_OBJECTS]))
+    elif isinstance(attributes := getattr(value, "__dict__", None), dict):
+        yield from ((f".{name}", part) for name, part in list(attributes.items()))
+
+
+def is_generator(value: Any) -> bool:
+    """Return whether a value is a random generator with a state of its own."""
+    numpy = sys.modules.get("numpy")
+    kinds: tuple[type, ...] = (torch.Generator, random.Random)
+    if numpy is not None:
+        kinds = (*kinds, numpy.random.Generator, numpy.random.RandomState)
+    return isinstance(value, kinds) and not isinstance(value, random.SystemRandom)
+
+
+def comparable_state(generator: Any) -> str:
+    """Return a generator's state, to be compared."""
+    state = access("", generator).get()
+    return repr(state.tolist() if isinstance(state, torch.Tensor) else state)

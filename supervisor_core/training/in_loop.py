@@ -11,9 +11,8 @@ from supervisor_core.engine.notices import NOT_BEGUN, log_unrecorded
 from supervisor_core.events.notice_record import Severity
 from supervisor_core.options import Options
 from supervisor_core.storage.local import absolute
-from supervisor_core.training.due import SavePolicy
 from supervisor_core.training.run import Run
-from supervisor_core.training.save_point import OpenPhase
+from supervisor_core.training.save_point import OpenPhase, SavePolicy
 from supervisor_core.training.state import Exactness
 
 

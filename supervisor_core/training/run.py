@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import signal
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -17,24 +18,23 @@ from supervisor_core.clock import SYSTEM_CLOCK, Clock
 from supervisor_core.engine import open_sessions
 from supervisor_core.engine.coordinator import Coordinator
 from supervisor_core.engine.deadline import Deadline
+from supervisor_core.engine.ending import Ending
 from supervisor_core.engine.environment import versions
 from supervisor_core.engine.lifecycle import Notifies, SessionLifecycle
 from supervisor_core.engine.loop_exit import LoopExit
 from supervisor_core.engine.session_recorder import SessionRecorder
-from supervisor_core.errors import SaveFailedError
+from supervisor_core.engine.session_state import SessionState
+from supervisor_core.errors import SaveFailedError, SupervisorError
 from supervisor_core.events.file_writer import FileWriter
 from supervisor_core.events.telemetry import ServiceInterval, Trigger
 from supervisor_core.options import Options
 from supervisor_core.run.status import RunStatus
 from supervisor_core.storage.local import absolute, join
-from supervisor_core.training.due import Due, SavePolicy
-from supervisor_core.training.ending import STOP_GRACE_SECS, RunEnding
-from supervisor_core.training.finished_loops import Goal
-from supervisor_core.training.save_point import SavePoint
+from supervisor_core.training.save_point import Due, SavePoint, SavePolicy
 from supervisor_core.training.saver import Saver
 from supervisor_core.training.state import Exactness, TrainingState
 from supervisor_core.training.state_notes import StateNotes
-from supervisor_core.training.step_loop import steps_of
+from supervisor_core.training.step_loop import Goal, steps_of
 
 _LOG = logging.getLogger("supervisor_core")
 
@@ -42,6 +42,99 @@ CHECKPOINTS = "checkpoints"
 """The checkpoints' directory in the logdir."""
 
 _START = b"\x08\x01"  # SessionLog.status = START
+
+
+STOP_GRACE_SECS = 120.0
+"""How long a final save that fails is tried again without a signal, and threads are waited for, in seconds."""
+
+
+class RunEnding(Ending):
+    """How the session of a `Run` ends; see `Ending`.
+
+    A state can be captured in the training's thread only, between two steps. So a signal has the loop come to its next
+    step, where it is saved. In a phase that does not train, as an evaluation, what was captured when it began is saved.
+
+    Args:
+        run: the session.
+        state: what is known of it.
+        options: see `Options`.
+        clock: replaced in tests.
+    """
+
+    def __init__(self, run: Run, state: SessionState, options: Options, clock: Clock) -> None:
+        super().__init__(state, options, clock)
+        self._run = run
+        self.saves = True
+        """False once nothing may be saved any more: the state may be that after a failure."""
+
+    def last_step(self) -> int:
+        """See `Ending.last_step`."""
+        return self._run.global_step
+
+    def work_done(self) -> int:
+        """See `Ending.work_done`."""
+        return self._run.global_step + super().work_done()
+
+    def record(self, error: BaseException | None) -> None:
+        """See `Ending.record`."""
+        with self._run.recording():
+            super().record(error)
+
+    def left_by(self, left: LoopExit) -> None:
+        """A loop over a generator was left in its body: end the session; or leave it open until the process shows which
+        exception has left the loop, or whether one has. Nothing is saved then.
+
+        Args:
+            left: what is known of it.
+        """
+        if left.is_by_error is False:
+            self._run.end(None)
+        elif left.error is not None:
+            self._run.end(left.error)
+        else:
+            self.saves = False
+            self._state.coord.request_stop()
+            open_sessions.left(self, left)
+
+    def loop_ended(self, error: BaseException | None) -> None:
+        """Say that the loop's thread has left it; ``error`` is what the program raised in it."""
+        self._state.reason.body_error = error
+        if error is None:
+            self._state.reason.handled_before = id(sys.exc_info()[1])  # none of the loop's
+        if isinstance(self._state.checkpoints, Saver):
+            self._state.checkpoints.loop_ended(self._run.global_step)
+
+    def error_at_exit(self, error: BaseException | None) -> BaseException | None:
+        """Return the error of a session that the program has left open, if it is one; `error` is the interpreter's."""
+        left = open_sessions.exit_of(self)
+        if error is None and left is not None and left.is_by_error:
+            return self.unknown_error(f"An exception left the loop at {left.where}.")
+        if error is None and self._run.unfinished is not None:
+            return self.unknown_error(self._run.unfinished)
+        return error
+
+    def error_of_call(self, text: str) -> BaseException | None:
+        """Return the error of a session whose call an exception has left: the one being handled, if it is that."""
+        return sys.exc_info()[1] or self.unknown_error(text)
+
+    def unknown_error(self, text: str) -> SupervisorError | None:
+        """Return the error of a session that an unknown exception has left; None after a signal: it may be an exit in
+        its handler. Nothing is saved either way.
+
+        Args:
+            text: what has happened: a sentence.
+        """
+        self.saves = False
+        self.signals.catch_up(STOP_GRACE_SECS)
+        return None if self.signals.received is not None else SupervisorError(text)
+
+    def is_save_wanted(self) -> bool:
+        """See `Ending.is_save_wanted`."""
+        if not self.saves or self._run.loss_is_finite is False:
+            return False
+        if isinstance(self._state.reason.body_error, KeyboardInterrupt):
+            return False  # raised in the middle of a step
+        return super().is_save_wanted()
 
 
 class RunLifecycle(SessionLifecycle[RunEnding]):

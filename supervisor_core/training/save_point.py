@@ -6,11 +6,17 @@ is saved when the step has ended. An adapter that knows more says so by `SavePoi
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from typing import Protocol
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
+from supervisor_core.events.telemetry import Trigger
 from supervisor_core.training.state import TrainingState
+
+if TYPE_CHECKING:
+    from supervisor_core.training.run import Run
 
 
 class SavePoint:
@@ -45,13 +51,6 @@ class SavePoint:
             self._state.is_mid_step = before
 
 
-class Phases(Protocol):
-    """What has phases: a `Run`."""
-
-    def phase(self, name: str) -> AbstractContextManager[None]:
-        """See `supervisor_core.Run.phase`."""
-
-
 class OpenPhase:
     """The phase of a session that a framework's callbacks begin in one call and end in another; one at a time."""
 
@@ -60,7 +59,7 @@ class OpenPhase:
         """Its name; empty where there is none."""
         self._block: AbstractContextManager[None] | None = None
 
-    def enter(self, run: Phases, name: str) -> None:
+    def enter(self, run: Run, name: str) -> None:
         """Be in a phase from now on, and in no other.
 
         Args:
@@ -78,3 +77,64 @@ class OpenPhase:
         block, self._block, self.name = self._block, None, ""
         if block is not None:
             block.__exit__(None, None, None)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SavePolicy:
+    """When a training is saved, and what is kept."""
+
+    save_secs: float | None = 600.0
+    """Seconds between checkpoints; None saves none by time."""
+    save_steps: int | None = None
+    """Steps between checkpoints; None saves none by steps."""
+    max_to_keep: int | None = 5
+    keep_every_n_hours: float | None = None
+
+    def __post_init__(self) -> None:
+        secs, steps = self.save_secs, self.save_steps
+        if secs is not None and (isinstance(secs, bool) or not isinstance(secs, (int, float)) or not secs > 0):
+            raise ValueError(f"save_secs is {secs!r}; expected a number of seconds above 0, or None.")
+        if steps is not None and (isinstance(steps, bool) or not isinstance(steps, int) or steps < 1):
+            raise ValueError(f"save_steps is {steps!r}; expected a number of steps from 1, or None.")
+
+
+class Due:
+    """When the next checkpoint falls due: planned by the saver, or asked for by any thread, or a signal.
+
+    Without a lock, which a signal handler could not take: an ask is noted before `at` is set, and a plan looks for one
+    after it has set `at`. So whichever comes last, an ask that no save has served stays due.
+    """
+
+    __slots__ = ("_save_step", "asked_by", "at", "note_step", "step")
+
+    def __init__(self) -> None:
+        self.at = math.inf
+        """Monotonic time of the next save by time."""
+        self.step: float = math.inf
+        """Step of the next save by steps, or of the next note, whichever comes first."""
+        self._save_step: float = math.inf
+        self.note_step: float = math.inf
+        """Step whose state is noted next."""
+        self.asked_by: Trigger | None = None
+        """What the next one was asked for by; None if it is by time or by steps."""
+
+    def ask(self, trigger: Trigger) -> None:
+        """Let the next checkpoint fall due at the end of the present step."""
+        self.asked_by = trigger
+        self.at = -math.inf
+
+    def plan(self, at: float, step: float) -> None:
+        """Set when the next one falls due by itself; one that was asked for stays due."""
+        self._save_step, self.at = step, at
+        self.step = min(step, self.note_step)
+        if self.asked_by is not None:
+            self.at = -math.inf
+
+    def plan_note(self, step: float) -> None:
+        """Set after which step the state is noted next; infinity: after none."""
+        self.note_step = step
+        self.step = min(self._save_step, step)
+
+    def is_save(self, step: int, now: float) -> bool:
+        """Return whether a checkpoint is due after this step, at this monotonic time."""
+        return now >= self.at or step >= self._save_step

@@ -11,6 +11,7 @@ import math
 import os
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from queue import SimpleQueue
 from typing import Any
@@ -18,9 +19,10 @@ from typing import Any
 from supervisor_core.checkpoint import contents
 from supervisor_core.checkpoint.doubt import doubt_of
 from supervisor_core.checkpoint.manifest import Manifest
-from supervisor_core.checkpoint.recovery import Skipped, log_skipped
+from supervisor_core.checkpoint.recovery import CheckpointChoice, Skipped, log_skipped
 from supervisor_core.checkpoint.sealed_files import SealedFiles
-from supervisor_core.checkpoint.sealed_store import Sealed, SealedStore, StagedFiles
+from supervisor_core.checkpoint.sealed_store import Decode, Sealed, SealedStore, StagedFiles
+from supervisor_core.checkpoint.session_history import SessionHistory
 from supervisor_core.checkpoint.tree_file import require_training
 from supervisor_core.clock import Clock
 from supervisor_core.engine.coordinator import text_of
@@ -29,12 +31,12 @@ from supervisor_core.engine.environment import refuse_unwritable, versions
 from supervisor_core.engine.retry import is_outside_fault
 from supervisor_core.engine.saving import POLL_SECS, Checkpoints
 from supervisor_core.engine.session_state import SessionState
-from supervisor_core.errors import SaveFailedError, UnreadableCheckpointError
+from supervisor_core.errors import NoUsableCheckpointError, SaveFailedError, UnreadableCheckpointError
 from supervisor_core.events.telemetry import CheckpointRecord, ThreadState, ThreadStatus, Trigger
 from supervisor_core.options import Options
-from supervisor_core.training.due import Due, SavePolicy
+from supervisor_core.run.goodput import COMPLETED
+from supervisor_core.training.save_point import Due, SavePolicy
 from supervisor_core.training.state import Captured, TrainingState
-from supervisor_core.training.to_verify import newest_to_verify
 from supervisor_core.training.tree import read_tree, write_tree
 
 _LOG = logging.getLogger("supervisor_core")
@@ -489,3 +491,29 @@ class Saver(Checkpoints):
             self._session.coord.request_stop(failed)
         elif self._policy.save_secs is not None:
             self._plan_in(min(self._policy.save_secs, self._backoff.next_delay(self._failures_in_a_row)), job.step)
+
+
+def newest_to_verify(
+    store: SealedStore, steps: int, history: SessionHistory | None, decode: Decode
+) -> tuple[CheckpointChoice, Manifest | None]:
+    """Return the newest checkpoint that is at least `steps` steps before the last one reached. None where no steps
+    are asked for, the training was completed, or there is none, which is logged.
+
+    Args:
+        store: the checkpoints.
+        steps: `Options.verify_resume`.
+        history: the earlier sessions; None where they are not known.
+        decode: see `SealedStore.newest_usable`.
+    """
+    if not steps or history is None or history.last_step is None or history.previous_outcome in COMPLETED:
+        return CheckpointChoice(chosen=None, verified=None), None
+    reached = history.last_step
+    with suppress(NoUsableCheckpointError):
+        found = store.newest_usable(start_over=True, decode=decode, latest_step=reached - steps)
+        if found[1] is not None:
+            return found
+    _LOG.warning(
+        "Options.verify_resume: no usable checkpoint is %d steps before step %d, the last one reached: the newest is "
+        "restored.", steps, reached,
+    )  # fmt: skip
+    return CheckpointChoice(chosen=None, verified=None), None

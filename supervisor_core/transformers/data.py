@@ -11,12 +11,11 @@ import torch
 from torch.utils.data import BatchSampler, IterableDataset, SequentialSampler
 from transformers import TrainerControl
 
-from supervisor_core.torch.draws import SOURCES, process_states
-from supervisor_core.torch.loop_facts import model_limits
 from supervisor_core.torch.position import samples_of
-from supervisor_core.torch.tensors import model_facts, random_sources, unwrapped
+from supervisor_core.torch.tensors import model_facts, model_limits, random_sources, unwrapped
+from supervisor_core.torch.workers import SOURCES, process_states
 from supervisor_core.training import random_state
-from supervisor_core.training.data_order import FRAMEWORKS, is_known_loader
+from supervisor_core.training.position import FRAMEWORKS, is_known_loader
 from supervisor_core.training.ranks import NUMBER
 
 SKIPS_NOTHING = "ignore_data_skip is set: after a resume the epoch's data begin at their start."

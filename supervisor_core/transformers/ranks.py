@@ -16,9 +16,8 @@ from supervisor_core.errors import CheckpointError, RanksError
 from supervisor_core.events.telemetry import Trigger
 from supervisor_core.torch.ranks import Ranks, present_ranks
 from supervisor_core.torch.shards import is_sharded
-from supervisor_core.training.distributed_run import At, DistributedRun, Row
-from supervisor_core.training.rank_saver import expect
-from supervisor_core.training.ranks_state import RanksState
+from supervisor_core.training.distributed_run import At, DistributedRun, Row, expect
+from supervisor_core.training.ranks import RanksState
 from supervisor_core.training.saver import Job
 from supervisor_core.training.state import TrainingState
 from supervisor_core.transformers import sealing

@@ -24,7 +24,7 @@ import numpy as np
 from supervisor_core import Options
 from supervisor_core.engine.progress import Progress
 from supervisor_core.keras import SupervisorCallback
-from supervisor_core.keras.variables import values_of
+from supervisor_core.keras.state import values_of
 from supervisor_core.training.tree import NumpyArrays, copy_tree
 
 PAUSE = threading.Event()  # never set

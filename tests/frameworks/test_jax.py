@@ -24,9 +24,12 @@ from supervisor_core import Options  # noqa: E402
 from supervisor_core.checkpoint.sealed_files import SealedFiles  # noqa: E402
 from supervisor_core.errors import RanksError, SaveFailedError  # noqa: E402
 from supervisor_core.jax import supervised  # noqa: E402
-from supervisor_core.jax.arrays import JaxArrays  # noqa: E402
+from supervisor_core.jax.arrays import (  # noqa: E402
+    JaxArrays,
+    from_tree,
+    to_tree,
+)
 from supervisor_core.jax.loop import LEFT, MOST_AHEAD, NOT_SET  # noqa: E402
-from supervisor_core.jax.pytrees import from_tree, to_tree  # noqa: E402
 from supervisor_core.training.tree import NumpyArrays, copy_tree, read_tree, write_tree  # noqa: E402
 
 SAMPLES, BATCH, STEPS = 45, 8, 14

@@ -25,7 +25,7 @@ with warnings.catch_warnings():
 
 from torch.utils.data import DataLoader, IterableDataset, TensorDataset  # noqa: E402
 
-import supervisor_core.lightning.logger as loggers  # noqa: E402
+import supervisor_core.lightning.callback as loggers  # noqa: E402
 from supervisor_core.lightning import SupervisorCallback  # noqa: E402
 from supervisor_core.lightning.loaders import AHEAD  # noqa: E402
 

@@ -33,7 +33,7 @@ from supervisor_core.lightning.ranks import (  # noqa: E402
     limits_of,
     refuse_optimizer,
 )
-from supervisor_core.torch.loop_facts import BUFFERS  # noqa: E402
+from supervisor_core.torch.tensors import BUFFERS  # noqa: E402
 
 STEPS = 18
 pytestmark = pytest.mark.timeout(400)  # several processes each, of which every one may wait for every other

@@ -28,12 +28,15 @@ from supervisor_core.engine.progress import Progress  # noqa: E402
 from supervisor_core.options import Options  # noqa: E402
 from supervisor_core.torch import supervised, tensors  # noqa: E402
 from supervisor_core.torch.loop import LEFT  # noqa: E402
-from supervisor_core.torch.loop_facts import loader_facts  # noqa: E402
 from supervisor_core.torch.position import (  # noqa: E402
     LoaderPosition,
     batch_size_of,
+    loader_facts,
 )
-from supervisor_core.torch.tensors import KINDS, random_sources  # noqa: E402
+from supervisor_core.torch.tensors import (  # noqa: E402
+    KINDS,
+    random_sources,
+)
 from supervisor_core.training.position import BATCHES  # noqa: E402
 from supervisor_core.training.state import TrainingState  # noqa: E402
 from supervisor_core.training.tree import copy_tree, read_tree, write_tree  # noqa: E402

@@ -42,9 +42,12 @@ from supervisor_core.torch.shards import ShardFiles, Shards, refuse_split, write
 from supervisor_core.torch.tensors import KINDS, random_sources  # noqa: E402
 from supervisor_core.training import random_state  # noqa: E402
 from supervisor_core.training.distributed_run import At, DistributedRun, RankSaver, Row  # noqa: E402
-from supervisor_core.training.due import Due, SavePolicy  # noqa: E402
-from supervisor_core.training.ranks import NUMBER  # noqa: E402
-from supervisor_core.training.ranks_state import ALONE, RanksState  # noqa: E402
+from supervisor_core.training.ranks import (  # noqa: E402
+    ALONE,
+    NUMBER,
+    RanksState,
+)
+from supervisor_core.training.save_point import Due, SavePolicy  # noqa: E402
 from supervisor_core.training.tree import read_tree  # noqa: E402
 
 STEPS = 18

@@ -19,7 +19,7 @@ import torch._dynamo  # noqa: E402, F811  # which the first optimizer imports: o
 from torch.utils.data import DataLoader, IterableDataset, TensorDataset  # noqa: E402
 
 from supervisor_core.torch import supervised  # noqa: E402
-from supervisor_core.torch.epoch_pass import LEFT_AFTER, NOT_ITERATED  # noqa: E402
+from supervisor_core.torch.loop import LEFT_AFTER, NOT_ITERATED  # noqa: E402
 
 ROOT = Path(__file__).parents[2]
 EPOCHS, BATCHES = 3, 6

@@ -33,7 +33,7 @@ from torch.utils.data import (  # noqa: E402
 
 from supervisor_core.torch import supervised  # noqa: E402
 from supervisor_core.torch.position import EMPTY, ONCE, WORKERS_DRAW, WORKERS_STAY  # noqa: E402
-from supervisor_core.training.data_order import LOADER, SAMPLER  # noqa: E402
+from supervisor_core.training.position import LOADER, SAMPLER  # noqa: E402
 
 SAMPLES, BATCH, EPOCHS, KILL_AT = 45, 8, 3, 9
 

@@ -22,7 +22,7 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, Sampler  # no
 
 from supervisor_core.torch import supervised  # noqa: E402
 from supervisor_core.torch.loop_frame import CARRIED, GENERATOR, OBJECT  # noqa: E402
-from supervisor_core.torch.unsaved_optimizers import AHEAD, SCHEDULED, STEPS, THREAD  # noqa: E402
+from supervisor_core.torch.optimizer_steps import AHEAD, SCHEDULED, STEPS, THREAD  # noqa: E402
 
 SAMPLES = 24
 

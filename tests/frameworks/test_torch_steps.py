@@ -20,7 +20,7 @@ torch = pytest.importorskip("torch", reason="torch is not installed: make test-f
 import supervisor_core  # noqa: E402
 from supervisor_core.errors import CheckpointError  # noqa: E402
 from supervisor_core.torch import supervised  # noqa: E402
-from supervisor_core.torch.range_position import OTHER_LOOP  # noqa: E402
+from supervisor_core.torch.position import OTHER_LOOP  # noqa: E402
 
 ROOT = Path(__file__).parents[2]
 STEPS, ACCUMULATE = 18, 3

@@ -30,7 +30,7 @@ with warnings.catch_warnings():
 from supervisor_core.checkpoint.manifest import NAME  # noqa: E402
 from supervisor_core.errors import NoUsableCheckpointError  # noqa: E402
 from supervisor_core.options import Options  # noqa: E402
-from supervisor_core.torch.loop_facts import BUFFERS  # noqa: E402
+from supervisor_core.torch.tensors import BUFFERS  # noqa: E402
 from supervisor_core.transformers import SupervisorCallback, sealing  # noqa: E402
 from supervisor_core.transformers import data as hf_data  # noqa: E402
 

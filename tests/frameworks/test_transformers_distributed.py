@@ -31,8 +31,8 @@ from supervisor_core.checkpoint.sealed_store import Sealed  # noqa: E402
 from supervisor_core.clock import SYSTEM_CLOCK  # noqa: E402
 from supervisor_core.errors import CheckpointError, NoUsableCheckpointError, RanksError  # noqa: E402
 from supervisor_core.training.distributed_run import At, Row  # noqa: E402
-from supervisor_core.training.due import Due, SavePolicy  # noqa: E402
 from supervisor_core.training.ranks import NUMBER  # noqa: E402
+from supervisor_core.training.save_point import Due, SavePolicy  # noqa: E402
 from supervisor_core.training.saver import Job as SaveJob  # noqa: E402
 from supervisor_core.transformers import SupervisorCallback, ranks  # noqa: E402
 from supervisor_core.transformers import data as hf_data  # noqa: E402

@@ -20,8 +20,8 @@ from supervisor_core.engine import ending
 from supervisor_core.notify.callable import CallableService, EventCalls
 from supervisor_core.notify.event import Event
 from supervisor_core.notify.message import message_of
-from supervisor_core.training.due import SavePolicy
 from supervisor_core.training.run import Run
+from supervisor_core.training.save_point import SavePolicy
 from supervisor_core.training.state import TrainingState
 from tests.conftest import StillClock
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from supervisor_core.training.data_order import LOADER, MOST_SAMPLERS, SAMPLER, all_samplers, unknown_order
+from supervisor_core.training.position import LOADER, MOST_SAMPLERS, SAMPLER, all_samplers, unknown_order
 
 
 def theirs(package: str, **attributes: Any) -> Any:

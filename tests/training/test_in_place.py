@@ -15,8 +15,8 @@ from supervisor_core.checkpoint.sealed_store import SealedStore
 from supervisor_core.engine.deadline import Deadline
 from supervisor_core.run.logdir_watch import LogdirWatch
 from supervisor_core.training import saver as savers
-from supervisor_core.training.due import SavePolicy
 from supervisor_core.training.run import Run
+from supervisor_core.training.save_point import SavePolicy
 from supervisor_core.training.state import TrainingState
 
 SHARDS = Options(snapshot="shards")

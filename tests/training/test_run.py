@@ -23,8 +23,8 @@ from supervisor_core.engine.deadline import NEVER, Deadline
 from supervisor_core.run.logdir_watch import LogdirWatch
 from supervisor_core.run.model import Run as RunModel
 from supervisor_core.training import state as states
-from supervisor_core.training.due import SavePolicy
 from supervisor_core.training.run import Run
+from supervisor_core.training.save_point import SavePolicy
 from supervisor_core.training.state import NO_DATA_POSITION, TrainingState
 from supervisor_core.training.tree import NumpyArrays
 
