@@ -57,7 +57,8 @@ MOST_PARTS = 8
 MOST_TENSORS = 64
 """The most tensors of a module that are looked at."""
 WITHIN = "\0"
-"""Stands in a name before what no expression reaches, as a default of a function."""
+"""Stands in a name before what no expression reaches, as a default of a function; and before the names of a function
+or module around the one with the loop."""
 DEPTH = 2
 """The number of levels of objects within objects that are looked into."""
 
@@ -158,13 +159,13 @@ class LoopFrame:
         return any(optimizer is item or getattr(item, "optimizer", None) is optimizer for item in self._optimizing)
 
     def _name(self, limit: str, name: str) -> None:
-        names, shown = self._found.setdefault(limit, []), name.partition(WITHIN)[0]
+        names, shown = self._found.setdefault(limit, []), _shown(name)
         names += [] if shown in names else [shown]
 
     def _parts(self, frame: FrameType | None) -> Iterator[tuple[str, Any]]:
         """Yield the variables, and what they hold, by name; what cannot be looked at ends no training."""
         seen: set[int] = set()
-        for name, value in (*_variables(frame).items(), *self._given.items()):
+        for name, value in (*_variables(frame), *self._given.items()):
             found: list[tuple[str, Any]] = []
             with self._looks_at(name):
                 found += self._inside(name, value, DEPTH, seen)
@@ -180,7 +181,7 @@ class LoopFrame:
         try:
             yield
         except Exception as error:
-            self._unseen[name] = UNSEEN.format(name.partition(WITHIN)[0], f"{type(error).__name__}: {error}")
+            self._unseen[name] = UNSEEN.format(_shown(name), f"{type(error).__name__}: {error}")
 
     def _inside(self, name: str, value: Any, depth: int, seen: set[int]) -> Iterator[tuple[str, Any]]:
         value = unprepared(value)
@@ -332,19 +333,27 @@ def _is_optimizing(value: Any) -> bool:
     return isinstance(value, (torch.optim.Optimizer, torch.optim.lr_scheduler.LRScheduler))
 
 
-def _variables(frame: FrameType | None) -> dict[str, Any]:
-    """Return the variables of the function with the loop, of the program's functions around it, and of their modules;
-    a generator, as of a progress bar, may stand between loop and body."""
-    found: dict[str, Any] = {}
+def _variables(frame: FrameType | None) -> Iterator[tuple[str, Any]]:
+    """Yield the variables of the function with the loop, of the program's functions around it, and of their modules,
+    each of these with names of its own; a generator, as of a progress bar, may stand between loop and body."""
+    of_functions: list[Mapping[str, Any]] = []
+    of_modules: dict[int, Mapping[str, Any]] = {}
     while frame is not None:
         present = frame.f_locals
-        found = {**found, **{**frame.f_globals, **present, **found}}  # the innermost variables come first
+        of_modules.setdefault(id(frame.f_globals), frame.f_globals)
+        if present is not frame.f_globals:
+            of_functions.append(dict(present))
         if sys.version_info < (3, 13) and frame.f_code.co_flags & inspect.CO_OPTIMIZED and isinstance(present, dict):
             present.clear()  # a copy that the frame would keep, with the tensors in it; the variables are elsewhere
         is_between, frame = frame.f_code.co_flags & inspect.CO_GENERATOR, frame.f_back
         if frame is not None and not is_between and not is_own(frame.f_globals.get("__name__")):
             break
-    return found
+    for number, names in enumerate((*of_functions, *of_modules.values())):
+        yield from ((WITHIN * number + name, value) for name, value in names.items())
+
+
+def _shown(name: str) -> str:
+    return name.lstrip(WITHIN).partition(WITHIN)[0]
 
 
 def _few(value: Any, known: Known, depth: int = DEPTH) -> tuple[Any, ...]:

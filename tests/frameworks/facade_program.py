@@ -15,16 +15,25 @@
     notify_at=5   say something of the run within this step, in a thread, and something before the session begins
     events=1      say each event of the run
     finish_at=5   the program finishes the training within this step, after its update, in a loop of its own
+    talk=1        before each step obey standard input: a command a line, each answered with a line of JSON. ``step``
+                  does one step, ``status`` says what the metrics say, ``chdir DIRECTORY`` changes the directory;
+                  ``stop``, or the end of the input, ends the training
+    apart=1       `Supervisor` and the Trainer save elsewhere than in the logdir
+
+The environment variable OPTIONS has more options, as JSON; with BECOME_NOBODY the program runs as the user nobody.
 
 Two checkpoints are kept. In each step the saves before it have ended. At the end it says the sum of the weights.
 """
 
 from __future__ import annotations
 
+import ctypes
+import json
 import logging
 import math
 import os
 import signal
+import struct
 import sys
 import threading
 import time
@@ -40,14 +49,16 @@ state_notes.FREE_SECS = math.inf  # each due digest is noted, however busy the m
 FACADE, LOGDIR, STEPS = sys.argv[1], sys.argv[2], int(sys.argv[3])
 GIVEN = {name: int(value) for name, value in (item.split("=") for item in sys.argv[4:])}
 KEPT, EVERY = 2, GIVEN.get("every", 2)
-OPTIONS = Options(
-    save_on_error=bool(GIVEN.get("save_on_error")),
-    retry_initial_secs=0.01,
-    retry_max_secs=0.02,
-    metrics_linger_secs=0,
-    verify_resume=GIVEN.get("verify", 0),
-    on_event=(lambda event: print("event", event["kind"], flush=True)) if "events" in GIVEN else None,
-)
+GIVEN_OPTIONS: dict[str, Any] = {
+    "save_on_error": bool(GIVEN.get("save_on_error")),
+    "retry_initial_secs": 0.01,
+    "retry_max_secs": 0.02,
+    "metrics_linger_secs": 0,
+    "verify_resume": GIVEN.get("verify", 0),
+    "on_event": (lambda event: print("event", event["kind"], flush=True)) if "events" in GIVEN else None,
+    **json.loads(os.environ.get("OPTIONS", "{}")),
+}
+OPTIONS = Options(**GIVEN_OPTIONS)
 DIRECTORY = Path(LOGDIR, "checkpoints")
 
 
@@ -58,6 +69,11 @@ class Story:
         self.bad = 0
         self.now = -1
         self.carried = 0.0
+        self.run: Any = None
+        """What has ``run_status``."""
+        self.has_begun = self.is_stopped = False
+        self.stop: Callable[[], object] = bool
+        """Asks the session to end."""
         self.notify: Callable[..., object] = bool
         """Says something of the run."""
         self.flush: Callable[[], object] = bool
@@ -80,6 +96,9 @@ class Story:
     def happen(self, step: int) -> None:
         """Do what is due at the begin of a step."""
         away, self.now = DIRECTORY.with_name("away"), step
+        if "talk" in GIVEN and not self.obey():
+            self.is_stopped = True
+            self.stop()
         if step == GIVEN.get("kill_at"):
             self.flush()
             os.kill(os.getpid(), signal.SIGKILL)
@@ -93,6 +112,32 @@ class Story:
         if step == GIVEN.get("file_at", STEPS) + GIVEN.get("file_for", 6):
             DIRECTORY.unlink()
             away.rename(DIRECTORY)
+
+    def obey(self) -> bool:
+        """Obey commands up to the next step; return whether there is to be one."""
+        if not self.has_begun:
+            self.has_begun = True
+            print(json.dumps({"begun": self.run.run_status().global_step or 0}), flush=True)
+        for line in sys.stdin:
+            word, _, argument = line.strip().partition(" ")
+            if word == "chdir":
+                os.chdir(argument)
+            if word == "stop":
+                return False
+            found = self.run.run_status()
+            saves, newest = found.checkpoint, found.checkpoint.last_success
+            status = {
+                "step": found.global_step,
+                "saved": None if newest is None else newest.step,
+                "path": None if newest is None else newest.path,
+                "failures": saves.failures_in_a_row,
+                "error": saves.last_error,
+                "events_failing": found.events_failing,
+            }
+            print(json.dumps(status), flush=True)
+            if word == "step":
+                return True
+        return False
 
     def stepped(self, loss: float) -> None:
         """The update of a step is made."""
@@ -124,6 +169,7 @@ STORY = Story()
 def use(run: Any, save: Callable[[], object] | None = None) -> None:
     """Let the story act upon a session."""
     STORY.save, STORY.phase, STORY.must_stop = save or run.save, run.phase, run.should_stop
+    STORY.run, STORY.stop = run, run.request_stop
     STORY.flush = run.writer.flush if run.writer is not None else bool
 
 
@@ -337,11 +383,12 @@ def trainer() -> None:
 
     data = [{"values": torch.ones(3), "labels": torch.ones(1)} for _ in range(STEPS)]
     args = transformers.TrainingArguments(
-        output_dir=LOGDIR, max_steps=STEPS, per_device_train_batch_size=1, save_strategy="steps", save_steps=EVERY,
+        output_dir=f"{LOGDIR}-checkpoints" if "apart" in GIVEN else LOGDIR, max_steps=STEPS,
+        per_device_train_batch_size=1, save_strategy="steps", save_steps=EVERY,
         save_total_limit=KEPT, logging_steps=1, report_to=[], disable_tqdm=True, use_cpu=True, max_grad_norm=0,
     )  # fmt: skip
     model = Model(transformers.PretrainedConfig())
-    supervisor = SupervisorCallback(options=OPTIONS, save_secs=None)
+    supervisor = SupervisorCallback(LOGDIR, options=OPTIONS, save_secs=None)
     STORY.speaks_by(supervisor.notify)
     own = transformers.Trainer(model=model, args=args, train_dataset=data, callbacks=[supervisor, Steps()])
     with supervisor:
@@ -377,16 +424,20 @@ def supervisor_loop() -> None:
     import supervisor_core
 
     v1, step, train = graph()
+    is_apart = "apart" in GIVEN or "talk" not in GIVEN
     supervisor = supervisor_core.Supervisor(
-        logdir=LOGDIR, saver=v1.train.Saver(max_to_keep=KEPT), save_model_secs=100_000, global_step=step,
-        summary_op=None, checkpoint_basename="checkpoints/model.ckpt", options=OPTIONS,
+        logdir=LOGDIR, saver=v1.train.Saver(max_to_keep=KEPT), save_model_secs=0.1 if "talk" in GIVEN else 100_000,
+        global_step=step, summary_op=None, checkpoint_basename="checkpoints/model.ckpt" if is_apart else "model.ckpt",
+        options=OPTIONS,
     )  # fmt: skip
     STORY.speaks_by(supervisor.notify)
-    DIRECTORY.mkdir(parents=True, exist_ok=True)
+    STORY.run, STORY.stop = supervisor, supervisor.request_stop
+    if "talk" not in GIVEN:
+        DIRECTORY.mkdir(parents=True, exist_ok=True)
     with supervisor.managed_session() as session:
         while not supervisor.should_stop() and (now := int(session.run(step))) < STEPS:
             train(session, supervisor.summary_writer)
-            if (now + 1) % EVERY == 0:
+            if (now + 1) % EVERY == 0 and "talk" not in GIVEN:
                 try:
                     supervisor.save_checkpoint()
                 except OSError as error:
@@ -404,8 +455,8 @@ def monitored() -> None:
         scaffold=supervisor_core.Scaffold(saver=v1.train.Saver(max_to_keep=KEPT)),
         hooks=[v1.train.StopAtStepHook(last_step=STEPS)],
     ) as session:  # fmt: skip
-        STORY.notify = session.notify
-        while not session.should_stop():
+        STORY.notify, STORY.run = session.notify, session
+        while not (session.should_stop() or STORY.is_stopped):
             train(session, v1.summary.FileWriterCache.get(LOGDIR))
 
 
@@ -421,7 +472,23 @@ FACADES: dict[str, Callable[[], None]] = {
     "MonitoredTrainingSession": monitored,
 }
 
+
+def become_nobody() -> None:
+    """Give up the rights of root, but that to read everything: the interpreter may be in root's home."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.prctl(8, 1, 0, 0, 0)  # PR_SET_KEEPCAPS
+    os.setgroups([])
+    os.setgid(65534)
+    os.setuid(65534)
+    read_everything = 1 << 2  # CAP_DAC_READ_SEARCH
+    header = struct.pack("=Ii", 0x20080522, 0)
+    if libc.capset(header, struct.pack("=6I", read_everything, read_everything, 0, 0, 0, 0)):
+        raise OSError(ctypes.get_errno(), "capset failed")
+
+
 if __name__ == "__main__":
+    if os.environ.get("BECOME_NOBODY"):
+        become_nobody()
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(message)s", force=True)
     FACADES[FACADE]()
     print("the end", flush=True)

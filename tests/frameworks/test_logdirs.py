@@ -25,9 +25,11 @@ from supervisor_core.run.logdir_watch import LogdirWatch
 pytestmark = pytest.mark.timeout(400)
 
 ROOT = Path(__file__).parents[2]
-PROGRAM = Path(__file__).with_name("logdir_program.py")
+PROGRAM = Path(__file__).with_name("facade_program.py")
 PAUSE = threading.Event()  # never set
-NEEDS = {"supervisor": "tensorflow", "monitored": "tensorflow", "supervise": "numpy", "keras": "torch"}
+NEEDS = {"Supervisor": "tensorflow", "MonitoredTrainingSession": "tensorflow", "supervise": "numpy", "keras": "torch"}
+GRAPH = ("Supervisor", "MonitoredTrainingSession")
+RETRIES = {"retry_initial_secs": 0.05, "retry_max_secs": 0.2, "heartbeat_secs": 1.0}
 FAILURES = 'supervisor_checkpoint_failures_in_a_row{run="runs/a"}'
 EVENTS_FAILING = 'supervisor_events_failing{run="runs/a"}'
 RUNNING = 'supervisor_run_state{run="runs/a",state="running"}'
@@ -45,10 +47,7 @@ def apart(facades: list[Any], name: str) -> list[Any]:
     return [facade(f"{name}_apart") if item.values == (name,) else item for item in facades]
 
 
-FACADES = [
-    facade(name)
-    for name in ("supervisor", "monitored", "supervise", "torch", "jax", "keras", "lightning", "transformers")
-]
+FACADES = [facade(name) for name in (*GRAPH, "supervise", "torch", "jax", "keras", "lightning", "transformers")]
 
 
 def contents(directory: Path) -> set[Path]:
@@ -70,11 +69,12 @@ class Training:
     ) -> None:
         environment = {
             "PYTHONPATH": str(ROOT), "KERAS_BACKEND": "torch", "HOME": str(cwd),
-            **({"BECOME_NOBODY": "1"} if nobody else {}),
+            "OPTIONS": json.dumps({**RETRIES, **options}), **({"BECOME_NOBODY": "1"} if nobody else {}),
         }  # fmt: skip
         self.log = cwd / f"log-{len(list(cwd.glob('log-*')))}"
         with self.log.open("wb") as log:
-            program = [str(PROGRAM), facade, str(logdir), json.dumps(options)]
+            story = ["5000", "talk=1", "every=1", *(["apart=1"] if facade.endswith("_apart") else [])]
+            program = [str(PROGRAM), facade.removesuffix("_apart"), str(logdir), *story]
             self.process = starter.start(program, environment, stderr=log.fileno(), cwd=str(cwd))
         self._facade = facade
 
@@ -239,14 +239,14 @@ def test_a_logdir_that_is_renamed(facade: str, start: Any, tmp_path: Path) -> No
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can begin a training as another user")
-@pytest.mark.parametrize("facade", apart([*FACADES, facade("supervisor_apart")], "transformers"))
+@pytest.mark.parametrize("facade", apart([*FACADES, facade("Supervisor_apart")], "transformers"))
 def test_checkpoints_that_cannot_be_written(facade: str, start: Any, tmp_path: Path) -> None:
     """Made by root, and run by another user: an error before the first step, that names the directory, its owner and
     mode, the user, and what to do."""
     logdir = tmp_path / "a"
     logdir.mkdir()
     logdir.chmod(0o777)
-    ours = logdir / ".supervisor.checkpoints" if facade in ("supervisor", "monitored") else logdir / "checkpoints"
+    ours = logdir / ".supervisor.checkpoints" if facade in GRAPH else logdir / "checkpoints"
     directory = logdir.with_name("a-checkpoints") if facade == "transformers_apart" else ours
     directory.mkdir(mode=0o755)
     text = start(facade, logdir, nobody=True).fail()
