@@ -37,9 +37,9 @@ TRUTH = said("batch 1 4,5 0x1/batch 2 6,7 0x2/batch 3 5,4 0x3/end 3 aa")
 FIRST = "verdict null/batch 1 4,5 0x1/batch 2 6,7 0x2"
 
 
-@pytest.mark.parametrize(
-    ("second", "way"),
-    [
+def test_what_a_trial_counts_as() -> None:
+    """Batches after the restored one are made again, and count once; the first way that applies is named."""
+    for second, way in [
         ("batch 2 6,7 0x2/batch 3 5,4 0x3/end 3 aa", EXACT),
         ("batch 3 5,4 0x3/end 3 aa", EXACT),
         ("batch 2 6,7 0x2/batch 3 5,4 0x3/end 3 bb", BITS),
@@ -52,13 +52,10 @@ FIRST = "verdict null/batch 1 4,5 0x1/batch 2 6,7 0x2"
         ("verdict null/batch 3 5,4 0x3/end 3 aa", NOT_RESUMED),
         ("batch 2 6,7 0x2", NOT_RESUMED),
         ("end 2 aa", SKIPPED),
-    ],
-)
-def test_what_a_trial_counts_as(second: str, way: str) -> None:
-    """Batches after the restored one are made again, and count once; the first way that applies is named."""
-    outcome = judge(TRUTH, said(FIRST, second))
-    assert outcome.way == way
-    assert outcome.is_wrong is (way != EXACT)
+    ]:
+        outcome = judge(TRUTH, said(FIRST, second))
+        assert outcome.way == way
+        assert outcome.is_wrong is (way != EXACT)
 
 
 def test_a_verdict_beside_the_truth() -> None:

@@ -127,24 +127,24 @@ def test_what_a_step_may_be(tmp_path: Path, job: Callable[[Path], Job], argument
         assert len(steps(after)) == 10 and steps(after) == steps(lines)[-10:]
 
 
-@pytest.mark.parametrize(
-    ("strategy", "text"),
-    [
-        (FSDPStrategy, r"here are 2 under FSDPStrategy\. Use Trainer\(strategy=\"ddp\"\)"),
-        (lambda: object.__new__(DeepSpeedStrategy), "here are 2 under DeepSpeedStrategy"),
-        (lambda: DDPStrategy(start_method="spawn"), "starts by spawn .* in a script, or torchrun"),
-        (lambda: DDPStrategy(start_method="fork"), "starts by fork"),
-        (lambda: DDPStrategy(model_averaging_period=2), "another model on each rank"),
-    ],
-)
-def test_what_is_refused(tmp_path: Path, strategy: Callable[[], Any], text: str) -> None:
+def test_what_is_refused(tmp_path: Path) -> None:
     """Before anything is written: the strategy, what is expected, and what to do."""
-    trainer = SimpleNamespace(fast_dev_run=False, world_size=2, strategy=strategy())
-    with pytest.raises(ValueError, match=text):
-        SupervisorCallback(tmp_path).setup(trainer, None, "fit")
-    with pytest.raises(ValueError, match=r"split over the ranks, .* as torch\.optim's"):
-        refuse_optimizer(type("ZeroRedundancyOptimizer", (), {})())
-    assert not list(tmp_path.iterdir())
+    for number, (strategy, text) in enumerate(
+        [
+            (FSDPStrategy, r"here are 2 under FSDPStrategy\. Use Trainer\(strategy=\"ddp\"\)"),
+            (lambda: object.__new__(DeepSpeedStrategy), "here are 2 under DeepSpeedStrategy"),
+            (lambda: DDPStrategy(start_method="spawn"), "starts by spawn .* in a script, or torchrun"),
+            (lambda: DDPStrategy(start_method="fork"), "starts by fork"),
+            (lambda: DDPStrategy(model_averaging_period=2), "another model on each rank"),
+        ]
+    ):
+        (place := tmp_path / str(number)).mkdir()
+        trainer = SimpleNamespace(fast_dev_run=False, world_size=2, strategy=strategy())
+        with pytest.raises(ValueError, match=text):
+            SupervisorCallback(place).setup(trainer, None, "fit")
+        with pytest.raises(ValueError, match=r"split over the ranks, .* as torch\.optim's"):
+            refuse_optimizer(type("ZeroRedundancyOptimizer", (), {})())
+        assert not list(place.iterdir())
 
 
 def test_what_is_named() -> None:

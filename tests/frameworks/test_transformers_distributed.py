@@ -165,24 +165,21 @@ def test_a_part_that_is_missing(tmp_path: Path) -> None:
         saver._write(SaveJob(8, "timer"))
 
 
-@pytest.mark.parametrize(
-    ("given", "text"),
-    [
+def test_what_splits_a_model_is_refused() -> None:
+    """With an error that names it, and says what to do, before anything is trained."""
+    for given, text in [
         ({"fsdp": True}, "here is FSDP, in 2 processes"),
         ({"deepspeed": "config.json"}, "here is DeepSpeed"),
         ({"distributed_state": SimpleNamespace(distributed_type="FSDP")}, "here is FSDP"),
         ({"distributed_state": SimpleNamespace(distributed_type="MEGATRON_LM")}, "here is MEGATRON_LM"),
         ({"parallelism_config": SimpleNamespace(tp_enabled=True)}, "here is Tensor parallelism"),
         ({"save_on_each_node": True}, "save_on_each_node=True: a part of each checkpoint would be missing"),
-    ],
-)
-def test_what_splits_a_model_is_refused(given: dict[str, Any], text: str) -> None:
-    """With an error that names it, and says what to do, before anything is trained."""
-    plain = {"world_size": 2, "fsdp": None, "deepspeed": None, "save_on_each_node": False}
-    state = SimpleNamespace(distributed_type="MULTI_CPU")
-    args = SimpleNamespace(**{**plain, "distributed_state": state, **given})
-    with pytest.raises(ValueError, match=text):
-        SupervisorCallback().on_init_end(args, None, None)
+    ]:
+        plain = {"world_size": 2, "fsdp": None, "deepspeed": None, "save_on_each_node": False}
+        state = SimpleNamespace(distributed_type="MULTI_CPU")
+        args = SimpleNamespace(**{**plain, "distributed_state": state, **given})
+        with pytest.raises(ValueError, match=text):
+            SupervisorCallback().on_init_end(args, None, None)
 
 
 def test_what_splits_a_state_is_refused() -> None:

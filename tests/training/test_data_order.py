@@ -6,8 +6,6 @@ from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
-import pytest
-
 from supervisor_core.training.position import LOADER, MOST_SAMPLERS, SAMPLER, all_samplers, unknown_order
 
 
@@ -37,9 +35,9 @@ class Told(Own):
     def set_epoch(self, epoch: int) -> None: ...
 
 
-@pytest.mark.parametrize(
-    ("loader", "reasons"),
-    [
+def test_what_is_not_known() -> None:
+    """Is said by the name of the class that does it."""
+    for loader, reasons in [
         ([1, 2], ()),
         (range(3), ()),
         (theirs("torch"), ()),
@@ -52,11 +50,8 @@ class Told(Own):
         (zip(), (LOADER.format("zip"),)),
         ((item for item in ()), (LOADER.format("generator"),)),
         (Own(), (LOADER.format("Own"),)),
-    ],
-)
-def test_what_is_not_known(loader: Any, reasons: tuple[str, ...]) -> None:
-    """Is said by the name of the class that does it."""
-    assert unknown_order(loader) == reasons
+    ]:
+        assert unknown_order(loader) == reasons
 
 
 def test_samplers_in_samplers() -> None:

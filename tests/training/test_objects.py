@@ -84,22 +84,22 @@ def test_an_object_that_comes_or_goes_is_named(tmp_path: Path) -> None:
         assert run.exactness.reasons == ('"pair.2" is not in the checkpoint: it starts fresh.',)
 
 
-@pytest.mark.parametrize(
-    ("state", "error"),
-    [
-        ({"pair": [Part(), 3]}, r"state\['pair\.1'\] is a builtins.int; expected an object with state_dict"),
-        ({"pair": [1, 2]}, r"state\['pair'\] is a builtins.list"),
-        ({"pair": [Part()], "pair.0": Part()}, r"Two objects have the name 'pair\.0'"),
-        ({1: Part()}, "state has the name 1; expected a text"),
-        ({"": Part()}, "state has the name ''; expected a text"),
-        ({"pair": {"x" * 1000: Part()}}, "state has the name 'pair.x+; expected a text of 1 to 1,000 letters"),
-        ([Part()], "state is a list; expected a dict of objects by name"),
-    ],
-)
-def test_what_has_no_state_is_refused_at_once(tmp_path: Path, state: dict[str, Any], error: str) -> None:
+def test_what_has_no_state_is_refused_at_once(tmp_path: Path) -> None:
     """With its place."""
-    with pytest.raises((TypeError, ValueError), match=error):
-        supervise(tmp_path, state=state)
+    for number, (state, error) in enumerate(
+        [
+            ({"pair": [Part(), 3]}, r"state\['pair\.1'\] is a builtins.int; expected an object with state_dict"),
+            ({"pair": [1, 2]}, r"state\['pair'\] is a builtins.list"),
+            ({"pair": [Part()], "pair.0": Part()}, r"Two objects have the name 'pair\.0'"),
+            ({1: Part()}, "state has the name 1; expected a text"),
+            ({"": Part()}, "state has the name ''; expected a text"),
+            ({"pair": {"x" * 1000: Part()}}, "state has the name 'pair.x+; expected a text of 1 to 1,000 letters"),
+            ([Part()], "state is a list; expected a dict of objects by name"),
+        ]
+    ):
+        (place := tmp_path / str(number)).mkdir()
+        with pytest.raises((TypeError, ValueError), match=error):
+            supervise(place, state=state)
 
 
 def test_an_environment_without_a_state_is_named(tmp_path: Path) -> None:
