@@ -12,7 +12,7 @@ from supervisor_core.events.notice_record import Severity
 from supervisor_core.options import Options
 from supervisor_core.storage.local import absolute
 from supervisor_core.training.run import Run
-from supervisor_core.training.save_point import OpenPhase, SavePolicy
+from supervisor_core.training.save_point import SavePolicy
 from supervisor_core.training.state import Exactness
 
 
@@ -74,6 +74,34 @@ class InLoop:
         """Say that the training is completed: the loop ends after the present step, and so does each later start; see
         `supervisor_core.Run.finish`."""
         self.run.finish()
+
+
+class OpenPhase:
+    """The phase of a session that a framework's callbacks begin in one call and end in another; one at a time."""
+
+    def __init__(self) -> None:
+        self.name = ""
+        """Its name; empty where there is none."""
+        self._block: AbstractContextManager[None] | None = None
+
+    def enter(self, run: Run, name: str) -> None:
+        """Be in a phase from now on, and in no other.
+
+        Args:
+            run: the session.
+            name: see `supervisor_core.Run.phase`.
+        """
+        if name == self.name:
+            return
+        self.leave()
+        self._block, self.name = run.phase(name), name
+        self._block.__enter__()
+
+    def leave(self) -> None:
+        """Be in no such phase any more."""
+        block, self._block, self.name = self._block, None, ""
+        if block is not None:
+            block.__exit__(None, None, None)
 
 
 class FitSessions:

@@ -10,13 +10,9 @@ import math
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from supervisor_core.events.telemetry import Trigger
 from supervisor_core.training.state import TrainingState
-
-if TYPE_CHECKING:
-    from supervisor_core.training.run import Run
 
 
 class SavePoint:
@@ -49,34 +45,6 @@ class SavePoint:
             yield self._step()
         finally:
             self._state.is_mid_step = before
-
-
-class OpenPhase:
-    """The phase of a session that a framework's callbacks begin in one call and end in another; one at a time."""
-
-    def __init__(self) -> None:
-        self.name = ""
-        """Its name; empty where there is none."""
-        self._block: AbstractContextManager[None] | None = None
-
-    def enter(self, run: Run, name: str) -> None:
-        """Be in a phase from now on, and in no other.
-
-        Args:
-            run: the session.
-            name: see `supervisor_core.Run.phase`.
-        """
-        if name == self.name:
-            return
-        self.leave()
-        self._block, self.name = run.phase(name), name
-        self._block.__enter__()
-
-    def leave(self) -> None:
-        """Be in no such phase any more."""
-        block, self._block, self.name = self._block, None, ""
-        if block is not None:
-            block.__exit__(None, None, None)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -22,10 +22,10 @@ from supervisor_core.options import Options, refuse_verify_resume
 from supervisor_core.storage.local import absolute
 from supervisor_core.torch.tensors import structure_of
 from supervisor_core.torch.workers import outlive_signals
-from supervisor_core.training.in_loop import notify_in
+from supervisor_core.training.in_loop import OpenPhase, notify_in
 from supervisor_core.training.ranks import NUMBER
 from supervisor_core.training.run import Run
-from supervisor_core.training.save_point import OpenPhase, SavePolicy
+from supervisor_core.training.save_point import SavePolicy
 from supervisor_core.training.state import Exactness, TrainingState
 from supervisor_core.training.step_loop import finished, refuse_again
 from supervisor_core.transformers import data, ranks, sealing
