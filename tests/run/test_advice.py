@@ -22,6 +22,7 @@ from supervisor_core.run.advice import (
     recommended_interval,
 )
 from supervisor_core.run.model import Run
+from tests.cases import each
 
 COSTS = Costs(trained_secs=50_000.0, failures=5, saves=20, save_secs=100.0, blocked_secs=40.0)
 """A save costs 2 s and takes 5 s, and a session fails every 10,000 s."""
@@ -36,15 +37,13 @@ def test_it_is_the_minimum_of_what_saving_and_losing_cost() -> None:
     assert cost_ratio(best, 2.0, 10_000.0) == overhead(best)
 
 
-@pytest.mark.parametrize(
-    "unknown", [{"saves": 0, "blocked_secs": 0.0}, {"blocked_secs": 0.0}, {"trained_secs": 0.0}, {"failures": 0}]
-)
+@each("unknown", [{"saves": 0, "blocked_secs": 0.0}, {"blocked_secs": 0.0}, {"trained_secs": 0.0}, {"failures": 0}])
 def test_nothing_is_recommended_before_all_is_known(unknown: dict[str, Any]) -> None:
     """An unknown, or a cost of nothing, gives no advice."""
     assert recommended_interval(replace(COSTS, **unknown)) is None
 
 
-@pytest.mark.parametrize("failures", range(MIN_FAILURES))
+@each("failures", range(MIN_FAILURES))
 def test_a_few_failures_say_too_little(failures: int) -> None:
     """Nothing is recommended, and only saving counts as a cost; the facts are shown."""
     found = advice(replace(COSTS, failures=failures), 100.0)
@@ -136,7 +135,7 @@ def test_a_run_that_saves_by_steps_is_judged_by_how_often_it_saves(trainer: Any,
     assert run.advice.present_interval_secs == pytest.approx(10.0, rel=0.1)
 
 
-@pytest.mark.parametrize(("saves", "interval"), [(2, 600.0), (3, 100.0)])
+@each("saves, interval", [(2, 600.0), (3, 100.0)])
 def test_few_saves_do_not_say_how_often_a_run_saves(saves: int, interval: float) -> None:
     """The configured interval counts until then, and where saves are about as frequent."""
     assert present_interval(Costs(trained_secs=100.0 * saves, saves=saves), 600.0) == interval

@@ -11,6 +11,7 @@ import pytest
 from supervisor_core.checkpoint.lease_file import LeaseRecord
 from supervisor_core.run.live_session import with_lease
 from supervisor_core.run.model import AtRisk, Run
+from tests.cases import each
 
 RunOf = Callable[..., Run]
 FULL = "OSError: [Errno 28] No space left on device"
@@ -37,7 +38,7 @@ def test_a_restart_decides_what_becomes_of_them(killed: Any, resumed: Any, run_o
     assert lost.goodput.secs["wasted_progress_from_disruption"] == pytest.approx(187 + 5, abs=2)
 
 
-@pytest.mark.parametrize("reason", ["error", "signal", "completed"])
+@each("reason", ["error", "signal", "completed"])
 def test_a_failed_run_s_unsaved_steps_are_at_risk(trainer: Any, run_of: RunOf, reason: str) -> None:
     """An error saves nothing at its end. A run that ended as planned is believed to have saved what it wanted to."""
     session = trainer().ready().train(100).save(blocked_secs=0.0).train(20).stop(reason)
@@ -45,7 +46,7 @@ def test_a_failed_run_s_unsaved_steps_are_at_risk(trainer: Any, run_of: RunOf, r
     assert (at_risk and at_risk.steps) == (20 if reason == "error" else None)
 
 
-@pytest.mark.parametrize("end", ["", "signal", "completed"])
+@each("end", ["", "signal", "completed"])
 def test_a_run_whose_saves_all_failed_kept_nothing(trainer: Any, run_of: RunOf, end: str) -> None:
     """Running or ended as planned: no step is kept, and none is productive."""
     session = trainer().ready()
@@ -99,8 +100,8 @@ def adopted(trainer: Any) -> list[Any]:
     return [first, trainer("b", first.now + 60, attempt=2).ready(149, adopted=True).train(30).beat()]
 
 
-@pytest.mark.parametrize(
-    ("made", "steps", "secs", "saved_step"),
+@each(
+    "made, steps, secs, saved_step",
     [
         (recovered, 50, 50, 100),
         (without_a_checkpoint, 50, 50, None),

@@ -5,10 +5,9 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import pytest
-
 from supervisor_core.events.telemetry import CheckpointRecord
 from supervisor_core.run.checkpoints import Checkpoint
+from tests.cases import each
 
 SKIPPED = ({"path": "/other/mount/model.ckpt-20", "reason": "it is cut"},)
 
@@ -82,7 +81,7 @@ def test_the_last_good_one_is_from_before_the_loss_went_wrong(trainer: Any, run_
     assert (run.loss_finite, run.loss_nonfinite_since, run.last_good.step) == (True, None, 9)
 
 
-@pytest.mark.parametrize("cuts", [(), (2,), (1, 2, 3, 4, 5)])
+@each("cuts", [(), (2,), (1, 2, 3, 4, 5)])
 def test_the_stretch_does_not_depend_on_how_the_file_was_read(events_file: Any, cuts: tuple[int, ...]) -> None:
     """In one piece, or value by value."""
     from supervisor_core.run.fold import RunFold
@@ -96,8 +95,8 @@ def test_the_stretch_does_not_depend_on_how_the_file_was_read(events_file: Any, 
     assert fold.run(10.0).loss_nonfinite_since == 2
 
 
-@pytest.mark.parametrize(
-    ("changes", "status"),
+@each(
+    "changes, status",
     [
         ({}, "on disk"),
         ({"on_disk": None}, ""),

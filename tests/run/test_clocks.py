@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from supervisor_core.run.model import Run
+from tests.cases import each
 
 RunOf = Callable[..., Run]
 HOUR = 3600.0
@@ -64,7 +65,7 @@ def test_a_clock_set_between_sessions_changes_nothing(
     assert dict(run.goodput.booked_secs) == pytest.approx(dict(expected.goodput.booked_secs))
 
 
-@pytest.mark.parametrize("by", [-HOUR, HOUR])
+@each("by", [-HOUR, HOUR])
 def test_a_stop_by_a_signal_is_seen_though_the_clock_was_set(trainer: Any, run_of: RunOf, by: float) -> None:
     """After SIGTERM the run is stopped, whatever an earlier session's clock said."""
     sessions = three(trainer, by, by)
@@ -72,7 +73,7 @@ def test_a_stop_by_a_signal_is_seen_though_the_clock_was_set(trainer: Any, run_o
     assert run_of(*sessions, now=sessions[-1].now + 100.0).state == "stopped"
 
 
-@pytest.mark.parametrize("by", [-HOUR, HOUR])
+@each("by", [-HOUR, HOUR])
 def test_a_clock_set_within_a_session_changes_nothing(trainer: Any, run_of: RunOf, by: float) -> None:
     """Set while it trains: the session lasts as long as it did, moves as it does, and is resumed as it was."""
 

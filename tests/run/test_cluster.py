@@ -5,10 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-import pytest
-
 from supervisor_core.events.place import Place, WorkerStatus
 from supervisor_core.run.cluster import SILENT_SECS, name_of_chief, place_text, ranks_of, shared_timeout
+from tests.cases import each
 
 NOW = 1000.0
 PLACE = Place(digest="a", location="/home/me/train.py:25 train", waits_in="backward")
@@ -27,8 +26,8 @@ def test_nobody_makes_progress() -> None:
     assert shared_timeout([], NOW, own_secs=6.0) == 6.0
 
 
-@pytest.mark.parametrize(
-    ("change", "is_explained"),
+@each(
+    "change, is_explained",
     [
         ({"progress_age_secs": 0.1, "place": None}, True),  # it makes progress
         ({"progress_age_secs": 5.5, "place": PLACE, "last_seen_at": NOW}, True),

@@ -24,6 +24,7 @@ from supervisor_core.run.goodput import GIVEN_UP_SECS
 from supervisor_core.run.model import DOWNTIME, WASTED, Run
 from supervisor_core.run.session_rows import session_rows
 from supervisor_core.run.status import RunStatus
+from tests.cases import each
 
 RunOf = Callable[..., Run]
 
@@ -46,7 +47,7 @@ def test_a_death_counts_when_it_is_found(trainer: Any, run_of: RunOf) -> None:
     assert failures(run_of(first, second), second.now) == {("node-1", "lost"): 1, ("node-2", "error"): 1}
 
 
-@pytest.mark.parametrize("reason", ["completed", "exhausted", "requested", "signal"])
+@each("reason", ["completed", "exhausted", "requested", "signal"])
 def test_a_planned_end_is_no_failure(trainer: Any, run_of: RunOf, reason: str) -> None:
     """Nor is a preemption: nothing was wrong with the host."""
     ended = trainer("a").ready().train(10).stop(reason)

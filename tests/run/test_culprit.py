@@ -10,6 +10,7 @@ from supervisor_core.events.place import Place
 from supervisor_core.process.collectives import KEPT_FRAMES, MAX_FRAME, digest, kept, waits_in
 from supervisor_core.run.culprit import Rank, RankGroup, verdict_of
 from supervisor_core.run.words import named
+from tests.cases import each
 
 PACKAGES = "/usr/lib/python3.11/site-packages"
 TRAIN = "/home/me/train.py:25 train"
@@ -182,8 +183,8 @@ def test_nothing_to_judge() -> None:
     assert verdict_of([Rank(name="rank:0"), Rank(name="rank:1")]) is None
 
 
-@pytest.mark.parametrize(
-    ("stack", "operation"),
+@each(
+    "stack, operation",
     [
         (BACKWARD, "backward"),
         (BARRIER, "barrier"),

@@ -10,12 +10,13 @@ import pytest
 from supervisor_core.events.telemetry import HeartbeatRecord, SessionRecord, StopRecord, WorkerStatus
 from supervisor_core.metrics.page import run_status
 from supervisor_core.run.model import Run
+from tests.cases import each
 
 T0 = 1_700_000_000.0
 LOST = "RuntimeError: [tcp/pair.cc:561] Connection closed by peer [127.0.0.1]:15006"
 
 
-@pytest.mark.parametrize("order", [(1, 2), (2, 1)])
+@each("order", [(1, 2), (2, 1)])
 def test_the_error_that_came_first(events_file: Any, run_of: Callable[..., Run], order: tuple[int, int]) -> None:
     """Rank 1 failed, the others have lost it."""
     errors = {1: "RuntimeError: boom", 2: LOST}

@@ -16,6 +16,7 @@ from supervisor_core.metrics.page import run_status
 from supervisor_core.run.fold import RunFold
 from supervisor_core.run.model import BUCKETS, Recovery, Run
 from supervisor_core.run.status import StallStatus
+from tests.cases import each
 
 RunOf = Callable[..., Run]
 
@@ -190,7 +191,7 @@ def test_a_stall_has_a_begin_and_an_end(trainer: Any, run_of: RunOf) -> None:
     assert stall.stacks == {"MainThread": ("train.py:1 main",)}
 
 
-@pytest.mark.parametrize("same_frames", [True, False])
+@each("same_frames", [True, False])
 def test_a_stall_has_a_place_and_a_second_look(same_frames: bool, trainer: Any, run_of: RunOf) -> None:
     """The record of the second look keeps the stall open, and adds whether the thread has moved, and what it did; a
     later stall has a look of its own."""

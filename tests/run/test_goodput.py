@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from supervisor_core.run.fold import RunFold
 from supervisor_core.run.goodput import is_down
 from supervisor_core.run.model import BUCKETS, Run
+from tests.cases import each
 
 RunOf = Callable[..., Run]
 POINT = 0.001
@@ -59,9 +60,7 @@ def test_a_run_with_everything_in_it(trainer: Any, run_of: RunOf) -> None:
     assert not run.goodput.inferred
 
 
-@pytest.mark.parametrize(
-    ("reason", "gap"), [("completed", 0), ("exhausted", 0), ("signal", 86400), ("requested", 86400)]
-)
+@each("reason, gap", [("completed", 0), ("exhausted", 0), ("signal", 86400), ("requested", 86400)])
 def test_the_time_after_a_completed_session_is_none_of_the_run(
     trainer: Any, run_of: RunOf, reason: str, gap: int
 ) -> None:
@@ -75,7 +74,7 @@ def test_the_time_after_a_completed_session_is_none_of_the_run(
     assert run.goodput.booked_secs[DOWNTIME] == pytest.approx(gap)
 
 
-@pytest.mark.parametrize("restored", [100, 480, 950])
+@each("restored", [100, 480, 950])
 def test_what_is_wasted_is_what_is_done_again(trainer: Any, run_of: RunOf, restored: int) -> None:
     """Steps of changing speed: the seconds of those after the restored step are wasted, interpolated between beats."""
     first = trainer("a").spend(10).ready().train(500, 0.4).train(500, 3.7).spend(5)
@@ -97,7 +96,7 @@ def test_a_restore_behind_an_earlier_session_wastes_both(trainer: Any, run_of: R
     assert run_of(first, second, third, fourth).goodput.secs[WASTED] == pytest.approx(400 + 200 + 1000 + 3 * 5, abs=7)
 
 
-@pytest.mark.parametrize("restored", [100, 480, 950, 1000])
+@each("restored", [100, 480, 950, 1000])
 def test_what_a_recovery_takes_back_is_wasted(trainer: Any, run_of: RunOf, restored: int) -> None:
     """Steps that a session does again itself, after a recovery, are wasted like those after a restart; the time of the
     recovery goes to its phase, and no step is lost twice."""
@@ -275,5 +274,5 @@ def test_buckets_sum_to_the_wall_time(sessions: Any, later: float, trainer: Any)
         ends_at = max(session.ended_at or 0.0 for session in run.sessions)
         wall = max(ends_at, now + later if is_alive or is_down(run.state, run.sessions[-1], now + later) else 0.0)
         assert goodput.wall_secs == pytest.approx(wall - run.sessions[0].started_at - unused_secs(run), abs=1e-3)
-    for each in run.sessions:
-        assert sum(each.activity_secs.values()) == pytest.approx(each.ended_at - each.started_at, abs=1e-3)
+    for session in run.sessions:
+        assert sum(session.activity_secs.values()) == pytest.approx(session.ended_at - session.started_at, abs=1e-3)

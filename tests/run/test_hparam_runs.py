@@ -5,10 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from supervisor_core.events.hparams import HParam
 from supervisor_core.run.logdir_watch import LogdirWatch
+from tests.cases import each
 from tests.events.hparams_writer import framed
 from tests.events.record_writer import HEAD, NAME, scalar, write
 
@@ -53,7 +52,7 @@ def test_those_of_the_logdir_are_of_no_other_run(tmp_path: Path) -> None:
     assert hparams(tmp_path) == {".": {"lr": 0.1}}
 
 
-@pytest.mark.parametrize("name", ["a", "."])
+@each("name", ["a", "."])
 def test_pytorch_writes_them_below(tmp_path: Path, name: str) -> None:
     """``add_hparams`` makes a directory that is named by the time; the newest counts."""
     wrote(tmp_path / name, *training())

@@ -13,6 +13,7 @@ from supervisor_core.events.telemetry import LaunchRecord
 from supervisor_core.run.incidents import Stay, incident_sentences, sentences
 from supervisor_core.run.model import Run
 from supervisor_core.run.run_incidents import Incident, incidents, lane_items
+from tests.cases import each
 
 T0 = 1_700_000_000.0
 DAY = 86_400.0
@@ -180,9 +181,7 @@ def test_different_ends_are_named_together() -> None:
     assert texts(found)[0].startswith("5 runs went down within 4 s, all on gpu-7; 3 of them: RuntimeError: NCCL. All ")
 
 
-@pytest.mark.parametrize(
-    ("live", "down", "is_group"), [(1000, 5, True), (1000, 4, False), (80, 4, True), (20, 2, False)]
-)
+@each("live, down, is_group", [(1000, 5, True), (1000, 4, False), (80, 4, True), (20, 2, False)])
 def test_an_outage_is_of_five_runs_or_of_a_twentieth_of_the_live_ones(live: int, down: int, is_group: bool) -> None:
     """Within a minute, on any hosts; never of fewer than three."""
     found = [lost(f"r{n}", T0 + 14 * n, host=f"h{n}") for n in range(down)]
@@ -193,7 +192,7 @@ def test_an_outage_is_of_five_runs_or_of_a_twentieth_of_the_live_ones(live: int,
     assert len(texts(later, stays=stays)) == down
 
 
-@pytest.mark.parametrize("others", [0, 1])
+@each("others", [0, 1])
 def test_a_host_is_down_if_all_of_its_runs_are(others: int) -> None:
     """At least three of them; a run that was there and goes on shows that it is not the host."""
     found = [lost(f"r{n}", T0 + n) for n in range(3)]

@@ -6,16 +6,15 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-import pytest
-
 from supervisor_core.events.losses import LOSS
 from supervisor_core.run.model import Run
+from tests.cases import each
 
 RunOf = Callable[..., Run]
 T = 1_600_000_000.0
 
 
-@pytest.mark.parametrize(
+@each(
     "tag", ["loss", "train/loss", "Loss/train", "epoch_loss", "losses/total", "loss_1", "trainLoss", "LOSS", "val.loss"]
 )
 def test_a_tag_that_looks_like_a_loss(tag: str) -> None:
@@ -23,13 +22,13 @@ def test_a_tag_that_looks_like_a_loss(tag: str) -> None:
     assert LOSS.search(tag)
 
 
-@pytest.mark.parametrize("tag", ["lossless", "gloss", "accuracy", "lr", "floss_rate", "lossy/x"])
+@each("tag", ["lossless", "gloss", "accuracy", "lr", "floss_rate", "lossy/x"])
 def test_a_tag_that_does_not(tag: str) -> None:
     """The letters within another word are no loss."""
     assert not LOSS.search(tag)
 
 
-@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
+@each("bad", [math.nan, math.inf, -math.inf])
 def test_the_newest_point_counts(events_file: Any, run_of: RunOf, bad: float) -> None:
     """A loss is finite, then not, then finite again; other tags may hold what they like."""
     file = events_file("/run/events.out.tfevents.1.host", T).scalar("grad_norm", 0, T, bad)

@@ -7,7 +7,6 @@ import math
 from dataclasses import fields
 from typing import Any
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -18,6 +17,7 @@ from supervisor_core.metrics.table import RUN_METRICS
 from supervisor_core.run.fold import RunFold
 from supervisor_core.run.model import Run
 from supervisor_core.run.run_json import as_json, plain
+from tests.cases import each
 
 T = 1_600_000_000.0
 ODD = [None, True, 0, -1, 7, 10**30, 10**400, -(2**63), 1e308, -5.5, T, "", "a", "training", [], ["x", None, 3], {}]
@@ -92,7 +92,7 @@ def test_what_a_heartbeat_does_not_tell_is_not_zero(trainer: Any) -> None:
     assert run_of(good).sessions[0].reported_secs == before.sessions[0].reported_secs != {}
 
 
-@pytest.mark.parametrize("state", ["asleep", ["idle"], 3, None])
+@each("state", ["asleep", ["idle"], 3, None])
 def test_a_thread_or_worker_in_an_unknown_state_is_none(trainer: Any, state: Any) -> None:
     """And numbers and texts of one that is known count only where they can be."""
     good = trainer("a", T).spend(15).ready(5).train(10)

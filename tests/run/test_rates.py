@@ -11,6 +11,7 @@ from supervisor_core.run import rate_history
 from supervisor_core.run.file_fold import RATE_TAG, READINGS
 from supervisor_core.run.fold import RunFold
 from supervisor_core.run.rate_history import RateHistory
+from tests.cases import each
 
 
 def beat(at: float, rate: float | None) -> TelemetryMark:
@@ -69,7 +70,7 @@ def test_a_rate_history_keeps_six_hours_and_no_nonsense() -> None:
     assert first.slow(0.5, 900.0) is None and later.slow(0.5, 900.0) is None and RateHistory().slow(0.5, 900.0) is None
 
 
-@pytest.mark.parametrize("seed", range(20))
+@each("seed", range(20))
 def test_minutes_without_steps_are_none(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is kept are the newest minutes that had steps, each with its time, wherever the gaps are."""
     monkeypatch.setattr(rate_history, "KEPT_MINUTES", 8)

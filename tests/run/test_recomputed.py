@@ -7,11 +7,11 @@ import warnings
 from collections.abc import Iterable
 
 import numpy as np
-import pytest
 
 from supervisor_core.events.chunk import Points
 from supervisor_core.events.resume_record import ResumeRecord
 from supervisor_core.run.recomputed import Recomputed, is_measured
+from tests.cases import each
 
 Logged = Iterable[tuple[int, float]]
 
@@ -31,8 +31,8 @@ def check(restored: int, before: list[dict[str, Logged]], now: dict[str, Logged]
             found.before(f"file-{number}", {tag: points(list(logged))})
     found.begin()
     for tag, logged in now.items():
-        for each in logged:  # value by value, as they come
-            found.now({tag: points([each])})
+        for point in logged:  # value by value, as they come
+            found.now({tag: points([point])})
     return found.result(), found.is_over
 
 
@@ -110,7 +110,7 @@ def test_a_mean_over_steps_before_the_restart_is_no_difference_and_the_values_af
     assert found is None and not is_over
 
 
-@pytest.mark.parametrize(
+@each(
     "tag",
     ("global_step/sec", "charts/SPS", "time/forward", "stepTime", "gpu_memory", "train/samples_per_second", "it/s"),
 )
@@ -120,7 +120,7 @@ def test_what_measures_the_machine_is_not_compared(tag: str) -> None:
     assert check(10, [{tag: falling(range(14))}], {tag: falling(range(10, 14), shift=1.0)})[0] is None
 
 
-@pytest.mark.parametrize("tag", ("learning_rate", "train/loss", "time_loss", "timesteps", "grad_norm", "epoch"))
+@each("tag", ("learning_rate", "train/loss", "time_loss", "timesteps", "grad_norm", "epoch"))
 def test_what_a_training_computes_is_compared(tag: str) -> None:
     """Whatever else its name says."""
     assert not is_measured(tag)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 
 from supervisor_core.run.running_time import RunningTime
+from tests.cases import each
 from tests.tb_plugin.conftest import a_session
 
 
@@ -50,7 +50,7 @@ def test_a_session_without_an_end_has_no_length() -> None:
     assert found.total_secs == 10.0
 
 
-@pytest.mark.parametrize("wall", [0.0, -5.0, float("nan"), float("inf"), float("-inf")])
+@each("wall", [0.0, -5.0, float("nan"), float("inf"), float("-inf")])
 def test_what_is_unknown_is_no_number(wall: float) -> None:
     """A moment that was not recorded has no running time; other moments beside it do."""
     found = at(running((100.0, 150.0)), wall, 110.0)

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from supervisor_core.run.model import Run
+from tests.cases import each
 
 RunOf = Callable[..., Run]
 
@@ -40,7 +41,7 @@ def test_silences_are_listed_once_though_a_session_writes_several_files(
     assert [item.secs for item in run_of(session, later).silences] == [50.0, 30.0]
 
 
-@pytest.mark.parametrize("ended", [False, True])
+@each("ended", [False, True])
 def test_a_stall_of_a_killed_session_counts(trainer: Any, run_of: RunOf, ended: bool) -> None:
     """Between two heartbeats a stall began (and ended), and the session was killed: the bucket has it as the list
     does."""

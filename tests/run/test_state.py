@@ -8,12 +8,13 @@ from typing import Any
 import pytest
 
 from supervisor_core.run.model import Run
+from tests.cases import each
 
 RunOf = Callable[..., Run]
 
 
-@pytest.mark.parametrize(
-    ("reason", "state"),
+@each(
+    "reason, state",
     [
         ("completed", "completed"),
         ("exhausted", "completed"),
@@ -32,7 +33,7 @@ def test_a_stop_record_says_how_it_ended(trainer: Any, run_of: RunOf, reason: st
     assert run.goodput.wall_secs == pytest.approx(25)
 
 
-@pytest.mark.parametrize(("heartbeat_secs", "silence_secs"), [(10.0, 30.0), (1.0, 30.0), (60.0, 180.0), (0.0, 300.0)])
+@each("heartbeat_secs, silence_secs", [(10.0, 30.0), (1.0, 30.0), (60.0, 180.0), (0.0, 300.0)])
 def test_silence_means_lost(trainer: Any, run_of: RunOf, heartbeat_secs: float, silence_secs: float) -> None:
     """Three heartbeats must be missing, and 30 s pass; without heartbeats, the hang timeout."""
     session = trainer(heartbeat_secs=heartbeat_secs).spend(5).ready().train(200)

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import random
 
-import pytest
-
 from supervisor_core.events.polyline import Polyline
 from supervisor_core.run.checkpoints import KEPT_SAVES, KEPT_UNSEEN, Checkpoint, save_key, useless_saves
 from supervisor_core.run.step_time_curve import ERROR_SECS, NEWEST_POINTS, OLD_POINTS, StepTimeCurve
+from tests.cases import each
 
 
-@pytest.mark.parametrize("seed", range(3))
+@each("seed", range(3))
 def test_each_dropped_point_is_close_to_the_line(seed: int) -> None:
     """Within the error, whatever the points do."""
     draw = random.Random(seed)

@@ -8,6 +8,7 @@ import pytest
 
 from supervisor_core.events.place import Pace
 from supervisor_core.run.stragglers import Paced, straggler
+from tests.cases import each
 
 
 def paced(*paces: tuple[float, float]) -> list[Paced]:
@@ -18,8 +19,8 @@ def paced(*paces: tuple[float, float]) -> list[Paced]:
     ]
 
 
-@pytest.mark.parametrize(
-    ("paces", "found"),
+@each(
+    "paces, found",
     [
         ([(0.2, 0.05), (0.2, 0.12), (0.21, 0.04)], ("rank:1", True, 0.12, 0.045)),
         ([(0.2, 0.05), (0.2, 0.19)], ("rank:1", True, 0.19, 0.05)),

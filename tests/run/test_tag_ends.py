@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 
 from supervisor_core.events.chunk import Chunk, Points, TelemetryMark
 from supervisor_core.events.telemetry import RecoveryRecord, SessionRecord
 from supervisor_core.run.fold import RunFold
 from supervisor_core.run.tag_values import LastValue
+from tests.cases import each
 
 NOW = 1_795_222_300.0
 
@@ -27,8 +27,8 @@ def session_file(number: int, restored: int, steps: range, *, recovered_to: int 
     return Chunk(path=f"/runs/a/{number}", from_start=True, marks=tuple(marks), scalars={"loss": points})
 
 
-@pytest.mark.parametrize(
-    ("files", "newest"),
+@each(
+    "files, newest",
     [
         ([session_file(0, 0, range(1, 31))], 30),
         ([session_file(0, 0, range(1, 31)), session_file(1, 20, range(21, 26))], 25),

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
 from supervisor_core.events.telemetry import ThreadState, ThreadStatus
 from supervisor_core.run.heartbeat_folds import ThreadFold
 from supervisor_core.run.model import ThreadHistory, ThreadSpan, ThreadTick
+from tests.cases import each
 
 
 def beat_of(state: ThreadState, ticks: int = 0, **more: Any) -> ThreadStatus:
@@ -65,7 +64,7 @@ def test_spans_follow_the_states() -> None:
     assert (found.last_tick_at, found.last_failure_at, found.interval_secs) == (69.0, 69.0, 120)
 
 
-@pytest.mark.parametrize("cut", range(len(BEATS) + 1))
+@each("cut", range(len(BEATS) + 1))
 def test_two_files_give_the_same_as_one(cut: int) -> None:
     """A session that goes on in another file has the same spans and ticks, wherever it was cut."""
     whole, first, second = ThreadFold("summary"), ThreadFold("summary"), ThreadFold("summary")

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import pytest
-
 from supervisor_core.events.telemetry import WorkerStatus
 from supervisor_core.run.fold import RunFold
 from supervisor_core.run.heartbeat_folds import WorkerFold, natural_order
 from supervisor_core.run.model import Run, WorkerHistory, WorkerSpan
+from tests.cases import each
 
 RunOf = Callable[..., Run]
 
@@ -68,7 +67,7 @@ def test_spans_follow_the_states_and_the_processes() -> None:
     )
 
 
-@pytest.mark.parametrize("cut", range(len(BEATS) + 1))
+@each("cut", range(len(BEATS) + 1))
 def test_two_files_give_the_same_as_one(cut: int) -> None:
     """A session that goes on in another file has the same spans and the same last word, wherever it was cut."""
     whole, first, second, joined = (WorkerFold("worker:1") for _ in range(4))
@@ -108,7 +107,7 @@ def test_a_process_whose_start_is_not_known_is_the_same_one() -> None:
     assert found.starts == 1
 
 
-@pytest.mark.parametrize(
+@each(
     "workers",
     [None, "x", {"name": "a"}, (None, 3, "x"), ({},), ({"state": "running"},), ({"name": 3, "state": "running"},)],
 )
@@ -169,7 +168,7 @@ def test_workers_go_on_over_their_chiefs(trainer: Any, run_of: RunOf) -> None:
     assert ten.spans[1].since == next(at for at, event in second.file.events if getattr(event.record, "workers", ()))
 
 
-@pytest.mark.parametrize("kept", [None, 2])
+@each("kept", [None, 2])
 def test_it_does_not_matter_when_one_looks(trainer: Any, kept: int | None) -> None:
     """A fold that is asked after each event returns the same as one that is asked once: settled sessions keep
     their reports."""

@@ -12,6 +12,7 @@ import pytest
 from supervisor_core.run.presence import MAX_DIRECTORIES, CheckpointPresence
 from supervisor_core.storage.filesystem import Filesystem
 from supervisor_core.storage.local import LOCAL, filesystem_for
+from tests.cases import each
 
 
 class Listing:
@@ -52,7 +53,7 @@ def test_of_the_older_format_in_shards(tmp_path: Path) -> None:
     assert CheckpointPresence().within(str(tmp_path))("/x/model-5-?????-of-00002") is True
 
 
-@pytest.mark.parametrize("file", ["model.ckpt-50.index", "model.ckpt-5.meta", "model.ckpt-5.data-00000-of-00001"])
+@each("file", ["model.ckpt-50.index", "model.ckpt-5.meta", "model.ckpt-5.data-00000-of-00001"])
 def test_what_is_no_checkpoint_of_that_name(tmp_path: Path, file: str) -> None:
     """Another step's index, or what is left of a deleted checkpoint, is not taken for it."""
     (tmp_path / file).touch()
