@@ -10,14 +10,11 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
-from functools import lru_cache
 from typing import Any
 
 from supervisor_core.events.hparams import HParam
 from supervisor_core.run.comparison import Compared, compared
 from supervisor_core.run.run_json import plain
-from supervisor_core.run.tag_values import TagValues
 from tb_plugin.run_data import RunView, View
 
 MOST_COLUMNS = 50
@@ -59,7 +56,7 @@ def list_fields(view: View) -> dict[str, Any]:
     for shown in view.runs.values():
         each = shown.once(_compared)
         counts[""].update(key for key, value in _WHOLE.items() if value(each) is not None)
-        counts[_TAG].update(shown.once(_tag_values).tags)
+        counts[_TAG].update(shown.run.tag_values.tags)
         for kind, values in _NAMED.items():
             counts[kind].update(values(each).keys())
     found, left_out = [], 0
@@ -101,24 +98,11 @@ def _getter(key: str) -> Callable[[RunView, Compared], HParam | None]:
 
 
 def _compared(shown: RunView) -> Compared:
-    each = compared(shown.run)
-    return replace(each, versions={_same(name): _same(version) for name, version in each.versions.items()})
-
-
-def _tag_values(shown: RunView) -> TagValues:
-    """Return the newest value of each tag. It is kept: the texts of a run at rest are made again, each for itself."""
-    values = shown.run.tag_values
-    return replace(values, tags=tuple(map(_same, values.tags)))
-
-
-@lru_cache(maxsize=4096)
-def _same(text: str) -> str:
-    """Return one object for equal texts. Not by `sys.intern`, whose texts Python 3.12 never frees."""
-    return text
+    return compared(shown.run)
 
 
 def _newest(run: RunView, tag: str) -> float | str | None:
-    last = run.once(_tag_values).of(tag)
+    last = run.run.tag_values.of(tag)
     return None if last is None else _shown(last.value)
 
 

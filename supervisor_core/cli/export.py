@@ -1,4 +1,5 @@
-"""``tb-supervisor export``: scalars, and the history of runs, as tables in files."""
+"""``tb-supervisor export``: scalars, and the history of runs, as tables in files: one table in one file, or all in a
+directory."""
 
 from __future__ import annotations
 
@@ -8,20 +9,38 @@ import os
 import threading
 from collections.abc import Callable
 from contextlib import nullcontext, suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
 
-from supervisor_core.cli import WrongInput, paths, require_system, seconds_option, writing
-from supervisor_core.cli.logdirs import GivenRuns, given_runs
+from supervisor_core.cli import WrongInput, checked_target, paths, require_system, seconds_option, writing
+from supervisor_core.cli.logdirs import GivenLogdir, GivenRuns, common_directory, given_runs, name_in, no_runs
 from supervisor_core.cli.look import Look, Looking, first_look, looking_at
 from supervisor_core.cli.serving import configure_log
+from supervisor_core.cli.text import progress_bar
 from supervisor_core.errors import EventsError, SupervisorError
+from supervisor_core.history.archive import Archive, Export
+from supervisor_core.history.formats import JsonLines, Parquet
+from supervisor_core.history.rows import CHECKPOINTS, SCALARS, TABLES, rows_of
+from supervisor_core.history.scalars import RunPoints, ScalarColumns, ScalarPass
+from supervisor_core.history.table import FlatTable, HistoryTable
+from supervisor_core.history.table_file import FORMATS, TableFile
 from supervisor_core.log import printable
+from supervisor_core.run.snapshot import WatchedRun
+from supervisor_core.run.words import counted
 from supervisor_core.storage.local import local_path
 
-if TYPE_CHECKING:
-    from supervisor_core.history.archive import Export
+TABLE_NAMES = (SCALARS.name, *(table.name for table in TABLES))
+"""Each table that a file can hold; the first is that of a file of which nothing else is said."""
+
+_BAR = (
+    *(TextColumn("exporting"), BarColumn(), MofNCompleteColumn()),
+    *(TextColumn("runs, {task.description} values"), TimeElapsedColumn()),
+)
+_SHOWN_PROBLEMS = 5
+"""Of one run."""
+
 
 wait: Callable[[float], object] = threading.Event().wait
 """Waits for these seconds."""
@@ -33,8 +52,6 @@ _OTHER_FILES = (".json", ".ndjson", ".tsv", ".txt", ".pq", ".arrow", ".feather",
 def _print_schema(context: click.Context, _: click.Parameter, wanted: bool) -> None:
     if not wanted or context.resilient_parsing:
         return
-    from supervisor_core.history.rows import SCALARS, TABLES
-    from supervisor_core.history.table import FlatTable
 
     def columns(table: FlatTable) -> dict[str, Any]:
         return {"columns": {column.name: {"type": column.type, "text": column.text} for column in table.columns}}
@@ -103,8 +120,6 @@ def export(
     LOGDIR is not a directory, FILE or DIR cannot be written, or an argument is wrong; 74 if the disk is full.
     """
     require_system("export", "linux", "darwin")
-    from supervisor_core.cli.export_file import TABLE_NAMES, export_file, is_file_name
-
     local_output = local_path(output)
     if not local_output:
         raise WrongInput(f"--output is {output!r}; expected a local directory or file; a bucket may be mounted there.")
@@ -135,9 +150,6 @@ def export(
 
 def _export_directory(directory: str, runs: GivenRuns, format_name: str | None, follow_secs: float | None) -> bool:
     """Bring a directory up to date, once or until interrupted; return whether all could be read the first time."""
-    from supervisor_core.history.archive import Archive, Export
-    from supervisor_core.history.formats import JsonLines, Parquet
-
     form = JsonLines() if format_name == "jsonl" else Parquet()
     looking = looking_at(runs, all_saves=True, whole=None)
     with (
@@ -173,3 +185,102 @@ def _follow(exporting: Export, looking: Looking, directory: str, interval_secs: 
             if not failed:
                 _LOG.warning("%s could not be brought up to date, and is tried again: %s", directory, error)
             failed = True
+
+
+def is_file_name(output: str) -> bool:
+    """Say whether an output is meant to be one file: by its ending, unless it is a directory."""
+    return os.path.splitext(output)[1].lower() in FORMATS and not os.path.isdir(output)
+
+
+def export_file(output: str, table: str, runs: GivenRuns) -> bool:
+    """Write a table of all runs into a file, and say how much it is; return whether all could be read.
+
+    Args:
+        output: the file.
+        table: one of `TABLE_NAMES`.
+        runs: which; the cache has no scalars.
+
+    Raises:
+        EventsError, OSError: if it cannot be written.
+        WrongInput: if no file can be there.
+    """
+    path, ending = checked_target(output), os.path.splitext(output)[1].lower()
+    writing = _Writing(path, ending, runs)
+    if table == SCALARS.name:
+        writing.scalars()
+    else:
+        (chosen,) = (each for each in TABLES if each.name == table)
+        writing.history(chosen)
+    click.echo(printable(f"{output}: {writing.rows:,} {table} of {counted(writing.runs, 'run')}."))
+    for problem in writing.problems:
+        click.echo(printable(problem), err=True)
+    return not writing.problems
+
+
+class _Writing:
+    """One file, and what there is to be said of it afterwards."""
+
+    def __init__(self, path: str, ending: str, given: GivenRuns) -> None:
+        self._path, self._ending, self._given = path, ending, given
+        self.rows, self.runs = 0, 0
+        self.problems: list[str] = []
+
+    def scalars(self) -> None:
+        logdirs = self._given.existing()
+        directory = common_directory(logdirs)
+        with TableFile(self._path, SCALARS, self._ending) as file, progress_bar(*_BAR) as update:
+            points = 0
+
+            def add(more: int) -> None:
+                nonlocal points
+                points += more
+                update(description=f"{points:,}")
+
+            add(0)
+            for logdir in logdirs:
+                reading = ScalarPass(logdir.path, logdir.include(self._given.include), self._given.exclude)
+
+                def take(found: RunPoints, logdir: GivenLogdir = logdir) -> None:
+                    run = found.watched.run
+                    is_one = len(logdirs) == 1
+                    name = run.name if is_one else name_in(directory, logdir.path, run.name)
+                    columns = ScalarColumns(run)
+                    for path, by_tag in found.pieces:
+                        file.write(columns.rows(name, path, by_tag))
+                    self._note(name, found.watched)
+
+                def progressed(done: int, total: int, before: int = self.runs) -> None:
+                    update(completed=before + done, total=before + total)
+
+                reading.read(take, progressed, add)
+                self.problems += reading.problems
+            self._check()
+        self.rows = file.rows
+
+    def history(self, table: HistoryTable) -> None:
+        looking = looking_at(self._given, all_saves=table is CHECKPOINTS, whole=None)
+        look = first_look(looking)
+        looking.close()
+        self.problems += look.problems
+        with TableFile(self._path, table, self._ending) as file:
+            for name, seen in look.runs.items():
+                found = rows_of(looking.path, seen.watched, seen.findings)
+                file.write_rows(row for each, row in found if each is table)
+                self._note(name, seen.watched)
+            self._check()
+        self.rows = file.rows
+
+    def _check(self) -> None:
+        """Check that there are runs: a file without any would replace one that has some."""
+        if self.runs:
+            return
+        if self.problems:
+            raise WrongInput(f"{self._given.logdirs[0]} cannot be read: {self.problems[0]}")
+        raise no_runs("events files", self._given.logdirs)
+
+    def _note(self, name: str, watched: WatchedRun) -> None:
+        self.runs += 1
+        texts = watched.not_read
+        self.problems += [f"{name}: {text}" for text in texts[:_SHOWN_PROBLEMS]]
+        if len(texts) > _SHOWN_PROBLEMS:
+            self.problems.append(f"{name}: and {len(texts) - _SHOWN_PROBLEMS:,} more")

@@ -18,8 +18,7 @@ from supervisor_core.cli import hints
 from supervisor_core.cli.logdirs import GivenRuns, given_runs
 from supervisor_core.cli.look import Look, Looking, SeenRun, check_run, first_look, looking_at
 from supervisor_core.cli.overview import overview
-from supervisor_core.cli.sentences import by_its_clock
-from supervisor_core.cli.text import STATES, UNBOUNDED, Output, literal
+from supervisor_core.cli.text import STATES, UNBOUNDED, Output, by_its_clock, literal
 from supervisor_core.cli.timeline import timeline
 from supervisor_core.log import printable
 from supervisor_core.run.model import RunState

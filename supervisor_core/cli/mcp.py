@@ -25,8 +25,8 @@ from supervisor_core.cli.logdirs import GivenRuns, given_runs
 from supervisor_core.cli.look import Look, Looking, SeenRun, looking_at
 from supervisor_core.cli.marking import NOTE, answer, is_same, marked, pairs
 from supervisor_core.cli.overview import counts, reason, worst_first
-from supervisor_core.cli.sentences import advice_text, by_its_clock, nonfinite_lines
 from supervisor_core.cli.stacks import stacks_object
+from supervisor_core.cli.text import advice_text, by_its_clock, nonfinite_lines
 from supervisor_core.events.columns import ColumnStore, read_columns
 from supervisor_core.install import DISTRIBUTION, install_command
 from supervisor_core.run.comparison import compared, differing

@@ -12,14 +12,14 @@ from dataclasses import dataclass
 from itertools import groupby
 from math import isfinite
 from textwrap import wrap
+from typing import get_args
 
 from rich.cells import cell_len
 from rich.text import Text
 
 from supervisor_core.cli.logdirs import shared_parts
 from supervisor_core.cli.look import SeenRun
-from supervisor_core.cli.sentences import STYLES, by_its_clock, with_age
-from supervisor_core.cli.text import moment, since, state
+from supervisor_core.cli.text import STYLES, by_its_clock, moment, since, state, with_age
 from supervisor_core.events.losses import ACCURACY, LOSS, qualifier
 from supervisor_core.log import printable
 from supervisor_core.run.finding import SEVERITIES, Finding
@@ -32,12 +32,6 @@ _LEAST_NAME = 20
 """Columns of a terminal that names get at least, before other columns are left out for them."""
 _GROUP = 3
 """How many names must have a directory in common for that to be printed once."""
-_WORDS: Mapping[Standing, str] = {
-    "needs_you": "need you",
-    "fine": "fine",
-    "over": "over",
-    "unknown": "unknown",
-}
 
 Cell = Callable[[SeenRun, float], str]
 """Returns text; of the state, markup."""
@@ -95,13 +89,9 @@ def _urgency(seen: SeenRun) -> tuple[int, float]:
 def counts(runs: Sequence[SeenRun]) -> str:
     """Return how many runs need somebody, are fine, are over, and are unknown."""
     found = [seen.standing for seen in runs]
-    numbers = {name: found.count(name) for name in _WORDS}
-    shown = [f"{number:,} {_word(name, number)}" for name, number in numbers.items() if number]
-    return " · ".join(shown)
-
-
-def _word(name: Standing, number: int) -> str:
-    return "needs you" if name == "needs_you" and number == 1 else _WORDS[name]
+    numbers = {standing: found.count(standing) for standing in get_args(Standing)}
+    words = {"needs_you": "needs you" if numbers["needs_you"] == 1 else "need you"}
+    return " · ".join(f"{number:,} {words.get(name, name)}" for name, number in numbers.items() if number)
 
 
 def _checkpoint(run: Run, now: float) -> str:

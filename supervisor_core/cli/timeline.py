@@ -12,23 +12,21 @@ from rich.text import Text
 
 from supervisor_core.checkpoint.names import last_part, step_in_name
 from supervisor_core.cli.overview import number
-from supervisor_core.cli.sentences import (
+from supervisor_core.cli.text import (
     SHOWN_REASONS,
+    SHOWN_ROWS,
     advice_text,
     again_text,
-    by_its_clock,
-    finding_lines,
-    nonfinite_lines,
-    resume_lines,
-)
-from supervisor_core.cli.text import (
-    SHOWN_ROWS,
     ago,
     bold,
+    by_its_clock,
+    finding_lines,
     headed,
     listed,
     literal,
     moment,
+    nonfinite_lines,
+    resume_lines,
     since,
     size,
     state,

@@ -12,7 +12,6 @@ another day is stored there first: after a kill in between it is in both until t
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import hashlib
 import os
 import stat
@@ -50,6 +49,8 @@ class Archive:
     """
 
     def __init__(self, directory: str, logdir: str, format: FileFormat) -> None:
+        import fcntl  # which Windows does not have
+
         self._root, self._format = Path(directory), format
         self._name = hashlib.sha256(logdir.encode("utf-8", "surrogateescape")).hexdigest()[:12]
         self._root.mkdir(parents=True, exist_ok=True)

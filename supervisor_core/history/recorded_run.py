@@ -17,7 +17,7 @@ from supervisor_core.events.hparams import HParam
 from supervisor_core.history.formats import Coded, Parquet, arrow_array
 from supervisor_core.history.notebook import run_html, runs_html
 from supervisor_core.history.rows import SCALARS
-from supervisor_core.history.scalar_columns import ScalarColumns
+from supervisor_core.history.scalars import ScalarColumns
 from supervisor_core.history.table import FlatTable
 from supervisor_core.run.checkpoints import Checkpoint
 from supervisor_core.run.finding import Finding

@@ -7,7 +7,6 @@ file behind; the next export to the same place writes into it.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
@@ -104,6 +103,8 @@ class TableFile:
 
 def _locked(part: str, path: str) -> int:
     """Open a file that no other process writes, and empty it."""
+    import fcntl  # which Windows does not have
+
     while True:
         descriptor = open_own(part, os.O_RDWR | os.O_CREAT)
         try:

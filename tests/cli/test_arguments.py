@@ -12,15 +12,15 @@ import click
 import pytest
 from click.testing import Result
 
-from supervisor_core.cli import exporter, report
-from supervisor_core.cli.look import Look
+from supervisor_core.cli import exporter
 from supervisor_core.events import EventsWriter
-from supervisor_core.run.logdir_watch import LogdirWatch
 from tests.cases import each
 
 Seen = Callable[..., set[str]]
 
 COMMANDS = ("inspect", "verify", "exporter", "report", "watch")
+READING = COMMANDS[:3]
+"""``report`` reads as ``inspect`` does, and ``watch`` as ``exporter``, which waits for a logdir."""
 
 
 @pytest.fixture
@@ -33,7 +33,7 @@ def logs(tmp_path: Path) -> Path:
     return tmp_path / "logs"
 
 
-@pytest.fixture(params=COMMANDS)
+@pytest.fixture(params=READING)
 def seen(
     request: pytest.FixtureRequest, run: Callable[..., Result], logs: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Seen:
@@ -44,21 +44,10 @@ def seen(
         served[:] = [found.directory for watch in serving.watches for found in watch.refresh().runs.values()]
         raise click.exceptions.Exit(0)
 
-    def instead_of_reporting(look: Look, *_: object) -> None:
-        served[:] = [each.watched.directory for each in look.runs.values()]
-        raise click.exceptions.Exit(0)
-
-    def instead_of_looking(watches: list[LogdirWatch], *_: object, **__: object) -> None:
-        served[:] = [found.directory for watch in watches for found in watch.refresh().runs.values()]
-        raise click.exceptions.Exit(0)
-
-    monkeypatch.setenv("SUPERVISOR_PING", "http://127.0.0.1:9")
-    monkeypatch.setattr("supervisor_core.notify.watcher.LogdirLooks", instead_of_looking)
     monkeypatch.setattr(exporter, "_web", instead_of_listening)
-    monkeypatch.setattr(report, "_report_fleet", instead_of_reporting)
 
     def call(*arguments: object) -> set[str]:
-        if request.param in ("exporter", "report", "watch"):
+        if request.param == "exporter":
             result, paths = run(request.param, *arguments), served
         else:
             result = run(request.param, "--json", *arguments)

@@ -156,18 +156,6 @@ def test_wrong_calls(run: Command, tmp_path: Path) -> None:
         assert done.exit_code == status and text in done.stderr
 
 
-def test_a_full_disk_has_its_status(run: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As of every command."""
-    write(tmp_path / "logs")
-
-    def full(*_: object) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    monkeypatch.setattr(os, "replace", full)
-    done = run("export", tmp_path / "logs", "-o", tmp_path / "out", "--format", "jsonl")
-    assert (done.exit_code, done.stderr) == (74, "Error: Cannot write the output: No space left on device.\n")
-
-
 def test_old_saves_are_rows(run: Command, tmp_path: Path) -> None:
     """Saves whose files are gone have rows as the newest have."""
     with EventsWriter(tmp_path / "logs" / "r", clock=StillClock(START)) as writer:

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from click.testing import Result
 
-from supervisor_core.cli import export_file
+from supervisor_core.cli import export as export_file
 from supervisor_core.events.telemetry import SessionRecord, StopRecord, summary_bytes
 from supervisor_core.events.writer import EventsWriter
 from tests.conftest import StillClock

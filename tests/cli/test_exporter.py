@@ -183,14 +183,6 @@ def test_wrong_input(run: Run, logdir: Path, tmp_path: Path, arguments: list[str
     assert result.stderr.count("\n") == 1
 
 
-@each("interval", ["0", "-1", "x", "nan", "0.05", "2d"])
-def test_a_wrong_interval(run: Run, logdir: Path, interval: str) -> None:
-    """An interval that is none is a wrong call."""
-    result = run("exporter", "--logdir", logdir, "--refresh-interval", interval)
-    assert result.exit_code == 2
-    assert "--refresh-interval" in result.stderr
-
-
 SERVING = "supervisor_core.metrics.web, supervisor_core.run.logdir_watch, supervisor_core.engine.signal_watch"
 
 

@@ -296,21 +296,6 @@ def test_real_logdirs_match_their_manifest(run: Callable[..., Result]) -> None:
     assert not runs
 
 
-def test_what_cannot_be_read_is_named(run: Callable[..., Result], write: Write) -> None:
-    """Empty files, Git LFS pointers and damage cost nothing else, and are listed with the place."""
-    logdir = write("a", *first_session())
-    (whole,) = (logdir / "a").iterdir()
-    damaged = bytearray(whole.read_bytes())
-    damaged[damaged.rindex(b"supervisor/heartbeat")] ^= 1  # within a record, wherever its length stands
-    whole.write_bytes(damaged + b"torn")
-    (logdir / "a" / "events.out.tfevents.1.empty").touch()
-    (seen,) = json.loads(run("inspect", logdir, "--json").stdout)["runs"]
-    assert (seen["files"], seen["skipped_files"], seen["truncated_files"], seen["corrupt_records"]) == (1, 1, 1, 1)
-    kinds = {problem["kind"]: problem for problem in seen["problems"]}
-    assert kinds["skipped"]["path"].endswith("events.out.tfevents.1.empty")
-    assert kinds["corrupt_record"]["offset"] > 0
-
-
 @pytest.fixture
 def follow(command_server: ForkServer) -> Iterator[Callable[..., Forked]]:
     """Returns a function that starts ``tb-supervisor inspect --follow`` in a pipe, which looks again after 0.1 s."""

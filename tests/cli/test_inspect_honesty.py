@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -127,17 +126,6 @@ def test_a_name_is_never_cut_nor_wrapped(
         assert rest == []
 
 
-def test_a_name_longer_than_the_terminal(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is printed whole, with the state below it: only the terminal breaks the line."""
-    name = "a" * 60
-    write(tmp_path / name, reason="completed")
-    monkeypatch.setenv("COLUMNS", "40")
-    monkeypatch.setenv("FORCE_COLOR", "1")
-    monkeypatch.setenv("NO_COLOR", "1")
-    monkeypatch.setenv("TERM", "dumb")
-    assert re.search(rf"^{name}\n +✓ completed ", run("inspect", tmp_path).stdout, re.MULTILINE)
-
-
 def test_control_characters_are_escaped(run: Run, tmp_path: Path) -> None:
     """Names, errors and paths that would steer a terminal, or turn the text after them round, are shown as escapes."""
     name = "a\x1b[31mb\u202ec\nd"
@@ -188,5 +176,3 @@ def test_fail_on_is_for_cron(run: Run, tmp_path: Path) -> None:
     assert run("inspect", tmp_path, "--fail-on", "lost,stalled").exit_code == 0
     assert run("inspect", tmp_path, "--fail-on", "failed", "--run", "done").exit_code == 0
     assert run("inspect", tmp_path, "--fail-on", "failed", "--json").exit_code == 3
-    wrong = run("inspect", tmp_path, "--fail-on", "dead")
-    assert wrong.exit_code == 2 and "'dead' is no state" in wrong.stderr

@@ -116,14 +116,6 @@ def test_the_list_of_commands_is_whole(run: Callable[..., Result]) -> None:
     assert all(line.endswith(".") and not line.endswith("...") and len(line) <= 80 for line in listed)
 
 
-def test_the_logdir_is_an_argument_or_an_option(run: Callable[..., Result]) -> None:
-    """Both mean the same, in every command that has one."""
-    assert run("manifests", "/x").stdout == run("manifests", "--logdir", "/x").stdout != run("manifests").stdout
-    for name in ("exporter", "inspect", "manifests", "stacks", "verify", "run"):
-        assert "--logdir" in options_of(command_of(name))
-        assert any(isinstance(item, click.Argument) for item in command_of(name).params)
-
-
 def test_ctrl_c(run: Callable[..., Result], monkeypatch: pytest.MonkeyPatch) -> None:
     """An interrupted command ends with 130 and one line."""
 

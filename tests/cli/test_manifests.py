@@ -8,7 +8,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pytest
 import yaml
 from click.testing import Result
 
@@ -90,22 +89,6 @@ def test_what_cannot_be_written_is_said(run: Callable[..., Result], tmp_path: Pa
     result = run("manifests", "--kustomize", str(tmp_path))
     assert result.exit_code == 2
     assert "base' cannot" in result.stderr.replace("/kustomization.yaml", "") and "--kustomize" in result.stderr
-
-
-def test_a_full_disk_has_its_own_status(
-    run: Callable[..., Result], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As of every command; the files that were there stay whole."""
-    run("manifests", "--kustomize", str(tmp_path))
-    before = (tmp_path / "base" / "tb-supervisor.yaml").read_bytes()
-
-    def full(*_: object) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(os, "fsync", full)
-    result = run("manifests", "--kustomize", str(tmp_path), "--claim", "other")
-    assert (result.exit_code, result.stderr) == (74, "Error: Cannot write the output: No space left on device.\n")
-    assert (tmp_path / "base" / "tb-supervisor.yaml").read_bytes() == before
 
 
 def test_only_its_own_files_are_written(run: Callable[..., Result], tmp_path: Path) -> None:

@@ -73,14 +73,6 @@ def test_several_runs_or_a_window_are_the_fleet_s(run: Command, tmp_path: Path) 
     assert "the fleet, 2 runs, in" in run("report", tmp_path, "--html", target).output
 
 
-def test_without_runs_there_is_no_report(run: Command, tmp_path: Path) -> None:
-    """Nothing is written."""
-    (tmp_path / "logs").mkdir()
-    done = run("report", tmp_path / "logs", "--html", tmp_path / "r.html")
-    assert (done.exit_code, done.stderr) == (2, f"Error: There are no events files in {tmp_path}/logs or below it.\n")
-    assert not (tmp_path / "r.html").exists()
-
-
 def test_a_report_goes_to_standard_output(run: Command, tmp_path: Path) -> None:
     """The page, and nothing else."""
     write(tmp_path / "digits")

@@ -8,8 +8,7 @@ from typing import Any
 
 from supervisor_core.cli.look import SeenRun
 from supervisor_core.cli.overview import overview
-from supervisor_core.cli.sentences import SHOWN_NONFINITE, advice_text, again_text
-from supervisor_core.cli.text import SHOWN_ROWS, STATES
+from supervisor_core.cli.text import SHOWN_NONFINITE, SHOWN_ROWS, STATES, advice_text, again_text
 from supervisor_core.cli.timeline import bar
 from supervisor_core.events.resume_record import ResumeRecord
 from supervisor_core.run.checkpoints import Checkpoint

@@ -100,6 +100,7 @@ def test_an_archive_has_to_be_unpacked(run: Run, tmp_path: Path, name: str, file
         ("stacks nosuch", "nosuch does not exist. The directory {here} has no 'nosuch'. Expected the number of a"),
         ("stacks 4194304", "There is no process 4194304 on this machine. Give the logdir: its sessions are found."),
         ("exporter logs --refresh-interval x", "'x' is not a duration above 0; write 15, 15s, 2m or 1h30m"),
+        ("exporter logs --refresh-interval 0.05", "'0.05' is not from 100ms to 1d"),
         (
             "watch logs",
             "--notify, --on-event or --ping is missing, as in `tb-supervisor watch --notify ntfy://TOPIC /runs`",

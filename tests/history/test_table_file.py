@@ -22,7 +22,7 @@ from supervisor_core.errors import EventsError
 from supervisor_core.events import index
 from supervisor_core.events.writer import EventsWriter
 from supervisor_core.history.formats import Coded
-from supervisor_core.history.scalar_pass import RunPoints, ScalarPass
+from supervisor_core.history.scalars import RunPoints, ScalarPass
 from supervisor_core.history.table import HistoryTable
 from supervisor_core.history.table_file import TableFile
 from tests.cases import each

@@ -6,7 +6,7 @@ from typing import Any
 
 from supervisor_core.events.chunk import Chunk
 from tests.cases import each
-from tests.tb_plugin.conftest import HOSTILE_NAMES, LOGDIR, NOW, Bench, FakeSource, FakeWatch, a_run, points, watched
+from tests.tb_plugin.conftest import HOSTILE_NAMES, LOGDIR, NOW, Bench, FakeSource, a_run, points, watched
 
 DATA_ROUTES = ("run", "threads", "checkpoints", "checkpoint_marks", "stalls", "tags")
 
@@ -59,14 +59,3 @@ def test_numbers_that_json_cannot_hold_are_null(bench: Callable[..., Bench]) -> 
     tab.sources[f"{LOGDIR}/a"] = FakeSource([made])
     assert tab.json("tags", run="a")["tags"][0]["last_value"] is None
     assert tab.columns("scalars", run="a", tag="loss")[1]["value"][:2] == [math.inf, -math.inf]
-
-
-def test_five_thousand_runs_are_one_answer(bench: Callable[..., Bench]) -> None:
-    """Very many runs come whole, once; then only what changes."""
-    watch = FakeWatch(*(watched(a_run(f"sweep/{number:05}")) for number in range(5_000)))
-    tab = bench(watch)
-    first = tab.json("runs")
-    assert len(first["runs"]) == 5_000
-    watch.runs["sweep/00007"] = watched(a_run("sweep/00007", step=1))
-    tab.index.refresh()
-    assert len(tab.json("runs", since=first["generation"])["runs"]) == 1

@@ -133,14 +133,6 @@ def test_threads_of_earlier_sessions_are_not_sick(bench: Callable[..., Bench]) -
     assert bench(run).json("runs")["runs"][0]["sick_threads"] == 0
 
 
-def test_workers_of_earlier_sessions_are_not_counted(bench: Callable[..., Bench]) -> None:
-    """A worker that only an earlier chief listed may be gone for good: it counts as no trouble."""
-    run = a_rich_run()
-    run = dataclasses.replace(run, sessions=(*run.sessions, a_session("three")))
-    (row,) = bench(run).json("runs")["runs"]
-    assert (row["workers"], row["sick_workers"], row["recoveries"]) == (0, 0, 1)
-
-
 def test_a_run_of_which_nothing_is_known_has_a_line(bench: Callable[..., Bench]) -> None:
     """No session, no checkpoint, no thread: all that is not known is null, nothing is 0 for want of knowing."""
     (row,) = bench(a_run(goodput=a_run().goodput)).json("runs")["runs"]

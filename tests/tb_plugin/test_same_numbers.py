@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from werkzeug.datastructures import MultiDict
 
-from supervisor_core.cli.export_file import export_file
+from supervisor_core.cli.export import export_file
 from supervisor_core.cli.logdirs import GivenRuns
 from supervisor_core.events.event_format import event_prefix, frame, scalar_prefix, version_event
 from supervisor_core.events.index import RunIndex

@@ -14,7 +14,7 @@ import pytest
 from supervisor_core.cli.inspect import run_object
 from supervisor_core.cli.look import SeenRun
 from supervisor_core.cli.overview import overview
-from supervisor_core.cli.sentences import finding_lines, with_age
+from supervisor_core.cli.text import finding_lines, with_age
 from supervisor_core.log import printable
 from supervisor_core.metrics.exporter import Exporter
 from supervisor_core.metrics.render import TEXT

@@ -1,4 +1,5 @@
-"""`ScalarPass`: the scalars of all runs of a logdir, run after run, each with what its restarts made of it.
+"""The scalars of runs. `ScalarPass` reads those of a logdir, run after run; `ScalarColumns` adds what is known of each
+point: its running time, its session, whether it was kept.
 
 Which points were kept is known once all of a run has been read. Its points are held until then, so that its files are
 read once; those of a run with more than can be held are read again.
@@ -6,15 +7,23 @@ read once; those of a run with more than can be held are read again.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+
+import numpy as np
 
 from supervisor_core.clock import SYSTEM_CLOCK, Clock, boot_secs
 from supervisor_core.errors import EventsError
 from supervisor_core.events.chunk import Chunk, Points
+from supervisor_core.events.columns import Columns
 from supervisor_core.events.index import LogdirIndex, RunIndex
+from supervisor_core.history.formats import Coded, ColumnData
+from supervisor_core.run.model import Run
 from supervisor_core.run.presence import CheckpointPresence
+from supervisor_core.run.run_json import plain
 from supervisor_core.run.run_tracker import RunTracker
+from supervisor_core.run.running_time import RunningTime
+from supervisor_core.run.segments import Segments
 from supervisor_core.run.snapshot import WatchedRun
 
 MOST_HELD = 4_000_000
@@ -143,3 +152,55 @@ class _RunReading:
 
 def _count(by_tag: Mapping[str, Points]) -> int:
     return sum(map(len, by_tag.values()))
+
+
+class ScalarColumns:
+    """Adds what a run's model knows of its points.
+
+    Args:
+        run: the model.
+    """
+
+    def __init__(self, run: Run) -> None:
+        self.segments = Segments(run)
+        """Which session wrote each point."""
+        self._running = RunningTime(run.sessions)
+
+    def of(self, path: str, points: Columns | Points) -> Mapping[str, ColumnData]:
+        """Return the columns of some points of one file: step, wall_time, running_time, value, session, kept."""
+        columns = Columns(points.steps, points.walls, points.values)
+        return {
+            "step": columns.steps,
+            "wall_time": columns.walls,
+            "running_time": self._running.of(columns.walls),
+            "value": columns.values,
+            "session": self._sessions(path, columns),
+            "kept": self.segments.kept(path, columns),
+        }
+
+    def rows(self, run: str, path: str, by_tag: Mapping[str, Points]) -> Sequence[ColumnData]:
+        """Return the columns of the table ``scalars`` for some points of one file.
+
+        Args:
+            run: the run's name.
+            path: the file.
+            by_tag: at least one tag's.
+        """
+        names = [plain(tag) for tag in by_tag]
+        counts = [len(points) for points in by_tag.values()]
+        whole = Points.joined(list(by_tag.values()))
+        tags = Coded(np.repeat(np.arange(len(names), dtype=np.int32), counts), names)
+        return [Coded(np.zeros(len(whole), np.int32), [plain(run)]), tags, *self.of(path, whole).values()]
+
+    def _sessions(self, path: str, columns: Columns) -> Coded:
+        owners = self.segments.owners(path, columns.walls)
+        if len(owners) and (owners == owners[0]).all():
+            found, places = owners[:1], np.zeros(len(owners), np.int64)
+        else:
+            found, places = np.unique(owners, return_inverse=True)
+        codes: dict[str, int] = {}
+        code_of = []
+        for owner in found.tolist():
+            session = self.segments.session(owner)
+            code_of.append(-1 if session is None else codes.setdefault(plain(session), len(codes)))
+        return Coded(np.array(code_of, np.int32)[places], list(codes))
