@@ -7,8 +7,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from supervisor_core.events.notice_record import Severity as Severity
-from supervisor_core.run.stragglers import LEAST_SHARE
-from supervisor_core.run.thresholds import Thresholds
+from supervisor_core.run.thresholds import LEAST_SHARE, Thresholds
 from supervisor_core.run.words import duration
 
 SEVERITIES: Mapping[Severity, str] = {"page": "critical", "warn": "warning", "info": "info"}

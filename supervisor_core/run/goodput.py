@@ -25,9 +25,9 @@ from supervisor_core.run.model import (
     Goodput,
     RunState,
     Session,
+    SessionTime,
 )
 from supervisor_core.run.session_facts import SessionFacts
-from supervisor_core.run.session_time import SessionTime
 from supervisor_core.run.step_time_curve import StepTimeCurve
 
 COMPLETED = frozenset(outcome for outcome, state in STATE_OF_OUTCOME.items() if state == "completed")

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from supervisor_core.events.hparams import HParam
 from supervisor_core.events.notice_record import NoticeRecord
@@ -29,7 +29,6 @@ from supervisor_core.run.checkpoints import Checkpoint
 from supervisor_core.run.distribution import Distribution
 from supervisor_core.run.program_launch import WHERE, ProgramLaunch, final_launch, launch_error, launch_text
 from supervisor_core.run.rate_history import RateHistory
-from supervisor_core.run.session_time import SessionTime
 from supervisor_core.run.tag_values import LastValue, NonFinite, TagValues
 from supervisor_core.run.words import pause_text
 
@@ -288,6 +287,19 @@ class Silence:
     def why(self) -> str:
         """`cause` in words, as half a sentence."""
         return pause_text(self.cause)
+
+
+class SessionTime(NamedTuple):
+    """What the order of a run's sessions makes of one of them. Its own seconds are `Session.activity_secs`."""
+
+    share: float = 0.0
+    """The part of its own seconds that counts; in the rest another session ran at the same time."""
+    wasted_secs: float = 0.0
+    """Productive seconds of steps that were repeated later."""
+    at_risk_secs: float = 0.0
+    """Productive seconds of steps in no checkpoint, as `AtRisk` has them."""
+    after: tuple[tuple[str, float], ...] = ()
+    """Bucket and seconds of the time from its end to the next session's start, in order."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

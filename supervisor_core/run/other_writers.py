@@ -289,12 +289,10 @@ BURST_SECS = 1.0
 """Points closer together than this count as written at once."""
 KEPT_POINTS = 256
 """Number of newest points, over all tags, used for the speed."""
+KEPT_GAPS = 128
+"""Number of newest gaps that say which one is usual."""
 LEAST_POINTS, LEAST_SECS = 5, 60.0
 """The speed is measured over at least this many points and this time, if there are as many."""
-
-_CLASSES = 48
-"""Classes of gaps, each the square root of two larger than the one before: from a second to half a year."""
-
 
 _NO_WALLS, _NO_STEPS, _NO_TAGS = np.empty(0), np.empty(0, np.int64), np.empty(0, object)
 
@@ -302,10 +300,10 @@ _NO_WALLS, _NO_STEPS, _NO_TAGS = np.empty(0), np.empty(0, np.int64), np.empty(0,
 class Cadence:
     """Reads the points of one file in order; constant memory, time proportional to the points."""
 
-    __slots__ = ("_counts", "_last_at", "_longest_secs", "_steps", "_tags", "_walls")
+    __slots__ = ("_gaps", "_last_at", "_longest_secs", "_steps", "_tags", "_walls")
 
     def __init__(self) -> None:
-        self._counts: NDArray[np.int64] | None = None
+        self._gaps: NDArray[np.float64] = _NO_WALLS
         self._longest_secs = 0.0
         self._last_at: float | None = None
         self._walls: NDArray[np.float64] = _NO_WALLS
@@ -320,10 +318,10 @@ class Cadence:
         walls = np.concatenate([points.walls for points in scalars.values()])
         if len(scalars) > 1:
             walls = walls[np.argsort(offsets, kind="stable")]
-        self._gaps(walls)
+        self._add_gaps(walls)
         self._newest(scalars)
 
-    def _gaps(self, walls: NDArray[np.float64]) -> None:
+    def _add_gaps(self, walls: NDArray[np.float64]) -> None:
         walls = walls[np.isfinite(walls)]
         if self._last_at is not None:
             walls = np.concatenate(([self._last_at], walls))
@@ -332,13 +330,9 @@ class Cadence:
         self._last_at = float(walls[-1])
         gaps = np.diff(walls)
         gaps = gaps[gaps >= BURST_SECS]
-        if not len(gaps):
-            return
-        if self._counts is None:
-            self._counts = np.zeros(_CLASSES, np.int64)
-        classes = np.minimum(2 * np.log2(gaps), _CLASSES - 1).astype(np.int64)
-        self._counts += np.bincount(classes, minlength=_CLASSES)
-        self._longest_secs = max(self._longest_secs, float(gaps.max()))
+        if len(gaps):
+            self._gaps = np.concatenate((self._gaps, gaps))[-KEPT_GAPS:]
+            self._longest_secs = max(self._longest_secs, float(gaps.max()))
 
     def _newest(self, scalars: Mapping[str, Points]) -> None:
         parts = [points.taken(slice(-KEPT_POINTS, None)) for points in scalars.values()]
@@ -352,10 +346,7 @@ class Cadence:
     @property
     def hang_timeout_secs(self) -> float:
         """Seconds without a point after which the run counts as silent."""
-        if self._counts is None:
-            return LEAST_HANG_TIMEOUT_SECS
-        middle = int(np.searchsorted(np.cumsum(self._counts), self._counts.sum() / 2))
-        usual_secs = min(2.0 ** ((middle + 0.5) / 2), self._longest_secs)
+        usual_secs = float(np.median(self._gaps)) if len(self._gaps) else 0.0
         return float(max(LEAST_HANG_TIMEOUT_SECS, USUAL_GAPS * usual_secs, LONGEST_GAPS * self._longest_secs))
 
     def steps_per_sec(self, tag: str | None) -> float | None:

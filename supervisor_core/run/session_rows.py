@@ -15,8 +15,7 @@ from dataclasses import dataclass, field
 
 from supervisor_core.run.checkpoints import Checkpoint
 from supervisor_core.run.counters import unplanned_ends
-from supervisor_core.run.model import AT_RISK, PRODUCTIVE, SILENT, STALL, WASTED, Outcome, Run, Session
-from supervisor_core.run.session_time import SessionTime
+from supervisor_core.run.model import AT_RISK, PRODUCTIVE, SILENT, STALL, WASTED, Outcome, Run, Session, SessionTime
 from supervisor_core.run.words import DAY_SECS
 
 _STARTING, _RESTORING, _SAVING = "program_startup", "checkpoint_restore", "unproductive_checkpoint_save"

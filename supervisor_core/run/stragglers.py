@@ -7,10 +7,7 @@ from dataclasses import dataclass
 from statistics import median
 
 from supervisor_core.events.place import Pace
-
-LEAST_SHARE = 0.25
-"""Of a step: what a process must need more than the others to count. The share measured in one minute is off by
-up to half of this by chance."""
+from supervisor_core.run.thresholds import LEAST_SHARE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
