@@ -78,7 +78,7 @@ class EventsFile:
         self._in_file = 0
         self._unsynced = 0
         self._doubtful: SyncError | None = None
-        self._guard = guard_of(logdir)
+        self._guard_key = _guard_key(logdir)
 
     def open(self) -> None:
         """Begin a new file, with its version record."""
@@ -99,7 +99,7 @@ class EventsFile:
         """Begin a new file unless there is one that can be appended to."""
         is_gone = self._file is not None and self._file.is_gone()
         if self._file is None or is_gone:
-            self._guard.ask()
+            self._ask_guard()
             if is_gone:
                 _LOG.warning("%s was deleted or renamed while in use; a new events file is begun.", self.path)
                 self.close()
@@ -114,7 +114,7 @@ class EventsFile:
             LogdirInUseError: if another process has taken the logdir over.
         """
         file = self.ensure_open()
-        self._guard.ask()
+        self._ask_guard()
         try:
             file.append(batch.chunks)
         except Exception as error:
@@ -143,6 +143,11 @@ class EventsFile:
         if file is not None:
             with contextlib.suppress(Exception):  # a failed write has been reported; close adds nothing
                 file.close()
+
+    def _ask_guard(self) -> None:
+        check = _checks.get(self._guard_key)
+        if check is not None:
+            check()
 
     def _repair(self, file: AppendFile, batch: Batch, error: Exception) -> bool:
         """Cut the file after its last whole record, drop the written records from the batch; return whether to keep
@@ -192,26 +197,12 @@ Check = Callable[[], None]
 """Returns, or raises `LogdirInUseError`: then nothing is appended any more. An `OSError` counts as a failed append."""
 
 
-class DirectoryGuard:
-    """The check of one directory, shared by all writers that append there."""
-
-    def __init__(self) -> None:
-        self.check: Check | None = None
-
-    def ask(self) -> None:
-        """Call the check, if there is one."""
-        check = self.check
-        if check is not None:
-            check()
+_checks: dict[str, Check] = {}
+"""By directory: shared by all writers that append there."""
 
 
-_guards: dict[str, DirectoryGuard] = {}
-
-
-def guard_of(directory: str) -> DirectoryGuard:
-    """Return the guard of a directory."""
-    key = directory.rstrip("/") if "://" in directory else os.path.realpath(directory)
-    return _guards.setdefault(key, DirectoryGuard())
+def _guard_key(directory: str) -> str:
+    return directory.rstrip("/") if "://" in directory else os.path.realpath(directory)
 
 
 def guard_directory(directory: str, check: Check | None) -> None:
@@ -221,12 +212,11 @@ def guard_directory(directory: str, check: Check | None) -> None:
         directory: the directory that the writers were given.
         check: see `Check`; None removes it.
     """
-    guard_of(directory).check = check
+    key = _guard_key(directory)
+    if check is None:
+        _checks.pop(key, None)
+    else:
+        _checks[key] = check
 
 
-def _clear_in_child() -> None:
-    for guard in _guards.values():
-        guard.check = None
-
-
-after_fork_in_child(_clear_in_child)
+after_fork_in_child(_checks.clear)

@@ -17,6 +17,11 @@ from supervisor_core.events.event_format import Item
 
 _LOG = logging.getLogger("supervisor_core")
 
+MAX_BYTES = 64 << 20
+"""Bound of the queued serialized events; a single larger one is admitted into an empty queue."""
+FULL_WAIT_SECS = 10.0
+"""Limit of an add's wait for room."""
+
 
 class WriteRequest:
     """Asks that everything added so far be written; ``sync``: and made durable; ``close``: and the file closed."""
@@ -32,26 +37,19 @@ class EventQueue:
     """A bounded queue of events, and of requests concerning them.
 
     Args:
-        max_events: bound of queued events, beyond which an add waits for room.
-        max_bytes: bound of queued serialized events in bytes (a single larger one is admitted into an empty queue).
-        full_batch_events: number of queued events above which the consumer stops gathering.
-        full_batch_bytes: the same in bytes.
-        full_wait_secs: limit of an add's wait for room; then it drops its event, like every later one until the
-            consumer makes progress. Nothing waits while the consumer is failing.
+        max_events: bound of queued events, beyond which an add waits for room, up to `FULL_WAIT_SECS`; then it drops
+            its event, like every later one until the consumer makes progress. Nothing waits while the consumer fails.
+        full_batch_bytes: number of queued bytes above which the consumer stops gathering.
     """
 
-    def __init__(
-        self, *, max_events: int, max_bytes: int, full_batch_events: int, full_batch_bytes: int, full_wait_secs: float
-    ) -> None:
+    def __init__(self, max_events: int, full_batch_bytes: int) -> None:
         self.items: deque[Item] = deque()
         self.wake_above = 0
         self.dropped = 0
         """Events that were not admitted, in the life of the queue."""
         self._max_events = max_events
-        self._max_bytes = max_bytes
-        self._full_batch_events = full_batch_events
+        self._full_batch_events = max_events // 4
         self._full_batch_bytes = full_batch_bytes
-        self._full_wait_secs = full_wait_secs
         # Reentrant: a signal handler may add an event while its thread is in here.
         self._changed = threading.Condition(threading.RLock())
         self._bytes = 0
@@ -116,7 +114,7 @@ class EventQueue:
             RuntimeError: in the consumer's own thread, which cannot wait for itself.
         """
         if self._consumer == threading.get_ident():
-            raise RuntimeError("The events writer's own thread (an on_error or a logging handler) cannot wait for it.")
+            raise RuntimeError("The events writer's own thread (a logging handler) cannot wait for it.")
         with self._changed:
             if not self._changed.wait_for(lambda: request.done, timeout_secs):
                 raise WaitTimeoutError(
@@ -206,7 +204,7 @@ class EventQueue:
         return requests
 
     def _is_full(self) -> bool:
-        return len(self.items) > self._max_events or (self._bytes > self._max_bytes and len(self.items) > 1)
+        return len(self.items) > self._max_events or (self._bytes > MAX_BYTES and len(self.items) > 1)
 
     def _has_moved(self) -> bool:
         return self._failing or self._stuck or self._closed or not self._is_full()
@@ -215,11 +213,11 @@ class EventQueue:
         if not self._failing and not self._stuck and self._consumer != threading.get_ident():
             self._batch_full = True
             self._changed.notify_all()
-            if not self._changed.wait_for(self._has_moved, self._full_wait_secs):
+            if not self._changed.wait_for(self._has_moved, FULL_WAIT_SECS):
                 self._stuck = True
                 _LOG.warning(
                     "The events writer has made no progress for %g seconds; events are dropped until it does.",
-                    self._full_wait_secs,
+                    FULL_WAIT_SECS,
                 )
         while self._is_full() and not self._closed:
             _, body, *_ = self.items.pop()

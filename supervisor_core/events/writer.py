@@ -19,8 +19,8 @@ from supervisor_core.errors import EventsError, EventsWriteError, WaitTimeoutErr
 from supervisor_core.events.event_format import FIELDS, STEP_MAX, STEP_MIN, SUMMARY_ONCE, WHOLE_EVENT, PayloadKind
 from supervisor_core.events.events_file import EventsFile
 from supervisor_core.events.losses import NewestLosses
-from supervisor_core.events.queue import EventQueue, WriteRequest
-from supervisor_core.events.writer_thread import OnError, WriterThread
+from supervisor_core.events.queue import MAX_BYTES, EventQueue, WriteRequest
+from supervisor_core.events.writer_thread import WriterThread
 from supervisor_core.storage.directory import why_unwritable
 from supervisor_core.storage.filesystem import Filesystem
 from supervisor_core.storage.local import absolute, append_filesystem_for, local_path
@@ -57,18 +57,13 @@ class EventsWriter:
 
     Args:
         logdir: the directory; created where it is missing. Local, or with a ``://``, see `append_filesystem_for`.
-        max_queue: events that may wait for the thread. Beyond that an add waits for room (at most ``full_wait_secs``)
-            while the disk works, and drops its event while it does not.
-        max_queue_bytes: the same bound for serialized events, in bytes.
+        max_queue: events that may wait for the thread, of 64 MiB. Beyond that an add waits for room while the disk
+            works (10 seconds at most), and drops its event while it does not.
         flush_secs: the longest time an event stays in memory on remote file systems, where each append is a request; a
             local file gets its events within 0.2 seconds.
         filename_suffix: the end of the files' names.
-        retry_initial_secs: the wait before a failed append is tried again; doubled each time.
-        retry_max_secs: the longest such wait.
-        full_wait_secs: the longest wait of an add for room, before it drops its event.
         clock: gives wall times, also for file names.
         filesystem: writes the files. Default: by the scheme of ``logdir``.
-        on_error: called with an `EventsWriteError` on the writer's thread when an outage begins; must not block.
 
     Raises:
         EventsWriteError: if the file cannot be created.
@@ -86,53 +81,27 @@ class EventsWriter:
         logdir: str | os.PathLike[str],
         *,
         max_queue: int = 65_536,
-        max_queue_bytes: int = 64 << 20,
         flush_secs: float = 120.0,
         filename_suffix: str = "",
-        retry_initial_secs: float = 1.0,
-        retry_max_secs: float = 60.0,
-        full_wait_secs: float = 10.0,
         clock: Clock = SYSTEM_CLOCK,
         filesystem: Filesystem | None = None,
-        on_error: OnError | None = None,
     ) -> None:
-        for name, bound in (("max_queue", max_queue), ("max_queue_bytes", max_queue_bytes)):
-            if bound < 1:
-                raise ValueError(f"{name} is {bound!r}; expected at least 1.")
-        for name, secs in (
-            ("flush_secs", flush_secs),
-            ("retry_initial_secs", retry_initial_secs),
-            ("retry_max_secs", retry_max_secs),
-            ("full_wait_secs", full_wait_secs),
-        ):
-            if not (secs >= 0 and math.isfinite(secs)):
-                raise ValueError(f"{name} is {secs!r}; expected a number of seconds from 0.")
+        if max_queue < 1:
+            raise ValueError(f"max_queue is {max_queue!r}; expected at least 1.")
+        if not (flush_secs >= 0 and math.isfinite(flush_secs)):
+            raise ValueError(f"flush_secs is {flush_secs!r}; expected a number of seconds from 0.")
         self._logdir = os.fspath(logdir)
         self.directory = absolute(logdir)
         """The directory, whatever the working directory becomes."""
         filesystem = append_filesystem_for(self.directory) if filesystem is None else filesystem
-        prompt, full_bytes = filesystem.prompt, max_queue_bytes // 4
+        is_prompt = filesystem.prompt
         self._new_file = partial(EventsFile, self.directory, filesystem, clock, filename_suffix)
-        self._new_queue = partial(
-            EventQueue,
-            max_events=max_queue,
-            max_bytes=max_queue_bytes,
-            full_batch_events=max_queue // 4,
-            full_batch_bytes=min(_PROMPT_BYTES, full_bytes) if prompt else full_bytes,
-            full_wait_secs=full_wait_secs,
-        )
+        self._new_queue = partial(EventQueue, max_queue, _PROMPT_BYTES if is_prompt else MAX_BYTES // 4)
+        self._linger_secs = min(PROMPT_SECS, flush_secs) if is_prompt else flush_secs
         # The system clock's own function, without the method around it: adding a scalar is a matter of nanoseconds.
         self._wall = time.time if clock is SYSTEM_CLOCK else clock.wall
         self.losses = NewestLosses()
         """The losses among the scalars, as far as they are encoded: after `flush` all that were added before."""
-        self._new_thread = partial(
-            WriterThread,
-            linger_secs=min(PROMPT_SECS, flush_secs) if prompt else flush_secs,
-            retry_initial_secs=retry_initial_secs,
-            retry_max_secs=retry_max_secs,
-            on_error=on_error,
-            losses=self.losses,
-        )
         self._lifecycle = threading.RLock()
         self._closed = False
         self._written_before = 0
@@ -312,7 +281,7 @@ class EventsWriter:
                 raise
             except Exception as error:
                 raise EventsWriteError(_cannot_create(self.directory, error)) from error
-        self._writer_thread = self._new_thread(self._new_queue(), file)
+        self._writer_thread = WriterThread(self._new_queue(), file, self._linger_secs, self.losses)
         self._file = file
         # The thread must not keep the writer alive, so it has no reference to it.
         self._finalizer = weakref.finalize(self, self._writer_thread.submit, WriteRequest(close=True))

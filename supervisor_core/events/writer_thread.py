@@ -14,15 +14,15 @@ from supervisor_core.events.queue import EventQueue, WriteRequest
 
 _LOG = logging.getLogger("supervisor_core")
 
-OnError = Callable[[EventsWriteError], None]
+RETRY_SECS, MOST_RETRY_SECS = 1.0, 60.0
+"""The wait before a failed append is tried again; doubled each time, up to the second."""
 
 
 class WriterThread:
     """Writes the events of a queue into an events file, until a request closes it.
 
     A failed append is retried, the wait doubling each time, and at once when a flush is requested. Meanwhile events
-    wait in the queue up to its bound. Every outage is logged once when it begins and once when it ends, and passed to
-    ``on_error`` once.
+    wait in the queue up to its bound. Every outage is logged once when it begins and once when it ends.
 
     When another process has taken the logdir over (`guard_directory`), the writer stops for good: queued and later
     events are dropped and counted; the file is closed as it is. A flush or close raises no error for it: it is logged,
@@ -32,35 +32,19 @@ class WriterThread:
         queue: the source of events and requests.
         file: the events file.
         linger_secs: time for which events are gathered before they are appended.
-        retry_initial_secs: the wait before the first retry.
-        retry_max_secs: the longest wait between two retries.
-        on_error: called on this thread when an outage begins; must not wait for the writer.
         losses: notes the newest values of the losses that are encoded.
     """
 
-    def __init__(
-        self,
-        queue: EventQueue,
-        file: EventsFile,
-        *,
-        linger_secs: float,
-        retry_initial_secs: float,
-        retry_max_secs: float,
-        on_error: OnError | None,
-        losses: NewestLosses | None = None,
-    ) -> None:
+    def __init__(self, queue: EventQueue, file: EventsFile, linger_secs: float, losses: NewestLosses) -> None:
         self.queue = queue
         self.file = file
         self.last_error: EventsWriteError | None = None
         self.failing = False
         self._linger_secs = linger_secs
-        self._retry_initial_secs = retry_initial_secs
-        self._retry_max_secs = retry_max_secs
-        self._on_error = on_error
         self._encoder = BatchEncoder(losses)
         self._batch: Batch | None = None
         self._files_seen = file.opened
-        self._retry_secs = retry_initial_secs
+        self._retry_secs = RETRY_SECS
         self._lost = 0
         self._reported_lost = 0
         self._reason: Exception | None = None
@@ -144,7 +128,7 @@ class WriterThread:
                 if not self.failing:
                     self.queue.gather(self._linger_secs)
                 elif not self.queue.pause(self._retry_secs):
-                    self._retry_secs = min(2 * self._retry_secs, self._retry_max_secs)
+                    self._retry_secs = min(2 * self._retry_secs, MOST_RETRY_SECS)
                 with self._serving:
                     self._serve()
         finally:
@@ -217,7 +201,7 @@ class WriterThread:
     def _recover(self) -> None:
         if self.failing:
             self.failing = False
-            self._retry_secs = self._retry_initial_secs
+            self._retry_secs = RETRY_SECS
             _LOG.warning("Events are written again, to %s; %d were lost.", self.file.path, self.dropped)
 
     def _sync(self) -> SyncError | None:
@@ -260,11 +244,6 @@ class WriterThread:
         error.__cause__ = reason
         self.last_error = error
         _LOG.error("%s", error)
-        if self._on_error is not None:
-            try:
-                self._on_error(error)
-            except Exception:
-                _LOG.exception("on_error of the events writer failed.")
 
     def _outcome(self, lost: int, doubt: SyncError | None) -> EventsWriteError | None:
         if self._taken_over:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from supervisor_core.errors import EventsWriteError, LogdirInUseError
-from supervisor_core.events import EventsWriter
+from supervisor_core.events import EventsWriter, writer_thread
 from supervisor_core.events.events_file import guard_directory
 
 
@@ -35,11 +35,14 @@ def check() -> Check:
 
 
 @pytest.fixture
-def guarded(tmp_path: Path, faulty: Any, check: Check) -> Iterator[Callable[..., EventsWriter]]:
+def guarded(
+    tmp_path: Path, faulty: Any, check: Check, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Callable[..., EventsWriter]]:
     """Returns a function that makes a writer, in a guarded directory, which retries only when asked."""
 
     guard_directory(str(tmp_path), check)
-    yield lambda: EventsWriter(tmp_path, filesystem=faulty, retry_initial_secs=1000.0, retry_max_secs=1000.0)
+    monkeypatch.setattr(writer_thread, "RETRY_SECS", 1000.0)
+    yield lambda: EventsWriter(tmp_path, filesystem=faulty)
     guard_directory(str(tmp_path), None)
 
 

@@ -9,15 +9,16 @@ from typing import Any
 import pytest
 
 from supervisor_core.errors import EventsWriteError
-from supervisor_core.events import EventsWriter
+from supervisor_core.events import EventsWriter, writer_thread
 
 
 @pytest.fixture
-def make_writer(tmp_path: Path, faulty: Any) -> Callable[..., EventsWriter]:
+def make_writer(tmp_path: Path, faulty: Any, monkeypatch: pytest.MonkeyPatch) -> Callable[..., EventsWriter]:
     """Returns a function that makes a writer which retries only when asked."""
+    monkeypatch.setattr(writer_thread, "RETRY_SECS", 1000.0)
 
     def make(**options: Any) -> EventsWriter:
-        return EventsWriter(tmp_path, filesystem=faulty, retry_initial_secs=1000.0, retry_max_secs=1000.0, **options)
+        return EventsWriter(tmp_path, filesystem=faulty, **options)
 
     return make
 
@@ -47,9 +48,12 @@ def test_a_full_disk_loses_nothing_that_fits_in_memory(
     assert [contents.steps for contents in read_logdir(writer.logdir)] == [list(range(1, 52))]
 
 
-def test_writing_resumes_by_itself(tmp_path: Path, faulty: Any, read_logdir: Any) -> None:
+def test_writing_resumes_by_itself(
+    tmp_path: Path, faulty: Any, read_logdir: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """No request is needed: a retry finds the room."""
-    writer = EventsWriter(tmp_path, filesystem=faulty, retry_initial_secs=0.005, retry_max_secs=0.01)
+    monkeypatch.setattr(writer_thread, "RETRY_SECS", 0.005)
+    writer = EventsWriter(tmp_path, filesystem=faulty)
     faulty.room = 0
     writer.scalar("a", 1.0, 1)
     assert faulty.failed.wait(30)
@@ -61,7 +65,8 @@ def test_writing_resumes_by_itself(tmp_path: Path, faulty: Any, read_logdir: Any
 
 def test_retries_back_off_and_start_over(tmp_path: Path, faulty: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """The wait doubles up to its bound during an outage, and the next outage begins with the shortest again."""
-    writer = EventsWriter(tmp_path, filesystem=faulty, retry_initial_secs=1.0, retry_max_secs=4.0)
+    monkeypatch.setattr(writer_thread, "MOST_RETRY_SECS", 4.0)
+    writer = EventsWriter(tmp_path, filesystem=faulty)
     waits: list[float] = []
     waited = threading.Event()
 
@@ -112,42 +117,20 @@ def test_beyond_the_bound_the_newest_are_dropped_counted_and_said_once(
     assert [contents.steps for contents in read_logdir(writer.logdir)] == [list(range(1, 12))]
 
 
-def test_an_outage_is_logged_and_reported_once(
-    make_writer: Callable[..., EventsWriter], faulty: Any, caplog: Any
-) -> None:
-    """However many retries fail, an outage is logged once and passed to on_error once."""
-    reported: list[tuple[EventsWriteError, str]] = []
-    writer = make_writer(on_error=lambda error: reported.append((error, threading.current_thread().name)))
-    faulty.room = 0
-    writer.scalar("a", 1.0, 1)
-    for _ in range(5):
-        with pytest.raises(EventsWriteError):
-            writer.flush()
-    assert caplog.text.count("Events cannot be written") == 1
-    ((error, thread),) = reported
-    assert (error.pending, thread) == (1, "supervisor-events-writer")
-    assert isinstance(error.__cause__, OSError)
-    faulty.room = None
-    writer.flush()
-    faulty.room = 0
-    writer.scalar("a", 1.0, 2)
-    with pytest.raises(EventsWriteError):
+def test_an_outage_is_logged_once(make_writer: Callable[..., EventsWriter], faulty: Any, caplog: Any) -> None:
+    """However many retries fail; the next outage is another one."""
+    writer = make_writer()
+    for outage in (1, 2):
+        faulty.room = 0
+        writer.scalar("a", 1.0, outage)
+        for _ in range(3):
+            with pytest.raises(EventsWriteError) as caught:
+                writer.flush()
+        assert caplog.text.count("Events cannot be written") == outage
+        assert caught.value.pending == 1 and isinstance(caught.value.__cause__, OSError)
+        faulty.room = None
         writer.flush()
-    assert len(reported) == 2
-    faulty.room = None
     writer.close()
-
-
-def test_an_on_error_that_fails_does_no_harm(make_writer: Callable[..., EventsWriter], faulty: Any) -> None:
-    """The callback's own error, or its attempt to flush, is logged, and writing goes on."""
-    writer = make_writer(on_error=lambda error: writer.flush())
-    faulty.room = 0
-    writer.scalar("a", 1.0, 1)
-    with pytest.raises(EventsWriteError):
-        writer.flush()
-    faulty.room = None
-    writer.close()
-    assert writer.written == 1
 
 
 def test_closing_during_an_outage_says_what_is_lost(

@@ -8,19 +8,22 @@ from typing import Any
 import pytest
 
 from supervisor_core.errors import WaitTimeoutError, WriterClosedError
+from supervisor_core.events import queue as queue_module
 from supervisor_core.events.queue import EventQueue, WriteRequest
 
 
-def make(**bounds: Any) -> EventQueue:
-    """A small queue."""
-    options: dict[str, Any] = {
-        "max_events": 8,
-        "max_bytes": 800,
-        "full_batch_events": 4,
-        "full_batch_bytes": 400,
-        "full_wait_secs": 60.0,
-    }
-    return EventQueue(**{**options, **bounds})
+@pytest.fixture(autouse=True)
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Queues of 800 bytes at most, whose adds wait long for room."""
+    monkeypatch.setattr(queue_module, "MAX_BYTES", 800)
+    monkeypatch.setattr(queue_module, "FULL_WAIT_SECS", 60.0)
+
+
+def make() -> EventQueue:
+    """A queue of eight events, of which four are a batch."""
+    queue = EventQueue(8, full_batch_bytes=400)
+    queue._full_batch_events = 4
+    return queue
 
 
 def add(queue: EventQueue, *steps: int) -> None:
@@ -125,9 +128,10 @@ def test_bytes_are_bounded_too() -> None:
     assert (len(queue.items), queue.dropped) == (1, 1)
 
 
-def test_a_consumer_that_hangs_costs_one_wait() -> None:
+def test_a_consumer_that_hangs_costs_one_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     """When nothing moves for the time allowed, events are dropped at once until the consumer moves again."""
-    queue = make(full_wait_secs=0.0)
+    monkeypatch.setattr(queue_module, "FULL_WAIT_SECS", 0.0)
+    queue = make()
     add(queue, *range(12))
     assert (steps(list(queue.items)), queue.dropped) == (list(range(8)), 4)
     assert queue._stuck

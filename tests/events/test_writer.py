@@ -14,7 +14,7 @@ from tensorboard.compat.proto.event_pb2 import Event, SessionLog
 from tensorboard.compat.proto.summary_pb2 import Summary
 
 from supervisor_core.errors import EventsWriteError, WaitTimeoutError, WriterClosedError
-from supervisor_core.events import EventsWriter
+from supervisor_core.events import EventsWriter, queue
 
 ReadLogdir = Callable[..., Any]
 
@@ -111,16 +111,7 @@ def test_a_wrong_argument_is_the_caller_s_error(tmp_path: Path, arguments: Any, 
     assert writer.written == 1
 
 
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"max_queue": 0},
-        {"max_queue_bytes": 0},
-        {"flush_secs": -1},
-        {"retry_max_secs": math.nan},
-        {"full_wait_secs": -1},
-    ],
-)
+@pytest.mark.parametrize("options", [{"max_queue": 0}, {"flush_secs": -1}, {"flush_secs": math.nan}])
 def test_a_wrong_option_is_refused(tmp_path: Path, options: Any) -> None:
     """Bounds and times that make no sense are named."""
     with pytest.raises(ValueError, match=next(iter(options))):
@@ -267,9 +258,12 @@ def test_many_threads_lose_nothing_and_keep_their_order(tmp_path: Path, read_log
     assert contents.torn_bytes == 0
 
 
-def test_huge_events_pass_through_a_small_queue(tmp_path: Path, read_logdir: ReadLogdir) -> None:
+def test_huge_events_pass_through_a_small_queue(
+    tmp_path: Path, read_logdir: ReadLogdir, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Events larger than the queue's bound are written one after the other, between the small ones."""
-    with EventsWriter(tmp_path, max_queue_bytes=1000) as writer:
+    monkeypatch.setattr(queue, "MAX_BYTES", 1000)
+    with EventsWriter(tmp_path) as writer:
         for step in range(1, 6):
             writer.payload("graph_def", bytes([step]) * 3_000_000, step)
             writer.scalar("a", 1.0, step)
@@ -295,9 +289,12 @@ def test_waiting_has_a_limit_and_the_thread_goes_on(tmp_path: Path, faulty: Any,
     assert [contents.steps for contents in read_logdir(tmp_path)] == [[1]]
 
 
-def test_a_disk_that_hangs_does_not_hang_the_training(tmp_path: Path, faulty: Any, caplog: Any) -> None:
+def test_a_disk_that_hangs_does_not_hang_the_training(
+    tmp_path: Path, faulty: Any, caplog: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Once the queue is full the training waits for the disk one bounded time, then drops, counts and says so."""
-    writer = EventsWriter(tmp_path, filesystem=faulty, max_queue=10, full_wait_secs=0.01)
+    monkeypatch.setattr(queue, "FULL_WAIT_SECS", 0.01)
+    writer = EventsWriter(tmp_path, filesystem=faulty, max_queue=10)
     faulty.may_append.clear()
     writer.scalar("a", 1.0, 0)
     assert faulty.appending.wait(30)
