@@ -10,7 +10,7 @@ import struct
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol, TypedDict
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -51,14 +51,6 @@ _LIMIT, _MAX_LIMIT = 1_000, 10_000
 """Saves of a page: unless more are asked for, and at most."""
 _PIXELS, _MIN_PIXELS, _MAX_PIXELS = 1_024, 16, 8_192
 """Width of a chart, by which points and marks are thinned."""
-
-
-class _Drawn(TypedDict):
-    """What part of an axis is drawn, and in how many columns."""
-
-    low: float
-    high: float
-    pixels: int
 
 
 class Views(Protocol):
@@ -318,13 +310,10 @@ def scalars_route(backend: Backend, arguments: Arguments) -> Answer:
     )
 
 
-def _drawn(arguments: Arguments) -> _Drawn:
+def _drawn(arguments: Arguments) -> dict[str, Any]:
+    """Return what part of an axis is drawn, and in how many columns."""
     low, high = arguments.window()
-    return {
-        "low": low,
-        "high": high,
-        "pixels": arguments.integer("pixels", _MIN_PIXELS, _MAX_PIXELS) or _PIXELS,
-    }
+    return {"low": low, "high": high, "pixels": arguments.integer("pixels", _MIN_PIXELS, _MAX_PIXELS) or _PIXELS}
 
 
 def compare_route(backend: Backend, arguments: Arguments) -> Answer:

@@ -92,7 +92,6 @@ def timeline_columns(
 
 
 def _keys(shown: Sequence[RunView], hosts: Sequence[str | None], by: str) -> list[str]:
-    """Return the name of the group that each run is in."""
     if by == HOST:
         return [host or "host not known" for host in hosts]
     if by.startswith(LABEL):

@@ -88,7 +88,6 @@ def list_columns(view: View, keys: Sequence[str], since: int | None) -> dict[str
 
 
 def _getter(key: str) -> Callable[[RunView, Compared], HParam | None]:
-    """Return what returns the value of a column."""
     kind, _, name = key.partition(":")
     if key in _WHOLE:
         return lambda run, each: _WHOLE[key](each)

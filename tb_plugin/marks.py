@@ -109,7 +109,6 @@ def _groups(
 
 
 def _joined(table: Table, starts: NDArray[np.int64]) -> Table:
-    """Return one row for each group of rows."""
     ends = np.append(starts[1:], len(table["at"])) - 1
     flags = table["flags"].astype(np.int64)
     known, there = flags & DISK_KNOWN > 0, flags & ON_DISK > 0

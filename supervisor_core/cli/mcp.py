@@ -416,7 +416,6 @@ def _within(number: _Number, what: str, least: _Number, most: _Number) -> _Numbe
 
 
 def _threads(stacks: Mapping[str, Sequence[str]]) -> list[dict[str, Any]]:
-    """Return stacks with the innermost frames of each thread."""
     return [{"name": name, "frames": list(frames)[-_MOST_FRAMES:]} for name, frames in stacks.items()][:_MOST_THREADS]
 
 

@@ -166,8 +166,6 @@ _LEAST_URGENT_OVER = ("accuracy", "sessions", "loss", "lasted", "started", "step
 
 @dataclass(frozen=True, slots=True)
 class _Column:
-    """A column, its heading included."""
-
     heading: str
     cells: Sequence[Text]
     width: int
@@ -185,8 +183,6 @@ class _Column:
 
 
 class _Table:
-    """Runs as lines of one width."""
-
     def __init__(self, runs: Sequence[SeenRun], now: float, width: int | None) -> None:
         self._runs, self._now, self._width = runs, now, width
         self._names = [printable(seen.run.name) for seen in runs]

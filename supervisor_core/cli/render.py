@@ -69,6 +69,7 @@ def runbook_option(default: str | None = DEFAULT_RUNBOOK_BASE) -> Callable[[Comm
         "--runbook-base",
         default=default,
         metavar="URL",
+        callback=checked_address,
         help="URL of the page of alerts. A runbook_url is this and the alert's anchor.",
     )
 
@@ -84,8 +85,9 @@ def screens_option(name: str) -> Callable[[Command], Command]:
 
 def checked_address(context: click.Context, param: click.Parameter, url: str | None) -> str | None:
     """Check that an option is an http or https address."""
-    if url is not None and not _is_address(url):
-        raise click.BadParameter(f"{url!r}; expected a URL like http://tensorboard.example.org:6006, without '#'.")
+    is_text = url is None or (url.isprintable() and not any(mark in url for mark in (" ", "#", "{", "$")))
+    if not is_text or not (url is None or url.startswith(("http://", "https://"))):
+        raise click.BadParameter(f"{url!r}; expected a URL like https://wiki.example.org/alerts, without '#'.")
     return url
 
 
@@ -100,24 +102,6 @@ def limits_of(given: dict[str, Any]) -> Thresholds:
     except ValueError as error:
         field, _, rest = str(error).partition(" ")
         raise WrongInput(f"--{field.removesuffix('_secs').replace('_', '-')} {rest}.") from error
-
-
-def checked_url(url: str) -> str:
-    """Return the URL.
-
-    Raises:
-        WrongInput: if it is none that a browser can follow.
-    """
-    if not _is_address(url):
-        raise WrongInput(
-            f"The runbook base is {url!r}; expected a URL like https://wiki.example.org/alerts, without '#'."
-        )
-    return url
-
-
-def _is_address(url: str) -> bool:
-    is_text = url.isprintable() and not any(mark in url for mark in (" ", "#", "{", "$"))
-    return url.startswith(("http://", "https://")) and is_text
 
 
 def _field(option: str) -> str:
@@ -176,7 +160,7 @@ def rules(
     from supervisor_core.metrics.config_files import Screens, rule_groups, to_yaml
 
     screens = Screens(tensorboard_url=tensorboard_url, dashboard_url=dashboard_url)
-    found = rule_groups(limits_of(limits), runbook_base=checked_url(runbook_base), by=by, screens=screens, level=level)
+    found = rule_groups(limits_of(limits), runbook_base=runbook_base, by=by, screens=screens, level=level)
     text = to_yaml(found)
     click.echo(f"# Printed by `tb-supervisor rules`; what each alert means: {runbook_base}\n{text}", nl=False)
 
@@ -277,9 +261,8 @@ def manifests(
         shards=shards,
         labels=dict(map(_label, labels)),
     )
-    base = None if runbook_base is None else checked_url(runbook_base)
     screens = Screens(tensorboard_url=tensorboard_url, dashboard_url=dashboard_url)
-    found = objects(where, limits_of(limits), runbook_base=base, by=by, screens=screens)
+    found = objects(where, limits_of(limits), runbook_base=runbook_base, by=by, screens=screens)
     if kustomize is None:
         click.echo(to_yaml(*found), nl=False)
     else:

@@ -194,7 +194,6 @@ def _write(page: bytes, path: str | None, target: str | None, what: str, remarks
 
 
 def _check_label(by: str | None, runs: Sequence[Run]) -> None:
-    """Check that there is something to group by."""
     if by is None or by in GROUPS:
         return
     known = {label for run in runs for session in run.sessions for label in session.labels}

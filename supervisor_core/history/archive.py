@@ -226,8 +226,6 @@ class Export:
 
 
 class _Batch:
-    """Rows that are stored together."""
-
     def __init__(self) -> None:
         self.rows: dict[str, list[Row]] = {table.name: [] for table in TABLES}
         self.days: dict[str, set[str]] = {table.name: set() for table in TABLES}

@@ -110,8 +110,6 @@ class ScalarPass:
 
 
 class _RunReading:
-    """One run, while it is read."""
-
     def __init__(self, index: RunIndex, most_held: int, clock: Clock) -> None:
         self._index, self._most_held, self._clock = index, most_held, clock
         self._tracker = RunTracker(index, CheckpointPresence(), kept_ticks=1, all_saves=False)

@@ -67,7 +67,6 @@ def has_lost_another(stderr: bytes) -> bool:
 
 
 def _last_error(lines: Sequence[str], step: int | None) -> Failure | None:
-    """Return the last error that was printed."""
     begins = [number for number, line in enumerate(lines) if line.strip() == _BEGIN]
     if begins:
         frames, error = _traceback(lines[begins[-1] + 1 :])

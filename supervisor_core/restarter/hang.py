@@ -285,8 +285,6 @@ class HangWatch:
 
 
 class _Silence:
-    """For how long something has not changed."""
-
     def __init__(self) -> None:
         self.secs = 0.0
         self._before: object = None

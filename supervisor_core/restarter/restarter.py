@@ -164,7 +164,6 @@ class Restarter:
     # One launch.
 
     def _launch(self) -> LaunchFacts:
-        """Start the program; return when all of it has ended."""
         now = time.time()
         self._state = replace(self._state, attempt=self._state.attempt + 1)
         facts = LaunchFacts(attempt=self._state.attempt, started_at=now, directory=self._directory)
@@ -201,7 +200,6 @@ class Restarter:
     # After a launch.
 
     def _judge(self, facts: LaunchFacts) -> Decision:
-        """Return what to do after a launch."""
         before, end = self._position, facts.end
         position = self._logdir.do(self.view.read_position, READ_SECS)
         self._position = position if position is not None else before

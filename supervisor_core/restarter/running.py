@@ -492,8 +492,6 @@ def kill_after_secs(options: RestarterOptions) -> float:
 
 
 class _Alarm:
-    """A suspected hang."""
-
     def __init__(self) -> None:
         self.acted: Hang | None = None
         self.report = HangReport()

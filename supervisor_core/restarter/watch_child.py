@@ -157,7 +157,6 @@ class WatchChild:
             self._process.stdin.flush()
 
     def _show(self, lines: IO[bytes]) -> None:
-        """Body of the thread that shows its lines."""
         with suppress(OSError, ValueError):
             while line := lines.readline(_MOST_LINE):
                 self._display.line(line.decode("utf-8", "replace").rstrip("\n"))

@@ -93,7 +93,7 @@ def test_labels_that_distinguish_runs(run: Callable[..., Result]) -> None:
         (("--restarts", "0"), "--restarts is 0; expected at least 1"),
         (("--recoveries", "0"), "--recoveries is 0; expected at least 1"),
         (("--checkpoint-intervals", "1"), "--checkpoint-intervals is 1.0; expected a number above 1"),
-        (("--runbook-base", "docs/alerts.md"), "The runbook base is 'docs/alerts.md'; expected a URL"),
+        (("--runbook-base", "docs/alerts.md"), "'--runbook-base': 'docs/alerts.md'; expected a URL"),
         (("--runbook-base", "https://x/#top"), "without '#'"),
         (("--tensorboard-url", "tensorboard:6006"), "'tensorboard:6006'; expected a URL like"),
         (("--dashboard-url", "https://x/{{ bad }}"), "expected a URL like"),
