@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import pickle
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 import jax
 
 from supervisor_core.errors import RanksError
-from supervisor_core.training.ranks import LEAVE_SECS, TIMEOUT, RanksState
+from supervisor_core.training.ranks import LEAVE_SECS, TIMEOUT, Ranks, RanksState
 
 PREFIX = "tb-supervisor"
 
@@ -25,7 +25,7 @@ _FIRST_WAIT_SECS, _LONGEST_WAIT_SECS = 0.05, 1.0
 _LATE = "DEADLINE_EXCEEDED"
 
 
-class JaxRanks:
+class JaxRanks(Ranks):
     """See the module's docstring, and `training.ranks.Ranks`.
 
     Args:
@@ -36,19 +36,11 @@ class JaxRanks:
     """How many sessions have begun in this process, which are as many in each."""
 
     def __init__(self, client: Any) -> None:
-        self.rank: int = jax.process_index()
-        self.size: int = jax.process_count()
-        self.announcements = 0
+        super().__init__(jax.process_index(), jax.process_count())
         self._client = client
         self._session = ""
         self._calls = self._meetings = 0
         self._own_keys: list[str] = []
-        self._failure: RanksError | None = None
-
-    @property
-    def is_chief(self) -> bool:
-        """Whether this is rank 0, which writes and saves."""
-        return self.rank == 0
 
     def open(self) -> None:
         """See `Ranks.open`."""
@@ -62,10 +54,6 @@ class JaxRanks:
             self._failure = RanksError("This rank has disconnected from the others.")
             with suppress(RuntimeError):  # the service has ended: so have the others
                 self._client.key_value_set_bytes(self._closed_key(self.rank), b"closed")
-
-    def compare(self, numbers: Sequence[int]) -> list[list[int]]:
-        """See `Ranks.compare`."""
-        return self.exchange(list(map(int, numbers)))
 
     def announce(self, value: Any = None) -> Any:
         """See `Ranks.announce`."""

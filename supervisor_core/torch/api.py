@@ -14,7 +14,7 @@ from supervisor_core.options import Options
 from supervisor_core.torch.accelerated import position_of, refuse_prepared, scaler_of, unprepared
 from supervisor_core.torch.loop import SupervisedLoop
 from supervisor_core.torch.position import ONCE, LoaderPosition, RangePosition, counts_steps
-from supervisor_core.torch.ranks import Ranks, present_ranks
+from supervisor_core.torch.ranks import TorchRanks, present_ranks
 from supervisor_core.torch.shards import ShardFiles, Shards, is_sharded, refuse_split, shards_of, write_shards
 from supervisor_core.torch.tensors import (
     KINDS,
@@ -179,7 +179,7 @@ def _position(
 
 def _run_of_rank(
     logdir: str | os.PathLike[str],
-    ranks: Ranks,
+    ranks: TorchRanks,
     training: Mapping[str, Any],
     *,
     own: tuple[str, ...],

@@ -24,7 +24,7 @@ from supervisor_core.torch.position import (
     batches_of,
     loader_facts,
 )
-from supervisor_core.torch.ranks import Ranks, present_ranks
+from supervisor_core.torch.ranks import TorchRanks, present_ranks
 from supervisor_core.torch.tensors import random_sources
 from supervisor_core.torch.workers import outlive_signals
 from supervisor_core.training import random_state
@@ -66,7 +66,7 @@ class SupervisedLoop(InLoop):
         position: LoaderPosition | RangePosition,
         limits: Mapping[str, int],
         optimizers: Mapping[str, Any],
-        ranks: Ranks | None,
+        ranks: TorchRanks | None,
         parts: tuple[Any, ...],
         given: Mapping[str, Any],
     ) -> None:

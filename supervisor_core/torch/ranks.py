@@ -1,4 +1,4 @@
-"""`Ranks`: the processes of one distributed training, and what they say to each other.
+"""`TorchRanks`: the processes of one distributed training, and what they say to each other.
 
 They speak through a gloo group of their own on the CPU, at agreed moments only: nothing here is in the way of the
 training's own collectives. A rank that has ended makes the others' next call fail at once.
@@ -10,7 +10,7 @@ import atexit
 import gc
 import logging
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import timedelta
 from typing import Any, ClassVar
@@ -19,70 +19,45 @@ import torch
 import torch.distributed as dist
 
 from supervisor_core.errors import RanksError
-from supervisor_core.training.ranks import LEAVE_SECS, TIMEOUT
+from supervisor_core.training.ranks import LEAVE_SECS, TIMEOUT, Ranks
 
 _LOG = logging.getLogger("supervisor_core")
 
 
-class Ranks:
-    """The processes of the default process group; see the module's docstring, and `training.ranks.Ranks`."""
+class TorchRanks(Ranks):
+    """The processes of the default process group; see the module's docstring, and `Ranks`."""
 
     _earlier: ClassVar[list[Any]] = []
     """The groups of this process's last session: others may read from them until all have begun the next one."""
 
-    _last: ClassVar[Ranks | None] = None
+    _last: ClassVar[TorchRanks | None] = None
     """The ranks that have opened them."""
 
     def __init__(self) -> None:
-        self.rank: int = dist.get_rank()
-        self.size: int = dist.get_world_size()
+        super().__init__(dist.get_rank(), dist.get_world_size())
         self._group: Any = None
         self._leaving: Any = None
-        self._failure: RanksError | None = None
-        self.announcements = 0
-        """How many values rank 0 has announced."""
-
-    @property
-    def is_chief(self) -> bool:
-        """Whether this is rank 0, which writes and saves."""
-        return self.rank == 0
 
     def open(self) -> None:
-        """Connect to the others, by new groups for each session; waits for all of them."""
+        """See `Ranks.open`."""
         self._group = dist.new_group(backend="gloo", timeout=TIMEOUT)
         self._leaving = dist.new_group(backend="gloo", timeout=timedelta(seconds=LEAVE_SECS))
-        _close(Ranks._earlier)
-        Ranks._earlier, Ranks._last = [self._group, self._leaving], self
+        _close(TorchRanks._earlier)
+        TorchRanks._earlier, TorchRanks._last = [self._group, self._leaving], self
         atexit.unregister(_leave)
         atexit.register(_leave, os.getpid())
         if self.is_chief and (warning := stale_store(os.environ, torch.__version__)) is not None:
             _LOG.warning("%s", warning)
 
     def close(self) -> None:
-        """Disconnect: a call of the others that waits for this rank, and each later one, fails at once."""
+        """See `Ranks.close`."""
         self._failure = self._failure or RanksError("This rank has disconnected from the others.")
         if self._group is not None:
             self._group = self._leaving = None
-            _close(Ranks._earlier)
-
-    def compare(self, numbers: Sequence[int]) -> list[list[int]]:
-        """Return the numbers of all ranks, in their order.
-
-        Raises:
-            RanksError: if another rank has ended.
-        """
-        mine = torch.tensor(list(numbers), dtype=torch.int64, device="cpu")
-        found = [torch.empty_like(mine) for _ in range(self.size)]
-        with self._connected():
-            dist.all_gather(found, mine, group=self._group)
-        return [item.tolist() for item in found]
+            _close(TorchRanks._earlier)
 
     def announce(self, value: Any = None) -> Any:
-        """Return rank 0's value, on every rank.
-
-        Raises:
-            RanksError: if another rank has ended.
-        """
+        """See `Ranks.announce`."""
         box = [value]
         self.announcements += 1
         with self._connected():
@@ -90,38 +65,23 @@ class Ranks:
         return box[0]
 
     def collect(self, value: Any) -> list[Any] | None:
-        """Return the values of all ranks, in their order; on rank 0 only, elsewhere None.
-
-        Raises:
-            RanksError: if another rank has ended.
-        """
+        """See `Ranks.collect`."""
         found: list[Any] | None = [None] * self.size if self.is_chief else None
         with self._connected():
             dist.gather_object(value, found, dst=0, group=self._group)
         return found
 
     def exchange(self, value: Any) -> list[Any]:
-        """Return the values of all ranks, in their order, on every rank.
-
-        Raises:
-            RanksError: if another rank has ended.
-        """
+        """See `Ranks.exchange`."""
         found: list[Any] = [None] * self.size
         with self._connected():
             dist.all_gather_object(found, value, group=self._group)
         return found
 
     def meet(self) -> None:
-        """Wait until all ranks call this.
-
-        Raises:
-            RanksError: if one of them does not within `LEAVE_SECS`.
-        """
+        """See `Ranks.meet`."""
         with self._connected(f"Another rank has not left its loop within {LEAVE_SECS:.0f} s, or has ended"):
             dist.barrier(group=self._leaving)  # a monitored one has a limit on rank 0 only
-
-    def leave(self) -> None:
-        """See `training.ranks.Ranks.leave`: the interpreter's end is none of a signal."""
 
     @contextmanager
     def together(self) -> Iterator[Any]:
@@ -165,11 +125,11 @@ def stale_store(environment: Mapping[str, str], version: str) -> str | None:
     )
 
 
-def present_ranks() -> Ranks | None:
+def present_ranks() -> TorchRanks | None:
     """Return the ranks of this training; None for a process on its own."""
     if not dist.is_available() or not dist.is_initialized() or dist.get_world_size() == 1:
         return None
-    return Ranks()
+    return TorchRanks()
 
 
 def _leave(pid: int) -> None:
@@ -179,10 +139,10 @@ def _leave(pid: int) -> None:
     not their threads."""
     if os.getpid() != pid:
         return
-    last, Ranks._last = Ranks._last, None
+    last, TorchRanks._last = TorchRanks._last, None
     if last is not None:
         last.close()
-    _close(Ranks._earlier)
+    _close(TorchRanks._earlier)
     gc.collect()
 
 

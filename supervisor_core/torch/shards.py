@@ -18,7 +18,7 @@ from supervisor_core.checkpoint.safetensors_file import Written
 from supervisor_core.checkpoint.sealed_files import OpenFile, SealedFiles
 from supervisor_core.checkpoint.shard_metadata import SplitTensor
 from supervisor_core.errors import CheckpointError, DamagedCheckpointError, RanksError
-from supervisor_core.torch.ranks import Ranks
+from supervisor_core.torch.ranks import TorchRanks
 from supervisor_core.training.objects import Part
 from supervisor_core.training.tree import mapped
 
@@ -308,7 +308,7 @@ def write(shards: Mapping[str, Any], directory: str, group: Any) -> None:
         raise OSError(f"The shards could not be written: {_reason(error)}") from None
 
 
-def write_shards(ranks: Ranks, shards: Mapping[str, Any], directory: str) -> None:
+def write_shards(ranks: TorchRanks, shards: Mapping[str, Any], directory: str) -> None:
     """Write this rank's shards into a checkpoint's directory; see `write`.
 
     Raises:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any, Protocol
 
 from supervisor_core.checkpoint.manifest import Manifest
-from supervisor_core.errors import CheckpointError
+from supervisor_core.errors import CheckpointError, RanksError
 from supervisor_core.training.objects import Part
 from supervisor_core.training.position import BATCHES
 from supervisor_core.training.state import DATA, Captured, TrainingState, digest
@@ -23,46 +24,57 @@ NUMBER = "number of ranks"
 """The name of this fact in checkpoints."""
 
 
-class Ranks(Protocol):
+class Ranks(ABC):
     """The processes of one distributed training. All of them make the same calls, in the same order.
 
     They speak on the host, at agreed moments only: nothing here is in the way of the training's own collectives. Each
     method raises `RanksError` if another rank has ended.
+
+    Args:
+        rank: the number of this process.
+        size: how many there are.
     """
 
-    rank: int
-    """The number of this process."""
-    size: int
-    """How many there are."""
-    announcements: int
-    """How many values rank 0 has announced."""
+    def __init__(self, rank: int, size: int) -> None:
+        self.rank, self.size = rank, size
+        self.announcements = 0
+        """How many values rank 0 has announced."""
+        self._failure: RanksError | None = None
 
     @property
     def is_chief(self) -> bool:
         """Whether this is rank 0, which writes and saves."""
-
-    def open(self) -> None:
-        """Connect to the others, for a new session; waits for all of them."""
-
-    def close(self) -> None:
-        """Disconnect: a call of the others that waits for this rank, and each later one, fails at once."""
+        return self.rank == 0
 
     def compare(self, numbers: Sequence[int]) -> list[list[int]]:
         """Return the numbers of all ranks, in their order."""
+        return self.exchange(list(map(int, numbers)))
 
+    @abstractmethod
+    def open(self) -> None:
+        """Connect to the others, for a new session; waits for all of them."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Disconnect: a call of the others that waits for this rank, and each later one, fails at once."""
+
+    @abstractmethod
     def announce(self, value: Any = None) -> Any:
         """Return rank 0's value, on every rank."""
 
+    @abstractmethod
     def collect(self, value: Any) -> list[Any] | None:
         """Return the values of all ranks, in their order; on rank 0 only, elsewhere None."""
 
+    @abstractmethod
     def exchange(self, value: Any) -> list[Any]:
         """Return the values of all ranks, in their order, on every rank."""
 
+    @abstractmethod
     def meet(self) -> None:
         """Wait until all ranks call this, `LEAVE_SECS` at most."""
 
-    def leave(self) -> None:
+    def leave(self) -> None:  # noqa: B027
         """A signal ends the processes of all ranks next: do what the framework does at a program's end."""
 
 

@@ -14,7 +14,7 @@ from supervisor_core.checkpoint.manifest import Manifest
 from supervisor_core.checkpoint.sealed_store import Sealed
 from supervisor_core.errors import CheckpointError, RanksError
 from supervisor_core.events.telemetry import Trigger
-from supervisor_core.torch.ranks import Ranks, present_ranks
+from supervisor_core.torch.ranks import TorchRanks, present_ranks
 from supervisor_core.torch.shards import is_sharded
 from supervisor_core.training.distributed_run import At, DistributedRun, Row, expect
 from supervisor_core.training.ranks import RanksState
@@ -108,7 +108,7 @@ def newest(directory: str, *, start_over: bool, trust: bool = False) -> Sealed |
     return found
 
 
-def known_ranks() -> Ranks:
+def known_ranks() -> TorchRanks:
     """Return the ranks of this training.
 
     Raises:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 from collections.abc import Callable
 from importlib.util import find_spec
@@ -9,8 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 from trial import run_of
 
+from supervisor_core.cli import main
 from supervisor_core.run.findings import findings
 from supervisor_core.run.snapshot import WatchedRun
 
@@ -30,15 +33,17 @@ NEEDS = {
 pytestmark = pytest.mark.timeout(900)  # frameworks are loaded in each process
 
 
+SLURM = {"SLURM_JOB_USER": "ada", "SLURM_JOB_ID": "4711", "SLURM_JOB_PARTITION": "gpu", "USER": "root"}
 FACADES = [pytest.param(name, marks=() if name == "supervise" else pytest.mark.long) for name in NEEDS]
 
 
 @pytest.mark.parametrize("facade", FACADES)
-def test_what_a_program_says_is_a_finding(tmp_path: Path, starter_of: Callable[[str], Any], facade: str) -> None:
-    """With its severity and in its words, from any thread, and an event. Before the session it is in the log only."""
+def test_what_a_program_says_and_whose_it_is(tmp_path: Path, starter_of: Callable[[str], Any], facade: str) -> None:
+    """What it says is a finding with its severity and in its words, from any thread, and an event. Before the session
+    it is in the log only. Whose the session is, and where, comes from Slurm and the environment."""
     if not find_spec(NEEDS[facade]):
         pytest.skip(f"{NEEDS[facade]} is not installed: make test-frameworks has it")
-    environment = {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    environment = {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "SUPERVISOR_LABELS": "team=vision", **SLURM}
     done: subprocess.CompletedProcess[str] = starter_of(facade).run(
         [str(PROGRAM), facade, str(tmp_path), "3", "notify_at=1", "events=1"], environment
     )
@@ -57,3 +62,8 @@ def test_what_a_program_says_is_a_finding(tmp_path: Path, starter_of: Callable[[
     told = sorted(line for line in done.stdout.splitlines() if line.startswith("event "))
     assert told == ["event completed", *["event notice"] * 3]
     assert run.state == "completed" and run.sessions[-1].last_step == 3
+    assert dict(run.labels) == {"team": "vision", "user": "ada", "job_id": "4711", "partition": "gpu"}
+    (session,) = run.sessions
+    (shown,) = json.loads(CliRunner().invoke(main, ["inspect", "--json", str(tmp_path)]).output)["runs"]
+    assert shown["labels"] == shown["sessions"][0]["labels"] == session.labels == run.labels
+    assert shown["sessions"][0]["device_kind"] == session.device_kind

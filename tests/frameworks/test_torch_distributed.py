@@ -37,7 +37,7 @@ from supervisor_core.engine.retry import is_outside_fault  # noqa: E402
 from supervisor_core.errors import CheckpointError, LogdirInUseError, RanksError  # noqa: E402
 from supervisor_core.torch import supervised  # noqa: E402
 from supervisor_core.torch.position import LoaderPosition  # noqa: E402
-from supervisor_core.torch.ranks import Ranks, stale_store  # noqa: E402
+from supervisor_core.torch.ranks import TorchRanks, stale_store  # noqa: E402
 from supervisor_core.torch.shards import ShardFiles, Shards, refuse_split, write_shards  # noqa: E402
 from supervisor_core.torch.tensors import KINDS, random_sources  # noqa: E402
 from supervisor_core.training import random_state  # noqa: E402
@@ -260,10 +260,10 @@ def test_groups_are_closed_before_the_interpreter_ends() -> None:
     program = """
 import atexit, os
 import torch.distributed as dist
-from supervisor_core.torch.ranks import Ranks
-atexit.register(lambda: print("left open:", len(Ranks._earlier), flush=True))
+from supervisor_core.torch.ranks import TorchRanks
+atexit.register(lambda: print("left open:", len(TorchRanks._earlier), flush=True))
 dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
-ranks = Ranks()
+ranks = TorchRanks()
 ranks.open()
 assert ranks.compare([1]) == [[1]]
 pid = os.fork()
@@ -284,12 +284,12 @@ def test_no_thread_of_a_group_is_left_when_the_interpreter_ends() -> None:
     program = """
 import atexit, os
 import torch.distributed as dist
-from supervisor_core.torch.ranks import Ranks
+from supervisor_core.torch.ranks import TorchRanks
 threads = lambda: len(os.listdir("/proc/self/task"))
 before = threads()
 atexit.register(lambda: print(threads() - before, flush=True))
 dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
-ranks = Ranks()
+ranks = TorchRanks()
 ranks.open()
 assert ranks.compare([1]) == [[1]]
 dist.destroy_process_group()
@@ -419,7 +419,7 @@ def test_rank_0_records_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ra
 def meet_in_vain() -> str:
     """On rank 1 a meeting that fails, on rank 0 a wait for rank 1; return what the next session's ranks say."""
     torch.distributed.init_process_group("gloo")
-    first, second = Ranks(), Ranks()
+    first, second = TorchRanks(), TorchRanks()
     first.open()
 
     def barrier(group: Any) -> None:

@@ -117,8 +117,7 @@ def in_epoch(number: int, signum: int) -> Callable[[Any, int], None]:
     return after
 
 
-@pytest.mark.parametrize("kind", ["shuffled", "stream"])
-@pytest.mark.parametrize("step", [3, 6, 9, 11])
+@pytest.mark.parametrize(("kind", "step"), [("shuffled", 3), ("stream", 6), ("stream", 9), ("shuffled", 11)])
 def test_a_killed_program_goes_on_in_its_epoch(tmp_path: Path, kind: str, step: int) -> None:
     """In its first epoch or a later one, at its begin and its end: the same steps, tests and schedule."""
     truth, _, verdict, steps = killed_and_resumed(tmp_path, partial(program, kind=kind), at(step, signal.SIGKILL))
@@ -127,8 +126,7 @@ def test_a_killed_program_goes_on_in_its_epoch(tmp_path: Path, kind: str, step: 
     assert len(steps) == 18 - saved + 3 - (saved - 1) // 6 + 1  # with the tests of the epochs, and the end
 
 
-@pytest.mark.parametrize("save_steps", [2, 3, 4])
-@pytest.mark.parametrize("most", [99, 2])
+@pytest.mark.parametrize(("save_steps", "most"), [(2, 99), (3, 2), (4, 99)])
 def test_a_kill_between_the_batches_and_the_epochs_end(tmp_path: Path, save_steps: int, most: int) -> None:
     """What follows the batches is done once more, from the state before it: the schedule is that of no kill. Also where
     the program leaves an epoch's batches by ``break``."""
@@ -141,8 +139,7 @@ def test_a_kill_between_the_batches_and_the_epochs_end(tmp_path: Path, save_step
     assert verdict == "exact" and steps == truth[-len(steps) :]
 
 
-@pytest.mark.parametrize("kind", ["own generator", "torchdata"])
-@pytest.mark.parametrize("save_steps", [2, 3])
+@pytest.mark.parametrize(("kind", "save_steps"), [("own generator", 2), ("torchdata", 3)])
 def test_an_epoch_after_one_that_was_left_by_break(tmp_path: Path, kind: str, save_steps: int) -> None:
     """From a checkpoint of the moment after its batches, or of its end: the next epoch has the order of no kill."""
     loop = partial(program, kind=kind, most=2, save_steps=save_steps)
@@ -163,8 +160,7 @@ def test_a_finished_program_is_over(tmp_path: Path) -> None:
     assert [(one.outcome, one.last_step) for one in run_of(run).sessions][1:] == [("completed", 18), ("completed", 24)]
 
 
-@pytest.mark.parametrize("within", [False, True])
-@pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize(("within", "signum"), [(False, signal.SIGTERM), (True, signal.SIGINT)])
 def test_a_signal_within_an_epoch(tmp_path: Path, signum: int, within: bool) -> None:
     """The process ends when the step has ended: no test and no schedule of half an epoch."""
     _, truth = trial(tmp_path, lambda say: program(tmp_path / "truth", say))
@@ -308,8 +304,7 @@ def test_variables_around_both_loops_are_named(tmp_path: Path) -> None:
     assert names == ["scheduler", "own", "average"], loop.limits
 
 
-@pytest.mark.parametrize("kind", ["shuffled", "stream", "stateful stream"])
-@pytest.mark.parametrize("step", [4, 7])
+@pytest.mark.parametrize(("kind", "step"), [("shuffled", 7), ("stream", 4), ("stateful stream", 7)])
 def test_the_last_batch_is_seen(tmp_path: Path, kind: str, step: int) -> None:
     """Also of a stream, which has no length: the batch after it is fetched in the body, and a kill and a resume change
     no bit of what the data and the model draw."""

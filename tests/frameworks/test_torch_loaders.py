@@ -27,7 +27,6 @@ from torch.utils.data import (  # noqa: E402
     IterableDataset,
     RandomSampler,
     Sampler,
-    SubsetRandomSampler,
     WeightedRandomSampler,
 )
 
@@ -80,21 +79,6 @@ class Collate:
 
     def __call__(self, samples: Any) -> Any:
         return torch.utils.data.default_collate(samples)
-
-
-class Doubling(DataLoader[Any]):
-    """Yields batches that its base does not."""
-
-    def __iter__(self) -> Any:
-        for ids, features, labels in super().__iter__():
-            yield ids, features * 2, labels
-
-
-class ShortLength(DataLoader[Any]):
-    """Has fewer batches than it yields."""
-
-    def __len__(self) -> int:
-        return 2
 
 
 class Repeats:
@@ -205,15 +189,8 @@ def loaders() -> dict[str, tuple[Callable[[], Any], tuple[str, ...]]]:
     shuffled = {"batch_size": BATCH, "shuffle": True}
     return {
         "plain": (lambda: DataLoader(data, **shuffled), ()),
-        "subset": (lambda: DataLoader(data, BATCH, sampler=SubsetRandomSampler(range(40))), ()),
         "weighted": (lambda: DataLoader(data, BATCH, sampler=WeightedRandomSampler([1.0] * SAMPLES, SAMPLES)), ()),
         "a list of batches": (lambda: DataLoader(data, batch_sampler=[[3, 1], [2, 5, 7], [4], [8], [9], [6]]), ()),
-        "batches of a sampler": (
-            lambda: DataLoader(data, batch_sampler=BatchSampler(RandomSampler(data), BATCH, True)),
-            (),
-        ),
-        "own iter": (lambda: Doubling(data, **shuffled), (LOADER.format("Doubling"),)),
-        "own len": (lambda: ShortLength(data, **shuffled), ()),
         "infinite": (lambda: Infinite(data, **shuffled), (LOADER.format("Infinite"),)),
         "own iterable": (Batches, (LOADER.format("Batches"),)),
         "own sampler": (lambda: DataLoader(data, BATCH, sampler=Draws()), (SAMPLER.format("Draws"),)),
@@ -222,7 +199,6 @@ def loaders() -> dict[str, tuple[Callable[[], Any], tuple[str, ...]]]:
             lambda: DataLoader(data, batch_sampler=Reversed(RandomSampler(data), BATCH, False)),
             (SAMPLER.format("Reversed"),),
         ),
-        "buckets": (lambda: DataLoader(data, batch_sampler=Buckets()), ()),
         "buckets and workers": (lambda: DataLoader(data, batch_sampler=Buckets(), num_workers=2), ()),
         "workers": (lambda: DataLoader(data, num_workers=2, **shuffled), ()),
         "persistent workers": (
@@ -317,7 +293,7 @@ def test_a_loader_of_any_kind(tmp_path: Path, kind: str) -> None:
     assert said == truth
     loaded, *reasons = verdict.removeprefix("resumed ").partition(" ")[::2]
     assert reasons == [" ".join(loaders()[kind][1])]
-    if kind in ("plain", "subset", "weighted", "a list of batches", "batches of a sampler"):
+    if kind in ("plain", "weighted", "a list of batches"):
         assert int(loaded) <= BATCH
 
 
@@ -429,7 +405,7 @@ def fit(kind: str, logdir: Path | None, say: Say, kill_at: int = -1, save_steps:
 
 @pytest.mark.parametrize(
     ("kind", "save_steps"),
-    [("own iter", 4), ("own sampler", 4), ("own sampler of the epoch", 6), ("untold", 4), ("untold", 6),
+    [("own sampler", 4), ("own sampler of the epoch", 6), ("untold", 4), ("untold", 6),
      ("persistent workers", 4)],
 )  # fmt: skip
 def test_a_loader_of_any_kind_in_lightning(tmp_path: Path, kind: str, save_steps: int) -> None:

@@ -18,7 +18,7 @@ import pytest
 torch = pytest.importorskip("torch", reason="torch is not installed: make test-frameworks has it")
 
 from torch.optim.optimizer import _global_optimizer_post_hooks  # noqa: E402
-from torch.utils.data import DataLoader, Dataset, IterableDataset, Sampler  # noqa: E402
+from torch.utils.data import DataLoader, Dataset  # noqa: E402
 
 from supervisor_core.torch import supervised  # noqa: E402
 from supervisor_core.torch.loop_frame import CARRIED, GENERATOR, OBJECT  # noqa: E402
@@ -67,44 +67,6 @@ class Noisy(Dataset[Any]):
         return torch.ones(2) * index + self.transforms[0]["noise"].random()
 
 
-class Stream(IterableDataset[Any]):
-    """Has an order from a generator of its own."""
-
-    def __init__(self) -> None:
-        self.random = random.Random(3)
-
-    def __iter__(self) -> Iterator[Any]:
-        return iter([torch.ones(2) * index for index in self.random.sample(range(SAMPLES), SAMPLES)])
-
-
-class OfEpoch(Sampler[int]):
-    """Is told the epoch, and draws from a generator of its own."""
-
-    def __init__(self) -> None:
-        self.own = np.random.default_rng(3)
-
-    def set_epoch(self, epoch: int) -> None:
-        pass
-
-    def __len__(self) -> int:
-        return SAMPLES
-
-    def __iter__(self) -> Iterator[int]:
-        return iter(self.own.permutation(SAMPLES).tolist())
-
-
-class Drawn:
-    """Batches by number, from a generator of its own."""
-
-    def __init__(self) -> None:
-        self.own = random.Random(3)
-
-    def __getitem__(self, number: int) -> Any:
-        if number >= SAMPLES:
-            raise IndexError(number)
-        return torch.ones(2) * self.own.random()
-
-
 class Game:
     """An environment with a state of its own."""
 
@@ -140,23 +102,6 @@ def ahead(items: Any) -> Iterator[Any]:
         yield present
         present = item
     yield present
-
-
-class Prefetcher:
-    """The same, as an object."""
-
-    def __init__(self, items: Any) -> None:
-        self.items = iter(items)
-        self.next = next(self.items)
-
-    def __iter__(self) -> Prefetcher:
-        return self
-
-    def __next__(self) -> Any:
-        present, self.next = self.next, next(self.items, None)
-        if present is None:
-            raise StopIteration
-        return present
 
 
 def in_a_thread(items: Any) -> Iterator[Any]:
@@ -268,20 +213,12 @@ CASES: dict[str, tuple[Callable[[Any, Any, Any], None], Callable[[], Any], str]]
     "a generator in some steps": (rare_generator, data, GENERATOR.format("own")),
     "a hidden state within the model": (train, data, CARRIED.format("model.inner.hidden")),
     "a batch ahead": (lambda loop, *rest: train(ahead(loop), *rest), data, AHEAD),
-    "a batch ahead in an object": (lambda loop, *rest: train(Prefetcher(loop), *rest), data, AHEAD),
     "batches ahead in a thread": (lambda loop, *rest: train(in_a_thread(loop), *rest), data, THREAD),
     "a generator in the dataset": (
         train,
         lambda: DataLoader(Noisy(), 4),
         GENERATOR.format("loader.dataset.transforms[0]['noise']"),
     ),
-    "a generator in a stream": (train, lambda: DataLoader(Stream(), 4), GENERATOR.format("loader.dataset.random")),
-    "a generator in a sampler that is told the epoch": (
-        train,
-        lambda: data(sampler=OfEpoch()),
-        GENERATOR.format("loader.sampler.own"),
-    ),
-    "a generator in a list of batches": (train, Drawn, GENERATOR.format("loader.own")),
 }
 
 

@@ -18,8 +18,6 @@ from networks import Network, private_network
 from ports import free_port
 from trial import Job, launch, run_of
 
-from supervisor_core.restarter.policy import NO_PROGRESS_STATUS
-
 torch = pytest.importorskip("torch", reason="torch is not installed: make test-frameworks has it")
 
 if not torch.distributed.is_available():
@@ -218,16 +216,6 @@ def test_a_pod_that_is_lost(cluster: Cluster, truth: list[list[str]], node: int)
     pods[node] = cluster.pod(node, plan)
     assert [pod.wait() for pod in pods] == [0, 0], cluster.log
     assert_exact(cluster, truth, before=9, resumed_at=8)
-
-
-def test_pods_that_are_given_up(cluster: Cluster) -> None:
-    """An error at the same step of node 1's rank, three times: all pods end with the status that says so."""
-    plan = {"act": "fail", "rank": 1, "step": 2}
-    zero, one = cluster.pod(0, plan), cluster.pod(1, plan)
-    assert (zero.wait(), one.wait()) == (NO_PROGRESS_STATUS, NO_PROGRESS_STATUS), cluster.log
-    assert "3 identical failures: ArithmeticError at ranks_program.py:" in cluster.log
-    errors = [str(launch.error) for launch in run_of(Path(cluster.logdir)).launches]
-    assert len(errors) == 3 and all(error.endswith("on rank 1 on node 1") for error in errors)
 
 
 def test_a_rank_that_hangs(cluster: Cluster, truth: list[list[str]]) -> None:

@@ -16,8 +16,10 @@ torch = pytest.importorskip("torch", reason="torch is not installed: make test-f
 
 import torch._dynamo  # noqa: E402, F811  # which the first optimizer imports: once here, not in each trial
 
+from supervisor_core.errors import RanksError  # noqa: E402
 from supervisor_core.torch import supervised  # noqa: E402
 from supervisor_core.torch.optimizer_steps import PENDING  # noqa: E402
+from supervisor_core.torch.shards import shards_of  # noqa: E402
 
 STEPS = 18
 
@@ -234,3 +236,14 @@ def test_what_is_said_of_a_second_loader(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="yields no batch"), empty:
         for _ in empty:
             next(nothing)
+
+
+def test_an_optimizer_of_two_models_of_which_one_is_split(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its state could not be split as the model is: it is an error that names both."""
+    models = {"model.0": torch.nn.Linear(2, 1), "model.1": torch.nn.Linear(2, 1)}
+    monkeypatch.setattr("supervisor_core.torch.shards.is_sharded", lambda model: model is models["model.1"])
+    both = torch.optim.SGD([part for model in models.values() for part in model.parameters()])
+    alone = torch.optim.SGD(models["model.0"].parameters())
+    with pytest.raises(RanksError, match=r"'optimizer\.1' has parameters of model\.0 and model\.1"):
+        shards_of(models, {"optimizer.0": alone, "optimizer.1": both})
+    assert list(shards_of(models, {"optimizer.0": alone})) == ["model.1"]

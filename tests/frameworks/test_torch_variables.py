@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import itertools
 import random
 from collections.abc import Callable
 from pathlib import Path
@@ -32,7 +31,6 @@ class Net(torch.nn.Module):  # type: ignore[misc]
     def __init__(self) -> None:
         super().__init__()
         self.layers = torch.nn.Sequential(torch.nn.Embedding(31, 8), torch.nn.Linear(8, 31))
-        self.calls = 0
 
     def forward(self, x: Any, y: Any) -> Any:
         return torch.nn.functional.cross_entropy(self.layers(x).flatten(0, 1), y.flatten())
@@ -62,12 +60,6 @@ def _loops(loop_dir: Path = Path()) -> dict[str, tuple[Callable[[Any, Any], None
         for _ in loop:
             model(x, y)
             x, y = get_batch()
-
-    def batch_ahead(loop: Any, model: Any) -> None:
-        batch = get_batch()
-        for _ in loop:
-            model(*batch)
-            batch = get_batch()
 
     def own_generator(loop: Any, model: Any) -> None:
         rng = np.random.default_rng(3)
@@ -115,11 +107,6 @@ def _loops(loop_dir: Path = Path()) -> dict[str, tuple[Callable[[Any, Any], None
             best = min(best, 3.25)
             started += limits["low"]
 
-    def position_in_a_list(loop: Any, model: Any) -> None:
-        at = [0]
-        for _ in loop:
-            at[0] += 9
-
     def position_of_a_function(loop: Any, model: Any) -> None:
         def reader_from(at: int) -> Callable[[], None]:
             def read() -> None:
@@ -142,31 +129,17 @@ def _loops(loop_dir: Path = Path()) -> dict[str, tuple[Callable[[Any, Any], None
             reader.read()
             reader.draw()
 
-    def calls(loop: Any, model: Any) -> None:
-        for _ in loop:
-            model.calls += 1
-
     def hidden_generators(loop: Any, model: Any) -> None:
         bound, partial = np.random.default_rng(3).random, functools.partial(random.Random.random, random.Random(3))
         for _ in loop:
             bound()
             partial()
 
-    def generator_in_a_list(loop: Any, model: Any) -> None:
-        rngs = [random.Random(1), random.Random(2)]
-        for _ in loop:
-            rngs[1].random()
-
     def file(loop: Any, model: Any) -> None:
         with Path(__file__).open("rb", buffering=0) as text, (loop_dir / "log").open("a") as log:
             for _ in loop:
                 text.read(9)
                 log.write("a step\n")
-
-    def numbers_without_end(loop: Any, model: Any) -> None:
-        count = itertools.count()
-        for _ in loop:
-            next(count)
 
     def optimizers(loop: Any, model: Any) -> None:
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -201,17 +174,13 @@ def _loops(loop_dir: Path = Path()) -> dict[str, tuple[Callable[[Any, Any], None
 
     return {
         "a position, and the best value": (position, NUMBER.format("at, best")),
-        "a position in a list": (position_in_a_list, NUMBER.format("at")),
         "a position that a function keeps": (position_of_a_function, NUMBER.format("read")),
         "an object of the program's own": (
             object_of_its_own,
             f"{ITERATOR.format('reader.rest')} {NUMBER.format('reader.at')} {GENERATOR.format('reader.rng')}",
         ),
-        "a number of the model": (calls, NUMBER.format("model.calls")),
         "generators in callables": (hidden_generators, f"{GENERATOR.format('bound')} {GENERATOR.format('partial')}"),
-        "a generator in a list": (generator_in_a_list, GENERATOR.format("rngs[1]")),
         "a file": (file, ITERATOR.format("text")),
-        "an endless count": (numbers_without_end, ITERATOR.format("count")),
         "an optimizer, a scheduler, a scaler": (
             optimizers,
             " ".join(map(OBJECT.format, ("optimizer", "schedule", "scaler"))),
@@ -221,7 +190,6 @@ def _loops(loop_dir: Path = Path()) -> dict[str, tuple[Callable[[Any, Any], None
         "names that were there before the loop": (reused, CARRIED.format("x, y")),
         "a count that is only logged": (logged, NUMBER.format("n")),
         "a batch fetched ahead": (ahead, CARRIED.format("x, y")),
-        "a batch in a tuple": (batch_ahead, CARRIED.format("batch")),
         "a generator": (own_generator, GENERATOR.format("rng")),
         "an iterator": (iterator, ITERATOR.format("batches")),
         "a hidden state, through a progress bar": (progress_bar, CARRIED.format("hidden")),
