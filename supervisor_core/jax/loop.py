@@ -83,9 +83,7 @@ def supervised(
                 run.state, loss = train_step(run.state, next(batches))
                 run.log("loss", loss)
     """
-    policy = SavePolicy(
-        save_secs=save_secs, save_steps=save_steps, max_to_keep=max_to_keep, keep_every_n_hours=keep_every_n_hours
-    )
+    policy = SavePolicy(save_secs, save_steps, max_to_keep, keep_every_n_hours)
     return SupervisedTraining(os.fspath(logdir), state, data, options or Options(), policy)
 
 

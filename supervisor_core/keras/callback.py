@@ -67,9 +67,7 @@ class SupervisorCallback(FitSessions, keras.callbacks.Callback):  # type: ignore
         keep_every_n_hours: float | None = None,
     ) -> None:
         keras.callbacks.Callback.__init__(self)
-        policy = SavePolicy(
-            save_secs=save_secs, save_steps=save_steps, max_to_keep=max_to_keep, keep_every_n_hours=keep_every_n_hours
-        )
+        policy = SavePolicy(save_secs, save_steps, max_to_keep, keep_every_n_hours)
         FitSessions.__init__(self, logdir, options, policy)
         self._position = FitPosition(FitNumber())
         self._variables: ModelVariables

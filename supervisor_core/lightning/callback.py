@@ -89,9 +89,7 @@ class SupervisorCallback(FitSessions, Callback):  # type: ignore[misc]
         keep_every_n_hours: float | None = None,
         replay: bool = False,
     ) -> None:
-        policy = SavePolicy(
-            save_secs=save_secs, save_steps=save_steps, max_to_keep=max_to_keep, keep_every_n_hours=keep_every_n_hours
-        )
+        policy = SavePolicy(save_secs, save_steps, max_to_keep, keep_every_n_hours)
         super().__init__(logdir, options, policy)
         self._replay = replay
         self._trainer: Any = None

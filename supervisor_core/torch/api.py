@@ -142,9 +142,7 @@ def supervised(
     }
     named: dict[str, Any] = {
         "options": options,
-        "policy": SavePolicy(
-            save_secs=save_secs, save_steps=save_steps, max_to_keep=max_to_keep, keep_every_n_hours=keep_every_n_hours
-        ),
+        "policy": SavePolicy(save_secs, save_steps, max_to_keep, keep_every_n_hours),
         "facade": "supervised",
         "first_step": position.batch,
     }

@@ -68,9 +68,7 @@ def supervise(
     """
     if not isinstance(state, TrainingState):
         state = _state_of(state or {})
-    policy = SavePolicy(
-        save_secs=save_secs, save_steps=save_steps, max_to_keep=max_to_keep, keep_every_n_hours=keep_every_n_hours
-    )
+    policy = SavePolicy(save_secs, save_steps, max_to_keep, keep_every_n_hours)
     return Run(os.fspath(logdir), state=state, options=options or Options(), policy=policy)
 
 

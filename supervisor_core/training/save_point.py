@@ -47,7 +47,7 @@ class SavePoint:
             self._state.is_mid_step = before
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class SavePolicy:
     """When a training is saved, and what is kept."""
 
