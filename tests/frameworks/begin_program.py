@@ -15,8 +15,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-import supervisor_core
-
 BATCHES, BATCH = 4, 4
 Options: Any = {"save_secs": None, "save_steps": 1000}
 
@@ -74,27 +72,6 @@ def verdict(exactness: Any) -> None:
     """Say the verdict of a resume."""
     if exactness is not None:
         say(" ".join(("exact", *exactness.reasons)))
-
-
-def with_supervise(logdir: str, session: Session) -> None:
-    """`supervisor_core.supervise`, with numpy."""
-
-    class Weights:
-        values = np.zeros(4, session.dtype)
-
-        def state_dict(self) -> Any:
-            return {"values": self.values}
-
-        def load_state_dict(self, state: Any) -> None:
-            self.values = state["values"].astype(session.dtype)
-
-    weights = Weights()
-    state: Any = {"weights": weights, **({"bad": Bad(session.bad)} if session.bad else {})}
-    with supervisor_core.supervise(logdir, state=state, **Options) as run:
-        verdict(run.exactness)
-        for _ in run.steps(session.epochs * BATCHES):
-            weights.values = weights.values + 1
-            session.step(run)
 
 
 def torch_model(session: Session) -> Any:
@@ -275,7 +252,6 @@ def torch_loader(x: Any, y: Any, kind: str) -> Any:
 
 
 FACADES = {
-    "supervise": with_supervise,
     "torch": with_torch,
     "lightning": with_lightning,
     "transformers": with_transformers,

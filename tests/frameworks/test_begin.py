@@ -16,7 +16,6 @@ from supervisor_core.training.position import LOADER, SAMPLER
 
 PROGRAM = Path(__file__).parent / "begin_program.py"
 NEEDS = {
-    "supervise": (),
     "torch": ("torch",),
     "lightning": ("lightning",),
     "transformers": ("transformers", "accelerate"),
@@ -91,8 +90,7 @@ def test_a_state_that_cannot_be_saved(tmp_path: Path, process: Process, facade: 
 def test_a_model_of_another_dtype_or_memory_format(tmp_path: Path, process: Process, facade: str) -> None:
     """Is named in the verdict, or refused; one that has not changed is not named. Sums are others then, and added in
     another order."""
-    kind = "float64" if facade == "supervise" else "bfloat16"
-    models = ["float32", "float32", kind, "float32"]
+    models = ["float32", "float32", "bfloat16", "float32"]
     if facade in ("torch", "lightning", "transformers"):
         models.append("channels_last")
     sessions = [{"epochs": 9, "stop": stop, "model": model} for stop, model in enumerate(models, 1)]
@@ -108,7 +106,7 @@ def test_a_model_of_another_dtype_or_memory_format(tmp_path: Path, process: Proc
     assert "dtype" not in same and "memory format" not in same and "device" not in same
     name = {"keras": "dtype policy", "lightning": "dtype of the model", "transformers": "dtype of the model"}
     assert f"Another {name.get(facade, 'dtype in ')}" in other
-    present = "1 x bfloat16, 2 x float32 (digest 0a5fbc)" if facade == "keras" else kind  # with input and output
+    present = "1 x bfloat16, 2 x float32 (digest 0a5fbc)" if facade == "keras" else "bfloat16"  # with input and output
     assert f"float32 at the save, {present} now." in other and f"{present} at the save, float32 now." in back
     for line in last:
         assert "Another memory format: contiguous at the save, 1 x channels_last, 3 x contiguous (digest " in line
