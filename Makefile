@@ -10,6 +10,7 @@
 # make test-frameworks  the adapters of other frameworks, each with its newest and oldest versions
 # make wheel  what a release is made of, in dist: wheel, sources, list of what is in them
 # make fuzz   altered inputs for everything that reads what others wrote, docs/security.md
+# make release-check  what CI leaves out, because it takes hours: before a release
 # Each works as the first command in a fresh clone: it installs what it needs into .venv.
 
 PYTHON ?= python3
@@ -22,7 +23,7 @@ unexport PYTHONDONTWRITEBYTECODE
 TAB := tb_plugin/static/index.js
 TAB_SOURCES := frontend/build.mjs frontend/package-lock.json $(shell find frontend/src -type f)
 
-.PHONY: demo test test-long check docs bench faults exactness fuzz frontend test-versions test-frameworks wheel check-release lock format clean install
+.PHONY: demo test test-long check docs bench faults exactness fuzz frontend test-versions test-frameworks wheel release-check check-release lock format clean install
 .DEFAULT_GOAL := test
 
 install: $(INSTALLED)
@@ -92,6 +93,16 @@ wheel: $(INSTALLED)
 
 lock: $(INSTALLED)
 	$(BIN)/python scripts/lock.py $(ARGS)
+
+# ARGS would reach each of them.
+release-check:
+	@scripts/provision
+	CI=true $(MAKE) test-versions ARGS=
+	CI=true $(MAKE) test-frameworks ARGS=
+	CI=true $(MAKE) docs
+	$(MAKE) faults ARGS=--short
+	$(MAKE) fuzz ARGS=
+	$(MAKE) exactness ARGS=
 
 check-release:
 	@scripts/check-release

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Install the lowest and the newest versions that pyproject.toml allows, and run the tests with them.
 
-    scripts/check_versions.py            what CI runs
+    scripts/check_versions.py            what make release-check runs
     scripts/check_versions.py --all      every TensorFlow and Python of docs/compatibility.md
     scripts/check_versions.py --list     names only
     scripts/check_versions.py NAME...    these
@@ -31,7 +31,7 @@ TENSORFLOWS = ("2.16", "2.17", "2.18", "2.19", "2.20", "2.21")
 OLDEST_ON = {"3.13": "2.20"}
 """The first TensorFlow that has a wheel for a Python, where that is not the first of all."""
 UV = "uv>=0.5"
-TOOLS = ("pytest>=8.2", "pytest-timeout>=2.3", "pytest-xdist>=3.8", "pytest-rerunfailures>=15", "hypothesis>=6.100")
+TOOLS = ("pytest>=8.2", "pytest-timeout>=2.3", "pytest-xdist>=3.8", "hypothesis>=6.100")
 TOOLS_WITHOUT_TENSORFLOW = ("cryptography>=42", "fsspec>=2024.2", "jsonschema>=4.18")
 OLD_SETUPTOOLS = "setuptools>=77,<81"
 """What TensorBoard before 2.21 needs, which imports ``pkg_resources``."""

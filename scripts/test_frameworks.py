@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Run the tests of the adapters with the frameworks: the newest versions that pyproject.toml allows, and the oldest.
 
-    scripts/test_frameworks.py            all environments, as CI does
-    scripts/test_frameworks.py newest     one of them
+    scripts/test_frameworks.py            all environments, as make release-check does
+    scripts/test_frameworks.py newest     one of them, as CI does
     scripts/test_frameworks.py oldest -- tests/frameworks/test_torch.py -x
 
 Each is a virtual one below the temporary directory, which is deleted afterwards; uv makes it. Tests that are skipped

@@ -56,6 +56,12 @@ def runtime_directory(tmp_path_factory: pytest.TempPathFactory) -> None:
 for shared in ("networks.py", "ports.py", "forked.py", "hangs.py", "pasting.py"):
     _load(shared)  # for modules that import it while they are collected
 
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Run failed tests with real processes again in CI: `chance.py`."""
+    config.pluginmanager.register(_load("chance.py"))
+
+
 TORCH = (
     "torch",
     "torch._dynamo",
@@ -115,6 +121,39 @@ LONG = (
     "tests/tf1/test_one_graph.py",
 )
 """Trials with many real processes: whole files that are marked long."""
+REAL = (
+    *LONG,
+    "tests/browser/",
+    "tests/checkpoint/test_takeover_processes.py",
+    "tests/engine/test_pauses.py",
+    "tests/engine/test_signal_endings.py",
+    "tests/engine/test_signals.py",
+    "tests/examples/",
+    "tests/frameworks/test_culprit.py",
+    "tests/frameworks/test_hangs.py",
+    "tests/frameworks/test_jax_distributed.py",
+    "tests/frameworks/test_lightning_distributed.py",
+    "tests/frameworks/test_notify.py",
+    "tests/frameworks/test_observed.py",
+    "tests/frameworks/test_torch_distributed.py",
+    "tests/frameworks/test_torch_loaders.py",
+    "tests/frameworks/test_torch_nodes.py",
+    "tests/frameworks/test_transformers_distributed.py",
+    "tests/monitoring/test_adapters.py",
+    "tests/monitoring/test_push.py",
+    "tests/monitoring/test_shards.py",
+    "tests/notify/test_end_to_end.py",
+    "tests/platforms/test_readers.py",
+    "tests/process/",
+    "tests/tb_plugin/test_real_tensorboard.py",
+    "tests/tf1/cluster/",
+    "tests/training/test_pushed_end.py",
+    "tests/training/test_signal_phases.py",
+)
+"""Files whose tests have real processes, browsers, ranks or clocks. What else is marked ``real``, too: a test with a
+fixture of `REAL_FIXTURES`, and one that starts a process itself."""
+REAL_FIXTURES = {"browser", "command_server", "fork_server", "holder", "starter_of"}
+STARTS_PROCESSES = {"Popen", "fork", "multiprocessing", "subprocess"}
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -149,11 +188,16 @@ def pytest_collection() -> Generator[None, object, object]:
 
 @pytest.hookimpl(tryfirst=True)  # before pytest selects by marker
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Put the longest files before all others, which keep their order. Skip what is marked long, if not asked for."""
+    """Put the longest files before all others, which keep their order. Mark what is long and what is real. Skip what
+    is long, if not asked for."""
     for item in items:
         if item.nodeid.startswith(LONG):
             item.add_marker(pytest.mark.long)
-        if item.get_closest_marker("long") is not None and not config.getoption("long"):
+        names = getattr(getattr(getattr(item, "function", None), "__code__", None), "co_names", ())
+        fixtures = getattr(item, "fixturenames", ())
+        if item.nodeid.startswith(REAL) or REAL_FIXTURES.intersection(fixtures) or STARTS_PROCESSES.intersection(names):
+            item.add_marker(pytest.mark.real)
+        if item.get_closest_marker("long") and not config.getoption("long"):
             item.add_marker(pytest.mark.skip(reason="takes minutes: make test-long runs it"))
 
     def position(item: pytest.Item) -> int:

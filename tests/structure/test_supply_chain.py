@@ -85,14 +85,14 @@ def test_everything_is_installed_by_hash() -> None:
 
 
 def test_workflows_run_what_the_makefile_has() -> None:
-    """Each command is a target of the Makefile or a script; together they run all that .ci/run does."""
+    """Each command is a target of the Makefile or a script; together they run all that .ci/run does, or more of it."""
     targets = set(re.search(r"^\.PHONY: (.+)$", (ROOT / "Makefile").read_text(), re.MULTILINE)[1].split())  # type: ignore[index]
     commands = [step["run"] for _, step in steps() if "run" in step]
     for command in commands:
         made = re.fullmatch(r"make ([a-z-]+)(?: ARGS=[\w-]+)?", command)
         assert made[1] in targets if made else os.access(ROOT / command, os.X_OK), command
     ours = set(re.findall(r"^(?:make|scripts/) ?.*$", (ROOT / ".ci" / "run").read_text(), re.MULTILINE))
-    assert ours <= set(commands)
+    assert [command for command in ours if not {command, command.partition(" ARGS=")[0]} & set(commands)] == []
 
 
 def test_workflows_run_pinned_actions() -> None:

@@ -39,8 +39,8 @@ def _ours() -> Facade:
     return Facade("ours", Supervisor, SessionManager, Coordinator, LooperThread, "supervisor_core")
 
 
-# The original has races of its own (contract, part 2), which a slow machine brings out: it gets three tries.
-@pytest.fixture(params=[pytest.param("original", marks=pytest.mark.flaky(reruns=2)), "ours"])
+# The original has races of its own (contract, part 2), which a slow machine brings out.
+@pytest.fixture(params=[pytest.param("original", marks=pytest.mark.real), "ours"])
 def facade(request: pytest.FixtureRequest) -> Facade:
     """TensorFlow's classes, then ours: the test holds for both."""
     return _original() if request.param == "original" else _ours()

@@ -60,12 +60,12 @@ class Seen:
         return [(event.session_log.status, event.session_log.checkpoint_path) for event in events]
 
 
-ORIGINAL_TOO = pytest.param(ORIGINAL, marks=pytest.mark.flaky(reruns=2), id="original")
+ORIGINAL_TOO = pytest.param(ORIGINAL, marks=pytest.mark.real, id="original")
 
 
 @pytest.fixture(params=[ORIGINAL_TOO, pytest.param(OURS, id="ours")])
 def seen(request: pytest.FixtureRequest, tmp_path: Path, read_events: Any) -> Seen:
-    """The original, whose races get three tries, and this project."""
+    """The original, which has races of its own, and this project."""
     return Seen(request.param, tmp_path, read_events)
 
 

@@ -19,8 +19,8 @@ def _own_graph(graph: Any) -> None:
     """Every test builds its model in a graph of its own."""
 
 
-# The original reads the global step beside the step that raises it, before or after: it gets more tries, ours one.
-@pytest.fixture(params=[pytest.param("original", marks=pytest.mark.flaky(reruns=5)), "ours"])
+# The original reads the global step beside the step that raises it, before or after.
+@pytest.fixture(params=[pytest.param("original", marks=pytest.mark.real), "ours"])
 def train(request: pytest.FixtureRequest) -> Any:
     """The module that programs take the classes from: ``tf.compat.v1.train``, then ours."""
     return v1.train if request.param == "original" else supervisor_core
