@@ -2,9 +2,9 @@
 
 A script says second by second what a run does: it starts, restores, trains at changing speed, saves, evaluates, hangs,
 is frozen, has a full disk, is killed in any phase or ends by an error, and comes back or does not. Ours reads
-the runtime's own heartbeats and the lease, as in a training, and nothing else; the peer's recorder gets every step.
-Its calculator reads from Cloud Logging; here, from a list in memory. The events of another writer do not show where
-the time went: the right answer is none, whether the run moves or stalls.
+the runtime's own heartbeats, its liveness file and the lease, as in a training, and nothing else; the peer's recorder
+gets every step. Its calculator reads from Cloud Logging; here, from a list in memory. The events of another writer do
+not show where the time went: the right answer is none, whether the run moves or stalls.
 
     python -m benchmarks.goodput [--quick]
 """
@@ -30,11 +30,20 @@ from supervisor_core.engine.checkpoint_stats import CheckpointStats
 from supervisor_core.engine.hang_timeouts import HangTimeouts
 from supervisor_core.engine.monitor import SessionIdentity, SessionMonitor
 from supervisor_core.engine.progress import Progress
+from supervisor_core.engine.recorder import MOST_BEAT_SECS, BeatHistory
 from supervisor_core.events.chunk import Chunk, Points, TelemetryMark
-from supervisor_core.events.telemetry import CheckpointRecord, HeartbeatRecord, SessionRecord, StopRecord, ThreadStatus
+from supervisor_core.events.telemetry import (
+    CheckpointRecord,
+    DeathRecord,
+    HeartbeatRecord,
+    SessionRecord,
+    StopRecord,
+    ThreadStatus,
+)
 from supervisor_core.options import Options
 from supervisor_core.run.fold import RunFold
 from supervisor_core.run.goodput import GIVEN_UP_SECS
+from supervisor_core.run.liveness import CHIEF, LivenessRecord
 from supervisor_core.run.model import BUCKETS, Run
 
 PEER = "ml-goodput-measurement"
@@ -59,6 +68,8 @@ class Script:
         self.saved_step = self.step = 0
         self.unsaved_secs = 0.0
         self.lease: tuple[int, float] | None = None
+        self.live: tuple[float, HeartbeatRecord] | None = None
+        self.history = BeatHistory(10.0)
         self.disk_full_until = 0.0
         sessions = self.random.randint(2, 6)
         first = self.random.randrange(len(ENDS))
@@ -81,9 +92,16 @@ class Script:
 
     dropped = 0
 
-    def write(self, record: Any, step: int | None = None, *, durable: bool = False) -> None:
-        """Take a record, as the runtime's recorder would; none where the disk is full."""
+    def write(self, record: Any, step: int | None = None, *, is_periodic: bool = False, **how: Any) -> None:
+        """Take a record, as the runtime's recorder would; none where the disk is full. Each heartbeat is in the
+        liveness file."""
+        if isinstance(record, HeartbeatRecord):
+            self.live = (self.now, record)
+            record = self.history.take(record, is_periodic=is_periodic)
         if self.now < self.disk_full_until:
+            self.history.reset()
+            return
+        if record is None:
             return
         self.marks.append(TelemetryMark(offset=len(self.marks), at=self.now, step=step or 0, record=record))
 
@@ -94,6 +112,14 @@ class Script:
         fold.update(
             [Chunk(path=path, from_start=True, first_at=self.began, last_at=self.marks[-1].at, marks=tuple(self.marks))]
         )
+        if self.live is not None:
+            at, beat = self.live
+            fold.lives(
+                LivenessRecord(
+                    task=CHIEF, session=self.id, host="host", pid=1, started_at=self.began, written_at=at, beats=1,
+                    interval_secs=10.0, phase=beat.phase or "", beat=beat, beat_at=at,
+                )
+            )  # fmt: skip
         return fold.run(self.now if self.is_over else self.now + GIVEN_UP_SECS + 1.0)
 
     def _session(self, attempt: int, secs: float, end: str) -> None:
@@ -102,10 +128,12 @@ class Script:
         options = Options(hang_timeout_secs={"training": 300.0})
         self.id, self.progress = str(attempt), Progress(self, HangTimeouts(options))
         before, self.lease, self.frozen_secs = self.lease, None, 0.0
+        dead, self.live, self.history = self.live, None, BeatHistory(options.heartbeat_secs)
         self.is_over = end in ("completed", "error")
         self.monitor = SessionMonitor(
             SessionIdentity(
-                record=SessionRecord(session=self.id, run="scripted", started_at=self.now, attempt=attempt)
+                record=SessionRecord(session=self.id, run="scripted", started_at=self.now, attempt=attempt),
+                started_boot_secs=self.now,
             ),
             options=options,
             progress=self.progress,
@@ -115,6 +143,9 @@ class Script:
             on_renewal=self._renew,
             clock=self,
         )
+        if dead is not None and before is not None:
+            beat = dead[1]
+            self.write(DeathRecord(session=beat.session, step=beat.step, elapsed_secs=beat.elapsed_secs, beat=beat))
         started_at, self.next_tick = self.now, self.now + 1.0
         self._record("job_start")
         self._record("tpu_init_start")
@@ -143,6 +174,7 @@ class Script:
                 restored_step=self.step,
                 checkpoint_interval_secs=SAVE_EVERY_SECS,
                 heartbeat_secs=options.heartbeat_secs,
+                recorded_beat_secs=MOST_BEAT_SECS,
                 **previous,  # type: ignore[arg-type]
             )
         )

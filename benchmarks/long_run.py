@@ -12,6 +12,7 @@ from supervisor_core.engine.checkpoint_stats import CheckpointStats
 from supervisor_core.engine.hang_timeouts import HangTimeouts
 from supervisor_core.engine.monitor import SessionIdentity, SessionMonitor
 from supervisor_core.engine.progress import Progress
+from supervisor_core.engine.recorder import MOST_BEAT_SECS, BeatHistory
 from supervisor_core.events.event_format import (
     FOOTER_BYTES,
     HEADER_BYTES,
@@ -23,6 +24,7 @@ from supervisor_core.events.event_format import (
 )
 from supervisor_core.events.telemetry import (
     CheckpointRecord,
+    HeartbeatRecord,
     Record,
     SessionRecord,
     ThreadStatus,
@@ -60,10 +62,12 @@ class LongRun:
         self.parts: list[bytes] = [frame(version_event(began))]
         options = Options(heartbeat_secs=BEAT_SECS)
         self.progress = Progress(self, HangTimeouts(options))
+        self.history = BeatHistory(BEAT_SECS)
         self._ticks = {name: (0, None) for name in SERVICES}
         self._session = SessionRecord(
             session=session, attempt=1 if restored is None else 2, restored_step=restored, host="node-07", pid=4711,
             facade="supervise", started_at=began, run="run", heartbeat_secs=BEAT_SECS, checkpoint_interval_secs=600.0,
+            recorded_beat_secs=MOST_BEAT_SECS,
         )  # fmt: skip
         self.monitor = SessionMonitor(
             SessionIdentity(record=self._session, started_boot_secs=self.now),
@@ -101,8 +105,12 @@ class LongRun:
         """Yield the other processes: there are none."""
         return iter(())
 
-    def write(self, record: Record, step: int | None = None, **how: Any) -> bool:
+    def write(self, record: Record, step: int | None = None, *, is_periodic: bool = False, **how: Any) -> bool:
         """See `TelemetrySink.write`."""
+        event = self.history.take(record, is_periodic=is_periodic) if isinstance(record, HeartbeatRecord) else record
+        if event is None:
+            return True
+        record = event
         summary = strip_metadata(summary_bytes(record), self._metadata)
         self.parts.append(frame(event_prefix(self.wall(), step or 0, 5, len(summary)) + summary))
         return True
@@ -117,7 +125,7 @@ class LongRun:
             step = self.progress.steps
             prefix = event_prefix(self.wall(), step, 5, 0)[:-2]
             self.parts.append(frame(prefix + scalar_prefix("loss") + struct.pack("<f", 1.0 / (1 + step))))
-            self.monitor.beat()
+            self.monitor.beat(is_periodic=True)
 
     def _train(self, secs: float) -> None:
         until, mean = self.now + secs, BEAT_SECS / STEPS_PER_BEAT

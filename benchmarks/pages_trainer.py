@@ -14,7 +14,7 @@ import threading
 import uuid
 
 from supervisor_core.clock import SYSTEM_CLOCK
-from supervisor_core.engine.heartbeat_writer import HeartbeatWriter
+from supervisor_core.engine.liveness_writer import LivenessWriter
 from supervisor_core.engine.recorder import StopInfo
 from supervisor_core.engine.service import ServiceRegistry
 from supervisor_core.engine.session_recorder import SessionRecorder
@@ -59,7 +59,7 @@ def obey(run: SessionRecorder, hanging: threading.Event, failing: threading.Even
 
 def work(logdir: str, task: str) -> None:
     """Beat until killed."""
-    heartbeats = HeartbeatWriter(
+    heartbeats = LivenessWriter(
         logdir, task, uuid.uuid4().hex[:16], interval_secs=Options().heartbeat_secs, phase="training"
     )
     heartbeats.start()

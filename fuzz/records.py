@@ -15,7 +15,7 @@ from supervisor_core.restarter import nodes
 from supervisor_core.restarter.launch import LaunchFacts, describe
 from supervisor_core.restarter.logdir_view import decode_state, encode_state
 from supervisor_core.restarter.policy import Cause, ChildEnd, EndedLaunch, Limits, decide
-from supervisor_core.run import task_record
+from supervisor_core.run import liveness
 
 
 def check_lease(data: bytes) -> None:
@@ -37,11 +37,11 @@ def check_lease(data: bytes) -> None:
 def check_task(data: bytes) -> None:
     """Decode a heartbeat file; write and read again what was accepted."""
     try:
-        record = task_record.decode(data)
+        record = liveness.decode(data)
     except ValueError:
         return
-    assert task_record.decode(task_record.encode(record)) == record
-    name = task_record.file_name(record.task)
+    assert liveness.decode(liveness.encode(record)) == record
+    name = liveness.file_name(record.task)
     assert "/" not in name and not name.startswith(".") and len(name) <= 255, name
 
 

@@ -32,7 +32,7 @@ from supervisor_core.process.progress_page import LAST_PROGRESS, STEPS
 from supervisor_core.process.stacks_file import MAGIC, look_text
 from supervisor_core.restarter.logdir_view import OpenLaunch, encode_state
 from supervisor_core.restarter.policy import Failure, RestartState
-from supervisor_core.run import task_record
+from supervisor_core.run import liveness
 
 TESTS = HERE.parent / "tests"
 RAW, MENDED, LEGACY = b"\0", b"\1", b"\2"
@@ -298,15 +298,15 @@ def of_page() -> Seeds:
 
 def of_task() -> Seeds:
     """The heartbeat of a worker, and its last."""
-    record = task_record.TaskRecord(
+    record = liveness.LivenessRecord(
         task="worker:1", session="s", host="h", boot="b", pids="pid:[1]", pid=3, started_at=1.7e9, written_at=1.7e9,
         beats=4, interval_secs=5.0, phase="training", step=9, steps=8, waiting_for="the chief", stalled=True,
     )  # fmt: skip
-    yield "running", task_record.encode(record)
+    yield "running", liveness.encode(record)
     place = Place(digest="a1", location="train.py:25 train", waits_in="backward", frames=("train.py:25 train",))
-    yield "still", task_record.encode(replace(record, place=place, progress_age_secs=7.0, hang_timeout_secs=6.0))
-    yield "ended", task_record.encode(replace(record, ended="error", ended_at=1.7e9, error="boom"))
-    yield "strange-name", task_record.encode(replace(record, task="./-\u00e9" + "x" * 210))
+    yield "still", liveness.encode(replace(record, place=place, progress_age_secs=7.0, hang_timeout_secs=6.0))
+    yield "ended", liveness.encode(replace(record, ended="error", ended_at=1.7e9, error="boom"))
+    yield "strange-name", liveness.encode(replace(record, task="./-\u00e9" + "x" * 210))
 
 
 def of_ledger() -> Seeds:

@@ -132,7 +132,7 @@ TARGETS = {
         ),
         Target(
             name="task",
-            reads="heartbeat file of a task",
+            reads="liveness file",
             promise="`ValueError` only; what was read is written and read again the same",
             module="fuzz.records",
             max_bytes=4 << 10,

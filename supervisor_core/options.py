@@ -79,7 +79,7 @@ class Options:
     logdir, into one of their own. False: the events file holds what the original's would."""
 
     heartbeat_secs: float = 10.0
-    """Seconds between heartbeat records. 0 writes them only when the phase changes."""
+    """Seconds between heartbeats of the liveness file, at most 10. 0 also records none in events without a change."""
 
     save_on_stop: bool = True
     """Write a final checkpoint at a clean end, and on SIGTERM or SIGINT."""

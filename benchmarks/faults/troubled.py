@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from supervisor_core import Options, supervise
-from supervisor_core.engine.heartbeat_writer import HeartbeatWriter
+from supervisor_core.engine.liveness_writer import LivenessWriter
 from supervisor_core.engine.pace_watch import PaceWatch
 from supervisor_core.events import EventsWriter
 from supervisor_core.events.telemetry import HeartbeatRecord
@@ -213,7 +213,7 @@ def waits(run: Run, control: Control) -> None:
 def works(logdir: str, task: str, slow: float = 1.0) -> None:
     """Be another process of the cluster: it works on its own steps."""
     session, steps = uuid.uuid4().hex[:16], 0
-    beats = HeartbeatWriter(logdir, task, session, interval_secs=5.0, phase="training")
+    beats = LivenessWriter(logdir, task, session, interval_secs=5.0, phase="training")
     beats.start()
     watch = PaceWatch(lambda: steps)
     watch.start()

@@ -42,8 +42,6 @@ if sys.platform != "win32":  # where leases are only read
 LEASE_NAME = ".supervisor.lease"
 
 BLOCK_BYTES = 1024
-ERROR_LETTERS = 120
-"""Limit of a stored error: the file must not grow where the disk is full."""
 VERSION = 1
 
 COSTS = ("trained_secs", "timed_saves", "save_secs", "blocked_secs")
@@ -90,21 +88,8 @@ class LeaseRecord:
     """Time for which those saves blocked training."""
     predecessor: str | None = None
     """The earlier session that was cut off and whose model may be alive in a cluster; None once this one is ready."""
-    phase: str | None = None
-    progress_at: Secs | None = None
-    """Last progress, as stall detection counts it."""
-    progress_timeout_secs: Secs | None = None
-    """The hang timeout of the phase; None where it cannot hang."""
-    save_failures: Integer = 0
-    """Failed saves of this session."""
-    save_failures_in_a_row: Integer = 0
-    """Failed saves since the last good one."""
-    events_error: str | None = None
-    """Why events cannot be written at present; at most `ERROR_LETTERS` characters. None while they can."""
     yields_logdir: bool = False
     """The session writes no checkpoints, and gives way to one that does."""
-    page: str | None = None
-    """Path of its progress page on its machine, see `supervisor_core.process.progress_page`; None without one."""
 
     def renewed(self, clock: Clock, *, last_step: int | None = None, **changes: Any) -> LeaseRecord:
         """Return the record as of now, with ``last_step`` where known, and other changes."""

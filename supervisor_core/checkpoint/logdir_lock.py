@@ -51,14 +51,6 @@ def _in_daemon_thread(renew: Callable[[], None]) -> None:
     threading.Thread(target=renew, name="supervisor-lease", daemon=True).start()
 
 
-def peek(logdir: str | os.PathLike[str]) -> LeaseRecord | None:
-    """Return the lease of a logdir without taking it; None where there is no readable one."""
-    try:
-        return decode(lease_file_in(logdir).read())
-    except (OSError, ValueError):
-        return None
-
-
 @dataclass(eq=False)
 class LogdirLock:
     """The right to be the chief of a logdir. One object per session; see the module's docstring.
@@ -121,13 +113,12 @@ class LogdirLock:
         """Interval of renewals: the next session knows nothing that a killed one did after its last renewal."""
         return min(self.timeout_secs / 4, self._file.renewal_secs)
 
-    def acquire(self, session: str, *, after_attempt: int = 0, page: str | None = None) -> SessionHistory:
+    def acquire(self, session: str, *, after_attempt: int = 0) -> SessionHistory:
         """Take the lease for a session.
 
         Args:
             session: its id.
             after_attempt: the newest attempt known from other files, in case the lease is older or missing.
-            page: path of its progress page.
 
         Raises:
             LogdirInUseError: if another chief holds it, or another session of this process; names the holder, since
@@ -162,7 +153,7 @@ class LogdirLock:
         if warning:
             _LOG.warning("%s", warning)
         if alone or (result.verdict == "unlocked" and not is_kept_out):
-            self._record = self._first_record(session, history, now, now_boot_secs, page)
+            self._record = self._first_record(session, history, now, now_boot_secs)
             _LEASES.add(self)
             self._write_or_warn()
             if self.yields_logdir:
@@ -179,9 +170,7 @@ class LogdirLock:
             f"chief out, and a dead one is replaced after {self.timeout_secs:g} s"
         )
 
-    def _first_record(
-        self, session: str, history: SessionHistory, now: float, now_boot_secs: float, page: str | None
-    ) -> LeaseRecord:
+    def _first_record(self, session: str, history: SessionHistory, now: float, now_boot_secs: float) -> LeaseRecord:
         return LeaseRecord(
             session=session,
             attempt=history.attempt,
@@ -198,7 +187,6 @@ class LogdirLock:
             **history.costs,  # type: ignore[arg-type]
             predecessor=history.predecessor,
             yields_logdir=self.yields_logdir,
-            page=page,
         )
 
     def check(self) -> None:

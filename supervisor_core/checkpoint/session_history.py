@@ -9,7 +9,8 @@ from typing import Any
 from supervisor_core.checkpoint.json_records import LARGEST, LARGEST_ATTEMPT, LATEST
 from supervisor_core.checkpoint.lease_file import COSTS, LeaseRecord
 from supervisor_core.process.identity import boot_id
-from supervisor_core.process.progress_page import page_of_session
+from supervisor_core.process.progress_page import page_in, page_of_session
+from supervisor_core.process.runtime_directory import private_directories
 
 CUT_OFF = ("lost", "signal")
 """Outcomes of a session that had more to do, with an intact model."""
@@ -108,10 +109,11 @@ def as_left(record: LeaseRecord, now_boot_secs: float) -> tuple[LeaseRecord, boo
     """
     if record.ended is not None:
         return record, record.last_step is not None
-    if record.page is None or record.boot is None or record.boot != boot_id():
+    if record.boot is None or record.boot != boot_id():
         return record, False
-    page = page_of_session(record.page, record.session)
-    if page is None or page.boot != record.boot:
+    paths = (str(page_in(directory, record.session)) for directory in private_directories())
+    page = next(filter(None, (page_of_session(path, record.session) for path in paths)), None)
+    if page is None:
         return record, False
     if page.step is not None:
         record = replace(record, last_step=page.step)

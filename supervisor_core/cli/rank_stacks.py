@@ -16,7 +16,15 @@ from supervisor_core.process.identity import this_machine
 from supervisor_core.process.stacks import MAIN_THREAD, Stacks
 from supervisor_core.run.cluster import name_of_chief
 from supervisor_core.run.culprit import Rank, Unresponsive
-from supervisor_core.run.task_record import MAX_TASKS, TASKS_DIRECTORY, TaskRecord, has_ended_well, is_gone, read_record
+from supervisor_core.run.liveness import (
+    LIVENESS_DIRECTORY,
+    MAX_TASKS,
+    LivenessRecord,
+    files_of_others,
+    has_ended_well,
+    is_gone,
+    read_record,
+)
 from supervisor_core.run.words import duration
 from supervisor_core.storage.local import filesystem_for
 
@@ -50,19 +58,19 @@ class SeenRank:
     """How it is, for people; of one on another machine."""
 
 
-def task_records(logdir: str) -> tuple[TaskRecord, ...]:
+def task_records(logdir: str) -> tuple[LivenessRecord, ...]:
     """Return what the processes other than the chief have written; without those that cannot be read, and nothing
     where the logdir does not answer in time.
 
     Args:
         logdir: the run's directory.
     """
-    found: list[TaskRecord] = []
+    found: list[LivenessRecord] = []
 
     def read() -> None:
         with suppress(OSError, ImportError, ValueError):
-            filesystem, directory = filesystem_for(os.path.join(logdir, TASKS_DIRECTORY))
-            names = sorted(name for name in filesystem.list_names(directory) if name.endswith(".json"))
+            filesystem, directory = filesystem_for(os.path.join(logdir, LIVENESS_DIRECTORY))
+            names = files_of_others(filesystem.list_names(directory))
             for name in names[:MAX_TASKS]:
                 with suppress(OSError, ValueError):
                     found.append(read_record(filesystem, os.path.join(directory, name)))
@@ -73,7 +81,7 @@ def task_records(logdir: str) -> tuple[TaskRecord, ...]:
     return tuple(found)
 
 
-def names_of(sessions: Iterable[str], records: Sequence[TaskRecord]) -> Mapping[str, str]:
+def names_of(sessions: Iterable[str], records: Sequence[LivenessRecord]) -> Mapping[str, str]:
     """Return the name of each session's process: the one that keeps no heartbeat file is the chief, or rank 0.
 
     Args:
@@ -87,7 +95,9 @@ def names_of(sessions: Iterable[str], records: Sequence[TaskRecord]) -> Mapping[
     return {session: tasks.get(session) or (chief if is_known else f"session {session}") for session in given}
 
 
-def others_of(records: Iterable[TaskRecord], here: Mapping[str, str], began_at: float, now: float) -> list[SeenRank]:
+def others_of(
+    records: Iterable[LivenessRecord], here: Mapping[str, str], began_at: float, now: float
+) -> list[SeenRank]:
     """Return the processes of a training that are not among those seen here: on another machine, or ended.
 
     Args:

@@ -15,7 +15,6 @@ import click
 from rich.progress import TextColumn, TimeElapsedColumn
 from rich.text import Text
 
-from supervisor_core.checkpoint.logdir_lock import peek
 from supervisor_core.cli import WrongInput, require_system, seconds_option
 from supervisor_core.cli import rank_stacks as ranks
 from supervisor_core.cli.logdirs import NoSuchLogdir, expanded, find_logdir, logdirs
@@ -29,6 +28,7 @@ from supervisor_core.process.stacks import MAIN_THREAD, Stacks, in_order, user_l
 from supervisor_core.process.stacks_file import read_stacks, stacks_path
 from supervisor_core.restarter.hang import pages_here
 from supervisor_core.run.culprit import RankGroup, Verdict, verdict_of
+from supervisor_core.run.liveness import read_chief
 from supervisor_core.run.thresholds import duration
 from supervisor_core.run.words import named
 from supervisor_core.storage.local import local_path
@@ -154,19 +154,22 @@ def _processes(target: str) -> list[tuple[int, PageReading | None]]:
         raise WrongInput(f"{error.message} Expected the number of a process, or a logdir.") from error
     if logdir.itself_only:
         return _processes(logdir.path)
-    lease = peek(target)
-    if lease is None:
+    try:
+        chief = read_chief(target)
+    except (OSError, ValueError):
+        chief = None
+    if chief is None:
         raise WrongInput(f"No session trains in {target} on this machine. Give the number of a process.")
-    if lease.ended is not None:
-        raise WrongInput(f"The last session in {target} has ended ({lease.ended}).")
-    if lease.boot != boot_id():
-        raise WrongInput(f"The session in {target} runs on {lease.host}, this is {socket.gethostname()}: look there.")
-    if not is_running(lease.pid):
+    if chief.ended is not None:
+        raise WrongInput(f"The last session in {target} has ended ({chief.ended}).")
+    if chief.boot != boot_id():
+        raise WrongInput(f"The session in {target} runs on {chief.host}, this is {socket.gethostname()}: look there.")
+    if not is_running(chief.pid):
         shown = command_line("tb-supervisor", "inspect", "--run=.", "--", target)
-        gone = f"The process {lease.pid}, which trained in {target}, does not run any more."
+        gone = f"The process {chief.pid}, which trained in {target}, does not run any more."
         raise WrongInput(f"{gone} Where it hung before, if it did: `{shown}`")
     # Of another user, or in a directory that only the session knows.
-    return [(lease.pid, None if lease.page is None else page_of_session(lease.page, lease.session))]
+    return [(chief.pid, None if chief.page is None else page_of_session(chief.page, chief.session))]
 
 
 def _is_below(path: str, directory: str) -> bool:

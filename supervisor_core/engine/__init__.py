@@ -5,7 +5,7 @@ Who trains, and what is recorded:
     session_recorder   telemetry, lease, heartbeats, metrics of one session
     lifecycle          begins a session, says that it is ready
     session_state      the session under way, and why it ends, as far as is known
-    heartbeat_writer   the heartbeats of a process that is not the chief
+    liveness_writer   the heartbeats of a process that is not the chief
     worker_registry    the workers that the chief sees; chief_status: whether they may go on
     checkpoint_stats   the saves so far; tf_config: which task this process is
 

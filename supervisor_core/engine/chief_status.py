@@ -1,4 +1,4 @@
-"""`ChiefStatus`: whether a run has finished, for its workers, from the logdir's lock file.
+"""`ChiefStatus`: whether a run has finished, for its workers, from its chief's liveness file.
 
 It distinguishes a run that has finished from one that has not started yet: a late worker would otherwise wait forever
 for a chief that will not come, or train a model that no process saves.
@@ -10,10 +10,9 @@ import logging
 import os
 from collections.abc import Callable
 
-from supervisor_core.checkpoint.lease_file import LeaseRecord
-from supervisor_core.checkpoint.logdir_lock import peek
 from supervisor_core.clock import SYSTEM_CLOCK, Clock, utc_text
 from supervisor_core.errors import RunFinishedError
+from supervisor_core.run.liveness import LivenessRecord, read_chief
 
 _LOG = logging.getLogger("supervisor_core")
 
@@ -22,13 +21,13 @@ FINISHED = ("completed", "exhausted", "requested")
 
 
 class ChiefStatus:
-    """Reads the lock file of one logdir, for one worker.
+    """Reads the chief's liveness file of one logdir, for one worker.
 
     Args:
         logdir: the run's directory.
         finished_wait_secs: how long a finished run has to start again, in seconds from the first read.
         always_waits: whether a run that was seen running has that time too.
-        read: reads the lock file.
+        read: reads that file.
         clock: replaced in tests.
     """
 
@@ -38,7 +37,7 @@ class ChiefStatus:
         *,
         finished_wait_secs: float,
         always_waits: bool = False,
-        read: Callable[[str | os.PathLike[str]], LeaseRecord | None] = peek,
+        read: Callable[[str | os.PathLike[str]], LivenessRecord | None] = read_chief,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self._logdir = logdir
@@ -53,7 +52,7 @@ class ChiefStatus:
     def check(self) -> str | None:
         """Return why a worker must wait: the run has finished; None if it has not, as far as is known.
 
-        A lock file that cannot be read changes nothing.
+        A file that cannot be read changes nothing.
 
         Raises:
             RunFinishedError: if it has finished and no chief has restarted it within the wait; or immediately if that
@@ -75,7 +74,7 @@ class ChiefStatus:
             raise RunFinishedError(f"There is nothing left to do here: {text}.")
         return f"a chief to continue the run, within {left:.0f} s: {text}"
 
-    def _record(self) -> LeaseRecord | None:
+    def _record(self) -> LivenessRecord | None:
         try:
             return self._read(self._logdir)
         except Exception as error:  # file system clients raise any type; an unreadable file forbids no start
@@ -85,8 +84,8 @@ class ChiefStatus:
             return None
 
 
-def _ending(record: LeaseRecord) -> str:
-    step = "" if record.last_step is None else f" at step {record.last_step:,}"
-    ended_at = record.renewed_at if record.ended_at is None else record.ended_at
+def _ending(record: LivenessRecord) -> str:
+    step = "" if record.step is None else f" at step {record.step:,}"
+    ended_at = record.written_at if record.ended_at is None else record.ended_at
     at = f"{utc_text(ended_at) or 'unknown'} UTC"
     return f"session {record.session} on {record.host} ended ({record.ended}){step}, {at}"

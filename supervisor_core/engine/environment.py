@@ -8,24 +8,30 @@ import os
 import platform
 import socket
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from supervisor_core.address import parse_address
 from supervisor_core.checkpoint.lease_file import is_same
+from supervisor_core.checkpoint.session_history import SessionHistory
+from supervisor_core.clock import Clock, boot_secs
 from supervisor_core.engine.deadline import Deadline
 from supervisor_core.engine.monitor import SessionIdentity
 from supervisor_core.engine.placement import labels_of_session
+from supervisor_core.engine.recorder import MOST_BEAT_SECS
 from supervisor_core.errors import SaveFailedError
-from supervisor_core.events.telemetry import SessionRecord
+from supervisor_core.events.telemetry import DeathRecord, SessionRecord
 from supervisor_core.install import DISTRIBUTION
 from supervisor_core.log import error_text
 from supervisor_core.options import Options
 from supervisor_core.process.page_writer import ProgressPage
 from supervisor_core.process.progress_page import PageReading, pages_in, remove_oldest
 from supervisor_core.process.runtime_directory import VARIABLE, private_directories, private_directory
+from supervisor_core.run.last_words import death_of
+from supervisor_core.run.liveness import LivenessRecord, read_chief
 from supervisor_core.run.status import RunStatus
 from supervisor_core.storage.directory import may_pass, probe, why_unwritable
 from supervisor_core.storage.local import absolute, local_path, refuse_link
@@ -84,6 +90,7 @@ def new_record(
         logdir=absolute(logdir) if logdir else None,
         checkpoint_interval_secs=checkpoint_interval_secs,
         heartbeat_secs=options.heartbeat_secs,
+        recorded_beat_secs=max(MOST_BEAT_SECS, options.heartbeat_secs) if options.heartbeat_secs else 0.0,
         versions=versions(),
         labels=labels_of_session(options),
     )
@@ -244,6 +251,40 @@ def dead_before(directory: Path, logdir: str) -> list[PageReading]:
     ours = [page for page in dead if page.attempt and page.is_here and is_same(page.logdir or "", absolute(logdir))]
     remove_oldest(page for page in dead if page not in ours)
     return ours
+
+
+def chief_before(logdir: str, history: SessionHistory) -> LivenessRecord | None:
+    """Return what the session before says in its liveness file; None if it has ended, or that is unknown."""
+    try:
+        live = read_chief(logdir)
+    except Exception:  # clients of object stores raise what they like; its events say less, and are enough
+        return None
+    before = history.previous
+    is_its = live is not None and before is not None and live.session == before.session and live.ended is None
+    return live if is_its else None
+
+
+def deaths(
+    pages: Iterable[PageReading], chief: LivenessRecord | None, clock: Clock
+) -> Iterator[tuple[DeathRecord, PageReading | None]]:
+    """Yield what is known of killed sessions of a run, and the page of each.
+
+    Args:
+        pages: those of killed chiefs.
+        chief: what the session before says in its liveness file; None if nothing.
+        clock: the clock.
+    """
+    seen = set()
+    for page in pages:
+        seen.add(page.session)
+        death = death_of(page, clock.wall(), boot_secs(clock))
+        beat = chief.beat if chief is not None and chief.session == page.session else None
+        yield replace(death, beat=beat), page
+    if chief is not None and chief.session not in seen and chief.beat is not None:
+        elapsed_secs = chief.beat.elapsed_secs
+        if elapsed_secs is not None and chief.beat_at is not None:
+            elapsed_secs += max(0.0, chief.written_at - chief.beat_at)
+        yield DeathRecord(session=chief.session, step=chief.step, elapsed_secs=elapsed_secs, beat=chief.beat), None
 
 
 def refuse_unwritable(directory: str, options: Options, *, is_own: bool = False) -> None:

@@ -11,7 +11,6 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from supervisor_core.clock import SYSTEM_CLOCK, Clock, boot_secs
 from supervisor_core.engine.checkpoint_stats import CheckpointStats
@@ -47,6 +46,8 @@ from supervisor_core.run.words import next_sentence, pause_text
 
 _LOG = logging.getLogger("supervisor_core")
 
+BEAT_SECS = 10.0
+"""The liveness file has a heartbeat at least this often, in seconds."""
 TICK_SECS = 1.0
 """The monitor's interval in seconds: the resolution of stalls and of the rate."""
 
@@ -86,7 +87,6 @@ class SessionMonitor:
         workers: returns the status of the cluster's other processes, for a chief.
         hurry_workers: asks for a newer status of these; must not block.
         on_place: called once a second with where the main thread is, None while there is progress; must not block.
-        heartbeat_secs: seconds between heartbeats; 0: only at changes of phase. Default: the options'.
         on_renewal: called with the step at an interval; must not block.
         renewal_secs: that interval.
         response: what the session does where `Options.hang_action` asks for it.
@@ -104,7 +104,6 @@ class SessionMonitor:
         recorder: TelemetrySink,
         threads: Callable[[], Iterable[ThreadStatus]],
         workers: Callable[[], Iterable[WorkerStatus]] = lambda: (),
-        heartbeat_secs: float | None = None,
         hurry_workers: Callable[[], None] | None = None,
         on_place: Callable[[Place | None, ProgressSnapshot], None] | None = None,
         on_renewal: Callable[[int | None], None] = lambda step: None,
@@ -121,8 +120,7 @@ class SessionMonitor:
         self._workers = workers
         self._pace: PaceWatch | None = None
         """Of a process of several."""
-        self._worker_changes = WorkerChanges(workers, EVERY_BEATS * options.heartbeat_secs, clock.monotonic)
-        self._heartbeat_secs = options.heartbeat_secs if heartbeat_secs is None else heartbeat_secs
+        self._heartbeat_secs = min(options.heartbeat_secs or BEAT_SECS, BEAT_SECS)
         self._hurry_workers = hurry_workers
         self._on_place = on_place
         self._on_renewal = on_renewal
@@ -140,8 +138,6 @@ class SessionMonitor:
         self._ended: ServedState | None = None
         self._error: str | None = None
         self._ended_at: float | None = None
-        self._written: dict[str, ThreadStatus] = {}
-        """The service threads as of the last heartbeat that has them."""
         self._next_beat = self._next_renewal = clock.monotonic()
         self._renewal_secs = renewal_secs
         self._beat_lock = threading.Lock()
@@ -230,34 +226,36 @@ class SessionMonitor:
         self._detect_stall(progress, now, verdict)
         for stall in self._service_stalls.check(self._threads(), now, progress):
             self._report.service(stall)
-        if was_paused or (self._heartbeat_secs and now >= self._next_beat):
+        if was_paused or now >= self._next_beat:
             self._next_beat = now + self._heartbeat_secs
-            self.beat()
+            self.beat(is_periodic=True)
         if now >= self._next_renewal:
             self._next_renewal = now + self._renewal_secs
             self._on_renewal(progress.global_step)
 
-    def beat(self, durable_by: Deadline | None = None) -> None:
-        """Write a heartbeat record now.
+    def beat(self, durable_by: Deadline | None = None, *, is_periodic: bool = False) -> None:
+        """Write a heartbeat now.
 
         Args:
             durable_by: wait for the disk until then. Default: do not wait.
+            is_periodic: whether nothing is known to have happened.
         """
         now = self._progress.snapshot()
         with self._beat_lock:
-            threads = {each.name: each for each in self._threads()}
             beat = replace(
                 self._heartbeat(now),
-                threads=tuple(each for name, each in threads.items() if self._written.get(name) != each),
-                workers=self._worker_changes.take(),
+                threads=tuple(self._threads()),
+                workers=tuple(self._workers()) or None,
                 pace=None if self._pace is None else self._pace.pace(),
                 pause=self._take_pause(),
             )
-            if durable_by is None:
-                is_written = self._recorder.write(rounded(beat), now.global_step)
-            else:
-                is_written = self._recorder.write(rounded(beat), now.global_step, durable=True, deadline=durable_by)
-            self._written = threads if is_written else {}
+            self._recorder.write(
+                rounded(beat),
+                now.global_step,
+                durable=durable_by is not None,
+                deadline=NEVER if durable_by is None else durable_by,
+                is_periodic=is_periodic,
+            )
 
     def _heartbeat(self, now: ProgressSnapshot) -> HeartbeatRecord:
         """Return a heartbeat without its long fields."""
@@ -409,7 +407,6 @@ class SessionMonitor:
     def _beat_with_workers(self) -> None:
         """Write where the other processes are, if there are any."""
         if any(True for _ in self._workers()):
-            self._worker_changes.include()
             self.beat()
 
     def _arm(self) -> None:
@@ -438,47 +435,3 @@ class SessionMonitor:
                 self.tick()
             except Exception:  # one error must not stop the monitor
                 _LOG.exception("The monitor failed once; it continues.")
-
-
-EVERY_BEATS = 6
-"""Without a change, workers are part of every sixth heartbeat only."""
-
-
-class WorkerChanges:
-    """Decides whether the next heartbeat contains the other processes: many of them would fill the events file.
-
-    Args:
-        workers: returns their status.
-        every_secs: seconds after which they are included without a change.
-        monotonic: returns monotonic seconds.
-    """
-
-    def __init__(
-        self, workers: Callable[[], Iterable[WorkerStatus]], every_secs: float, monotonic: Callable[[], float]
-    ) -> None:
-        self._workers = workers
-        self._every_secs = every_secs
-        self._monotonic = monotonic
-        self._written: list[tuple[Any, ...]] = []
-        self._written_at: float | None = None
-
-    def include(self) -> None:
-        """Have the next heartbeat contain them."""
-        self._written_at = None
-
-    def take(self) -> tuple[WorkerStatus, ...] | None:
-        """Return their status if it must be written now, else None."""
-        workers = tuple(self._workers())
-        now = self._monotonic()
-        states = [(each.name, each.state, each.started_at, each.waiting_for, each.error) for each in workers]
-        is_due = bool(workers) and (self._written_at is None or now - self._written_at >= self._every_secs)
-        if not is_due and states == self._written:
-            return None
-        self._written, self._written_at = states, now
-        return _without_frames(workers)
-
-
-def _without_frames(workers: tuple[WorkerStatus, ...]) -> tuple[WorkerStatus, ...]:
-    return tuple(
-        each if each.place is None else replace(each, place=replace(each.place, frames=())) for each in workers
-    )

@@ -3,19 +3,31 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from supervisor_core.engine.deadline import NEVER, Deadline
-from supervisor_core.events.telemetry import Record, StopReason, summary_bytes
+from supervisor_core.events.telemetry import (
+    HeartbeatRecord,
+    Record,
+    StopReason,
+    ThreadStatus,
+    WorkerStatus,
+    summary_bytes,
+)
+from supervisor_core.run.session_fold import is_hanging
 
 _LOG = logging.getLogger("supervisor_core")
 
 SYNC_SECS = 10.0
 """How long training, or its end, waits at most until a record is durable, in seconds."""
 FLUSH_SECS = 1.0
+LEAST_BEAT_SECS, MOST_BEAT_SECS = 60.0, 360.0
+"""Of heartbeats without news one is recorded each minute at first, then each thirtieth of the session's age, up to the
+second number of seconds: so that a day takes less than 300 kB."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,7 +64,13 @@ class TelemetrySink(Protocol):
         """Why events cannot be written at present; None if they can."""
 
     def write(
-        self, record: Record, step: int | None = None, *, durable: bool = False, deadline: Deadline = NEVER
+        self,
+        record: Record,
+        step: int | None = None,
+        *,
+        durable: bool = False,
+        deadline: Deadline = NEVER,
+        is_periodic: bool = False,
     ) -> object:
         """Take a record; see `TelemetryRecorder.write`."""
 
@@ -63,10 +81,19 @@ class TelemetryRecorder:
     Args:
         writer: the run's summary writer; None writes nothing.
         check: called before each record, for writers that do not check themselves; if it raises, the record is dropped.
+        heartbeat_secs: see `Options.heartbeat_secs`.
     """
 
-    def __init__(self, writer: SummaryWriter | None, check: Callable[[], None] = lambda: None) -> None:
+    def __init__(
+        self,
+        writer: SummaryWriter | None,
+        check: Callable[[], None] = lambda: None,
+        heartbeat_secs: float = LEAST_BEAT_SECS,
+    ) -> None:
         self._writer = writer
+        self._history = BeatHistory(heartbeat_secs)
+        self.live: TelemetrySink | None = None
+        """The session's liveness file, once it has one: takes each record, too."""
         self._check = check
         self._error: str | None = None
 
@@ -75,7 +102,13 @@ class TelemetryRecorder:
         self._writer = writer
 
     def write(
-        self, record: Record, step: int | None = None, *, durable: bool = False, deadline: Deadline = NEVER
+        self,
+        record: Record,
+        step: int | None = None,
+        *,
+        durable: bool = False,
+        deadline: Deadline = NEVER,
+        is_periodic: bool = False,
     ) -> bool:
         """Append a record; return whether that went well, as far as it was waited for.
 
@@ -84,7 +117,19 @@ class TelemetryRecorder:
             step: the event's step, as TensorBoard shows it.
             durable: return only when it is durable; for the records that recovery and alerts depend on.
             deadline: limits that wait, which is `SYNC_SECS` at most.
+            is_periodic: of a heartbeat, whether nothing is known to have happened: see `BeatHistory`.
         """
+        is_written = True
+        event = self._history.take(record, is_periodic=is_periodic) if isinstance(record, HeartbeatRecord) else record
+        if event is not None:
+            is_written = self._append(event, step, durable=durable, deadline=deadline)
+            if not is_written:
+                self._history.reset()
+        if self.live is not None:
+            self.live.write(record, step, deadline=deadline)
+        return is_written
+
+    def _append(self, record: Record, step: int | None, *, durable: bool, deadline: Deadline) -> bool:
         writer = self._writer
         if writer is None:
             return False
@@ -136,3 +181,66 @@ class TelemetryRecorder:
             return self._error
         error = getattr(self._writer, "last_error", None) if failing else None
         return None if error is None else str(error.__cause__ or error)
+
+
+class BeatHistory:
+    """Decides which heartbeats of a session its events have: one in some minutes, and each that says something new.
+
+    Args:
+        heartbeat_secs: see `Options.heartbeat_secs`; 0: without a change none.
+    """
+
+    def __init__(self, heartbeat_secs: float) -> None:
+        self._least_secs = heartbeat_secs or math.inf
+        self.reset()
+
+    def reset(self) -> None:
+        """Begin again, after one could not be written."""
+        self._news: object = None
+        self._workers: object = None
+        self._due_secs = self._workers_due_secs = -math.inf
+        self._threads: dict[str, ThreadStatus] = {}
+
+    def take(self, beat: HeartbeatRecord, *, is_periodic: bool) -> HeartbeatRecord | None:
+        """Return what the events are to have of a heartbeat; None for nothing.
+
+        Args:
+            beat: the heartbeat, with all threads and workers.
+            is_periodic: whether nothing is known to have happened.
+        """
+        elapsed_secs = math.inf if beat.elapsed_secs is None else beat.elapsed_secs
+        news, workers = _news_of(beat), _news_of_workers(beat)
+        is_new = (news, workers) != (self._news, self._workers) or beat.pause is not None
+        if is_periodic and not is_new and elapsed_secs < self._due_secs:
+            return None
+        every_secs = max(LEAST_BEAT_SECS, min(elapsed_secs / 30, MOST_BEAT_SECS))
+        self._due_secs = elapsed_secs + max(every_secs, self._least_secs) - _SLACK_SECS
+        has_workers = workers != self._workers or elapsed_secs >= self._workers_due_secs or is_hanging(beat)
+        if has_workers:
+            self._workers_due_secs = elapsed_secs + LEAST_BEAT_SECS - _SLACK_SECS
+        threads = tuple(each for each in beat.threads if self._threads.get(each.name) != each)
+        self._threads.update({thread.name: thread for thread in threads})
+        self._news, self._workers = news, workers
+        spent = {bucket: secs for bucket, secs in beat.activity_secs.items() if secs}
+        shown = tuple(map(_without_frames, beat.workers or ())) if has_workers else ()
+        return replace(beat, threads=threads, workers=shown or None, activity_secs=spent)
+
+
+CALM = ("starting", "idle", "ticking")
+"""States of a thread whose change is no news."""
+_SLACK_SECS = 1.0
+"""The monitor runs once a second: the sixth heartbeat may come so much before the minute is over."""
+
+
+def _news_of(beat: HeartbeatRecord) -> tuple[object, ...]:
+    threads = [(each.name, "" if each.state in CALM else each.state, each.failures) for each in beat.threads]
+    acted = beat.watchdog_would_act, dict(beat.watchdog_acted)
+    return beat.phase, beat.loss_finite, beat.events_dropped, is_hanging(beat), acted, threads
+
+
+def _news_of_workers(beat: HeartbeatRecord) -> list[object]:
+    return [(each.name, each.state, each.started_at, each.waiting_for, each.error) for each in beat.workers or ()]
+
+
+def _without_frames(worker: WorkerStatus) -> WorkerStatus:
+    return worker if worker.place is None else replace(worker, place=replace(worker.place, frames=()))

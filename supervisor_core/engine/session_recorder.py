@@ -1,8 +1,8 @@
 """`SessionRecorder`: records one session of a run, whatever the framework.
 
 A facade calls it at each event (``begin``, ``ready``, ``enter`` a phase, ``saved``, ``end``). It holds the logdir's
-lock, writes telemetry and heartbeats, and serves metrics. In a cluster the chief's recorder also observes the other
-processes; each of these has its own recorder, which writes a heartbeat file instead of events.
+lock, writes telemetry and its liveness file, and serves metrics. In a cluster the chief's recorder also observes the
+other processes; each of these has its own recorder, which writes a liveness file and no events.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from supervisor_core.checkpoint.guard import Publisher
-from supervisor_core.checkpoint.lease_file import COSTS, ERROR_LETTERS, is_covered, is_same
+from supervisor_core.checkpoint.lease_file import COSTS, is_covered, is_same
 from supervisor_core.checkpoint.ledger import newest_attempt
 from supervisor_core.checkpoint.logdir_lock import LogdirLock
 from supervisor_core.checkpoint.session_history import SessionHistory
@@ -25,17 +25,19 @@ from supervisor_core.engine.deadline import NEVER, Deadline
 from supervisor_core.engine.environment import (
     LAST_PUSH_SECS,
     MetricsEndpoint,
+    chief_before,
     dead_before,
+    deaths,
     new_page,
     new_record,
     page_directory,
 )
 from supervisor_core.engine.hang_timeouts import HangTimeouts
-from supervisor_core.engine.heartbeat_writer import HeartbeatWriter
+from supervisor_core.engine.liveness_writer import LivenessWriter
 from supervisor_core.engine.monitor import TICK_SECS, SessionIdentity, SessionMonitor
 from supervisor_core.engine.notices import Notices
 from supervisor_core.engine.placement import placement
-from supervisor_core.engine.progress import Progress
+from supervisor_core.engine.progress import Progress, ProgressSnapshot
 from supervisor_core.engine.recorder import StopInfo, SummaryWriter, TelemetryRecorder, TelemetrySink
 from supervisor_core.engine.resume_check import ResumeCheck
 from supervisor_core.engine.retry import SaveTrials
@@ -46,12 +48,13 @@ from supervisor_core.engine.watchdog import RECORD_SECS, StallResponse, longest_
 from supervisor_core.engine.worker_registry import WorkerRegistry, read_interval_secs
 from supervisor_core.errors import LogdirInUseError, StalledError
 from supervisor_core.events.events_file import guard_directory
+from supervisor_core.events.place import Place
 from supervisor_core.events.resume_record import ResumeRecord
-from supervisor_core.events.telemetry import CheckpointRecord, RecoveryRecord, StopRecord
+from supervisor_core.events.telemetry import CheckpointRecord, DeathRecord, RecoveryRecord, StopRecord
 from supervisor_core.options import Options
 from supervisor_core.process.outside import allow_tracer
 from supervisor_core.process.progress_page import PageReading, page_in, remove_page
-from supervisor_core.run.last_words import death_of
+from supervisor_core.run.liveness import CHIEF
 from supervisor_core.run.model import STATE_OF_OUTCOME
 from supervisor_core.run.status import RunStatus
 from supervisor_core.storage.local import local_path
@@ -108,12 +111,13 @@ class SessionRecorder:
         self._save_stalled = save_stalled
         self._trials = SaveTrials(save_soon, clock)
         self._clock = clock
-        self._recorder: TelemetrySink = TelemetryRecorder(writer if options.write_telemetry else None, self._check)
+        events = TelemetryRecorder(writer if options.write_telemetry else None, self._check, options.heartbeat_secs)
+        self._recorder: TelemetrySink = events
         self._yields_logdir = yields_logdir
         self._after_attempt = after_attempt
         self._logdir_lock: LogdirLock | None = None
         self._worker_registry: WorkerRegistry | None = None
-        self._heartbeat_writer: HeartbeatWriter | None = None
+        self._liveness: LivenessWriter | None = None
         session_id, info = uuid.uuid4().hex[:16], {"logdir": str(logdir or "")}
         self.notices = Notices(session_id, lambda *said: self._recorder.write(*said), self.progress.snapshot, clock)
         """What the program says of its run."""
@@ -138,7 +142,7 @@ class SessionRecorder:
             info["task"] = task
             self.progress.join_cluster()
             if logdir:
-                self._recorder = self._heartbeat_writer = HeartbeatWriter(
+                self._recorder = self._liveness = LivenessWriter(
                     logdir, task, session_id, interval_secs=options.heartbeat_secs, clock=clock
                 )
         self._identity = SessionIdentity(
@@ -163,8 +167,7 @@ class SessionRecorder:
             threads=services.statuses,
             workers=(lambda: ()) if self._worker_registry is None else self._worker_registry.workers,
             hurry_workers=None if self._worker_registry is None else self._worker_registry.hurry,
-            on_place=None if self._heartbeat_writer is None else self._heartbeat_writer.note_place,
-            heartbeat_secs=None if self._heartbeat_writer is None else TICK_SECS,
+            on_place=self._note_place,
             on_renewal=self._renew_lock,
             renewal_secs=TICK_SECS if self._logdir_lock is None else self._logdir_lock.renewal_secs,
             response=StallResponse(stop=on_stalled, end=self._end_stalled, record=lambda by: self._monitor.beat(by)),
@@ -183,8 +186,8 @@ class SessionRecorder:
         """Whether `end` was called."""
         self._guarded: list[str] = []
         self._resume_check: ResumeCheck | None = None
-        self._dead: list[PageReading] = []
-        """Pages of killed sessions of this run: what no record says of them yet."""
+        self._deaths: list[tuple[DeathRecord, PageReading | None]] = []
+        """Of killed sessions of this run, with their pages: what no record says yet."""
 
     @property
     def session_id(self) -> str:
@@ -219,7 +222,6 @@ class SessionRecorder:
             before = lock.acquire(
                 self.session_id,
                 after_attempt=max(newest_attempt(logdir), self._after_attempt),
-                page=None if directory is None else str(page_in(directory, self.session_id)),
             )
             self.publisher = Publisher(
                 session=self.session_id, attempt=before.attempt, check=lock.check, bring_back=lock.bring_back,
@@ -233,20 +235,30 @@ class SessionRecorder:
                 steps_lost=None if before.previous is None and before.attempt > 1 else before.steps_lost,
             )
             self._history = before
+            previous = chief_before(logdir, before)
+            if lock.session is not None:
+                page = None if directory is None else str(page_in(directory, self.session_id))
+                self._liveness = LivenessWriter(
+                    logdir, CHIEF, self.session_id, interval_secs=self.options.heartbeat_secs, page=page,
+                    check=lock.check, clock=self._clock,
+                )  # fmt: skip
+                if isinstance(self._recorder, TelemetryRecorder):
+                    self._recorder.live = self._liveness
             self._monitor.identify(self._identity)
             self.guard(logdir)
             if self.options.write_telemetry and not self._yields_logdir:
                 self._resume_check = ResumeCheck(logdir, self.session_id, self.progress, self._resume_checked)
-            if directory is not None and self._history.exclusive:
-                self._dead = dead_before(directory, logdir)
+            if before.exclusive:
+                pages = [] if directory is None else dead_before(directory, logdir)
+                self._deaths = list(deaths(pages, previous, self._clock))
         self._begun = True
         if directory is not None:
             is_chief = self._logdir_lock is not None
             self.progress.publish(new_page(directory, self._identity, self._logdir, is_chief=is_chief))
         self._stacks.open(directory)
         allow_tracer()
-        if self._heartbeat_writer is not None:
-            self._heartbeat_writer.start()
+        if self._liveness is not None:
+            self._liveness.start()
         self._monitor.start()
         if self._worker_registry is not None:
             self._worker_registry.start()
@@ -318,16 +330,15 @@ class SessionRecorder:
         return self._identity.resume_check
 
     def _record_deaths(self) -> None:
-        """Take what killed sessions of this run have left in memory into the events file, as soon as there is one; what
-        cannot be written stays in memory."""
+        """Take what killed sessions of this run have left into the events file, as soon as there is one; pages of what
+        cannot be written stay in memory."""
         unwritten = []
-        for page in self._dead:
-            death = death_of(page, self._clock.wall(), boot_secs(self._clock))
-            if self._recorder.write(death, durable=True):
+        for death, page in self._deaths:
+            if not self._recorder.write(death, durable=True):
+                unwritten.append((death, page))
+            elif page is not None:
                 remove_page(page)
-            else:
-                unwritten.append(page)
-        self._dead = unwritten
+        self._deaths = unwritten
 
     def can_adopt_model_of(self, session: str) -> bool:
         """Return whether the model that a session left alive can be adopted: its own, or see
@@ -350,9 +361,9 @@ class SessionRecorder:
         self._monitor.enter(phase)
 
     def waiting_for(self, what: str | None) -> None:
-        """Record what a worker waits for, for the chief to show; None at the end of the wait. Ignored for a chief."""
-        if self._heartbeat_writer is not None:
-            self._heartbeat_writer.waiting_for(what)
+        """Record what a worker waits for, for the chief to show; None at the end of the wait."""
+        if self._liveness is not None:
+            self._liveness.waiting_for(what)
 
     def phase(self, phase: str) -> AbstractContextManager[None]:
         """Be in a phase while the ``with`` block runs."""
@@ -398,8 +409,8 @@ class SessionRecorder:
             activity_secs=now.activity_secs,
         )
         self._recorder.write(record, now.global_step, durable=True, deadline=deadline)
-        if self._heartbeat_writer is not None:
-            self._heartbeat_writer.close()
+        if self._liveness is not None:
+            self._liveness.close()
         if self._logdir_lock is not None:
             lost, costs = self._identity.steps_lost, self._costs_so_far()
             if self._logdir_lock.release(stop.reason, last_step=now.global_step, steps_lost=lost, **costs):
@@ -437,6 +448,10 @@ class SessionRecorder:
         """Write a heartbeat now."""
         self._monitor.beat()
 
+    def _note_place(self, place: Place | None, progress: ProgressSnapshot) -> None:
+        if self._liveness is not None:
+            self._liveness.note_place(place, progress)
+
     def _check(self) -> None:
         if self._logdir_lock is not None:
             self._logdir_lock.check()
@@ -467,9 +482,11 @@ class SessionRecorder:
         values = (costs.trained_secs, costs.saves, costs.save_secs, costs.blocked_secs)
         return {name: round(value, 3) for name, value in zip(COSTS, values, strict=True)}
 
-    def _show_failures(self) -> tuple[int, int, str | None]:
-        """Show on the page what cannot be written; return failed saves, those in a row, and why events fail."""
+    def _show_failures(self) -> int:
+        """Show on the page, and in the liveness file, what cannot be written; return the failed saves in a row."""
         (failures, in_a_row, why), error = self.saves.failures, self._recorder.error
+        if self._liveness is not None:
+            self._liveness.note_failures((failures, in_a_row, why), error)
         self.progress.page.update(
             save_failures=failures,
             save_failures_in_a_row=in_a_row,
@@ -477,24 +494,14 @@ class SessionRecorder:
             events_fail=error is not None,
             events_error=error or "",
         )
-        return failures, in_a_row, error
+        return in_a_row
 
     def _renew_lock(self, step: int | None) -> None:
         if self.ended:
             return
-        save_failures, in_a_row, error = self._show_failures()
+        in_a_row = self._show_failures()
         if (lock := self._logdir_lock) is None:
             return
-        now = self.progress.snapshot()
         with suppress(LogdirInUseError):  # `on_taken_over` has reported it
-            lock.renew(
-                last_step=step,
-                phase=now.phase,
-                progress_at=now.last_progress_at,
-                progress_timeout_secs=now.progress_timeout_secs,
-                save_failures=save_failures,
-                save_failures_in_a_row=in_a_row,
-                events_error=None if error is None else error[:ERROR_LETTERS],
-                **self._costs_so_far(),
-            )
+            lock.renew(last_step=step, **self._costs_so_far())
         self._trials.renewed(in_a_row, is_moved=lock.is_moved)

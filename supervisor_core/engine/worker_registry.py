@@ -1,6 +1,6 @@
 """`WorkerRegistry`: the state of the cluster's other processes, for their chief.
 
-Each of them keeps a heartbeat file in the shared logdir (`supervisor_core.engine.heartbeat_writer`). A thread
+Each of them keeps a heartbeat file in the shared logdir (`supervisor_core.engine.liveness_writer`). A thread
 reads these at an interval; callers get the last state without I/O. Clocks of machines need not agree: a process is
 alive while its file changes, and the time without a change is measured by the chief's clock. Time in which the chief
 itself could not read does not count.
@@ -21,17 +21,18 @@ from supervisor_core.events.notice_record import NoticeRecord
 from supervisor_core.events.telemetry import WorkerState, WorkerStatus
 from supervisor_core.options import Options
 from supervisor_core.process.identity import Machine, is_running, this_machine
-from supervisor_core.run.notices import notice_key
-from supervisor_core.run.task_record import (
+from supervisor_core.run.liveness import (
+    LIVENESS_DIRECTORY,
     MAX_TASKS,
-    TASKS_DIRECTORY,
-    TaskRecord,
+    LivenessRecord,
+    files_of_others,
     has_ended_well,
     is_gone,
     read_record,
     state_of,
     status_of,
 )
+from supervisor_core.run.notices import notice_key
 from supervisor_core.storage.filesystem import Filesystem
 from supervisor_core.storage.local import filesystem_for, local_path
 
@@ -86,7 +87,7 @@ class WorkerRegistry:
         machine: Machine | None = None,
         runs: Callable[[int], bool] = is_running,
     ) -> None:
-        self._directory = os.path.join(os.fspath(logdir), TASKS_DIRECTORY)
+        self._directory = os.path.join(os.fspath(logdir), LIVENESS_DIRECTORY)
         self._lost_after_secs = lost_after_secs
         self._interval_secs = interval_secs
         self._on_change, self._on_notice = on_change, on_notice
@@ -166,7 +167,7 @@ class WorkerRegistry:
 
     def _names(self, filesystem: Filesystem) -> list[str]:
         try:
-            names = sorted(name for name in filesystem.list_names(self._directory) if name.endswith(".json"))
+            names = files_of_others(filesystem.list_names(self._directory))
         except FileNotFoundError:
             return []
         if len(names) <= MAX_TASKS:
@@ -216,7 +217,7 @@ class WorkerRegistry:
         )
         return ObservedWorker(record=record, beat_monotonic=beat_monotonic, beat_at=beat_at, state=state)
 
-    def _read(self, filesystem: Filesystem, name: str) -> TaskRecord:
+    def _read(self, filesystem: Filesystem, name: str) -> LivenessRecord:
         path = os.path.join(self._directory, name)
         try:
             record = read_record(filesystem, path)
@@ -225,10 +226,10 @@ class WorkerRegistry:
         # A process writes its stop record before it ends: maybe after the first read.
         return read_record(filesystem, path) if self._is_gone(record) else record
 
-    def _is_gone(self, record: TaskRecord) -> bool:
+    def _is_gone(self, record: LivenessRecord) -> bool:
         return is_gone(record, self._machine, self._runs)
 
-    def _is_over(self, name: str, record: TaskRecord) -> bool:
+    def _is_over(self, name: str, record: LivenessRecord) -> bool:
         if not self._has_read and has_ended_well(record):
             self._over[name] = record.session
         return self._over.get(name) == record.session
@@ -257,7 +258,7 @@ class WorkerRegistry:
 class ObservedWorker:
     """The last record of a process, when it changed, and the resulting state."""
 
-    record: TaskRecord
+    record: LivenessRecord
     beat_monotonic: float
     """Monotonic time of the last beat, moved later by the time in which the chief could not read."""
     beat_at: float

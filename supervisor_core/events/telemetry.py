@@ -135,7 +135,10 @@ class SessionRecord:
     """Why it does not, or may not: one sentence each."""
     checkpoint_interval_secs: Number | None = None
     heartbeat_secs: Number | None = None
-    """Configured seconds between heartbeats; 0 where there are some only at changes of phase."""
+    """Configured seconds between heartbeats; 0 where there are some only at changes."""
+    recorded_beat_secs: Number | None = None
+    """The most seconds between heartbeats in the events file without a change; 0 as above. None:
+    ``heartbeat_secs``."""
     versions: Annotated[Mapping[Name, Name], Meta(max_length=MAX_VERSIONS)] = field(default_factory=dict)
     labels: Labels = field(default_factory=dict)
     """Who it belongs to and where it runs: ``user``, ``job_id``, ``partition`` ..., and the user's own."""
@@ -306,8 +309,8 @@ class OpenStall:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeathRecord:
-    """A session's process is over without a stop record. What was known of it in the memory of its machine alone: its
-    progress page and its stacks. By the next session, or by the restarter."""
+    """A session's process is over without a stop record. What its events do not say: from its liveness file, and on its
+    machine from its progress page and its stacks. By the next session, or by the restarter."""
 
     kind: ClassVar[str] = "death"
 
@@ -321,6 +324,8 @@ class DeathRecord:
     """Its age at its last sign of life, by a monotonic clock."""
     stall: OpenStall | None = None
     """The stall that was open then; ``secs`` until that sign of life."""
+    beat: HeartbeatRecord | None = None
+    """Its last heartbeat, by its liveness file: none of its events need have it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -31,6 +31,7 @@ from supervisor_core.run.file_fold import FileFold, Reached, nonfinite_since, to
 from supervisor_core.run.first_error import with_first_error
 from supervisor_core.run.goodput import is_down
 from supervisor_core.run.inferred_sessions import inferred_facts
+from supervisor_core.run.liveness import LivenessRecord
 from supervisor_core.run.model import (
     AT_RISK,
     BUCKET_OF_PHASE,
@@ -57,7 +58,7 @@ from supervisor_core.run.rate_history import RateHistory
 from supervisor_core.run.restarter_launches import joined, merged, with_process
 from supervisor_core.run.segments import Segments
 from supervisor_core.run.session_facts import SessionFacts, telemetry_facts
-from supervisor_core.run.session_fold import merged_session
+from supervisor_core.run.session_fold import merged_session, with_last_beat, with_liveness
 from supervisor_core.run.session_parts import NOTHING, clocks_differ
 from supervisor_core.run.tag_ends import newest_values
 from supervisor_core.run.timeline import Timeline, dead_session, timeline_of
@@ -99,6 +100,7 @@ class RunFold:
         self._totals = _NO_TOTALS
         self._launches: tuple[ProgramLaunch, ...] = ()
         self._death: DeathRecord | None = None
+        self._live: LivenessRecord | None = None
         self._presence: CheckpointFiles | None = None
         self._undivided = 0
         self._dropped: Mapping[DroppedKind, int] = NOTHING
@@ -127,6 +129,11 @@ class RunFold:
         """Add that the process of a session is over, which no record of the run says yet. A record of how the session
         ended, read before or after, counts instead."""
         self._death, self._timeline = death, None
+
+    def lives(self, live: LivenessRecord | None) -> None:
+        """Take what the liveness file of the chief has; None where there is none."""
+        if live != self._live:
+            self._live, self._timeline = live, None
 
     def rest(self) -> None:
         """Forget what can be put together again: the next read takes longer, and memory is free until then."""
@@ -270,9 +277,12 @@ class RunFold:
         deaths.update((death.session, (death, at)) for file in files for death, at in file.deaths.items)
         for id, in_files in parts.items():
             death = deaths.get(id)
-            key = ([_state_of(id, file) for file in in_files], death)
+            live = self._live if self._live is not None and self._live.session == id else None
+            key = ([_state_of(id, file) for file in in_files], death, live)
             known = self._facts.get(id)
-            facts[id] = known if known is not None and known[0] == key else (key, _own_facts(id, in_files, death))
+            if known is None or known[0] != key:
+                known = (key, _own_facts(id, in_files, death, live))
+            facts[id] = known
         self._facts = facts
         own = [found for _, found in facts.values()]
         silent = [file for file in files if not file.sessions and not file.is_of_restarter]
@@ -305,7 +315,9 @@ def _state_of(id: str, file: FileFold) -> tuple[object, ...]:
     return file, file.sessions[id].version, file.start_step, file.version if is_last else None
 
 
-def _own_facts(id: str, files: Sequence[FileFold], death: tuple[DeathRecord, float] | None) -> SessionFacts:
+def _own_facts(
+    id: str, files: Sequence[FileFold], death: tuple[DeathRecord, float] | None, live: LivenessRecord | None
+) -> SessionFacts:
     if len(files) > 1 and all(file.sessions[id].clock.first_elapsed_secs is not None for file in files):
         files = sorted(files, key=lambda file: (file.sessions[id].clock.first_elapsed_secs or 0.0, file.order))
     latest = files[-1]
@@ -317,13 +329,21 @@ def _own_facts(id: str, files: Sequence[FileFold], death: tuple[DeathRecord, flo
         and file.last_at is not None
         and not clocks_differ(file.sessions[id].clock.begun_at, begun_at)
     ]
+    fold = merged_session(file.sessions[id] for file in files)
+    if live is not None:
+        fold = with_liveness(fold, live)
+    elif death is not None:
+        fold = with_last_beat(fold, death[0])
     facts = telemetry_facts(
-        merged_session(file.sessions[id] for file in files),
+        fold,
         files=[file.path for file in files],
         seen_at=max(last_times, default=None),
         start_step=files[0].start_step,
         tail=latest.tail.reached if latest.last_session == id else None,
     )
+    if live is not None:
+        session = replaced(facts.session, save_error=live.save_error, events_error=live.events_error)
+        facts = replaced(facts, session=session)
     return facts if death is None or not facts.session.is_open else dead_session(facts, *death)
 
 

@@ -1,9 +1,8 @@
-"""What a session that is alive cannot write into its events file: from its logdir's lease, and from its progress page.
+"""What is known now of a run, and in no record of its events: from its liveness files, and from its progress page.
 
-The lease is renewed every second, in place, which works on a full disk too: a session that cannot write events is not
-reported as lost. The progress page is in the memory of the session's machine: on that machine it shows step and
-progress of a session whose logdir does not answer, and that native code blocks the interpreter, so that nothing in the
-process can write a record of it.
+The chief's liveness file is replaced with each heartbeat, also where its events cannot be written. The progress page is
+in the memory of the session's machine: on that machine it shows step and progress of a session whose logdir does not
+answer, and that native code blocks the interpreter, so that nothing in the process can write a record of it.
 """
 
 from __future__ import annotations
@@ -12,147 +11,94 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from supervisor_core.checkpoint.lease_file import LeaseRecord, decode
-from supervisor_core.checkpoint.logdir_lock import LEASE_NAME, peek
 from supervisor_core.events.telemetry import DeathRecord
 from supervisor_core.process.progress_page import PageReading, page_of_session
 from supervisor_core.run.goodput import is_down, phase_since, rebooked, spent, without_risk
 from supervisor_core.run.last_words import TimedLook, death_of, newest_look, stall_of
+from supervisor_core.run.liveness import CHIEF, LIVENESS_DIRECTORY, LivenessRecord, file_name, read_record
 from supervisor_core.run.model import BUCKET_OF_PHASE, DOWNTIME, STALL, Run, Session
 from supervisor_core.run.session_parts import with_stall
-from supervisor_core.run.writer_clock import WriterClock
 from supervisor_core.storage.filesystem import Filesystem
 from supervisor_core.storage.local import filesystem_for, local_path
 
 FRESH_SECS = 30.0
-"""The greatest age of a valid renewal: thirty renewals of a local file, two in an object store."""
+"""A liveness file that did not change for longer is read ever more rarely."""
+REMOTE_SECS = 20.0
+"""One in an object store is not read while something newer than this is known of the run: each read is a request."""
 MAX_WAIT_SECS = 3600.0
-"""A lease that is not renewed is read after `FRESH_SECS`, then after twice as long each time, up to this."""
+"""One that does not change is read after `FRESH_SECS`, then after twice as long each time, up to this."""
 
 _READINGS = 2
-"""A reading that falls into a renewal may hold half of it."""
+"""A reading may fall into a write where the disk is full, which is in place."""
 
 
-class LeaseReader:
-    """Reads one run's lease, ever more rarely while it is not renewed.
+class LivenessReader:
+    """Reads the liveness file of one run's chief.
 
     Args:
         directory: the run's.
         filesystem_of: returns the file system of a path, and the path by the name to be used with it.
     """
 
-    __slots__ = ("_directory", "_due", "_filesystem_of", "_last", "_wait_secs", "clock")
+    __slots__ = ("_changed_at", "_due", "_filesystem_of", "_last", "_path", "_session", "_wait_secs", "written_at")
 
     def __init__(self, directory: str, filesystem_of: Callable[[str], tuple[Filesystem, str]] = filesystem_for) -> None:
-        self._directory = directory
+        self._path = f"{directory.rstrip('/')}/{LIVENESS_DIRECTORY}/{file_name(CHIEF)}"
         self._filesystem_of = filesystem_of
         self._due = self._wait_secs = 0.0
-        self.clock = WriterClock()
-        """The clock of the session that renews it."""
-        self._last: LeaseRecord | None = None
+        self._changed_at = 0.0
+        self._session: str | None = None
+        self._last: LivenessRecord | None = None
+        self.written_at: float | None = None
+        """When the file was written, by the clock of its file system; None where unknown."""
 
-    def read(self, now: float, ahead_secs: float | None = None) -> LeaseRecord | None:
-        """Return the lease of a session that has not ended, as it was last read; None where there is none.
+    def read(self, session: str, now: float, known_secs: float = 0.0) -> LivenessRecord | None:
+        """Return what the file has of a session, as it was last read; None where there is none, or it is of another.
 
         Args:
+            session: the newest session's id.
             now: the present wall time.
-            ahead_secs: by how much the session's clock is ahead by its events; None where unknown.
+            known_secs: the age of the newest that its events have.
         """
-        if now < self._due:
-            return self._last
-        lease, written_at = self._held()
-        self._last = lease
-        if lease is not None:
-            at = lease.renewed_at
-            self.clock.observe(lease.session, at=at, written_at=written_at, now=now, ahead_secs=ahead_secs)
-        if lease is not None and self.clock.now(now) - lease.renewed_at <= FRESH_SECS:
-            self._due = self._wait_secs = 0.0
-        else:
-            self._wait_secs = min(MAX_WAIT_SECS, max(FRESH_SECS, 2 * self._wait_secs))
-            self._due = now + self._wait_secs
-        return lease
+        if session != self._session or known_secs < FRESH_SECS:
+            self._session, self._due, self._wait_secs = session, 0.0, 0.0
+        if now >= self._due and (local_path(self._path) is not None or known_secs >= REMOTE_SECS):
+            before, self._last = self._last, self._read()
+            if self._last != before:
+                self._changed_at, self._wait_secs = now, 0.0
+            elif now - self._changed_at > FRESH_SECS:
+                self._wait_secs = min(MAX_WAIT_SECS, max(FRESH_SECS, 2 * self._wait_secs))
+                self._due = now + self._wait_secs
+        return self._last if self._last is not None and self._last.session == session else None
 
-    def _held(self) -> tuple[LeaseRecord | None, float | None]:
-        """Return the lease, and when its file was written."""
+    def _read(self) -> LivenessRecord | None:
         for _ in range(_READINGS):
             try:
-                filesystem, name = self._filesystem_of(f"{self._directory.rstrip('/')}/{LEASE_NAME}")
-                lease = decode(filesystem.read(name))
-                if lease is None or lease.ended is not None:
-                    return None, None
-                return lease, filesystem.modified_at(name)
-            except (OSError, ImportError):
-                return None, None
+                filesystem, name = self._filesystem_of(self._path)
+                record = read_record(filesystem, name)
+                self.written_at = filesystem.modified_at(name)
             except ValueError:
                 continue
-        return None, None
-
-
-def with_lease(run: Run, lease: LeaseRecord | None, now: float) -> Run:
-    """Return the run, updated from its lease where that is newer than its events.
-
-    Only a lost run is changed, whose newest session holds the lease and renewed it after the last event. If that was
-    within `FRESH_SECS`, it is running or, without progress within the hang timeout, stalled. Else it has reached the
-    step of the lease, at least.
-
-    Args:
-        run: the run from its events.
-        lease: as read from its logdir; None where that could not be read.
-        now: the present wall time, by the clock of the session.
-    """
-    last = run.sessions[-1] if run.sessions else None
-    if run.state != "lost" or last is None or lease is None or lease.session != last.id:
-        return run
-    if last.ended_at is not None and lease.renewed_at < last.ended_at:
-        return run
-    if now - lease.renewed_at > FRESH_SECS:
-        return _reached(run, lease.last_step)
-    timeout_secs = lease.progress_timeout_secs
-    session = replace(
-        last,
-        ended_at=lease.renewed_at,
-        last_step=last.last_step if lease.last_step is None else lease.last_step,
-        phase=lease.phase or last.phase,
-        last_progress_at=lease.progress_at or last.last_progress_at,
-        progress_timeout_secs=timeout_secs,
-        saves=last.saves + max(0, lease.save_failures - last.save_failures),
-        save_failures=max(lease.save_failures, last.save_failures),
-        save_failures_in_a_row=lease.save_failures_in_a_row,
-        events_error=lease.events_error,
-    )
-    age = None if lease.progress_at is None else now - lease.progress_at
-    is_stalled = age is not None and timeout_secs is not None and age > timeout_secs
-    return _running(run, session, now, is_stalled=is_stalled)
-
-
-def _reached(run: Run, step: int | None) -> Run:
-    """Return a lost run, whose newest session is known to have reached a step."""
-    last = run.sessions[-1]
-    if step is None or run.step is None or step <= run.step:
-        return run
-    risk = run.at_risk
-    return replace(
-        run,
-        step=step,
-        sessions=(*run.sessions[:-1], replace(last, last_step=step)),
-        at_risk=None if risk is None else replace(risk, steps=risk.steps + step - run.step),
-    )
+            except Exception:  # clients of object stores raise what they like; the next look may go well
+                break
+            return record
+        return None
 
 
 class PageReader:
     """Reads the progress page of one run's newest session, where that runs on this machine.
 
     Args:
-        directory: the run's. Its lease names the page.
+        liveness: reads the run's liveness file, which names the page.
     """
 
-    __slots__ = ("_alive_at_boot", "_directory", "_due", "_path", "_session")
+    __slots__ = ("_alive_at_boot", "_liveness", "_path", "_session")
 
-    def __init__(self, directory: str) -> None:
-        self._directory = local_path(directory)
+    def __init__(self, liveness: LivenessReader) -> None:
+        self._liveness = liveness
         self._session: str | None = None
         self._path: str | None = None
-        self._due = self._alive_at_boot = 0.0
+        self._alive_at_boot = 0.0
 
     def read(self, session: Session, now: float) -> PageReading | None:
         """Return the page if its session goes on; None otherwise, and where that is unknown.
@@ -183,14 +129,13 @@ class PageReader:
         return death_of(page, now, boot_now, alive_at_boot=self._alive_at_boot)
 
     def _page(self, session: Session, now: float) -> PageReading | None:
-        if self._directory is None or session.inferred:
+        if session.inferred:
             return None
         if session.id != self._session:
-            self._session, self._path, self._due, self._alive_at_boot = session.id, None, 0.0, 0.0
-        if self._path is None and now >= self._due:
-            self._due = now + FRESH_SECS
-            lease = peek(self._directory)
-            self._path = lease.page if lease is not None and lease.session == session.id else None
+            self._session, self._path, self._alive_at_boot = session.id, None, 0.0
+        if self._path is None:
+            live = self._liveness.read(session.id, now)
+            self._path = None if live is None else live.page
         return None if self._path is None else page_of_session(self._path, session.id)
 
 

@@ -18,8 +18,8 @@ from supervisor_core.run.file_fold import RESTARTER_SUFFIX
 from supervisor_core.run.first_error import has_lost_unknown_rank, with_first_error
 from supervisor_core.run.fold import RunFold
 from supervisor_core.run.goodput import is_down
-from supervisor_core.run.live_session import LeaseReader, PageReader, with_lease, with_page
-from supervisor_core.run.model import LIVE, Run, Session
+from supervisor_core.run.live_session import LivenessReader, PageReader, with_page
+from supervisor_core.run.model import LIVE, Run
 from supervisor_core.run.presence import CheckpointPresence
 from supervisor_core.run.restarter_process import restarter_runs
 from supervisor_core.run.run_cache import KeptRun, RunCache
@@ -85,12 +85,12 @@ class RunTracker:
         self._looked_at = 0.0
 
     @cached_property
-    def _lease(self) -> LeaseReader:
-        return LeaseReader(self.index.directory)
+    def _liveness(self) -> LivenessReader:
+        return LivenessReader(self.index.directory)
 
     @cached_property
     def _page(self) -> PageReader:
-        return PageReader(self.index.directory)
+        return PageReader(self._liveness)
 
     @cached_property
     def _tasks(self) -> TaskReader:
@@ -198,22 +198,18 @@ class RunTracker:
         return True
 
     def _observe(self, files: Sequence[FileFacts], now: float) -> None:
-        """Take the newest time of the newest session."""
+        """Read the liveness file of a session that is open, and take its newest time, or that of its events."""
         session = self._fold.newest_session
-        if session is not None and session.ended_at is not None and not (session.inferred or session.gone):
+        if session is None or session.ended_at is None or session.inferred or not session.is_open:
+            return
+        live = self._liveness.read(session.id, now, self._clock.now(now) - session.ended_at)
+        if live is not None:
+            self._fold.lives(live)
+            at, written_at = live.written_at, self._liveness.written_at
+        else:
             times = [file.written_at for file in files if file.path in session.files and file.written_at is not None]
-            written_at, ahead = max(times, default=None), self._ahead_by_lease(session, now)
-            if ahead is not None:  # on a full disk an events file is written again and again, and has nothing new
-                written_at = None
-            self._clock.observe(session.id, at=session.ended_at, written_at=written_at, now=now, ahead_secs=ahead)
-
-    def _ahead_by_lease(self, session: Session, now: float) -> float | None:
-        """Return by how much the clock of an open session is ahead by its lease; None where that is unknown, and once
-        its events were seen to move."""
-        if session.outcome != "running" or self._clock.is_moving:
-            return None
-        lease = self._lease.read(now)
-        return self._lease.clock.skew_secs if lease is not None and lease.session == session.id else None
+            at, written_at = session.ended_at, max(times, default=None)
+        self._clock.observe(session.id, at=at, written_at=written_at, now=now)
 
     def refresh(self, now: float, boot_now: float, unread: str | None = None) -> WatchedRun:
         """Return the run as it is now; the same object as before, where nothing has changed.
@@ -251,9 +247,6 @@ class RunTracker:
                 names = [worker.name for worker in ranks_here(run)]
                 run = with_ranks(run, self._tasks.read(names, clock.now(now), is_stalled=True))
                 run = replace(run, sessions=with_first_error(run.sessions, run.workers))
-            if run.state == "lost" and not is_gone:
-                run = with_lease(run, self._lease.read(now, clock.known_ahead_secs), self._lease.clock.now(now))
-                clock = clock if run.state == "lost" or self._lease.clock.skew_secs is None else self._lease.clock
             if run.state in _MOVING and not is_gone:
                 run = with_verdict(run, clock.now(now))
             if clock.is_moving or run.state in LIVE:

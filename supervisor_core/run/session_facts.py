@@ -247,7 +247,7 @@ def _silence_secs(fold: SessionFold, phase: str | None) -> float | None:
     """Return for how long the session may be silent. With a heartbeat interval: `MISSED_BEATS` intervals. With
     heartbeats only at phase changes: the hang timeout, since it would report a stall. Before its session record
     the interval is unknown; two heartbeats of one phase show that there is one."""
-    every = fold.record.heartbeat_secs if fold.record else fold.beats.longest_secs
+    every = _beat_secs(fold)
     if every or phase == "stopped":
         return max(LEAST_SILENCE_SECS, MISSED_BEATS * (every or 0.0))
     if fold.beats.last is not None:
@@ -257,9 +257,19 @@ def _silence_secs(fold: SessionFold, phase: str | None) -> float | None:
     return None if timeout_secs is None else max(LEAST_SILENCE_SECS, timeout_secs)
 
 
+def _beat_secs(fold: SessionFold) -> float | None:
+    """Return how often there is a sign of life: a heartbeat, of the liveness file where that was read."""
+    if fold.live_secs is not None:
+        return fold.live_secs
+    if fold.record is None:
+        return fold.beats.longest_secs
+    recorded = fold.record.recorded_beat_secs
+    return fold.record.heartbeat_secs if recorded is None else recorded
+
+
 def _until_next_beat(fold: SessionFold, seen_at: float) -> float:
     """Return the seconds from a time to the next heartbeat; 0 where none was due."""
-    every = fold.record.heartbeat_secs if fold.record else fold.beats.longest_secs
+    every = _beat_secs(fold)
     if not every or fold.beats.last_at is None:
         return 0.0
     return max(0.0, fold.beats.last_at + every - seen_at)

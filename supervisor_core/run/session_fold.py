@@ -12,7 +12,9 @@ from supervisor_core.events.record_fields import replaced
 from supervisor_core.events.resume_record import ResumeRecord
 from supervisor_core.events.telemetry import (
     CheckpointRecord,
+    DeathRecord,
     HeartbeatRecord,
+    Record,
     RecoveryRecord,
     SessionRecord,
     StallRecord,
@@ -21,6 +23,7 @@ from supervisor_core.events.telemetry import (
 from supervisor_core.run.bounds import MAX_THREADS, MAX_WORKERS, Allowance, Named
 from supervisor_core.run.checkpoints import SaveKey, save_key
 from supervisor_core.run.heartbeat_folds import ThreadFold, WorkerFold
+from supervisor_core.run.liveness import LivenessRecord
 from supervisor_core.run.notices import NoticeFold
 from supervisor_core.run.session_parts import NOTHING, ActivityFold, SaveFold, SessionClock, StallFold, StepFold
 
@@ -35,8 +38,8 @@ class SessionFold:
     """
 
     __slots__ = (
-        "_records", "activity", "beats", "clock", "id", "is_stalled", "kept_ticks", "last_progress_at", "notices",
-        "record", "resume_check", "saves", "stalls", "steps", "stop", "stop_at", "threads", "workers",
+        "_records", "activity", "beats", "clock", "id", "is_stalled", "kept_ticks", "last_progress_at", "live_secs",
+        "notices", "record", "resume_check", "saves", "stalls", "steps", "stop", "stop_at", "threads", "workers",
     )  # fmt: skip
 
     def __init__(self, id: str, kept_ticks: int | None = None, allowance: Allowance | None = None) -> None:
@@ -51,6 +54,8 @@ class SessionFold:
         self.clock = SessionClock()
         self.last_progress_at: float | None = None
         self.is_stalled = False
+        self.live_secs: float | None = None
+        """How often its liveness file is written, if that was read."""
         self.steps = StepFold(allowance)
         self.activity = ActivityFold(allowance)
         self.saves = SaveFold(allowance)
@@ -244,3 +249,46 @@ def merged_session(parts: Iterable[SessionFold]) -> SessionFold:
     for part in (first, *later):
         merged.absorb(part)
     return merged
+
+
+def with_liveness(fold: SessionFold, live: LivenessRecord) -> SessionFold:
+    """Return a session with what its liveness file has beyond its records: later ones, and what could not be recorded.
+
+    Args:
+        fold: the session; it stays as it is.
+        live: the file.
+    """
+    found = with_records(fold, live.records)
+    found.live_secs = live.interval_secs
+    if found.stop is None:
+        found.clock.add(live.written_at, None)
+    if live.save_failures >= found.saves.failures:
+        found.saves.count += live.save_failures - found.saves.failures
+        found.saves.failures, found.saves.failures_in_a_row = live.save_failures, live.save_failures_in_a_row
+    return found
+
+
+def with_last_beat(fold: SessionFold, death: DeathRecord) -> SessionFold:
+    """Return a dead session with its last heartbeat; it stays as it is."""
+    began = fold.clock.begun_at or (fold.record.started_at if fold.record else None) or fold.beats.begun_at
+    if death.beat is None or death.beat.elapsed_secs is None or began is None:
+        return fold
+    return with_records(fold, [(began + death.beat.elapsed_secs, death.beat)])
+
+
+def with_records(fold: SessionFold, records: Iterable[tuple[float, Record]]) -> SessionFold:
+    """Return a session with later records, given with their times, as far as they are news; it stays as it is."""
+    found = merged_session((fold, SessionFold(fold.id)))
+    for at, record in records:
+        if found.stop is None and _is_newer(record, at, found):
+            found.add(TelemetryMark(offset=0, at=at, step=0, record=record))
+    return found
+
+
+def _is_newer(record: Record, at: float, fold: SessionFold) -> bool:
+    last = fold.beats.last
+    if isinstance(record, HeartbeatRecord) and last is not None:
+        if record.elapsed_secs is not None and last.elapsed_secs is not None:
+            return record.elapsed_secs > last.elapsed_secs
+        return at > (fold.clock.last_at or 0.0)
+    return True

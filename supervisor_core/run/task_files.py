@@ -21,17 +21,17 @@ from supervisor_core.process.progress_page import PageReading
 from supervisor_core.process.stacks import MAIN_THREAD
 from supervisor_core.run.cluster import SILENT_SECS, name_of_chief, ranks_of, shared_timeout
 from supervisor_core.run.culprit import Rank, Unresponsive, Verdict, verdict_of
-from supervisor_core.run.model import Run, Stall, WorkerHistory, WorkerSpan
-from supervisor_core.run.session_parts import NOTHING
-from supervisor_core.run.task_record import (
+from supervisor_core.run.liveness import (
+    LIVENESS_DIRECTORY,
     MAX_TASKS,
-    TASKS_DIRECTORY,
     file_name,
     is_gone,
     read_record,
     state_of,
     status_of,
 )
+from supervisor_core.run.model import Run, Stall, WorkerHistory, WorkerSpan
+from supervisor_core.run.session_parts import NOTHING
 from supervisor_core.storage.filesystem import Filesystem
 from supervisor_core.storage.local import filesystem_for, local_path
 
@@ -75,7 +75,7 @@ class TaskReader:
         began = time.monotonic()
         found: dict[str, WorkerStatus] = {}
         try:
-            filesystem, directory = filesystem_for(f"{self._directory.rstrip('/')}/{TASKS_DIRECTORY}")
+            filesystem, directory = filesystem_for(f"{self._directory.rstrip('/')}/{LIVENESS_DIRECTORY}")
             for name in names[:MAX_TASKS]:
                 status = self._status(filesystem, directory, name, now)
                 if status is not None:

@@ -1,13 +1,13 @@
 """`WriterClock`: what the clock of a run's machine shows, by when its newest time reached the reader.
 
 The clocks of two machines need not agree. So whether a session is silent is judged by the reader's own clock: by when
-it saw the session's newest time (of an event, or of a renewal of the lease) change. That is when the file was written,
+it saw the session's newest time (of its liveness file, or of an event) change. That is when the file was written,
 if the file system's clock fits between two looks; else the look itself.
 
 At its first look a reader has seen nothing change. A newest time of the last half minute is taken as it is. Else the
 time at which the file was written counts, if it is not in the future, and within an hour of what was written: a file
-that was copied without its times was written long after that. Else what another file of the same machine has shown
-counts; without that the newest time itself, but not as later than now: a clock that is ahead delays nothing for long.
+that was copied without its times was written long after that. Else
+the newest time itself counts, but not as later than now: a clock that is ahead delays nothing for long.
 """
 
 from __future__ import annotations
@@ -56,14 +56,7 @@ class WriterClock:
         clock that is behind: so the largest of a few differences counts."""
         return float(round(max(self._seen))) if self._seen else None
 
-    @property
-    def known_ahead_secs(self) -> float | None:
-        """By how much it is ahead as of its newest time; None before it was seen to move."""
-        return self._ahead_secs if self.is_moving else None
-
-    def observe(
-        self, session: str, *, at: float, written_at: float | None, now: float, ahead_secs: float | None = None
-    ) -> None:
+    def observe(self, session: str, *, at: float, written_at: float | None, now: float) -> None:
         """Take what is there at a look.
 
         Args:
@@ -71,7 +64,6 @@ class WriterClock:
             at: the newest time, by the writer's clock.
             written_at: when the file was written, by the clock of its file system; None where unknown.
             now: the present time, by the reader's clock.
-            ahead_secs: by how much the clock is ahead by another file of the session; None where unknown.
         """
         before, self._looked_at = self._looked_at, now
         if session != self._session:
@@ -83,9 +75,9 @@ class WriterClock:
             self._seen = ()  # what was seen is better than what the first look could tell
         self._session, self._at = session, at
         known = _by_file(at, written_at, now) if before is None else _by_looks(at, written_at, now, before)
-        ahead = known if known is not None else max(0.0, at - now) if ahead_secs is None else ahead_secs
+        ahead = max(0.0, at - now) if known is None else known
         self._ahead_secs = 0.0 if abs(ahead) <= AGREE_SECS else ahead
-        if known is not None or ahead_secs is not None:
+        if known is not None:
             self._seen = (*self._seen, self._ahead_secs)[-_KEPT:]
 
 

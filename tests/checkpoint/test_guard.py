@@ -14,9 +14,10 @@ import pytest
 
 from supervisor_core.checkpoint.guard import guarded
 from supervisor_core.checkpoint.lease_file import LocalLeaseFile, encode
-from supervisor_core.checkpoint.logdir_lock import LEASE_NAME, LogdirLock, peek
+from supervisor_core.checkpoint.logdir_lock import LEASE_NAME, LogdirLock
 from supervisor_core.errors import LogdirInUseError
 from supervisor_core.storage.local import LOCAL
+from tests.story.leases import peek
 
 Make = Any  # `Leases`
 Edit = Callable[..., None]

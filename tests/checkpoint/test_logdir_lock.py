@@ -16,10 +16,11 @@ from typing import Any
 
 import pytest
 
-from supervisor_core.checkpoint.logdir_lock import LEASE_NAME, LogdirLock, peek
+from supervisor_core.checkpoint.logdir_lock import LEASE_NAME, LogdirLock
 from supervisor_core.checkpoint.session_history import history_after
 from supervisor_core.errors import LogdirInUseError
 from supervisor_core.process.identity import boot_id
+from tests.story.leases import peek
 
 Make = Any  # `Leases`
 Edit = Callable[..., None]
@@ -160,7 +161,8 @@ def test_a_forked_child_is_not_the_holder(tmp_path: Path) -> None:
     """What the child does with its copy of the lease object (renewing, releasing at exit) changes and says nothing."""
     script = (
         "import os, sys\n"
-        "from supervisor_core.checkpoint.logdir_lock import LogdirLock, peek\n"
+        "from supervisor_core.checkpoint.lease_file import decode, lease_file_in\n"
+        "from supervisor_core.checkpoint.logdir_lock import LogdirLock\n"
         "lease = LogdirLock(sys.argv[1], spawn=lambda renew: renew())\n"
         "lease.acquire('parent')\n"
         "pid = os.fork()\n"
@@ -170,10 +172,10 @@ def test_a_forked_child_is_not_the_holder(tmp_path: Path) -> None:
         "    lease.release('child')\n"
         "    os._exit(0)\n"
         "os.waitpid(pid, 0)\n"
-        "record = peek(sys.argv[1])\n"
+        "record = decode(lease_file_in(sys.argv[1]).read())\n"
         "assert (record.ended, record.last_step, record.renewals) == (None, None, 0), record\n"
         "lease.release('completed', last_step=7)\n"
-        "assert peek(sys.argv[1]).ended == 'completed'\n"
+        "assert decode(lease_file_in(sys.argv[1]).read()).ended == 'completed'\n"
     )
     command = [sys.executable, "-W", "ignore", "-c", script, str(tmp_path / "run")]
     result = subprocess.run(command, stderr=subprocess.PIPE, text=True)

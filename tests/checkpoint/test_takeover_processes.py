@@ -17,11 +17,12 @@ from typing import Any
 import pytest
 
 from supervisor_core.checkpoint.guard import Publisher
-from supervisor_core.checkpoint.logdir_lock import LEASE_NAME, LogdirLock, peek
+from supervisor_core.checkpoint.logdir_lock import LEASE_NAME, LogdirLock
 from supervisor_core.checkpoint.store import CheckpointStore
 from supervisor_core.errors import LogdirInUseError
 from supervisor_core.events import EventsWriter
 from supervisor_core.events.events_file import guard_directory
+from tests.story.leases import peek
 
 TAKEN_OVER = 3
 """The exit status of a chief that found that it was taken over."""

@@ -21,7 +21,7 @@ from supervisor_core.events.place import Place
 from supervisor_core.process.collectives import digest
 from supervisor_core.process.identity import boot_id, this_machine
 from supervisor_core.process.outside import OutsideStacks
-from supervisor_core.run.task_record import TASKS_DIRECTORY, TaskRecord, encode, file_name
+from supervisor_core.run.liveness import LIVENESS_DIRECTORY, LivenessRecord, encode, file_name
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux" or boot_id() is None, reason="there is no /proc")
 
@@ -84,9 +84,9 @@ def record(directory: Path, task: str, session: str, **more: Any) -> None:
     known: dict[str, Any] = {"host": machine.host, "boot": machine.boot, "pids": machine.pids, "pid": os.getpid()}
     times = {"started_at": time.time(), "written_at": time.time(), "beats": 1, "interval_secs": 10.0}
     values = {**known, **times, "phase": "training", "step": 7, **more}
-    tasks = directory / "run" / TASKS_DIRECTORY
+    tasks = directory / "run" / LIVENESS_DIRECTORY
     tasks.mkdir(parents=True, exist_ok=True)
-    (tasks / file_name(task)).write_bytes(encode(TaskRecord(task=task, session=session, **values)))
+    (tasks / file_name(task)).write_bytes(encode(LivenessRecord(task=task, session=session, **values)))
 
 
 def test_ranks_are_named_and_equal_stacks_are_one_group(run: Callable[..., Any], start: Start, tmp_path: Path) -> None:

@@ -16,7 +16,6 @@ from typing import Any
 import pytest
 from hangs import HANGING_LINE, HOLD_LOCK_OF_INTERPRETER
 
-from supervisor_core.checkpoint.logdir_lock import LogdirLock
 from supervisor_core.cli import stacks as command
 from supervisor_core.cli.logdirs import GivenLogdir
 from supervisor_core.cli.look import Looking
@@ -28,6 +27,7 @@ from supervisor_core.process.page_writer import ProgressPage
 from supervisor_core.process.progress_page import LAST_PROGRESS, read_page
 from supervisor_core.process.stacks_file import StacksFile, look_text, stacks_path
 from tests.cases import each
+from tests.story.run_file import RunFile
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux" or boot_id() is None, reason="there is no /proc")
 
@@ -166,25 +166,21 @@ def test_a_target_without_a_process_is_refused(run: Callable[..., Any], tmp_path
     assert "Expected the number of a process, or a logdir." in run("stacks", other).stderr
     other.mkdir()
     assert "No session trains in" in run("stacks", other).stderr
-    lock = LogdirLock(other)
-    lock.acquire("s2")
-    lock.release("completed")
+    RunFile(other, session="s2").lives(1.7e9, ended="completed")
     done = run("stacks", other)
     assert (done.exit_code, "has ended (completed)" in done.stderr) == (2, True)
 
 
-def test_a_lease_without_a_page_is_enough(
+def test_a_session_without_a_page_is_found_by_its_liveness_file(
     run: Callable[..., Any], tmp_path: Path, outside: list[OutsideStacks], session: StacksFile
 ) -> None:
     """It has the process, if that is one of this machine."""
     outside += [OutsideStacks(stacks={"MainThread": OWN})]
-    lock = LogdirLock(tmp_path / "other")
-    lock.acquire("s2")
+    RunFile(tmp_path / "other", session="s2").lives(1.7e9, pid=os.getpid(), boot=boot_id())
     assert f"Process {os.getpid()}\n" in run("stacks", tmp_path / "other").stdout
-    lock.release("completed")
 
 
-def test_the_page_that_a_lease_names_is_found_wherever_it_is(
+def test_the_page_that_the_liveness_file_names_is_found_wherever_it_is(
     run: Callable[..., Any], tmp_path: Path, outside: list[OutsideStacks]
 ) -> None:
     """Of a session that was given another directory, or of another user."""
@@ -193,10 +189,9 @@ def test_the_page_that_a_lease_names_is_found_wherever_it_is(
     elsewhere.mkdir(mode=0o700)
     page = ProgressPage.create(elsewhere, session_id="s2")
     page.step_is(7, 1)
-    lock = LogdirLock(tmp_path / "other")
-    lock.acquire("s2", page=str(page.path))
+    file = RunFile(tmp_path / "other", session="s2")
+    file.lives(1.7e9, pid=os.getpid(), boot=boot_id(), page=str(page.path))
     assert "\nstep 7, phase unknown: " in run("stacks", tmp_path / "other").stdout
-    lock.release("completed")
     page.close()
 
 

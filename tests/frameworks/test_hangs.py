@@ -91,7 +91,7 @@ def test_an_evaluation_of_one_rank_is_no_stall(module_at: Callable[[str], Module
     program = module_at("frameworks/ranks_program.py")
 
     def place() -> Any:
-        return json.loads((tmp_path / "run/.supervisor.tasks/rank-1.json").read_text())["place"]
+        return json.loads((tmp_path / "run/.supervisor.live/rank-1.json").read_text())["place"]
 
     def train(directory: Path, plan: dict[str, Any]) -> None:
         launch(program.train_forked, str(directory), plan)

@@ -209,7 +209,7 @@ def test_a_loop_that_all_ranks_leave(tmp_path: Path, job: Callable[[Path], Job],
     for before, (verdict, *after), expected in zip(first, second, truth, strict=True):
         assert before[:-1] == expected[:7] and verdict != "exact" and after == expected[7:9]
     assert left.status == 1
-    record = json.loads((tmp_path / "run" / ".supervisor.tasks" / "rank-1.json").read_text())
+    record = json.loads((tmp_path / "run" / ".supervisor.live" / "rank-1.json").read_text())
     assert (record["ended"], record["error"]) == ("error", "ArithmeticError: the loss exploded")
     one, two = left.watch().sessions
     assert (one.outcome, two.outcome, left.watch().checkpoints[-1].step) == ("completed", "error", 7)

@@ -19,15 +19,16 @@ from supervisor_core.checkpoint import recovery as recovery_module
 from supervisor_core.checkpoint.bundle import verify
 from supervisor_core.checkpoint.lease_file import decode as decode_lease
 from supervisor_core.checkpoint.ledger import decode as decode_ledger
-from supervisor_core.checkpoint.logdir_lock import LEASE_NAME, LogdirLock, peek
+from supervisor_core.checkpoint.logdir_lock import LEASE_NAME, LogdirLock
 from supervisor_core.checkpoint.schema import message_class
 from supervisor_core.checkpoint.state_file import read_state
 from supervisor_core.checkpoint.store import CheckpointStore
 from supervisor_core.errors import DamagedCheckpointError
-from supervisor_core.run.task_record import decode as decode_task
+from supervisor_core.run.liveness import decode as decode_task
 from supervisor_core.storage import local
 from supervisor_core.wire import encode_varint, read_canonical_varint
 from tests.cases import each
+from tests.story.leases import peek
 
 MIB = 1 << 20
 

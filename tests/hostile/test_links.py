@@ -15,12 +15,12 @@ from supervisor_core.checkpoint.logdir_lock import LEASE_NAME, LogdirLock
 from supervisor_core.checkpoint.retention import Retention
 from supervisor_core.checkpoint.set_aside import move_aside
 from supervisor_core.checkpoint.state_file import CheckpointState, write_state
-from supervisor_core.engine.heartbeat_writer import TaskFile
-from supervisor_core.run.task_record import TASKS_DIRECTORY, TaskRecord
+from supervisor_core.engine.liveness_writer import LivenessFile
+from supervisor_core.run.liveness import LIVENESS_DIRECTORY, LivenessRecord
 from supervisor_core.storage.local import LOCAL
 from supervisor_core.storage.local import LOCAL as EVENTS
 
-TASK = TaskRecord(
+TASK = LivenessRecord(
     task="worker:1", session="s", host="h", pid=1, started_at=1.0, written_at=1.0, beats=1, interval_secs=1.0, phase="x"
 )
 LINKS = (os.symlink, os.link)
@@ -99,11 +99,11 @@ def test_directories_of_ours_are_no_links(logdir: Path, tmp_path: Path) -> None:
     elsewhere.mkdir()
     (elsewhere / "worker-1.json.tmp").touch()
     (logdir / "model.ckpt-1.index").touch()
-    for name in (TASKS_DIRECTORY, DIRECTORY, "model.ckpt-1.damaged"):
+    for name in (LIVENESS_DIRECTORY, DIRECTORY, "model.ckpt-1.damaged"):
         (logdir / name).symlink_to(elsewhere)
     ledger = Ledger(LOCAL, str(logdir), "model.ckpt", Publisher(session="s", attempt=1))
     with pytest.raises(OSError, match="symbolic link"):
-        TaskFile(str(logdir), "worker:1", "s").write(TASK)
+        LivenessFile(str(logdir), "worker:1", "s").write(TASK)
     with pytest.raises(OSError, match="symbolic link"):
         ledger.announce(str(logdir / "model.ckpt-1"), 1.0, Retention((), (), (), None, None))
     aside = move_aside(LOCAL, str(logdir), "model.ckpt-1", ["model.ckpt-1.index"], reason="damaged", at=1.0)

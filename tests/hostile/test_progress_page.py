@@ -14,7 +14,7 @@ from supervisor_core.process.progress_page import LAST_PROGRESS, LATEST, STEPS, 
 pytestmark = pytest.mark.skipif(boot_id() is None, reason="without a boot id a page does not count")
 
 
-def test_a_lease_names_no_other_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_liveness_file_names_no_other_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Only an ordinary file of the session's own name is opened: opening a device can have effects."""
     page = ProgressPage.create(tmp_path, session_id="s1")
     assert page_of_session(str(page.path), "s1") is not None

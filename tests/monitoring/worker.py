@@ -8,14 +8,14 @@ from __future__ import annotations
 import sys
 import uuid
 
-from supervisor_core.engine.heartbeat_writer import HeartbeatWriter
+from supervisor_core.engine.liveness_writer import LivenessWriter
 from supervisor_core.events.telemetry import StopRecord
 
 
 def main(logdir: str, task: str) -> None:
     """Beat until standard input is closed."""
     session = uuid.uuid4().hex[:16]
-    heartbeats = HeartbeatWriter(logdir, task, session, interval_secs=1.0, phase="training")
+    heartbeats = LivenessWriter(logdir, task, session, interval_secs=1.0, phase="training")
     heartbeats.start()
     print("beating", flush=True)
     sys.stdin.read()

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from supervisor_core.checkpoint.lease_file import LeaseRecord
-from supervisor_core.run.live_session import with_lease
 from supervisor_core.run.model import AtRisk, Run
 from tests.cases import each
 
@@ -123,18 +120,3 @@ def test_nothing_is_concluded_of_another_writer_s_run(events_file: Any, run_of: 
         run_of(events_file("/run/events.out.tfevents.1000.host", 1000.0).scalars("loss", range(99), 1e3)).at_risk
         is None
     )
-
-
-def test_a_run_that_its_lease_shows_alive_is_at_no_risk(killed: Any, run_of: RunOf) -> None:
-    """Only its events look lost: the disk is full, and it trains on."""
-    now = killed.now + 600
-    lost = run_of(killed, now=now)
-    lease = LeaseRecord(
-        session="a", attempt=1, host="h", boot=None, pid=1, started_at=now, first_started_at=now, renewed_at=now
-    )
-    alive = with_lease(lost, replace(lease, last_step=1800), now)
-    assert (alive.state, alive.at_risk) == ("running", None)
-    lasted = lost.goodput.wall_secs - lost.goodput.secs["infrastructure_recovery_from_disruption"]
-    assert alive.goodput.ratio == pytest.approx((lost.goodput.secs["productive"] + 187) / lasted, abs=0.01)
-    failing = replace(lost, checkpoints=tuple(replace(saved, error="disk full") for saved in lost.checkpoints))
-    assert with_lease(failing, lease, now).at_risk == lost.at_risk

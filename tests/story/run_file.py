@@ -17,6 +17,7 @@ from supervisor_core.events.telemetry import (
     StopRecord,
     summary_bytes,
 )
+from supervisor_core.run.liveness import CHIEF, LIVENESS_DIRECTORY, LivenessRecord, encode, file_name
 
 T0 = 1_700_000_000.0
 """When runs begin."""
@@ -76,15 +77,44 @@ class RunFile:
     def beat(self, at: float, *, phase: str = "training", steps: int = 0, **more: Any) -> RunFile:
         """Write a heartbeat: the session has done ``steps`` and has just moved."""
         self.step = steps
+        return self.record(self._beat(at, phase, steps, more), at)
+
+    def _beat(self, at: float, phase: str, steps: int, more: dict[str, Any]) -> HeartbeatRecord:
         spent = {"productive": at - self.started_at}
-        record = HeartbeatRecord(
+        return HeartbeatRecord(
             session=self.session_id,
             phase=phase,
             step=steps,
             steps=steps,
             **{"progress_timeout_secs": 300.0, "activity_secs": spent, **more},
         )
-        return self.record(record, at)
+
+    def lives(
+        self, at: float, *, phase: str = "training", steps: int = 0, beat: dict[str, Any] | None = None, **more: Any
+    ) -> Path:
+        """Write the session's liveness file, with a heartbeat of this time."""
+        record = LivenessRecord(
+            **{
+                "task": CHIEF,
+                "session": self.session_id,
+                "host": "trainer-0",
+                "pid": 1,
+                "started_at": self.started_at,
+                "written_at": at,
+                "beats": 1,
+                "interval_secs": 10.0,
+                "phase": phase,
+                "step": steps,
+                "beat": self._beat(at, phase, steps, beat or {}),
+                "beat_at": at,
+                **more,
+            }
+        )
+        path = self.path.parent / LIVENESS_DIRECTORY / file_name(CHIEF)
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(encode(record))
+        os.utime(path, (at, at))
+        return path
 
     def saved(self, at: float, path: str, error: str | None = None) -> RunFile:
         """Record a save."""

@@ -26,7 +26,7 @@ from supervisor_core.options import CACHE_VARIABLE, HANG_TIMEOUT_SECS, OPTION_NA
 from supervisor_core.process.outside import TRACER_VARIABLE
 from supervisor_core.process.runtime_directory import VARIABLE as RUNTIME_DIRECTORY_VARIABLE
 from supervisor_core.process.runtime_directory import XDG_VARIABLE
-from supervisor_core.run.task_record import TaskRecord, decode, encode
+from supervisor_core.run.liveness import LivenessRecord, decode, encode
 from supervisor_core.session_labels import VARIABLE as LABELS_VARIABLE
 from tb_plugin.loader import SupervisorLoader
 
@@ -116,14 +116,16 @@ def test_events_page_lists_the_fields_of_a_worker() -> None:
     assert set(table) == {item.name for item in fields(WorkerStatus)}
 
 
-def test_the_page_of_formats_lists_every_field_of_the_other_processes_heartbeats() -> None:
-    """Their files are documented field by field; the example is one, whole."""
-    heading = "## Heartbeats of the other processes"
+def test_the_page_of_formats_lists_every_field_of_a_liveness_file() -> None:
+    """Documented field by field; the example is one, whole."""
+    heading = "## Liveness files"
     section = (ROOT / "docs/formats.md").read_text().split(f"\n{heading}\n", 1)[1].split("\n#", 1)[0]
-    assert set(rows(section.split("\nHow the chief judges")[0])) == {"v"} | {item.name for item in fields(TaskRecord)}
+    assert set(rows(section.split("\nHow the chief judges another")[0])) == {"v"} | {
+        item.name for item in fields(LivenessRecord)
+    }
     example = section.split("```json\n", 1)[1].split("\n```", 1)[0]
     assert json.loads(encode(decode(example.encode()))) == json.loads(example)
-    assert set(rows(section.split("\nHow the chief judges")[1])) == set(get_args(WorkerState))
+    assert set(rows(section.split("\nHow the chief judges another")[1])) == set(get_args(WorkerState))
 
 
 def test_every_dependency_has_a_reason() -> None:

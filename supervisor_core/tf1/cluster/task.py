@@ -15,7 +15,7 @@ import tensorflow as tf
 
 from supervisor_core.clock import SYSTEM_CLOCK, Clock
 from supervisor_core.engine.chief_status import ChiefStatus
-from supervisor_core.engine.heartbeat_writer import HeartbeatWriter
+from supervisor_core.engine.liveness_writer import LivenessWriter
 from supervisor_core.engine.signal_watch import SignalWatch
 from supervisor_core.engine.tf_config import CHIEF_JOBS, TaskIdentity, task_from_environment
 from supervisor_core.engine.worker_registry import WorkerRegistry
@@ -211,7 +211,7 @@ class ParameterServer:
         self._clock = clock
         self._session = uuid.uuid4().hex[:16]
         self._task = task
-        self._heartbeat_writer = HeartbeatWriter(
+        self._liveness = LivenessWriter(
             logdir, task, self._session, interval_secs=options.heartbeat_secs, phase="serving", clock=clock
         )
         self._check_secs = REMOTE_CHECK_SECS if local_path(logdir) is None else CHECK_SECS
@@ -235,7 +235,7 @@ class ParameterServer:
         watch.finish()
 
     def _serve(self, watch: SignalWatch | None) -> None:
-        self._heartbeat_writer.start()
+        self._liveness.start()
         reason: StopReason = "requested"
         try:
             while not self._wait(self._check_secs):
@@ -247,8 +247,8 @@ class ParameterServer:
             if watch is not None and watch.received is not None:
                 reason = "signal"
         finally:
-            self._heartbeat_writer.write(StopRecord(session=self._session, reason=reason))
-            self._heartbeat_writer.close()
+            self._liveness.write(StopRecord(session=self._session, reason=reason))
+            self._liveness.close()
 
     def _is_finished(self) -> bool:
         try:

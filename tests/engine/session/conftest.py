@@ -19,7 +19,7 @@ from supervisor_core.engine.session_recorder import SessionRecorder
 from supervisor_core.engine.worker_registry import WorkerRegistry
 from supervisor_core.events.telemetry import Record, WorkerStatus, from_json
 from supervisor_core.options import Options
-from supervisor_core.run.task_record import TaskRecord, encode, file_name
+from supervisor_core.run.liveness import LivenessRecord, encode, file_name
 from supervisor_core.storage.filesystem import Check, Reader, unguarded
 from supervisor_core.storage.local import LocalFilesystem
 
@@ -172,7 +172,7 @@ def shared() -> Shared:
 @pytest.fixture
 def directory(tmp_path: Path) -> Path:
     """Where the processes' files are."""
-    path = tmp_path / ".supervisor.tasks"
+    path = tmp_path / ".supervisor.live"
     path.mkdir()
     return path
 
@@ -180,11 +180,11 @@ def directory(tmp_path: Path) -> Path:
 @pytest.fixture
 def say(directory: Path, clock: Hands) -> Callable[..., None]:
     """Write what a process on another machine says, now by a clock that is right; once more with each call."""
-    said: dict[str, TaskRecord] = {}
+    said: dict[str, LivenessRecord] = {}
 
     def say(task: str = "worker:1", **values: Any) -> None:
         if task not in said:
-            said[task] = TaskRecord(
+            said[task] = LivenessRecord(
                 task=task,
                 session="a" * 16,
                 host="elsewhere",

@@ -10,31 +10,32 @@ from typing import Any
 
 import pytest
 
-from supervisor_core.checkpoint.lease_file import LeaseRecord
-from supervisor_core.checkpoint.logdir_lock import LEASE_NAME, LogdirLock
 from supervisor_core.engine.chief_status import FINISHED, ChiefStatus
+from supervisor_core.engine.liveness_writer import LivenessFile
 from supervisor_core.errors import RunFinishedError
+from supervisor_core.run.liveness import CHIEF as CHIEF_TASK
+from supervisor_core.run.liveness import LivenessRecord
 
 CHIEF = "6f1d3c0a9b7e4d21"
 
 
-class Lease:
-    """What the logdir's lease says: a record, nothing, or a fault."""
+class Liveness:
+    """What the chief's liveness file says: a record, nothing, or a fault."""
 
     def __init__(self) -> None:
-        self.says: LeaseRecord | None = None
+        self.says: LivenessRecord | None = None
         self.fault: Exception | None = None
 
-    def read(self, logdir: str | os.PathLike[str]) -> LeaseRecord | None:
+    def read(self, logdir: str | os.PathLike[str]) -> LivenessRecord | None:
         if self.fault is not None:
             raise self.fault
         return self.says
 
     def is_of(self, session: str, ended: str | None = None, **values: Any) -> None:
         """Have it say that this session is at work, or how it ended."""
-        fields: dict[str, Any] = {"attempt": 1, "host": "a", "boot": None, "pid": 7, "started_at": 1.6e9}
-        fields |= {"first_started_at": 1.6e9, "renewed_at": 1.7e9, "ended": ended, "ended_at": ended and 1.7e9}
-        self.says = LeaseRecord(session=session, **{**fields, **values})
+        fields: dict[str, Any] = {"task": CHIEF_TASK, "host": "a", "pid": 7, "started_at": 1.6e9, "written_at": 1.7e9}
+        fields |= {"beats": 1, "interval_secs": 10.0, "phase": "training", "ended": ended}
+        self.says = LivenessRecord(session=session, **{**fields, **values})
 
 
 @pytest.fixture
@@ -44,15 +45,15 @@ def hands(clock_at: Callable[[float], Any]) -> Any:
 
 
 @pytest.fixture
-def lease() -> Lease:
-    """The lease, written by the test."""
-    return Lease()
+def liveness() -> Liveness:
+    """The file, written by the test."""
+    return Liveness()
 
 
 @pytest.fixture
-def watch(hands: Any, lease: Lease) -> ChiefStatus:
+def watch(hands: Any, liveness: Liveness) -> ChiefStatus:
     """A worker's chief status, with a minute's wait for a finished run to be restarted."""
-    return ChiefStatus("/runs/a", finished_wait_secs=60.0, read=lease.read, clock=hands)
+    return ChiefStatus("/runs/a", finished_wait_secs=60.0, read=liveness.read, clock=hands)
 
 
 GOES_ON, WAITS, IS_OVER = "goes on", "waits", "is over"
@@ -69,7 +70,7 @@ GOES_ON, WAITS, IS_OVER = "goes on", "waits", "is over"
         ({}, [(CHIEF, "completed", 0, WAITS), *[(CHIEF, "completed", 60, IS_OVER)] * 2]),
         # Without a wait a finished run is the end at the first check.
         ({"finished_wait_secs": 0.0}, [(CHIEF, "completed", 0, IS_OVER)]),
-        # A worker that had seen that chief at work need not wait, though the lease could not be read in between ...
+        # A worker that had seen that chief at work need not wait, though the file could not be read in between ...
         ({}, [(CHIEF, None, 0, GOES_ON), (CHIEF, "completed", 0, IS_OVER)]),
         ({}, [(CHIEF, None, 0, GOES_ON), (None, None, 0, GOES_ON), (CHIEF, "exhausted", 0, IS_OVER)]),
         # ... but one that always waits, for a chief that restarts the run in time.
@@ -82,15 +83,15 @@ GOES_ON, WAITS, IS_OVER = "goes on", "waits", "is over"
     ],
 )  # fmt: skip
 def test_what_a_worker_does_about_its_chief(
-    lease: Lease, hands: Any, options: dict[str, Any], story: list[tuple[str | None, str | None, float, str]]
+    liveness: Liveness, hands: Any, options: dict[str, Any], story: list[tuple[str | None, str | None, float, str]]
 ) -> None:
-    """Each line of a story: the lease's session, how it ended, after how many seconds, and what the worker does."""
-    watch = ChiefStatus("/runs/a", **{"finished_wait_secs": 60.0, **options}, read=lease.read, clock=hands)
+    """Each line of a story: the file's session, how it ended, after how many seconds, and what the worker does."""
+    watch = ChiefStatus("/runs/a", **{"finished_wait_secs": 60.0, **options}, read=liveness.read, clock=hands)
     for session, ended, secs, expected in story:
         hands.now += secs
-        lease.says = None
+        liveness.says = None
         if session is not None:
-            lease.is_of(session, ended)
+            liveness.is_of(session, ended)
         if expected == IS_OVER:
             with pytest.raises(RunFinishedError):
                 watch.check()
@@ -99,9 +100,9 @@ def test_what_a_worker_does_about_its_chief(
 
 
 @pytest.mark.parametrize("ended", FINISHED)
-def test_a_finished_run_may_be_continued(watch: ChiefStatus, lease: Lease, hands: Any, ended: str) -> None:
+def test_a_finished_run_may_be_continued(watch: ChiefStatus, liveness: Liveness, hands: Any, ended: str) -> None:
     """A worker that finds it finished says so, and for how long it will wait; then there is nothing left to do."""
-    lease.is_of(CHIEF, ended, last_step=12345)
+    liveness.is_of(CHIEF, ended, step=12345)
     assert watch.check() == (
         "a chief to continue the run, within 60 s: the run in /runs/a has finished: "
         "session 6f1d3c0a9b7e4d21 on a ended "
@@ -119,30 +120,32 @@ def test_a_finished_run_may_be_continued(watch: ChiefStatus, lease: Lease, hands
 
 
 def test_what_cannot_be_read_changes_nothing(
-    watch: ChiefStatus, lease: Lease, hands: Any, caplog: pytest.LogCaptureFixture
+    watch: ChiefStatus, liveness: Liveness, hands: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A read error changes nothing, however often: one warning, and the wait continues."""
-    lease.is_of(CHIEF, "completed")
+    liveness.is_of(CHIEF, "completed")
     assert watch.check() is not None
-    lease.fault = RuntimeError("the store is away")
+    liveness.fault = RuntimeError("the store is away")
     hands.now += 60.0
     assert (watch.check(), watch.check()) == (None, None)
-    lease.fault = None
+    liveness.fault = None
     with pytest.raises(RunFinishedError):
         watch.check()
     assert [record.levelno for record in caplog.records] == [logging.WARNING]
     assert caplog.messages == ["Cannot read whether the run in /runs/a has finished: the store is away"]
 
 
-def test_the_lease_of_a_real_logdir(tmp_path: Path, hands: Any) -> None:
-    """Read from the directory, without taking it: none, nonsense, one at work, one that has finished."""
+def test_the_file_of_a_real_logdir(tmp_path: Path, hands: Any, liveness: Liveness) -> None:
+    """None, one at work, one that has finished; nonsense."""
     watch = ChiefStatus(tmp_path, finished_wait_secs=60.0, clock=hands)
     assert watch.check() is None
-    (tmp_path / LEASE_NAME).write_bytes(b'{"v":nonsense')
+    file = LivenessFile(str(tmp_path), CHIEF_TASK, CHIEF)
+    liveness.is_of(CHIEF)
+    assert liveness.says is not None and file.write(liveness.says) is None
     assert watch.check() is None
-    lease = LogdirLock(tmp_path)
-    lease.acquire(CHIEF)
-    assert watch.check() is None
-    lease.release("completed", last_step=3)
+    liveness.is_of(CHIEF, "completed", step=3)
+    assert file.write(liveness.says) is None
     with pytest.raises(RunFinishedError, match=rf"session {CHIEF} on .* ended \(completed\) at step 3"):
         watch.check()
+    (tmp_path / ".supervisor.live/chief.json").write_bytes(b'{"v":nonsense')
+    assert watch.check() is None

@@ -1,4 +1,4 @@
-"""A session whose events cannot be written: its lock file says that it is alive, and why it writes no events."""
+"""A session whose events cannot be written: its liveness file says that it is alive, and why it writes no events."""
 
 from __future__ import annotations
 
@@ -7,13 +7,12 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from supervisor_core.checkpoint.lease_file import BLOCK_BYTES, LeaseRecord, decode
-from supervisor_core.checkpoint.logdir_lock import LEASE_NAME
 from supervisor_core.engine.recorder import StopInfo
 from supervisor_core.engine.session_recorder import SessionRecorder
 from supervisor_core.errors import EventsWriteError
@@ -23,7 +22,9 @@ from supervisor_core.metrics.page import run_status
 from supervisor_core.process.identity import boot_id
 from supervisor_core.process.progress_page import PageReading, page_in
 from supervisor_core.process.runtime_directory import private_directory
+from supervisor_core.run.liveness import CHIEF, LIVENESS_DIRECTORY, LivenessRecord, file_name, read_chief
 from supervisor_core.run.logdir_watch import LogdirWatch
+from supervisor_core.storage.local import LocalFilesystem
 
 
 class FullDisk:
@@ -66,22 +67,22 @@ def disk(tmp_path: Path) -> Iterator[FullDisk]:
     writer.close()
 
 
-def join_renewals() -> None:
-    """Wait until no lease is written; each is by a thread of its own, which the monitor's may just be starting."""
+def written(logdir: Path, is_meant: Callable[[LivenessRecord], bool]) -> LivenessRecord:
+    """The liveness file, once it has what is meant; its thread writes it."""
     pause = threading.Event()
-    while any(thread.name == "supervisor-lease" for thread in threading.enumerate()):
+    while True:
+        with suppress(ValueError):  # half of it was written
+            live = read_chief(logdir)
+            if live is not None and is_meant(live):
+                path = logdir / LIVENESS_DIRECTORY / file_name(CHIEF)
+                os.utime(path, (live.written_at, live.written_at))  # the disk has the same clock
+                return live
         pause.wait(0.001)
 
 
-def renewed(run: SessionRecorder, logdir: Path, is_meant: Callable[[LeaseRecord], bool]) -> LeaseRecord:
-    """The lease, once a renewal says what is meant."""
-    while True:
-        run._renew_lock(run.progress.snapshot().global_step)
-        join_renewals()
-        record = decode((logdir / LEASE_NAME).read_bytes())
-        if record is not None and is_meant(record):
-            os.utime(logdir / LEASE_NAME, (record.renewed_at, record.renewed_at))  # the disk has the same clock
-            return record
+def full(*arguments: Any) -> None:
+    """Have no room for another file."""
+    raise OSError(errno.ENOSPC, "No space left on device")
 
 
 def failed_save(run: SessionRecorder) -> CheckpointRecord:
@@ -91,12 +92,12 @@ def failed_save(run: SessionRecorder) -> CheckpointRecord:
     )
 
 
-def test_a_full_disk_is_no_death(tmp_path: Path, begin, disk, clock_at) -> None:
-    """Silent for a minute, the run counts as running while its lease is renewed: at its step, with its failed saves,
-    and with the reason. When the renewals end it is lost. All that where its page cannot be read: elsewhere."""
+def test_a_full_disk_is_no_death(tmp_path: Path, begin, disk, clock_at, monkeypatch) -> None:
+    """Silent for a minute, the run counts as running while its liveness file is replaced: at its step, with its failed
+    saves, and with the reason. That needs no room, and no page. Its end is said there, too."""
     clock = clock_at(time.time())
     run = begin(writer=disk, clock=clock)
-    run._monitor.stop()  # it would renew the lease between what is renewed here and the look at it
+    run._monitor.stop()  # its heartbeats are the test's
     assert run.progress.page.path is not None
     run.progress.page.path.unlink()
     run.ready()
@@ -109,34 +110,25 @@ def test_a_full_disk_is_no_death(tmp_path: Path, begin, disk, clock_at) -> None:
     assert watched.run.state == "running" and run_status(watched.run, clock.now).events_failing is False
 
     disk.fill()
+    monkeypatch.setattr(LocalFilesystem, "replace", full)
     clock.now += 60
     run.progress.step_read(9)
     run.progress.run_ended(False, clock.monotonic(), clock.monotonic())
     run.saved(failed_save(run))
     run.saved(failed_save(run))
-    lease = renewed(run, tmp_path, lambda lease: lease.save_failures_in_a_row == 2 and lease.last_step == 9)
-    assert (lease.phase, lease.progress_at, lease.events_error) == (
-        "training",
-        clock.now,
-        "[Errno 28] No space left on device",
-    )
-    assert os.path.getsize(tmp_path / LEASE_NAME) == BLOCK_BYTES
-    assert run.status().events_failing and run.status().checkpoint.failures_in_a_row == 2
+    run.beat()
+    written(tmp_path, lambda live: live.beat_at == clock.now and live.step == 9 and live.save_failures == 2)
     (watched,) = watch.refresh().runs.values()
     status = run_status(watched.run, clock.now)
-    assert (watched.run.state, watched.run.sessions[-1].events_error) == ("running", lease.events_error)
+    assert watched.run.state == "running"
+    assert watched.run.sessions[-1].events_error == "[Errno 28] No space left on device"
     assert (status.active, status.global_step, status.last_progress_at) == (True, 9, clock.now)
     assert (status.checkpoint.failures_in_a_row, status.checkpoint.failures) == (2, 2)
-    assert (status.events_failing, status.steps_per_second) == (True, None)
-
-    clock.now += 301  # nothing moves: the lease, which is renewed, says since when
-    renewed(run, tmp_path, lambda lease: lease.renewed_at == clock.now)
+    assert status.events_failing and run.status().events_failing
+    run.end(StopInfo(reason="error", error="SaveFailedError: no room"))
     (watched,) = watch.refresh().runs.values()
-    assert watched.run.state == "stalled"
-
-    clock.now += 31
-    (watched,) = watch.refresh().runs.values()
-    assert (watched.run.state, run_status(watched.run, clock.now).events_failing) == ("lost", None)
+    last = watched.run.sessions[-1]
+    assert (watched.run.state, last.outcome, last.error) == ("failed", "error", "SaveFailedError: no room")
 
 
 def hangs() -> None:
@@ -149,7 +141,7 @@ def hangs() -> None:
 def test_an_end_that_cannot_be_written_leaves_its_page(
     tmp_path: Path, begin, disk, fault: str, monkeypatch, clock_at
 ) -> None:
-    """The step that the session had reached is known once its process is over."""
+    """And its liveness file: how the session ended, and the step that it had reached, are known."""
     run = begin(writer=disk)
     run.ready()
     run.enter("training")
@@ -169,19 +161,8 @@ def test_an_end_that_cannot_be_written_leaves_its_page(
     run.end(StopInfo(reason="error", error="SaveFailedError: No space left on device"))
     clock.now += 100.0
     (watched,) = watch.refresh().runs.values()
-    assert watched.run.state == "lost"  # its process goes on; the session does not
+    assert (watched.run.state, watched.run.sessions[-1].last_step) == ("failed", 1737)
     monkeypatch.setattr(PageReading, "is_dead", True)
-    (watched,) = watch.refresh().runs.values()
-    assert (watched.run.state, watched.run.sessions[-1].last_step) == ("lost", 1737)
     again = begin()
     assert not Path(page_in(private_directory(), run.session_id)).exists()
     again.end(StopInfo(reason="completed"))
-
-
-def test_a_long_error_does_not_let_the_lease_grow(tmp_path: Path, begin, disk) -> None:
-    """The lease keeps its one block, whatever the error says: a full disk has no second one."""
-    run = begin(writer=disk)
-    disk.last_error = EventsWriteError("x" * 5000)
-    lease = renewed(run, tmp_path, lambda lease: lease.events_error is not None)
-    assert (lease.events_error, lease.session) == ("x" * 120, run.session_id)
-    assert os.path.getsize(tmp_path / LEASE_NAME) == BLOCK_BYTES

@@ -8,13 +8,13 @@ import pytest
 
 from supervisor_core.engine.worker_registry import ObservedWorker, by_name, state_of
 from supervisor_core.events.telemetry import WorkerStatus
-from supervisor_core.run.task_record import TaskRecord
+from supervisor_core.run.liveness import LivenessRecord
 
 
-def record(**values: Any) -> TaskRecord:
+def record(**values: Any) -> LivenessRecord:
     """What a process says that trains."""
     said = {"task": "worker:1", "session": "a" * 16, "host": "h", "pid": 1, "started_at": 1.0, "written_at": 2.0}
-    return TaskRecord(**{**said, "beats": 1, "interval_secs": 10.0, "phase": "training", **values})
+    return LivenessRecord(**{**said, "beats": 1, "interval_secs": 10.0, "phase": "training", **values})
 
 
 @pytest.mark.parametrize(

@@ -26,6 +26,7 @@ from supervisor_core.process.identity import boot_id
 from supervisor_core.process.progress_page import PageReading, page_in, read_page
 from supervisor_core.process.runtime_directory import private_directory
 from supervisor_core.process.stacks_file import stacks_path
+from supervisor_core.run.liveness import read_chief
 
 Begin = Callable[..., SessionRecorder]
 
@@ -55,9 +56,10 @@ def lease_of(logdir: Path) -> LeaseRecord:
 
 
 def test_the_page_follows_the_session(begin: Begin, tmp_path: Path, directory: Path) -> None:
-    """Each step and phase is on it at once; the lease names it; the end removes it."""
+    """Each step and phase is on it at once; the liveness file names it; the end removes it."""
     run = begin()
-    assert lease_of(tmp_path).page == str(directory / f"{run.session_id}.page")
+    assert run._liveness is not None
+    assert run._liveness._state.page == str(directory / f"{run.session_id}.page")
     assert (page_of(run).session, page_of(run).attempt, page_of(run).pid) == (run.session_id, 1, os.getpid())
     assert (page_of(run).phase, page_of(run).step, page_of(run).logdir) == ("starting", None, str(tmp_path))
     run.ready(restored_step=90)
@@ -165,7 +167,8 @@ def test_training_goes_on_without_a_page(
     [line] = [text for record in caplog.records if "no progress page" in (text := record.getMessage())]
     assert line.startswith("This session has no progress page; training goes on, but no other process sees when it")
     assert list(directory.iterdir()) == []
-    assert (lease_of(tmp_path).page is None) == chmod
+    chief = read_chief(tmp_path)
+    assert chief is not None and (chief.page is None) == chmod
 
 
 def no_memory(*arguments: Any) -> Any:
@@ -178,6 +181,7 @@ import mmap, os, sys
 from supervisor_core.options import Options
 from supervisor_core.engine.service import ServiceRegistry
 from supervisor_core.process.stacks_file import stacks_path
+from supervisor_core.run.liveness import read_chief
 from supervisor_core.engine import stall_stacks
 from supervisor_core.engine.session_recorder import SessionRecorder
 
@@ -249,9 +253,6 @@ def killed(begin: Begin, logdir: Path, **changes: Any) -> SessionRecorder:
         ({"boot": "another"}, 90),
         ({"boot": None}, 90),
         ({"session": "another"}, 90),
-        ({"page": None}, 90),
-        ({"page": "/no/such/page"}, 90),
-        ({"page": "/dev/zero"}, 90),
         ({"ended": "error"}, 90),
     ],
     ids=str,

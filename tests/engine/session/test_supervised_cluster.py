@@ -20,7 +20,7 @@ SOON = Options(heartbeat_secs=0.01)
 
 def said(tmp_path: Path, name: str = "worker-1.json") -> dict[str, Any]:
     """What a process's file says."""
-    content: dict[str, Any] = json.loads((tmp_path / ".supervisor.tasks" / name).read_bytes())
+    content: dict[str, Any] = json.loads((tmp_path / ".supervisor.live" / name).read_bytes())
     return content
 
 
@@ -51,11 +51,11 @@ def test_a_worker_keeps_a_heartbeat_and_writes_no_events(begin, writer, tmp_path
 
 
 def test_a_chief_is_no_worker(begin, tmp_path: Path) -> None:
-    """It has no heartbeat file, and nothing that it waits for."""
+    """Its liveness file is the chief's, whatever its task."""
     run = begin(task="worker:0")
-    run.waiting_for("ps:0")
     assert "task" not in run.status().info
-    assert not (tmp_path / ".supervisor.tasks").exists()
+    run.end(StopInfo(reason="completed"))
+    assert [path.name for path in (tmp_path / ".supervisor.live").iterdir()] == ["chief.json"]
 
 
 def test_a_process_of_no_cluster_keeps_no_heartbeat(begin, tmp_path: Path) -> None:
@@ -63,7 +63,7 @@ def test_a_process_of_no_cluster_keeps_no_heartbeat(begin, tmp_path: Path) -> No
     run = begin(is_chief=False)
     run.end(StopInfo(reason="completed"))
     assert "task" not in run.status().info
-    assert not (tmp_path / ".supervisor.tasks").exists()
+    assert not (tmp_path / ".supervisor.live").exists()
 
 
 def test_the_chief_shows_what_becomes_of_a_worker(begin, writer) -> None:

@@ -15,8 +15,8 @@ from supervisor_core.process.identity import Machine, this_machine
 
 WORKER = """
 import sys
-from supervisor_core.engine.heartbeat_writer import HeartbeatWriter
-heartbeats = HeartbeatWriter(sys.argv[1], "worker:1", "6f1d3c0a9b7e4d21", interval_secs=10, phase="training")
+from supervisor_core.engine.liveness_writer import LivenessWriter
+heartbeats = LivenessWriter(sys.argv[1], "worker:1", "6f1d3c0a9b7e4d21", interval_secs=10, phase="training")
 heartbeats.start()
 print("begun", flush=True)
 sys.stdin.read()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
@@ -16,8 +15,6 @@ from typing import Any
 import pytest
 from hangs import HANGING_LINE, HOLD_LOCK_OF_INTERPRETER
 
-from supervisor_core.checkpoint.lease_file import LeaseRecord
-from supervisor_core.checkpoint.logdir_lock import LEASE_NAME, LogdirLock
 from supervisor_core.engine.recorder import StopInfo
 from supervisor_core.engine.service import ServiceRegistry
 from supervisor_core.engine.session_recorder import SessionRecorder
@@ -31,10 +28,12 @@ from supervisor_core.process.progress_page import LAST_PROGRESS, STEPS, PageRead
 from supervisor_core.process.stacks_file import StacksFile, StacksReading, look_text, read_stacks, stacks_path
 from supervisor_core.run.findings import findings
 from supervisor_core.run.last_words import BLOCKED_SECS, newest_look
-from supervisor_core.run.live_session import PageReader, with_lease, with_page
+from supervisor_core.run.live_session import MAX_WAIT_SECS, LivenessReader, PageReader, with_page
+from supervisor_core.run.liveness import read_chief
 from supervisor_core.run.logdir_watch import LogdirWatch
 from supervisor_core.run.model import Run
 from supervisor_core.run.snapshot import WatchedRun
+from supervisor_core.storage.local import LOCAL
 
 pytestmark = pytest.mark.skipif(boot_id() is None, reason="without a boot id a page does not count")
 
@@ -196,38 +195,92 @@ def test_a_run_whose_events_are_written_is_left_as_it_is(run: Run, tmp_path: Pat
     assert with_page(run, fresh, NOW, BOOT_NOW) is run
 
 
-def test_only_the_page_of_that_session_is_read(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The lease names it. A stopped process is none that runs; a lease of another session is asked again later."""
-    lock = LogdirLock(tmp_path / "run")
-    lock.acquire("another", page=str(tmp_path / "another.page"))
-    reader = PageReader(str(tmp_path / "run"))
+def test_only_the_page_of_that_session_is_read(
+    run: Run, tmp_path: Path, writing: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The liveness file names it. A stopped process is none that runs."""
+    file = writing.RunFile(tmp_path / "run", NOW - 900.0, "another")
+    file.lives(NOW, page=str(tmp_path / "another.page"))
+    reader = PageReader(LivenessReader(str(tmp_path / "run")))
     assert reader.read(run.sessions[-1], NOW) is None
-    lock.release("completed")
-    lock = LogdirLock(tmp_path / "run")
     page = ProgressPage.create(tmp_path, session_id=SESSION)
-    lock.acquire(SESSION, page=str(page.path))
-    assert reader.read(run.sessions[-1], NOW + 1.0) is None
-    found = reader.read(run.sessions[-1], NOW + 31.0)
+    file.session_id = SESSION
+    file.lives(NOW, page=str(page.path))
+    found = reader.read(run.sessions[-1], NOW + 1.0)
     assert found is not None and found.session == SESSION
     monkeypatch.setattr(progress_page, "is_stopped", lambda pid: True)
     assert reader.read(run.sessions[-1], NOW + 32.0) is None
-    lock.release("completed")
-    assert PageReader("gs://bucket/run").read(run.sessions[-1], NOW) is None
+    assert PageReader(LivenessReader("gs://bucket/run")).read(run.sessions[-1], NOW) is None
     page.close()
 
 
-def test_where_no_page_is_left_a_lost_run_has_the_step_of_its_lease(run: Run) -> None:
-    """As the next session will record it. A lease from before the last event, as before a recovery, says nothing."""
-    lease = LeaseRecord(
-        session=SESSION, attempt=1, host="h", boot=None, pid=1, started_at=NOW - 900.0, first_started_at=NOW - 900.0,
-        renewed_at=NOW - 880.0, last_step=142,
-    )  # fmt: skip
-    found = with_lease(run, lease, NOW)
-    assert (found.state, found.step, found.sessions[-1].last_step) == ("lost", 142, 142)
-    assert run.at_risk is not None and found.at_risk is not None
-    assert found.at_risk.steps == run.at_risk.steps + 142 - 90
-    assert with_lease(run, replace(lease, renewed_at=NOW - 891.0), NOW) is run
-    assert with_lease(run, replace(lease, last_step=80), NOW) is run
+class Asked:
+    """Local files, and how often one was asked for."""
+
+    def __init__(self) -> None:
+        self.times = 0
+
+    def __call__(self, path: str) -> tuple[Any, str]:
+        self.times += 1
+        return LOCAL, path
+
+
+def test_a_liveness_file_is_read_ever_more_rarely_once_nothing_changes(tmp_path: Path, writing: ModuleType) -> None:
+    """While the session lives, each look has its newest word; a lost run costs a dozen readings in a day; a new session
+    is seen at once. Half a file, or one of another session, says nothing."""
+    file, asked = writing.RunFile(tmp_path, NOW - 900.0, SESSION), Asked()
+    reader = LivenessReader(str(tmp_path), asked)
+    assert reader.read(SESSION, NOW) is None
+    for n in range(3):
+        file.lives(NOW + n, steps=n)
+        found = reader.read(SESSION, NOW + n)
+        assert found is not None and found.step == n
+    asked.times = 0
+    for look in range(24 * 240):
+        known_secs = 40.0 + 15 * look
+        assert reader.read(SESSION, NOW + known_secs, known_secs) is not None  # as it was read last
+    assert 5 < asked.times < 12 + 24 * 3600 / MAX_WAIT_SECS
+    assert reader.read("another", NOW + 86_500) is None
+    path = file.lives(NOW + 86_400, steps=9, session="another")
+    found = reader.read("another", NOW + 86_501)
+    assert found is not None and found.step == 9
+    path.write_bytes(path.read_bytes()[:50])
+    assert reader.read("another", NOW + 86_502) is None
+
+
+def test_what_no_event_has_is_in_the_liveness_file(tmp_path: Path, writing: ModuleType, clock_at: Any) -> None:
+    """A full disk: the run is running while the file is replaced, with step, failed saves and the reason; stalled by
+    its heartbeat; lost when the file stays as it is. Its end is how the session ended, where no record says so."""
+    clock = clock_at(NOW)
+    file = writing.RunFile(tmp_path, NOW - 900.0, SESSION).ready().beat(NOW - 890.0, steps=90)
+    watch = LogdirWatch(str(tmp_path), clock=clock)
+
+    def look() -> Run:
+        [found] = watch.refresh().runs.values()
+        return found.run
+
+    lost = look()
+    assert (lost.state, lost.step, lost.at_risk and lost.at_risk.steps) == ("lost", 90, 90)
+    failures = {"save_failures": 2, "save_failures_in_a_row": 2, "save_error": "full", "events_error": "no room"}
+    file.lives(NOW, steps=142, beat={"steps_per_sec": 1.5}, **failures)
+    run = look()
+    last = run.sessions[-1]
+    assert (run.state, run.step, run.steps_per_sec, run.at_risk) == ("running", 142, 1.5, None)
+    assert (last.saves, last.save_failures, last.save_failures_in_a_row) == (2, 2, 2)
+    assert (last.save_error, last.events_error, last.ended_at) == ("full", "no room", NOW)
+    assert run.goodput.secs["productive"] == pytest.approx(900.0)
+    clock.now += 10
+    file.lives(clock.now, steps=142, beat={"progress_age_secs": 310.0}, **failures)
+    assert look().state == "stalled"
+    clock.now += 31
+    lost = look()
+    assert (lost.state, lost.step, lost.sessions[-1].outcome) == ("lost", 142, "lost")
+    file.lives(clock.now, phase="stopped", steps=150, ended="error", ended_at=clock.now, error="OSError: no room")
+    failed = look()
+    last = failed.sessions[-1]
+    assert (failed.state, failed.step, last.outcome, last.error) == ("failed", 150, "error", "OSError: no room")
+    file.stop(clock.now + 1, "completed")
+    assert look().state == "completed"
 
 
 @pytest.fixture
@@ -238,21 +291,19 @@ def killed(tmp_path: Path, writing: ModuleType, monkeypatch: pytest.MonkeyPatch)
     page = ProgressPage.create(tmp_path, session_id=SESSION)
     page.step_is(100, 1)
     page.counts[STEPS] = 42
-    lock = LogdirLock(tmp_path / "run")
-    lock.acquire(SESSION, page=str(page.path))
+    file.lives(time.time() - 1.0, steps=90, page=str(page.path))
     monkeypatch.setattr(progress_page, "is_running", lambda pid: False)
     yield file
-    lock.release("completed")
     page.close()
 
 
 def test_a_process_that_is_gone_is_lost_at_once(killed: Any) -> None:
-    """The run stays so at each later look, also after the lease names another session."""
+    """The run stays so at each later look, also after another session has the liveness file."""
     watch = LogdirWatch(str(killed.path.parent))
     for _ in range(2):
         [found] = watch.refresh().runs.values()
         assert (found.run.state, found.run.step, found.run.sessions[-1].gone) == ("lost", 142, True)
-        (killed.path.parent / LEASE_NAME).write_bytes(b"another")
+        (killed.path.parent / ".supervisor.live/chief.json").write_bytes(b"another")
     status = run_status(found.run, time.time())
     assert (status.state, status.active, status.global_step, status.stalled) == ("lost", True, 142, False)
 
@@ -357,14 +408,15 @@ def test_a_process_that_hangs_with_the_interpreter_lock_held_is_seen_and_its_dea
     watch = LogdirWatch(str(logdir))
     [early] = watch.refresh().runs.values()
     assert early.run.state == "running"
-    lease = json.loads((logdir / LEASE_NAME).read_bytes())
-    stacks = Path(lease["page"]).with_suffix(".stacks")
+    chief = read_chief(logdir)
+    assert chief is not None and chief.page is not None
+    stacks = Path(chief.page).with_suffix(".stacks")
     while not has_hung(reading := read_stacks(stacks)):
         time.sleep(0.01)  # until the timer of the process has fired
     assert reading is not None
     for secs in (28.0, 3600.0):
         [found] = LogdirWatch(str(logdir), clock=Later(secs)).refresh().runs.values()
-        assert (found.run.state, found.run.step, found.run.sessions[-1].pid) == ("stalled", 1007, lease["pid"])
+        assert (found.run.state, found.run.step, found.run.sessions[-1].pid) == ("stalled", 1007, chief.pid)
         stall = found.run.stalls[-1]
         assert stall.until is None and stall.blocked_since is not None
         assert stall.stacks == {"MainThread": reading.looks[-1].stacks["MainThread"]}
@@ -393,7 +445,7 @@ def test_a_process_that_hangs_with_the_interpreter_lock_held_is_seen_and_its_dea
     )
     following.begin()
     following.ready(restored_step=1000)
-    assert not stacks.exists() and not Path(lease["page"]).exists()
+    assert not stacks.exists() and not Path(chief.page).exists()
     following.end(StopInfo(reason="completed"))
     for look in (LogdirWatch(str(logdir)), watch):
         [found] = look.refresh().runs.values()

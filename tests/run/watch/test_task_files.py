@@ -18,9 +18,9 @@ from supervisor_core.process.page_writer import ProgressPage
 from supervisor_core.process.progress_page import LAST_PROGRESS, read_page
 from supervisor_core.run.findings import findings
 from supervisor_core.run.live_session import with_page
+from supervisor_core.run.liveness import LIVENESS_DIRECTORY, LivenessRecord, encode, file_name
 from supervisor_core.run.logdir_watch import LogdirWatch
 from supervisor_core.run.task_files import TaskReader, with_shared_timeout, with_verdict
-from supervisor_core.run.task_record import TASKS_DIRECTORY, TaskRecord, encode, file_name
 from supervisor_core.run.thresholds import Thresholds
 
 WAITS = Place(digest="a", location="/home/me/train.py:25 train", waits_in="backward")
@@ -30,9 +30,9 @@ STACK = ("/home/me/train.py:25 train", "/x/site-packages/torch/autograd/graph.py
 VERDICT = "rank 1 hangs at train.py:14 in stuck; rank 0 waits for it at train.py:25 (backward)"
 
 
-def record(rank: int, now: float, **fields: Any) -> TaskRecord:
+def record(rank: int, now: float, **fields: Any) -> LivenessRecord:
     """Return what a rank of this process has written."""
-    return TaskRecord(
+    return LivenessRecord(
         **{
             **{"task": f"rank:{rank}", "session": f"r{rank}", "host": this_machine().host, "pid": os.getpid()},
             **{"started_at": now - 100.0, "written_at": now, "beats": 3, "interval_secs": 10.0, "phase": "training"},
@@ -41,11 +41,11 @@ def record(rank: int, now: float, **fields: Any) -> TaskRecord:
     )
 
 
-def put(logdir: Path, *records: TaskRecord) -> None:
+def put(logdir: Path, *records: LivenessRecord) -> None:
     """Write heartbeat files."""
-    (logdir / TASKS_DIRECTORY).mkdir(exist_ok=True)
+    (logdir / LIVENESS_DIRECTORY).mkdir(exist_ok=True)
     for item in records:
-        (logdir / TASKS_DIRECTORY / file_name(item.task)).write_bytes(encode(item))
+        (logdir / LIVENESS_DIRECTORY / file_name(item.task)).write_bytes(encode(item))
 
 
 def test_a_rank_is_as_its_file_says(tmp_path: Path) -> None:
@@ -69,7 +69,7 @@ def test_what_is_malformed_is_left_out(tmp_path: Path, content: bytes) -> None:
     """One file, not the others."""
     now = time.time()
     put(tmp_path, record(2, now))
-    (tmp_path / TASKS_DIRECTORY / file_name("rank:1")).write_bytes(content)
+    (tmp_path / LIVENESS_DIRECTORY / file_name("rank:1")).write_bytes(content)
     assert list(TaskReader(str(tmp_path)).read(["rank:1", "rank:2"], now, is_stalled=False)) == ["rank:2"]
 
 
@@ -77,8 +77,8 @@ def test_no_file_is_no_error(tmp_path: Path) -> None:
     """A pipe nobody writes to does not keep a reader waiting; nor does a directory that is missing."""
     reader = TaskReader(str(tmp_path))
     assert reader.read(["rank:1"], 0.0, is_stalled=True) == {}
-    (tmp_path / TASKS_DIRECTORY).mkdir()
-    os.mkfifo(tmp_path / TASKS_DIRECTORY / file_name("rank:1"))
+    (tmp_path / LIVENESS_DIRECTORY).mkdir()
+    os.mkfifo(tmp_path / LIVENESS_DIRECTORY / file_name("rank:1"))
     assert TaskReader(str(tmp_path)).read(["rank:1"], 0.0, is_stalled=True) == {}
     assert reader.read([], 0.0, is_stalled=True) == {}
 
@@ -101,7 +101,7 @@ class Logdir:
     def rank(self, **fields: Any) -> Logdir:
         """The other one writes its file, on a machine of its own."""
         put(self.directory, record(1, NOW - 2.0, **{"host": "trainer-1", "started_at": NOW - 99.0, **fields}))
-        os.utime(self.directory / TASKS_DIRECTORY / file_name("rank:1"), (NOW - 2.0, NOW - 2.0))
+        os.utime(self.directory / LIVENESS_DIRECTORY / file_name("rank:1"), (NOW - 2.0, NOW - 2.0))
         return self
 
     def stall(self, **fields: Any) -> Logdir:

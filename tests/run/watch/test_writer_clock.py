@@ -9,12 +9,10 @@ from typing import Any
 
 import pytest
 
-from supervisor_core.checkpoint.lease_file import LEASE_NAME, LeaseRecord, encode
 from supervisor_core.metrics.page import run_status
 from supervisor_core.run.findings import findings
 from supervisor_core.run.logdir_watch import LogdirWatch
 from supervisor_core.run.snapshot import WatchedRun
-from supervisor_core.run.writer_clock import WriterClock
 
 MINUTE = 60.0
 SKEWS = [-10 * MINUTE, 10 * MINUTE]
@@ -34,16 +32,10 @@ class Trainer:
         self.file.beat(self._clock.now + self._ahead, steps=int(self._clock.now) % 1000)
         self._written(self.file.path)
 
-    def renew(self, later: float = 1.0) -> None:
-        """Renew the lease; the disk is full, or the writer hangs."""
+    def live(self, later: float = 10.0) -> None:
+        """Write the liveness file; the disk has no room for events, or their writer hangs."""
         self._clock.now += later
-        at = self._clock.now + self._ahead
-        lease = LeaseRecord(
-            session=self.file.session_id, attempt=1, host="h", boot=None, pid=1, started_at=at, first_started_at=at,
-            renewed_at=at, progress_at=at, progress_timeout_secs=300.0,
-        )  # fmt: skip
-        (self._logdir / LEASE_NAME).write_bytes(encode(lease))
-        self._written(self._logdir / LEASE_NAME)
+        self._written(self.file.lives(self._clock.now + self._ahead, steps=7))
 
     def _written(self, path: Path) -> None:
         if self._server_ahead is not None:
@@ -116,16 +108,16 @@ def test_a_dead_run_whose_clock_was_ahead_is_lost_after_as_long_as_any_other(
 
 @pytest.mark.parametrize("ahead", SKEWS)
 @pytest.mark.parametrize("server_ahead", [0.0, None])
-def test_a_lease_is_judged_by_the_same_clock(
+def test_a_liveness_file_is_judged_by_the_same_clock(
     trainer: Make, watch: Any, clock: Any, ahead: float, server_ahead: float | None
 ) -> None:
-    """While it cannot write events, its renewals show that it lives; without them it is lost."""
+    """While it cannot write events, the file that is replaced shows that it lives; without that it is lost."""
     writer, look = trainer(ahead, server_ahead), watch()
     look()
     writer.beat()
     look()
-    for _ in range(60):
-        writer.renew()
+    for _ in range(20):
+        writer.live()
         found = look()
     assert (found.run.state, found.run.clock_skew_secs) == ("running", ahead)
     clock.now += 31
@@ -174,16 +166,9 @@ def test_a_wrong_clock_is_said_and_corrected(trainer: Make, watch: Any, clock: A
 
 
 def test_an_events_file_that_a_full_disk_touches_is_no_wrong_clock(trainer: Make, watch: Any, clock: Any) -> None:
-    """Each failed write changes the file's time, and nothing in it: the lease, which is renewed, tells the clock."""
+    """Each failed write changes the file's time, and nothing in it: the liveness file tells the clock."""
     writer = trainer(0.0)
-    writer.renew(10 * MINUTE)
+    writer.live(10 * MINUTE)
     os.utime(writer.file.path, (clock.now, clock.now))
     found = watch()()
     assert (found.run.state, found.run.clock_skew_secs) == ("running", 0.0)
-
-
-def test_what_the_lease_tells_at_a_first_look_is_the_difference() -> None:
-    """Of a session that renews its lease, the events file's own time says nothing more."""
-    clock = WriterClock()
-    clock.observe("a", at=400.0, written_at=None, now=1000.0, ahead_secs=-600.0)
-    assert (clock.now(1000.0), clock.skew_secs) == (400.0, -600.0)

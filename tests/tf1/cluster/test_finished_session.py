@@ -11,9 +11,9 @@ import pytest
 import tensorflow as tf
 
 import supervisor_core
-from supervisor_core.checkpoint.logdir_lock import LogdirLock
 from supervisor_core.options import Options
 from supervisor_core.tf1.cluster.connect import FinishedSession
+from tests.story.leases import Chief
 
 v1 = tf.compat.v1
 OPTIONS = Options(worker_name="worker:1", finished_wait_secs=0.0)
@@ -29,7 +29,7 @@ def model(graph: Any, build_model: Callable[..., Any]) -> Any:
 @pytest.fixture
 def logdir(logdir: str) -> str:
     """The directory of a run that has finished."""
-    chief = LogdirLock(logdir)
+    chief = Chief(logdir)
     chief.acquire("chief")
     chief.release("completed", last_step=7)
     return logdir
@@ -43,7 +43,7 @@ def supervisor(model: Any, logdir: str) -> Any:
 
 def last_word(logdir: str) -> dict[str, Any]:
     """Return what the worker's heartbeat says."""
-    word: dict[str, Any] = json.loads((Path(logdir) / ".supervisor.tasks" / "worker-1.json").read_bytes())
+    word: dict[str, Any] = json.loads((Path(logdir) / ".supervisor.live" / "worker-1.json").read_bytes())
     return word
 
 
@@ -178,7 +178,7 @@ def test_a_session_made_again_when_the_run_has_finished(
     with tf.device("/cpu:0"):
         model = build_model()
     options = Options(worker_name="worker:1", finished_wait_secs=0.0, retry_initial_secs=1e-3, retry_max_secs=1e-3)
-    chief = LogdirLock(logdir)
+    chief = Chief(logdir)
     chief.acquire("chief")
     with v1.Session(target) as sess:
         sess.run(model.global_step.initializer)

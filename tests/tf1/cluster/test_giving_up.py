@@ -39,7 +39,7 @@ def interrupt() -> None:
 
 def last_word(logdir: str) -> dict[str, Any]:
     """Return what the worker's heartbeat says."""
-    word: dict[str, Any] = json.loads((Path(logdir) / ".supervisor.tasks" / "worker-1.json").read_bytes())
+    word: dict[str, Any] = json.loads((Path(logdir) / ".supervisor.live" / "worker-1.json").read_bytes())
     return word
 
 

@@ -11,14 +11,14 @@ from typing import Any
 
 import pytest
 
-from supervisor_core.checkpoint.logdir_lock import LogdirLock
-from supervisor_core.engine.heartbeat_writer import TaskFile
+from supervisor_core.engine.liveness_writer import LivenessFile
 from supervisor_core.options import Options
 from supervisor_core.process.identity import this_machine
-from supervisor_core.run.task_record import TaskRecord
+from supervisor_core.run.liveness import LivenessRecord
 from supervisor_core.tf1.cluster.task import CHECK_SECS, REMOTE_CHECK_SECS, ParameterServer
+from tests.story.leases import Chief
 
-FILE = ".supervisor.tasks/ps-0.json"
+FILE = ".supervisor.live/ps-0.json"
 
 
 class Script:
@@ -61,11 +61,9 @@ def serve(logdir: str, script: Script) -> Callable[..., None]:
 
 
 @pytest.fixture
-def chief(logdir: str) -> Iterator[LogdirLock]:
-    """A chief's lease on the logdir, not yet taken."""
-    lease = LogdirLock(logdir)
-    yield lease
-    lease.release("requested")
+def chief(logdir: str) -> Chief:
+    """A chief that has not begun."""
+    return Chief(logdir)
 
 
 def nothing() -> None:
@@ -77,8 +75,8 @@ def says(logdir: str, name: str = "worker:0", pid: int | None = None, **values: 
     here = this_machine()
     fields = {"session": f"s-{name}", "host": here.host, "boot": here.boot, "pids": here.pids, "started_at": 1.0}
     fields |= {"written_at": 1.0, "beats": 1, "interval_secs": 10.0, "phase": "training", **values}
-    record = TaskRecord(task=name, pid=os.getpid() if pid is None else pid, **fields)  # type: ignore[arg-type]
-    return lambda: TaskFile(logdir, name, record.session).write(record) and None
+    record = LivenessRecord(task=name, pid=os.getpid() if pid is None else pid, **fields)  # type: ignore[arg-type]
+    return lambda: LivenessFile(logdir, name, record.session).write(record) and None
 
 
 def last_word(logdir: str) -> dict[str, Any]:
@@ -104,7 +102,7 @@ def test_it_says_that_it_serves(serve: Callable[..., None], logdir: str) -> None
 
 
 def test_it_ends_when_the_run_has_finished(
-    serve: Callable[..., None], chief: LogdirLock, script: Script, logdir: str
+    serve: Callable[..., None], chief: Chief, script: Script, logdir: str
 ) -> None:
     """At the next check after the chief's end, as completed, without time to restart."""
     serve(nothing, lambda: chief.acquire("a") and None, nothing, lambda: chief.release("completed") and None)
@@ -113,12 +111,12 @@ def test_it_ends_when_the_run_has_finished(
 
 
 @pytest.mark.parametrize("reason", ["signal", "error"])
-def test_a_run_that_is_cut_off_is_waited_for(serve: Callable[..., None], chief: LogdirLock, reason: str) -> None:
+def test_a_run_that_is_cut_off_is_waited_for(serve: Callable[..., None], chief: Chief, reason: str) -> None:
     """Its chief comes back: the variables stay where they are."""
     serve(lambda: chief.acquire("a") and None, lambda: chief.release(reason) and None, *[nothing] * 100, lambda: True)
 
 
-def test_a_finished_run_may_be_continued(serve: Callable[..., None], chief: LogdirLock, script: Script) -> None:
+def test_a_finished_run_may_be_continued(serve: Callable[..., None], chief: Chief, script: Script) -> None:
     """A server that is started first gives the chief the time to come; then there is no worker."""
     chief.acquire("a")
     chief.release("completed")
@@ -127,11 +125,11 @@ def test_a_finished_run_may_be_continued(serve: Callable[..., None], chief: Logd
 
 
 def test_a_chief_may_open_one_session_after_the_other(
-    serve: Callable[..., None], chief: LogdirLock, script: Script, logdir: str
+    serve: Callable[..., None], chief: Chief, script: Script, logdir: str
 ) -> None:
     """Between the two it keeps its variables, though it was seen at work; after the last it has had its time."""
     chief.acquire("a")
-    again = LogdirLock(logdir)
+    again = Chief(logdir)
     serve(
         nothing,
         lambda: chief.release("completed") and None,
@@ -145,7 +143,7 @@ def test_a_chief_may_open_one_session_after_the_other(
     assert (len(script.waits) - 25) * CHECK_SECS == 60.0
 
 
-def test_it_stays_while_a_worker_trains(serve: Callable[..., None], chief: LogdirLock, logdir: str) -> None:
+def test_it_stays_while_a_worker_trains(serve: Callable[..., None], chief: Chief, logdir: str) -> None:
     """One that goes on after its chief would be torn from its variables; one that stalls may go on."""
     chief.acquire("a")
     serve(
@@ -170,7 +168,7 @@ def test_it_stays_while_a_worker_trains(serve: Callable[..., None], chief: Logdi
     ],
 )
 def test_who_does_not_train_does_not_keep_it(
-    serve: Callable[..., None], chief: LogdirLock, logdir: str, values: dict[str, Any]
+    serve: Callable[..., None], chief: Chief, logdir: str, values: dict[str, Any]
 ) -> None:
     """A worker that failed, was killed, or has not yet begun; and another parameter server."""
     chief.acquire("a")
@@ -178,7 +176,7 @@ def test_who_does_not_train_does_not_keep_it(
 
 
 def test_a_worker_elsewhere_is_missed_in_time(
-    serve: Callable[..., None], chief: LogdirLock, script: Script, logdir: str
+    serve: Callable[..., None], chief: Chief, script: Script, logdir: str
 ) -> None:
     """It keeps the server while its heartbeat goes on, though its clock be wrong by years; once it is silent, for as
     long as it may be, and no longer."""

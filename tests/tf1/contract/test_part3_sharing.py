@@ -13,11 +13,11 @@ import tensorflow as tf
 
 from supervisor_core import Options
 from supervisor_core.checkpoint import bundle
-from supervisor_core.checkpoint.logdir_lock import peek
 from supervisor_core.errors import LogdirInUseError
 from supervisor_core.events.telemetry import SessionRecord
 from supervisor_core.run.logdir_watch import LogdirWatch
 from supervisor_core.run.model import Run
+from tests.story.leases import peek
 
 v1 = tf.compat.v1
 PROGRAM = Path(__file__).with_name("program.py")

@@ -12,7 +12,7 @@ from monitoring_end_to_end import FIRING, KILLED, RESOLVED, RESUMED, Trainer, as
 from monitoring_servers import Prometheus, Webhook, queries_of, wait_until
 
 from benchmarks.faults.small_disk import SmallDisk
-from supervisor_core.engine.heartbeat_writer import HeartbeatWriter
+from supervisor_core.engine.liveness_writer import LivenessWriter
 from supervisor_core.events.telemetry import HeartbeatRecord, StopRecord
 from supervisor_core.metrics.config_files import dashboard
 
@@ -32,9 +32,9 @@ def disk(exporter: str, tmp_path: Path) -> Iterator[SmallDisk]:
 
 
 @pytest.fixture
-def worker(disk: SmallDisk, tmp_path: Path) -> Iterator[HeartbeatWriter]:
+def worker(disk: SmallDisk, tmp_path: Path) -> Iterator[LivenessWriter]:
     """Another process of the training's cluster, as far as its chief can see."""
-    heartbeats = HeartbeatWriter(tmp_path / "logs" / "digits", "worker:1", "w" * 16, interval_secs=1.0)
+    heartbeats = LivenessWriter(tmp_path / "logs" / "digits", "worker:1", "w" * 16, interval_secs=1.0)
     heartbeats.write(HeartbeatRecord(session="w" * 16, phase="training", step=5, steps=5))
     heartbeats.start()
     yield heartbeats
@@ -43,7 +43,7 @@ def worker(disk: SmallDisk, tmp_path: Path) -> Iterator[HeartbeatWriter]:
 
 @pytest.mark.timeout(600)
 def test_a_supervisor_is_seen_by_prometheus(
-    prometheus: Prometheus, trainer: Trainer, webhook: Webhook, disk: SmallDisk, worker: HeartbeatWriter
+    prometheus: Prometheus, trainer: Trainer, webhook: Webhook, disk: SmallDisk, worker: LivenessWriter
 ) -> None:
     """Hung inside `session.run`, then killed and resumed: each arrives, once, and resolves; so does a loss that is
     NaN for a while, and a disk that is full for a while, of which neither source says that the training hangs or is

@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 
-from supervisor_core.engine.heartbeat_writer import HeartbeatWriter
+from supervisor_core.engine.liveness_writer import LivenessWriter
 from supervisor_core.engine.progress import Progress
 from supervisor_core.events.place import Place
 from supervisor_core.events.telemetry import HeartbeatRecord, StallRecord, StopRecord
 
 SESSION = "6f1d3c0a9b7e4d21"
-FILE = ".supervisor.tasks/worker-1.json"
+FILE = ".supervisor.live/worker-1.json"
 
 
 def heartbeat(phase: str, **values: Any) -> HeartbeatRecord:
@@ -47,14 +47,14 @@ def threads() -> Threads:
 
 
 @pytest.fixture
-def heartbeats(tmp_path: Path, filesystem, begun_threads) -> Iterator[Callable[..., HeartbeatWriter]]:
+def heartbeats(tmp_path: Path, filesystem, begun_threads) -> Iterator[Callable[..., LivenessWriter]]:
     """Starts a heartbeat writer in the test's logdir, which writes changes only; all have ended after it,
     so that none writes to the next test's log."""
-    made: list[HeartbeatWriter] = []
+    made: list[LivenessWriter] = []
 
-    def start(session: str = SESSION, **options: Any) -> HeartbeatWriter:
+    def start(session: str = SESSION, **options: Any) -> LivenessWriter:
         options = {"interval_secs": 600.0, "final_wait_secs": 60.0, "filesystem": filesystem, **options}
-        made.append(HeartbeatWriter(str(tmp_path), "worker:1", session, **options))
+        made.append(LivenessWriter(str(tmp_path), "worker:1", session, **options))
         made[-1].start()
         return made[-1]
 
@@ -227,7 +227,7 @@ def test_a_directory_that_was_deleted_is_made_again(tmp_path: Path, heartbeats, 
     worker = heartbeats()
     filesystem.written.get()
     (tmp_path / FILE).unlink()
-    (tmp_path / ".supervisor.tasks").rmdir()
+    (tmp_path / ".supervisor.live").rmdir()
     worker.write(heartbeat("restoring"))
     assert filesystem.written.get()["phase"] == "restoring"
     assert (tmp_path / FILE).exists()
@@ -264,7 +264,7 @@ def test_the_later_wins_though_the_earlier_wrote_once_more(tmp_path: Path, heart
 
 def test_what_the_killed_left_is_cleared(tmp_path: Path, heartbeats, filesystem) -> None:
     """Half-written files of this task go; other tasks' stay."""
-    directory = tmp_path / ".supervisor.tasks"
+    directory = tmp_path / ".supervisor.live"
     directory.mkdir()
     (directory / "worker-1.json.tmp123").write_bytes(b"{")
     (directory / "worker-10.json.tmp123").write_bytes(b"{")
@@ -279,7 +279,7 @@ def test_no_thread_no_heartbeat_no_error(tmp_path: Path, caplog) -> None:
     def refuse(beat: Callable[[], None]) -> None:
         raise RuntimeError("can't start new thread")
 
-    worker = HeartbeatWriter(str(tmp_path), "worker:1", SESSION, interval_secs=1.0, spawn=refuse)
+    worker = LivenessWriter(str(tmp_path), "worker:1", SESSION, interval_secs=1.0, spawn=refuse)
     worker.start()
     worker.write(StopRecord(session=SESSION, reason="completed"))
     assert "can't start new thread" in caplog.text
@@ -287,7 +287,7 @@ def test_no_thread_no_heartbeat_no_error(tmp_path: Path, caplog) -> None:
 
 def test_a_beacon_stops_with_its_thread(tmp_path: Path, threads) -> None:
     """Closed, it leaves no thread behind; closing again, or starting, changes nothing."""
-    worker = HeartbeatWriter(str(tmp_path), "worker:1", SESSION, interval_secs=1.0, spawn=threads)
+    worker = LivenessWriter(str(tmp_path), "worker:1", SESSION, interval_secs=1.0, spawn=threads)
     worker.start()
     worker.start()
     worker.close()

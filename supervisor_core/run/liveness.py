@@ -1,37 +1,52 @@
-"""`TaskRecord`: the heartbeat of a cluster's process other than the chief, and its file's format.
+"""`LivenessRecord`: what a process of a run says of itself now, and its file's format.
 
-``<logdir>/.supervisor.tasks/<file name>`` holds one JSON object, ASCII, the fields of `TaskRecord` and ``"v": 1``, and
-a newline (0x0a) at its end. Every heartbeat replaces the whole file. A published contract, see
-``docs/events.md``: fields are added, never renamed; readers ignore unknown fields and reject other versions.
+``<logdir>/.supervisor.live/<file name>`` holds one JSON object, ASCII, the fields of `LivenessRecord` and ``"v": 1``,
+and a newline (0x0a); spaces before it may fill the file up. Each heartbeat, each change and the end replace the whole
+file. The chief's is ``chief.json``. A published contract, see ``docs/events.md``: fields are added, never renamed;
+readers ignore unknown fields and reject other versions.
 """
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
 from hashlib import sha256
-from typing import Annotated
+from typing import Annotated, cast, get_args
 from urllib.parse import quote
 
 from msgspec import Meta
 
-from supervisor_core.checkpoint.json_records import Integer, Moment, Name, Secs, parse_object, record_of
+from supervisor_core.checkpoint.json_records import Count, Integer, Moment, Name, Secs, Text, parse_object, record_of
+from supervisor_core.errors import EventsError
 from supervisor_core.events.notice_record import NoticeRecord
 from supervisor_core.events.place import Pace, Place
-from supervisor_core.events.telemetry import WorkerState, WorkerStatus
+from supervisor_core.events.telemetry import (
+    HeartbeatRecord,
+    Record,
+    StopReason,
+    StopRecord,
+    WorkerState,
+    WorkerStatus,
+    from_json,
+    to_json,
+)
 from supervisor_core.process.identity import Machine, is_running
 from supervisor_core.storage.filesystem import Filesystem
+from supervisor_core.storage.local import filesystem_for
 
-TASKS_DIRECTORY = ".supervisor.tasks"
-"""Directory of the heartbeat files, in the logdir."""
+LIVENESS_DIRECTORY = ".supervisor.live"
+"""Directory of the liveness files, in the logdir."""
+CHIEF = "@chief"
+"""The chief's name in its liveness file, ``chief.json``."""
 
 VERSION = 1
 MAX_TASKS = 1000
-"""The most heartbeat files of a run that are read at a time."""
+"""The most liveness files of a run that are read at a time."""
 MAX_NOTICES = 8
-"""The most of what a process has said that its heartbeat file has."""
+"""The most of what a process has said that its liveness file has."""
 MAX_BYTES = 64 * 1024
 """The largest file that is read."""
 
@@ -39,11 +54,11 @@ _MAX_NAME = 200
 
 
 @dataclass(frozen=True, kw_only=True)
-class TaskRecord:
-    """A process of the cluster other than the chief. Times are wall-clock seconds since the epoch, by its own clock."""
+class LivenessRecord:
+    """A process of a run. Times are wall-clock seconds since the epoch, by its own clock."""
 
     task: Name
-    """The process's name, ``worker:1``."""
+    """The process's name, ``worker:1``; `CHIEF` of the chief."""
     session: Name
     """Its session's unique id: another process of the same task has another one."""
     host: str
@@ -77,7 +92,21 @@ class TaskRecord:
     pace: Pace | None = None
     """How long it takes for a step; None where that is not known yet."""
     notices: Annotated[tuple[NoticeRecord, ...], Meta(max_length=MAX_NOTICES)] = ()
-    """What it said last; its chief records it."""
+    """What it said last; its chief records it. The chief's own are in its events."""
+    page: str | None = None
+    """Path of its progress page on its machine, see `supervisor_core.process.progress_page`; None without one. This
+    and what follows up to ``events_error``: of a chief."""
+    beat: HeartbeatRecord | None = None
+    """Its newest heartbeat, with all threads and without the other processes."""
+    beat_at: Secs | None = None
+    save_failures: Count = 0
+    """Failed saves of this session."""
+    save_failures_in_a_row: Count = 0
+    """Failed saves since the last good one."""
+    save_error: Text | None = None
+    """Why the last save failed; None if it was good."""
+    events_error: Text | None = None
+    """Why events cannot be written; None while they can."""
     ended: str | None = None
     """Its stop reason (``completed``, ``signal``, ``error`` ...); None while it runs, and if it was killed."""
     ended_at: Secs | None = None
@@ -88,6 +117,24 @@ class TaskRecord:
     def machine(self) -> Machine:
         """On which it runs."""
         return Machine(host=self.host, boot=self.boot, pids=self.pids)
+
+    @property
+    def records(self) -> tuple[tuple[float, Record], ...]:
+        """Its heartbeat and its end, as telemetry with its time: they may be in no events file."""
+        found: list[tuple[float, Record]] = []
+        if self.beat is not None and self.beat.session == self.session:
+            found.append((self.written_at if self.beat_at is None else self.beat_at, self.beat))
+        if self.ended in get_args(StopReason):
+            stop = StopRecord(
+                session=self.session,
+                reason=cast("StopReason", self.ended),
+                error=self.error,
+                step=self.step,
+                steps=self.steps,
+                activity_secs={} if self.beat is None else self.beat.activity_secs,
+            )
+            found.append((self.ended_at or self.written_at, stop))
+        return tuple(found)
 
 
 def file_name(task: str) -> str:
@@ -100,6 +147,8 @@ def file_name(task: str) -> str:
         >>> file_name("worker:1"), file_name("gpu-box-17")
         ('worker-1.json', 'gpu%2Dbox%2D17.json')
     """
+    if task in (CHIEF, CHIEF[1:]):
+        return f"{CHIEF[1:] if task == CHIEF else '%63hief'}.json"
     name = quote(task, safe=":", errors="surrogatepass").replace("-", "%2D").replace("~", "%7E").replace(":", "-")
     if name.startswith("."):
         name = f"%2E{name[1:]}"
@@ -109,7 +158,12 @@ def file_name(task: str) -> str:
     return f"{name}.json"
 
 
-def read_record(filesystem: Filesystem, path: str) -> TaskRecord:
+def files_of_others(names: Iterable[str]) -> list[str]:
+    """Return the names of the files of processes other than the chief, in order."""
+    return sorted(name for name in names if name.endswith(".json") and name != file_name(CHIEF))
+
+
+def read_record(filesystem: Filesystem, path: str) -> LivenessRecord:
     """Return the record in a file.
 
     Raises:
@@ -123,13 +177,29 @@ def read_record(filesystem: Filesystem, path: str) -> TaskRecord:
     return record
 
 
-def encode(record: TaskRecord) -> bytes:
+def read_chief(logdir: str | os.PathLike[str]) -> LivenessRecord | None:
+    """Return what the chief of a logdir says, or has said last; None where it has said nothing.
+
+    Raises:
+        OSError: if it cannot be read. Clients of object stores raise other errors, too.
+        ValueError: if it is malformed.
+    """
+    path = os.path.join(os.fspath(logdir), LIVENESS_DIRECTORY, file_name(CHIEF))
+    try:
+        return read_record(*filesystem_for(path))
+    except FileNotFoundError:
+        return None
+
+
+def encode(record: LivenessRecord) -> bytes:
     """Return the file's bytes."""
-    text = json.dumps({"v": VERSION, **asdict(record)}, ensure_ascii=True, separators=(",", ":"), allow_nan=False)
+    beat = None if record.beat is None else json.loads(to_json(record.beat))
+    values = {"v": VERSION, **asdict(replace(record, beat=None)), "beat": beat}
+    text = json.dumps(values, ensure_ascii=True, separators=(",", ":"), allow_nan=False)
     return text.encode("ascii") + b"\n"
 
 
-def decode(data: bytes) -> TaskRecord:
+def decode(data: bytes) -> LivenessRecord:
     """Return the record in a file's bytes.
 
     Raises:
@@ -137,7 +207,13 @@ def decode(data: bytes) -> TaskRecord:
     """
     if len(data) > MAX_BYTES:
         raise ValueError(f"it has more than {MAX_BYTES:,} bytes")
-    return record_of(TaskRecord, parse_object(data, VERSION))
+    values = parse_object(data, VERSION)
+    beat = values.pop("beat", None)
+    record = record_of(LivenessRecord, values)
+    with suppress(EventsError):  # what its fields cannot hold is left out, as in an events file
+        found = None if beat is None else from_json(HeartbeatRecord.kind, json.dumps(beat))
+        record = replace(record, beat=cast("HeartbeatRecord | None", found))
+    return record
 
 
 MISSED_BEATS = 3
@@ -146,12 +222,12 @@ MISSED_BEATS = 3
 _WAITING_PHASES = ("starting", "restoring")
 
 
-def has_ended_well(record: TaskRecord) -> bool:
+def has_ended_well(record: LivenessRecord) -> bool:
     """Return whether a process has stopped without an error."""
     return record.ended not in (None, "error")
 
 
-def state_of(record: TaskRecord, *, silent_secs: float, lost_after_secs: float, is_gone: bool) -> WorkerState:
+def state_of(record: LivenessRecord, *, silent_secs: float, lost_after_secs: float, is_gone: bool) -> WorkerState:
     """Return the state of a process.
 
     Args:
@@ -169,12 +245,12 @@ def state_of(record: TaskRecord, *, silent_secs: float, lost_after_secs: float, 
     return "stalled" if record.stalled else "running"
 
 
-def is_gone(record: TaskRecord, here: Machine, runs: Callable[[int], bool] = is_running) -> bool:
+def is_gone(record: LivenessRecord, here: Machine, runs: Callable[[int], bool] = is_running) -> bool:
     """Return whether a process of this machine is known to have ended without a stop record."""
     return record.ended is None and record.machine == here and not runs(record.pid)
 
 
-def status_of(record: TaskRecord, state: WorkerState, seen_at: float) -> WorkerStatus:
+def status_of(record: LivenessRecord, state: WorkerState, seen_at: float) -> WorkerStatus:
     """Return the status of a process for metrics and heartbeats.
 
     Args:

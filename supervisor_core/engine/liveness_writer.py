@@ -1,13 +1,13 @@
-"""`HeartbeatWriter`: the heartbeat file of one process of a cluster other than the chief.
+"""`LivenessWriter`: keeps the liveness file of one process of a run, see `supervisor_core.run.liveness`.
 
-Only the chief writes the events file. Every other process keeps one small file in the shared logdir, described in
-`supervisor_core.run.task_record`, which the chief's `WorkerRegistry` reads. One thread does all writing: a file
-system that hangs or is full blocks no caller, and the next successful write has the current state.
+One thread does all writing: a file system that hangs or is full blocks no caller, and the next successful write has the
+current state.
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import logging
 import os
 import threading
@@ -18,18 +18,27 @@ from typing import Any
 from supervisor_core.clock import SYSTEM_CLOCK, Clock
 from supervisor_core.engine.deadline import NEVER, Deadline
 from supervisor_core.engine.progress import ProgressSnapshot
-from supervisor_core.errors import SupervisorError
+from supervisor_core.errors import LogdirInUseError, SupervisorError
 from supervisor_core.events.notice_record import NoticeRecord
 from supervisor_core.events.place import Place
 from supervisor_core.events.telemetry import HeartbeatRecord, Record, StallRecord, StopRecord
 from supervisor_core.process.identity import this_machine
+from supervisor_core.run.liveness import (
+    CHIEF,
+    LIVENESS_DIRECTORY,
+    MAX_NOTICES,
+    LivenessRecord,
+    encode,
+    file_name,
+    read_record,
+)
 from supervisor_core.run.notices import notice_key
-from supervisor_core.run.task_record import MAX_NOTICES, TASKS_DIRECTORY, TaskRecord, encode, file_name, read_record
-from supervisor_core.storage.filesystem import Filesystem
-from supervisor_core.storage.local import filesystem_for, refuse_link
+from supervisor_core.storage.filesystem import Check, Filesystem, unguarded
+from supervisor_core.storage.local import filesystem_for, local_path, refuse_link
+from supervisor_core.storage.opening import open_own
 
 MAX_INTERVAL_SECS = 10.0
-"""A process beats at least this often, so that the chief soon sees that a process was killed."""
+"""A process beats at least this often, so that readers soon see that it was killed."""
 
 FINAL_WAIT_SECS = 5.0
 """How long the end of the process waits for the stop record to be written, in seconds."""
@@ -38,32 +47,34 @@ _MAX_TEXT = 2000
 _LOG = logging.getLogger("supervisor_core")
 
 
-class HeartbeatWriter:
-    """Writes the heartbeats of one process of a cluster; a `supervisor_core.engine.recorder.TelemetrySink`.
+class LivenessWriter:
+    """Keeps one liveness file; a `supervisor_core.engine.recorder.TelemetrySink`.
 
     Only the end blocks, for five seconds at most; nothing raises. Of two live processes with one name the later keeps
     the file; the earlier logs that once and stops writing.
 
     Args:
         logdir: the run's directory, shared with the chief.
-        task: the process's name, ``worker:1``.
+        task: the process's name, ``worker:1``; `CHIEF` for a chief, which writes each heartbeat that it takes.
         session: its session's id.
         interval_secs: seconds between beats; at most ten; 0 means ten.
         phase: its first phase; without a monitor, its only one.
+        page: path of its progress page.
+        check: called before each write; raises as `supervisor_core.storage.filesystem.Check` says.
         clock: replaced in tests.
         filesystem: default: the logdir's.
         final_wait_secs: how long the end waits for the stop record to be written.
         spawn: runs the writing loop. Default: in a daemon thread.
 
     Example:
-        >>> heartbeats = HeartbeatWriter("/tmp/example-run", "ps:0", "6f1d3c0a9b7e4d21", interval_secs=10)
+        >>> heartbeats = LivenessWriter("/tmp/example-run", "ps:0", "6f1d3c0a9b7e4d21", interval_secs=10)
         >>> heartbeats.start()
         >>> heartbeats.write(StopRecord(session="6f1d3c0a9b7e4d21", reason="requested"))
         >>> heartbeats.close()
     """
 
     error: str | None = None
-    """None: a process that is not the chief writes no events."""
+    """None: it writes no events."""
     dropped = 0
     """Number of lost events: 0, since a later beat has the current state."""
 
@@ -75,6 +86,8 @@ class HeartbeatWriter:
         *,
         interval_secs: float,
         phase: str = "starting",
+        page: str | None = None,
+        check: Check = unguarded,
         clock: Clock = SYSTEM_CLOCK,
         filesystem: Filesystem | None = None,
         final_wait_secs: float = FINAL_WAIT_SECS,
@@ -86,8 +99,9 @@ class HeartbeatWriter:
         self._final_wait_secs = final_wait_secs
         self._spawn = spawn or _in_daemon_thread
         self._process = os.getpid()
-        self._file = TaskFile(os.fspath(logdir), task, session, filesystem=filesystem)
-        self._state = TaskRecord(
+        self._is_chief = task == CHIEF
+        self._file = LivenessFile(os.fspath(logdir), task, session, filesystem=filesystem, check=check)
+        self._state = LivenessRecord(
             task=task,
             session=session,
             host=here.host,
@@ -99,6 +113,7 @@ class HeartbeatWriter:
             beats=0,
             interval_secs=min(interval_secs or MAX_INTERVAL_SECS, MAX_INTERVAL_SECS),
             phase=phase,
+            page=page,
         )
         self._asked, self._tried = 1, 0
         """Number of changes to write at once, and how many of them a write was tried for."""
@@ -121,18 +136,27 @@ class HeartbeatWriter:
             self._warn_once(error)
 
     def write(
-        self, record: Record, step: int | None = None, *, durable: bool = False, deadline: Deadline = NEVER
+        self,
+        record: Record,
+        step: int | None = None,
+        *,
+        durable: bool = False,
+        deadline: Deadline = NEVER,
+        is_periodic: bool = False,
     ) -> None:
-        """Update the heartbeat from a telemetry record; ignore records that only events files contain.
+        """Update the state from a telemetry record; ignore records that only events files contain.
 
         A heartbeat has phase and steps, a stall record the stall, a notice what was said, a stop record the reason.
         Waits, for a few seconds at most, until a stop is written.
         """
         if isinstance(record, HeartbeatRecord):
-            self._change(at_once=False, phase=record.phase, step=record.step, steps=record.steps, pace=record.pace)
+            beat: dict[str, Any] = {"phase": record.phase, "step": record.step, "steps": record.steps}
+            if self._is_chief:
+                beat |= {"beat": replace(record, workers=None), "beat_at": self._clock.wall()}
+            self._change(at_once=self._is_chief, pace=record.pace, **beat)
         elif isinstance(record, StallRecord):
             self._change(stalled=record.state != "end")
-        elif isinstance(record, NoticeRecord):
+        elif isinstance(record, NoticeRecord) and not self._is_chief:
             others = (each for each in self._state.notices if notice_key(each) != notice_key(record))
             self._change(notices=(*others, record)[-MAX_NOTICES:])
         elif isinstance(record, StopRecord):
@@ -155,6 +179,21 @@ class HeartbeatWriter:
             progress_age_secs=progress.progress_age_secs,
             hang_timeout_secs=progress.own_timeout_secs,
             held=progress.is_held,
+        )
+
+    def note_failures(self, saves: tuple[int, int, str | None], events_error: str | None) -> None:
+        """Record what cannot be written; a change is written at once.
+
+        Args:
+            saves: failed saves, those since the last good one, and why the last one failed.
+            events_error: why events cannot be written.
+        """
+        failures, in_a_row, error = saves
+        self._change(
+            save_failures=failures,
+            save_failures_in_a_row=in_a_row,
+            save_error=error and error[:_MAX_TEXT],
+            events_error=events_error and events_error[:_MAX_TEXT],
         )
 
     def waiting_for(self, text: str | None) -> None:
@@ -214,22 +253,28 @@ class HeartbeatWriter:
                 self._state_lock.notify_all()
 
     def _wait(self, taken: int) -> bool:
-        """Wait for the next beat; return False if the writer is closed and everything is written."""
+        """Wait for the next beat; return False if the writer is closed and everything is written. A chief's beats come
+        from its monitor alone: one that hangs is silent."""
         with self._state_lock:
-            self._state_lock.wait_for(lambda: self._is_closed or self._asked > taken, self._state.interval_secs)
+            secs = None if self._is_chief else self._state.interval_secs
+            self._state_lock.wait_for(lambda: self._is_closed or self._asked > taken, secs)
             return self._asked > taken or not self._is_closed
 
-    def _put(self, record: TaskRecord) -> None:
+    def _put(self, record: LivenessRecord) -> None:
         try:
             other = self._file.write(record)
+        except LogdirInUseError:  # whoever stops the session is told by the lock
+            self._has_given_up = True
+            return
         except Exception as error:  # file system clients raise any type; the next beat tries again
             self._warn_once(error)
             return
         self._has_warned = False
         if other is not None:
             self._has_given_up = True
+        if other is not None and not self._is_chief:
             _LOG.warning(
-                "Another process (session %s) has the name %r in %s: this process no longer writes heartbeats there. "
+                "Another process (session %s) has the name %r in %s: this process no longer says there that it lives. "
                 "Give each process a name of its own: Options(worker_name=...).",
                 other,
                 record.task,
@@ -239,7 +284,7 @@ class HeartbeatWriter:
     def _warn_once(self, error: Exception) -> None:
         if not self._has_warned:
             _LOG.warning(
-                "The heartbeat %s could not be written; the chief may take this process for lost: %s",
+                "The liveness file %s could not be written; readers may take this process for lost: %s",
                 self._file.path,
                 error,
             )
@@ -260,24 +305,28 @@ class _TakenOverError(SupervisorError):
         self.session = session
 
 
-class TaskFile:
-    """The heartbeat file of one task. Not thread-safe.
+class LivenessFile:
+    """The liveness file of one process. Not thread-safe.
 
     Args:
         logdir: the run's directory, shared with the chief.
         task: the process's name in the cluster.
         session: the process's session.
         filesystem: default: the logdir's.
+        check: see `LivenessWriter`.
     """
 
-    def __init__(self, logdir: str, task: str, session: str, *, filesystem: Filesystem | None = None) -> None:
-        self.path = os.path.join(logdir, TASKS_DIRECTORY, file_name(task))
+    def __init__(
+        self, logdir: str, task: str, session: str, *, filesystem: Filesystem | None = None, check: Check = unguarded
+    ) -> None:
+        self._may_write = check
+        self.path = os.path.join(logdir, LIVENESS_DIRECTORY, file_name(task))
         self._session = session
         self._filesystem = filesystem
         self._replaced: str | None = None
         self._has_written = False
 
-    def write(self, record: TaskRecord) -> str | None:
+    def write(self, record: LivenessRecord) -> str | None:
         """Replace the file by a record; if another session has taken it over, write nothing and return its id.
 
         Of two live processes the one that wrote first gives way: each remembers which session it replaced, so that
@@ -295,24 +344,41 @@ class TaskFile:
             refuse_link(os.path.dirname(self.path))
             self._remove_leftovers(filesystem)
             self._replaced = other
+        data = encode(record)
         try:
             refuse_link(os.path.dirname(self.path))
-            filesystem.replace(self.path, encode(record), self._check)
+            filesystem.replace(self.path, data, self._check)
         except FileNotFoundError:  # the logdir was cleared while the process runs
             directory = os.path.dirname(self.path)
             filesystem.list_names(os.path.dirname(directory))  # raises where it was renamed: it may come back
             filesystem.make_directory(directory)
-            filesystem.replace(self.path, encode(record), self._check)
+            filesystem.replace(self.path, data, self._check)
         except _TakenOverError as taken:
             return taken.session
+        except OSError as error:
+            if error.errno not in (errno.ENOSPC, errno.EDQUOT) or local_path(self.path) is None:
+                raise
+            try:
+                self._overwrite(data)  # needs no room: a session on a full disk is not lost
+            except OSError:
+                raise error from None
         self._has_written = True
         return None
+
+    def _overwrite(self, data: bytes) -> None:
+        fd = open_own(self.path, os.O_RDWR)
+        try:
+            room = os.fstat(fd).st_size
+            os.pwrite(fd, data[:-1].ljust(room - 1) + data[-1:], 0)
+        finally:
+            os.close(fd)
 
     def _is_taken_over(self, other: str | None) -> bool:
         return self._has_written and other is not None and other != self._replaced
 
     def _check(self) -> None:
         """Check the file again immediately before it is replaced: the process may have been suspended meanwhile."""
+        self._may_write()
         other = self._other_session(self._open())
         if other is not None and self._is_taken_over(other):
             raise _TakenOverError(other)

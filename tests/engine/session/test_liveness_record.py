@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from supervisor_core.run.task_record import MAX_BYTES, TaskRecord, decode, encode, file_name
+from supervisor_core.run.liveness import MAX_BYTES, LivenessRecord, decode, encode, file_name
 
-RECORD = TaskRecord(
+RECORD = LivenessRecord(
     task="worker:1",
     session="6f1d3c0a9b7e4d21",
     host="gpu-7",
@@ -24,7 +24,7 @@ RECORD = TaskRecord(
 
 def test_a_record_comes_back() -> None:
     """All its fields, from one line of ASCII."""
-    record = TaskRecord(**{**vars(RECORD), "waiting_for": "die Gewichte ⏳", "ended": "error", "stalled": True})
+    record = LivenessRecord(**{**vars(RECORD), "waiting_for": "die Gewichte ⏳", "ended": "error", "stalled": True})
     data = encode(record)
     assert decode(data) == record
     assert data.isascii()

@@ -8,15 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from supervisor_core.engine.heartbeat_writer import TaskFile
-from supervisor_core.run.task_record import TASKS_DIRECTORY, TaskRecord, read_record
+from supervisor_core.engine.liveness_writer import LivenessFile
+from supervisor_core.run.liveness import LIVENESS_DIRECTORY, LivenessRecord, read_record
 from supervisor_core.storage.filesystem import Check, unguarded
 from supervisor_core.storage.local import LocalFilesystem
 
 
-def record(session: str) -> TaskRecord:
+def record(session: str) -> LivenessRecord:
     """A beat of ``worker:1`` in a session."""
-    return TaskRecord(
+    return LivenessRecord(
         task="worker:1",
         session=session,
         host="a",
@@ -33,7 +33,7 @@ def record(session: str) -> TaskRecord:
 
 def session_on_disk(logdir: Path) -> str:
     """Who is in the file."""
-    (path,) = (logdir / TASKS_DIRECTORY).glob("*.json")
+    (path,) = (logdir / LIVENESS_DIRECTORY).glob("*.json")
     return str(json.loads(path.read_bytes())["session"])
 
 
@@ -55,8 +55,8 @@ class Suspending(LocalFilesystem):
 def test_a_process_that_wakes_up_leaves_the_file_to_its_successor(tmp_path: Path, moment: str) -> None:
     """Suspended between two beats, or in the middle of one, the earlier process writes nothing when it wakes up."""
     filesystem = Suspending()
-    first = TaskFile(str(tmp_path), "worker:1", "first", filesystem=filesystem)
-    second = TaskFile(str(tmp_path), "worker:1", "second")
+    first = LivenessFile(str(tmp_path), "worker:1", "first", filesystem=filesystem)
+    second = LivenessFile(str(tmp_path), "worker:1", "second")
     assert first.write(record("first")) is None
 
     def take_over() -> None:
@@ -68,14 +68,14 @@ def test_a_process_that_wakes_up_leaves_the_file_to_its_successor(tmp_path: Path
         take_over()
     assert first.write(record("first")) == "second"
     assert session_on_disk(tmp_path) == "second"
-    assert len(list((tmp_path / TASKS_DIRECTORY).iterdir())) == 1
+    assert len(list((tmp_path / LIVENESS_DIRECTORY).iterdir())) == 1
     assert second.write(record("second")) is None
 
 
 def test_a_fifo_in_its_place_is_replaced(tmp_path: Path) -> None:
     """Whoever put it there: nothing waits for its other end, neither the process nor the chief that looks."""
-    file = TaskFile(str(tmp_path), "worker:1", "a")
-    (tmp_path / TASKS_DIRECTORY).mkdir()
+    file = LivenessFile(str(tmp_path), "worker:1", "a")
+    (tmp_path / LIVENESS_DIRECTORY).mkdir()
     os.mkfifo(file.path)
     with pytest.raises(OSError, match="it is a FIFO, not a regular file"):
         read_record(LocalFilesystem(), file.path)
@@ -86,7 +86,7 @@ def test_a_fifo_in_its_place_is_replaced(tmp_path: Path) -> None:
 def test_a_logdir_that_was_renamed_is_not_brought_back(tmp_path: Path) -> None:
     """Its chief waits until it is back, and would take a new directory in its place for it."""
     logdir = tmp_path / "run"
-    file = TaskFile(str(logdir), "worker:1", "a")
+    file = LivenessFile(str(logdir), "worker:1", "a")
     assert file.write(record("a")) is None
     logdir.rename(tmp_path / "away")
     with pytest.raises(FileNotFoundError):
