@@ -175,10 +175,10 @@ class Child:
         self._keeper.wait()
 
 
-def _decoded(tail: bytes) -> bytes:
+def _decoded(tail: bytes) -> str:
     with suppress(binascii.Error):
-        return base64.b64decode(tail)
-    return b""
+        return base64.b64decode(tail).decode("utf-8", "replace")
+    return ""
 
 
 def reap_others(child: Child) -> None:

@@ -24,7 +24,7 @@ _ERROR = re.compile(r"(?P<type>[A-Za-z_][\w.]{0,200})(:|$)")
 _IN_USE = "LogdirInUseError"
 
 
-def failure_of(stderr: bytes, killed_by: int | None, step: int | None) -> Failure | None:
+def failure_of(stderr: str, killed_by: int | None, step: int | None) -> Failure | None:
     """Return what identifies a failure: the type of the last exception that was printed, and the innermost line of the
     program itself; of a process killed by a signal the signal's name. Of several ranks the first that has failed by
     itself counts, neither those that have lost it nor the launcher. None of a process that failed without a word.
@@ -35,11 +35,11 @@ def failure_of(stderr: bytes, killed_by: int | None, step: int | None) -> Failur
         step: the last step that it reached, where that is known.
 
     Example:
-        >>> text = b'Traceback (most recent call last):\\n  File "/x/train.py", line 8, in step\\nValueError: no\\n'
+        >>> text = 'Traceback (most recent call last):\\n  File "/x/train.py", line 8, in step\\nValueError: no\\n'
         >>> str(failure_of(text, None, 5))
         'ValueError at train.py:8 in step'
     """
-    printed = stderr.decode("utf-8", "replace").splitlines()
+    printed = stderr.splitlines()
     lines = [_PREFIX.sub("", line) for line in printed]
     if killed_by is None:
         own = _last_error(lines, step)
@@ -50,13 +50,13 @@ def failure_of(stderr: bytes, killed_by: int | None, step: int | None) -> Failur
     return _failure_of_rank(printed, own, step)
 
 
-def has_lost_another(stderr: bytes) -> bool:
+def has_lost_another(stderr: str) -> bool:
     """Say whether a process, or torchrun's ranks, failed because they lost a rank that was not theirs.
 
     Args:
         stderr: the end of what it wrote to standard error.
     """
-    printed = stderr.decode("utf-8", "replace").splitlines()
+    printed = stderr.splitlines()
     statuses = [status for _, status in _ranks(printed)]
     if not statuses:
         begins = [number for number, line in enumerate(printed) if _PREFIX.sub("", line).strip() == _BEGIN]

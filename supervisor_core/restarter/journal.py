@@ -186,7 +186,7 @@ class LaunchJournal:
             counted=decision.counted,
             backoff_secs=decision.delay_secs,
             stacks=None if launch.kept_stacks is None else launch.kept_stacks.path,
-            stderr=end.stderr.decode("utf-8", "replace")[-MAX_STDERR_CHARS:] or None,
+            stderr=end.stderr[-MAX_STDERR_CHARS:] or None,
         )
 
 

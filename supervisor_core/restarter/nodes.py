@@ -13,12 +13,12 @@ import json
 import time
 import uuid
 from collections.abc import Mapping
-from dataclasses import KW_ONLY, asdict, dataclass, replace
+from dataclasses import KW_ONLY, asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Literal, TypeVar
 
-from supervisor_core.events.record_fields import MAX_TEXT, Name, Text, Whole, read_strictly
+from supervisor_core.events.record_fields import MAX_TEXT, Name, Whole, read_strictly
 from supervisor_core.restarter.failure import cause_of, failure_of, has_lost_another
 from supervisor_core.restarter.launch import Display, LaunchFacts, RestarterOptions, describe
 from supervisor_core.restarter.logdir_view import LogdirThread, LogdirView
@@ -70,26 +70,11 @@ class NodeReport:
     launch: Whole = 0
     state: Literal["waits", "ready", "runs", "ended", "gone"] = "waits"
     cause: Cause | None = None
-    exit_code: Whole | None = None
-    signal: Whole | None = None
-    oom_kills: Whole = 0
+    end: ChildEnd = field(default_factory=ChildEnd)
+    """How its part of the launch ended."""
     failure: Failure | None = None
     has_lost_another: bool = False
     """Whether its ranks failed because they lost one on another node."""
-    not_started: Text | None = None
-    stderr: Text = ""
-    """The end of what the program wrote to standard error."""
-
-    @property
-    def end(self) -> ChildEnd:
-        """How its part of the launch ended."""
-        return ChildEnd(
-            exit_code=self.exit_code,
-            signal=self.signal,
-            stderr=self.stderr.encode(),
-            oom_kills=self.oom_kills,
-            not_started=self.not_started,
-        )
 
     @property
     def has_failed(self) -> bool:
@@ -357,13 +342,13 @@ class Follower:
                 self._report,
                 state="ended",
                 cause=facts.cause,
-                exit_code=end.exit_code,
-                signal=end.signal,
-                oom_kills=end.oom_kills,
+                end=replace(
+                    end,
+                    stderr=end.stderr[-MAX_TEXT:],
+                    not_started=None if end.not_started is None else end.not_started[:MAX_TEXT],
+                ),
                 failure=facts.failure,
                 has_lost_another=running.was_ended_elsewhere or has_lost_another(end.stderr),
-                not_started=None if end.not_started is None else end.not_started[:MAX_TEXT],
-                stderr=end.stderr.decode("utf-8", "replace")[-MAX_TEXT:],
             )
         )
         return facts

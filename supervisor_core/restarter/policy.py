@@ -100,15 +100,15 @@ class Failure:
 class ChildEnd:
     """How a launch ended."""
 
-    exit_code: int | None = None
-    signal: int | None = None
+    exit_code: Whole | None = None
+    signal: Whole | None = None
     core: bool = False
     """Whether the kernel wrote a core file."""
-    stderr: bytes = b""
+    stderr: Text = ""
     """The end of its standard error."""
-    oom_kills: int = 0
+    oom_kills: Whole = 0
     """Processes that the kernel killed for want of memory meanwhile, in this control group."""
-    not_started: str | None = None
+    not_started: Text | None = None
     """Why the program could not be run."""
 
     @classmethod

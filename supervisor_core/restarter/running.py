@@ -224,7 +224,7 @@ class RunningLaunch:
             raise
         except OSError as error:  # no more processes, no memory: counted, and tried again
             facts.ended_at = time.time()
-            facts.end = ChildEnd(exit_code=1, stderr=f"The keeper could not be started: {error_text(error)}".encode())
+            facts.end = ChildEnd(exit_code=1, stderr=f"The keeper could not be started: {error_text(error)}")
             return
         watch: HangWatch | None = None
         follow_secs = min(FOLLOW_SECS, (self.options.hang_timeout_secs or math.inf) / 4)

@@ -29,7 +29,7 @@ def test_the_last_exception_and_the_programs_own_line_identify_a_failure(tmp_pat
     (tmp_path / "load.py").write_text("import json\ndef load():\n    json.loads('{')\nload()\n")
     (tmp_path / "wrong.py").write_text("def step(:\n")
     printed = {
-        name: subprocess.run([sys.executable, str(tmp_path / name)], capture_output=True).stderr
+        name: subprocess.run([sys.executable, str(tmp_path / name)], capture_output=True, text=True).stderr
         for name in ("train.py", "load.py", "wrong.py")
     }
     assert failure_of(printed["train.py"], None, 7) == Failure(
@@ -43,7 +43,7 @@ def test_the_last_exception_and_the_programs_own_line_identify_a_failure(tmp_pat
 def test_the_prefix_of_a_rank_is_no_part_of_a_traceback() -> None:
     """PyTorch writes [rank0]: before each line of an uncaught error."""
     text = (
-        b'[rank0]: Traceback (most recent call last):\n[rank0]:   File "/x/a.py", line 3, in f\n[rank0]: KeyError: 1\n'
+        '[rank0]: Traceback (most recent call last):\n[rank0]:   File "/x/a.py", line 3, in f\n[rank0]: KeyError: 1\n'
     )
     assert failure_of(text, None, None) == Failure(type="KeyError", where="a.py:3 in f")
 
@@ -87,16 +87,16 @@ def test_the_rank_that_failed_first_is_the_failure_of_torchrun() -> None:
     """And not the error that torchrun raises for it, nor that of a rank which has lost another one."""
     lost = "RuntimeError: [tcp/pair.cc:553] Connection closed by peer [127.0.0.1]:9429"
     own = printed_by(1, "KeyError: 1") + printed_by(0, lost)
-    one = failure_of((own + TABLE.format(1, 1)).encode(), None, 5)
+    one = failure_of((own + TABLE.format(1, 1)), None, 5)
     assert one == Failure(type="KeyError", where="a.py:4 in f", step=5, rank=1)
     assert str(one) == "KeyError at a.py:4 in f on rank 1"
-    killed = failure_of((printed_by(0, lost) + TABLE.format(1, -9)).encode(), None, 5)
+    killed = failure_of((printed_by(0, lost) + TABLE.format(1, -9)), None, 5)
     assert killed == Failure(type="SIGKILL", step=5, rank=1) and str(killed) == "SIGKILL on rank 1"
-    error_first = failure_of((printed_by(0, "KeyError: 1") + TABLE.format(1, -9)).encode(), None, 5)
+    error_first = failure_of((printed_by(0, "KeyError: 1") + TABLE.format(1, -9)), None, 5)
     assert error_first == Failure(type="KeyError", where="a.py:3 in f", step=5, rank=0)  # torchrun has killed the other
-    all_lost = failure_of((printed_by(0, lost) + TABLE.format(1, -15)).encode(), None, None)
+    all_lost = failure_of((printed_by(0, lost) + TABLE.format(1, -15)), None, None)
     assert all_lost == Failure(type="RuntimeError", where="a.py:3 in f", rank=0)
-    silent = failure_of(TABLE.format(1, 1).encode(), None, None)
+    silent = failure_of(TABLE.format(1, 1), None, None)
     assert silent is not None and (silent.type, silent.rank) == ("ChildFailedError", None)
 
 
@@ -111,45 +111,45 @@ def test_the_rank_that_failed_first_is_the_failure_of_lightnings_launcher() -> N
     first = Failure(type="KeyError", where="a.py:4 in f", step=5, rank=1)
     for order in ((1, 2, 0), (0, 2, 1), (2, 0, 1)):
         printed = "".join(printed_by(rank, "KeyError: 1" if rank == 1 else lost) for rank in order)
-        assert failure_of(printed.encode(), None, 5) == first
-        assert failure_of(printed.encode(), signal.SIGKILL, 5) == first
+        assert failure_of(printed, None, 5) == first
+        assert failure_of(printed, signal.SIGKILL, 5) == first
     named = printed_by(1, "KeyError: 1") + LIGHTNINGS.format(1, 1)
-    assert failure_of(named.encode(), signal.SIGKILL, 5) == first
+    assert failure_of(named, signal.SIGKILL, 5) == first
     end = ChildEnd(signal=signal.SIGKILL)
     assert cause_of(EndedLaunch(end=end, failure=first), asked_to_stop=False, is_hung=False, never=()) == "error"
     killed = printed_by(2, lost) + LIGHTNINGS.format(1, -9)
-    assert failure_of(killed.encode(), signal.SIGKILL, 5) == Failure(type="SIGKILL", step=5, rank=1)
+    assert failure_of(killed, signal.SIGKILL, 5) == Failure(type="SIGKILL", step=5, rank=1)
     by_launcher = printed_by(0, "KeyError: 1") + LIGHTNINGS.format(1, -9)  # which has killed it
-    assert failure_of(by_launcher.encode(), None, 5) == Failure(type="KeyError", where="a.py:3 in f", step=5, rank=0)
+    assert failure_of(by_launcher, None, 5) == Failure(type="KeyError", where="a.py:3 in f", step=5, rank=0)
     whole = Failure(type="SIGKILL", step=5)  # of a job whose first process was killed, and the others lost it
-    assert failure_of((printed_by(1, lost) + printed_by(2, lost)).encode(), signal.SIGKILL, 5) == whole
+    assert failure_of((printed_by(1, lost) + printed_by(2, lost)), signal.SIGKILL, 5) == whole
     of_rank_0 = printed_by(0, "KeyError: 1") + printed_by(1, lost)
-    assert failure_of(of_rank_0.encode(), None, 5) == Failure(type="KeyError", where="a.py:3 in f", step=5, rank=0)
+    assert failure_of(of_rank_0, None, 5) == Failure(type="KeyError", where="a.py:3 in f", step=5, rank=0)
 
 
 def test_who_has_only_lost_another_rank() -> None:
     """Where each rank with an error has lost one that is not below the same torchrun, or torchrun has ended it."""
     lost = "RuntimeError: [tcp/pair.cc:553] Connection closed by peer [127.0.0.1]:9429"
-    assert has_lost_another((printed_by(0, lost) + TABLE.format(1, -15)).encode())
-    assert has_lost_another(printed_by(0, lost).encode())
-    assert not has_lost_another((printed_by(0, lost) + TABLE.format(1, -9)).encode())
-    assert not has_lost_another((printed_by(1, "KeyError: 1") + printed_by(0, lost) + TABLE.format(1, 1)).encode())
-    assert not has_lost_another(printed_by(0, "KeyError: 1").encode())
-    assert not has_lost_another(b"Connection reset\n") and not has_lost_another(b"")
+    assert has_lost_another(printed_by(0, lost) + TABLE.format(1, -15))
+    assert has_lost_another(printed_by(0, lost))
+    assert not has_lost_another(printed_by(0, lost) + TABLE.format(1, -9))
+    assert not has_lost_another(printed_by(1, "KeyError: 1") + printed_by(0, lost) + TABLE.format(1, 1))
+    assert not has_lost_another(printed_by(0, "KeyError: 1"))
+    assert not has_lost_another("Connection reset\n") and not has_lost_another("")
 
 
 def test_a_fatal_signal_has_the_line_that_the_fault_handler_printed(tmp_path: Path) -> None:
     """Else two segmentation faults have nothing in common but the signal."""
     code = "import ctypes, faulthandler\nfaulthandler.enable()\ndef step():\n    ctypes.string_at(0)\nstep()\n"
     (tmp_path / "train.py").write_text(code)
-    done = subprocess.run([sys.executable, str(tmp_path / "train.py")], capture_output=True)
+    done = subprocess.run([sys.executable, str(tmp_path / "train.py")], capture_output=True, text=True)
     assert failure_of(done.stderr, -done.returncode, 3) == Failure(type="SIGSEGV", where="train.py:4 in step", step=3)
 
 
 def test_a_process_that_fails_without_a_word_has_no_failure_to_compare() -> None:
     """Status 1 alone says nothing."""
-    assert failure_of(b"loss 0.5\nloss 0.4\n", None, 3) is None
-    assert failure_of(b"", None, None) is None
+    assert failure_of("loss 0.5\nloss 0.4\n", None, 3) is None
+    assert failure_of("", None, None) is None
 
 
 @each(

@@ -42,7 +42,7 @@ def facts(attempt: int, directory: Path, started_at: float = STARTED) -> LaunchF
 
 def end(launch: LaunchFacts, *, secs: float = 60.0) -> LaunchFacts:
     """The launch after the kernel killed it for want of memory."""
-    launch.end, launch.cause = ChildEnd(signal=9, oom_kills=1, stderr=b"step 7\n"), "oom"
+    launch.end, launch.cause = ChildEnd(signal=9, oom_kills=1, stderr="step 7\n"), "oom"
     launch.ended_at, launch.step, launch.failure = launch.started_at + secs, 7, Failure(type="SIGKILL")
     launch.decision = Decision(action="restart", reason="progress", delay_secs=8.0, counted=True, progress=True)
     return launch

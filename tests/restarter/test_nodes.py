@@ -230,10 +230,10 @@ def test_which_node_decides_why_a_launch_ended() -> None:
         facts = LaunchFacts(attempt=1, started_at=0.0, directory="/runs", cause=own)
         return decisive(facts, dict(enumerate(reports, 1)), was_first=was_first, has_lost=has_lost)
 
-    failed = NodeReport(restarter="a", state="ended", cause="error", exit_code=1)
-    lost = NodeReport(restarter="b", state="ended", cause="error", exit_code=1, has_lost_another=True)
-    stopped = NodeReport(restarter="c", state="ended", cause="stopped", signal=15)
-    done = NodeReport(restarter="d", state="ended", cause="completed", exit_code=0)
+    failed = NodeReport(restarter="a", state="ended", cause="error", end=ChildEnd(exit_code=1))
+    lost = NodeReport(restarter="b", state="ended", cause="error", end=ChildEnd(exit_code=1), has_lost_another=True)
+    stopped = NodeReport(restarter="c", state="ended", cause="stopped", end=ChildEnd(signal=15))
+    done = NodeReport(restarter="d", state="ended", cause="completed", end=ChildEnd(exit_code=0))
     assert of("error", lost, failed) == 2
     assert of("error", lost, failed, has_lost=False) == 0
     assert of("signal", failed, has_lost=False, was_first=False) == 1  # NCCL aborts a process that lost another one
@@ -259,7 +259,7 @@ def test_node_0_waits_for_what_the_others_report(tmp_path: Path, monkeypatch: py
     ready = NodeReport(restarter="a", job=head._call.job, launch=1, state="ready")
     view.write_beside(node_suffix(1), encode(ready))
     assert head.assemble(1)
-    ended = replace(ready, state="ended", cause="oom", exit_code=137, oom_kills=1)
+    ended = replace(ready, state="ended", cause="oom", end=ChildEnd(exit_code=137, oom_kills=1))
 
     def wait(secs: float) -> bool:
         view.write_beside(node_suffix(1), encode(ended))
