@@ -5,12 +5,12 @@ import random
 from collections.abc import Callable
 from typing import Any
 
-import pytest
 from tensorboard.compat.proto.event_pb2 import Event
 from tensorboard.compat.proto.summary_pb2 import Summary
 
 from supervisor_core.events import event_format
 from supervisor_core.events.event_format import LARGE_BYTES, SUMMARY_ONCE, WHOLE_EVENT, Batch, BatchEncoder
+from tests.cases import each
 
 
 def events_in(batch: Batch, read_bytes: Callable[..., Any], **how: Any) -> list[Event]:
@@ -38,8 +38,8 @@ def test_scalars_of_any_tag_and_step_keep_their_values(read_bytes: Callable[...,
     assert found == [scalar(tag, value, step, wall_time) for tag, value, step, wall_time in items]
 
 
-@pytest.mark.parametrize(
-    ("value", "expected"),
+@each(
+    "value, expected",
     [(1e300, math.inf), (-1e300, -math.inf), (math.inf, math.inf), (math.nan, math.nan), (0.1, 0.10000000149011612)],
 )
 def test_a_value_is_a_float32(value: float, expected: float, read_bytes: Callable[..., Any]) -> None:

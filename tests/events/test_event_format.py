@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import struct
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tensorboard.compat.proto.event_pb2 import Event, TaggedRunMetadata
@@ -12,6 +11,7 @@ from tensorboard.compat.proto.summary_pb2 import Summary
 
 from supervisor_core import wire
 from supervisor_core.events import event_format
+from tests.cases import each
 
 
 def bitwise_crc32c(data: bytes) -> int:
@@ -69,7 +69,7 @@ def test_whole_records_are_counted_up_to_a_limit(payloads: list[bytes], data: st
     assert event_format.whole_records(joined, limit) == (len(expected), expected[-1] if expected else 0)
 
 
-@pytest.mark.parametrize("payload", [b"", b"x", b"x" * 100_000])
+@each("payload", [b"", b"x", b"x" * 100_000])
 def test_a_record_of_any_size_is_one_whole_record(payload: bytes) -> None:
     """Empty and large payloads are framed alike."""
     record = event_format.frame(payload)

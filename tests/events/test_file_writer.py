@@ -19,6 +19,7 @@ from tensorboard.compat.proto.summary_pb2 import Summary
 
 from supervisor_core.errors import EventsWriteError
 from supervisor_core.events import FileWriter
+from tests.cases import each
 
 ReadLogdir = Callable[..., Any]
 
@@ -150,8 +151,8 @@ def test_wrong_graphs_are_refused_as_the_original_does(tmp_path: Path) -> None:
         FileWriter(tmp_path, session=object())
 
 
-@pytest.mark.parametrize(
-    ("method", "argument", "text"),
+@each(
+    "method, argument, text",
     [
         ("add_summary", "text", "summary must be a Summary"),
         ("add_summary", Event(), "summary must be a Summary"),
@@ -167,7 +168,7 @@ def test_what_is_no_such_message_is_refused_where_it_is_added(
         getattr(writer, method)(argument)
 
 
-@pytest.mark.parametrize("data", [b"\x0a\x7f", b"\xff", b"not a summary", b"\x0b"])
+@each("data", [b"\x0a\x7f", b"\xff", b"not a summary", b"\x0b"])
 def test_bytes_that_are_no_summary_do_not_reach_the_file(tmp_path: Path, data: bytes, read_logdir: ReadLogdir) -> None:
     """A file stays readable, whatever is passed for a serialized summary."""
     with FileWriter(tmp_path) as writer:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tensorboard.compat.proto.event_pb2 import Event
@@ -15,6 +14,7 @@ from supervisor_core.events.hparams import MAX_HPARAMS, MAX_NAME_CHARS, MAX_TEXT
 from supervisor_core.events.payload import decode
 from supervisor_core.events.reader import EventsFileReader
 from supervisor_core.wire import DamagedError
+from tests.cases import each
 from tests.events.hparams_writer import event, framed, started, summary
 from tests.events.record_writer import HEAD, NAME, scalar, write
 
@@ -81,7 +81,7 @@ def test_other_data_of_the_plugin_are_none() -> None:
         assert decode(data, 0, len(data)).hparams is None
 
 
-@pytest.mark.parametrize("pad", [0, 200_000])
+@each("pad", [0, 200_000])
 def test_a_file_gives_the_last(tmp_path: Path, pad: int) -> None:
     """Wherever among scalars they stand, however long the record is, and in whatever pieces the file is read."""
     path = str(tmp_path / NAME)

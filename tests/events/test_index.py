@@ -17,6 +17,7 @@ from supervisor_core.events.chunk import Chunk
 from supervisor_core.events.index import LogdirIndex, RunIndex
 from supervisor_core.storage.filesystem import DirectoryEntry, ReadFile
 from supervisor_core.storage.local import LocalFilesystem
+from tests.cases import each
 
 
 def write(directory: Path, *steps: int, name: str | None = None) -> str:
@@ -84,7 +85,7 @@ def test_runs_come_and_go(tmp_path: Path) -> None:
     assert tuple(index.runs) == ("a",)
 
 
-@pytest.mark.parametrize(("include", "exclude", "names"), [("^a", None, ["a", "ab"]), (None, "b$", ["a"])])
+@each("include, exclude, names", [("^a", None, ["a", "ab"]), (None, "b$", ["a"])])
 def test_runs_are_chosen_by_name(tmp_path: Path, include: str | None, exclude: str | None, names: list[str]) -> None:
     """Expressions match anywhere in a run's name."""
     for name in ("a", "ab", "b"):

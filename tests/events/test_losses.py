@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from pathlib import Path
 
-import pytest
 from tensorboard.compat.proto.summary_pb2 import Summary
 from tensorboard.compat.proto.tensor_pb2 import TensorProto
 
 from supervisor_core.events.file_writer import FileWriter
+from tests.cases import each
 
 NAN, INF = math.nan, math.inf
 
@@ -31,7 +31,7 @@ def as_tensor(writer: FileWriter, tag: str, value: float) -> None:
     writer.add_summary(Summary(value=[Summary.Value(tag=tag, tensor=tensor)]), 1)
 
 
-@pytest.mark.parametrize("add", [as_scalar, as_summary, as_tensor])
+@each("add", [as_scalar, as_summary, as_tensor])
 def test_the_newest_value_of_a_loss_counts(tmp_path: Path, add: object) -> None:
     """However it is written. A tag that is no loss does not count; nor does a value that was followed by another."""
     assert callable(add)

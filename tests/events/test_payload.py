@@ -12,6 +12,7 @@ from supervisor_core import wire
 from supervisor_core.events import event_format
 from supervisor_core.events.payload import decode
 from supervisor_core.wire import DamagedError, fields, read_varint, signed
+from tests.cases import each
 
 keys = st.sampled_from(
     [b"\x09", b"\x10", b"\x2a", b"\x0a", b"\x15", b"\x3a", b"\x42", b"\x4a", b"\x08", b"\x12", b"\x80"]
@@ -80,7 +81,7 @@ def test_a_varint_is_read_as_it_was_written(number: int) -> None:
     assert (signed(found), end) == (number, len(data))
 
 
-@pytest.mark.parametrize("data", [b"\x80", b"\x80" * 11 + b"\x01", b"\x0a\x05abc", b"\x0b", b"\x02\x00", b"\x0d\x00"])
+@each("data", [b"\x80", b"\x80" * 11 + b"\x01", b"\x0a\x05abc", b"\x0b", b"\x02\x00", b"\x0d\x00"])
 def test_a_damaged_message_is_an_error(data: bytes) -> None:
     """Cut short, too long a number, an unknown wire type, field number 0."""
     with pytest.raises(DamagedError):

@@ -10,6 +10,7 @@ import pytest
 from supervisor_core.errors import WaitTimeoutError, WriterClosedError
 from supervisor_core.events import queue as queue_module
 from supervisor_core.events.queue import EventQueue, WriteRequest
+from tests.cases import each
 
 
 @pytest.fixture(autouse=True)
@@ -68,7 +69,7 @@ def test_gathering_wakes_for_the_first_event() -> None:
     assert steps(queue.take()[0]) == [1]
 
 
-@pytest.mark.parametrize("fill", [lambda queue: add(queue, *range(5)), lambda queue: add_bytes(queue, 401)])
+@each("fill", [lambda queue: add(queue, *range(5)), lambda queue: add_bytes(queue, 401)])
 def test_gathering_ends_early_when_much_has_come(fill: Any) -> None:
     """With a quarter of the bound waiting, in events or in bytes, the consumer does not wait out its time."""
     queue = make()
@@ -100,9 +101,7 @@ def test_a_full_queue_holds_its_producers_until_there_is_room() -> None:
     assert (taken, queue.dropped) == (list(range(9)), 0)
 
 
-@pytest.mark.parametrize(
-    "fill", [lambda queue: add(queue, *range(30)), lambda queue: [add_bytes(queue, 90) for _ in range(30)]]
-)
+@each("fill", [lambda queue: add(queue, *range(30)), lambda queue: [add_bytes(queue, 90) for _ in range(30)]])
 def test_no_producer_waits_while_the_consumer_fails(fill: Any) -> None:
     """During an outage what fits is kept, the newest is dropped and counted, and no producer is held."""
     queue = make()

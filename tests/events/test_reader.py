@@ -7,7 +7,6 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tensorboard.compat.proto.event_pb2 import SessionLog
@@ -16,6 +15,7 @@ from supervisor_core import wire
 from supervisor_core.events import event_format, telemetry
 from supervisor_core.events.chunk import SessionMark, TelemetryMark
 from supervisor_core.events.reader import EventsFileReader
+from tests.cases import each
 
 # What is there
 
@@ -51,9 +51,9 @@ def test_what_writers_write_is_kept_as_it_is(path: str, reference: Any, writing:
     assert (chunk.first_step, chunk.last_step, chunk.max_step) == (5, 0, 2**62)
 
 
-@pytest.mark.parametrize("count", [1, 100])
-@pytest.mark.parametrize(
-    ("wall", "secs"),
+@each("count", [1, 100])
+@each(
+    "wall, secs",
     [
         (1.7e12, 1.7e9),
         (1.7e15, 1.7e9),
@@ -76,9 +76,9 @@ def test_wall_times_are_seconds(tmp_path: Path, writing: Any, wall: float, secs:
     assert (chunk.created_at, chunk.last_at) == (1.7e9, 1.7e9 + 5)
 
 
-@pytest.mark.parametrize("code", ["f4", "f8", "f2", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "?"])
-@pytest.mark.parametrize("form", ["numbers", "content"])
-@pytest.mark.parametrize("count", [1, 100])
+@each("code", ["f4", "f8", "f2", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "?"])
+@each("form", ["numbers", "content"])
+@each("count", [1, 100])
 def test_a_tensor_of_one_number_is_a_scalar(
     path: str, reference: Any, code: str, form: str, count: int, writing: Any
 ) -> None:
@@ -184,7 +184,7 @@ def test_only_new_bytes_are_read(path: str, watched: Any, writing: Any) -> None:
     assert watched.bytes_read < 100
 
 
-@pytest.mark.parametrize("count", [2, 500])
+@each("count", [2, 500])
 def test_a_torn_tail_is_waited_for(path: str, count: int, writing: Any) -> None:
     """Wherever the last record is cut, those before it are handed out and it is waited for."""
     whole = writing.HEAD + b"".join(map(writing.scalar, range(1, count)))

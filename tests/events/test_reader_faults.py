@@ -7,12 +7,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pytest
 from tensorboard.compat.proto.event_pb2 import SessionLog
 
 from supervisor_core import wire
 from supervisor_core.events import event_format
 from supervisor_core.events.reader import EventsFileReader
+from tests.cases import each
 
 
 def flipped(record: bytes, at: int) -> bytes:
@@ -23,8 +23,8 @@ def flipped(record: bytes, at: int) -> bytes:
 # What is damaged
 
 
-@pytest.mark.parametrize("count", [3, 500])
-@pytest.mark.parametrize("byte", [12, 20, -1])
+@each("count", [3, 500])
+@each("byte", [12, 20, -1])
 def test_a_damaged_payload_costs_one_record(path: str, count: int, byte: int, writing: Any) -> None:
     """It is left out, counted and located, and reading goes on at the next: alone, and in the midst of many alike."""
     records = [writing.scalar(step) for step in range(1, count + 1)]
@@ -38,7 +38,7 @@ def test_a_damaged_payload_costs_one_record(path: str, count: int, byte: int, wr
     assert [(problem.kind, problem.offset) for problem in facts.problems] == [("corrupt_record", at)]
 
 
-@pytest.mark.parametrize("byte", [0, 5, 7, 11])
+@each("byte", [0, 5, 7, 11])
 def test_after_a_damaged_length_reading_goes_on(path: str, byte: int, writing: Any) -> None:
     """At the next record that proves itself; what is between is counted once, with its place."""
     records = [writing.scalar(step) for step in range(1, 101)]
@@ -94,8 +94,8 @@ def rewritten_in_place(path: str, data: bytes) -> None:
     Path(path).write_bytes(data)
 
 
-@pytest.mark.parametrize("how", [replaced_by_another, rewritten_in_place])
-@pytest.mark.parametrize("count", [1, 3, 5])
+@each("how", [replaced_by_another, rewritten_in_place])
+@each("count", [1, 3, 5])
 def test_another_file_of_the_name_is_read_from_its_start(
     path: str, how: Callable[[str, bytes], None], count: int, writing: Any
 ) -> None:
@@ -151,8 +151,8 @@ def test_a_file_that_is_cut_while_it_is_read(path: str, watched: Any, writing: A
 # What is no events file
 
 
-@pytest.mark.parametrize(
-    ("data", "reason"),
+@each(
+    "data, reason",
     [
         (b"", "empty"),
         (b"version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 12345\n", "Git LFS pointer"),
@@ -180,7 +180,7 @@ def test_an_empty_file_may_still_be_written(path: str, writing: Any) -> None:
     assert reader.facts().skipped is None
 
 
-@pytest.mark.parametrize("length", [11, 12])
+@each("length", [11, 12])
 def test_a_file_torn_in_its_first_record_is_torn(path: str, length: int, writing: Any) -> None:
     """A file shorter than a header may still become an events file."""
     writing.write(path, writing.HEAD[:length])

@@ -13,6 +13,7 @@ import pytest
 from supervisor_core.events.chunk import Chunk, SessionMark
 from supervisor_core.events.columns import ColumnStore
 from supervisor_core.events.index import LogdirIndex, RunIndex
+from tests.cases import each
 
 LOGDIRS = Path(__file__).parents[3] / "shared" / "logdirs"
 MANIFEST = LOGDIRS / "manifest.json"
@@ -27,7 +28,7 @@ def read(directory: str) -> tuple[RunIndex, list[Chunk]]:
     return index, index.refresh()
 
 
-@pytest.mark.parametrize("entry", ENTRIES, ids=[entry["dir"] for entry in ENTRIES])
+@each("entry", ENTRIES)
 def test_a_run_is_what_its_manifest_says(entry: dict[str, Any]) -> None:
     """Files, bytes, records, steps, tags, session logs, regressions, what is not finite."""
     index, chunks = read(entry["dir"])

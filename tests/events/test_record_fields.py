@@ -27,6 +27,7 @@ from supervisor_core.events.record_fields import (
     decode,
     read_record,
 )
+from tests.cases import each
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,9 +58,7 @@ class Odd:
     failure: Failure | None = None
 
 
-@pytest.mark.parametrize(
-    ("name", "value", "kept"),
-    [
+@each("name, value, kept", [
         *[("secs", odd, None) for odd in ("1", True, -1, float("nan"), float("inf"), LARGEST, 10**400, [], {}, None)],
         ("secs", 2, 2.0),
         *[("steps", odd, 7) for odd in ("1", False, -3, None)],
@@ -83,8 +82,7 @@ class Odd:
         ("stacks", {"Main": ["a.py:1", 2], "x": "no list"}, {"Main": ("a.py:1",)}),
         ("by_state", {"idle": 1, "asleep": 2}, {"idle": 1}),
         *[("part", odd, None) for odd in (7, [], {"name": "a"})],
-    ],
-)  # fmt: skip
+    ])  # fmt: skip
 def test_a_value_that_its_field_cannot_hold_costs_nothing_else(name: str, value: Any, kept: Any) -> None:
     """Each by itself: the field has its default, texts and collections are cut, and other fields are as they were."""
     assert decode(Odd, json.dumps({name: value, "unknown": 1})) == Odd(**({} if kept is None else {name: kept}))
@@ -132,7 +130,7 @@ def test_a_field_without_a_default_is_needed() -> None:
         decode(Part, '{"name": "a", "state": "asleep"}')
 
 
-@pytest.mark.parametrize("text", ["[1]", "1", "{", ""])
+@each("text", ["[1]", "1", "{", ""])
 def test_what_is_no_object_is_refused(text: str) -> None:
     """Whatever it is instead."""
     with pytest.raises(ValueError, match=r"JSON object|Expecting"):
@@ -168,7 +166,7 @@ for _ in range(200):
 """
 
 
-@pytest.mark.parametrize("read", ["decode", "read_strictly", "record_of"])
+@each("read", ["decode", "read_strictly", "record_of"])
 def test_threads_may_read_the_first_record_of_a_class_at_the_same_time(read: str) -> None:
     """As an exporter's threads do, one for each logdir."""
     done = subprocess.run([sys.executable, "-c", BY_SEVERAL_THREADS, read], capture_output=True, text=True)

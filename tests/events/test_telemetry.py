@@ -31,6 +31,7 @@ from supervisor_core.events.telemetry import (
     summary_bytes,
     to_json,
 )
+from tests.cases import each
 
 RECORDS: list[Record] = [
     SessionRecord(
@@ -57,7 +58,7 @@ RECORDS: list[Record] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("record", RECORDS, ids=lambda record: record.kind)
+@each("record", RECORDS)
 def test_a_record_comes_back_as_it_was(record: Record) -> None:
     """Through JSON, field by field, whatever script it is in."""
     assert from_json(record.kind, to_json(record)) == record
@@ -68,7 +69,7 @@ def test_every_kind_is_tried() -> None:
     assert {record.kind for record in RECORDS} == set(KINDS)
 
 
-@pytest.mark.parametrize("record", RECORDS, ids=lambda record: record.kind)
+@each("record", RECORDS)
 def test_tensorboard_reads_the_summary_as_written(record: Record) -> None:
     """One value, the plugin's name, a rank-0 string tensor, and nothing that TensorBoard does not know."""
     summary = summary_pb2.Summary.FromString(summary_bytes(record))
@@ -97,8 +98,8 @@ def test_fields_from_the_future_are_left_out() -> None:
     assert from_json("checkpoint", text) == RECORDS[1]
 
 
-@pytest.mark.parametrize(
-    ("kind", "text", "said"),
+@each(
+    "kind, text, said",
     [
         ("unheard", "{}", "'unheard'"),
         ("stop", "no json", "no JSON object"),
@@ -115,7 +116,7 @@ def test_what_is_no_record_is_refused_and_said(kind: str, text: str, said: str) 
         from_json(kind, text)
 
 
-@pytest.mark.parametrize("depth", [17, 1_200, 100_000])
+@each("depth", [17, 1_200, 100_000])
 def test_a_record_that_is_nested_too_deep_is_refused_or_read_without_that(depth: int) -> None:
     """However deep: past Python's stack, and where only the parser's stack is meant."""
     with pytest.raises(EventsError):

@@ -3,11 +3,11 @@ from __future__ import annotations
 import struct
 
 import numpy as np
-import pytest
 
 from supervisor_core.events import event_format
 from supervisor_core.events.payload import decode
 from supervisor_core.events.vector_decode import Layout
+from tests.cases import each
 
 
 def payload(tag: str, step: int = 1, wall: float = 1.0, value: float = 2.0) -> bytes:
@@ -49,7 +49,7 @@ def test_a_negative_step_is_decoded() -> None:
     assert layout(table, len(payload("a", -1))).steps(table).tolist() == [-1, -(2**63)]
 
 
-@pytest.mark.parametrize("count", [2, 100_000])
+@each("count", [2, 100_000])
 def test_tags_are_distinct_whatever_their_hashes(count: int) -> None:
     """More tags than there are hashes: some must share one, and none is mistaken for another."""
     payloads = [payload(f"{number:06}") for number in range(count)]

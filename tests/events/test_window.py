@@ -8,6 +8,7 @@ from supervisor_core.events import event_format
 from supervisor_core.events.scan import MOST_BYTES, FileCut, LazyBytes, RecordScan, Window
 from supervisor_core.events.vector_decode import VectorScan
 from supervisor_core.storage.filesystem import FIRST_BYTES
+from tests.cases import each
 
 
 class Memory:
@@ -69,7 +70,7 @@ def test_lazy_bytes_are_the_bytes() -> None:
     assert lazy[50_000:50_100] == data[50_000:50_100]
 
 
-@pytest.mark.parametrize("gap", [1, 100, MOST_BYTES - 5, 2 * MOST_BYTES + 7])
+@each("gap", [1, 100, MOST_BYTES - 5, 2 * MOST_BYTES + 7])
 def test_the_next_record_is_found_behind_anything(gap: int) -> None:
     """However much is between; zeros, and a length without its payload, prove nothing."""
     noise = event_format.header(40) + random.Random(gap).randbytes(gap) + bytes(gap)

@@ -15,6 +15,7 @@ from tensorboard.compat.proto.summary_pb2 import Summary
 
 from supervisor_core.errors import EventsWriteError, WaitTimeoutError, WriterClosedError
 from supervisor_core.events import EventsWriter, queue
+from tests.cases import each
 
 ReadLogdir = Callable[..., Any]
 
@@ -70,8 +71,8 @@ def test_the_clock_is_read_when_an_event_is_added(tmp_path: Path, clock: Any, re
     assert second.wall_time - first.wall_time == 10.0
 
 
-@pytest.mark.parametrize("value", [2, np.float32(2), np.float64(2), np.array([[2.0]]), True + 1])
-@pytest.mark.parametrize("step", [7, np.int64(7), np.int32(7), np.array([7]), np.array(7), 7.9])
+@each("value", [2, np.float32(2), np.float64(2), np.array([[2.0]]), True + 1])
+@each("step", [7, np.int64(7), np.int32(7), np.array([7]), np.array(7), 7.9])
 def test_numbers_of_any_kind_are_taken(tmp_path: Path, value: Any, step: Any, read_logdir: ReadLogdir) -> None:
     """A step or a value may be what a session run returns."""
     with EventsWriter(tmp_path) as writer:
@@ -82,7 +83,7 @@ def test_numbers_of_any_kind_are_taken(tmp_path: Path, value: Any, step: Any, re
     assert contents.events[0].summary.value[0].simple_value == 2.0
 
 
-@pytest.mark.parametrize("tag", [b"loss", np.str_("loss")])
+@each("tag", [b"loss", np.str_("loss")])
 def test_a_tag_may_be_any_kind_of_text(tmp_path: Path, tag: Any, read_logdir: ReadLogdir) -> None:
     """A tag out of an array, or still in bytes, is the same tag."""
     with EventsWriter(tmp_path) as writer:
@@ -91,8 +92,8 @@ def test_a_tag_may_be_any_kind_of_text(tmp_path: Path, tag: Any, read_logdir: Re
     assert contents.events[0].summary.value[0].tag == "loss"
 
 
-@pytest.mark.parametrize(
-    ("arguments", "error"),
+@each(
+    "arguments, error",
     [
         ((3, 1.0, 1), TypeError),
         (("a", "not a number", 1), ValueError),
@@ -111,7 +112,7 @@ def test_a_wrong_argument_is_the_caller_s_error(tmp_path: Path, arguments: Any, 
     assert writer.written == 1
 
 
-@pytest.mark.parametrize("options", [{"max_queue": 0}, {"flush_secs": -1}, {"flush_secs": math.nan}])
+@each("options", [{"max_queue": 0}, {"flush_secs": -1}, {"flush_secs": math.nan}])
 def test_a_wrong_option_is_refused(tmp_path: Path, options: Any) -> None:
     """Bounds and times that make no sense are named."""
     with pytest.raises(ValueError, match=next(iter(options))):

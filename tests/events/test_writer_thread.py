@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 
 from supervisor_core.events.writer import EventsWriter
+from tests.cases import each
 
 
-@pytest.mark.parametrize("when", ["before", "after"])
+@each("when", ["before", "after"])
 def test_a_handler_that_interrupts_the_start_of_the_thread(
     tmp_path: Path, read_logdir: Any, monkeypatch: pytest.MonkeyPatch, when: str
 ) -> None:

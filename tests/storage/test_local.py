@@ -15,6 +15,7 @@ import pytest
 
 from supervisor_core.errors import EventsError
 from supervisor_core.storage.local import LOCAL, LocalFilesystem, append_filesystem_for, join, source_of
+from tests.cases import each
 
 
 def test_a_file_is_created_exclusively(tmp_path: Path) -> None:
@@ -128,7 +129,7 @@ def test_local_paths_need_no_tensorboard(tmp_path: Path) -> None:
     assert done.stdout.strip() == "[]"
 
 
-@pytest.mark.parametrize("path", ["nosuchscheme://bucket/run", "nosuchscheme::memory://run"])
+@each("path", ["nosuchscheme://bucket/run", "nosuchscheme::memory://run"])
 def test_a_scheme_without_a_file_system_says_what_to_install(path: str) -> None:
     """The error names the path, the scheme and the remedies."""
     with pytest.raises(EventsError, match=r"nosuchscheme://.*Install fsspec.*local directory"):
@@ -159,7 +160,7 @@ def nest(path: Path, levels: int) -> None:
     os.close(place)
 
 
-@pytest.mark.parametrize("levels", [1100, 2100])
+@each("levels", [1100, 2100])
 def test_a_tree_deeper_than_the_stack_is_walked_and_deleted(tmp_path: Path, levels: int) -> None:
     """What is beyond the longest path is an error of the walk. Links are not followed by the deletion."""
     top = tmp_path / "top"

@@ -22,6 +22,7 @@ from supervisor_core.events.reader import EventsFileReader
 from supervisor_core.storage import remote_source
 from supervisor_core.storage.remote import Gfile, RemoteFilesystem
 from supervisor_core.storage.remote_source import LIVE_SECS, PARALLEL_REQUESTS, Ahead, RemoteSource
+from tests.cases import each
 
 
 @pytest.fixture
@@ -115,7 +116,7 @@ def test_a_remote_file_that_is_not_there(logdir: str) -> None:
     assert reader.facts().skipped == "it is gone"
 
 
-@pytest.mark.parametrize("path", ["nowhere://bucket/run", "gs://bucket/run"])
+@each("path", ["nowhere://bucket/run", "gs://bucket/run"])
 def test_a_file_system_that_is_not_installed_is_named(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """One clear error with the scheme and what to install, before anything is read."""
     pytest.importorskip("fsspec")
@@ -157,8 +158,8 @@ def coded(error_code: int | None = None) -> Exception:
     return error  # type: ignore[no-any-return]
 
 
-@pytest.mark.parametrize(
-    ("error", "code"),
+@each(
+    "error, code",
     [
         (coded(5), errno.ENOENT),
         (FileNotFoundError("x"), errno.ENOENT),
