@@ -7,7 +7,7 @@ import heapq
 import stat
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from supervisor_core.clock import SYSTEM_CLOCK, Clock
 from supervisor_core.events.chunk_builder import created_at
@@ -19,12 +19,9 @@ CLOCK_TICK_SECS = 2.0
 RELIST_SECS = 60.0
 """Longest age of a listing: some network file systems keep no time of change for directories."""
 
-MAX_NAMES = 8
+MAX_NAMES = 100
 """Limit of the names under which one directory is walked through the links of one owner: without it, links that lead
 to links could double the runs at every level."""
-MAX_MORE_NAMES = 10_000
-"""Limit of further names through the links of one owner: names with a single link, one of a directory for each
-top-level directory that the link is in."""
 
 MAX_FILES = 5_000
 """Limit of the events files read of one directory: the newest, by the seconds in their names."""
@@ -156,10 +153,6 @@ class _Step:
         """The shallowest comes first, then the first by name."""
         return self.name.count("/"), self.name
 
-    @property
-    def top(self) -> str:
-        return self.name.partition("/")[0]
-
     def into(self, directory: Directory) -> Iterator[_Step]:
         prefix = "" if self.name == "." else self.name + "/"
         above = (*self.above, directory)
@@ -170,38 +163,11 @@ class _Step:
             )
 
 
-@dataclass(slots=True)
-class _Names:
-    """Counts the names under which each directory is walked."""
-
-    walked: Counter[tuple[tuple[int, int], int | None, bool]] = field(default_factory=Counter)
-    tops: set[tuple[tuple[int, int], str]] = field(default_factory=set)
-    more: Counter[int | None] = field(default_factory=Counter)
-    unfollowed: int = 0
-
-    def add(self, step: _Step, identity: tuple[int, int] | None) -> bool:
-        """Count a name of a directory, unless there are too many; return whether it is to be walked."""
-        if identity is None:
-            return True
-        if step.links:
-            known = self.walked[identity, None, False] + self.walked[identity, step.owner, True]
-            if known >= MAX_NAMES:
-                if step.links > 1 or (identity, step.top) in self.tops or self.more[step.owner] >= MAX_MORE_NAMES:
-                    self.unfollowed += 1
-                    return False
-                self.more[step.owner] += 1
-            self.walked[identity, step.owner, True] += 1
-        else:
-            self.walked[identity, None, False] += 1
-        self.tops.add((identity, step.top))
-        return True
-
-
 class DirectoryTree:
     """All directories below a logdir, symbolic links followed, but not into a directory that is being walked already.
 
-    Of many names of one directory those without a link count first, then the shallowest, then the first by name. Their
-    number is bounded for each owner of links, so that one user's links cannot displace another's.
+    Of many names of one directory through links the shallowest count first, then the first by name. Their number is
+    bounded for each owner of links, so that one user's links cannot displace another's.
 
     Args:
         root: the logdir.
@@ -219,7 +185,8 @@ class DirectoryTree:
     def refresh(self) -> None:
         """Walk the tree."""
         known: dict[str, Directory] = {}
-        names = _Names()
+        names: Counter[tuple[tuple[int, int], int | None]] = Counter()
+        self._unfollowed = 0
         pending = [_Step(".", self.root)]
         linked: list[tuple[tuple[int, str], _Step]] = []
         while pending or linked:
@@ -233,26 +200,31 @@ class DirectoryTree:
             for sub in subs:
                 if sub.links:
                     heapq.heappush(linked, (sub.rank, sub))
-        self._known, self._unfollowed = known, names.unfollowed
+        self._known = known
 
-    def _walk(self, step: _Step, names: _Names) -> Directory | None:
-        """List a directory; None where it does not exist, or is not walked under this name."""
+    def _walk(self, step: _Step, names: Counter[tuple[tuple[int, int], int | None]]) -> Directory | None:
+        """List a directory; None where it does not exist, or is not walked under this name.
+
+        Args:
+            step: the directory.
+            names: how many names each directory has through the links of each owner so far.
+        """
         if step.links:
             try:
                 identity = _identity(self._source.stat(step.path))
             except (OSError, ValueError):
                 identity = None  # the listing has the reason
-            circular = step.is_link and identity is not None and any(up.identity == identity for up in step.above)
-            if circular or not names.add(step, identity):
-                return None
+            if identity is not None:
+                if step.is_link and any(up.identity == identity for up in step.above):
+                    return None
+                names[identity, step.owner] += 1
+                if names[identity, step.owner] > MAX_NAMES:
+                    self._unfollowed += 1
+                    return None
         directory = self._known.get(step.name)
         if directory is None:
             directory = Directory(step.path, filesystem=self._source, clock=self._clock)
-        if not directory.refresh():
-            return None
-        if not step.links:
-            names.add(step, directory.identity)
-        return directory
+        return directory if directory.refresh() else None
 
     def runs(self) -> Iterator[tuple[str, Directory]]:
         """Yield each directory that holds events files, by its name relative to the root: ``.`` for the root itself."""

@@ -13,7 +13,7 @@ import math
 import struct
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import overload
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -348,13 +348,7 @@ class LazyBytes:
     def __init__(self, window: Window) -> None:
         self._window = window
 
-    @overload
-    def __getitem__(self, index: int, /) -> int: ...
-
-    @overload
-    def __getitem__(self, index: slice, /) -> bytes: ...
-
-    def __getitem__(self, index: int | slice, /) -> int | bytes:
+    def __getitem__(self, index: Any, /) -> Any:
         window = self._window
         if isinstance(index, slice):
             start, stop = index.start, index.stop

@@ -222,7 +222,8 @@ class VectorDecoder:
 
     def _group(self, members: Int64Array, length: int) -> None:
         """Decode the records of one length, as far as their layouts allow."""
-        if not any(self._suits(int(self._starts[members[at]]), length) for at in (0, len(members) // 2, -1)):
+        firsts = (int(self._starts[members[at]]) + HEADER_BYTES for at in (0, len(members) // 2, -1))
+        if not any(_only_numbers(self._block, first, first + length) for first in firsts):
             return  # histograms, texts: not worth a copy
         # Rows are made a multiple of eight bytes by the end of the record's header, which is the same for all.
         front = -length % 8
@@ -238,10 +239,11 @@ class VectorDecoder:
         for _ in range(_ATTEMPTS):
             if len(members) < FEWEST:
                 return
-            layout = self._layout(rows[0], front)
-            if layout is None:
+            event = _only_numbers(rows[0].tobytes(), front, front + length)
+            if event is None:
                 members, rows = members[1:], rows[1:]
                 continue
+            layout = Layout(event, rows[0])
             fits = layout.matches(rows.view(np.uint64))
             if fits.all():
                 self._decode(layout, members, rows)
@@ -253,19 +255,6 @@ class VectorDecoder:
         """Return ``width`` bytes from each offset on, as rows."""
         items: NDArray[np.void] = np.ndarray((len(self._block) - width + 1,), f"V{width}", self._block, 0, (1,))
         return items[offsets].view(np.uint8).reshape(-1, width)
-
-    def _suits(self, start: int, length: int) -> bool:
-        try:
-            return Layout.suits(decode(self._block, start + HEADER_BYTES, start + HEADER_BYTES + length))
-        except DamagedError:
-            return False
-
-    def _layout(self, row: Rows, front: int) -> Layout | None:
-        try:
-            event = decode(row.tobytes(), front, len(row))
-        except DamagedError:
-            return None
-        return Layout(event, row) if Layout.suits(event) else None
 
     def _decode(self, layout: Layout, members: Int64Array, rows: Rows) -> None:
         self.walls[members] = layout.walls(rows)
@@ -279,6 +268,17 @@ Words = NDArray[np.uint64]
 
 _MOST_SCALARS = 64
 _HASH = np.uint64(0x9E3779B97F4A7C15)
+
+
+def _only_numbers(data: bytes, at: int, end: int) -> Decoded | None:
+    """Return the event between two offsets; None if it holds anything but numbers in a form that an array can hold."""
+    try:
+        event = decode(data, at, end)
+    except DamagedError:
+        return None
+    is_plain = event.wall_at is not None and not (event.sessions or event.telemetry or event.hparams)
+    is_numbers = 0 < len(event.scalars) <= _MOST_SCALARS and all(each.code is not None for each in event.scalars)
+    return event if is_plain and is_numbers else None
 
 
 class Column(NamedTuple):
@@ -316,18 +316,6 @@ class Layout:
             self._tag_masks.append(tag.view(np.uint64))
         self._fixed: Words = fixed.view(np.uint64)
         self._words: Words = row.view(np.uint64)
-
-    @staticmethod
-    def suits(event: Decoded) -> bool:
-        """Say whether records like this one are only numbers, each in a form that an array can hold."""
-        return (
-            event.wall_at is not None
-            and not event.sessions
-            and not event.telemetry
-            and not event.hparams
-            and 0 < len(event.scalars) <= _MOST_SCALARS
-            and all(scalar.code is not None for scalar in event.scalars)
-        )
 
     def matches(self, words: Words) -> NDArray[np.bool_]:
         """Say which rows, as words, have this layout."""

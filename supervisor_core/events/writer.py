@@ -19,8 +19,7 @@ from supervisor_core.errors import EventsError, EventsWriteError, WaitTimeoutErr
 from supervisor_core.events.event_format import FIELDS, STEP_MAX, STEP_MIN, SUMMARY_ONCE, WHOLE_EVENT, PayloadKind
 from supervisor_core.events.events_file import EventsFile
 from supervisor_core.events.losses import NewestLosses
-from supervisor_core.events.queue import MAX_BYTES, EventQueue, WriteRequest
-from supervisor_core.events.writer_thread import WriterThread
+from supervisor_core.events.writer_thread import MAX_BYTES, EventQueue, WriteRequest, WriterThread
 from supervisor_core.storage.directory import why_unwritable
 from supervisor_core.storage.filesystem import Filesystem
 from supervisor_core.storage.local import absolute, append_filesystem_for, local_path

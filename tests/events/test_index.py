@@ -296,44 +296,30 @@ def test_a_large_file_comes_in_pieces(tmp_path: Path, monkeypatch: pytest.Monkey
     assert len(steps(pieces)) == 499 and max(piece.bytes for piece in pieces) < 2100
 
 
-def test_links_that_lead_to_links_do_not_multiply_runs(tmp_path: Path) -> None:
+def test_links_that_lead_to_links_do_not_multiply_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two links to the next directory at each level would double its names; each has a few, and the rest is said."""
+    monkeypatch.setattr(directory, "MAX_NAMES", 8)
     for level in range(14):
         write(tmp_path / f"d{level}", 1)
     for level in range(13):
         for name in ("left", "right"):
             (tmp_path / f"d{level}" / name).symlink_to(tmp_path / f"d{level + 1}")
     index = refreshed(str(tmp_path))
-    assert len(index.runs) <= 14 * 8
+    assert len(index.runs) <= 14 * 9
     assert {f"d{level}" for level in range(14)} <= set(index.runs)
     assert "not followed" in index.problems[0].text
 
 
 def test_no_links_hide_anothers_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The shallowest names of a directory are walked, and of a further one those that a link of each top-level
-    directory leads to, up to a bound: a second link to the same target takes no name from the first."""
-    target = tmp_path / "target"
-    write(target / "sub", 1)
-    logs = tmp_path / "logs"
-    (logs / "deep" / "a" / "b").mkdir(parents=True)
-    (logs / "neighbour").mkdir()
-    (logs / "other").mkdir()
+    """Of one owner's links to a directory the shallowest are walked, up to a bound; its own name does not count."""
+    monkeypatch.setattr(directory, "MAX_NAMES", 3)
+    write(tmp_path / "target" / "sub", 1)
+    (tmp_path / "deep" / "a").mkdir(parents=True)
     for number in range(9):
-        (logs / "deep" / "a" / "b" / f"link{number}").symlink_to(target)
-    index = refreshed(str(logs))
-    assert len(index.runs) == 8
-    (logs / "zzz").symlink_to(target)
-    index.refresh()
-    assert "zzz/sub" in index.runs and len(index.runs) == 8
-    for number in range(9):
-        (logs / "neighbour" / f"link{number}").symlink_to(target)
-    (logs / "other" / "link").symlink_to(target)
-    index.refresh()
-    found = {name for name in index.runs if not name.startswith("neighbour/")}
-    assert found == {"zzz/sub", "other/link/sub", "deep/a/b/link0/sub"} and len(index.runs) == 7 + 3
-    monkeypatch.setattr(directory, "MAX_MORE_NAMES", 2)  # other/link and what is in it
-    index.refresh()
-    assert len(index.runs) == 7 + 2
+        (tmp_path / "deep" / "a" / f"link{number}").symlink_to(tmp_path / "target")
+    (tmp_path / "zzz").symlink_to(tmp_path / "target")
+    index = refreshed(str(tmp_path))
+    assert set(index.runs) == {"target/sub", "zzz/sub", "deep/a/link0/sub", "deep/a/link1/sub"}
     assert "not followed" in index.problems[0].text
 
 
@@ -343,7 +329,7 @@ def test_links_of_one_owner_count_for_no_other(tmp_path: Path) -> None:
     write(target, 1)
     logs = tmp_path / "logs"
     logs.mkdir()
-    owners = {f"a{number}": 1 for number in range(9)} | {"within": 2}
+    owners = {f"a{number}": 1 for number in range(directory.MAX_NAMES + 1)} | {"within": 2}
     for name in owners:
         (logs / name).symlink_to(target)
     (target / "again").symlink_to(target / "inner")

@@ -8,16 +8,16 @@ from typing import Any
 import pytest
 
 from supervisor_core.errors import WaitTimeoutError, WriterClosedError
-from supervisor_core.events import queue as queue_module
-from supervisor_core.events.queue import EventQueue, WriteRequest
+from supervisor_core.events import writer_thread
+from supervisor_core.events.writer_thread import EventQueue, WriteRequest
 from tests.cases import each
 
 
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Queues of 800 bytes at most, whose adds wait long for room."""
-    monkeypatch.setattr(queue_module, "MAX_BYTES", 800)
-    monkeypatch.setattr(queue_module, "FULL_WAIT_SECS", 60.0)
+    monkeypatch.setattr(writer_thread, "MAX_BYTES", 800)
+    monkeypatch.setattr(writer_thread, "FULL_WAIT_SECS", 60.0)
 
 
 def make() -> EventQueue:
@@ -129,7 +129,7 @@ def test_bytes_are_bounded_too() -> None:
 
 def test_a_consumer_that_hangs_costs_one_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     """When nothing moves for the time allowed, events are dropped at once until the consumer moves again."""
-    monkeypatch.setattr(queue_module, "FULL_WAIT_SECS", 0.0)
+    monkeypatch.setattr(writer_thread, "FULL_WAIT_SECS", 0.0)
     queue = make()
     add(queue, *range(12))
     assert (steps(list(queue.items)), queue.dropped) == (list(range(8)), 4)

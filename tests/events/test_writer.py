@@ -14,7 +14,7 @@ from tensorboard.compat.proto.event_pb2 import Event, SessionLog
 from tensorboard.compat.proto.summary_pb2 import Summary
 
 from supervisor_core.errors import EventsWriteError, WaitTimeoutError, WriterClosedError
-from supervisor_core.events import EventsWriter, queue
+from supervisor_core.events import EventsWriter, writer_thread
 from tests.cases import each
 
 ReadLogdir = Callable[..., Any]
@@ -263,7 +263,7 @@ def test_huge_events_pass_through_a_small_queue(
     tmp_path: Path, read_logdir: ReadLogdir, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Events larger than the queue's bound are written one after the other, between the small ones."""
-    monkeypatch.setattr(queue, "MAX_BYTES", 1000)
+    monkeypatch.setattr(writer_thread, "MAX_BYTES", 1000)
     with EventsWriter(tmp_path) as writer:
         for step in range(1, 6):
             writer.payload("graph_def", bytes([step]) * 3_000_000, step)
@@ -294,7 +294,7 @@ def test_a_disk_that_hangs_does_not_hang_the_training(
     tmp_path: Path, faulty: Any, caplog: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Once the queue is full the training waits for the disk one bounded time, then drops, counts and says so."""
-    monkeypatch.setattr(queue, "FULL_WAIT_SECS", 0.01)
+    monkeypatch.setattr(writer_thread, "FULL_WAIT_SECS", 0.01)
     writer = EventsWriter(tmp_path, filesystem=faulty, max_queue=10)
     faulty.may_append.clear()
     writer.scalar("a", 1.0, 0)

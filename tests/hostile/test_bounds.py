@@ -361,12 +361,12 @@ def test_a_sparse_file_of_many_records(tmp_path: Path, corpus: ModuleType, monke
     reading = EventsFileReader(path)
     while reading.read() is not None:
         pass
-    assert reading._fetched <= allowed
+    assert reading.position.fetched <= allowed
     assert "mostly holes" in str(reading.facts().skipped)
     assert reading.facts().unreadable
-    before = reading._fetched
+    before = reading.position.fetched
     assert reading.read() is None
-    assert reading._fetched - before < 100
+    assert reading.position.fetched - before < 100
 
 
 def test_problems_are_bounded(tmp_path: Path, corpus: ModuleType) -> None:
