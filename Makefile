@@ -41,7 +41,7 @@ demo: $(if $(findstring --framework,$(ARGS)),,$(INSTALLED) $(TAB))
 
 test: $(INSTALLED) $(TAB)
 	@scripts/provision
-	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder $(ARGS)
+	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder $(if $(findstring tests/structure,$(ARGS)),,--ignore=tests/structure) $(ARGS)
 
 test-long: $(INSTALLED) $(TAB)
 	@scripts/provision

@@ -33,8 +33,8 @@ def each(names: str, cases: Iterable[Any]) -> Callable[[Callable[..., None]], Ca
             for number, row in enumerate(rows):
                 row = row.values if hasattr(row, "marks") else row if len(arguments) > 1 else (row,)
                 case = dict(zip(arguments, row, strict=True))
+                print("case:", ", ".join(f"{name}={_shown(value)}" for name, value in case.items()))
                 with _own(fixtures, f"case-{number}") as own:
-                    print("case:", ", ".join(f"{name}={_shown(value)}" for name, value in case.items()))
                     test(**own, **case)
 
         kept = [each for each in signature.parameters.values() if each.name not in arguments]

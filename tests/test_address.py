@@ -9,8 +9,8 @@ from supervisor_core.errors import OptionsError
 from tests.cases import each
 
 
-@pytest.mark.parametrize(
-    ("address", "expected"),
+@each(
+    "address, expected",
     [
         ("127.0.0.1:9464", ("127.0.0.1", 9464)),
         ("0.0.0.0:9464", ("0.0.0.0", 9464)),
@@ -25,8 +25,8 @@ def test_an_address_is_read(address: str, expected: tuple[str, int]) -> None:
     assert parse_address(address) == expected
 
 
-@pytest.mark.parametrize(
-    ("address", "remedy"),
+@each(
+    "address, remedy",
     [
         ("9464", "Write ':9464'."),
         ("localhost", "Add the port, for example ':9464'."),

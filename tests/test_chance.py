@@ -121,6 +121,24 @@ def test_a_worker_that_dies_names_its_test_and_ends_the_run(run: Run, tmp_path: 
     assert "crashed while running 'test_it.py::test_dies'" in printed
 
 
+def test_a_failure_shows_no_repr_of_its_arguments(run: Run, pytestconfig: pytest.Config) -> None:
+    """A ``repr`` of TensorFlow's once took the process down that showed a failure."""
+    options = [option for option in pytestconfig.getini("addopts") if option.startswith("--tb")]
+    start = """
+import os, pytest
+class Foreign:
+    def __repr__(self): os._exit(70)
+@pytest.fixture
+def foreign(): return Foreign()
+def checked(foreign): raise OSError("this failed")
+def test_it(foreign):
+    local = foreign
+    checked(local)
+"""
+    status, closing, printed = run("", *options, start=start)
+    assert (status, "1 failed" in closing, "this failed" in printed) == (1, True, True), printed
+
+
 def test_every_file_that_is_marked_exists(pytestconfig: pytest.Config) -> None:
     """A file that was renamed must not lose its marks."""
     conftest = next(

@@ -169,8 +169,8 @@ def test_of_a_checkout_that_is_not_installed_the_directory_is_named(environment:
     assert said.endswith(f" {ROOT}")
 
 
-@pytest.mark.parametrize(
-    ("recorded", "taken"),
+@each(
+    "recorded, taken",
     [
         (None, DISTRIBUTION),
         ('{"url": "https://example.com/a.whl", "archive_info": {}}', "https://example.com/a.whl"),
@@ -181,7 +181,6 @@ def test_of_a_checkout_that_is_not_installed_the_directory_is_named(environment:
         ('{"url": "file:///a%20b/c.whl", "archive_info": {}}', "'/a b/c.whl'"),
         ('{"url": "file:///a/b", "dir_info": {}}', "/a/b"),
     ],
-    ids=["index", "address", "repository", "file", "directory"],
 )
 def test_what_pip_has_noted_names_the_origin(
     recorded: str | None, taken: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path

@@ -102,16 +102,14 @@ def test_names_that_are_no_text(tmp_path: Path) -> None:
     assert 0 <= shard_of(tmp_path / "run") < COUNT
 
 
-@pytest.mark.parametrize(
-    ("text", "shard"), [("0/1", (0, 1)), (" 2/3 ", (2, 3)), ("tb-supervisor-exporter-11/12", (11, 12))]
-)
+@each("text, shard", [("0/1", (0, 1)), (" 2/3 ", (2, 3)), ("tb-supervisor-exporter-11/12", (11, 12))])
 def test_texts(text: str, shard: tuple[int, int]) -> None:
     """A number, or a pod's name that ends in one."""
     assert RunShard.parse(text) == RunShard(*shard)
 
 
-@pytest.mark.parametrize(
-    ("text", "said"),
+@each(
+    "text, said",
     [
         ("", "expected I/N"),
         ("1", "expected I/N"),

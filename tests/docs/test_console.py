@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.cases import each
 from tests.docs.console import ROOT, File, Terminal, Typed, matches, normal, parts_of
 from tests.docs.prepared import PREPARED
 
@@ -98,7 +99,7 @@ def test_what_is_not_typed_is_there() -> None:
     assert (LONG | set(PREPARED) | set(FOLLOWS)) - pages == set()
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@each("page", PAGES)
 def test_what_is_printed_stands_in_a_console(page: Path) -> None:
     """Elsewhere it is not compared: no block of shell commands, and no indented one, has a prompt, or is followed
     by what it prints."""
@@ -109,8 +110,8 @@ def test_what_is_printed_stands_in_a_console(page: Path) -> None:
     assert found == [], "CONTRIBUTING.md (Blocks on a page) says how to write it"
 
 
-@pytest.mark.parametrize(
-    ("page", "printed", "is_said"),
+@each(
+    "page, printed, is_said",
     [
         ("run  digits\n  lost 1 min 2 s", "run digits lost 2.5 s", True),
         ("lost 2.5 s", "silent 2.5 s", False),

@@ -12,6 +12,7 @@ from examples.demo.acts import Play
 from examples.demo.metrics import Reading
 from examples.demo.story import Story
 from supervisor_core.cli import main
+from tests.cases import each
 
 
 @dataclass
@@ -85,7 +86,7 @@ def test_a_training_that_finishes_too_early_is_said(tmp_path: Path) -> None:
     assert story.broken_off.endswith("--steps 400")
 
 
-@pytest.mark.parametrize("name", ["no-such-program", "."])
+@each("name", ["no-such-program", "."])
 def test_a_command_that_cannot_be_run_is_said(tmp_path: Path, name: str) -> None:
     """It is a story broken off, not a traceback."""
     story, _ = perform([str(tmp_path / name)], tmp_path)

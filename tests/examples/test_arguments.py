@@ -8,12 +8,13 @@ from pathlib import Path
 import pytest
 
 from examples.demo.__main__ import main
+from tests.cases import each
 
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.mark.parametrize(
-    ("args", "words"),
+@each(
+    "args, words",
     [
         (("--steps", "many"), "invalid int value: 'many'"),
         (("--steps", "0"), "--steps is 0; expected a whole number from 1"),

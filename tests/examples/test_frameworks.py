@@ -15,6 +15,7 @@ from examples.demo.metrics import Reading
 from examples.demo.recorded import Recorded
 from supervisor_core.events import EventsWriter, SessionRecord, StopRecord
 from supervisor_core.events.telemetry import summary_bytes
+from tests.cases import each
 
 ROOT = Path(__file__).parents[2]
 PROJECT = (ROOT / "pyproject.toml").read_text("utf-8")
@@ -39,7 +40,7 @@ def test_every_adapter_has_an_example_a_page_an_extra_and_a_demo() -> None:
         assert re.search(rf"^{name} = \[", PROJECT, re.MULTILINE)
 
 
-@pytest.mark.parametrize("name", FRAMEWORKS)
+@each("name", FRAMEWORKS)
 def test_the_examples_take_what_the_demo_gives(name: str) -> None:
     """The example has these options, prints what the supervisor logs, and writes the scalars that are compared."""
     framework = FRAMEWORKS[name]
@@ -71,8 +72,8 @@ def test_a_session_is_read_while_it_writes(tmp_path: Path) -> None:
     assert recorded.losses == {59: 0.5, 89: 0.25}
 
 
-@pytest.mark.parametrize(
-    ("saved", "age", "losses", "seen"),
+@each(
+    "saved, age, losses, seen",
     [
         (41, 0.1, {59: 0.5}, True),
         (41, 0.1, {29: 0.5}, False),  # no loss would be computed again

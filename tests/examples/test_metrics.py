@@ -3,13 +3,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from unittest.mock import ANY
 
-import pytest
-
 from examples.demo.metrics import Reading, is_ready, scrape
 from supervisor_core.metrics.collector import RunCollector
 from supervisor_core.metrics.server import MetricsServer
 from supervisor_core.run.checkpoints import Checkpoint
 from supervisor_core.run.status import CheckpointStatus, RunStatus
+from tests.cases import each
 
 
 @dataclass
@@ -54,7 +53,7 @@ def test_readiness_is_asked_for() -> None:
         assert is_ready(server.url or "")
 
 
-@pytest.mark.parametrize("ask", [scrape, is_ready])
+@each("ask", [scrape, is_ready])
 def test_a_missing_trainer_is_no_error(ask: object) -> None:
     """A trainer that is not there yet, or has gone, gives no reading."""
     with MetricsServer(RunCollector(lambda: []), ":0") as server:

@@ -17,6 +17,7 @@ from supervisor_core import __version__
 from supervisor_core.cli import main
 from supervisor_core.metrics.config_files import rule_groups
 from supervisor_core.metrics.table import ALL_METRICS
+from tests.cases import each
 
 ROOT = Path(__file__).parents[2]
 HERE = ROOT / "examples" / "monitoring"
@@ -84,7 +85,7 @@ def test_alertmanager_takes_its_configuration(tmp_path: Path, source: str) -> No
     assert named and named <= ALERTS
 
 
-@pytest.mark.parametrize("source", ["file", "page"])
+@each("source", ["file", "page"])
 def test_no_page_waits_for_that_of_something_else(source: str) -> None:
     """Each run of each team, and each logdir of each exporter, is a group of Alertmanager's: a group that has been
     paged of lately waits for its interval."""

@@ -11,6 +11,7 @@ import pytest
 import yaml
 
 from supervisor_core.restarter.policy import IN_USE_STATUS, NO_PROGRESS_STATUS, SPENT_STATUS
+from tests.cases import each
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "preemption"
 
@@ -27,14 +28,14 @@ def jobs() -> dict[str, Any]:
     return {"job.yaml": manifest("job.yaml"), "jobset.yaml": in_set}
 
 
-@pytest.mark.parametrize("name", ["job.yaml", "jobset.yaml"])
+@each("name", ["job.yaml", "jobset.yaml"])
 def test_kubernetes_takes_the_jobs(name: str) -> None:
     """By its own schema, strictly. A JobSet's own fields have none there."""
     kubernetes_validate = pytest.importorskip("kubernetes_validate", reason="for development only")
     kubernetes_validate.validate(jobs()[name], "1.30", strict=True)
 
 
-@pytest.mark.parametrize("name", ["job.yaml", "jobset.yaml"])
+@each("name", ["job.yaml", "jobset.yaml"])
 def test_what_no_restart_helps_is_not_started_again(name: str) -> None:
     """The statuses are the restarter's, preemption does not count, and the pod outlives the stop timeout."""
     spec = jobs()[name]["spec"]
@@ -47,8 +48,8 @@ def test_what_no_restart_helps_is_not_started_again(name: str) -> None:
     assert "--stop-timeout" in " ".join(pod["containers"][0]["command"])
 
 
-@pytest.mark.parametrize(
-    ("status", "requeued"),
+@each(
+    "status, requeued",
     [(0, False), (1, True), (143, True), (NO_PROGRESS_STATUS, False), (SPENT_STATUS, False), (IN_USE_STATUS, False)],
 )
 def test_slurm_requeues_what_a_restart_helps(tmp_path: Path, status: int, requeued: bool) -> None:

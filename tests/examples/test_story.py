@@ -11,6 +11,7 @@ from rich.console import Console
 from examples.demo.story import Story, checks, in_mid_epoch
 from examples.demo.summary import show_verdict
 from supervisor_core.events.telemetry import SessionRecord, StopRecord
+from tests.cases import each
 
 Spoil = Callable[[Story], object]
 
@@ -204,9 +205,7 @@ def test_rewind_counts_from_where_the_session_before_had_got(story: Story) -> No
     assert Story(steps=1).rewind(2) is None
 
 
-@pytest.mark.parametrize(
-    ("step", "inside"), [(0, False), (19, False), (20, True), (60, True), (61, False), (730, True)]
-)
+@each("step, inside", [(0, False), (19, False), (20, True), (60, True), (61, False), (730, True)])
 def test_the_middle_of_an_epoch_keeps_away_from_its_ends(step: int, inside: bool) -> None:
     """A signal takes effect some steps late, so only a stretch well inside counts."""
     assert in_mid_epoch(step, 100) is inside

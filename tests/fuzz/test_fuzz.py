@@ -19,7 +19,7 @@ KEPT = [(name, path) for name, target in TARGETS.items() for path in kept_inputs
 MOST_BYTES = 100_000
 
 
-@pytest.mark.parametrize(("name", "path"), KEPT, ids=[str(path.relative_to(HERE)) for _, path in KEPT])
+@each("name, path", KEPT)
 def test_the_promise_holds(name: str, path: Path) -> None:
     """Each input that fuzzing begins with, and each that broke the promise once."""
     TARGETS[name].check()(path.read_bytes())

@@ -15,6 +15,7 @@ from monitoring_served import MINUTE, exporter, series_of, trainer
 from supervisor_core.metrics.config_files import Screens, dashboard, rule_groups
 from supervisor_core.metrics.table import ALL_METRICS
 from supervisor_core.run.status import ServedState
+from tests.cases import each
 
 PANEL_TYPES = {"row", "stat", "state-timeline", "table", "timeseries"}
 """Panels that every Grafana has, and that our users can read."""
@@ -58,7 +59,7 @@ def test_a_fleet_is_shown_by_what_is_recorded_of_it() -> None:
     assert all(found for found in names)
 
 
-@pytest.mark.parametrize("expression", expressions(EVERY["run"]))
+@each("expression", expressions(EVERY["run"]))
 def test_only_what_is_served_is_asked_for(expression: str) -> None:
     """Every metric that a query names exists."""
     named = set(re.findall(r"\bsupervisor_\w+", expression))
@@ -92,7 +93,7 @@ def test_every_panel_explains_itself(content: dict[str, Any]) -> None:
             assert {target["datasource"]["uid"] for target in panel["targets"]} == {"${datasource}"}
 
 
-@pytest.mark.parametrize(("fleet", "names"), [(False, 4), (True, 3)])
+@each("fleet, names", [(False, 4), (True, 3)])
 def test_a_link_to_a_run_has_any_name(fleet: bool, names: int) -> None:
     """Grafana leaves ``&``, ``+`` and ``%`` in what it puts into an address, unless it is to be percent-encoded."""
     found = dashboard(Screens(tensorboard_url="http://tensorboard:6006"), fleet=fleet)

@@ -11,6 +11,7 @@ import pytest
 from supervisor_core.metrics.config_files import rule_groups, to_yaml
 from supervisor_core.metrics.table import ALL_METRICS
 from supervisor_core.options import OPTION_NAMES
+from tests.cases import each
 
 PAGE = Path(__file__).parents[2] / "docs" / "alerts.md"
 TEXT = PAGE.read_text(encoding="utf-8") if PAGE.is_file() else ""
@@ -27,7 +28,7 @@ def test_every_alert_has_a_section_and_no_other() -> None:
     assert list(SECTIONS) == sorted(ALERTS, key=TEXT.index) and set(SECTIONS) == set(ALERTS)
 
 
-@pytest.mark.parametrize("alert", ALERTS)
+@each("alert", ALERTS)
 def test_a_section_helps(alert: str) -> None:
     """Each says what the alert means, what to look at, with a query, what to do, and what is none, in this order."""
     text = SECTIONS[alert]
@@ -36,7 +37,7 @@ def test_a_section_helps(alert: str) -> None:
     assert "```promql" in text[parts[1] : parts[2]]
 
 
-@pytest.mark.parametrize("alert", ALERTS)
+@each("alert", ALERTS)
 def test_the_first_action_is_that_of_the_description(alert: str) -> None:
     """What an alert's description ends with is what its section begins with: one sentence."""
     description = ALERTS[alert]["annotations"]["description"]
@@ -49,7 +50,7 @@ def test_the_first_action_is_that_of_the_description(alert: str) -> None:
     assert found[1].replace("`", "") == first[0].upper() + first[1:]
 
 
-@pytest.mark.parametrize("alert", ALERTS)
+@each("alert", ALERTS)
 def test_the_table_has_the_severity_and_the_link(alert: str) -> None:
     """Each alert has a row with its severity, and its runbook leads to its section."""
     severity = ALERTS[alert]["labels"]["severity"]

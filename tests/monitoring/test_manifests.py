@@ -15,6 +15,7 @@ import yaml
 
 from supervisor_core.metrics.config_files import Deployed, manifests, rule_groups, to_yaml
 from supervisor_core.shard import RunShard
+from tests.cases import each
 
 kubernetes_validate = pytest.importorskip("kubernetes_validate", reason="for development only")
 jsonschema = pytest.importorskip("jsonschema", reason="comes with kubernetes-validate")
@@ -85,7 +86,7 @@ def of_operator(where: Deployed = WHERE) -> dict[str, Any]:
     return {kind: item for (kind, _), item in objects(where).items() if kind in OPERATOR}
 
 
-@pytest.mark.parametrize("logdir", ["/logs", "gs://bucket/logs"])
+@each("logdir", ["/logs", "gs://bucket/logs"])
 def test_kubernetes_takes_them(logdir: str) -> None:
     """What is not the operator's is as Kubernetes's schemas ask, and holds nothing that those do not know."""
     where = Deployed(image="i", namespace="ml", logdir=logdir, claim="logs")
@@ -95,7 +96,7 @@ def test_kubernetes_takes_them(logdir: str) -> None:
     assert sorted(item["kind"] for item in found) == sorted(("Deployment", POLICY, "Service") * 2)
 
 
-@pytest.mark.parametrize("kind", OPERATOR)
+@each("kind", OPERATOR)
 def test_the_operator_takes_them(kind: str) -> None:
     """Each of the operator's kinds has the fields that the operator knows, and no other."""
     item = of_operator()[kind]
@@ -103,7 +104,7 @@ def test_the_operator_takes_them(kind: str) -> None:
     jsonschema.validate(item["spec"], OPERATOR[kind])
 
 
-@pytest.mark.parametrize("name", [EXPORTER, TENSORBOARD])
+@each("name", [EXPORTER, TENSORBOARD])
 def test_the_parts_find_each_other(name: str) -> None:
     """Deployment, Service and NetworkPolicy select the pods; ports are called what they are."""
     found = objects()
@@ -157,7 +158,7 @@ def test_an_object_store_can_be_asked() -> None:
         assert found["Deployment", name]["spec"]["template"]["spec"].get("volumes") == volumes
 
 
-@pytest.mark.parametrize("name", [EXPORTER, TENSORBOARD])
+@each("name", [EXPORTER, TENSORBOARD])
 def test_the_logdir_is_only_read(name: str) -> None:
     """A local logdir is a volume, read-only on both sides. Nothing runs as root, nor writes to its image."""
     spec = objects()["Deployment", name]["spec"]["template"]["spec"]

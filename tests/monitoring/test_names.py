@@ -6,12 +6,12 @@ import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-import pytest
 from monitoring_happenings import TWICE, ends, turns
 from monitoring_served import Target, always, exporter, series_of, trainer
 
 from supervisor_core.metrics.config_files import rule_groups
 from supervisor_core.run.thresholds import Thresholds
+from tests.cases import each
 
 END = 40
 BEFORE = trainer(session="a", end=12)
@@ -81,7 +81,7 @@ def joined(targets: Sequence[Target]) -> dict[str, str]:
     return {name: " ".join(words) for name, words in found.items()}
 
 
-@pytest.mark.parametrize(("targets", "firing"), CASES.values(), ids=CASES)
+@each("targets, firing", CASES.values())
 def test_which_sessions_are_two_runs(
     rules_test: Callable[..., str], tmp_path: Path, targets: Sequence[Target], firing: range
 ) -> None:

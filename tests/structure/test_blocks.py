@@ -11,10 +11,10 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import click
-import pytest
 import yaml
 
 from supervisor_core.cli import main
+from tests.cases import each
 from tests.docs.console import File, Typed, parts_of
 
 ROOT = Path(__file__).parents[2]
@@ -62,7 +62,7 @@ def commands(path: Path) -> list[str]:
     return [line.strip() for line in (*shell, *_TYPED.findall(text)) if line.strip() and not line.startswith("#")]
 
 
-@pytest.mark.parametrize("path", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
+@each("path", PAGES)
 def test_blocks_can_be_read(path: Path) -> None:
     """Each block has a language, and is text of that language; Python, YAML and JSON can be parsed."""
     for language, text in blocks(path):
@@ -78,7 +78,7 @@ def test_blocks_can_be_read(path: Path) -> None:
             assert language == "sh" or language in CHECKED_ELSEWHERE, f"{path.name}: a block in {language!r}"
 
 
-@pytest.mark.parametrize("path", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
+@each("path", PAGES)
 def test_commands_are_ones_that_exist(path: Path) -> None:
     """Our commands take their arguments, make has its targets, files that are named are there."""
     if path.name == "cluster.md":

@@ -7,8 +7,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
-
+from tests.cases import each
 from tests.structure.parsed import ROOT, tree_of
 
 SOURCES = [path for part in ("supervisor_core", "tb_plugin", "examples/demo") for path in (ROOT / part).rglob("*.py")]
@@ -37,13 +36,13 @@ def by_hand(tree: ast.AST) -> list[tuple[int, str]]:
     return [(line, text) for line, text in found if text not in ALLOWED]
 
 
-@pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(ROOT)))
+@each("path", SOURCES)
 def test_no_command_is_made_by_hand(path: Path) -> None:
     """`command_line` quotes what it is given."""
     assert by_hand(tree_of(path)) == []
 
 
-@pytest.mark.parametrize(
+@each(
     "source",
     [
         "f'`htpasswd -nBC 12 {user}` writes one'",

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import get_args
 
 import jsonschema
-import pytest
 
 from supervisor_core.checkpoint.ledger import decode as decode_ledger
 from supervisor_core.checkpoint.ledger import encode as encode_ledger
@@ -29,6 +28,7 @@ from supervisor_core.process.runtime_directory import XDG_VARIABLE
 from supervisor_core.run.liveness import LivenessRecord, decode, encode
 from supervisor_core.session_labels import VARIABLE as LABELS_VARIABLE
 from tb_plugin.loader import SupervisorLoader
+from tests.cases import each
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -93,14 +93,14 @@ def test_tensorboard_page_lists_every_flag_with_its_default() -> None:
     assert {name: cells[0] for name, cells in table.items()} == flags
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@each("kind", KINDS)
 def test_events_page_lists_every_field(kind: str) -> None:
     """Each kind of record is documented field by field, and no other field is."""
     table = rows((ROOT / "docs/events.md").read_text(), f"### `{kind}`")
     assert set(table) == {"v"} | {item.name for item in fields(KINDS[kind])}
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@each("kind", KINDS)
 def test_events_page_shows_records_that_are_read_back(kind: str) -> None:
     """The example of each kind is a record, whole: read and written again it is the same."""
     section = (ROOT / "docs/events.md").read_text().split(f"\n### `{kind}`\n", 1)[1]
@@ -185,7 +185,7 @@ def anchors(path: Path) -> set[str]:
     return {re.sub(r"[^\w -]", "", title).strip().replace(" ", "-") for title in plain}
 
 
-@pytest.mark.parametrize("path", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
+@each("path", PAGES)
 def test_links_lead_somewhere(path: Path) -> None:
     """Each relative link of a page leads to a file of the repository, and to a heading that is there."""
     for target, anchor in re.findall(r"\]\((?!https?://)([^)#]*)#?([^)]*)\)", path.read_text()):

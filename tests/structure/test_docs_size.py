@@ -10,8 +10,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import pytest
 import yaml
+
+from tests.cases import each
 
 ROOT = Path(__file__).parents[2]
 MOST_WORDS, MOST_WORDS_OF_A_PARAGRAPH, MOST_WORDS_OF_A_CELL, MOST_TERMS = 45_000, 90, 25, 24
@@ -79,7 +80,7 @@ def terms_of(glossary: str) -> list[str]:
 PAGES = [ROOT / "README.md", *user_pages()]
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@each("page", PAGES)
 def test_no_paragraph_and_no_cell_is_long(page: Path) -> None:
     """Of what a user reads, each can be taken in at a look."""
     assert too_long(page) == []

@@ -10,8 +10,7 @@ from functools import cache
 from graphlib import TopologicalSorter
 from pathlib import Path
 
-import pytest
-
+from tests.cases import each
 from tests.structure.parsed import ROOT, sources, tree_of
 
 # A package imports only itself and what stands on a lower line.
@@ -97,7 +96,7 @@ def imports(path: Path) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize("path", sources(), ids=lambda path: str(path.relative_to(ROOT)))
+@each("path", sources())
 def test_imports_run_one_way(path: Path) -> None:
     """A module imports only its own package or one further down."""
     part = part_of(path)
@@ -174,7 +173,7 @@ def test_every_package_has_a_layer() -> None:
     assert {part_of(path) for path in sources()} - {"__init__"} == set(RANK)
 
 
-@pytest.mark.parametrize("module", PUBLIC)
+@each("module", PUBLIC)
 def test_a_neutral_module_loads_nothing_heavy(module: str) -> None:
     """Importing a public neutral module loads neither a framework nor TensorBoard nor the metrics library."""
     heavy = ("tensorflow", "tensorboard", "torch", "keras", "prometheus_client", "numpy", "google.protobuf")

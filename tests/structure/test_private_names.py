@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from supervisor_core.tf1.private_symbols import SYMBOLS
+from tests.cases import each
 from tests.structure.parsed import ROOT, tree_of
 
 KNOWS = ROOT / "supervisor_core" / "tf1" / "private_symbols.py"
@@ -64,7 +65,7 @@ def own() -> dict[Path, set[str]]:
     return {path: own_names(tree_of(path)) for path in paths if path != KNOWS}
 
 
-@pytest.mark.parametrize("path", [path for path in PACKAGE if path != KNOWS], ids=lambda path: path.stem)
+@each("path", [path for path in PACKAGE if path != KNOWS])
 def test_no_other_module_touches_a_private_name_of_tensorflow(path: Path, own: dict[Path, set[str]]) -> None:
     """What is not public is read through `private_symbols`: no import from inside TensorFlow, no name of its own."""
     tree, anywhere = tree_of(path), set().union(*own.values())

@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 import yaml
 
+from tests.cases import each
+
 ROOT = Path(__file__).parents[2]
 MAKEFILE = (ROOT / "Makefile").read_text("utf-8")
 
@@ -57,7 +59,7 @@ def test_every_error_is_public() -> None:
     assert raised == {name: getattr(supervisor_core, name) for name in supervisor_core.__all__ if name in raised}
 
 
-@pytest.mark.parametrize("script", ["architecture", "dashboard", "schema"])
+@each("script", ["architecture", "dashboard", "schema"])
 def test_what_a_script_writes_is_up_to_date(script: str) -> None:
     """The picture of the packages and their imports; the places of the dashboard's panels, none of which covers
     another; the schemas of the records and of `inspect --json`."""

@@ -10,10 +10,9 @@ from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 
-import pytest
-
 from supervisor_core.install import install_command
 from supervisor_core.lazy import FRAMEWORKS
+from tests.cases import each
 
 ROOT = Path(__file__).parents[2]
 PACKAGES: dict[str, ModuleType] = {
@@ -101,7 +100,7 @@ def is_public(dotted: str) -> bool:
     return package is not None and dotted.removeprefix(f"{package}.").split(".")[0] in PACKAGES[package].__all__
 
 
-@pytest.mark.parametrize("package", PACKAGES)
+@each("package", PACKAGES)
 def test_the_reference_names_what_a_package_lists(package: str) -> None:
     """Each name is on the page, in a section that names its package, and can be imported."""
     sections = REFERENCE.split("\n## ")
@@ -112,7 +111,7 @@ def test_the_reference_names_what_a_package_lists(package: str) -> None:
         assert package == "supervisor_core" or any(f"`{package}`" in part for part in of_name), name
 
 
-@pytest.mark.parametrize("adapter", ADAPTERS)
+@each("adapter", ADAPTERS)
 def test_the_reference_shows_what_an_adapter_lists(adapter: str) -> None:
     """Each name is shown in a section that names the adapter; of a class, each public method and property."""
     (section,) = [part for part in REFERENCE.split("\n## ") if f"From `supervisor_core.{adapter}`" in part]
@@ -126,7 +125,7 @@ def test_the_reference_shows_what_an_adapter_lists(adapter: str) -> None:
             assert methods <= set(found[1].split(", ")) <= methods | attributes
 
 
-@pytest.mark.parametrize("adapter", ADAPTERS)
+@each("adapter", ADAPTERS)
 def test_an_adapter_has_its_names_without_its_framework(adapter: str) -> None:
     """Importing one loads no framework; what it lists is what it has; a name of it says what is to be installed."""
     code = (
@@ -148,7 +147,7 @@ def test_an_adapter_has_its_names_without_its_framework(adapter: str) -> None:
 SHOWN = {target for target in _SHOWN.findall(REFERENCE) if target.split(".")[1] not in (*ADAPTERS, "errors")}
 
 
-@pytest.mark.parametrize("target", sorted(SHOWN))
+@each("target", sorted(SHOWN))
 def test_a_package_lists_what_the_reference_shows(target: str) -> None:
     """What the page takes from a module is the object that a package has under that name."""
     module, _, name = target.rpartition(".")
@@ -158,7 +157,7 @@ def test_a_package_lists_what_the_reference_shows(target: str) -> None:
         assert getattr(package, name) is getattr(import_module(module), name)
 
 
-@pytest.mark.parametrize("package", PACKAGES)
+@each("package", PACKAGES)
 def test_a_package_lists_its_names_in_order(package: str) -> None:
     """Each once."""
     names = PACKAGES[package].__all__
@@ -166,7 +165,7 @@ def test_a_package_lists_its_names_in_order(package: str) -> None:
     assert set(names) <= set(dir(PACKAGES[package]))
 
 
-@pytest.mark.parametrize("path", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
+@each("path", PAGES)
 def test_a_page_shows_public_names_only(path: Path) -> None:
     """In its programs, and in its text."""
     text = path.read_text("utf-8")
@@ -175,7 +174,7 @@ def test_a_page_shows_public_names_only(path: Path) -> None:
     assert {name for name in named if not is_public(name)} == set()
 
 
-@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: str(path.relative_to(ROOT)))
+@each("path", EXAMPLES)
 def test_an_example_uses_public_names_only(path: Path) -> None:
     """As its readers will."""
     assert {name for name in imported(path.read_text("utf-8")) if not is_public(name)} == set()

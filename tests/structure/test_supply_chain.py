@@ -13,6 +13,8 @@ from typing import Any
 import pytest
 import yaml
 
+from tests.cases import each
+
 if sys.version_info >= (3, 11):
     import tomllib
 else:
@@ -47,7 +49,7 @@ def steps() -> list[tuple[str, dict[str, Any]]]:
     return [(path.name, step) for path in WORKFLOWS for job in jobs(path).values() for step in job["steps"]]
 
 
-@pytest.mark.parametrize("path", LOCKS, ids=lambda path: path.name)
+@each("path", LOCKS)
 def test_a_lock_holds_hashes_and_nothing_else(path: Path) -> None:
     """Each package of a lock has a version and the hashes of its files: pip and uv then refuse any other file."""
     head, _, entries = path.read_text().partition("\n")
