@@ -301,7 +301,6 @@ class SupervisedTraining(InLoop):
 
 
 def _facts() -> dict[str, str]:
-    """Return what has to be the same for an exact resume."""
     return {
         NUMBER: str(jax.process_count()),
         "number of devices": str(jax.device_count()),

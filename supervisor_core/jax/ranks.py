@@ -122,7 +122,6 @@ class JaxRanks(Ranks):
             raise self._failure from error
 
     def _value(self, key: str, rank: int, deadline: float) -> bytes:
-        """Wait for the value of another rank, and return it."""
         wait = _FIRST_WAIT_SECS
         while True:
             try:

@@ -221,12 +221,10 @@ def _bytes(piece: Any) -> Any:
 
 
 def _numbers(array: jax.Array) -> jax.Array:
-    """Return an array, or the numbers of random keys."""
     return jax.random.key_data(array) if is_key(array) else array
 
 
 def _needed(array: Sharded) -> list[list[tuple[int, int]]]:
-    """Return which parts of an array this process has."""
     return [_bounds(shard.index, array.shape) for shard in array.array.addressable_shards]
 
 

@@ -319,7 +319,6 @@ def drop_foreign(checkpoint: Mapping[str, Any], callbacks: Iterable[Any], path: 
 
 
 def _drop(state: dict[Any, Any], directories: list[Any]) -> int:
-    """Drop paths from a state; return how many."""
     foreign = [name for name in _PATHS if name in state and not _is_below(state[name], directories)]
     for name in foreign:
         state[name] = ""

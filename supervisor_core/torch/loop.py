@@ -232,7 +232,6 @@ class SupervisedLoop(InLoop):
         return generator
 
     def _all_batches(self) -> Generator[Any, None, None]:
-        """Yield the batches that are left, of all epochs."""
         while self._has_epoch():
             if not (yield from self._batches()):
                 break
@@ -333,7 +332,6 @@ class SupervisedLoop(InLoop):
         self.run.save_point.is_in_step = False
 
     def _look(self) -> LoopFrame:
-        """Look at the variables around the loop, before its first step."""
         positions = (self._position, *(other for other, _ in self._others))
         generators = (generator for position in positions for generator in position.generators())
         captured = (*self._parts, *self.run.state.objects.values(), *generators)
@@ -343,7 +341,6 @@ class SupervisedLoop(InLoop):
 
     @property
     def _progress(self) -> list[tuple[str, int, int]]:
-        """What is counted, how many there are, and how many are done."""
         done = {"epochs": self._position.epoch, "steps": self.run.global_step}
         return [(what, until, done[what]) for what, until in self._limits.items()]
 
@@ -508,7 +505,6 @@ class EpochPass:
         self._follows()
 
     def _follows(self) -> None:
-        """What follows the batches begins."""
         self.is_whole = self._is_after = True
         self._after.enter_context(end_of_epoch(self._loop.run))
         self.is_whole = False

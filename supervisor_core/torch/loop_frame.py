@@ -283,7 +283,6 @@ def _memory_of(value: Any) -> Any:
 
 
 def _weak(value: Any) -> Callable[[], Any]:
-    """Return what returns a value as long as the program has it."""
     try:
         return weakref.ref(value)
     except TypeError:

@@ -175,7 +175,6 @@ class UnsavedOptimizers:
 
 
 def _schedules(value: Any, optimizer: Any, depth: int = 2) -> bool:
-    """Return whether an object is, or holds, a scheduler of an optimizer."""
     if value is optimizer or isinstance(value, torch.nn.Module):
         return False
     if getattr(value, "optimizer", None) is optimizer:

@@ -297,7 +297,6 @@ class LoaderPosition(Part):
             loader.generator = given
 
     def _listening(self) -> list[Any]:
-        """Return the samplers that are told the epoch."""
         return [item for item in all_samplers(self._loader) if callable(getattr(item, "set_epoch", None))]
 
     def _told_epochs(self) -> list[int | None]:

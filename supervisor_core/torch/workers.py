@@ -76,7 +76,6 @@ class Outliving:
 
 
 def _end_after(pipe: int, trainer: int, most_secs: float) -> None:
-    """Wait for a SIGTERM, and then for the trainer's end."""
     while os.read(pipe, 1) != bytes([signal.SIGTERM]):
         pass
     until, pause = time.monotonic() + most_secs, threading.Event()

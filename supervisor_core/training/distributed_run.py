@@ -339,7 +339,6 @@ class DistributedRun(Run):
         self._due.asked_by = self._saves_due.asked_by = None
 
     def _collect(self) -> None:
-        """Collect from each rank what rank 0 saves next; called by all ranks at the same step."""
         if isinstance(self._saver, RankSaver):
             self._saver.collect(self._step, is_saved=self._loss_finite is not False)
 

@@ -506,7 +506,6 @@ class Run(Notifies):
 
     @property
     def _signum(self) -> int | None:
-        """The signal that asked for the end; None without one."""
         return self._session.reason.signum
 
     def ask_for_save(self, trigger: Trigger = "manual") -> None:

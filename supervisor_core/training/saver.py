@@ -406,7 +406,6 @@ class Saver(Checkpoints):
         return () if self._writer is None else self._writer.losses_not_finite()
 
     def _write_files(self, directory: str, job: Job, losses: tuple[str, ...]) -> StagedFiles:
-        """Write what was captured into the files of a new checkpoint."""
         with_nan, files = write_tree(directory, job.captured.tree, self._state.kinds)
         if job.is_abandoned:
             raise SaveFailedError("The training went on before its state was written.")
@@ -423,7 +422,6 @@ class Saver(Checkpoints):
             self._is_warned = True
 
     def _read_files(self, files: SealedFiles) -> Any:
-        """Read the tree from the files of a checkpoint."""
         contents.require_format(files, self.format)
         tree = read_tree(files, self._state.kinds)
         require_training(files, tree)

@@ -96,7 +96,6 @@ def digests(state: TrainingState) -> dict[str, str]:
 
 
 def _arrays(tree: Any) -> Iterator[Any]:
-    """Yield the floating-point arrays in a state."""
     left, seen = [tree], 0
     while left and seen < MAX_LEAVES:
         value = left.pop()

@@ -155,7 +155,6 @@ class TrainerRun(DistributedRun):
         return max(row.extra for row in self._compare(Row(At.SAVED, self._step, extra=doubt)))
 
     def _save_together(self, trigger: Trigger) -> None:
-        """The Trainer saves, on all ranks, if rank 0 wants it."""
         super()._save_together(trigger)
         if self._saver is not None:
             self._saver.wanted = self.ranks.announce(self._saver.wanted)
