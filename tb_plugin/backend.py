@@ -45,7 +45,7 @@ FIRST_VIEW_SECS = 0.5
 SCALARS_SECS = 5.0
 """How long a request waits for a run's scalars to be read."""
 COMPARE_SECS = 0.3
-"""How long one that compares waits for those of all its runs: it answers without the others."""
+"""Seconds a comparison waits for its runs; slower ones are left out."""
 
 _LIMIT, _MAX_LIMIT = 1_000, 10_000
 """Saves of a page: unless more are asked for, and at most."""

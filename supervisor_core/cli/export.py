@@ -32,7 +32,7 @@ from supervisor_core.run.words import counted
 from supervisor_core.storage.local import local_path
 
 TABLE_NAMES = (SCALARS.name, *(table.name for table in TABLES))
-"""Each table that a file can hold; the first is that of a file of which nothing else is said."""
+"""Tables of an export file; the first is the default."""
 
 _BAR = (
     *(TextColumn("exporting"), BarColumn(), MofNCompleteColumn()),

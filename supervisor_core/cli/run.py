@@ -106,7 +106,7 @@ def _count_option(name: str, default: int, text: str) -> Callable[[Command], Com
 @notify_options
 @click.argument("command", metavar="[LOGDIR --] COMMAND...", nargs=-1, type=click.UNPROCESSED)
 def run(logdir: str | None, never: tuple[int, ...], node: int | None, command: tuple[str, ...], **given: Any) -> None:
-    """Run COMMAND, and run it again whenever it dies or hangs, as long as that gets the run in the logdir further.
+    """Run COMMAND; restart it when it dies or hangs while the run in the logdir makes progress.
 
     Works with any program that writes events or TensorFlow checkpoints. SIGTERM, SIGINT, SIGHUP and SIGQUIT stop it:
     the program gets SIGINT or SIGTERM, and has --stop-timeout to end.

@@ -58,7 +58,7 @@ FOLLOW_SECS = 10.0
 """How often the events files are read while the program runs: at least four times in the time in which they must
 grow."""
 ALONE_SECS = 10.0
-"""What a program has to end by itself when it has ended on another node."""
+"""Seconds a program has to exit after its peers on another node did."""
 WRITE_SECS = 1.0
 """How long is waited for a file to be written into the logdir."""
 
