@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from array import array
 from collections.abc import Iterable
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,6 +44,7 @@ def wall_secs(wall: float) -> float:
     return next((wall / units for units in _UNITS_PER_SEC if wall / units <= LAST_WALL_SECS), 0.0)
 
 
+@lru_cache(maxsize=4096)
 def created_at(path: str) -> float | None:
     """Return the seconds in an events file's name; None where it has none."""
     found = _CREATED.search(path.rpartition("/")[2])
