@@ -27,10 +27,10 @@ import numpy as np
 
 from benchmarks.report import Row, print_table
 from supervisor_core.engine.checkpoint_stats import CheckpointStats
-from supervisor_core.engine.hang_timeouts import HangTimeouts
 from supervisor_core.engine.monitor import SessionIdentity, SessionMonitor
 from supervisor_core.engine.progress import Progress
 from supervisor_core.engine.recorder import MOST_BEAT_SECS, BeatHistory
+from supervisor_core.engine.timeouts import HangTimeouts
 from supervisor_core.events.chunk import Chunk, Points, TelemetryMark
 from supervisor_core.events.telemetry import (
     CheckpointRecord,

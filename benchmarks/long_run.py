@@ -9,10 +9,10 @@ from random import Random
 from typing import Any
 
 from supervisor_core.engine.checkpoint_stats import CheckpointStats
-from supervisor_core.engine.hang_timeouts import HangTimeouts
 from supervisor_core.engine.monitor import SessionIdentity, SessionMonitor
 from supervisor_core.engine.progress import Progress
 from supervisor_core.engine.recorder import MOST_BEAT_SECS, BeatHistory
+from supervisor_core.engine.timeouts import HangTimeouts
 from supervisor_core.events.event_format import (
     FOOTER_BYTES,
     HEADER_BYTES,

@@ -19,7 +19,7 @@ from supervisor_core.cli import WrongInput, require_system, seconds_option
 from supervisor_core.cli import rank_stacks as ranks
 from supervisor_core.cli.logdirs import NoSuchLogdir, expanded, find_logdir, logdirs
 from supervisor_core.cli.text import Output, progress_bar
-from supervisor_core.engine.hang_timeouts import FLOOR_SECS
+from supervisor_core.engine.timeouts import FLOOR_SECS
 from supervisor_core.log import command_line, printable
 from supervisor_core.process.identity import boot_id, is_running
 from supervisor_core.process.outside import OutsideStacks, ThreadState, outside_stacks, thread_states

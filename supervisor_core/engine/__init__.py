@@ -5,16 +5,16 @@ Who trains, and what is recorded:
     session_recorder   telemetry, lease, heartbeats, metrics of one session
     lifecycle          begins a session, says that it is ready
     session_state      the session under way, and why it ends, as far as is known
-    liveness_writer   the heartbeats of a process that is not the chief
+    liveness_writer    keeps the liveness file of a process
     worker_registry    the workers that the chief sees; chief_status: whether they may go on
     checkpoint_stats   the saves so far; tf_config: which task this process is
 
 Whether it is stuck:
-    progress           the present step and phase; step_rate: how far and how fast
-    timeouts           the hang timeout and the stop timeout that are in effect
-    hang_timeouts      how long each phase may take; pauses: when the process itself did not run
-    monitor            checks once a second: stalls, heartbeats, silences; stalls: which there are, of threads, too
-    watchdog           what is done about a stall; stall_report, stall_stacks: what is said
+    progress           the present step and phase, how far and how fast; when the process itself did not run
+    timeouts           the hang timeouts and the stop timeout that are in effect
+    monitor            checks once a second: stalls, heartbeats, silences
+    stalls             which hangs there are, of threads, too; what is said of one, and what is done about it
+    stall_stacks       where its stacks go; pace_watch: which rank is slow
 
 Threads:
     coordinator        asks them to stop; service: threads that are restarted; retry: after which errors

@@ -16,15 +16,20 @@ from supervisor_core.clock import SYSTEM_CLOCK, Clock, boot_secs
 from supervisor_core.engine.checkpoint_stats import CheckpointStats
 from supervisor_core.engine.deadline import NEVER, Deadline
 from supervisor_core.engine.pace_watch import PaceWatch
-from supervisor_core.engine.pauses import Pause
-from supervisor_core.engine.place_watch import PlaceWatch
-from supervisor_core.engine.progress import Progress, ProgressSnapshot
+from supervisor_core.engine.progress import Pause, Progress, ProgressSnapshot
 from supervisor_core.engine.recorder import TelemetrySink
-from supervisor_core.engine.stall_report import StallReport
 from supervisor_core.engine.stall_stacks import StallStacks
-from supervisor_core.engine.stalls import ServiceStalls, StallDetector, StallReading
+from supervisor_core.engine.stalls import (
+    NO_RESPONSE,
+    PlaceWatch,
+    ServiceStalls,
+    StallDetector,
+    StallReading,
+    StallReport,
+    StallResponse,
+    Watchdog,
+)
 from supervisor_core.engine.timeouts import stop_timeout
-from supervisor_core.engine.watchdog import NO_RESPONSE, StallResponse, Watchdog
 from supervisor_core.events.place import Place
 from supervisor_core.events.resume_record import ResumeRecord
 from supervisor_core.events.telemetry import (

@@ -32,7 +32,6 @@ from supervisor_core.engine.environment import (
     new_record,
     page_directory,
 )
-from supervisor_core.engine.hang_timeouts import HangTimeouts
 from supervisor_core.engine.liveness_writer import LivenessWriter
 from supervisor_core.engine.monitor import TICK_SECS, SessionIdentity, SessionMonitor
 from supervisor_core.engine.notices import Notices
@@ -43,8 +42,8 @@ from supervisor_core.engine.resume_check import ResumeCheck
 from supervisor_core.engine.retry import SaveTrials
 from supervisor_core.engine.service import ServiceRegistry
 from supervisor_core.engine.stall_stacks import StallStacks
-from supervisor_core.engine.timeouts import stop_timeout
-from supervisor_core.engine.watchdog import RECORD_SECS, StallResponse, longest_end
+from supervisor_core.engine.stalls import RECORD_SECS, StallResponse, longest_end
+from supervisor_core.engine.timeouts import HangTimeouts, stop_timeout
 from supervisor_core.engine.worker_registry import WorkerRegistry, read_interval_secs
 from supervisor_core.errors import LogdirInUseError, StalledError
 from supervisor_core.events.events_file import guard_directory

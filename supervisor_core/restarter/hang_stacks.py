@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-from supervisor_core.engine.stall_report import BUSY_SHARE, WAITING_SHARE
 from supervisor_core.engine.stall_stacks import path_in_logdir, remove_old
+from supervisor_core.engine.stalls import BUSY_SHARE, WAITING_SHARE
 from supervisor_core.events.telemetry import StallRecord
 from supervisor_core.process.outside import OutsideStacks, outside_stacks
 from supervisor_core.process.runtime_directory import private_directory

@@ -1,7 +1,7 @@
-"""`TaskReader`: the heartbeat files of a run's ranks, as they are; `with_ranks`: the run with them; `with_verdict`: who
+"""`TaskReader`: the liveness files of a run's ranks, as they are; `with_ranks`: the run with them; `with_verdict`: who
 keeps the others waiting.
 
-The chief records the ranks with every sixth heartbeat, and not at all while it hangs. Only files of ranks that it has
+The chief records the ranks once a minute at most, and not at all while it hangs. Only files of ranks that it has
 recorded are read, so that nothing is listed. Anybody with access to the logdir may have written them: what is
 malformed is left out.
 """
@@ -46,7 +46,7 @@ LOST_SECS = 60.0
 
 
 class TaskReader:
-    """Reads the heartbeat files of one run's ranks. Not thread-safe.
+    """Reads the liveness files of one run's ranks. Not thread-safe.
 
     Args:
         directory: the run's.

@@ -120,7 +120,7 @@ def pause_text(cause: str | None, process: str = "it", machine: str = "its machi
     """Return why a process did not run, as half a sentence.
 
     Args:
-        cause: see `supervisor_core.engine.pauses`; None where unknown.
+        cause: see `supervisor_core.engine.progress`; None where unknown.
         process: what the process is called.
         machine: what its machine is called.
     """

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from supervisor_core.engine.hang_timeouts import LEAST_PAUSE_SECS, HangTimeouts
+from supervisor_core.engine.timeouts import LEAST_PAUSE_SECS, HangTimeouts
 from supervisor_core.options import HANG_TIMEOUT_SECS, Options
 
 LEARNED = 25

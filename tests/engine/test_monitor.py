@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from supervisor_core.engine.checkpoint_stats import CheckpointStats
-from supervisor_core.engine.hang_timeouts import HangTimeouts
 from supervisor_core.engine.monitor import SessionIdentity, SessionMonitor
 from supervisor_core.engine.progress import Progress
 from supervisor_core.engine.recorder import TelemetryRecorder
+from supervisor_core.engine.timeouts import HangTimeouts
 from supervisor_core.events.telemetry import (
     CheckpointRecord,
     HeartbeatRecord,
@@ -290,7 +290,7 @@ def test_a_hang_in_which_the_monitor_could_not_run_is_recorded_afterwards(make, 
     """Native code held the interpreter lock for longer than the hang timeout: a stall with its begin and end, and no
     silence; the next heartbeat says why nothing came."""
     ran = [0.0]
-    monkeypatch.setattr("supervisor_core.engine.pauses.main_thread_secs", lambda clock: ran[0])
+    monkeypatch.setattr("supervisor_core.engine.progress.main_thread_secs", lambda clock: ran[0])
     monitor, heard, progress, _ = make(Options(heartbeat_secs=3600, hang_timeout_secs={"training": 30.0}))
     monitor.enter("training")
     monitor.tick()

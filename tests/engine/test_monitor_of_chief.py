@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from supervisor_core.engine.checkpoint_stats import CheckpointStats
-from supervisor_core.engine.hang_timeouts import HangTimeouts
 from supervisor_core.engine.monitor import SessionIdentity, SessionMonitor
 from supervisor_core.engine.progress import Progress, ProgressSnapshot
 from supervisor_core.engine.recorder import TelemetryRecorder
+from supervisor_core.engine.timeouts import HangTimeouts
 from supervisor_core.events.place import Place, WorkerStatus
 from supervisor_core.events.telemetry import HeartbeatRecord, Record, SessionRecord, StallRecord
 from supervisor_core.options import Options

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from supervisor_core.engine.pauses import Evidence, PauseWitness, cause_of
+from supervisor_core.engine.progress import Evidence, PauseWitness, cause_of
 
 LINUX = pytest.mark.skipif(sys.platform != "linux", reason="the counters are Linux's")
 INTERVAL_SECS = 0.005
@@ -80,7 +80,7 @@ def test_native_code_that_holds_the_lock_is_seen_from_the_thread_that_waits() ->
 
 STOPPED = """
 import sys, threading
-from supervisor_core.engine.pauses import PauseWitness
+from supervisor_core.engine.progress import PauseWitness
 witness, sampled = PauseWitness(), threading.Event()
 def monitor():
     witness.sample()

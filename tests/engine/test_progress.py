@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from supervisor_core.engine.hang_timeouts import HangTimeouts
 from supervisor_core.engine.progress import BUCKETS, Progress
-from supervisor_core.engine.watchdog import longest_end
+from supervisor_core.engine.stalls import longest_end
+from supervisor_core.engine.timeouts import HangTimeouts
 from supervisor_core.options import HANG_TIMEOUT_SECS, HangAction, Options
 from supervisor_core.process.page_writer import ProgressPage
 from supervisor_core.process.progress_page import read_page
@@ -229,7 +229,7 @@ def test_a_long_step_is_not_silent(clock, bounded) -> None:
 def test_a_call_that_keeps_the_interpreter_to_itself_is_not_silent(clock, bounded, monkeypatch) -> None:
     """The main thread used the CPU all the time: it ran, though no sample was possible."""
     ran = [0.0]
-    monkeypatch.setattr("supervisor_core.engine.pauses.main_thread_secs", lambda clock: ran[0])
+    monkeypatch.setattr("supervisor_core.engine.progress.main_thread_secs", lambda clock: ran[0])
     watched(bounded, clock, 5)
     ran[0] += 38.0
     steps(bounded, clock, 1, secs=40.0)

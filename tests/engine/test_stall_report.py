@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 
 from supervisor_core.clock import SYSTEM_CLOCK
-from supervisor_core.engine.stall_report import SECOND_LOOK_SECS, StallReport, main_thread_runnable_secs
-from supervisor_core.engine.stalls import StallReading
+from supervisor_core.engine.stalls import SECOND_LOOK_SECS, StallReading, StallReport, main_thread_runnable_secs
 from supervisor_core.run.status import StallStatus
 
 INNER = "/usr/lib/python3.11/queue.py:171 Queue.get"

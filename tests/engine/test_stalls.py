@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from supervisor_core.engine.progress import Progress, ProgressSnapshot
-from supervisor_core.engine.stall_report import StallReport
-from supervisor_core.engine.stalls import ServiceStalls, StallDetector
+from supervisor_core.engine.stalls import ServiceStalls, StallDetector, StallReport
 from supervisor_core.events.telemetry import StallRecord, ThreadStatus
 from supervisor_core.options import Options
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from supervisor_core.engine.progress import Progress
-from supervisor_core.engine.step_rate import StepRate
+from supervisor_core.engine.progress import Progress, StepRate
 
 
 def train(progress: Progress, clock, *, secs: float, steps: int, look_secs: float = 1.0) -> list[float | None]:

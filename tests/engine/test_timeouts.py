@@ -6,8 +6,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from supervisor_core.engine.hang_timeouts import HangTimeouts
-from supervisor_core.engine.timeouts import HANG_TIMEOUT_VARIABLE, STOP_TIMEOUT_VARIABLE, stop_timeout
+from supervisor_core.engine.timeouts import HANG_TIMEOUT_VARIABLE, STOP_TIMEOUT_VARIABLE, HangTimeouts, stop_timeout
 from supervisor_core.errors import OptionsError
 from supervisor_core.options import HANG_TIMEOUT_SECS, Options
 

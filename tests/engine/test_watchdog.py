@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from supervisor_core.engine.watchdog import StallResponse, Watchdog
+from supervisor_core.engine.stalls import StallResponse, Watchdog
 from supervisor_core.errors import StalledError
 
 TEXT = "No progress for 301 s in the phase training, step 7 at train.py:88 step."
@@ -44,7 +44,7 @@ class Process:
 @pytest.fixture
 def process(monkeypatch: pytest.MonkeyPatch) -> Process:
     """A process that is not really ended; its disk has time, however slow the machine."""
-    monkeypatch.setattr("supervisor_core.engine.watchdog.RECORD_SECS", 60.0)
+    monkeypatch.setattr("supervisor_core.engine.stalls.RECORD_SECS", 60.0)
     return Process()
 
 
