@@ -35,6 +35,14 @@ def code_lines(source: str) -> int:
     return len(lines - docstrings)
 
 
+def docstring_lines(source: str) -> int:
+    """Return the number of lines of docstrings."""
+    documented = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+    bodies = [node.body for node in ast.walk(ast.parse(source)) if isinstance(node, documented) and node.body]
+    found = [body[0] for body in bodies if isinstance(body[0], ast.Expr) and isinstance(body[0].value, ast.Constant)]
+    return sum((node.end_lineno or 0) - node.lineno + 1 for node in found)
+
+
 def attributes(node: ast.ClassDef) -> int:
     """Return the number of attributes that the instances of a class have of it."""
     declared = [item.target for item in node.body if isinstance(item, ast.AnnAssign)]
@@ -69,20 +77,25 @@ def package_of(path: Path) -> str:
 def main() -> None:
     """Print the counts."""
     product = {path: path.read_text() for path in tracked("supervisor_core/*.py", "tb_plugin/*.py")}
-    lines, files = Counter[str](), Counter[str]()
+    lines, files, docstrings = Counter[str](), Counter[str](), Counter[str]()
     classes: list[ast.ClassDef] = []
     functions: list[ast.FunctionDef | ast.AsyncFunctionDef] = []
     for path, source in product.items():
         lines[package_of(path)] += code_lines(source)
         files[package_of(path)] += 1
+        docstrings[package_of(path)] += docstring_lines(source)
         nodes = list(ast.walk(ast.parse(source)))
         classes += [node for node in nodes if isinstance(node, ast.ClassDef)]
         functions += [node for node in nodes if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))]
+    tests = Counter[str]()
+    for path in tracked("tests/*.py"):
+        tests[package_of(path)] += code_lines(path.read_text())
+    print("   code docstrings files   tests")
     for package, count in lines.most_common():
-        print(f"{count:7,} lines of code in {files[package]:3} files: {package}")
-    print(f"{lines.total():7,} lines of code in {files.total():3} files: the product")
-    tests = sum(code_lines(path.read_text()) for path in tracked("tests/*.py"))
-    print(f"{tests:7,} lines of code: tests")
+        print(f"{count:7,} {docstrings[package]:10,} {files[package]:5} {tests[package]:7,}  {package}")
+    for package, count in sorted(tests.items() - {(name, tests[name]) for name in lines}):
+        print(f"{'':24} {count:7,}  tests/{package}")
+    print(f"{lines.total():7,} {docstrings.total():10,} {files.total():5} {tests.total():7,}  all")
     words = sum(len(path.read_text().split()) for path in tracked("docs/*.md", "README.md"))
     print(f"{words:7,} words: documentation")
     names = Counter(node.name for node in classes)
